@@ -1,0 +1,186 @@
+"""The one place that says which files and columns a snapshot has: names, types, ranges, defaults, meaning.
+
+Reading, validating, writing, `allocator schema` and the documentation are all derived from `TABLES`.
+Source: contract section 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """How the text of a cell is understood."""
+
+    TEXT = "text"
+    INTEGER = "integer"       # "8" or "8.0"
+    NUMBER = "number"         # finite decimal number
+    BOOLEAN = "boolean"       # true/false, yes/no, 1/0 in any case
+    CHOICE = "choice"         # one of `choices`
+    INTEGERS = "integers"     # "1|2|4"
+    TEXTS = "texts"           # "A100|V100"
+    JSON = "json"             # a JSON object
+
+
+RULE = "by rule"              # default that depends on other columns or files; see `doc`
+MOST_GPUS = 10_000_000        # more GPUs than any cluster has; larger numbers are typing errors
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `low`/`high` are inclusive bounds; `above` is a strict lower bound. default None = no value."""
+
+    name: str
+    kind: Kind
+    doc: str
+    required: bool = False
+    default: Any = None
+    low: float = -math.inf
+    high: float = math.inf
+    above: float = -math.inf
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """One file. `key`: columns that identify a row (no two rows alike); empty = rows may repeat."""
+
+    file: str
+    doc: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    required: bool = False
+
+    def column(self, name: str) -> Column:
+        return next(c for c in self.columns if c.name == name)
+
+
+def _text(name: str, doc: str, **more: Any) -> Column:
+    return Column(name, Kind.TEXT, doc, **more)
+
+
+def _number(name: str, doc: str, **more: Any) -> Column:
+    return Column(name, Kind.NUMBER, doc, **more)
+
+
+def _gpus(name: str, doc: str, low: int = 1, **more: Any) -> Column:
+    return Column(name, Kind.INTEGER, doc, low=low, high=MOST_GPUS, **more)
+
+
+JOBS = TableSchema("jobs.csv", "every job that is queued, running or paused", (
+    _text("job_id", "unique name", required=True),
+    _text("model", "key into rates.csv and models.csv", required=True),
+    _number("submitted_s", "time of submission, on the clock of now_s", required=True),
+    _number("remaining_work", "work left, in the model's unit", required=True, above=0),
+    _number("total_work", "whole work of the job; default remaining_work", default=RULE, above=0),
+    _text("tenant", "who pays and whose quota counts", default="default"),
+    Column("state", Kind.CHOICE, "what the job does now", default="queued",
+           choices=("queued", "running", "paused", "held")),
+    _text("pool", "pool it holds GPUs of now; set exactly when running"),
+    _gpus("gpus", "GPUs it holds now; set exactly when running"),
+    _gpus("min_gpus", "smallest size", default=1),
+    _gpus("max_gpus", "largest size", required=True),
+    _gpus("requested_gpus", "size its user asked for; default min_gpus", default=RULE),
+    Column("sizes", Kind.INTEGERS, "allowed sizes; default: powers of two up to gpus_per_node, then whole nodes",
+           default=RULE, low=1, high=MOST_GPUS),
+    Column("gpu_types", Kind.TEXTS, "allowed GPU types; default any", default=RULE),
+    _number("weight", "scales its value in the objective", default=1.0, above=0),
+    _number("deadline_s", "absolute time by which it should be done"),
+    Column("preemptible", Kind.BOOLEAN, "false: while running it may not be paused, moved or resized", default=True),
+    _number("restart_s", "pause when its allocation changes while running; default restart_s of config.toml",
+            default=RULE, low=0),
+    Column("resizes_left", Kind.INTEGER, "changes it can still stand; 0: only keep or pause", low=0),
+    _number("memory_gb", "memory per GPU, for sharing", above=0),
+    _number("checkpoint_s", "cost of a checkpoint", default=0.0, low=0),
+    _number("checkpoint_every_s", "interval of checkpoints", above=0),
+    Column("after", Kind.TEXTS, "starts when these jobs are done (no longer in the snapshot)"),
+), key=("job_id",), required=True)
+
+POOLS = TableSchema("pools.csv", "identical GPUs that are bought and placed alike", (
+    _text("pool", "unique name", required=True),
+    _text("gpu_type", "key into rates.csv", required=True),
+    _gpus("gpus", "GPUs usable now", low=0, required=True),
+    _gpus("gpus_per_node", "GPUs of one node", default=8),
+    Column("market", Kind.CHOICE, "how it is bought", default="reserved", choices=("reserved", "on_demand", "spot")),
+    _number("price_per_gpu_hour", "US dollars", default=0.0, low=0),
+    _text("region", "where it stands"),
+    _number("startup_s", "added to the pause of a job that starts or moves there", default=0.0, low=0),
+    _number("revocations_per_gpu_hour", "expected revocations", default=0.0, low=0),
+    _number("memory_gb", "memory of one GPU", above=0),
+), key=("pool",), required=True)
+
+RATES = TableSchema("rates.csv", "measured speed", (
+    _text("model", "as in jobs.csv", required=True),
+    _text("gpu_type", "as in pools.csv", required=True),
+    _gpus("gpus", "size at which it was measured", required=True),
+    _number("work_per_s", "speed in the model's work unit", required=True, low=0),
+    Column("batch_size", Kind.INTEGER, "global batch", low=1),
+    Column("accumulation", Kind.INTEGER, "gradient accumulation steps", low=1),
+    _number("memory_gb", "memory per GPU", above=0),
+    Column("spread", Kind.INTEGER, "number of nodes", low=1),
+    _text("variant", "free label: compressed, async ..."),
+    _number("efficiency", "useful share of the work", default=1.0, above=0, high=1),
+))
+
+MODELS = TableSchema("models.csv", "fitted speed models; a measured row wins at its size", (
+    _text("model", "as in jobs.csv", required=True),
+    _text("gpu_type", "as in pools.csv", required=True),
+    Column("kind", Kind.CHOICE, "form of the speed curve, see performance/curves", required=True,
+           choices=("amdahl", "power", "overhead")),
+    Column("parameters", Kind.JSON, "parameters of that form, a JSON object", required=True),
+), key=("model", "gpu_type"))
+
+PRICES = TableSchema("prices.csv", "what changes over time; empty cell = unchanged", (
+    _number("at_s", "from this time on", required=True),
+    _text("pool", "as in pools.csv", required=True),
+    _number("price_per_gpu_hour", "US dollars", low=0),
+    _gpus("gpus", "GPUs usable", low=0),
+), key=("at_s", "pool"))
+
+TENANTS = TableSchema("tenants.csv", "who shares the cluster", (
+    _text("tenant", "unique name", required=True),
+    _number("weight", "share in fairness objectives", default=1.0, above=0),
+    _gpus("max_gpus", "most GPUs at once", low=0),
+    _gpus("guaranteed_gpus", "GPUs it gets whenever its jobs can hold them", low=0, default=0),
+    _number("budget_per_hour", "US dollars", low=0),
+), key=("tenant",))
+
+NODES = TableSchema("nodes.csv", "machines of the pools", (
+    _text("node", "unique name", required=True),
+    _text("pool", "as in pools.csv", required=True),
+    _gpus("gpus", "GPUs of this node", low=0, required=True),
+    Column("state", Kind.CHOICE, "only `up` nodes count", default="up", choices=("up", "drain", "down")),
+    _text("rack", "where it stands"),
+), key=("node",))
+
+PLACEMENTS = TableSchema("placements.csv", "where running jobs sit", (
+    _text("job_id", "as in jobs.csv", required=True),
+    _text("node", "as in nodes.csv", required=True),
+    _gpus("gpus", "GPUs of that node", required=True),
+), key=("job_id", "node"))
+
+SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
+    _text("model_a", "as in jobs.csv", required=True),
+    _text("model_b", "as in jobs.csv", required=True),
+    _text("gpu_type", "as in pools.csv", required=True),
+    _gpus("gpus", "shared GPUs", required=True),
+    _number("slowdown_a", "of model_a", required=True, low=1),
+    _number("slowdown_b", "of model_b", required=True, low=1),
+))
+
+TABLES: Mapping[str, TableSchema] = {
+    t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, SHARING)}
+
+CONFIG: tuple[Column, ...] = (
+    _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),
+    _number("interval_s", "length of a round", default=300.0, above=0),
+    _number("budget_per_hour", "US dollars over all running options", low=0),
+    _number("restart_s", "pause of a running job that changes", default=30.0, low=0),
+    Column("max_changes", Kind.INTEGER, "most running jobs whose allocation changes this round", low=0),
+    Column("objective", Kind.CHOICE, "what a plan is worth", default="progress", choices=("progress", "throughput")),
+)
+CONFIG_TABLES = ("solver", "horizon", "sharing")

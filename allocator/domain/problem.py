@@ -1,0 +1,187 @@
+"""The checked, indexed, frozen state of a cluster, columnar so that 50,000 jobs cost milliseconds.
+
+J jobs, P pools, T GPU types, Q tenants, M models. Where the CSV has a name, the array has an index into the
+names of that thing (-1 = none). "No limit" is inf, "no value" of a float column is nan, of `resizes_left` -1.
+Field names equal the column names of the contract; a completeness test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class State(IntEnum):
+    """jobs.csv `state`; the value is the index in the column's choices."""
+
+    QUEUED = 0
+    RUNNING = 1
+    PAUSED = 2
+    HELD = 3
+
+
+class Market(IntEnum):
+    """pools.csv `market`."""
+
+    RESERVED = 0
+    ON_DEMAND = 1
+    SPOT = 2
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """All jobs in file order; every array has shape (J,)."""
+
+    job_id: tuple[str, ...]
+    model: Ints                 # index into Problem.models
+    submitted_s: Floats
+    remaining_work: Floats
+    total_work: Floats
+    tenant: Ints                # index into Problem.tenants
+    state: Ints                 # State
+    pool: Ints                  # index into Problem.pools; -1 unless running
+    gpus: Ints                  # 0 unless running
+    min_gpus: Ints
+    max_gpus: Ints
+    requested_gpus: Ints
+    sizes: Ints                 # index into Problem.size_lists, -1 = the rule of gpus_per_node
+    gpu_types: Ints             # index into Problem.type_sets, -1 = any
+    weight: Floats
+    deadline_s: Floats          # nan = none
+    preemptible: Bools
+    restart_s: Floats
+    resizes_left: Ints          # -1 = no limit
+    memory_gb: Floats           # nan = unknown
+    checkpoint_s: Floats
+    checkpoint_every_s: Floats  # nan = none
+    after: tuple[tuple[str, ...], ...]   # names of predecessors
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+
+@dataclass(frozen=True)
+class Pools:
+    """All pools in file order; arrays (P,). `gpus` and `price_per_gpu_hour` are those in force at now_s."""
+
+    pool: tuple[str, ...]
+    gpu_type: Ints              # index into Problem.gpu_types
+    gpus: Ints
+    gpus_per_node: Ints
+    market: Ints                # Market
+    price_per_gpu_hour: Floats
+    region: tuple[str, ...]
+    startup_s: Floats
+    revocations_per_gpu_hour: Floats
+    memory_gb: Floats           # nan = unknown
+
+    def __len__(self) -> int:
+        return len(self.pool)
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """All tenants of tenants.csv, then those only named by jobs; arrays (Q,)."""
+
+    tenant: tuple[str, ...]
+    weight: Floats
+    max_gpus: Floats            # inf = no limit
+    guaranteed_gpus: Ints
+    budget_per_hour: Floats     # inf = no limit
+
+    def __len__(self) -> int:
+        return len(self.tenant)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rows of rates.csv in file order; arrays (R,). `rate` = work_per_s x efficiency, the speed that counts."""
+
+    model: Ints
+    gpu_type: Ints
+    gpus: Ints
+    rate: Floats
+    batch_size: Ints            # -1 = not given
+    accumulation: Ints          # -1 = not given
+    memory_gb: Floats           # nan = not given
+    spread: Ints                # -1 = not given
+    variant: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Rows of models.csv: speed models by formula (performance/curves.py)."""
+
+    model: Ints
+    gpu_type: Ints
+    kind: tuple[str, ...]
+    parameters: tuple[Mapping[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Rows of nodes.csv; arrays (N,)."""
+
+    node: tuple[str, ...]
+    pool: Ints
+    gpus: Ints
+    state: Ints                 # 0 up, 1 drain, 2 down
+    rack: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Rows of placements.csv; arrays (L,)."""
+
+    job: Ints                   # index into Jobs
+    node: Ints                  # index into Nodes
+    gpus: Ints
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Rows of sharing.csv; arrays (S,)."""
+
+    model_a: Ints
+    model_b: Ints
+    gpu_type: Ints
+    gpus: Ints
+    slowdown_a: Floats
+    slowdown_b: Floats
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One round, ready to decide. Immutable; `validate` is the only way to make one from a Snapshot."""
+
+    name: str
+    digest: str
+    now_s: float
+    interval_s: float
+    budget_per_hour: float               # inf = none
+    restart_s: float
+    max_changes: int                     # -1 = no limit
+    objective: str
+    settings: Mapping[str, Mapping[str, Any]]    # tables [solver], [horizon], [sharing] of config.toml
+    jobs: Jobs
+    pools: Pools
+    tenants: Tenants
+    rates: Rates
+    curves: Curves
+    nodes: Nodes
+    placements: Placements
+    sharing: Sharing
+    models: tuple[str, ...]              # names
+    gpu_types: tuple[str, ...]           # names
+    size_lists: tuple[Ints, ...]         # ascending, distinct
+    type_sets: tuple[Bools, ...]         # each (T,)
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,76 @@
+"""What was read: the raw text of every table with its line numbers. A Snapshot promises nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from allocator.domain.columns import TABLES
+from allocator.errors import Fault, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of one CSV file, stripped, by column; `lines[i]` is the line of row i in the file (header = line 1)."""
+
+    file: str
+    columns: Mapping[str, Sequence[str]]
+    lines: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A folder as read: config, raw tables, and the faults and warnings met while reading (encoding, ragged rows ...).
+
+    `validate` (domain/validate.py) turns it into a Problem or raises InvalidInput with all faults.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    tables: Mapping[str, Table]
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[str, ...] = ()
+    config_lines: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content: config and cells, whatever the order of columns or the quoting."""
+        h = hashlib.sha256(json.dumps(self.config, sort_keys=True, default=str).encode())
+        for file in sorted(self.tables):
+            table = self.tables[file]
+            for name in sorted(table.columns):
+                h.update(f"\x1d{file}\x1e{name}\x1e".encode("utf-8", "surrogatepass"))
+                h.update("\x1f".join(table.columns[name]).encode("utf-8", "surrogatepass"))
+        return h.hexdigest()
+
+    @classmethod
+    def from_frames(cls, *, name: str = "frames", config: Mapping[str, Any] | None = None,
+                    **frames: pd.DataFrame) -> Snapshot:
+        """Snapshot from pandas frames named like the files: jobs=, pools=, rates=, tenants= ...
+
+        Row i of a frame is reported as line i + 2, as if it had been written to CSV. Missing values are empty cells.
+        """
+        tables: dict[str, Table] = {}
+        for key, frame in frames.items():
+            file = f"{key}.csv"
+            if file not in TABLES:
+                raise UsageError(f'from_frames: no table "{key}"; known: {", ".join(t[:-4] for t in TABLES)}')
+            columns = {str(c): _cells(frame[c]) for c in frame.columns}
+            tables[file] = Table(file, columns, range(2, len(frame) + 2))
+        return cls(name, dict(config or {}), tables)
+
+
+def _cells(column: pd.Series[Any]) -> list[str]:
+    missing = column.isna().tolist()
+    return ["" if gone else (repr(v) if isinstance(v, float) else str(v)).strip()
+            for v, gone in zip(column.tolist(), missing, strict=True)]

@@ -1,0 +1,1 @@
+"""The menu of every job, and the way from a Problem to arrays and back."""
