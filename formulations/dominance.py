@@ -1,0 +1,47 @@
+"""Options that no best plan needs: removing them never changes the optimum.
+
+An option b is dropped when
+  (a) it alone breaks a row (more GPUs or dollars than the pool, the tenant or the budget has), or
+  (b) another option a of the same job in the same pool uses no more of any `at most` row and is worth at least as
+      much: any plan with b stays feasible and loses nothing with a in its place; or "nothing" is such an a.
+Rows of the `at least` kind forbid (b): options of a tenant with a guarantee stay (more GPUs may be needed), `keep`
+stays (it counts for the limit on changes), and so does the option of a job that must run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.instance import Instance
+from formulations.linear import Bools
+
+
+def needed(instance: Instance) -> Bools:
+    """(n,) True for options that may be part of a best plan; options must be sorted by job, pool, gpus."""
+    i = instance
+    tenant = i.tenant[i.job]
+    fits = (i.gpus <= i.capacity[i.pool]) & (i.cost <= i.budget * (1 + 1e-9) + 1e-9) & (i.gpus <= i.quota[tenant])
+    fits &= i.cost <= i.tenant_budget[tenant] * (1 + 1e-9) + 1e-9
+    fixed = i.must[i.job] | i.keep
+    open_ = ~fixed & (i.guarantee[tenant] <= 0)
+    return np.where(i.must[i.job], True, fits & ~(open_ & ((i.value <= 0) | _beaten(i, fits))))
+
+
+def _beaten(i: Instance, fits: Bools) -> Bools:
+    """(n,) True where a smaller option of the same job and pool, itself possible, is worth at least as much."""
+    n = len(i.job)
+    beaten = np.zeros(n, dtype=bool)
+    if n == 0:
+        return beaten
+    new = np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0))
+    first = np.maximum.accumulate(np.where(new, np.arange(n), 0))
+    position = np.arange(n) - first
+    best = np.where(fits, i.value, -np.inf)
+    # running maximum inside each (job, pool): one vectorised step per position, sizes per pool are few
+    by_position = np.argsort(position, kind="stable")
+    bounds = np.cumsum(np.bincount(position))
+    for p in range(1, len(bounds)):
+        at = by_position[bounds[p - 1]:bounds[p]]
+        beaten[at] = best[at - 1] >= i.value[at]
+        best[at] = np.maximum(best[at], best[at - 1])
+    return beaten

@@ -1,0 +1,85 @@
+"""The hard rules as named row families. Each takes an Instance and gives one block of rows.
+
+A block says, for every option, which of its rows the option uses and how much: `row` (n,), -1 = none, and `coef` (n,).
+Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o GPUs, c_o dollars per hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations import linear
+from formulations.instance import Instance
+from formulations.linear import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one family: lower <= sum_o coef_o x_o [row_o = r] <= upper; row (n,), coef (n,), bounds (rows,)."""
+
+    kind: str
+    labels: Sequence[str]
+    row: Ints
+    coef: Floats
+    lower: Floats
+    upper: Floats
+
+
+def at_most_one(i: Instance) -> Block:
+    """sum_{o of j} x_o <= 1 for every job j, = 1 where the job must run."""
+    upper = np.ones(len(i.must))
+    return Block(linear.AT_MOST_ONE, i.jobs, i.job, np.ones(len(i.job)), np.where(i.must, 1.0, -np.inf), upper)
+
+
+def capacity(i: Instance) -> Block:
+    """sum_{o in p} k_o x_o <= capacity_p for every pool p."""
+    return Block(linear.CAPACITY, i.pools, i.pool, i.gpus.astype(float),
+                 np.full(len(i.capacity), -np.inf), i.capacity.astype(float))
+
+
+def budget(i: Instance) -> Block:
+    """sum_o c_o x_o <= budget; no row without a budget."""
+    row = np.where(i.cost > 0, 0, -1)
+    return _used(Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget])),
+                 np.array([np.isfinite(i.budget)]))
+
+
+def quota(i: Instance) -> Block:
+    """sum_{o of q} k_o x_o <= max_gpus_q for every tenant q that has one."""
+    block = Block(linear.QUOTA, i.tenants, i.tenant[i.job], i.gpus.astype(float),
+                  np.full(len(i.tenants), -np.inf), i.quota)
+    return _used(block, np.isfinite(i.quota))
+
+
+def tenant_budget(i: Instance) -> Block:
+    """sum_{o of q} c_o x_o <= budget_per_hour_q for every tenant q that has one."""
+    row = np.where(i.cost > 0, i.tenant[i.job], -1)
+    block = Block(linear.TENANT_BUDGET, i.tenants, row, i.cost, np.full(len(i.tenants), -np.inf), i.tenant_budget)
+    return _used(block, np.isfinite(i.tenant_budget))
+
+
+def guarantee(i: Instance) -> Block:
+    """sum_{o of q} k_o x_o >= u_q for every tenant q with a guarantee; u_q as usable (formulations/guarantee.py)."""
+    block = Block(linear.GUARANTEE, i.tenants, i.tenant[i.job], i.gpus.astype(float),
+                  i.guarantee.astype(float), np.full(len(i.tenants), np.inf))
+    return _used(block, i.guarantee > 0)
+
+
+def churn(i: Instance) -> Block:
+    """sum_{o keeps} x_o >= running jobs - max_changes; no row where every job may change."""
+    row = np.where(i.keep, 0, -1)
+    block = Block(linear.CHURN, ("",), row, np.ones(len(row)), np.array([float(i.least_kept)]), np.array([np.inf]))
+    return _used(block, np.array([i.least_kept > 0]))
+
+
+FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, churn)
+
+
+def _used(block: Block, use: Bools) -> Block:
+    """The block without the rows that bind nothing."""
+    new = np.where(use, np.cumsum(use) - 1, -1)
+    return Block(block.kind, [name for name, u in zip(block.labels, use, strict=True) if u],
+                 np.where(block.row >= 0, new[block.row], -1), block.coef, block.lower[use], block.upper[use])
