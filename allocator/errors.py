@@ -64,7 +64,7 @@ class Relaxation:
 
 
 class Infeasible(AllocatorError):
-    """No plan keeps every hard rule. `conflict`: names of rules that clash; `relaxations`: the smallest change that would do."""
+    """No plan keeps every hard rule. conflict: rules that clash; relaxations: the smallest change that would do."""
 
     exit_code = 4
 

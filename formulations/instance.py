@@ -1,4 +1,4 @@
-"""A round as plain arrays: n options of J jobs, P pools, Q tenants. Nothing here knows files, names of models or time."""
+"""A round as plain arrays: n options of J jobs, P pools, Q tenants. Knows neither files nor models nor time."""
 
 from __future__ import annotations
 

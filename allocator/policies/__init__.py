@@ -1,0 +1,1 @@
+"""Policies: from a compiled round to one option per job, all behind one signature (base.Policy)."""

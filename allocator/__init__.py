@@ -1,0 +1,48 @@
+"""Decide which training job gets which and how many GPUs, round by round, with a proof.
+
+    import allocator
+    snapshot = allocator.read_snapshot("data/snapshots/demo")
+    result = allocator.solve(snapshot, policy="mip", time_limit_s=1.0)
+    result.to_frame()
+
+Importing the package loads no solver and no pandas; names are resolved on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from allocator.api import solve as solve
+    from allocator.domain.result import Result as Result
+    from allocator.domain.snapshot import Snapshot as Snapshot
+    from allocator.domain.validate import validate as validate
+    from allocator.errors import (
+        AllocatorError as AllocatorError,
+    )
+    from allocator.errors import (
+        Infeasible as Infeasible,
+    )
+    from allocator.errors import (
+        InvalidInput as InvalidInput,
+    )
+    from allocator.errors import (
+        NoPlanInTime as NoPlanInTime,
+    )
+    from allocator.files.snapshots import read_snapshot as read_snapshot
+
+_HOME = {
+    "solve": "allocator.api", "Result": "allocator.domain.result", "Snapshot": "allocator.domain.snapshot",
+    "validate": "allocator.domain.validate", "read_snapshot": "allocator.files.snapshots",
+    "AllocatorError": "allocator.errors", "InvalidInput": "allocator.errors", "Infeasible": "allocator.errors",
+    "NoPlanInTime": "allocator.errors"}
+__all__ = [*_HOME, "__version__"]      # noqa: PLE0604 - names are strings
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'allocator' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(_HOME[name]), name)

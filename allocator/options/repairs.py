@@ -1,0 +1,96 @@
+"""What physics has broken: lost GPUs under jobs that may not move, and more forced changes than allowed.
+
+A drained pool is no reason to refuse a round. Non-preemptible jobs that the pool can no longer hold are released
+(as few GPUs as possible), and `max_changes` gives way to the changes that lost GPUs force. Each repair is reported.
+Everything else that cannot hold is a conflict of rules (policies/conflict.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.allocation import Repairs
+from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.options.menu import Menu
+from formulations.guarantee import usable
+
+
+def repairs(problem: Problem, menu: Menu) -> Repairs:
+    """The repairs of a round; see allocator/domain/allocation.py."""
+    jobs, pools = problem.jobs, problem.pools
+    running = jobs.state == State.RUNNING
+    has_keep = np.zeros(len(jobs), dtype=bool)
+    has_keep[menu.job[menu.keep]] = True
+    released = np.zeros(len(jobs), dtype=bool)
+    messages: list[str] = []
+    forced = int((running & ~has_keep).sum())
+    messages += [f'job "{jobs.job_id[j]}" holds {jobs.gpus[j]} GPUs of pool "{pools.pool[jobs.pool[j]]}" that it can '
+                 f"not keep: {_why_lost(problem, int(j))}" for j in np.flatnonzero(running & ~has_keep)]
+    for p in range(len(pools)):
+        here = np.flatnonzero(running & has_keep & (jobs.pool == p))
+        if jobs.gpus[here].sum() <= pools.gpus[p]:
+            continue
+        fixed = here[~jobs.preemptible[here]]
+        gone = _least_released(fixed, problem)
+        released[gone] = True
+        messages += [f'pool "{pools.pool[p]}" has {pools.gpus[p]} GPUs left: non-preemptible job "{jobs.job_id[j]}" '
+                     f"({jobs.gpus[j]} GPUs) is released" for j in gone]
+        kept = int(jobs.gpus[fixed].sum() - jobs.gpus[gone].sum())
+        evictable = np.sort(jobs.gpus[here[jobs.preemptible[here]]])[::-1]
+        over = int(evictable.sum()) + kept - int(pools.gpus[p])
+        forced += len(gone) + (int(np.searchsorted(np.cumsum(evictable), over)) + 1 if over > 0 else 0)
+    limit = problem.max_changes
+    if 0 <= limit < forced:
+        messages.append(f"lost GPUs force {forced} running jobs to change: max_changes {limit} is lifted to {forced}")
+        limit = forced
+    return Repairs(released, limit, _guarantees(problem, menu), tuple(messages))
+
+
+def must_run(problem: Problem, menu: Menu, released: Bools) -> Bools:
+    """(J,) True for non-preemptible running jobs that can keep what they hold."""
+    keeps = np.zeros(len(problem.jobs), dtype=bool)
+    keeps[menu.job[menu.keep]] = True
+    return keeps & ~problem.jobs.preemptible & ~released
+
+
+def _why_lost(problem: Problem, j: int) -> str:
+    jobs, pools = problem.jobs, problem.pools
+    if jobs.gpus[j] > pools.gpus[jobs.pool[j]]:
+        return f"the pool has {pools.gpus[jobs.pool[j]]} left"
+    model, kind = problem.models[jobs.model[j]], problem.gpu_types[pools.gpu_type[jobs.pool[j]]]
+    return f'no rate is known for model "{model}" on {jobs.gpus[j]} x {kind}'
+
+
+def _least_released(fixed: Ints, problem: Problem) -> Ints:
+    """The jobs to release so that the others, all staying, fit the pool: fewest GPUs, then the latest submitted."""
+    jobs = problem.jobs
+    if not len(fixed):
+        return fixed
+    capacity = int(problem.pools.gpus[jobs.pool[fixed[0]]])
+    order = fixed[np.argsort(jobs.submitted_s[fixed], kind="stable")]
+    mask, reach = (1 << (capacity + 1)) - 1, [1]
+    for j in order[::-1]:                       # latest first, so that walking back keeps the earliest
+        reach.append((reach[-1] | reach[-1] << int(jobs.gpus[j])) & mask)
+    left = reach[-1].bit_length() - 1
+    gone = []
+    for i, j in enumerate(order):
+        before = reach[len(order) - 1 - i]
+        k = int(jobs.gpus[j])
+        if left >= k and before >> (left - k) & 1:
+            left -= k
+        else:
+            gone.append(j)
+    return np.array(gone, dtype=np.int64)
+
+
+def _guarantees(problem: Problem, menu: Menu) -> Ints:
+    """(Q,) usable GPUs of each tenant's guarantee."""
+    tenants = problem.tenants
+    out = np.zeros(len(tenants), dtype=np.int64)
+    capacity = problem.pools.gpus.tolist()
+    for q in np.flatnonzero(tenants.guaranteed_gpus > 0):
+        mine = np.flatnonzero(problem.jobs.tenant == q)
+        options = [list(zip(menu.pool[a:b].tolist(), menu.gpus[a:b].tolist(), strict=True))
+                   for a, b in zip(menu.start[mine].tolist(), menu.start[mine + 1].tolist(), strict=True)]
+        out[q] = usable(int(tenants.guaranteed_gpus[q]), options, capacity)
+    return out

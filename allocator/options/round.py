@@ -1,0 +1,85 @@
+"""One round, compiled: from a Problem to the model that policies and solvers work on, and from a choice back.
+
+    Problem -> Menu -> Repairs -> Instance (dominated options removed) -> LinearModel
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from allocator.domain.allocation import Allocation, Repairs
+from allocator.domain.problem import Ints, Problem, State
+from allocator.options.menu import Menu, menu
+from allocator.options.repairs import must_run, repairs
+from allocator.performance.table import RateTable
+from formulations.assignment import formulate
+from formulations.dominance import needed
+from formulations.instance import Instance
+from formulations.linear import LinearModel
+
+
+@dataclass(frozen=True)
+class Round:
+    """Everything a policy may look at. Columns of `instance` and `model` are the options `option` of `menu`.
+
+    option (n,): index into menu. A choice is (J,) columns, -1 = nothing.
+    """
+
+    problem: Problem
+    menu: Menu
+    repairs: Repairs
+    instance: Instance
+    option: Ints
+    model: LinearModel
+
+    def allocation(self, choice: Ints) -> Allocation:
+        """The choice as pools, sizes and rate rows."""
+        on = choice >= 0
+        o = self.option[np.where(on, choice, 0)] if len(self.option) else np.zeros(len(choice), dtype=np.int64)
+        if not len(self.menu):
+            none = np.full(len(choice), -1)
+            return Allocation(none, np.zeros(len(choice), dtype=np.int64), none)
+        return Allocation(np.where(on, self.menu.pool[o], -1), np.where(on, self.menu.gpus[o], 0),
+                          np.where(on, self.menu.row[o], -1))
+
+    def stay(self) -> Ints:
+        """The choice that changes nothing: running jobs keep, all others wait; -1 too where keeping is impossible."""
+        choice = np.full(len(self.problem.jobs), -1)
+        kept = np.flatnonzero(self.instance.keep)
+        choice[self.instance.job[kept]] = kept
+        return choice
+
+
+def compile_round(problem: Problem, prunes: bool = True) -> Round:
+    """Build the round: menu, repairs, instance, model. Pure and deterministic.
+
+    prunes: leave out options that no best plan needs (formulations/dominance); baselines that follow other rules
+    than the objective, and the analysis of conflicts, look at all of them.
+    """
+    full = menu(problem, RateTable.of(problem))
+    mended = repairs(problem, full)
+    whole = _instance(problem, full, mended)
+    option = np.flatnonzero(needed(whole)) if prunes else np.arange(len(full))
+    pruned = whole if len(option) == len(full) else _take(whole, option)
+    return Round(problem, full, mended, pruned, option, formulate(pruned))
+
+
+def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:
+    jobs, tenants = problem.jobs, problem.tenants
+    running = int((jobs.state == State.RUNNING).sum())
+    least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
+    return Instance(
+        value=full.value, start=full.start, job=full.job, pool=full.pool, gpus=full.gpus, cost=full.cost,
+        keep=full.keep, must=must_run(problem, full, mended.released), tenant=jobs.tenant,
+        capacity=problem.pools.gpus, budget=problem.budget_per_hour, quota=tenants.max_gpus,
+        tenant_budget=tenants.budget_per_hour, guarantee=mended.usable, least_kept=least_kept,
+        jobs=jobs.job_id, pools=problem.pools.pool, tenants=tenants.tenant)
+
+
+def _take(i: Instance, option: Ints) -> Instance:
+    """The instance with only the given options, which stay in order."""
+    job = i.job[option]
+    return replace(i, value=i.value[option], start=np.searchsorted(job, np.arange(len(i.start))), job=job,
+                   pool=i.pool[option], gpus=i.gpus[option], cost=i.cost[option], keep=i.keep[option])

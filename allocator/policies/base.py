@@ -1,0 +1,55 @@
+"""The seam of policies: a Task in, a Decision out. A new policy is one function and one line in registry.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from allocator.options.round import Round
+from allocator.solvers.base import Limits, Solver
+from formulations.choices import Choices
+from formulations.lagrangian import Dual
+from formulations.linear import Ints
+
+
+@dataclass(frozen=True)
+class Task:
+    """One round to decide: the compiled round, its choice structure, the Lagrangian dual, effort and solver.
+
+    limits.time_s is what is left for the policy. solver: the back end that `mip` calls, also the last resort of the
+    others when no heuristic finds a plan.
+    """
+
+    round: Round
+    choices: Choices
+    dual: Dual
+    limits: Limits
+    solver: Solver
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a policy decided: choice (J,) columns of the round's model, -1 = nothing; it keeps every hard rule.
+
+    bound: proven by `bound_by`, inf when the policy proves nothing itself. termination: "gap", "time_limit" or
+    "heuristic". fallback: who made the plan if it was not the policy. detail: anything a user should be told.
+    """
+
+    choice: Ints
+    bound: float = math.inf
+    bound_by: str = ""
+    termination: str = "heuristic"
+    solver: str | None = None
+    solver_version: str | None = None
+    fallback: str | None = None
+    detail: str = ""
+    log: str = ""
+
+
+Policy = Callable[[Task], Decision]
+
+
+def relative_gap(bound: float, value: float) -> float:
+    """(B - V) / max(|V|, 1e-9), contract section 5."""
+    return (bound - value) / max(abs(value), 1e-9)

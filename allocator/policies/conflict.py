@@ -1,0 +1,91 @@
+"""Rules that cannot all hold: which ones clash, and the smallest relaxation that would do."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from allocator.errors import Infeasible, NoPlanInTime, Relaxation
+from allocator.options.round import Round, compile_round
+from allocator.solvers import registry
+from allocator.solvers.base import Limits, Solver, Termination
+from formulations import linear
+from formulations.elastic import elastic, without_rows
+from formulations.linear import Ints, LinearModel
+
+RULES = {linear.AT_MOST_ONE: "non-preemptible job", linear.BUDGET: "budget_per_hour",
+         linear.QUOTA: "max_gpus of tenant", linear.TENANT_BUDGET: "budget_per_hour of tenant", linear.GUARANTEE: "guaranteed_gpus of tenant",
+         linear.CHURN: "max_changes", linear.CAPACITY: "GPUs of pool"}
+SECONDS = 10.0         # for the analysis when the round itself has no time limit
+PROBES = 60            # at most so many rules are tried one by one when the conflict is narrowed down
+
+
+def raise_if_infeasible(round_: Round, limits: Limits) -> None:
+    """Raise Infeasible with conflict and smallest relaxation; return if the rules can hold after all.
+
+    Raises NoPlanInTime when the analysis itself finds no answer in its time.
+    """
+    round_ = compile_round(round_.problem, prunes=False)      # a relaxed rule may need options pruned under it
+    solver = registry.get("highs")
+    until = time.monotonic() + min(max(limits.time_s, 0.5), SECONDS)
+    soft = elastic(round_.model)
+    answer = solver.solve(soft.model, Limits(until - time.monotonic(), 1e-6, limits.threads, limits.seed))
+    if answer.values is None:
+        raise NoPlanInTime("no plan keeps all hard rules, and what would have to give way was not found in time")
+    slack = soft.slack(answer.values)
+    give = np.flatnonzero(slack > 1e-6)
+    if not len(give):
+        return
+    relaxations = [_relaxation(round_, int(soft.rows[i]), float(slack[i])) for i in give]
+    raise Infeasible(_conflict(round_, solver, soft.rows[give], until), relaxations)
+
+
+def _relaxation(round_: Round, row: int, slack: float) -> Relaxation:
+    model = round_.model
+    kind, label = _name(model, row)
+    if kind == linear.CHURN:
+        limit = round_.repairs.max_changes
+        return Relaxation(RULES[kind], "", limit, limit + math.ceil(slack - 1e-6))
+    if kind == linear.AT_MOST_ONE:
+        return Relaxation(f"preemptible (1 = may be paused) of {RULES[kind]}", label, 0, 1)
+    if kind == linear.GUARANTEE:
+        wanted = float(model.lower[row])
+        return Relaxation(RULES[kind], label, wanted, wanted - slack)
+    allowed = float(model.upper[row])
+    return Relaxation(RULES[kind], label, allowed, allowed + slack)
+
+
+def _name(model: LinearModel, row: int) -> tuple[str, str]:
+    family = next(f for f in model.families if f.first <= row < f.stop)
+    return family.kind, family.labels[row - family.first]
+
+
+def _conflict(round_: Round, solver: Solver, give: Ints, until: float) -> list[str]:
+    """Rules that clash with those in `give`: a deletion filter over the other coupling rules and must-run jobs.
+
+    A rule without which the rest is still infeasible is dropped; what remains cannot lose any member.
+    """
+    model = round_.model
+    candidates = [r for f in model.families if f.kind != linear.AT_MOST_ONE for r in range(f.first, f.stop)]
+    pinned = [int(j) for j in np.flatnonzero(round_.instance.must)]
+    off: list[int] = []
+    others = [r for r in candidates if r not in set(give.tolist())]
+    for r in others[:PROBES]:
+        if time.monotonic() < until and _infeasible(solver, without_rows(model, np.array([*off, r])), until):
+            off.append(r)
+    if pinned and _infeasible(solver, without_rows(model, np.array(off + pinned)), until):
+        off += pinned
+    left = [r for r in candidates if r not in set(off)]
+    names = [f'{RULES[k]} "{n}"' if n else RULES[k] for k, n in (_name(model, r) for r in left)]
+    kept = [j for j in pinned if j not in set(off)]
+    if kept:
+        shown = ", ".join(f'"{round_.problem.jobs.job_id[j]}"' for j in kept[:5])
+        names.append(f"{len(kept)} non-preemptible jobs ({shown}{', ...' if len(kept) > 5 else ''})")
+    return names
+
+
+def _infeasible(solver: Solver, model: LinearModel, until: float) -> bool:
+    seconds = min(2.0, max(0.05, until - time.monotonic()))
+    return solver.solve(model, Limits(seconds, math.inf)).termination is Termination.INFEASIBLE

@@ -1,0 +1,98 @@
+"""The policy `mip`: the best plan with its proof, whatever the solver does.
+
+The order of trust: every plan is re-valued and checked here; a solver's bound is believed only as long as no known
+plan beats it; the Lagrangian bound needs to trust nobody. The solver starts from the best plan known without it.
+
+Stability: the solver is asked for a little less than half of the asked gap, and among plans within the gap the one
+that changes nothing is preferred. A plan that was proven within gap/2 before it was applied is therefore still
+within the gap afterwards (what it holds only became more worth), and solving again changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from allocator.policies.base import Decision, Task, relative_gap
+from allocator.policies.conflict import raise_if_infeasible
+from allocator.policies.rescue import last_resort
+from allocator.solvers.base import Answer, Hint, Termination
+from formulations.linear import Ints
+from formulations.rounding import fill, round_dual
+
+SHARE = 0.45            # of the asked gap is given to the solver, see "Stability"
+TRUST = 1e-7            # relative: a claimed bound below a known value by more than this is a lie
+
+
+def mip(task: Task) -> Decision:
+    """Solve the round's MIP from the best known start; verify, polish, compare, and keep the best plan.
+
+    Raises Infeasible or NoPlanInTime (policies/rescue) when there is nothing to fall back on.
+    """
+    value = task.choices.value_of
+    stay = task.round.stay()
+    stays = task.choices.feasible(stay)
+    start = round_dual(task.choices, task.dual)
+    if stays and (start is None or value(stay) >= value(start)):
+        start = stay
+    answer = _ask(task, start)
+    best, fallback, detail = _believe(task, answer, start)
+    if best is None:
+        if answer.termination is Termination.INFEASIBLE:
+            raise_if_infeasible(task.round, task.limits)
+        decision = last_resort(task)
+        best, fallback = decision.choice, decision.fallback
+    bound, by = _bound(task, answer, value(best))
+    if fallback is None and math.isfinite(answer.bound) and answer.bound < value(best) * (1 - TRUST) - TRUST:
+        fallback, detail = "marginal", f"{answer.solver} claimed a bound below a plan that exists"
+    wanted = max(task.limits.gap, 1e-9)
+    if stays and relative_gap(bound, value(stay)) <= wanted:
+        best = stay
+    proven = relative_gap(bound, value(best)) <= wanted
+    ended = "gap" if proven or answer.termination is Termination.GAP else "time_limit"
+    if fallback is not None and not proven:
+        ended = "time_limit" if answer.termination is Termination.TIME_LIMIT else "fallback"
+    return Decision(best, bound, by, ended, answer.solver or task.solver.name, answer.version or None, fallback,
+                    detail or answer.detail, answer.log)
+
+
+def _ask(task: Task, start: Ints | None) -> Answer:
+    values = None if start is None else task.choices.to_x(start)
+    limits = dataclasses.replace(task.limits, gap=SHARE * task.limits.gap)
+    return task.solver.solve(task.round.model, limits, Hint(values, task.dual.prices))
+
+
+def _believe(task: Task, answer: Answer, start: Ints | None) -> tuple[Ints | None, str | None, str]:
+    """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the start."""
+    choices = task.choices
+    plan = None if answer.values is None else choices.from_x(answer.values)
+    if plan is not None and choices.feasible(plan):
+        plan = fill(choices, plan, task.dual.prices)
+        if start is None or choices.value_of(plan) >= choices.value_of(start):
+            return plan, None, ""
+        return start, None if answer.termination is Termination.TIME_LIMIT else "marginal", \
+            f"{answer.solver} returned a worse plan than it was given"
+    if plan is not None:
+        return start, "marginal", f"{answer.solver} returned a plan that breaks a rule"
+    if answer.termination is Termination.INFEASIBLE and start is None:
+        return None, None, answer.detail
+    why = answer.detail or f"{task.solver.name} returned no plan ({answer.termination})"
+    return start, "marginal", why
+
+
+def _bound(task: Task, answer: Answer, value: float) -> tuple[float, str]:
+    """The tighter of the Lagrangian and the solver's bound; a solver's bound below a plan that exists is ignored."""
+    honest = answer.bound >= value - TRUST * max(1.0, abs(value))
+    if honest and answer.bound < task.dual.bound:
+        return max(answer.bound, value), answer.solver
+    return max(task.dual.bound, value), "lagrangian"
+
+
+def marginal(task: Task) -> Decision:
+    """Best value per unit of scarce resource, the strong greedy: the best option of each job at the dual prices,
+    made feasible and filled up (formulations/rounding); what changes nothing if that is worth as much."""
+    decision = last_resort(task)
+    stay = task.round.stay()
+    if task.choices.feasible(stay) and task.choices.value_of(stay) >= task.choices.value_of(decision.choice):
+        return Decision(stay)
+    return decision if decision.fallback != "marginal" else Decision(decision.choice)

@@ -1,0 +1,37 @@
+"""The one list of policies."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allocator.errors import UsageError
+from allocator.policies.base import Policy
+from allocator.policies.greedy import greedy, greedy_naive
+from allocator.policies.optimise import marginal, mip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """decide: the policy. prunes: it maximises the objective, so dominated options may be removed before it looks."""
+
+    decide: Policy
+    prunes: bool
+
+
+POLICIES: Mapping[str, Entry] = {
+    "mip": Entry(mip, prunes=True),
+    "marginal": Entry(marginal, prunes=True),
+    "greedy": Entry(greedy, prunes=False),
+    "greedy-naive": Entry(greedy_naive, prunes=False),
+}
+
+
+def policy(name: str) -> Entry:
+    """The policy of that name; raises UsageError with the nearest known name."""
+    if name not in POLICIES:
+        near = difflib.get_close_matches(name, POLICIES, 1)
+        hint = f', did you mean "{near[0]}"?' if near else ""
+        raise UsageError(f'unknown policy "{name}"{hint} (known: {", ".join(POLICIES)})')
+    return POLICIES[name]

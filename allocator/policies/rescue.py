@@ -1,0 +1,48 @@
+"""From any choice to one that keeps every hard rule: the way back for heuristics, the last resort of all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from allocator.errors import NoPlanInTime
+from allocator.policies.base import Decision, Task
+from allocator.policies.conflict import raise_if_infeasible
+from allocator.solvers.base import Hint, Termination
+from formulations.linear import Ints
+from formulations.rounding import repair, round_dual
+
+
+def keep_the_rules(task: Task, choice: Ints) -> Decision:
+    """The choice itself if it keeps every rule, else repaired with the least loss, else a plan of someone else's."""
+    if task.choices.feasible(choice):
+        return Decision(choice)
+    mended = repair(task.choices, choice, task.dual.prices)
+    if mended is not None:
+        return Decision(mended, detail="guarantees or the limit on changes made the policy deviate from its own plan")
+    return last_resort(task)
+
+
+def last_resort(task: Task) -> Decision:
+    """Any plan that keeps the rules: the dual's rounding, else the first plan a solver finds.
+
+    Raises Infeasible when the rules are proven to clash, NoPlanInTime when time ran out before either was known.
+    """
+    rounded = round_dual(task.choices, task.dual)
+    if rounded is not None:
+        return Decision(rounded, fallback="marginal")
+    return by_solver(task)
+
+
+def by_solver(task: Task) -> Decision:
+    """The first feasible plan of the task's solver; the same errors as `last_resort`."""
+    model = task.round.model
+    limits = dataclasses.replace(task.limits, gap=math.inf)
+    answer = task.solver.solve(model, limits, Hint(None, task.dual.prices))
+    if answer.values is not None:
+        choice = task.choices.from_x(answer.values)
+        if task.choices.feasible(choice):
+            return Decision(choice, fallback=task.solver.name)
+    if answer.termination is Termination.INFEASIBLE:
+        raise_if_infeasible(task.round, task.limits)
+    raise NoPlanInTime(f"no plan that keeps all hard rules was found in time ({answer.detail or answer.termination})")

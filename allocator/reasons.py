@@ -1,0 +1,215 @@
+"""Why a job does not get what it could use: one code and the numbers behind it for every job of a decision.
+
+Codes and their precedence: contract section 5. What each means here, for a job and the options worth more to it than
+what it got ("better options"):
+
+    held                  it is on hold, or waits for a job that is not done
+    no_matching_gpu_type  no pool has a GPU type it may use and a rate is known for
+    exceeds_cluster       every size it may have is larger than every such pool
+    exceeds_quota         every better option alone breaks its tenant's max_gpus or budget_per_hour
+    protected             the GPUs are held by jobs that may not be moved, or the GPUs it may not leave are gone
+    budget                a better option fits the free GPUs and the tenant, but not what is left of budget_per_hour
+    quota                 a better option fits the free GPUs and the budget, but not what is left to the tenant
+    capacity              it offers more than the price, but no whole size of it fits the GPUs that are left
+    outranked             it offers less per GPU-hour than the price at which the GPUs go
+    not_evaluated         it would fit, and the policy did not try it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, State
+from allocator.options.menu import allowed_types, blocked
+from allocator.options.round import Round
+from formulations import linear
+
+CODES = ("held", "no_matching_gpu_type", "exceeds_cluster", "exceeds_quota", "protected", "budget", "quota", "capacity",
+         "outranked", "not_evaluated")
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Dual prices by name: pool (P,) per GPU; budget per dollar/hour; quota, guarantee (Q,) per GPU of the tenant;
+    tenant_budget (Q,) per dollar/hour; churn per kept job. In units of the objective; guarantee and churn <= 0."""
+
+    pool: Floats
+    budget: float
+    quota: Floats
+    tenant_budget: Floats
+    guarantee: Floats
+    churn: float
+
+    @classmethod
+    def of(cls, round_: Round, prices: Floats) -> Prices:
+        """The row prices (m,) of the round's model, by name."""
+        i = round_.instance
+        named = {family.kind: (family, prices[family.first:family.stop]) for family in round_.model.families}
+        position = {name: q for q, name in enumerate(i.tenants)}
+
+        def by_tenant(kind: str) -> Floats:
+            family, p = named[kind]
+            out = np.zeros(len(i.tenants))
+            out[[position[name] for name in family.labels]] = p
+            return out
+
+        def single(kind: str) -> float:
+            return float(named[kind][1].sum())
+
+        return cls(named[linear.CAPACITY][1], single(linear.BUDGET), by_tenant(linear.QUOTA),
+                   by_tenant(linear.TENANT_BUDGET), by_tenant(linear.GUARANTEE), single(linear.CHURN))
+
+    def charge(self, round_: Round) -> Floats:
+        """(n,) what every option of the whole menu would have to pay for all it uses."""
+        m, q = round_.menu, round_.problem.jobs.tenant[round_.menu.job]
+        return (m.gpus * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
+                + m.cost * (self.budget + self.tenant_budget[q]) + m.keep * self.churn)
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """code (J,): reason or None. detail (J,): a sentence or None. best (J,): menu option a job is told about, or -1.
+    offered, needed (J,): value per GPU-hour of that option, and the price it has to beat (nan where meaningless)."""
+
+    code: list[str | None]
+    detail: list[str | None]
+    best: Ints
+    offered: Floats
+    needed: Floats
+
+
+def reasons(round_: Round, chosen: Ints, prices: Prices) -> Reasons:
+    """Reasons for all jobs. chosen (J,): option of the whole menu that each job got, -1 = nothing."""
+    problem, m = round_.problem, round_.menu
+    J = len(problem.jobs)
+    got = np.where(chosen >= 0, m.value[np.maximum(chosen, 0)], 0.0) if len(m) else np.zeros(J)
+    better = m.value > got[m.job] + 1e-12
+    better |= (chosen[m.job] < 0) & (m.value > 0)
+    charge = prices.charge(round_)
+    surplus = m.value - charge
+    best = _best(m.job, np.where(better, surplus, -np.inf), J)
+    wants = np.zeros(J, dtype=bool)
+    wants[m.job[better]] = True
+    wants |= chosen < 0
+
+    hours = problem.interval_s / 3600
+    o = np.maximum(best, 0)
+    gpu_hours = np.where(best >= 0, m.gpus[o] * hours, np.nan) if len(m) else np.full(J, np.nan)
+    offered = m.value[o] / gpu_hours if len(m) else np.full(J, np.nan)
+    needed = charge[o] / gpu_hours if len(m) else np.full(J, np.nan)
+
+    code = np.full(J, CODES.index("not_evaluated"))
+    flags = _flags(round_, chosen, better, surplus)
+    for name in reversed(CODES[:-1]):
+        code[flags[name]] = CODES.index(name)
+    names: list[str | None] = [CODES[c] if w else None for c, w in zip(code.tolist(), wants.tolist(), strict=True)]
+    detail = [None if name is None else _sentence(round_, j, name, int(best[j]), float(offered[j]), float(needed[j]))
+              for j, name in enumerate(names)]
+    return Reasons(names, detail, best, offered, needed)
+
+
+def _best(job: Ints, score: Floats, J: int) -> Ints:
+    """(J,) index of the highest score of each job, -1 where it has none."""
+    best = np.full(J, -1)
+    order = np.lexsort((score, job))
+    order = order[score[order] > -np.inf]
+    best[job[order]] = order
+    return best
+
+
+def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[str, Bools]:
+    """For every code the jobs (J,) to which it applies, precedence aside."""
+    problem, m, i = round_.problem, round_.menu, round_.instance
+    jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
+    J = len(jobs)
+    tenant = jobs.tenant[m.job]
+    on = chosen >= 0
+    mine = np.maximum(chosen, 0)
+    gpus = np.where(on, m.gpus[mine], 0) if len(m) else np.zeros(J, dtype=np.int64)
+    cost = np.where(on, m.cost[mine], 0.0) if len(m) else np.zeros(J)
+    pool = np.where(on, m.pool[mine], -1) if len(m) else np.full(J, -1)
+
+    def left(limit: Floats, used: Floats) -> Floats:
+        return limit - used + 1e-9 * np.maximum(1.0, np.where(np.isfinite(limit), limit, 1.0))
+
+    free = problem.pools.gpus - np.bincount(pool[on], gpus[on], minlength=len(pools))
+    budget = left(np.array(problem.budget_per_hour), np.array(cost.sum()))
+    quota = left(tenants.max_gpus, np.bincount(jobs.tenant, gpus, minlength=len(tenants)))
+    purse = left(tenants.budget_per_hour, np.bincount(jobs.tenant, cost, minlength=len(tenants)))
+    extra, dollars = m.gpus - gpus[m.job], m.cost - cost[m.job]
+    room = np.where(pool[m.job] == m.pool, extra, m.gpus) <= free[m.pool]
+    payable = dollars <= budget
+    granted = (extra <= quota[tenant]) & (dollars <= purse[tenant])
+    purse_full = left(tenants.budget_per_hour, np.zeros(len(tenants)))
+    alone = (m.gpus <= tenants.max_gpus[tenant]) & (m.cost <= purse_full[tenant])
+
+    any_ = _any(J, m.job)
+    some = any_(better)
+    fixed = np.bincount(jobs.pool[i.must], jobs.gpus[i.must], minlength=len(pools))
+    movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
+    gain = surplus - np.where(chosen[m.job] >= 0, surplus[mine[m.job]], 0.0)
+    lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
+    return {
+        "held": blocked(problem),
+        "no_matching_gpu_type": ~any_(np.ones(len(m), dtype=bool)) & ~_matching(round_),
+        "exceeds_cluster": ~any_(np.ones(len(m), dtype=bool)) & _matching(round_),
+        "exceeds_quota": some & ~any_(better & alone),
+        "protected": (some & ~any_(better & movable)) | (~on & lost),
+        "budget": any_(better & room & granted & ~payable),
+        "quota": any_(better & room & payable & ~granted),
+        "capacity": any_(better & (gain > 1e-9) & ~room),
+        "outranked": some & ~any_(better & room & payable & granted & (gain > 1e-9)),
+    }
+
+
+def _any(J: int, job: Ints) -> Callable[[Bools], Bools]:
+    def any_(mask: Bools) -> Bools:
+        out = np.zeros(J, dtype=bool)
+        out[job[mask]] = True
+        return out
+
+    return any_
+
+
+def _matching(round_: Round) -> Bools:
+    """(J,) True where a pool has a type that the job may use and a rate is known for at any size."""
+    problem = round_.problem
+    known = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
+    known[problem.rates.model[problem.rates.rate > 0], problem.rates.gpu_type[problem.rates.rate > 0]] = True
+    known[problem.curves.model, problem.curves.gpu_type] = True
+    there = np.zeros(len(problem.gpu_types), dtype=bool)
+    there[problem.pools.gpu_type] = True
+    return (allowed_types(problem) & known[problem.jobs.model] & there).any(axis=1)
+
+
+def _sentence(round_: Round, j: int, code: str, best: int, offered: float, needed: float) -> str:
+    problem, m = round_.problem, round_.menu
+    jobs = problem.jobs
+    tenant = problem.tenants.tenant[jobs.tenant[j]]
+    want = f"{m.gpus[best]} x {problem.pools.pool[m.pool[best]]}" if best >= 0 else ""
+    if code == "held":
+        present = set(jobs.job_id)
+        names = [a for a in jobs.after[j] if a in present]
+        return f"waits for {', '.join(names)}" if names and jobs.state[j] != State.HELD else "on hold"
+    if code == "no_matching_gpu_type":
+        return f'no pool has a GPU type it may use with a rate for model "{problem.models[jobs.model[j]]}"'
+    if code == "exceeds_cluster":
+        return f"no pool can hold a size between {jobs.min_gpus[j]} and {jobs.max_gpus[j]} GPUs with a known rate"
+    if code == "exceeds_quota":
+        return f'even {want} alone is above max_gpus or budget_per_hour of tenant "{tenant}"'
+    if code == "protected":
+        return f"{want} is held by jobs that may not be moved" if best >= 0 and not round_.repairs.released[j] \
+            else "non-preemptible, but the GPUs it held are gone"
+    if code == "budget":
+        return f"{want} is free but would cost {m.cost[best]:.2f} $/h, more than is left of the budget"
+    if code == "quota":
+        return f'{want} is free but more than is left to tenant "{tenant}"'
+    worth = f"value per GPU-hour: {offered:.4g} offered, {needed:.4g} needed"
+    if code == "capacity":
+        return f"{want} would pay its price, but no whole size fits the GPUs left; {worth}"
+    if code == "outranked":
+        return f"{want}: {worth}"
+    return f"{want} would fit, but this policy does not look for it; {worth}"
