@@ -1,0 +1,1 @@
+"""Making inputs and measuring: generators of snapshots and workloads, the benchmark harness."""

@@ -1,0 +1,101 @@
+"""A snapshot as rows of plain values, and the way to files and to a Snapshot. Generators make these.
+
+The text is a function of the values alone: the same folder gives the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from allocator.domain.columns import TABLES
+from allocator.domain.snapshot import Snapshot, Table
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One snapshot folder.
+
+    config: keys of config.toml, a mapping = a table of its own. tables: file name -> rows, a missing key or None =
+    an empty cell. raw: file name -> content, beside the tables or in place of one (README.md, broken files).
+    """
+
+    name: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    raw: Mapping[str, bytes] = field(default_factory=dict)
+
+    def files(self) -> dict[str, bytes]:
+        """File name -> content, in order of names."""
+        out = {file: csv_text(file, rows).encode() for file, rows in self.tables.items()}
+        if self.config:
+            out["config.toml"] = toml_text(self.config).encode()
+        return dict(sorted((out | dict(self.raw)).items()))
+
+    def snapshot(self) -> Snapshot:
+        """What reading the folder would give, without touching a disk; `raw` is left out."""
+        tables = {}
+        for file, rows in self.tables.items():
+            names = columns(file, rows)
+            cells = {name: [cell(row.get(name)) for row in rows] for name in names}
+            tables[file] = Table(file, cells, range(2, len(rows) + 2))
+        return Snapshot(self.name, dict(self.config), tables)
+
+    def write(self, parent: Path) -> Path:
+        """Write the files into parent/name; returns that path."""
+        path = parent / self.name
+        path.mkdir(parents=True, exist_ok=True)
+        for file, content in self.files().items():
+            (path / file).write_bytes(content)
+        return path
+
+
+def columns(file: str, rows: Sequence[Row]) -> list[str]:
+    """Columns that some row uses: those of the contract in its order, then any others as they come; with no rows,
+    the required ones."""
+    used = dict.fromkeys(name for row in rows for name in row)
+    known = [c.name for c in TABLES[file].columns] if file in TABLES else []
+    if not rows:
+        return [c.name for c in TABLES[file].columns if c.required]
+    return [n for n in known if n in used] + [n for n in used if n not in known]
+
+
+def csv_text(file: str, rows: Sequence[Row]) -> str:
+    """The rows as CSV with a header and line feeds."""
+    names = columns(file, rows)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([cell(row.get(name)) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def cell(value: Any) -> str:
+    """A value as the text of a cell: lists with bars, objects as JSON, whole numbers without a point."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    if isinstance(value, Mapping):
+        return json.dumps(value, sort_keys=True)
+    if isinstance(value, list | tuple):
+        return "|".join(cell(v) for v in value)
+    return str(value)
+
+
+def toml_text(config: Mapping[str, Any]) -> str:
+    """Keys first, then one [table] for every mapping. Values: text, numbers, booleans, lists of those."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in config.items() if not isinstance(value, Mapping)]
+    for key, table in config.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in table.items())]
+    return "\n".join(lines) + "\n"
