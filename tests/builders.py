@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from allocator.domain.columns import TABLES
 from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot, Table
 
@@ -20,9 +21,9 @@ Row = Mapping[str, Any]
 LINEAR = {k: float(k) for k in (1, 2, 4, 8)}      # perfect scaling: the simplest rates to check by hand
 
 
-def snapshot(jobs: Sequence[Row] = (), pools: Sequence[Row] = ({},), rates: Sequence[Row] | Mapping[int, float] = LINEAR,
-             *, tenants: Sequence[Row] | None = None, config: Mapping[str, Any] | None = None, name: str = "test",
-             **tables: Sequence[Row]) -> Snapshot:
+def snapshot(jobs: Sequence[Row] = (), pools: Sequence[Row] = ({},),
+             rates: Sequence[Row] | Mapping[int, float] = LINEAR, *, tenants: Sequence[Row] | None = None,
+             config: Mapping[str, Any] | None = None, name: str = "test", **tables: Sequence[Row]) -> Snapshot:
     """A Snapshot from rows given as dicts. `rates` as {gpus: work_per_s} holds for model "m" on every pool's type.
 
     Lists become "a|b", None an empty cell, booleans "true"/"false". Further tables by name: nodes=, prices= ...
@@ -47,8 +48,9 @@ def problem(*args: Any, **kwargs: Any) -> Problem:
 
 
 def table(file: str, rows: Sequence[Row]) -> Table:
-    """Rows given as dicts as a Table; the columns are all keys in order of first appearance."""
-    names = dict.fromkeys(key for row in rows for key in row)
+    """Rows given as dicts as a Table; the columns are all keys in order of first appearance, or the required ones."""
+    required = (c.name for c in TABLES[file].columns if c.required)
+    names = list(dict.fromkeys(key for row in rows for key in row) or required)
     columns = {n: [cell(row.get(n)) for row in rows] for n in names}
     return Table(file, columns, range(2, len(rows) + 2))
 

@@ -1,0 +1,5 @@
+"""The independent witness: checks every plan, whoever made it, from the problem alone, before it leaves."""
+
+from allocator.audit.witness import Audit, audit
+
+__all__ = ["Audit", "audit"]

@@ -1,0 +1,128 @@
+"""What the audit looks at: problem, allocation and repairs, with the few masks that several checks need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from allocator.domain.allocation import Allocation, Repairs
+from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.performance.table import RateTable
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Arrays have one entry per job, shape (J,), unless stated otherwise."""
+
+    problem: Problem
+    allocation: Allocation
+    repairs: Repairs
+    table: RateTable
+
+    @cached_property
+    def on(self) -> Bools:
+        """The plan gives the job GPUs of a pool that exists."""
+        a = self.allocation
+        on: Bools = (a.pool >= 0) & (a.pool < len(self.problem.pools)) & (a.gpus > 0)
+        return on
+
+    @cached_property
+    def pool(self) -> Ints:
+        """Pool of the plan where `on`, else 0 (a safe index where there are pools)."""
+        return np.where(self.on, self.allocation.pool, 0)
+
+    @cached_property
+    def gpus(self) -> Ints:
+        """GPUs of the plan where `on`, else 0."""
+        return np.where(self.on, self.allocation.gpus, 0)
+
+    @cached_property
+    def running(self) -> Bools:
+        running: Bools = self.problem.jobs.state == State.RUNNING
+        return running
+
+    @cached_property
+    def kept(self) -> Bools:
+        """The plan gives a running job exactly what it holds."""
+        jobs = self.problem.jobs
+        kept: Bools = self.on & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
+        return kept
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Work per second of the plan; 0 where the job gets nothing, nan where no rate is known."""
+        return self._rate_and_row[0]
+
+    @cached_property
+    def row(self) -> Ints:
+        """Row of rates.csv that the rate comes from; -1 between rows, from a curve, or for nothing."""
+        return self._rate_and_row[1]
+
+    @cached_property
+    def _rate_and_row(self) -> tuple[Floats, Ints]:
+        jobs, pools = self.problem.jobs, self.problem.pools
+        rate, row = np.zeros(len(jobs)), np.full(len(jobs), -1)
+        j = np.flatnonzero(self.on)
+        rate[j], row[j] = self.table.rate(jobs.model[j], pools.gpu_type[self.pool[j]], self.gpus[j])
+        return rate, row
+
+    @cached_property
+    def keepable(self) -> Bools:
+        """A running job whose pool is still large enough for it and whose rate is known: it could stay as it is."""
+        jobs, pools = self.problem.jobs, self.problem.pools
+        out = np.zeros(len(jobs), dtype=bool)
+        j = np.flatnonzero(self.running)
+        rate, _ = self.table.rate(jobs.model[j], pools.gpu_type[jobs.pool[j]], jobs.gpus[j])
+        out[j] = (rate > 0) & (jobs.gpus[j] <= pools.gpus[jobs.pool[j]])
+        return out
+
+    @cached_property
+    def barred(self) -> Bools:
+        """Held by its owner, or not running and waiting for a job that is still in the snapshot."""
+        jobs = self.problem.jobs
+        barred: Bools = jobs.state == State.HELD
+        if any(jobs.after):
+            here = set(jobs.job_id)
+            waits = np.array([any(name in here for name in names) for names in jobs.after])
+            barred = barred | (waits & ~self.running)
+        return barred
+
+    @cached_property
+    def frozen(self) -> Bools:
+        """A running job that may not be moved or resized: not preemptible, or no changes left."""
+        jobs = self.problem.jobs
+        frozen: Bools = self.running & (~jobs.preemptible | (jobs.resizes_left == 0))
+        return frozen
+
+    @cached_property
+    def types(self) -> Bools:
+        """(J, T) GPU types that the job may use."""
+        jobs, n = self.problem.jobs, len(self.problem.gpu_types)
+        out = np.ones((len(jobs), n), dtype=bool)
+        named = np.flatnonzero(jobs.gpu_types >= 0)
+        if len(named):
+            out[named] = np.array(self.problem.type_sets).reshape(-1, n)[jobs.gpu_types[named]]
+        return out
+
+    def name(self, j: int) -> str:
+        return f'job "{self.problem.jobs.job_id[j]}"'
+
+    def planned(self, j: int) -> str:
+        """What the plan gives job j, in words."""
+        return what(self.problem, int(self.pool[j]), int(self.gpus[j])) if self.on[j] else "nothing"
+
+    def holds(self, j: int) -> str:
+        """What running job j holds, in words."""
+        jobs = self.problem.jobs
+        return what(self.problem, int(jobs.pool[j]), int(jobs.gpus[j]))
+
+
+def what(problem: Problem, pool: int, gpus: int) -> str:
+    return f'{gpus} GPUs of pool "{problem.pools.pool[pool]}"'
+
+
+def above(total: float, limit: float) -> bool:
+    """Whether a sum exceeds its limit by more than the rounding of sums of dollars, 1e-9 relative."""
+    return total > limit + 1e-9 * max(1.0, abs(limit))

@@ -1,0 +1,110 @@
+"""All jobs together: capacity, money, quotas, guarantees, changes, and whether the repairs are deserved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from allocator.audit.guarantee import most_gpus
+from allocator.audit.scene import Scene, above
+from allocator.domain.problem import Floats, Ints
+
+
+def faults(s: Scene, cost: Floats) -> Iterator[str]:
+    """Every rule that the jobs break together. cost (J,): dollars per hour of what the plan gives each job."""
+    yield from _capacity(s)
+    yield from _money(s, cost)
+    yield from _tenants(s, cost)
+    yield from _releases(s)
+    yield from _changes(s)
+
+
+def _capacity(s: Scene) -> Iterator[str]:
+    pools = s.problem.pools
+    fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.on     # a job larger than its pool has its own fault
+    used = _sum(s.pool, s.gpus * fits, len(pools))
+    for p in np.flatnonzero(used > pools.gpus):
+        yield f'pool "{pools.pool[p]}": {used[p]:.0f} GPUs are given, it has {pools.gpus[p]}'
+
+
+def _money(s: Scene, cost: Floats) -> Iterator[str]:
+    spent = float(cost.sum())
+    if above(spent, s.problem.budget_per_hour):
+        yield f"the plan costs {spent:g} $/h, budget_per_hour is {s.problem.budget_per_hour:g}"
+
+
+def _tenants(s: Scene, cost: Floats) -> Iterator[str]:
+    tenants, owner = s.problem.tenants, s.problem.jobs.tenant
+    gpus = _sum(owner, s.gpus, len(tenants))
+    spent = _sum(owner, cost, len(tenants))
+    for q, name in enumerate(tenants.tenant):
+        if gpus[q] > tenants.max_gpus[q]:
+            yield f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its max_gpus is {tenants.max_gpus[q]:g}'
+        if above(spent[q], tenants.budget_per_hour[q]):
+            yield f'tenant "{name}" costs {spent[q]:g} $/h, its budget_per_hour is {tenants.budget_per_hour[q]:g}'
+        if gpus[q] < tenants.guaranteed_gpus[q]:
+            needed = int(s.repairs.usable[q])
+            if gpus[q] >= needed:
+                needed = most_gpus(s, q, at_least=int(gpus[q]))
+            if gpus[q] < needed:
+                yield (f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its guarantee of {tenants.guaranteed_gpus[q]} '
+                       f"amounts to {needed} that its jobs could hold")
+
+
+def _releases(s: Scene) -> Iterator[str]:
+    """Non-preemptible jobs are let go only where their pool cannot hold them all, and no more than need be."""
+    jobs, pools = s.problem.jobs, s.problem.pools
+    released = s.repairs.released
+    bound = s.running & ~jobs.preemptible & s.keepable
+    for j in np.flatnonzero(released & ~bound).tolist():
+        yield f"{s.name(j)} is released, although no rule binds it to GPUs it could keep"
+    if not (released & bound).any():
+        return
+    stay = _sum(jobs.pool * bound, jobs.gpus * (bound & ~released), len(pools))
+    for j in np.flatnonzero(released & bound).tolist():
+        p = jobs.pool[j]
+        if stay[p] + jobs.gpus[j] <= pools.gpus[p]:
+            yield (f'{s.name(j)} is released, although pool "{pools.pool[p]}" with {pools.gpus[p]} GPUs has room for '
+                   f"its {jobs.gpus[j]} beside the {stay[p]:.0f} of the others that must stay")
+
+
+def _changes(s: Scene) -> Iterator[str]:
+    limit, lifted = s.problem.max_changes, s.repairs.max_changes
+    if limit < 0:
+        return
+    if lifted != limit:
+        forced = _forced(s)
+        if lifted < 0 or lifted > max(limit, forced):
+            yield f"max_changes {limit} is lifted to {lifted if lifted >= 0 else 'no limit'}, lost GPUs force {forced}"
+        limit = max(limit, min(lifted, forced))
+    changed = int((s.running & ~s.kept).sum())
+    if changed > limit:
+        yield f"{changed} running jobs change, max_changes is {limit}"
+
+
+def _forced(s: Scene) -> int:
+    """Least number of running jobs that must change because GPUs were lost: those that cannot keep what they hold,
+    and for each pool the fewest that must go (largest first) so that the others, and all that must stay, fit."""
+    jobs, pools = s.problem.jobs, s.problem.pools
+    forced = int((s.running & ~s.keepable).sum())
+    for p in range(len(pools)):
+        here = s.keepable & (jobs.pool == p)
+        excess = int(jobs.gpus[here].sum() - pools.gpus[p])
+        if excess <= 0:
+            continue
+        let_go = here & s.repairs.released           # they cannot stay beside those that must
+        forced += int(let_go.sum())
+        excess -= int(jobs.gpus[let_go].sum())
+        if excess > 0:
+            loose = np.sort(jobs.gpus[here & jobs.preemptible])[::-1]
+            forced += int(np.searchsorted(np.cumsum(loose), excess)) + 1
+    return forced
+
+
+def _sum(index: Ints, amount: Ints | Floats, length: int) -> Floats:
+    """Sum of the amounts by index, shape (length,)."""
+    total = np.zeros(length)
+    if length:
+        total += np.bincount(index, amount, minlength=length)
+    return total
