@@ -19,7 +19,7 @@ from allocator.domain.result import Result
 from allocator.errors import AuditFailure, UsageError
 from allocator.options.round import Round, compile_round
 from allocator.policies import registry as policies
-from allocator.policies.base import Decision, Task, relative_gap
+from allocator.policies.base import Decision, Policy, Task, relative_gap
 from allocator.reasons import Prices, Reasons, reasons
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits, Solver
@@ -43,13 +43,9 @@ def decide(problem: Problem, *, policy: str = "mip", solver: str | Solver = "aut
     problem = overridden(problem, objective, budget)
     entry = policies.policy(policy)
     round_ = compile_round(problem, entry.prunes)
-    structure = choices(round_.model)
     built = time.monotonic()
-    deadline = begin + limits.time_s
-    dual = minimise(structure, deadline=built + 0.5 * max(0.0, deadline - built))
-    left = dataclasses.replace(limits, time_s=max(0.0, deadline - time.monotonic()))
     engine, why = (solver, "") if not isinstance(solver, str) else _engine(solver, round_)
-    decision = entry.decide(Task(round_, structure, dual, left, engine))
+    decision, dual = settle(round_, entry.decide, engine, limits, begin + limits.time_s)
     solved = time.monotonic()
     allocation = round_.allocation(decision.choice)
     witness = audit(problem, allocation, round_.repairs)
@@ -58,6 +54,15 @@ def decide(problem: Problem, *, policy: str = "mip", solver: str | Solver = "aut
     spent = {"read": 0.0, "validate": 0.0} | dict(seconds or {})
     return _result(round_, dual, decision, witness, allocation, policy=policy, seed=limits.seed, why=why,
                    seconds=spent | {"build": built - begin, "solve": solved - built}, begin=begin)
+
+
+def settle(round_: Round, policy: Policy, solver: Solver, limits: Limits, deadline: float) -> tuple[Decision, Dual]:
+    """The dual of a compiled round and the policy's decision, by `deadline` (time.monotonic) as far as it can."""
+    structure = choices(round_.model)
+    now = time.monotonic()
+    dual = minimise(structure, deadline=now + 0.5 * max(0.0, deadline - now))
+    left = dataclasses.replace(limits, time_s=max(0.0, deadline - time.monotonic()))
+    return policy(Task(round_, structure, dual, left, solver)), dual
 
 
 def overridden(problem: Problem, objective: str | None, budget: float | None) -> Problem:

@@ -51,6 +51,15 @@ class Round:
         choice[self.instance.job[kept]] = kept
         return choice
 
+    def insisting(self, job: int, columns: Ints) -> Round:
+        """The round in which `job` must get one of `columns`, and nothing else is changed."""
+        i = self.instance
+        stays = (i.job != job) | np.isin(np.arange(len(i.job)), columns)
+        must = i.must.copy()
+        must[job] = True
+        forced = replace(_take(i, np.flatnonzero(stays)), must=must)
+        return replace(self, instance=forced, option=self.option[stays], model=formulate(forced))
+
 
 def compile_round(problem: Problem, prunes: bool = True) -> Round:
     """Build the round: menu, repairs, instance, model. Pure and deterministic.

@@ -1,0 +1,152 @@
+"""Row families, dominance and guarantees: by hand, and against exhaustive search."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rounds import best, random_instance
+
+from formulations import linear
+from formulations.assignment import formulate
+from formulations.dominance import needed
+from formulations.elastic import elastic, soft_rows
+from formulations.guarantee import usable
+from formulations.instance import Instance
+
+INF = np.inf
+
+
+def two_jobs(**changes: object) -> Instance:
+    """Job 0 of tenant 0: 1 or 2 GPUs of pool 0 (holds 1). Job 1 of tenant 1: 2 GPUs of pool 0, or 4 of pool 1."""
+    base = Instance(
+        value=np.array([1.0, 1.5, 2.0, 3.0]), start=np.array([0, 2, 4]), job=np.array([0, 0, 1, 1]),
+        pool=np.array([0, 0, 0, 1]), gpus=np.array([1, 2, 2, 4]), cost=np.array([2.0, 4.0, 4.0, 0.0]),
+        keep=np.array([True, False, False, False]), must=np.array([False, False]), tenant=np.array([0, 1]),
+        capacity=np.array([3, 4]), budget=6.0, quota=np.array([INF, 4.0]), tenant_budget=np.array([3.0, INF]),
+        guarantee=np.array([0, 2]), least_kept=1, jobs=["a", "b"], pools=["p", "s"], tenants=["x", "y"])
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def dense(i: Instance) -> tuple[np.ndarray, linear.LinearModel]:
+    model = formulate(i)
+    a = np.zeros((model.m, model.n))
+    a[model.index, model.entry_column] = model.coef
+    return a, model
+
+
+def test_every_rule_is_the_row_it_should_be() -> None:
+    """The matrix of a two-job round, written out: kinds, labels, coefficients and bounds."""
+    a, model = dense(two_jobs())
+    assert [(f.kind, list(f.labels)) for f in model.families] == [
+        ("at_most_one", ["a", "b"]), ("capacity", ["p", "s"]), ("budget", [""]), ("quota", ["y"]),
+        ("tenant_budget", ["x"]), ("guarantee", ["y"]), ("churn", [""])]
+    assert a.tolist() == [
+        [1, 1, 0, 0], [0, 0, 1, 1],      # one option each
+        [1, 2, 2, 0], [0, 0, 0, 4],      # GPUs of p and s
+        [2, 4, 4, 0],                    # dollars
+        [0, 0, 2, 4], [2, 4, 0, 0],      # GPUs of y, dollars of x
+        [0, 0, 2, 4], [1, 0, 0, 0]]      # guarantee of y, jobs kept
+    assert model.upper.tolist() == [1, 1, 3, 4, 6, 4, 3, INF, INF]
+    assert model.lower.tolist() == [-INF] * 7 + [2, 1]
+    assert model.row_name(5) == 'quota of "y"' and model.row_name(8) == "churn"
+
+
+def test_rules_that_are_not_there_have_no_rows() -> None:
+    """Without budget, quotas, guarantees and a limit on changes only jobs and pools are left."""
+    none = np.array([INF, INF])
+    _, model = dense(two_jobs(budget=INF, quota=none, tenant_budget=none, guarantee=np.array([0, 0]), least_kept=0))
+    assert model.m == 4
+
+
+def test_must_run_is_an_equation() -> None:
+    """A non-preemptible job's choice row has lower bound 1."""
+    _, model = dense(two_jobs(must=np.array([True, False])))
+    assert model.lower[:2].tolist() == [1, -INF]
+
+
+def test_feasibility_by_hand() -> None:
+    """Keeping a and giving b its 4 GPUs keeps every rule; a at 2 GPUs breaks the tenant budget of x."""
+    model = formulate(two_jobs())
+    assert model.feasible(np.array([1.0, 0, 0, 1]))
+    assert [model.row_name(r) for r in model.violations(np.array([0.0, 1, 0, 1]))] == ['tenant_budget of "x"', "churn"]
+    assert not model.feasible(np.array([0.5, 0, 0, 1]))
+
+
+def test_dominance_by_hand() -> None:
+    """More GPUs for the same value go, keep stays, worthless goes, too large goes, guaranteed tenants stay whole."""
+    i = two_jobs(value=np.array([1.0, 1.0, 2.0, 0.0]), tenant_budget=np.array([INF, INF]), quota=np.array([INF, INF]))
+    assert needed(i).tolist() == [True, False, True, True]                                 # y has a guarantee
+    free = replace(i, guarantee=np.array([0, 0]))
+    assert needed(free).tolist() == [True, False, True, False]                             # worth nothing
+    assert needed(replace(free, capacity=np.array([1, 4]))).tolist() == [True, False, False, False]
+    assert needed(replace(free, budget=3.0)).tolist() == [True, False, False, False]
+    assert needed(replace(free, must=np.array([False, True]))).tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_dominance_never_changes_the_optimum(seed: int) -> None:
+    """Exhaustive search finds the same best value, or the same infeasibility, with and without dominated options."""
+    i = random_instance(np.random.default_rng(seed))
+    keep = np.flatnonzero(needed(i))
+    job = i.job[keep]
+    pruned = replace(i, value=i.value[keep], start=np.searchsorted(job, np.arange(len(i.start))), job=job,
+                     pool=i.pool[keep], gpus=i.gpus[keep], cost=i.cost[keep], keep=i.keep[keep])
+    whole, less = best(formulate(i), i.start), best(formulate(pruned), pruned.start)
+    assert (whole is None) == (less is None)
+    assert whole is None or less == pytest.approx(whole, abs=1e-12)
+
+
+def test_dominance_removes_something() -> None:
+    """The random instances really contain dominated options (else the test above would show nothing)."""
+    gone = [int((~needed(random_instance(np.random.default_rng(s)))).sum()) for s in range(150)]
+    assert sum(gone) > 150
+
+
+def brute_usable(g: int, jobs: list[list[tuple[int, int]]], capacity: list[int]) -> int:
+    top = 0
+    for pick in itertools.product(*[[None, *options] for options in jobs]):
+        chosen = [o for o in pick if o]
+        used = [sum(k for p, k in chosen if p == q) for q in range(len(capacity))]
+        if all(u <= c for u, c in zip(used, capacity, strict=True)) and sum(used) <= g:
+            top = max(top, sum(used))
+    return top
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 12), st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), max_size=4), max_size=4),
+       st.lists(st.integers(0, 8), min_size=3, max_size=3))
+def test_usable_guarantee_equals_exhaustive_search(g: int, jobs: list[list[tuple[int, int]]],
+                                                   capacity: list[int]) -> None:
+    """u is the largest sum not above g that the tenant's options can hold alone, pools respected."""
+    jobs = [[(p, k) for p, k in options if k <= capacity[p]] for options in jobs]
+    assert usable(g, jobs, capacity) == brute_usable(g, jobs, capacity)
+
+
+def test_usable_guarantee_by_hand() -> None:
+    """Two jobs of 4 GPUs on a pool of 6: only one fits; with sizes 4 and 2 both; sizes 4 cannot make 6."""
+    assert usable(8, [[(0, 4)], [(0, 4)]], [6]) == 4
+    assert usable(8, [[(0, 4)], [(0, 2), (0, 4)]], [6]) == 6
+    assert usable(6, [[(0, 4)], [(1, 4)]], [8, 8]) == 4
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_elastic_programme_allows_exactly_what_the_rules_allow(seed: int) -> None:
+    """With all slacks at zero, a 0/1 vector is feasible in the elastic programme if and only if it is in the model."""
+    rng = np.random.default_rng(seed)
+    model = formulate(random_instance(rng, jobs=3))
+    soft = elastic(model)
+    for _ in range(20):
+        x = (rng.random(model.n) < 0.3).astype(float)
+        assert soft.model.feasible(np.concatenate([x, np.zeros(2 * len(soft.rows))])) == model.feasible(x)
+
+
+def test_elastic_programme_bends_rules_but_not_physics() -> None:
+    """Budget, quotas, guarantees, churn and must-run rows may give way; job and pool rows may not."""
+    model = formulate(two_jobs(must=np.array([True, False])))
+    assert [model.row_name(r) for r in np.flatnonzero(soft_rows(model))] == [
+        'at_most_one of "a"', "budget", 'quota of "y"', 'tenant_budget of "x"', 'guarantee of "y"', "churn"]
