@@ -1,0 +1,196 @@
+"""A proof for every plan: prices on the coupling rows and the upper bound they give, without any solver.
+
+For any prices p of the right sign (>= 0 where a row has only an upper bound, <= 0 where it has only a lower one)
+
+    L(p) = sum_r (p_r high_r if p_r > 0 else p_r low_r) + sum_j max( 0 unless must_j, max_{c of j} v_c - a_c'p )
+
+is at least the value of every plan (weak duality: Geoffrion 1974, "Lagrangean relaxation for integer programming").
+The best such bound is that of the LP relaxation; the prices are its dual values.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.choices import Choices
+from formulations.linear import Bools, Floats, Ints
+from formulations.smoothing import Smooth, newton
+
+SAMPLE = 3000            # groups of the first phase where there are many
+
+
+@dataclass(frozen=True)
+class Dual:
+    """prices (m,): of every model row, 0 on rows that couple nothing; bound: L(prices), safe against rounding;
+    reduced (J,): best v_c - a_c'p of each group, at least 0 unless it must; choice (J,): the column that reaches it."""
+
+    prices: Floats
+    bound: float
+    reduced: Floats
+    choice: Ints
+
+
+def project(choices: Choices, prices: Floats) -> Floats:
+    """Model prices (m,) as prices of the coupling rows (R,) of the right sign; what is not finite becomes 0."""
+    p = prices[choices.rows]
+    p = np.where(np.isfinite(p), p, 0.0)
+    p = np.where(np.isfinite(choices.high), p, np.minimum(p, 0.0))
+    return np.where(np.isfinite(choices.low), p, np.maximum(p, 0.0))
+
+
+def spread(choices: Choices, p: Floats) -> Floats:
+    """Prices of the coupling rows (R,) as prices of all model rows (m,)."""
+    prices = np.zeros(choices.model.m)
+    prices[choices.rows] = p
+    return prices
+
+
+def bound_at(choices: Choices, prices: Floats) -> float:
+    """L(prices) for any prices (m,), rounded up by more than all the rounding errors of its computation."""
+    return evaluate(choices, prices).bound
+
+
+def evaluate(choices: Choices, prices: Floats) -> Dual:
+    """L and its maximisers at any prices (m,)."""
+    p = project(choices, prices)
+    with np.errstate(over="ignore", invalid="ignore"):
+        reduced = choices.value - choices.matrix @ p
+        best, choice = best_columns(choices, reduced)
+        rent = p * np.where(p > 0, choices.high, np.where(p < 0, choices.low, 0.0))
+        # each entry passes through a product, <= d sums inside a column and two long sums
+        size = np.abs(choices.value) + abs(choices.matrix) @ np.abs(p)
+        magnitude = float(np.abs(rent).sum() + group_max(choices, size, 0.0).sum())
+        d = 1 if not choices.n else int(np.diff(choices.matrix.indptr).max())
+        margin = 4.0 * np.finfo(float).eps * (d + 8 + math.log2(choices.n + choices.J + choices.R + 2)) * magnitude
+        bound = float(rent.sum() + best.sum()) + margin
+    return Dual(spread(choices, p), bound if not math.isnan(bound) else math.inf, best, choice)
+
+
+def group_max(choices: Choices, x: Floats, empty: float) -> Floats:
+    """Largest entry of x (n,) in each group, `empty` where there is none; (J,)."""
+    top = np.full(choices.J, empty)
+    if choices.n:
+        top[choices.filled] = np.maximum.reduceat(x, choices.start[choices.filled])
+    return top
+
+
+def best_columns(choices: Choices, reduced: Floats) -> tuple[Floats, Ints]:
+    """Per group the best reduced value (J,) and its first column (J,), -1 where nothing is better or as good."""
+    best = group_max(choices, reduced, 0.0)
+    at = np.flatnonzero(reduced >= np.repeat(best, np.diff(choices.start)))[::-1]
+    choice = np.full(choices.J, -1)
+    choice[choices.group[at]] = at                        # reversed: the first column writes last
+    off = ~choices.must & (best <= 0)
+    return np.where(off, 0.0, best), np.where(off, -1, choice)
+
+
+def minimise(choices: Choices, start: Floats | None = None, deadline: float | None = None, tol: float = 2e-6) -> Dual:
+    """Prices close to the best ones and their bound. Deterministic unless the deadline (time.monotonic) strikes.
+
+    start (m,): prices to begin from, those of a similar round for example. Ends when a colder temperature improves the
+    bound by less than tol (relative). Where no plan exists the bound may fall without end: it stops somewhere, finite.
+    """
+    best = evaluate(choices, np.zeros(choices.model.m))
+    if start is not None:
+        best = min(best, evaluate(choices, start), key=lambda dual: dual.bound)
+    rows = _Rows.of(choices, best)
+    if rows is None:
+        return best
+    until = math.inf if deadline is None else deadline
+    warm = start is not None and bool(best.prices.any())
+    p = rows.split(best.prices[choices.rows])
+    whole: Smooth | None = None
+    sampled = choices.J > 1.5 * SAMPLE and not warm
+    if sampled:
+        groups = np.sort(np.random.default_rng(0).choice(choices.J, SAMPLE, replace=False))
+        part = rows.smooth(choices, groups)
+        p = _first_prices(part)
+        for mu in (0.06, 0.015, 0.004):
+            p, _ = newton(part, p, mu, 1e-4, until)
+    whole = rows.smooth(choices, None)
+    if not sampled and not warm:
+        p = _first_prices(whole)
+    stale, patience = 0, 1 if choices.n > 20_000 else 2
+    for mu in _temperatures(sampled or warm):
+        if time.monotonic() >= until:
+            break
+        p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until, 30)
+        new = evaluate(choices, spread(choices, rows.join(p)))
+        gain = best.bound - new.bound
+        if gain > 0:
+            best = new
+        stale = stale + 1 if gain < tol * abs(best.bound) and mu < 0.01 else 0
+        if stale >= patience:
+            break
+    return best
+
+
+def _temperatures(close: bool) -> tuple[float, ...]:
+    return (0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5) if close else (0.06, 0.015, 0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Coupling rows as `<=` rows in natural units: row r stands for sign_r x coupling row at_r / unit_r <= b_r;
+    values are divided by `worth`, the mean of the groups' largest values."""
+
+    at: Ints
+    sign: Floats
+    unit: Floats
+    b: Floats
+    worth: float
+
+    @staticmethod
+    def of(choices: Choices, dual: Dual) -> _Rows | None:
+        """None where nothing couples or nothing is worth anything."""
+        top = group_max(choices, np.abs(choices.value), 0.0)
+        worth = float(top[choices.filled].mean()) if len(choices.filled) else 0.0
+        up, down = np.flatnonzero(np.isfinite(choices.high)), np.flatnonzero(np.isfinite(choices.low))
+        at, sign = np.concatenate([up, down]), np.concatenate([np.ones(len(up)), -np.ones(len(down))])
+        if not len(at) or not 0 < worth < math.inf:
+            return None
+        entries = np.bincount(choices.matrix.indices, minlength=choices.R)
+        total = np.bincount(choices.matrix.indices, np.abs(choices.matrix.data), minlength=choices.R)
+        unit = np.where(total > 0, total / np.maximum(1, entries), 1.0)[at]
+        b = np.concatenate([choices.high[up], -choices.low[down]]) / unit
+        return _Rows(at, sign, unit, b, worth)
+
+    def smooth(self, choices: Choices, groups: Ints | None) -> Smooth:
+        """The smooth dual of some groups, with their share of the right-hand side; None: all groups."""
+        own = choices.filled if groups is None else groups[np.isin(groups, choices.filled)]
+        share = 1.0 if groups is None else len(groups) / choices.J
+        columns = choices.columns_of(own)
+        A = choices.matrix if groups is None else choices.matrix[columns]
+        if len(self.at) != choices.R or (self.at != np.arange(choices.R)).any():
+            A = A[:, self.at].tocsr()
+        A = A.copy()
+        A.data *= (self.sign / self.unit)[A.indices]
+        return Smooth(choices.value[columns] / self.worth, A, np.diff(choices.start)[own], ~choices.must[own],
+                      self.b * share)
+
+    def join(self, p: Floats) -> Floats:
+        """Prices of the scaled rows as prices of the coupling rows (R,)."""
+        size = int(self.at.max()) + 1
+        return np.bincount(self.at, self.sign * p / self.unit * self.worth, minlength=size)
+
+    def split(self, prices: Floats) -> Floats:
+        """The reverse of join."""
+        return np.maximum(self.sign * prices[self.at] * self.unit / self.worth, 0.0)
+
+
+def _first_prices(s: Smooth) -> Floats:
+    """Prices on the rows that would overflow if every group took its best, scaled to the lowest bound."""
+    zero = np.zeros(s.R)
+    use = s.b - s.at(zero, 1e-3).g
+    over: Bools = use > s.b
+    total = s.exact(zero) - 0.0
+    direction = np.where(over & (s.b > 0), np.maximum(total, 0.0) / np.maximum(use, 1e-12), 0.0)
+    if not direction.any():
+        return zero
+    scales = 2.0 ** np.arange(-7.0, 4.0)
+    bounds = [s.exact(t * direction) for t in scales]
+    return direction * scales[int(np.argmin(bounds))]

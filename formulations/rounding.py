@@ -1,0 +1,206 @@
+"""From prices to a plan: each group takes its best column at the prices, broken rows are repaired, leftovers are used.
+
+This is the strong greedy ("marginal"): the Lagrangian heuristic of the multiple-choice knapsack literature (Kellerer,
+Pferschy and Pisinger 2004, "Knapsack Problems", ch. 11). It is hint, fallback and policy, so it must find a plan in
+practically every round that has one. Deterministic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.choices import Choices
+from formulations.lagrangian import Dual, evaluate, project, spread
+from formulations.linear import Bools, Floats, Ints
+from formulations.moves import Board, Moves
+
+PAIRS = 1500             # moves of which pairs are tried
+EPS = 1e-12
+
+
+def round_dual(choices: Choices, dual: Dual) -> Ints | None:
+    """The plan that the prices suggest, repaired and filled; None where every start gets stuck."""
+    prices = dual.prices
+    for turn in range(8):
+        start = dual.choice if turn == 0 else evaluate(choices, prices).choice
+        plan = repair(choices, start, prices)
+        if plan is not None:
+            return fill(choices, plan, dual.prices)
+        prices = _sharpen(choices, start, prices, dual, turn)
+    return None
+
+
+def _sharpen(choices: Choices, choice: Ints, prices: Floats, dual: Dual, turn: int) -> Floats:
+    """Prices moved against the rows that the choice breaks: one subgradient step of growing length."""
+    board = Board(choices, choice, project(choices, prices))
+    up, down = board.use > choices.high, board.use < choices.low
+    if not (up | down).any():                # the argmax was fine, only the repair went astray: move on all bound rows
+        up, down = dual.prices[choices.rows] > 0, dual.prices[choices.rows] < 0
+    worth = float(np.abs(choices.value).mean()) if choices.n else 1.0
+    step = 0.25 * 1.6 ** turn * max(worth, 1e-300) / board.unit
+    return spread(choices, prices[choices.rows] + np.where(up, step, 0.0) - np.where(down, step, 0.0))
+
+
+def repair(choices: Choices, choice: Ints, prices: Floats) -> Ints | None:
+    """A choice near the given one that keeps all rows, by moves of the least loss (at the prices) per violation
+    removed; pairs of moves where single ones get stuck. None if stuck, or if a must-group owns no column."""
+    board = Board(choices, choice, project(choices, prices))
+    if not _fill_must(board):
+        return None
+    for _ in range(200):
+        if not board.excess().any():
+            break
+        if not _relieve(board) and not _relieve_pair(board):
+            return None
+        board.refresh()
+    return board.choice if choices.feasible(board.choice) else None
+
+
+def fill(choices: Choices, choice: Ints, prices: Floats, passes: int = 20) -> Ints:
+    """A feasible choice made better: moves that gain value and keep all rows, largest gain first; then pairs of moves,
+    one that gives way for another that gains more. Stops when nothing helps or after `passes`."""
+    board = Board(choices, choice, project(choices, prices))
+    for _ in range(passes):
+        gained = _improve(board)
+        board.refresh()
+        if not gained and not _improve_pair(board):
+            break
+        board.refresh()
+    if not choices.feasible(board.choice):             # rounding of many sums: vanishingly rare
+        return choice
+    return board.choice if choices.value_of(board.choice) > choices.value_of(choice) else choice
+
+
+def _fill_must(board: Board) -> bool:
+    """Give every must-group without a column its best one at the prices; False where there is none."""
+    c = board.choices
+    bare = np.flatnonzero(c.must & (board.choice < 0))
+    if not len(bare):
+        return True
+    if (np.diff(c.start)[bare] == 0).any():
+        return False
+    columns = c.columns_of(bare)
+    order = columns[np.lexsort((columns, -board.reduced[columns], c.group[columns]))]
+    first = np.append(True, np.diff(c.group[order]) != 0)
+    board.choice[bare] = order[first]
+    board.refresh()
+    return True
+
+
+def _useful(board: Board) -> Moves:
+    """All moves that touch a broken row in the direction that may help."""
+    c = board.choices
+    a, R = c.matrix, c.R
+    over, under = board.use > c.high, board.use < c.low
+    # positive and negative entries act in opposite directions
+    entry_down = np.where(a.data > 0, under[a.indices], over[a.indices])
+    brings = _any(entry_down, a.indptr)
+    on = board.choice >= 0
+    rid = np.zeros(c.J, dtype=bool)
+    entry_up = np.where(a.data > 0, over[a.indices], under[a.indices])
+    rid[on] = _any(entry_up, a.indptr)[board.choice[on]]
+    columns = np.flatnonzero((brings | rid[c.group]) & (board.choice[c.group] != np.arange(c.n)))
+    assert len(over) == R
+    return board.moves(columns, np.flatnonzero(rid & ~c.must))
+
+
+def _any(flag: Bools, indptr: Ints) -> Bools:
+    """Per column: whether any of its entries is flagged."""
+    total = np.concatenate([[0], np.cumsum(flag)])
+    return np.asarray(np.diff(total[indptr]) > 0)
+
+
+def _relieve(board: Board) -> bool:
+    """One pass of repairing single moves in order of loss per violation removed; False if none helps."""
+    moves = _useful(board)
+    relief = board.relief(moves)
+    good = np.flatnonzero(relief > EPS)
+    score = moves.loss[good] / relief[good]
+    order = good[np.lexsort((moves.column[good], -relief[good], score))]
+    moved = np.zeros(board.choices.J, dtype=bool)
+    done = False
+    for i in order[:20_000]:
+        if moved[moves.group[i]]:
+            continue
+        now = board.relief_of(moves, int(i))
+        if now >= 0.5 * relief[i] and now > EPS:
+            board.apply(moves, int(i))
+            moved[moves.group[i]] = True
+            done = True
+            if now < relief[i] - EPS and not board.excess().any():
+                break
+        elif not board.excess().any():
+            break
+    return done
+
+
+def _near(board: Board, moves: Moves, most: int) -> tuple[Moves, Floats]:
+    """The `most` moves of least loss, with their changes as a dense matrix."""
+    if len(moves) > most:
+        moves = moves.take(np.sort(np.argpartition(moves.loss, most)[:most]))
+    return moves, moves.delta.toarray()
+
+
+def _all_moves(board: Board) -> Moves:
+    c = board.choices
+    return board.moves(np.flatnonzero(board.choice[c.group] != np.arange(c.n)), np.flatnonzero((board.choice >= 0) & ~c.must))
+
+
+def _relieve_pair(board: Board) -> bool:
+    """The pair of moves that removes most violation per loss, if any removes some."""
+    c = board.choices
+    touching, reach = _near(board, _useful(board), PAIRS // 4)
+    partners, D = _near(board, _all_moves(board), PAIRS)
+    now, best, pair = float(board.excess().sum()), np.inf, None
+    for i in np.argsort(touching.loss, kind="stable"):
+        new = board.use + reach[i] + D
+        left = (np.maximum(np.maximum(new - c.high, c.low - new), 0.0) / board.unit).sum(axis=1)
+        relief = np.where(partners.group == touching.group[i], -1.0, now - left)
+        score = np.where(relief > 1e-9, (touching.loss[i] + partners.loss) / np.maximum(relief, 1e-9), np.inf)
+        k = int(np.argmin(score)) if len(score) else -1
+        if k >= 0 and score[k] < best:
+            best, pair = float(score[k]), (int(i), k)
+    if pair is None:
+        return False
+    board.apply(touching, pair[0])
+    board.apply(partners, pair[1])
+    return True
+
+
+def _improve(board: Board) -> bool:
+    """One pass of feasible single moves, largest gain first; False if none gains."""
+    c = board.choices
+    now = np.append(c.value, 0.0)[board.choice]
+    better = np.flatnonzero(c.value > now[c.group] + EPS)
+    moves = board.moves(better, np.flatnonzero((now < -EPS) & ~c.must))
+    fits = np.flatnonzero(board.relief(moves) >= 0)
+    order = fits[np.lexsort((moves.column[fits], -moves.gain[fits]))]
+    moved = np.zeros(c.J, dtype=bool)
+    for i in order:
+        if not moved[moves.group[i]] and board.relief_of(moves, int(i)) >= 0:
+            board.apply(moves, int(i))
+            moved[moves.group[i]] = True
+    return bool(moved.any())
+
+
+def _improve_pair(board: Board) -> bool:
+    """Pairs of moves, together feasible, that gain value: the best partner for each move in turn; False if none."""
+    c = board.choices
+    moves, D = _near(board, _all_moves(board), max(100, min(PAIRS, 400_000 // max(1, c.R))))
+    moved = np.zeros(c.J, dtype=bool)
+    done = False
+    gaining = np.flatnonzero(moves.gain > EPS)
+    for i in gaining[np.lexsort((moves.column[gaining], moves.loss[gaining]))]:
+        if moved[moves.group[i]]:
+            continue
+        total = moves.gain[i] + moves.gain
+        try_ = np.flatnonzero((total > EPS) & ~moved[moves.group] & (moves.group != moves.group[i]))
+        new = board.use + D[i] + D[try_]
+        fits = ((new <= c.high) & (new >= c.low)).all(axis=1)
+        if fits.any():
+            k = int(try_[fits][np.argmax(total[try_[fits]])])
+            board.apply(moves, int(i))
+            board.apply(moves, k)
+            moved[moves.group[i]] = moved[moves.group[k]] = True
+            done = True
+    return done
