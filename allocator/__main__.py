@@ -1,6 +1,8 @@
-"""`python -m allocator` = the command `allocator`."""
+"""`python -m allocator` is the command `allocator`."""
+
+import sys
 
 from allocator.cli.main import run
 
 if __name__ == "__main__":
-    run()
+    sys.exit(run())

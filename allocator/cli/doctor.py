@@ -1,0 +1,121 @@
+"""`allocator doctor`: versions, solvers, both import orders, and a tiny solve on every back end."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from formulations.linear import LinearModel
+
+EXAMPLES = """
+allocator doctor
+allocator doctor | grep -v ^ok
+"""
+NEEDED = ("numpy", "scipy", "pandas", "rich", "highspy", "ortools", "pulp")
+OPTIONAL = ("numba",)
+SOLVERS = {"highs": "highspy", "cpsat": "ortools", "pulp": "pulp"}
+ORDERS = (("highspy", "cpsat"), ("ortools.sat.python.cp_model", "highs"), ("pulp", "cpsat"))
+PATIENCE_S = 60.0
+
+
+class Finding(NamedTuple):
+    """One line: "ok", "not ok" or "warning", and what was looked at."""
+
+    verdict: str
+    text: str
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("doctor", examples=EXAMPLES, help="check this installation",
+                                 description="One line per check: ok, not ok, or warning (something optional is "
+                                             "missing). Exit code 0 if nothing is not ok, else 1.")
+    parser.set_defaults(call=call)
+
+
+def call(_args: argparse.Namespace) -> int:
+    sick = False
+    for finding in findings():
+        print(f"{finding.verdict:<8} {finding.text}", flush=True)
+        sick |= finding.verdict == "not ok"
+    return 1 if sick else 0
+
+
+def findings() -> Iterator[Finding]:
+    """All checks, one after the other."""
+    good = sys.version_info >= (3, 11)
+    yield Finding("ok" if good else "not ok", f"Python {platform.python_version()} on {platform.system()}"
+                  + ("" if good else ", 3.11 or later is needed"))
+    for name in (*NEEDED, *OPTIONAL):
+        try:
+            yield Finding("ok", f"{name} {version(name)}")
+        except PackageNotFoundError:
+            yield (Finding("not ok", f"{name} is not installed") if name in NEEDED
+                   else Finding("warning", f"{name} is not installed (optional)"))
+    for name in SOLVERS:
+        yield solver_works(name)
+    for first, solver in ORDERS:
+        yield order_works(first, solver)
+    yield demo_works()
+
+
+def solver_works(name: str) -> Finding:
+    """Solve the tiny model on one back end, the way every decision does: in its worker process."""
+    from allocator.solvers import registry
+    from allocator.solvers.base import Limits
+
+    answer = registry.get(name).solve(tiny_model(), Limits(time_s=PATIENCE_S, gap=0.0))
+    right = answer.values is not None and abs(answer.objective - 5.0) < 1e-6 and answer.bound < 5.0 + 1e-3
+    said = f"{name} {answer.version}: tiny solve in {answer.seconds:.3f} s"
+    return Finding("ok", said) if right else Finding("not ok", f"{said}: {answer.termination} {answer.detail}".strip())
+
+
+def order_works(first: str, solver: str) -> Finding:
+    """Load one solver package into a fresh process, then solve with another back end.
+
+    The packages themselves do not bear each other in one process; a worker process of its own for each is the cure.
+    """
+    code = (f"import {first}\nfrom allocator.cli.doctor import solver_works\n"
+            f"if __name__ == '__main__': print(solver_works({solver!r}).verdict)")
+    text = f"{first.partition('.')[0]} loaded first, then a solve with {solver}"
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=2 * PATIENCE_S,
+                              check=False)
+    except subprocess.TimeoutExpired:
+        return Finding("not ok", f"{text}: no answer")
+    if done.returncode == 0 and done.stdout.strip().endswith("ok") and "not ok" not in done.stdout:
+        return Finding("ok", text)
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return Finding("not ok", f"{text}: {last}")
+
+
+def demo_works() -> Finding:
+    """Read, validate, decide and audit the shipped snapshot."""
+    from allocator import read_snapshot, solve
+    from allocator.cli.demo import demo_folder
+    from allocator.errors import AllocatorError
+
+    try:
+        result = solve(read_snapshot(demo_folder()), time_limit_s=PATIENCE_S)
+    except AllocatorError as error:
+        return Finding("not ok", f"demo snapshot: {str(error).splitlines()[0]}")
+    return Finding("ok", f"demo snapshot: value {result.objective_value:.6g}, bound {result.bound:.6g}, "
+                         f"{result.seconds['total']:.3f} s")
+
+
+def tiny_model() -> LinearModel:
+    """max 3 x + 2 y + 2 z  s.t.  x + y <= 1,  2 x + y + z <= 3;  the best is x = z = 1, worth 5."""
+    import numpy as np
+
+    from formulations.linear import AT_MOST_ONE, CAPACITY, LinearModel, RowFamily
+
+    return LinearModel(
+        value=np.array([3.0, 2.0, 2.0]), col_lower=np.zeros(3), col_upper=np.ones(3), integer=np.ones(3, dtype=bool),
+        start=np.array([0, 2, 4, 5]), index=np.array([0, 1, 0, 1, 1]), coef=np.array([1.0, 2.0, 1.0, 1.0, 1.0]),
+        lower=np.full(2, -np.inf), upper=np.array([1.0, 3.0]),
+        families=(RowFamily(AT_MOST_ONE, 0, ("job",)), RowFamily(CAPACITY, 1, ("pool",))))

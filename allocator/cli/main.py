@@ -1,0 +1,133 @@
+"""The command `allocator`: parse, call, print, and turn whatever happens into one of the exit codes of the contract.
+
+    0 done (also with a feasible plan at the time limit)   1 internal error   2 usage   3 invalid input
+    4 infeasible   5 no plan in time   130 interrupted   143 terminated
+
+Standard output carries data only. Commands load what they need when they run, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
+
+from allocator.cli import demo, doctor, explain, schema, solve, validate
+from allocator.cli.parsing import Parser
+from allocator.errors import AllocatorError
+
+EXAMPLES = """
+allocator demo                                   a shipped cluster, MIP beside greedy
+allocator solve data/snapshots/demo              one decision, with its proof
+allocator explain data/snapshots/demo JOB        why a job got what it got
+"""
+COMMANDS = (demo, solve, validate, explain, doctor, schema)
+
+
+def parser() -> Parser:
+    """The parser of the whole command line; each command's function is in `args.call`."""
+    top = Parser("allocator", examples=EXAMPLES, description="Decides which training job gets which and how many GPUs.",
+                 epilog="exit codes: 0 done, 1 internal error, 2 usage, 3 invalid input, 4 infeasible, "
+                        "5 no plan in time")
+    top.add_argument("--version", action="store_true", help="print the version and stop")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+    for command in COMMANDS:
+        command.add(commands)
+    return top
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code and never raises for anything a user can do."""
+    with _terminate_politely():
+        try:
+            return _flushed(_call(argv))
+        except BrokenPipeError:
+            _silence(sys.stdout)          # whoever read standard output has had enough: nothing went wrong here
+            return 0
+        except KeyboardInterrupt:
+            _silence(sys.stdout)
+            return _say("interrupted", 130)
+        except _Terminated:
+            _silence(sys.stdout)
+            return _say("terminated", 143)
+        except AllocatorError as error:
+            return _say(str(error), error.exit_code)
+        except OSError as error:
+            _debug()
+            _silence(sys.stdout)
+            return _say(f"allocator: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 1)
+        except Exception as error:
+            _debug()
+            first = (str(error).splitlines() or [""])[0]
+            return _say(f"allocator: internal error: {type(error).__name__}: {first} "
+                        "(ALLOCATOR_DEBUG=1 shows where)", 1)
+
+
+def _call(argv: Sequence[str] | None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):        # names of jobs may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    top = parser()
+    try:
+        args = top.parse_args(argv)
+    except SystemExit as stop:                            # argparse has printed help (0) or what is wrong (2)
+        return int(stop.code or 0)
+    if args.version:
+        from allocator import __version__
+
+        print(f"allocator {__version__}")
+        return 0
+    if not hasattr(args, "call"):
+        top.print_help(sys.stderr)
+        return 2
+    return int(args.call(args))
+
+
+def _flushed(code: int) -> int:
+    sys.stdout.flush()
+    return code
+
+
+def _say(text: str, code: int) -> int:
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+    return code
+
+
+def _debug() -> None:
+    if os.environ.get("ALLOCATOR_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exc()
+
+
+def _silence(stream: object) -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not complain when it ends."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[attr-defined]
+        os.close(nowhere)
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived: unwind, so that temporary files and worker processes go too."""
+
+
+@contextmanager
+def _terminate_politely() -> Iterator[None]:
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,61 @@
+"""The argument parser of all commands: help that starts with examples, and numbers that are checked."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help starts with examples and which takes no abbreviated options."""
+
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_help(self) -> str:
+        lines = "\n".join(f"  {line}" for line in self.examples.strip().splitlines())
+        return (f"examples:\n{lines}\n\n" if lines else "") + super().format_help()
+
+
+def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
+    """Converter for a number not below `at_least`; `infinite` allows inf."""
+    def convert(text: str) -> float:
+        value = float(text)
+        if not value >= at_least or (math.isinf(value) and not infinite):
+            raise argparse.ArgumentTypeError(f"{text} is not a number >= {at_least:g}")
+        return value
+
+    convert.__name__ = "number"
+    return convert
+
+
+def whole(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
+    """Converter for a whole number within bounds."""
+    def convert(text: str) -> int:
+        value = int(text)
+        if not at_least <= value <= at_most:
+            raise argparse.ArgumentTypeError(f"{text} is not a whole number from {at_least} to {at_most}")
+        return value
+
+    convert.__name__ = "whole number"
+    return convert
+
+
+def add_effort(parser: argparse.ArgumentParser) -> None:
+    """The options that say how hard to try, shared by the commands that decide."""
+    group = parser.add_argument_group("effort")
+    group.add_argument("--solver", default="auto", metavar="NAME",
+                       help="auto (default), highs, cpsat, pulp: who solves the model of policy mip")
+    group.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
+                       help="seconds for the decision after reading; a plan is there by S plus one second "
+                            "(default: none)")
+    group.add_argument("--gap", type=number(), default=1e-4, metavar="G",
+                       help="stop when (bound - value) / value is proven to be at most G (default: 1e-4; 0 = optimal)")
+    group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="random seed of the solver (default: 0)")
+    group.add_argument("--threads", type=whole(1, 1024), default=1, metavar="N",
+                       help="threads of the solver (default: 1)")

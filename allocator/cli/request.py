@@ -1,0 +1,119 @@
+"""What a `solve` command asks for, and how one snapshot folder is decided."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.errors import AllocatorError
+
+if TYPE_CHECKING:
+    from allocator.domain.result import Result
+    from allocator.solvers.base import Answer, Hint, Limits
+    from formulations.linear import LinearModel
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `solve`; plain values, so that they travel to another process as JSON."""
+
+    policy: str = "mip"
+    objective: str | None = None
+    solver: str = "auto"
+    time_limit_s: float = math.inf
+    gap: float = 1e-4
+    budget: float | None = None
+    seed: int = 0
+    threads: int = 1
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Request:
+        return cls(args.policy, args.objective, args.solver, args.time_limit, args.gap, args.budget, args.seed,
+                   args.threads)
+
+    def check(self) -> None:
+        """Raise UsageError for an unknown policy or solver, before anything is read."""
+        from allocator.policies import registry as policies
+        from allocator.solvers import registry as solvers
+
+        policies.policy(self.policy)
+        if self.solver != "auto":
+            solvers.get(self.solver)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One snapshot of a batch, in a line: what was decided, or why not."""
+
+    snapshot: str
+    exit_code: int
+    status: str
+    objective_value: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    solver: str | None = None
+    termination: str | None = None
+    fallback: str | None = None
+    seconds: float = 0.0
+    plan: str | None = None
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def decide_folder(folder: str, request: Request, log: list[str] | None = None) -> Result:
+    """Read, validate and decide one snapshot folder; a list given as `log` receives the solver's own log."""
+    from allocator import read_snapshot, solve
+
+    begin = time.monotonic()
+    snapshot = read_snapshot(folder)
+    read_s = time.monotonic() - begin
+    return solve(snapshot, policy=request.policy, objective=request.objective,
+                 solver=request.solver if log is None else Recorder(request.solver, log),
+                 time_limit_s=request.time_limit_s, gap=request.gap, budget=request.budget, seed=request.seed,
+                 threads=request.threads, read_s=read_s)
+
+
+def summarise(folder: str, request: Request, out: str | None) -> Summary:
+    """Decide one snapshot of a batch and write its plan to `out`. Faults become a Summary, whatever they are."""
+    from allocator.files.plans import write_plan
+
+    begin = time.monotonic()
+    name = snapshot_name(folder)
+    try:
+        result = decide_folder(folder, request)
+        plan = None if out is None else str(write_plan(result, Path(out) / name)[0])
+    except AllocatorError as error:
+        status = {3: "invalid", 4: "infeasible", 5: "no plan"}.get(error.exit_code, "error")
+        return Summary(name, error.exit_code, status, seconds=time.monotonic() - begin, error=str(error))
+    except Exception as error:
+        return Summary(name, 1, "error", seconds=time.monotonic() - begin,
+                       error=f"internal error: {type(error).__name__}: {error}")
+    return Summary(name, 0, result.status, result.objective_value, result.bound, result.gap, result.solver,
+                   result.termination, result.fallback, time.monotonic() - begin, plan, None, result.warnings)
+
+
+def snapshot_name(folder: str) -> str:
+    """What a batch calls a snapshot: the name of its folder."""
+    return Path(folder).resolve().name or "snapshot"
+
+
+class Recorder:
+    """A solver that passes every call on and keeps the log of the one that answered."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self._log = name, log
+
+    def solve(self, model: LinearModel, limits: Limits, hint: Hint | None = None) -> Answer:
+        from allocator.solvers import registry
+
+        name = registry.choose(model)[0] if self.name == "auto" else self.name
+        answer = registry.get(name).solve(model, replace(limits, log=True), hint)
+        self._log.append(answer.log)
+        return answer

@@ -1,0 +1,27 @@
+"""`allocator schema`: the JSON Schema of the files, for editors and other programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+EXAMPLES = """
+allocator schema                         columns of the snapshot files
+allocator schema result > plan.schema.json
+"""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("schema", examples=EXAMPLES, help="JSON Schema of snapshots and plans",
+                                 description="Print a JSON Schema.")
+    parser.add_argument("what", nargs="?", default="snapshot", choices=("snapshot", "result"), help="default: snapshot")
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.files import schema
+
+    document = schema.snapshot_schema() if args.what == "snapshot" else schema.result_schema()
+    print(json.dumps(document, indent=2))
+    return 0

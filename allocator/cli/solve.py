@@ -1,0 +1,76 @@
+"""`allocator solve`: one decision per snapshot folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from allocator.cli.parsing import add_effort, number, whole
+from allocator.errors import UsageError
+
+EXAMPLES = """
+allocator solve data/snapshots/demo
+allocator solve data/snapshots/demo --solver highs --time-limit 1 --out plans --format json
+allocator solve snapshots/* --jobs 2 --out plans          a batch: plans/NAME/plan.json, a line each
+"""
+ABOUT = """\
+Decide which job gets what. Several folders are a batch: a summary line each (JSON lines with --format json), one
+failure does not stop the others, and the exit code is the gravest: 1, then 2, 3, 4, 5, 0."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("solve", examples=EXAMPLES, help="one decision per snapshot folder", description=ABOUT)
+    parser.add_argument("snapshots", nargs="+", metavar="SNAPSHOT",
+                        help="folder with jobs.csv, pools.csv, rates.csv ...")
+    parser.add_argument("--policy", default="mip", metavar="NAME", help="mip (default), marginal, greedy, greedy-naive")
+    parser.add_argument("--objective", metavar="NAME", help="progress or throughput (default: as config.toml says)")
+    parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
+    add_effort(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", metavar="DIR", help="write plan.json and plan.csv there; a batch into DIR/NAME/")
+    group.add_argument("--format", choices=("table", "json", "csv"), default="table",
+                       help="of standard output (default: table)")
+    group.add_argument("--jobs", type=whole(1, 1024), default=1, metavar="N",
+                       help="snapshots at the same time (default: 1)")
+    group.add_argument("--log", metavar="FILE", help="write the solver's own log there (one snapshot only)")
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.cli.request import Request
+
+    request = Request.of(args)
+    request.check()
+    if len(args.snapshots) == 1:
+        return _one(args, request)
+    from allocator.cli.batch import batch
+
+    if args.log:
+        raise UsageError("--log takes one snapshot, this is a batch")
+    return batch(args.snapshots, request, args.out, args.format, args.jobs)
+
+
+def _one(args: argparse.Namespace, request: Any) -> int:
+    from allocator.cli.request import decide_folder
+    from allocator.files import plans
+
+    log: list[str] | None = [] if args.log else None
+    result = decide_folder(args.snapshots[0], request, log)
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if args.out:
+        plans.write_plan(result, args.out)
+    if log is not None:
+        path = Path(args.log)
+        plans.write_files(path.parent, {path.name: "\n".join(log)})
+    if args.format == "json":
+        sys.stdout.write(plans.to_json(result))
+    elif args.format == "csv":
+        sys.stdout.write(plans.to_csv(result))
+    else:
+        from allocator.cli import tables
+
+        tables.show(tables.decision(result), tables.headline(result))
+    return 0

@@ -1,0 +1,111 @@
+"""Tables for people: rich on a terminal; plain aligned text, never cut, when piped or long."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.domain.result import Result
+
+LONG = 500          # rows beyond which a terminal gets plain text too: rich would take seconds
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, column names and rows of texts. Columns of numbers are aligned to the right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    numbers: frozenset[str] = frozenset()
+
+
+def show(tables: Iterable[Table], head: Sequence[str] = ()) -> None:
+    """Print lines and tables on standard output."""
+    for line in head:
+        print(line)
+    for table in tables:
+        print()
+        if sys.stdout.isatty() and len(table.rows) <= LONG:
+            _rich(table)
+        else:
+            _plain(table)
+
+
+def text(value: Any, digits: int = 4) -> str:
+    """A cell: "-" for no value, few digits for fractions, control characters made visible."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
+    said = str(value)
+    return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
+
+
+def _rich(table: Table) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in table.columns:
+        grid.add_column(name, justify="right" if name in table.numbers else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(Text(cell) for cell in row))
+    Console(markup=False, highlight=False, emoji=False).print(grid)
+
+
+def _plain(table: Table) -> None:
+    print(table.title)
+    width = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+    sign = [">" if name in table.numbers else "<" for name in table.columns]
+    for row in (table.columns, *table.rows):
+        print("  ".join(f"{cell:{s}{w}}" for cell, s, w in zip(row, sign, width, strict=True)).rstrip())
+
+
+def percent(gap: float) -> str:
+    """A relative gap for people: exact zero, or enough digits to tell it from zero."""
+    return "0 %" if gap == 0 else f"{100 * gap:.2g} %"
+
+
+def headline(result: Result) -> list[str]:
+    """What was decided, how good it is and who proved it."""
+    limit = result.budget["per_hour"]
+    spent = f"cost {text(result.budget['spent_per_hour'])} $/h" + ("" if limit is None else f" of {text(limit)} $/h")
+    by = f"{result.solver} {result.solver_version or ''}".strip() if result.solver else "no solver"
+    return [
+        f"snapshot {text(result.snapshot)}: policy {result.policy}, objective {result.objective}, {by}"
+        + (f", fallback {result.fallback}" if result.fallback else ""),
+        f"value {text(result.objective_value, 7)}, best possible at most {text(result.bound, 7)} "
+        f"(gap {percent(result.gap)}, proven by {result.bound_by}): {result.status}, ended by {result.termination}",
+        f"{spent}; decided in {result.seconds['total']:.3f} s"]
+
+
+def decision(result: Result) -> list[Table]:
+    """Jobs, pools and tenants of a plan."""
+    j = result.jobs
+    jobs = [[text(v) for v in row] for row in zip(
+        j["job_id"], j["tenant"], j["action"], (_place(p, g) for p, g in zip(j["pool"], j["gpus"], strict=True)),
+        (_place(p, g) for p, g in zip(j["previous_pool"], j["previous_gpus"], strict=True)), j["value"],
+        j["cost_per_hour"], (_why(c, d) for c, d in zip(j["reason"], j["detail"], strict=True)), strict=True)]
+    pools = [[text(v) for v in (p["pool"], p["gpus"], p["used"], p["marginal_value"])] for p in result.pools]
+    tenants = [[text(v) for v in (t["tenant"], t["gpus"], t["guaranteed"], t["max_gpus"], t["cost_per_hour"])]
+               for t in result.tenants]
+    return [
+        Table("jobs", ("job", "tenant", "action", "gets", "held", "value", "$/h", "reason"), jobs,
+              frozenset({"value", "$/h"})),
+        Table("pools (price: value of one GPU more)", ("pool", "GPUs", "used", "price"), pools,
+              frozenset({"GPUs", "used", "price"})),
+        Table("tenants", ("tenant", "GPUs", "guaranteed", "at most", "$/h"), tenants,
+              frozenset({"GPUs", "guaranteed", "at most", "$/h"}))]
+
+
+def _place(pool: str | None, gpus: int) -> str | None:
+    return None if pool is None else f"{gpus} x {pool}"
+
+
+def _why(code: str | None, detail: str | None) -> str:
+    return ": ".join(part for part in (code, detail) if part)
