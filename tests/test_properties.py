@@ -49,7 +49,8 @@ def value(p: Problem, **limits: float) -> float:
 def test_more_capacity_never_hurts(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
     """Doubling the GPUs of every pool never lowers the best value (guarantees are dropped: they would grow as well)."""
     for _, p, _ in decided:
-        free = dataclasses.replace(p, tenants=dataclasses.replace(p.tenants, guaranteed_gpus=p.tenants.guaranteed_gpus * 0))
+        none = dataclasses.replace(p.tenants, guaranteed_gpus=p.tenants.guaranteed_gpus * 0)
+        free = dataclasses.replace(p, tenants=none)
         more = dataclasses.replace(free, pools=dataclasses.replace(p.pools, gpus=p.pools.gpus * 2))
         assert value(more) >= value(free) - 1e-9
 

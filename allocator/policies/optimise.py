@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
+
 from allocator.policies.base import Decision, Task, relative_gap
 from allocator.policies.conflict import raise_if_infeasible
 from allocator.policies.rescue import last_resort
@@ -65,8 +67,11 @@ def _ask(task: Task, start: Ints | None) -> Answer:
 def _believe(task: Task, answer: Answer, start: Ints | None) -> tuple[Ints | None, str | None, str]:
     """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the start."""
     choices = task.choices
-    plan = None if answer.values is None else choices.from_x(answer.values)
-    if plan is not None and choices.feasible(plan):
+    x = answer.values
+    if x is not None and (len(x) != choices.n or not np.isfinite(x).all()):
+        return start, "marginal", f"{answer.solver or task.solver.name} returned garbage"
+    plan = None if x is None else choices.from_x(x)
+    if plan is not None and task.round.model.feasible(choices.to_x(plan)):
         plan = fill(choices, plan, task.dual.prices)
         if start is None or choices.value_of(plan) >= choices.value_of(start):
             return plan, None, ""

@@ -1,0 +1,161 @@
+"""What a decision does with solvers that lie, fail or are late, and with what it is asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from builders import LINEAR, problem
+
+from allocator.decision import decide
+from allocator.domain.problem import Problem
+from allocator.errors import UsageError
+from allocator.solvers.base import Answer, Hint, Limits, Termination
+from formulations.linear import LinearModel
+
+EXACT = Limits(gap=0.0)
+
+
+@dataclass
+class Scripted:
+    """A solver that answers what a test tells it to."""
+
+    answer: Answer
+    name: str = "scripted"
+    seen: list[Limits] = field(default_factory=list)
+
+    def solve(self, model: LinearModel, limits: Limits, hint: Hint | None = None) -> Answer:
+        self.seen.append(limits)
+        return self.answer
+
+
+def six_jobs() -> Problem:
+    """Six jobs, ten GPUs, a budget: the bound without a solver stays a little above the optimum."""
+    rates = {1: 1.0, 2: 1.7, 4: 3.1, 8: 4.4}
+    jobs = [{"remaining_work": w, "max_gpus": 8, "min_gpus": m}
+            for w, m in ((900, 1), (700, 2), (1500, 1), (800, 4), (500, 1), (2000, 2))]
+    return problem(jobs, [{"gpus": 7, "price_per_gpu_hour": 3}, {"gpus": 3, "price_per_gpu_hour": 1}], rates,
+                   config={"budget_per_hour": 17})
+
+
+@pytest.fixture(scope="module")
+def truth() -> float:
+    return decide(six_jobs(), solver="highs", limits=EXACT).objective_value
+
+
+def columns(p: Problem) -> int:
+    from allocator.options.round import compile_round
+
+    return compile_round(p).model.n
+
+
+LIES = {
+    "crash": Answer(Termination.FAILED, detail="worker died"),
+    "garbage": Answer(Termination.GAP, np.full(3, np.nan), 1e9, 0.0),
+    "nothing, proven": Answer(Termination.GAP, np.zeros(0), 0.0, 0.0),
+    "infeasible": Answer(Termination.INFEASIBLE),
+    "late, empty-handed": Answer(Termination.TIME_LIMIT, detail="killed"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_failed_solvers_leave_a_plan_with_a_true_bound_and_a_named_fallback(lie: str, truth: float) -> None:
+    """The plan is feasible (audited), nearly as good, its bound not below the truth, and the fallback has a name."""
+    r = decide(six_jobs(), solver=Scripted(LIES[lie]), limits=EXACT)
+    assert r.fallback == "marginal"
+    assert 0.8 * truth <= r.objective_value <= truth + 1e-12
+    assert r.bound >= truth - 1e-9 and r.bound_by == "lagrangian"
+    assert any("fallback marginal" in w for w in r.warnings)
+
+
+def test_everything_to_everyone_is_refused(truth: float) -> None:
+    """A claimed plan that breaks rules (all columns at once) is not used, whatever value it claims."""
+    p = six_jobs()
+    claim = Answer(Termination.GAP, np.ones(columns(p)), 99.0, 99.0)
+    r = decide(p, solver=Scripted(claim), limits=EXACT)
+    assert r.fallback == "marginal" and r.objective_value <= truth + 1e-12
+
+
+def test_false_optimality_is_not_believed(truth: float) -> None:
+    """An empty plan claimed optimal with bound 0: a better plan is known, so the claim counts for nothing."""
+    p = six_jobs()
+    r = decide(p, solver=Scripted(Answer(Termination.GAP, np.zeros(columns(p)), 0.0, 0.0)), limits=EXACT)
+    assert r.fallback == "marginal" and r.bound >= truth - 1e-9
+    assert r.status != "optimal" or r.objective_value == pytest.approx(truth)
+
+
+def test_bound_below_a_known_plan_is_a_lie(truth: float) -> None:
+    """The true optimum returned with half its value as bound: the plan is kept, the bound is ours."""
+    p = six_jobs()
+    honest = decide(p, solver="highs", limits=EXACT)
+    from allocator.options.round import compile_round
+
+    i = compile_round(p).instance
+    x = np.zeros(len(i.value))
+    for j, (pool, gpus) in enumerate(zip(honest.jobs["pool"], honest.jobs["gpus"], strict=True)):
+        x[(i.job == j) & (i.gpus == gpus) & (i.pool == (p.pools.pool.index(pool) if pool else -1))] = 1
+    r = decide(p, solver=Scripted(Answer(Termination.GAP, x, truth, truth / 2)), limits=EXACT)
+    assert r.objective_value == pytest.approx(truth) and r.bound >= truth - 1e-9
+    assert r.bound_by == "lagrangian" and r.fallback == "marginal"
+
+
+def test_the_tighter_bound_is_reported(truth: float) -> None:
+    """highs proves the optimum itself; a solver without a bound leaves the Lagrangian one, which is above it."""
+    tight = decide(six_jobs(), solver="highs", limits=EXACT)
+    assert tight.status == "optimal" and tight.bound == pytest.approx(truth, rel=1e-6)
+    loose = decide(six_jobs(), policy="greedy")
+    assert loose.bound >= tight.bound - 1e-9 and loose.bound_by == "lagrangian"
+    assert loose.bound < math.inf and loose.gap >= 0
+
+
+def test_solver_is_asked_for_less_than_half_the_gap() -> None:
+    """Room for preferring the plan that changes nothing."""
+    solver = Scripted(Answer(Termination.FAILED))
+    decide(six_jobs(), solver=solver, limits=Limits(gap=0.01))
+    assert solver.seen[0].gap == pytest.approx(0.0045)
+
+
+@pytest.mark.parametrize(("kwargs", "message"), [
+    ({"policy": "mipp"}, 'did you mean "mip"'), ({"solver": "higs"}, "highs"), ({"objective": "speed"}, "progress"),
+    ({"budget": -1.0}, "budget -1"), ({"budget": math.nan}, "budget nan")])
+def test_wrong_calls_say_what_is_right(kwargs: dict[str, object], message: str) -> None:
+    """Unknown names and impossible values are usage errors that name the alternative."""
+    with pytest.raises(UsageError, match=message):
+        decide(six_jobs(), **kwargs)  # type: ignore[arg-type]
+
+
+def test_budget_and_objective_can_be_overridden() -> None:
+    """A budget of 0 leaves only what is free; throughput changes what the plan is worth."""
+    p = problem([{}], [{"price_per_gpu_hour": 1}], LINEAR)
+    assert decide(p, budget=0.0).objective_value == 0.0
+    assert decide(p, objective="throughput").objective == "throughput"
+
+
+def test_reasons_by_hand() -> None:
+    """One job of each kind gets the code it should, and satisfied jobs get none."""
+    jobs = [{"job_id": "on-hold", "state": "held"}, {"job_id": "no-type", "gpu_types": ["B"], "model": "b"},
+            {"job_id": "huge", "min_gpus": 16, "max_gpus": 16}, {"job_id": "over", "tenant": "small", "min_gpus": 4},
+            {"job_id": "served", "remaining_work": 100, "max_gpus": 1},
+            {"job_id": "late", "remaining_work": 1e5, "min_gpus": 8},
+            {"job_id": "winner", "remaining_work": 600, "max_gpus": 4, "weight": 10}]
+    rates = [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2, 4, 8, 16)]
+    rates += [{"model": "b", "gpu_type": "A", "gpus": 1, "work_per_s": 1}, {"model": "b", "gpu_type": "B", "gpus": 1,
+                                                                          "work_per_s": 1}]
+    p = problem(jobs, [{}], rates, tenants=[{"tenant": "small", "max_gpus": 2}])
+    r = decide(p)
+    assert dict(zip(r.jobs["job_id"], r.jobs["reason"], strict=True)) == {
+        "on-hold": "held", "no-type": "no_matching_gpu_type", "huge": "exceeds_cluster", "over": "exceeds_quota",
+        "served": None, "late": "outranked", "winner": None}
+    assert "needed" in str(r.jobs["detail"][5])
+
+
+def test_budget_and_quota_reasons() -> None:
+    """GPUs are free, money is not; GPUs are free, the tenant's share is not."""
+    four = {"min_gpus": 4, "max_gpus": 4}
+    broke = decide(problem([four], [{"price_per_gpu_hour": 1}], config={"budget_per_hour": 3}))
+    assert broke.jobs["reason"] == ["budget"]
+    jobs = [{"tenant": "t", "min_gpus": 2, "max_gpus": 2, "weight": w} for w in (5, 1)]
+    quota = decide(problem(jobs, tenants=[{"tenant": "t", "max_gpus": 3}]))
+    assert quota.jobs["reason"] == [None, "quota"]
