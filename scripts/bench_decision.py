@@ -1,0 +1,78 @@
+"""Time of one decision: validate, build, solve, audit; process start excluded, workers warm, one thread.
+
+    python scripts/bench_decision.py [--seeds N] [--only published|medium] > table.md
+
+published: 100 jobs x 6 sizes x 512 GPUs at gap 1e-4 (the published figure for this job is 0.4 s).
+medium: 500 jobs, 512 GPUs of 4 types, 8 tenants, every kind of rule, at gap 1e-3.
+Writes a Markdown table to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import allocator
+from allocator.bench.clusters import Spec, generate
+from allocator.bench.shipped import MEDIUM, MEDIUM_SEED, PUBLISHED
+
+CASES: dict[str, tuple[Spec, float, int]] = {
+    "published": (PUBLISHED, 1e-4, 1), "medium": (MEDIUM, 1e-3, MEDIUM_SEED)}      # spec, gap, first seed
+RUNS = (("mip", "auto"), ("mip", "highs"), ("mip", "cpsat"), ("mip", "pulp"), ("greedy", "auto"), ("marginal", "auto"))
+
+
+def measure(spec: Spec, gap: float, seeds: range, policy: str, solver: str) -> str:
+    """One row of the table: seconds over the seeds, largest gap, worth relative to the proven bound."""
+    snapshots = [generate(spec, seed).snapshot() for seed in seeds]
+    allocator.solve(snapshots[0], policy=policy, solver=solver, gap=gap)      # starts the worker
+    seconds, parts, gaps, used = [], [], [], set()
+    for snapshot in snapshots:
+        begin = time.perf_counter()
+        result = allocator.solve(snapshot, policy=policy, solver=solver, gap=gap)
+        seconds.append(time.perf_counter() - begin)
+        parts.append([result.seconds[p] for p in ("validate", "build", "solve")])
+        gaps.append(result.gap)
+        used.add(result.solver or "-")
+    mean_parts = " / ".join(f"{statistics.mean(p):.3f}" for p in zip(*parts, strict=True))
+    name = policy if policy != "mip" else f"mip, {solver}"
+    if name == "mip, auto":
+        name += f" ({', '.join(sorted(used))})"
+    return (f"| {spec.name} | {name} | {statistics.mean(seconds):.3f} | {statistics.median(seconds):.3f} "
+            f"| {max(seconds):.3f} | {mean_parts} | {max(gaps):.1e} |")
+
+
+def machine() -> str:
+    """Processor, Python and package versions, in one line."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = names[0] if names else cpu
+    packages = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in ("numpy", "highspy", "ortools", "pulp"))
+    return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {packages}"
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5, help="snapshots per case (default 5)")
+    parser.add_argument("--only", choices=tuple(CASES), help="one case alone")
+    args = parser.parse_args()
+    print(f"{machine()}; {args.seeds} seeds per row; seconds.\n")
+    print("| snapshot | policy | mean | median | max | validate / build / solve (mean) | largest gap |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (spec, gap, first) in CASES.items():
+        if args.only in (None, name):
+            for policy, solver in RUNS:
+                print(f"{name}: {policy} {solver} ...", file=sys.stderr)
+                print(measure(spec, gap, range(first, first + args.seeds), policy, solver), flush=True)
+
+
+if __name__ == "__main__":
+    main()
