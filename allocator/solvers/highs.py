@@ -1,0 +1,160 @@
+"""HiGHS through its arrays: MIP with a start, streamed incumbents and bounds; LP relaxations with row prices.
+
+HiGHS compares with absolute tolerances. Values are therefore scaled by a power of two to a size of about 1000, and
+rows of fractional coefficients so that HiGHS's tolerance is half of LinearModel.tolerance. Powers of two change no
+digit of the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
+from formulations.linear import Floats, LinearModel
+
+TOLERANCE = 1e-9
+
+
+def version() -> str:
+    """Version of HiGHS; loads the library."""
+    import highspy
+
+    engine: Any = highspy.Highs
+    return str(engine().version())
+
+
+def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+    """Solve by branch and cut, or as an LP with prices if no column is integer. See base.Backend.
+
+    Presolve is off for MIPs: on models of this shape it costs more than it saves. The search stops at the relative
+    gap alone (the absolute one is 0).
+    """
+    import highspy
+
+    new: Any = highspy.Highs
+    new.resetGlobalScheduler(True)  # else a change of `threads` makes run() fail without a word
+    engine = new()
+    is_mip = bool(model.integer.any())
+    scale = _value_scale(model)
+    row_scale = _row_scale(model)
+    failed = [name for name, value in _options(limits, is_mip).items()
+              if engine.setOptionValue(name, value) == highspy.HighsStatus.kError]
+    if failed:
+        return Answer(Termination.FAILED, detail=f"HiGHS refused the options {', '.join(failed)}")
+    if _pass(highspy, engine, model, scale, row_scale) == highspy.HighsStatus.kError:
+        return Answer(Termination.FAILED, detail="HiGHS refused the model")
+    if is_mip:
+        if hint.values is not None and len(hint.values) == model.n and np.isfinite(hint.values).all():
+            _start(highspy, engine, hint.values)
+        _stream(engine, model, scale, report)
+    status = engine.run()
+    return _answer(highspy, engine, model, status, is_mip, scale, row_scale)
+
+
+def _options(limits: Limits, is_mip: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "output_flag": limits.log, "log_to_console": limits.log, "threads": max(1, limits.threads),
+        "random_seed": limits.seed % 2**31, "primal_feasibility_tolerance": TOLERANCE, "mip_abs_gap": 0.0,
+        "mip_rel_gap": min(max(limits.gap, 0.0), 1e30), "mip_feasibility_tolerance": TOLERANCE,
+        "small_matrix_value": 1e-12}
+    if is_mip:
+        options["presolve"] = "off"
+    if math.isfinite(limits.time_s):
+        options["time_limit"] = max(0.0, limits.time_s)
+    return options
+
+
+def _value_scale(model: LinearModel) -> float:
+    """The power of two that brings the largest value to between 512 and 1024."""
+    largest = float(np.abs(model.value).max(initial=0.0))
+    return 1.0 if largest == 0.0 else 2.0 ** (10 - math.frexp(largest)[1])
+
+
+def _row_scale(model: LinearModel) -> Floats:
+    """Powers of two (m,): 1 for rows of whole numbers; else the larger finite bound is brought to between 2 and 4.
+
+    There HiGHS's 1e-9 is between 0.25 and 0.5 of 1e-9 relative. Rows whose bounds are below 2 stay as they are.
+    """
+    broken = np.zeros(model.m, dtype=bool)
+    broken[model.index[model.coef != np.rint(model.coef)]] = True
+    size = np.maximum(np.where(np.isfinite(model.lower), np.abs(model.lower), 0.0),
+                      np.where(np.isfinite(model.upper), np.abs(model.upper), 0.0))
+    exponent = np.frexp(size)[1]
+    return np.where(broken & (size >= 2.0), np.exp2(2.0 - exponent), 1.0)
+
+
+def _pass(highspy: Any, engine: Any, model: LinearModel, scale: float, row_scale: Floats) -> Any:
+    return engine.passModel(
+        model.n, model.m, len(model.coef), int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0,
+        -scale * model.value, model.col_lower, model.col_upper, model.lower * row_scale, model.upper * row_scale,
+        model.start.astype(np.int32), model.index.astype(np.int32), model.coef * row_scale[model.index],
+        model.integer.astype(np.int32))
+
+
+def _start(highspy: Any, engine: Any, values: Floats) -> None:
+    """A complete start; HiGHS drops an infeasible one without a word, which is what is wanted."""
+    start = highspy.HighsSolution()
+    start.col_value = values.tolist()
+    start.value_valid = True
+    engine.setSolution(start)
+
+
+def _stream(engine: Any, model: LinearModel, scale: float, report: Report) -> None:
+    seen = SimpleNamespace(bound=math.inf)
+
+    def bound_of(event: Any) -> float:
+        claimed = -float(event.data_out.mip_dual_bound) / scale
+        if math.isfinite(claimed) and claimed < seen.bound:
+            seen.bound = claimed
+        return float(seen.bound)
+
+    def improving(event: Any) -> None:
+        report(_rounded(model, np.array(event.data_out.mip_solution, dtype=np.float64)), bound_of(event))
+
+    def moving(event: Any) -> None:
+        before = seen.bound
+        if bound_of(event) < before - 1e-9 * abs(before) or (before == math.inf and math.isfinite(seen.bound)):
+            report(None, seen.bound)
+
+    engine.cbMipImprovingSolution += improving
+    engine.cbMipInterrupt += moving
+
+
+def _rounded(model: LinearModel, x: Floats) -> Floats:
+    """Whole numbers where whole numbers are asked for, and nothing outside the column's bounds."""
+    return np.clip(np.where(model.integer, np.rint(x), x), model.col_lower, model.col_upper)
+
+
+def _answer(highspy: Any, engine: Any, model: LinearModel, status: Any, is_mip: bool, scale: float,
+            row_scale: Floats) -> Answer:
+    """What HiGHS found, whatever it calls it: a status alone is never believed."""
+    info, found = engine.getInfo(), engine.getModelStatus()
+    kinds = highspy.HighsModelStatus
+    name = engine.modelStatusToString(found)
+    if found == kinds.kInfeasible:
+        return Answer(Termination.INFEASIBLE, bound=-math.inf)
+    values, prices = None, None
+    solution = engine.getSolution()
+    if info.primal_solution_status == highspy.kSolutionStatusFeasible or (found == kinds.kModelEmpty and not model.n):
+        values = _rounded(model, np.array(solution.col_value, dtype=np.float64))
+    if status == highspy.HighsStatus.kError:
+        return Answer(Termination.FAILED, values, _objective(model, values), detail=f"HiGHS failed: {name}")
+    if not is_mip and info.dual_solution_status == highspy.kSolutionStatusFeasible:
+        prices = -np.array(solution.row_dual, dtype=np.float64) * row_scale / scale
+    objective = _objective(model, values)
+    if found in (kinds.kOptimal, kinds.kModelEmpty) and values is not None:
+        bound = max(objective, -info.mip_dual_bound / scale) if is_mip else objective
+        return Answer(Termination.GAP, values, objective, bound if math.isfinite(bound) else math.inf, prices)
+    bound = -info.mip_dual_bound / scale if is_mip else math.inf
+    bound = math.inf if not math.isfinite(bound) else bound
+    if found in (kinds.kTimeLimit, kinds.kInterrupt, kinds.kHighsInterrupt):
+        return Answer(Termination.TIME_LIMIT, values, objective, bound, prices)
+    return Answer(Termination.FAILED, values, objective, bound, detail=f"HiGHS ended with: {name}")
+
+
+def _objective(model: LinearModel, values: Floats | None) -> float:
+    return -math.inf if values is None else float(model.value @ values)

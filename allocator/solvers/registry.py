@@ -1,0 +1,66 @@
+"""The solvers by name, as data. A new one is a module with a function `solve` (base.Backend) and one line here."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+from dataclasses import dataclass
+
+from allocator.errors import UsageError
+from allocator.solvers.base import Solver
+from allocator.solvers.isolated import Isolated
+from formulations.linear import LinearModel
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A back end: the module that holds it and the distribution it needs."""
+
+    module: str
+    distribution: str
+
+
+SOLVERS = {
+    "highs": Entry("allocator.solvers.highs", "highspy"),
+    "cpsat": Entry("allocator.solvers.cpsat", "ortools"),
+    "pulp": Entry("allocator.solvers.pulp_reference", "pulp"),
+}
+
+
+def names() -> tuple[str, ...]:
+    """All solvers that may be asked for; "auto" chooses one of them."""
+    return ("auto", *SOLVERS)
+
+
+def get(name: str) -> Solver:
+    """The solver of that name, in worker processes. Raises UsageError; "auto" is resolved by `choose`."""
+    entry = _entry(name)
+    if available(name) is None:
+        raise UsageError(f'solver "{name}" needs {entry.distribution}, which is not installed')
+    return Isolated(name, entry.module)
+
+
+def prewarm(name: str) -> None:
+    """Start a worker for a solver in the background. Raises UsageError on unknown names."""
+    Isolated(name, _entry(name).module).prewarm()
+
+
+def available(name: str) -> str | None:
+    """The installed version of the library a solver needs, None if there is none; found without importing it."""
+    try:
+        return importlib.metadata.version(_entry(name).distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def choose(model: LinearModel) -> tuple[str, str]:
+    """(solver, why) for "auto", by size and structure."""
+    return "highs", f"branch and cut on {model.n} columns"
+
+
+def _entry(name: str) -> Entry:
+    if name in SOLVERS:
+        return SOLVERS[name]
+    near = difflib.get_close_matches(name, names(), 1)
+    meant = f'; did you mean "{near[0]}"?' if near else ""
+    raise UsageError(f'unknown solver "{name}"{meant} (known: {", ".join(names())})')
