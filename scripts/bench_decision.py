@@ -52,7 +52,8 @@ def machine() -> str:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        lines = info.read_text().splitlines()
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
         cpu = names[0] if names else cpu
     packages = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in ("numpy", "highspy", "ortools", "pulp"))
     return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {packages}"

@@ -105,7 +105,7 @@ def _curves(tables: dict[str, list[dict[str, Any]]], model: str) -> list[dict[st
     return [
         {"model": model, "gpu_type": "T4", "kind": "amdahl", "parameters": {"rate_1": 12.5, "parallel": 0.95}},
         {"model": model, "gpu_type": "V100", "kind": "power", "parameters": {"rate_1": 30.0, "exponent": 0.85}},
-        {"model": model, "gpu_type": "A100", "kind": "overhead", "parameters": {"rate_1": 60.0, "overhead": 0.05}}]
+        {"model": model, "gpu_type": "A100", "kind": "overhead", "parameters": {"rate_1": 60.0, "c": 0.05}}]
 
 
 def _prices(pools: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
