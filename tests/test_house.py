@@ -28,7 +28,8 @@ FLOORS = (  # imports point to lower entries only; entries of one floor do not k
     {"allocator.explain"},
     {"allocator"},  # the public face, allocator/__init__.py
     {"allocator.bench", "allocator.report"},
-    {"allocator.cli", "allocator.__main__"},
+    {"allocator.cli"},
+    {"allocator.__main__"},
 )
 FLOOR = {unit: level for level, units in enumerate(FLOORS) for unit in units}
 ONLY = {  # units that may know even less than their floor allows
