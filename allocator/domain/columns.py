@@ -28,6 +28,9 @@ class Kind(StrEnum):
 
 RULE = "by rule"              # default that depends on other columns or files; see `doc`
 MOST_GPUS = 10_000_000        # more GPUs than any cluster has; larger numbers are typing errors
+MOST_NUMBER = 1e30            # no number may be larger in size, so that products of three stay finite
+LEAST_NUMBER = 1e-30          # nor closer to zero, except zero itself, for the same reason
+MOST_INTEGER = 10**15         # whole numbers up to here are exact as floats
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ MODELS = TableSchema("models.csv", "fitted speed models; a measured row wins at 
     _text("gpu_type", "as in pools.csv", required=True),
     Column("kind", Kind.CHOICE, "form of the speed curve, see performance/curves", required=True,
            choices=("amdahl", "power", "overhead")),
-    Column("parameters", Kind.JSON, "parameters of that form, a JSON object", required=True),
+    Column("parameters", Kind.JSON, "parameters of that form, a JSON object; see CURVE_PARAMETERS", required=True),
 ), key=("model", "gpu_type"))
 
 PRICES = TableSchema("prices.csv", "what changes over time; empty cell = unchanged", (
@@ -184,3 +187,13 @@ CONFIG: tuple[Column, ...] = (
     Column("objective", Kind.CHOICE, "what a plan is worth", default="progress", choices=("progress", "throughput")),
 )
 CONFIG_TABLES = ("solver", "horizon", "sharing")
+
+_RANGE = (_gpus("min_gpus", "smallest size it may be offered at", default=1),
+          _gpus("max_gpus", "largest size it may be offered at", default=1024))
+_RATE_1 = _number("rate_1", "work per second on one GPU", required=True, low=0)
+CURVE_PARAMETERS: Mapping[str, tuple[Column, ...]] = {     # models.csv `parameters`, by `kind`
+    "amdahl": (_RATE_1, _number("parallel", "share p of the work that runs in parallel", required=True, low=0, high=1),
+               *_RANGE),
+    "power": (_RATE_1, _number("exponent", "a in rate_1 k^a", required=True, low=0, high=4), *_RANGE),
+    "overhead": (_RATE_1, _number("c", "overhead of each further GPU", required=True, low=0), *_RANGE),
+}

@@ -1,0 +1,249 @@
+"""From the text of cells to values: one column at a time, and cell by cell only where something is wrong.
+
+Everything follows the Column (domain/columns.py): kind, range, default, choices. A number is plain decimal text, "8",
+"8.0" or "1e3": no nan, no infinity, no "1_000", no digits of other scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.columns import LEAST_NUMBER, MOST_INTEGER, MOST_NUMBER, RULE, Column, Kind
+from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.problem import Bools, Floats
+
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+NOT_PLAIN = re.compile(r"[^0-9eE+.-]")
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+Complaint = tuple[int, str]      # row, message
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """One column of n rows. given, ok (n,): the cell is not empty; it is understood, or empty and may be.
+
+    value: NUMBER (n,) floats, nan = no value; INTEGER (n,) int64, -1 = no value; BOOLEAN (n,) bools; CHOICE (n,) index
+    into the choices; TEXT, INTEGERS, TEXTS, JSON a list of str, of tuples ascending and distinct, of tuples, of dicts.
+    Where not ok the value means nothing.
+    """
+
+    value: Any
+    given: Bools
+    ok: Bools
+
+
+class _Misread(Exception):
+    """Why one cell cannot be understood, without the name of the column."""
+
+
+def parse(column: Column, cells: Sequence[str]) -> tuple[Parsed, list[Complaint]]:
+    """The column's values and what is wrong with its cells, by row."""
+    given = np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
+    wrong: dict[int, str] = {}
+    if column.kind in (Kind.NUMBER, Kind.INTEGER):
+        value: Any = _numbers(column, cells, given, wrong)
+    else:
+        value = _objects(column, cells, wrong)
+    if column.required:
+        wrong |= {int(i): f"{column.name} is empty" for i in np.flatnonzero(~given)}
+    ok = np.ones(len(cells), dtype=bool)
+    ok[list(wrong)] = False
+    return Parsed(value, given, ok), sorted(wrong.items())
+
+
+def absent(column: Column, rows: int) -> Parsed:
+    """A column that the file does not have: its default everywhere, not ok if it is required."""
+    parsed, _ = parse(column, [""] * rows)
+    return parsed
+
+
+def _numbers(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int, str]) -> Any:
+    whole = column.kind is Kind.INTEGER
+    value = _floats(column, cells, given, wrong)
+    for i, message in _out_of_range(column, cells, value, given, whole):
+        wrong.setdefault(i, message)
+    missing = math.nan if column.default in (None, RULE) else float(column.default)
+    value[~given] = missing
+    if whole:
+        value[~np.isfinite(value) | (np.abs(value) > MOST_INTEGER)] = -1
+        return value.astype(np.int64)
+    return value + 0.0                       # -0.0 becomes 0.0
+
+
+def _floats(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int, str]) -> Floats:
+    """(n,) floats, nan where empty or not a number; at once if all are plain, else cell by cell."""
+    if not NOT_PLAIN.search("".join(cells)):
+        try:
+            texts = cells if given.all() else [c or "nan" for c in cells]
+            return np.fromiter(map(float, texts), dtype=np.float64, count=len(cells))
+        except ValueError:
+            pass
+    value = np.full(len(cells), np.nan)
+    for i in np.flatnonzero(given).tolist():
+        if NUMBER.fullmatch(cells[i]):
+            value[i] = float(cells[i])
+        else:
+            odd = "a finite number" if _is_nan_or_inf(cells[i]) else "a whole number" \
+                if column.kind is Kind.INTEGER else "a number"
+            wrong[i] = f"{column.name} {quoted(cells[i])} is not {odd}"
+    return value
+
+
+def _is_nan_or_inf(text: str) -> bool:
+    return text.lower().lstrip("+-") in ("nan", "inf", "infinity", "-nan")
+
+
+def _out_of_range(column: Column, cells: Sequence[str], value: Floats, given: Bools,
+                  whole: bool) -> Iterator[Complaint]:
+    most = MOST_INTEGER if whole else MOST_NUMBER
+    size = np.abs(value)
+    tests: list[tuple[Any, str]] = [
+        (value < column.low, f"is below {plain(column.low)}"),
+        (value <= column.above, f"must be above {plain(column.above)}"),
+        (value > column.high, f"is above {plain(column.high)}"),
+        (size > most, f"is too large, more than {most:g} in size"),
+        ((size < LEAST_NUMBER) & (size > 0), f"is too small, closer to 0 than {LEAST_NUMBER:g}")]
+    if whole:
+        tests.insert(0, ((value != np.floor(value)) & (size < np.inf), "is not a whole number"))
+    for mask, words in tests:
+        if mask.any():
+            yield from ((i, f"{column.name} {cells[i][:40]} {words}") for i in np.flatnonzero(mask & given).tolist())
+
+
+def plain(number: float) -> str:
+    """A bound or a default as a person writes it: 10000000, 0.5."""
+    return str(int(number)) if float(number).is_integer() and abs(number) < MOST_INTEGER else f"{number:g}"
+
+
+def _objects(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> Any:
+    """Each distinct text is read once; most columns of names repeat a few."""
+    read = READERS[column.kind]
+    seen: dict[str, Any] = {}
+    bad: dict[str, str] = {}
+    for text in dict.fromkeys(cells):
+        try:
+            seen[text] = read(column, text) if text else _default(column)
+        except _Misread as why:
+            bad[text], seen[text] = f"{column.name} {why}", _default(column)
+    if bad:
+        wrong |= {i: bad[text] for i, text in enumerate(cells) if text in bad}
+    values = map(seen.__getitem__, cells)
+    if column.kind is Kind.CHOICE:
+        return np.fromiter(values, dtype=np.int64, count=len(cells))
+    if column.kind is Kind.BOOLEAN:
+        return np.fromiter(values, dtype=bool, count=len(cells))
+    return list(values)
+
+
+def _default(column: Column) -> Any:
+    if column.kind is Kind.CHOICE:
+        return column.choices.index(column.default) if column.default in column.choices else -1
+    if column.default is None or column.default == RULE:
+        return {Kind.TEXT: "", Kind.BOOLEAN: False, Kind.JSON: {}}.get(column.kind, ())
+    return column.default
+
+
+def _text(_column: Column, text: str) -> str:
+    if not text.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text):
+        raise _Misread(f"{quoted(text)} contains a control character")
+    return text
+
+
+def _choice(column: Column, text: str) -> int:
+    if text not in column.choices:
+        known = did_you_mean(text, column.choices) or f" (known: {', '.join(column.choices)})"
+        raise _Misread(f"{quoted(text)} is not known{known}")
+    return column.choices.index(text)
+
+
+def _boolean(_column: Column, text: str) -> bool:
+    if text.lower() not in BOOLEANS:
+        raise _Misread(f"{quoted(text)} is neither true nor false")
+    return BOOLEANS[text.lower()]
+
+
+def _parts(_column: Column, text: str) -> list[str]:
+    parts = [part.strip() for part in text.split("|")]
+    if "" in parts:
+        raise _Misread(f"{quoted(text)} has nothing between two bars, or at an end")
+    return parts
+
+
+def _texts(column: Column, text: str) -> tuple[str, ...]:
+    return tuple(_text(column, part) for part in dict.fromkeys(_parts(column, text)))
+
+
+def _integers(column: Column, text: str) -> tuple[int, ...]:
+    one = Column(column.name, Kind.INTEGER, "", low=column.low, high=column.high, above=column.above)
+    parsed, complaints = parse(one, _parts(column, text))
+    if complaints:
+        raise _Misread(f"{quoted(text)}: {complaints[0][1].removeprefix(column.name + ' ')}")
+    return tuple(sorted(set(parsed.value.tolist())))
+
+
+def _json(_column: Column, text: str) -> dict[str, Any]:
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            raise _Misread(f"{quoted(text)} names a key twice")
+        return dict(pairs)
+
+    try:
+        value = json.loads(text, object_pairs_hook=members)
+    except (ValueError, RecursionError) as error:
+        raise _Misread(f"{quoted(text)} is not JSON: {str(error).splitlines()[0]}") from None
+    if not isinstance(value, dict):
+        raise _Misread(f'{quoted(text)} is not a JSON object such as {{"rate_1": 2.5}}')
+    return value
+
+
+READERS: dict[Kind, Callable[[Column, str], Any]] = {
+    Kind.TEXT: _text, Kind.CHOICE: _choice, Kind.BOOLEAN: _boolean, Kind.TEXTS: _texts, Kind.INTEGERS: _integers,
+    Kind.JSON: _json}
+
+
+def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:
+    """A value of TOML, JSON or Python under the rules of a column: (value, None) or (None, what is wrong).
+
+    Numbers must be numbers, not text; the value is a float, int, bool or str.
+    """
+    name, numeric = column.name, column.kind in (Kind.NUMBER, Kind.INTEGER)
+    if isinstance(value, bool | np.bool_):
+        if column.kind is not Kind.BOOLEAN:
+            return None, f"{name} {str(value).lower()} is not {'a number' if numeric else 'text'}"
+        return bool(value), None
+    if numeric and isinstance(value, str):
+        return None, f"{name} {quoted(value)} is text, not a number; write it without quotes"
+    if not isinstance(value, Real if numeric else str):
+        return None, f"{name} is {_sort_of(value)}, not {'a number' if numeric else 'text'}"
+    text = _number_text(value) if numeric else str(value).strip()
+    parsed, complaints = parse(column, [text])
+    if complaints or not text:
+        return None, complaints[0][1] if complaints else f"{name} is empty"
+    first = parsed.value[0]
+    if column.kind is Kind.CHOICE:
+        return column.choices[int(first)], None
+    return (first.item() if isinstance(first, np.generic) else first), None
+
+
+def _number_text(value: Any) -> str:
+    if isinstance(value, Integral) and abs(int(value)) <= MOST_INTEGER:
+        return str(int(value))
+    try:
+        return repr(float(value))
+    except OverflowError:
+        return "9e999" if value > 0 else "-9e999"
+
+
+def _sort_of(value: Any) -> str:
+    names = {dict: "a table", list: "a list", tuple: "a list", type(None): "empty", float: "a number", int: "a number"}
+    return names.get(type(value), f"a {type(value).__name__}")

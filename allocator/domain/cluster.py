@@ -1,0 +1,98 @@
+"""The cluster of a sound snapshot as arrays: names become numbers, and prices and nodes say what is in force now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from allocator.domain.cluster_rules import curve_parameters
+from allocator.domain.findings import Findings
+from allocator.domain.grid import Grid
+from allocator.domain.names import Index, Names
+from allocator.domain.problem import Curves, Floats, Ints, Nodes, Placements, Pools, Rates, Sharing
+
+
+def codes(column: Sequence[str], known: Index) -> Ints:
+    """(n,) number of each name, -1 = none of the known ones."""
+    return np.fromiter((known.get(name, -1) for name in column), dtype=np.int64, count=len(column))
+
+
+def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> Pools:
+    """Pools with the price and the GPUs in force at now_s; nodes win over prices, prices over pools.csv."""
+    table, prices = grids["pools.csv"], grids["prices.csv"]
+    gpus, _ = in_force(table, prices, names, "gpus", now_s)
+    price, _ = in_force(table, prices, names, "price_per_gpu_hour", now_s)
+    return Pools(
+        pool=tuple(table["pool"]), gpu_type=codes(table["gpu_type"], names.gpu_types),
+        gpus=_up(grids, names, gpus.astype(np.int64), found), gpus_per_node=table["gpus_per_node"],
+        market=table["market"], price_per_gpu_hour=price, region=tuple(table["region"]),
+        startup_s=table["startup_s"], revocations_per_gpu_hour=table["revocations_per_gpu_hour"],
+        memory_gb=table["memory_gb"])
+
+
+def in_force(table: Grid, prices: Grid, names: Names, column: str, now_s: float) -> tuple[Floats, Ints]:
+    """(P,) value of the column now: that of the latest row of prices.csv not after now_s that gives one, else that of
+    pools.csv; and (P,) the row of prices.csv, -1 = none."""
+    value = table[column].astype(np.float64)
+    row = np.full(len(table), -1)
+    valid = np.flatnonzero(prices.given(column) & (prices["at_s"] <= now_s))
+    valid = valid[np.argsort(prices["at_s"][valid], kind="stable")]
+    row[codes(prices["pool"], names.pools)[valid]] = valid        # of several, the last one stays
+    changed = row >= 0
+    value[changed] = prices[column][row[changed]]
+    return value, row
+
+
+def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, found: Findings) -> Ints:
+    """(P,) GPUs of the up nodes of each pool; a pool without any node in nodes.csv keeps what it has."""
+    table, listed = grids["pools.csv"], grids["nodes.csv"]
+    if not len(listed):
+        return gpus
+    pool = codes(listed["pool"], names.pools)
+    up = listed["state"] == listed.schema.column("state").choices.index("up")
+    total = np.bincount(pool[up], listed["gpus"][up], minlength=len(table)).astype(np.int64)
+    has = np.bincount(pool, minlength=len(table)) > 0
+    table.warnings(found, ~has, lambda p: f"no node of it is in nodes.csv; gpus {gpus[p]} count",
+                   "pools without a node in nodes.csv")
+    table.warnings(found, has & (total != gpus), lambda p: f"gpus {gpus[p]}, but its up nodes in nodes.csv have "
+                   f"{total[p]}; {total[p]} count", "pools whose nodes have another number of GPUs")
+    return np.where(has, total, gpus)
+
+
+def rates(table: Grid, names: Names) -> Rates:
+    """Rows of rates.csv; the rate that counts is work_per_s x efficiency."""
+    return Rates(
+        model=codes(table["model"], names.models), gpu_type=codes(table["gpu_type"], names.gpu_types),
+        gpus=table["gpus"], rate=table["work_per_s"] * table["efficiency"], batch_size=table["batch_size"],
+        accumulation=table["accumulation"], memory_gb=table["memory_gb"], spread=table["spread"],
+        variant=tuple(table["variant"]))
+
+
+def curves(table: Grid, names: Names) -> Curves:
+    """Rows of models.csv with the defaults of their parameters."""
+    choices = table.schema.column("kind").choices
+    kind = tuple(choices[k] for k in table["kind"])
+    return Curves(
+        model=codes(table["model"], names.models), gpu_type=codes(table["gpu_type"], names.gpu_types), kind=kind,
+        parameters=tuple(curve_parameters(k, q)[0] for k, q in zip(kind, table["parameters"], strict=True)))
+
+
+def nodes(table: Grid, names: Names) -> Nodes:
+    """Rows of nodes.csv."""
+    return Nodes(node=tuple(table["node"]), pool=codes(table["pool"], names.pools), gpus=table["gpus"],
+                 state=table["state"], rack=tuple(table["rack"]))
+
+
+def placements(table: Grid, names: Names) -> Placements:
+    """Rows of placements.csv."""
+    return Placements(job=codes(table["job_id"], names.jobs), node=codes(table["node"], names.nodes),
+                      gpus=table["gpus"])
+
+
+def sharing(table: Grid, names: Names) -> Sharing:
+    """Rows of sharing.csv."""
+    return Sharing(
+        model_a=codes(table["model_a"], names.models), model_b=codes(table["model_b"], names.models),
+        gpu_type=codes(table["gpu_type"], names.gpu_types), gpus=table["gpus"], slowdown_a=table["slowdown_a"],
+        slowdown_b=table["slowdown_b"])

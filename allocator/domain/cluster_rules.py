@@ -1,0 +1,150 @@
+"""Rules between pools, prices, nodes, placements, tenants and speeds (contract section 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from allocator.domain.cells import parse_value
+from allocator.domain.columns import CURVE_PARAMETERS
+from allocator.domain.findings import Findings, did_you_mean, hints, quoted
+from allocator.domain.grid import Grid
+from allocator.domain.names import Names
+from allocator.domain.problem import State
+
+LATER = {   # files that are checked and kept, but that plans do not use yet
+    "nodes.csv": "pools get the GPUs of their up nodes, but plans do not name nodes yet",
+    "placements.csv": "is checked, but plans do not name nodes yet",
+    "sharing.csv": "is checked, but plans do not pair jobs yet"}
+
+
+def check(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
+    """Everything about the cluster that one cell alone does not tell."""
+    _speeds(grids, names, found)
+    _pools(grids, names, found)
+    pools = grids["pools.csv"]
+    for file in ("prices.csv", "nodes.csv"):
+        grids[file].refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
+    _tenants(grids["tenants.csv"], found)
+    _placements(grids, names, found)
+    _sharing(grids["sharing.csv"], names, found)
+    for file, words in LATER.items():
+        if len(grids[file]):
+            found.warn(file, None, words)
+
+
+def _speeds(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
+    rates, curves, pools = grids["rates.csv"], grids["models.csv"], grids["pools.csv"]
+    if not (rates.present or curves.present) and rates.whole and curves.whole:
+        found.fault("rates.csv", None, "is missing; without models.csv it must say how fast each model runs")
+    for i in np.flatnonzero(curves.ok("kind", "parameters")).tolist():
+        _, wrong, strange = curve_parameters(curves.schema.column("kind").choices[curves["kind"][i]],
+                                             curves["parameters"][i])
+        for message in wrong:
+            curves.fault(found, i, f"parameters: {message}")
+        for message in strange:
+            found.warn(curves.schema.file, curves.lines[i], f"parameters: {message}", "unknown parameters")
+    largest: dict[str, float] = {}
+    for t, memory in zip(pools["gpu_type"], pools["memory_gb"].tolist(), strict=True):
+        largest[t] = max(largest.get(t, 0.0), np.inf if math.isnan(memory) else memory)    # unknown: may be anything
+    room = np.fromiter((largest.get(t, np.inf) for t in rates["gpu_type"]), dtype=np.float64, count=len(rates))
+    with np.errstate(invalid="ignore"):
+        over = (rates["memory_gb"] > room) & rates.ok("memory_gb", "gpu_type")
+    rates.warnings(found, over, lambda i: f"memory_gb {rates.text('memory_gb', i)} is more than any "
+                   f"{quoted(rates['gpu_type'][i])} GPU of pools.csv has, {room[i]:g}",
+                   "memory_gb above that of every pool")
+
+
+def curve_parameters(kind: str, given: Mapping[str, object]) -> tuple[dict[str, float], list[str], list[str]]:
+    """The parameters of a curve with defaults filled in, what is wrong with them, and what is only strange."""
+    columns = {c.name: c for c in CURVE_PARAMETERS[kind]}
+    values: dict[str, float] = {}
+    strange = [f"{quoted(name)} is not a parameter of kind {kind}{did_you_mean(name, columns)}"
+               for name in given if name not in columns]
+    wrong = [f"{name} is missing; kind {kind} needs it" for name, c in columns.items()
+             if c.required and name not in given]
+    for name, column in columns.items():
+        if name in given:
+            value, message = parse_value(column, given[name])
+            wrong += [message] if message is not None else []
+            values[name] = value
+        elif column.default is not None:
+            values[name] = column.default
+    if not wrong and values["max_gpus"] < values["min_gpus"]:
+        wrong.append(f"max_gpus {values['max_gpus']:g} is below min_gpus {values['min_gpus']:g}")
+    return values, wrong, strange
+
+
+def _pools(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
+    pools = grids["pools.csv"]
+    if pools.present and pools.whole and not len(pools):
+        found.warn("pools.csv", None, "has no pools; every job waits")
+    if not names.complete or not names.rated_types:
+        return
+    unrated = np.fromiter((bool(t) and t not in names.rated_types for t in pools["gpu_type"]), bool, len(pools))
+    hint = hints([pools["gpu_type"][i] for i in np.flatnonzero(unrated).tolist()], names.rated_types)
+    pools.warnings(found, unrated, lambda i: f"gpu_type {quoted(pools['gpu_type'][i])} has no rate of any model"
+                   f"{hint[pools['gpu_type'][i]]}", "GPU types without any rate")
+
+
+def _tenants(tenants: Grid, found: Findings) -> None:
+    over = tenants.given("max_gpus") & (tenants["guaranteed_gpus"] > tenants["max_gpus"])
+    tenants.warnings(found, over & tenants.ok("max_gpus", "guaranteed_gpus"), lambda i: "guaranteed_gpus "
+                     f"{tenants.text('guaranteed_gpus', i)} is above max_gpus {tenants.text('max_gpus', i)}",
+                     "guaranteed_gpus above max_gpus")
+
+
+def _placements(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
+    placed, jobs, nodes = grids["placements.csv"], grids["jobs.csv"], grids["nodes.csv"]
+    if not len(placed):
+        return
+    if not nodes.present and nodes.whole:
+        found.fault("placements.csv", None, "names nodes, but there is no nodes.csv")
+    job = placed.refer(found, "job_id", names.jobs, among="is not in jobs.csv", judge=jobs.complete)
+    node = placed.refer(found, "node", names.nodes, among="is not in nodes.csv",
+                        judge=nodes.present and nodes.complete)
+
+    def who(i: int) -> str:
+        return quoted(placed["job_id"][i])
+
+    known = (job >= 0) & jobs.ok("state", "pool", "gpus")[job] if len(jobs) else job >= 0
+    runs = known & (jobs["state"][job] == State.RUNNING) if len(jobs) else known
+    placed.faults(found, known & ~runs, lambda i: f"job_id {who(i)} is not running (jobs.csv:{jobs.lines[job[i]]})")
+    where = runs & (node >= 0) & placed.ok("node")
+    for i in np.flatnonzero(where).tolist():
+        pool, home = jobs["pool"][job[i]], nodes["pool"][node[i]]
+        if pool and home and pool != home:
+            placed.fault(found, i, f"node {quoted(placed['node'][i])} is in pool {quoted(home)}, "
+                         f"job {who(i)} runs in pool {quoted(pool)}")
+    if not (placed.whole and placed.ok("job_id", "gpus").all()):
+        return
+    total = np.bincount(job[runs], placed["gpus"][runs], minlength=len(jobs)) if len(jobs) else np.zeros(0)
+    seen: set[int] = set()
+    for i in np.flatnonzero(runs).tolist():
+        j = int(job[i])
+        if j not in seen and jobs.given("gpus")[j] and total[j] != jobs["gpus"][j]:
+            placed.fault(found, i, f"job {who(i)} has {total[j]:g} GPUs on nodes, but gpus {jobs['gpus'][j]} in "
+                         f"jobs.csv:{jobs.lines[j]}")
+        seen.add(j)
+    on = node >= 0
+    used = np.bincount(node[on], placed["gpus"][on], minlength=len(nodes)) if len(nodes) else np.zeros(0)
+    over = (used > nodes["gpus"]) & nodes.ok("gpus") if len(nodes) else np.zeros(0, dtype=bool)
+    nodes.warnings(found, over, lambda n: f"gpus {nodes.text('gpus', n)}, but {used[n]:g} are placed there",
+                   "nodes with more GPUs placed than they have")
+
+
+def _sharing(sharing: Grid, names: Names, found: Findings) -> None:
+    if not (len(sharing) and names.complete):
+        return
+    for column, known in (("model_a", names.rated_models), ("model_b", names.rated_models),
+                          ("gpu_type", names.rated_types)):
+        strange = np.fromiter((bool(v) and v not in known for v in sharing[column]), bool, len(sharing))
+        hint = hints([sharing[column][i] for i in np.flatnonzero(strange).tolist()], known)
+        words = {v: f"{column} {quoted(v)} has no rate{hint.get(v, '')}" for v in sharing[column]}
+        sharing.warnings(found, strange, _lookup(words, sharing[column]), "names without a rate")
+
+
+def _lookup(words: Mapping[str, str], column: Sequence[str]) -> Callable[[int], str]:
+    return lambda i: words[column[i]]

@@ -1,0 +1,89 @@
+"""What is wrong with an input: faults and warnings gathered while checking, and the words for them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from allocator.errors import Fault
+
+SHOWN = 60              # characters of a value that a message repeats
+ALIKE = 5               # warnings of one sort that are listed one by one
+MOST_COMPARED = 2_000   # names a misspelt one is compared with, and characters of each: comparing costs their product
+LONGEST_COMPARED = 80
+
+
+class Findings:
+    """Collects faults and warnings; `faults` and `warnings` give them by file and line."""
+
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        self._faults = list(faults)
+        self._warnings: dict[tuple[str, str], list[Fault]] = {}
+
+    def fault(self, file: str, line: int | None, message: str) -> None:
+        self._faults.append(Fault(file, line, message))
+
+    def warn(self, file: str, line: int | None, message: str, sort: str = "") -> None:
+        """A warning. Of one `sort` only the first few are listed, then their number; "" = list every one."""
+        self._warnings.setdefault((file, sort), []).append(Fault(file, line, message))
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        return _in_order(self._faults)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        out: list[Fault] = []
+        for (file, sort), listed in self._warnings.items():
+            few = listed if not sort or len(listed) <= ALIKE + 1 else listed[:ALIKE]
+            out += few
+            if len(few) < len(listed):
+                out.append(Fault(file, listed[ALIKE].line, f"and {len(listed) - ALIKE} more like it: {sort}"))
+        return tuple(str(w) for w in _in_order(out))
+
+
+def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted(dict.fromkeys(faults), key=lambda f: (f.file, f.line or 0)))
+
+
+def quoted(text: str) -> str:
+    """The text in quotes on one line: control characters escaped, long ones cut."""
+    short = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+    return f'"{short}"' if short.isprintable() else f'"{short.encode("unicode_escape").decode("ascii")}"'
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like this one, None if none is; upper and lower case count as alike."""
+    if len(name) > LONGEST_COMPARED:
+        return None
+    folded: dict[str, str] = {}
+    for other in known:
+        if len(folded) == MOST_COMPARED:
+            break
+        if len(other) <= LONGEST_COMPARED and other != name:
+            folded.setdefault(other.casefold(), other)
+    if name.casefold() in folded:
+        return folded[name.casefold()]
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
+    return folded[close[0]] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """'; did you mean "bert"?', or nothing."""
+    near = nearest(name, known)
+    return f"; did you mean {quoted(near)}?" if near is not None else ""
+
+
+def hints(names: Sequence[str], known: Mapping[str, Any]) -> dict[str, str]:
+    """`did_you_mean` of each distinct name; only the first 50 are looked up, so that a wrong file stays quick."""
+    distinct = dict.fromkeys(names)
+    return {name: did_you_mean(name, known) if i < 50 else "" for i, name in enumerate(distinct)}
+
+
+def near_miss(name: str, known: Iterable[str]) -> str | None:
+    """A known name that this one is likely a slip of: almost equal, and not "team-2" for "team-1"."""
+    near = nearest(name, known, cutoff=0.8)
+    same_digits = near is not None and re.findall(r"\d+", near) == re.findall(r"\d+", name)
+    return near if same_digits else None

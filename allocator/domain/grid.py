@@ -1,0 +1,160 @@
+"""A table whose cells are understood: every column of the schema, present in the file or not, with what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.cells import Parsed, absent, parse
+from allocator.domain.columns import TABLES, TableSchema
+from allocator.domain.findings import Findings, did_you_mean, hints, quoted
+from allocator.domain.problem import Bools, Ints
+from allocator.domain.snapshot import Snapshot, Table
+
+HEADER = 1      # line of the header
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One table of n rows. present: the snapshot has the file; whole: nothing of it was lost while reading."""
+
+    schema: TableSchema
+    lines: Sequence[int]
+    cells: Mapping[str, Sequence[str]]
+    columns: Mapping[str, Parsed]
+    present: bool
+    whole: bool
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, column: str) -> Any:
+        """Values of a column, see cells.Parsed."""
+        return self.columns[column].value
+
+    def given(self, column: str) -> Bools:
+        """(n,) True where the cell is not empty."""
+        return self.columns[column].given
+
+    def ok(self, *columns: str) -> Bools:
+        """(n,) True where all these columns are understood."""
+        out = np.ones(len(self), dtype=bool)
+        for name in columns:
+            out &= self.columns[name].ok
+        return out
+
+    def text(self, column: str, row: int) -> str:
+        """What a message shows of a cell: its text, or the default in its place."""
+        if self.given(column)[row]:
+            return self.cells[column][row]
+        return f"{self[column][row]:g}"
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Name in the key column -> row, for tables with one key column."""
+        return {name: i for i, name in reversed(list(enumerate(self[self.schema.key[0]]))) if name}
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether a name that is not in `index` is really missing, not only lost to another fault."""
+        return self.whole and bool(self.ok(self.schema.key[0]).all())
+
+    def subject(self, row: int) -> str:
+        """' (job "bert-3")': whom a message is about, if rows have names."""
+        if len(self.schema.key) != 1:
+            return ""
+        name = self[self.schema.key[0]][row]
+        return f" ({self.schema.file.removesuffix('s.csv')} {quoted(name)})" if name else ""
+
+    def fault(self, found: Findings, row: int, message: str) -> None:
+        found.fault(self.schema.file, self.lines[row], message + self.subject(row))
+
+    def faults(self, found: Findings, rows: Bools, message: Callable[[int], str]) -> None:
+        """A fault for every row that is True in `rows` (n,)."""
+        for i in np.flatnonzero(rows).tolist():
+            self.fault(found, i, message(i))
+
+    def warnings(self, found: Findings, rows: Bools, message: Callable[[int], str], sort: str) -> None:
+        """A warning for every row that is True in `rows` (n,); `sort` sums up the many."""
+        for i in np.flatnonzero(rows).tolist():
+            found.warn(self.schema.file, self.lines[i], message(i) + self.subject(i), sort)
+
+    def refer(self, found: Findings, column: str, known: Mapping[str, int], *, among: str, judge: bool) -> Ints:
+        """(n,) index of each name among the known ones, -1 = none; unknown ones are faults if `judge`."""
+        names = self[column]
+        code = np.fromiter((known.get(name, -1) for name in names), dtype=np.int64, count=len(self))
+        unknown = (code < 0) & self.given(column) & self.ok(column)
+        if judge and unknown.any():
+            hint = hints([names[i] for i in np.flatnonzero(unknown).tolist()], known)
+            self.faults(found, unknown, lambda i: f"{column} {quoted(names[i])} {among}{hint[names[i]]}")
+        return code
+
+
+def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> Grid:
+    """The table of a snapshot, an absent one with no rows; faults of headers, cells and keys go to `found`."""
+    readable = all(f.file != schema.file for f in snapshot.faults)
+    present = schema.file in snapshot.tables
+    table = snapshot.tables[schema.file] if present else Table(schema.file, {}, ())
+    if present:
+        _header(schema, table, found)
+    elif schema.required and readable:
+        found.fault(schema.file, None, f"is missing; it holds {schema.doc}")
+    columns: dict[str, Parsed] = {}
+    complaints: list[tuple[int, str]] = []
+    for column in schema.columns:
+        if column.name in table.columns:
+            columns[column.name], wrong = parse(column, table.columns[column.name])
+            complaints += wrong
+        else:
+            columns[column.name] = absent(column, len(table))
+    there = all(c.name in table.columns for c in schema.columns if c.required) if present else not schema.required
+    out = Grid(schema, table.lines, table.columns, columns, present, readable and there)
+    for row, message in complaints:
+        out.fault(found, row, message)
+    if schema.key and out.ok(*schema.key).any():
+        _keys(out, found)
+    return out
+
+
+def grids(snapshot: Snapshot, found: Findings) -> dict[str, Grid]:
+    """All tables of the schema by file name."""
+    return {file: grid(schema, snapshot, found) for file, schema in TABLES.items()}
+
+
+def _header(schema: TableSchema, table: Table, found: Findings) -> None:
+    known = {c.name: c for c in schema.columns}
+    strange = [name for name in table.columns if name not in known]
+    lost = [c.name for c in schema.columns if c.required and c.name not in table.columns]
+    for name in lost:
+        found.fault(schema.file, HEADER, f"column {name} is missing{did_you_mean(name, strange)}")
+    free = [name for name in known if name not in table.columns]
+    for name in strange:
+        found.warn(schema.file, HEADER, f"column {quoted(name)} is not known and is ignored{did_you_mean(name, free)}",
+                   "columns that are not known")
+
+
+def _keys(table: Grid, found: Findings) -> None:
+    """No two rows with the same key."""
+    names = table.schema.key
+    values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
+    keys = list(zip(*values, strict=True))
+    if len(set(keys)) == len(keys):
+        return
+    ok = table.ok(*names)
+    first: dict[tuple[Any, ...], int] = {}
+    for i, key in enumerate(keys):
+        if not ok[i]:
+            continue
+        if key in first:
+            what = ", ".join(f"{n} {_shown(table, n, i)}" for n in names)
+            found.fault(table.schema.file, table.lines[i], f"{what} is already in line {table.lines[first[key]]}")
+        first.setdefault(key, i)
+
+
+def _shown(table: Grid, column: str, row: int) -> str:
+    text = table.cells[column][row]
+    return text if isinstance(table[column], np.ndarray) else quoted(text)

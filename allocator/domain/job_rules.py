@@ -1,0 +1,141 @@
+"""Rules between the columns of jobs.csv, and between jobs and the other tables (contract section 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from allocator.domain.findings import Findings, hints, near_miss, quoted
+from allocator.domain.grid import Grid
+from allocator.domain.names import Names
+from allocator.domain.problem import State
+
+
+def check(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> None:
+    """Everything about jobs that one cell alone does not tell."""
+    jobs = grids["jobs.csv"]
+    if jobs.present and jobs.whole and not len(jobs):
+        found.warn("jobs.csv", None, "has no jobs")
+    _sizes(jobs, found)
+    _work(jobs, now_s, found)
+    _holdings(jobs, grids["pools.csv"], names, found)
+    _models_and_types(jobs, grids, names, found)
+    _tenants(jobs, grids["tenants.csv"], names, found)
+    _predecessors(jobs, names, found)
+
+
+def _sizes(jobs: Grid, found: Findings) -> None:
+    low, high, asked = jobs["min_gpus"], jobs["max_gpus"], jobs["requested_gpus"]
+    ok = jobs.ok("min_gpus", "max_gpus")
+
+    def span(i: int) -> str:
+        return f"min_gpus {jobs.text('min_gpus', i)} to max_gpus {jobs.text('max_gpus', i)}"
+
+    jobs.faults(found, ok & (high < low), lambda i: f"max_gpus {jobs.text('max_gpus', i)} is below "
+                f"min_gpus {jobs.text('min_gpus', i)}")
+    ok &= high >= low
+    outside = ok & jobs.ok("requested_gpus") & jobs.given("requested_gpus") & ((asked < low) | (asked > high))
+    jobs.faults(found, outside, lambda i: f"requested_gpus {jobs.text('requested_gpus', i)} is outside {span(i)}")
+    listed = ok & jobs.ok("sizes") & jobs.given("sizes")
+    none = np.zeros(len(jobs), dtype=bool)
+    for i in np.flatnonzero(listed).tolist():
+        none[i] = not any(low[i] <= k <= high[i] for k in jobs["sizes"][i])
+    jobs.faults(found, none, lambda i: f"sizes {quoted(jobs.cells['sizes'][i])} has none within {span(i)}")
+
+
+def _work(jobs: Grid, now_s: float, found: Findings) -> None:
+    with np.errstate(invalid="ignore"):
+        short = jobs.given("total_work") & (jobs["total_work"] < jobs["remaining_work"])
+        early = jobs["submitted_s"] > now_s
+    jobs.faults(found, short & jobs.ok("total_work", "remaining_work"), lambda i: "total_work "
+                f"{jobs.text('total_work', i)} is below remaining_work {jobs.text('remaining_work', i)}")
+    jobs.warnings(found, early & jobs.ok("submitted_s"), lambda i: "submitted_s "
+                  f"{jobs.text('submitted_s', i)} is after now_s {now_s:.15g}", "jobs submitted after now_s")
+
+
+def _holdings(jobs: Grid, pools: Grid, names: Names, found: Findings) -> None:
+    running = jobs["state"] == State.RUNNING
+    ok = jobs.ok("state")
+    choices = jobs.schema.column("state").choices
+    for column in ("pool", "gpus"):
+        given = jobs.given(column)
+        for i in np.flatnonzero(ok & (running != given)).tolist():
+            jobs.fault(found, i, f"{column} is empty, but state is running" if running[i] else
+                       f"{column} {_shown(jobs, column, i)} is given, but state is {choices[jobs['state'][i]]}")
+    jobs.refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
+
+
+def _shown(jobs: Grid, column: str, i: int) -> str:
+    text = jobs.cells[column][i]
+    return text[:40] if column == "gpus" else quoted(text)
+
+
+def _models_and_types(jobs: Grid, grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
+    files = " or ".join(f for f in ("rates.csv", "models.csv") if grids[f].present) or "rates.csv"
+    rated = names.complete and (grids["rates.csv"].present or grids["models.csv"].present)
+    jobs.refer(found, "model", names.rated_models, among=f"has no row in {files}", judge=rated)
+    pools = grids["pools.csv"]
+    if not (names.complete and pools.whole and pools.ok("gpu_type").all()):
+        return
+    known = names.gpu_types
+    unknown = {(i, name) for i in np.flatnonzero(jobs.given("gpu_types") & jobs.ok("gpu_types")).tolist()
+               for name in jobs["gpu_types"][i] if name not in known}
+    hint = hints([name for _, name in sorted(unknown)], known)
+    for i, name in sorted(unknown):
+        jobs.fault(found, i, f"gpu_types {quoted(name)} is neither in pools.csv nor in {files}{hint[name]}")
+
+
+def _tenants(jobs: Grid, tenants: Grid, names: Names, found: Findings) -> None:
+    """A tenant that is not listed is allowed; one that looks like a slip of a listed one is worth a word."""
+    if not tenants.present or not tenants.complete:
+        return
+    known = names.listed_tenants
+    standard = jobs.schema.column("tenant").default
+    others = [name for name in dict.fromkeys(jobs["tenant"]) if name and name not in known and name != standard]
+    near = {name: hit for name in others[:50] if (hit := near_miss(name, known)) is not None}
+    slips = np.fromiter((name in near for name in jobs["tenant"]), dtype=bool, count=len(jobs)) if near else \
+        np.zeros(len(jobs), dtype=bool)
+    jobs.warnings(found, slips, lambda i: f"tenant {quoted(jobs['tenant'][i])} is not in tenants.csv; did you mean "
+                  f"{quoted(near[jobs['tenant'][i]])}?", "tenants that are not in tenants.csv")
+
+
+def _predecessors(jobs: Grid, names: Names, found: Findings) -> None:
+    """Names that are not in jobs.csv are done; a job may not wait for itself, directly or in a circle."""
+    waits: dict[int, list[int]] = {}
+    for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist():
+        before = [names.jobs[name] for name in jobs["after"][i] if name in names.jobs]
+        if i in before:
+            jobs.fault(found, i, "after names the job itself")
+        waits[i] = [j for j in before if j != i]
+    for circle in circles(waits):
+        chain = " after ".join(quoted(jobs["job_id"][i]) for i in (*circle[:6], circle[0]))
+        chain += "" if len(circle) <= 6 else f" ({len(circle)} jobs)"
+        jobs.fault(found, circle[0], f"after makes a circle: {chain}")
+
+
+def circles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
+    """Disjoint circles of a directed graph, each from its smallest node on; none exactly if the graph has none."""
+    state: dict[int, float] = {}                   # place on the path now walked; inf = done with
+    for root in sorted(edges):
+        if root in state:
+            continue
+        path, steps = [root], [iter(edges[root])]
+        state[root] = 0
+        while path:
+            after = next((n for n in steps[-1] if n in edges and state.get(n, 0) < math.inf), None)
+            if after is None:
+                state[path.pop()] = math.inf
+                steps.pop()
+            elif after in state:                   # on the path: a circle; its nodes are done with
+                circle = path[int(state[after]):]
+                for node in circle:
+                    state[node] = math.inf
+                del path[len(path) - len(circle):], steps[len(steps) - len(circle):]
+                least = circle.index(min(circle))
+                yield circle[least:] + circle[:least]
+            else:
+                state[after] = len(path)
+                path.append(after)
+                steps.append(iter(edges[after]))

@@ -1,0 +1,47 @@
+"""Names of a snapshot and their numbers: a name's number is its place of first appearance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from allocator.domain.grid import Grid
+
+Index = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Names:
+    """name -> number. rated_models, rated_types: those that have a row in rates.csv or models.csv (rated); the others
+    of models and gpu_types are only named by pools.csv and sharing.csv. complete: no rate was lost to a fault."""
+
+    jobs: Index
+    pools: Index
+    nodes: Index
+    listed_tenants: Index
+    tenants: Index
+    models: Index
+    gpu_types: Index
+    rated_models: Index
+    rated_types: Index
+    complete: bool
+
+
+def names(grids: Mapping[str, Grid]) -> Names:
+    """All names of the tables."""
+    jobs, pools, tenants = grids["jobs.csv"], grids["pools.csv"], grids["tenants.csv"]
+    rates, curves, sharing = grids["rates.csv"], grids["models.csv"], grids["sharing.csv"]
+    rated_models = _number(rates["model"], curves["model"])
+    rated_types = _number(rates["gpu_type"], curves["gpu_type"])
+    complete = all(t.whole and bool(t.ok("model", "gpu_type").all()) for t in (rates, curves))
+    return Names(
+        jobs=jobs.index, pools=pools.index, nodes=grids["nodes.csv"].index, listed_tenants=_number(tenants["tenant"]),
+        tenants=_number(tenants["tenant"], jobs["tenant"]),
+        models=_number(rated_models, sharing["model_a"], sharing["model_b"]),
+        gpu_types=_number(pools["gpu_type"], rated_types, sharing["gpu_type"]),
+        rated_models=rated_models, rated_types=rated_types, complete=complete)
+
+
+def _number(*columns: Iterable[str]) -> dict[str, int]:
+    distinct = dict.fromkeys(name for column in columns for name in column if name)
+    return {name: i for i, name in enumerate(distinct)}

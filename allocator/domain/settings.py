@@ -1,0 +1,59 @@
+"""config.toml understood: the values of CONFIG, and the tables of other parts as they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.cells import parse_value
+from allocator.domain.columns import CONFIG, CONFIG_TABLES, RULE
+from allocator.domain.findings import Findings, did_you_mean, quoted
+from allocator.domain.grid import Grid
+from allocator.domain.snapshot import Snapshot
+
+FILE = "config.toml"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """values: every key of CONFIG, None = not given; tables: [solver], [horizon], [sharing], each {} if not given."""
+
+    values: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, Any]]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+
+def settings(snapshot: Snapshot, found: Findings) -> Settings:
+    """The configuration with defaults filled in; what is wrong with it goes to `found`."""
+    values: dict[str, Any] = {c.name: None if c.default == RULE else c.default for c in CONFIG}
+    tables: dict[str, Mapping[str, Any]] = {name: {} for name in CONFIG_TABLES}
+    columns = {c.name: c for c in CONFIG}
+    for key, value in snapshot.config.items():
+        line = snapshot.config_lines.get(key)
+        if key in columns:
+            values[key], message = parse_value(columns[key], value)
+            if message is not None:
+                found.fault(FILE, line, message)
+        elif key in tables:
+            if isinstance(value, Mapping):
+                tables[key] = value
+            else:
+                found.fault(FILE, line, f"{key} must be a table, [{key}]")
+        else:
+            hint = did_you_mean(str(key), [k for k in (*columns, *tables) if k not in snapshot.config])
+            found.warn(FILE, line, f"{quoted(str(key))} is not known and is ignored{hint}")
+    return Settings(values, tables)
+
+
+def now(given: float | None, jobs: Grid) -> float:
+    """now_s: as given, else the latest submitted_s, 0 without jobs."""
+    if given is not None:
+        return float(given)
+    times = jobs["submitted_s"][jobs.ok("submitted_s")]
+    return float(times.max(initial=-math.inf)) if np.isfinite(times).any() else 0.0

@@ -1,0 +1,109 @@
+"""From a Snapshot to a Problem: every rule of contract section 1, all faults at once.
+
+Cells first (grid.py, cells.py), then rules between cells (job_rules.py, cluster_rules.py), then, if nothing is wrong,
+numbers in place of names (here) and the pools in force (cluster.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from allocator.domain import cluster, cluster_rules, job_rules
+from allocator.domain.columns import TABLES
+from allocator.domain.findings import Findings
+from allocator.domain.grid import Grid, grids
+from allocator.domain.names import Index, Names, names
+from allocator.domain.problem import Bools, Floats, Ints, Jobs, Problem, State, Tenants
+from allocator.domain.settings import now, settings
+from allocator.domain.snapshot import Snapshot
+from allocator.errors import InvalidInput
+
+
+def validate(snapshot: Snapshot) -> Problem:
+    """The checked Problem of a snapshot, its warnings included.
+
+    Raises InvalidInput with all faults, sorted by file and line, among them those met while reading.
+    """
+    found = Findings(snapshot.faults)
+    config = settings(snapshot, found)
+    tables = grids(snapshot, found)
+    known = names(tables)
+    now_s = now(config["now_s"], tables["jobs.csv"])
+    job_rules.check(tables, known, now_s, found)
+    cluster_rules.check(tables, known, found)
+    if found.faults:
+        raise InvalidInput(found.faults)
+
+    sizes, size_lists = _coded(tables["jobs.csv"], "sizes")
+    types, type_lists = _coded(tables["jobs.csv"], "gpu_types")
+    pools = cluster.pools(tables, known, now_s, found)
+    budget, changes = config["budget_per_hour"], config["max_changes"]
+    return Problem(
+        name=snapshot.name, digest=snapshot.digest, now_s=now_s, interval_s=float(config["interval_s"]),
+        budget_per_hour=math.inf if budget is None else float(budget), restart_s=float(config["restart_s"]),
+        max_changes=-1 if changes is None else int(changes), objective=str(config["objective"]),
+        settings=config.tables, jobs=_jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
+        pools=pools, tenants=_tenants(tables["tenants.csv"], known), rates=cluster.rates(tables["rates.csv"], known),
+        curves=cluster.curves(tables["models.csv"], known), nodes=cluster.nodes(tables["nodes.csv"], known),
+        placements=cluster.placements(tables["placements.csv"], known),
+        sharing=cluster.sharing(tables["sharing.csv"], known), models=tuple(known.models),
+        gpu_types=tuple(known.gpu_types), size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
+        type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
+        warnings=(*snapshot.warnings, *found.warnings))
+
+
+def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) -> Jobs:
+    running = jobs["state"] == State.RUNNING
+
+    def default(column: str, otherwise: Any) -> Any:
+        return np.where(jobs.given(column), jobs[column], otherwise)
+
+    return Jobs(
+        job_id=tuple(jobs["job_id"]), model=cluster.codes(jobs["model"], known.models),
+        submitted_s=jobs["submitted_s"], remaining_work=jobs["remaining_work"],
+        total_work=default("total_work", jobs["remaining_work"]),
+        tenant=cluster.codes(jobs["tenant"], known.tenants), state=jobs["state"],
+        pool=np.where(running, cluster.codes(jobs["pool"], known.pools), -1), gpus=np.where(running, jobs["gpus"], 0),
+        min_gpus=jobs["min_gpus"], max_gpus=jobs["max_gpus"],
+        requested_gpus=default("requested_gpus", jobs["min_gpus"]), sizes=sizes, gpu_types=types,
+        weight=jobs["weight"], deadline_s=jobs["deadline_s"], preemptible=jobs["preemptible"],
+        restart_s=default("restart_s", restart_s), resizes_left=jobs["resizes_left"], memory_gb=jobs["memory_gb"],
+        checkpoint_s=jobs["checkpoint_s"], checkpoint_every_s=jobs["checkpoint_every_s"],
+        after=tuple(jobs["after"]))
+
+
+def _tenants(tenants: Grid, known: Names) -> Tenants:
+    """Those listed, then those only named by jobs with the defaults of every column."""
+    extra = len(known.tenants) - len(tenants)
+    columns = {c.name: c for c in TABLES["tenants.csv"].columns}
+
+    def filled(name: str, none: float) -> Floats:
+        """(Q,) floats; `none` where no value is given."""
+        default = columns[name].default
+        value = np.where(tenants.given(name) | (default is not None), tenants[name], none)
+        return np.append(value, np.full(extra, none if default is None else default))
+
+    return Tenants(tenant=tuple(known.tenants), weight=filled("weight", math.nan),
+                   max_gpus=filled("max_gpus", math.inf),
+                   guaranteed_gpus=filled("guaranteed_gpus", 0).astype(np.int64),
+                   budget_per_hour=filled("budget_per_hour", math.inf))
+
+
+def _coded(jobs: Grid, column: str) -> tuple[Ints, list[Sequence[Any]]]:
+    """(J,) number of each job's list, -1 = not given, and the distinct lists."""
+    number: dict[Sequence[Any], int] = {(): -1}
+    for value in jobs[column]:
+        number.setdefault(value, len(number) - 1)
+    code = np.fromiter((number[v] for v in jobs[column]), dtype=np.int64, count=len(jobs))
+    return code, list(number)[1:]
+
+
+def _members(chosen: Sequence[str], known: Index) -> Bools:
+    """(T,) True for the chosen names."""
+    out = np.zeros(len(known), dtype=bool)
+    out[[known[name] for name in chosen]] = True
+    return out

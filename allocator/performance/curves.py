@@ -1,0 +1,46 @@
+"""Speed models by formula (models.csv), for sizes where nothing was measured.
+
+    amdahl    rate(k) = rate_1 / ((1 - p) + p/k)        p = `parallel`, the share that runs in parallel (Amdahl 1967)
+    power     rate(k) = rate_1 k^a                      a = `exponent`
+    overhead  rate(k) = rate_1 k / (1 + c (k - 1))      c: what each further GPU costs all the others
+
+Every kind holds for min_gpus <= k <= max_gpus (default 1 to 1024). Names and ranges: CURVE_PARAMETERS of
+domain/columns.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from allocator.domain.columns import CURVE_PARAMETERS
+from allocator.domain.problem import Floats, Ints
+
+_RANGE = {c.name: int(c.default) for c in CURVE_PARAMETERS["amdahl"] if c.default is not None}
+MIN_GPUS, MAX_GPUS = _RANGE["min_gpus"], _RANGE["max_gpus"]
+
+
+def amdahl(q: Mapping[str, float], k: Floats) -> Floats:
+    return q["rate_1"] / ((1.0 - q["parallel"]) + q["parallel"] / k)
+
+
+def power(q: Mapping[str, float], k: Floats) -> Floats:
+    return q["rate_1"] * k ** q["exponent"]
+
+
+def overhead(q: Mapping[str, float], k: Floats) -> Floats:
+    return q["rate_1"] * k / (1.0 + q["c"] * (k - 1.0))
+
+
+KINDS: Mapping[str, Callable[[Mapping[str, float], Floats], Floats]] = {
+    "amdahl": amdahl, "power": power, "overhead": overhead}
+
+
+def rate(kind: str, parameters: Mapping[str, float], k: Ints) -> Floats:
+    """Work per second on k GPUs, shape as k; nan outside [min_gpus, max_gpus] of the parameters.
+
+    kind: a key of KINDS. parameters: checked by validate; raises KeyError for an unknown kind or a missing one.
+    """
+    inside = (k >= parameters.get("min_gpus", MIN_GPUS)) & (k <= parameters.get("max_gpus", MAX_GPUS))
+    return np.where(inside, KINDS[kind](parameters, np.maximum(k, 1).astype(np.float64)), np.nan)
