@@ -59,7 +59,7 @@ class Relaxation:
     needed: float
 
     def __str__(self) -> str:
-        name = f'{self.rule} of "{self.subject}"' if self.subject else self.rule
+        name = f'{self.rule} "{self.subject}"' if self.subject else self.rule
         return f"{name}: {self.current:g} would have to be {self.needed:g}"
 
 

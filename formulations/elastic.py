@@ -2,10 +2,10 @@
 
 Every row r of the given kinds gets a slack e_r >= 0 in its violated direction and a switch z_r (e_r <= M_r z_r):
 
-    min  sum_r ( z_r + e_r / M_r )      s.t.  rows with slack, choice and capacity rows as they are
+    min  sum_r w_r ( z_r + e_r / |b_r| )      s.t.  rows with slack, choice and capacity rows as they are
 
-Few rules first (z), then little of each (e). The GPUs of a pool are physics and never give way. A job that must run
-may be stopped (its choice row is a rule too), at the same price as any other rule.
+Few rules (z), and little of each relative to its limit b (e). w: the limit on changes gives way most easily, stopping
+a job that must run (its choice row is a rule too) least. The GPUs of a pool are physics and never give way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.linear import AT_MOST_ONE, CAPACITY, Bools, Floats, Ints, LinearModel
+from formulations.linear import AT_MOST_ONE, CAPACITY, CHURN, Bools, Floats, Ints, LinearModel
+
+WEIGHT = {CHURN: 0.5, AT_MOST_ONE: 2.0}     # of giving way, 1 for every other kind
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ def elastic(model: LinearModel, rows: Ints | None = None) -> Elastic:
     low = np.isfinite(model.lower[rows])                     # soft rows are one-sided, except "must run" = [1, 1]
     most = np.where(low, np.maximum(model.lower[rows], 0.0), _largest_use(model)[rows] - model.upper[rows])
     most = np.maximum(most, 1e-6)
+    limit = np.maximum(1.0, np.abs(np.where(low, model.lower[rows], model.upper[rows])))
+    weight = _weights(model)[rows]
     sign = np.where(low, 1.0, -1.0)
     # slack columns: one entry in their row, one in the link row e_r - M_r z_r <= 0
     links = model.m + np.arange(s)
@@ -60,13 +64,20 @@ def elastic(model: LinearModel, rows: Ints | None = None) -> Elastic:
     index = np.concatenate([model.index, np.column_stack([rows, links]).ravel(), links])
     coef = np.concatenate([model.coef, np.column_stack([sign, np.ones(s)]).ravel(), -most])
     relaxed = LinearModel(
-        value=np.concatenate([np.zeros(n), -1.0 / most, -np.ones(s)]),
+        value=np.concatenate([np.zeros(n), -weight / limit, -weight]),
         col_lower=np.concatenate([model.col_lower, np.zeros(2 * s)]),
         col_upper=np.concatenate([model.col_upper, most, np.ones(s)]),
         integer=np.concatenate([model.integer, np.zeros(s, dtype=bool), np.ones(s, dtype=bool)]),
         start=start, index=index, coef=coef, lower=np.concatenate([model.lower, np.full(s, -np.inf)]),
         upper=np.concatenate([model.upper, np.zeros(s)]), families=model.families)
     return Elastic(relaxed, rows)
+
+
+def _weights(model: LinearModel) -> Floats:
+    weights = np.ones(model.m)
+    for family in model.families:
+        weights[family.first:family.stop] = WEIGHT.get(family.kind, 1.0)
+    return weights
 
 
 def _largest_use(model: LinearModel) -> Floats:

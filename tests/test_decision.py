@@ -139,6 +139,7 @@ def test_reasons_by_hand() -> None:
             {"job_id": "huge", "min_gpus": 16, "max_gpus": 16}, {"job_id": "over", "tenant": "small", "min_gpus": 4},
             {"job_id": "served", "remaining_work": 100, "max_gpus": 1},
             {"job_id": "late", "remaining_work": 1e5, "min_gpus": 8},
+            {"job_id": "fill", "remaining_work": 900, "sizes": [3], "min_gpus": 3, "max_gpus": 3, "weight": 5},
             {"job_id": "winner", "remaining_work": 600, "max_gpus": 4, "weight": 10}]
     rates = [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2, 4, 8, 16)]
     rates += [{"model": "b", "gpu_type": "A", "gpus": 1, "work_per_s": 1}, {"model": "b", "gpu_type": "B", "gpus": 1,
@@ -147,7 +148,7 @@ def test_reasons_by_hand() -> None:
     r = decide(p)
     assert dict(zip(r.jobs["job_id"], r.jobs["reason"], strict=True)) == {
         "on-hold": "held", "no-type": "no_matching_gpu_type", "huge": "exceeds_cluster", "over": "exceeds_quota",
-        "served": None, "late": "outranked", "winner": None}
+        "served": None, "late": "outranked", "fill": None, "winner": None}
     assert "needed" in str(r.jobs["detail"][5])
 
 

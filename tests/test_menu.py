@@ -128,7 +128,7 @@ def test_curve_fills_sizes_without_rows_and_rows_win() -> None:
 
 def test_round_and_back() -> None:
     """A choice of columns becomes pools, sizes and rate rows; nothing stays nothing."""
-    r = compile_round(problem([{}, {}], [{}], LINEAR))
+    r = compile_round(problem([{"remaining_work": 1e6}, {}], [{}], LINEAR))
     choice = np.array([int(r.instance.start[1]) - 1, -1])
     a = r.allocation(choice)
     assert a.pool.tolist() == [0, -1] and a.gpus.tolist() == [8, 0] and a.row.tolist() == [3, -1]

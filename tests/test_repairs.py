@@ -58,7 +58,7 @@ def test_cut_quota_is_legal_and_the_plan_shrinks() -> None:
 @pytest.mark.parametrize(("build", "conflict", "relaxation"), [
     (dict(jobs=[{"tenant": "a"}, {"tenant": "b"}], tenants=[{"tenant": "a", "guaranteed_gpus": 8},
                                                            {"tenant": "b", "guaranteed_gpus": 4}]),
-     ["guaranteed_gpus", "GPUs of pool"], 'guaranteed_gpus of tenant of "b": 4 would have to be 0'),
+     ["guaranteed_gpus", "GPUs of pool"], 'guaranteed_gpus of tenant "a": 8 would have to be 4'),
     (dict(jobs=[running(8, preemptible=False)], pools=[{"price_per_gpu_hour": 2}], config={"budget_per_hour": 10}),
      ["budget_per_hour"], "budget_per_hour: 10 would have to be 16"),
     (dict(jobs=[{"tenant": "a"}], tenants=[{"tenant": "a", "guaranteed_gpus": 8, "max_gpus": 4}]),

@@ -50,7 +50,7 @@ def _relaxation(round_: Round, row: int, slack: float) -> Relaxation:
         limit = round_.repairs.max_changes
         return Relaxation(RULES[kind], "", limit, limit + math.ceil(slack - 1e-6))
     if kind == linear.AT_MOST_ONE:
-        return Relaxation(f"preemptible (1 = may be paused) of {RULES[kind]}", label, 0, 1)
+        return Relaxation(f"preemptible (0 = false, 1 = true) of {RULES[kind]}", label, 0, 1)
     if kind == linear.GUARANTEE:
         wanted = float(model.lower[row])
         return Relaxation(RULES[kind], label, wanted, wanted - slack)
