@@ -36,18 +36,20 @@ def tiny() -> list[Case]:
     return cases
 
 
-def solved(folder: Folder, solver: str) -> tuple[float, float] | None:
-    """(value, bound) of `mip` at gap 0, None if the round is reported as infeasible."""
+def solved(folder: Folder, solver: str) -> tuple[float, float] | str | None:
+    """(value, bound) of `mip` at gap 0, None if the round is reported as infeasible, any other refusal as it is."""
     try:
         result = allocator.solve(folder.snapshot(), policy="mip", solver=solver, gap=0.0)
     except allocator.Infeasible:
         return None
+    except allocator.AllocatorError as error:
+        return repr(error)
     return result.objective_value, result.bound
 
 
-def disagrees(best: float | None, got: tuple[float, float] | None) -> bool:
+def disagrees(best: float | None, got: tuple[float, float] | str | None) -> bool:
     """Whether value or bound differ from the best value by more than 1e-6, relative above 1."""
-    if best is None or got is None:
+    if best is None or got is None or isinstance(got, str):
         return best is not got
     return any(abs(v - best) > 1e-6 * max(1.0, abs(best)) for v in got)
 
