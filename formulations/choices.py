@@ -88,7 +88,8 @@ class Choices:
         """All columns of the given groups, group by group."""
         size = self.start[groups + 1] - self.start[groups]
         end = np.cumsum(size)
-        return np.arange(end[-1] if len(end) else 0) + np.repeat(self.start[groups] - end + size, size)
+        total = int(end[-1]) if len(end) else 0
+        return np.asarray(np.arange(total) + np.repeat(self.start[groups] - end + size, size), dtype=np.int64)
 
     def value_of(self, choice: Ints) -> float:
         """Worth of a choice, correctly rounded."""
@@ -172,6 +173,6 @@ def _coupling(model: LinearModel, coupling: Bools) -> tuple[Ints, Floats, Floats
     entry = coupling[model.index]
     number = np.cumsum(coupling) - 1
     indptr = np.concatenate([[0], np.cumsum(entry)])[model.start]
-    matrix = sparse.csr_matrix((model.coef[entry], number[model.index[entry]].astype(np.int32), indptr.astype(np.int32)),
-                               shape=(model.n, len(rows)))
+    row = number[model.index[entry]].astype(np.int32)
+    matrix = sparse.csr_matrix((model.coef[entry], row, indptr.astype(np.int32)), shape=(model.n, len(rows)))
     return rows, (model.lower - below)[rows], (model.upper + above)[rows], matrix

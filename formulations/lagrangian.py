@@ -174,8 +174,9 @@ class _Rows:
 
     def join(self, p: Floats) -> Floats:
         """Prices of the scaled rows as prices of the coupling rows (R,)."""
-        size = int(self.at.max()) + 1
-        return np.bincount(self.at, self.sign * p / self.unit * self.worth, minlength=size)
+        size = int(self.at.max()) + 1            # every coupling row has a finite side, so this is R
+        net = np.bincount(self.at, self.sign * p / self.unit * self.worth, minlength=size)
+        return np.asarray(net, dtype=np.float64)
 
     def split(self, prices: Floats) -> Floats:
         """The reverse of join."""
@@ -187,10 +188,10 @@ def _first_prices(s: Smooth) -> Floats:
     zero = np.zeros(s.R)
     use = s.b - s.at(zero, 1e-3).g
     over: Bools = use > s.b
-    total = s.exact(zero) - 0.0
+    total = s.exact(zero)
     direction = np.where(over & (s.b > 0), np.maximum(total, 0.0) / np.maximum(use, 1e-12), 0.0)
     if not direction.any():
         return zero
     scales = 2.0 ** np.arange(-7.0, 4.0)
     bounds = [s.exact(t * direction) for t in scales]
-    return direction * scales[int(np.argmin(bounds))]
+    return np.asarray(direction * scales[int(np.argmin(bounds))], dtype=np.float64)

@@ -79,7 +79,8 @@ class Board:
         new = self.use[row] + d.data
         after = np.maximum(np.maximum(new - c.high[row], c.low[row] - new), 0.0) / self.unit[row]
         change = self.excess()[row] - after
-        return np.bincount(np.repeat(np.arange(len(moves)), np.diff(d.indptr)), change, len(moves))
+        owner = np.repeat(np.arange(len(moves)), np.diff(d.indptr))
+        return np.asarray(np.bincount(owner, change, len(moves)), dtype=np.float64)
 
     def relief_of(self, moves: Moves, i: int) -> float:
         """relief of one move, on the board as it is now."""

@@ -90,7 +90,7 @@ def _fill_must(board: Board) -> bool:
 def _useful(board: Board) -> Moves:
     """All moves that touch a broken row in the direction that may help."""
     c = board.choices
-    a, R = c.matrix, c.R
+    a = c.matrix
     over, under = board.use > c.high, board.use < c.low
     # positive and negative entries act in opposite directions
     entry_down = np.where(a.data > 0, under[a.indices], over[a.indices])
@@ -100,7 +100,6 @@ def _useful(board: Board) -> Moves:
     entry_up = np.where(a.data > 0, over[a.indices], under[a.indices])
     rid[on] = _any(entry_up, a.indptr)[board.choice[on]]
     columns = np.flatnonzero((brings | rid[c.group]) & (board.choice[c.group] != np.arange(c.n)))
-    assert len(over) == R
     return board.moves(columns, np.flatnonzero(rid & ~c.must))
 
 
@@ -143,7 +142,8 @@ def _near(board: Board, moves: Moves, most: int) -> tuple[Moves, Floats]:
 
 def _all_moves(board: Board) -> Moves:
     c = board.choices
-    return board.moves(np.flatnonzero(board.choice[c.group] != np.arange(c.n)), np.flatnonzero((board.choice >= 0) & ~c.must))
+    other = board.choice[c.group] != np.arange(c.n)
+    return board.moves(np.flatnonzero(other), np.flatnonzero((board.choice >= 0) & ~c.must))
 
 
 def _relieve_pair(board: Board) -> bool:

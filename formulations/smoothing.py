@@ -67,7 +67,7 @@ class Smooth:
         x *= 1.0 / mu
         np.maximum(x, -80.0, out=x)
         np.exp(x, out=x)
-        z = np.add.reduceat(x, self._first) + np.where(self.free, np.exp(np.maximum(-top / mu, -80.0)), 0.0)
+        z = np.add.reduceat(x, self._first) + np.where(self.free, np.exp(np.clip(-top / mu, -80.0, 0.0)), 0.0)
         x *= np.repeat(1.0 / z, self.size)
         f = float(self.b @ p + top.sum() + mu * np.log(z).sum())
         return Point(f, self.b - self._At @ x, x, mu)
@@ -111,8 +111,12 @@ class _Dense:
         self._shape = (len(s.size), s.R)
 
     def product(self, x: Floats) -> Floats:
-        E = np.bincount(self._key, self._coef * x[self._column], self._shape[0] * self._shape[1]).reshape(self._shape)
-        return _gram(E)
+        return _gram(_expected(self._key, self._coef * x[self._column], *self._shape))
+
+
+def _expected(key: Ints, amount: Floats, J: int, R: int) -> Floats:
+    """Sums of amounts by key, as a dense (J, R) matrix."""
+    return np.asarray(np.bincount(key, amount, J * R), dtype=np.float64).reshape(J, R)
 
 
 def _gram(E: Floats) -> Floats:
@@ -152,7 +156,7 @@ class _Split:
 
     def product(self, x: Floats) -> Floats:
         w, q = len(self._wide), len(self._narrow)
-        W = np.bincount(self._wk, self._wa * x[self._wc], self._J * w).reshape(self._J, w)
+        W = _expected(self._wk, self._wa * x[self._wc], self._J, w)
         N = sparse.csr_matrix((np.bincount(self._nk, self._na * x[self._nc], len(self._indices)), self._indices,
                                self._indptr), shape=(self._J, q))
         out = np.empty((self._R, self._R))
@@ -168,7 +172,8 @@ def newton(s: Smooth, p: Floats, mu: float, tol: float, deadline: float, most: i
     """Minimise f_mu over p >= 0 from p by damped Newton steps; returns prices and the number of evaluations.
 
     Stops when a step promises less than tol x |f|, after `most` evaluations, or at the deadline (time.monotonic).
-    The damping |g_i| / reach keeps the steps of saturated rows, where H vanishes, within a reach that adapts row by row.
+    The damping |g_i| / reach keeps the steps of saturated rows, where H vanishes, within a reach that adapts
+    row by row.
     """
     at, used, reach = s.at(p, mu), 1, np.full(s.R, REACH * mu)
     H = s.hessian(at)
