@@ -1,0 +1,139 @@
+"""OR-Tools CP-SAT: the model in whole numbers (integers.py), filled into its protocol buffer in bulk.
+
+Its bound is the integer model's, plus the proven error of the scaling.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
+from allocator.solvers.integers import FREE, IntegerModel, NotInteger, integer_model
+from formulations.linear import Floats, LinearModel
+
+INT64 = 2 ** 63 - 1
+
+
+def version() -> str:
+    """Version of OR-Tools; loads the library."""
+    import ortools
+    from ortools.sat.python import cp_model  # noqa: F401 - loading it now is the point
+
+    return str(getattr(ortools, "__version__", ""))
+
+
+def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+    """Solve by CP-SAT; FAILED if a column is continuous or unbounded. See base.Backend.
+
+    A plan of the integer model can, in rare cases, break a row by less than rounding. Then the model rounded inwards
+    is solved as well, and the answer has the plan of that and the bound of this.
+    """
+    begin = time.monotonic()
+    try:
+        answer = _solve(model, integer_model(model), limits, hint, report)
+        if answer.values is None or model.feasible(answer.values):
+            return answer
+        left = replace(limits, time_s=max(0.0, limits.time_s - (time.monotonic() - begin)))
+        inner = _solve(model, integer_model(model, relaxed=False), left, hint, lambda values, _: report(
+            values, math.inf))
+    except NotInteger as error:
+        return Answer(Termination.FAILED, detail=str(error))
+    ended = Termination.GAP if inner.termination is answer.termination is Termination.GAP else Termination.TIME_LIMIT
+    return replace(inner, termination=ended, bound=answer.bound, log=answer.log + inner.log)
+
+
+def _solve(model: LinearModel, whole: IntegerModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+    from ortools.sat.python import cp_model
+
+    if (whole.lower > whole.upper).any():
+        return Answer(Termination.INFEASIBLE, bound=-math.inf)
+    program = cp_model.CpModel()
+    _fill(program.proto, whole, hint)
+    solver = cp_model.CpSolver()
+    log: list[str] = []
+    _set(solver, limits, log)
+    listener, stream = _listener(cp_model, model, whole, report)
+    solver.best_bound_callback = stream
+    status = solver.solve(program, listener)
+    bound = whole.bound(solver.best_objective_bound)
+    text = "\n".join(log)
+    if status == cp_model.INFEASIBLE:
+        return Answer(Termination.INFEASIBLE, bound=-math.inf, log=text)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        values = np.array(solver.response_proto.solution, dtype=np.float64)
+        ended = Termination.GAP if status == cp_model.OPTIMAL else Termination.TIME_LIMIT
+        return Answer(ended, values, float(model.value @ values), bound, log=text)
+    if status == cp_model.UNKNOWN:
+        return Answer(Termination.TIME_LIMIT, bound=bound if bound < _void(whole) else math.inf, log=text)
+    return Answer(Termination.FAILED, log=text, detail=f"CP-SAT ended with {solver.status_name()}: "
+                                                       f"{program.validate()[:500]}")
+
+
+def _void(whole: IntegerModel) -> float:
+    """CP-SAT's bound before it has any."""
+    return INT64 / 2 / whole.scale
+
+
+def _fill(proto: Any, whole: IntegerModel, hint: Hint) -> None:
+    """Variables, rows, objective and start; maximisation is minimising the negative, as CP-SAT keeps it."""
+    for pair in np.stack([whole.lower, whole.upper], axis=1).tolist():
+        proto.variables.add().domain.extend(pair)
+    for columns, exactly in whole.groups:
+        row = proto.constraints.add()
+        (row.exactly_one if exactly else row.at_most_one).literals.extend(columns.tolist())
+    for linear in whole.rows:
+        row = proto.constraints.add().linear
+        row.vars.extend(linear.column.tolist())
+        row.coeffs.extend(linear.coef.tolist())
+        row.domain.extend([-INT64 - 1 if linear.lower <= -FREE else linear.lower,
+                           INT64 if linear.upper >= FREE else linear.upper])
+    worth = np.flatnonzero(whole.value)
+    proto.objective.vars.extend(worth.tolist())
+    proto.objective.coeffs.extend((-whole.value[worth]).tolist())
+    proto.objective.scaling_factor = -1.0
+    if hint.values is not None and hint.values.shape == whole.value.shape and np.isfinite(hint.values).all():
+        start = np.clip(np.rint(hint.values), whole.lower, whole.upper).astype(np.int64)
+        proto.solution_hint.vars.extend(range(len(start)))
+        proto.solution_hint.values.extend(start.tolist())
+
+
+def _set(solver: Any, limits: Limits, log: list[str]) -> None:
+    p = solver.parameters
+    p.num_workers = max(1, limits.threads)
+    p.random_seed = limits.seed % 2 ** 31
+    p.relative_gap_limit = min(max(0.0, limits.gap), 1e9)
+    p.absolute_gap_limit = 0.0
+    if math.isfinite(limits.time_s):
+        p.max_time_in_seconds = max(0.0, limits.time_s)
+    # google/or-tools issue 5293: this presolve step can certify a wrong optimum when large sums overflow
+    p.presolve_inclusion_work_limit = 0
+    if limits.log:
+        p.log_search_progress = True
+        p.log_to_stdout = False
+        solver.log_callback = log.append
+
+
+def _listener(cp_model: Any, model: LinearModel, whole: IntegerModel, report: Report) -> tuple[Any, Any]:
+    """(solution callback, bound callback); CP-SAT calls them from its own threads."""
+    lock = threading.Lock()
+
+    def send(values: Floats | None, bound: float) -> None:
+        with lock:
+            report(values, bound)
+
+    class Listener(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+        def on_solution_callback(self) -> None:
+            values = np.array(self.Response().solution, dtype=np.float64)
+            send(values, whole.bound(self.best_objective_bound))
+
+    def stream(bound: float) -> None:
+        if whole.bound(bound) < _void(whole):
+            send(None, whole.bound(bound))
+
+    return Listener(), stream
