@@ -21,6 +21,7 @@ from pathlib import Path
 import allocator
 from allocator.bench.clusters import Spec, generate
 from allocator.bench.shipped import MEDIUM, MEDIUM_SEED, PUBLISHED
+from allocator.solvers.registry import available
 
 CASES: dict[str, tuple[Spec, float, int]] = {
     "published": (PUBLISHED, 1e-4, 1), "medium": (MEDIUM, 1e-3, MEDIUM_SEED)}      # spec, gap, first seed
@@ -71,6 +72,8 @@ def main() -> None:
     for name, (spec, gap, first) in CASES.items():
         if args.only in (None, name):
             for policy, solver in RUNS:
+                if solver != "auto" and available(solver) is None:
+                    continue
                 print(f"{name}: {policy} {solver} ...", file=sys.stderr)
                 print(measure(spec, gap, range(first, first + args.seeds), policy, solver), flush=True)
 

@@ -130,7 +130,7 @@ def _jobs(rng: np.random.Generator, spec: Spec, speed: Speed) -> list[dict[str, 
     models = list(dict.fromkeys(m for m, _ in speed))
     rows = []
     for rank, i in enumerate(np.argsort(-age, kind="stable")):
-        k, total_s = int(size[drawn[i]]), float(length[drawn[i]])
+        k, total_s = min(int(size[drawn[i]]), max(spec.sizes or MEASURED)), float(length[drawn[i]])
         model = models[int(rng.integers(len(models)))]
         by_type = [speed[key] for key in speed if key[0] == model]
         reference = sorted(c[min(c, key=lambda n: abs(n - k))] for c in by_type)[len(by_type) // 2]
