@@ -27,6 +27,7 @@ from formulations.choices import choices
 from formulations.lagrangian import Dual, minimise
 
 NO_LIMITS = Limits()
+EXACT = 1e-9            # relative: rows are kept to this tolerance, so a bound this close is the value itself
 OPTIMAL = 1e-6          # a proven relative gap up to this is called optimal: the tolerance of the checks
 
 
@@ -88,7 +89,7 @@ def _result(round_: Round, dual: Dual, decision: Decision, witness: Audit, alloc
     problem = round_.problem
     value = witness.objective_value
     bound, by = (decision.bound, decision.bound_by) if decision.bound < dual.bound else (dual.bound, "lagrangian")
-    bound = max(bound, value)
+    bound = value if bound - value <= EXACT * max(1.0, abs(value)) else float(bound)
     gap = relative_gap(bound, value)
     prices = Prices.of(round_, dual.prices)
     chosen = np.where(decision.choice >= 0, round_.option[np.maximum(decision.choice, 0)], -1) \

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from builders import snapshot
 
-from allocator.bench.snapshots import random_snapshot
+from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
@@ -27,7 +27,7 @@ def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Proble
     out = []
     seed = first
     while len(out) < n:
-        s = random_snapshot(np.random.default_rng(seed), jobs)
+        s = random_snapshot(np.random.default_rng(seed), jobs).snapshot()
         seed += 1
         p = validate(s)
         try:

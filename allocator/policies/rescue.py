@@ -8,7 +8,7 @@ import math
 from allocator.errors import NoPlanInTime
 from allocator.policies.base import Decision, Task
 from allocator.policies.conflict import raise_if_infeasible
-from allocator.solvers.base import Hint, Termination
+from allocator.solvers.base import Hint
 from formulations.linear import Ints
 from formulations.rounding import repair, round_dual
 
@@ -43,6 +43,5 @@ def by_solver(task: Task) -> Decision:
         choice = task.choices.from_x(answer.values)
         if task.choices.feasible(choice):
             return Decision(choice, fallback=task.solver.name)
-    if answer.termination is Termination.INFEASIBLE:
-        raise_if_infeasible(task.round, task.limits)
+    raise_if_infeasible(task.round, task.limits)             # whatever the solver claims: it has shown no plan
     raise NoPlanInTime(f"no plan that keeps all hard rules was found in time ({answer.detail or answer.termination})")
