@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from allocator.errors import Fault
 
 LINE_END = re.compile(rb"\r\n|\r|\n")
 SEPARATORS = (";", "\t", "|")
+SLICE = 500      # rows
+FEW = 2_000      # different texts of a column
 
 
 @dataclass
@@ -40,7 +43,8 @@ def decode(content: bytes, reading: Reading) -> str | None:
         reading.fault(1, "is UTF-16; save it as UTF-8")
         return None
     if b"\0" in content:
-        reading.fault(len(LINE_END.findall(content[: content.index(b"\0")])) + 1, "has a NUL byte; is it really UTF-8 text?")
+        before = content[: content.index(b"\0")]
+        reading.fault(len(LINE_END.findall(before)) + 1, "has a NUL byte; is it really UTF-8 text?")
         return None
     try:
         return content.decode("utf-8-sig")
@@ -61,34 +65,56 @@ def parse_csv(content: bytes, reading: Reading) -> Table | None:
     text = decode(content, reading)
     if text is None:
         return None
-    rows, lines = _records(text, reading)
-    if not rows:
-        if not reading.faults:
-            reading.fault(None, "is empty; its first line must name the columns")
-        return None
-    header = [name.strip() for name in rows[0]]
+    regular = _regular(text)
+    if regular is not None:
+        header, columns = regular
+        first, lines = 1, _below_header(len(columns[0]))
+    else:
+        rows, at = _records(text, reading)
+        if not rows:
+            if not reading.faults:
+                reading.fault(None, "is empty; its first line must name the columns")
+            return None
+        header, first = list(map(str.strip, rows[0])), at[0]
+        columns, lines = _columns(len(header), rows[1:], at[1:], reading)
     odd = next((s for s in SEPARATORS if s in header[0]), None) if len(header) == 1 else None
     if odd is not None:
-        reading.fault(lines[0], f"cells are separated by {quoted(odd)}; separate them by commas")
+        reading.fault(first, f"cells are separated by {quoted(odd)}; separate them by commas")
         return None
-    columns = _columns(header, rows[1:], lines[1:], reading)
-    return _named(header, columns, lines[0], reading)
+    columns, lines = _without_empty_rows(columns, lines, reading)
+    return _named(header, columns, lines, first, reading)
 
 
-def _records(text: str, reading: Reading) -> tuple[list[list[str]], Sequence[int]]:
-    """All records that are not blank lines, and the line each starts in; up to the first that has broken quotes."""
+def _below_header(rows: int) -> Sequence[int]:
+    return range(2, rows + 2)
+
+
+def _regular(text: str) -> tuple[list[str], list[list[str]]] | None:
+    """Header and stripped columns of a file with one row per line, all of one length; None for any other.
+
+    In slices of a few hundred rows, which keeps short-lived rows few, and with one object for equal texts of a column
+    that has few different ones: both are for speed, here and in all that follows.
+    """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[list[str]] = []
     try:
-        rows.extend(reader)
-        if reader.line_num == len(rows) and [] not in rows:
-            return rows, range(1, len(rows) + 1)
+        header = next(reader, [])
+        columns: list[list[str]] = [[] for _ in header]
+        seen: list[dict[str, str]] = [{} for _ in header]
+        while rows := list(itertools.islice(reader, SLICE)):
+            if set(map(len, rows)) != {len(header)}:
+                return None
+            for column, known, cells in zip(columns, seen, zip(*rows, strict=True), strict=True):
+                texts = list(map(str.strip, cells))
+                column.extend(map(known.setdefault, texts, texts) if len(known) < FEW else texts)
     except csv.Error:
-        pass
-    return _records_one_by_one(text, reading)
+        return None
+    if not header or reader.line_num != 1 + len(columns[0]):
+        return None
+    return list(map(str.strip, header)), columns
 
 
-def _records_one_by_one(text: str, reading: Reading) -> tuple[list[list[str]], list[int]]:
+def _records(text: str, reading: Reading) -> tuple[list[list[str]], list[int]]:
+    """All records that are not blank lines, and the line each starts in; up to the first that has broken quotes."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -114,45 +140,47 @@ def _in_words(message: str) -> str:
     return f"is not CSV: {message}"
 
 
-def _columns(header: list[str], rows: list[list[str]], lines: Sequence[int],
-             reading: Reading) -> tuple[list[list[str]], Sequence[int]]:
-    """Stripped cells by column, and the line of each row."""
-    width = len(header)
-    if any(length != width for length in set(map(len, rows))):
-        rows, lines = _of_width(width, rows, lines, reading)
-    columns = [list(map(str.strip, column)) for column in zip(*rows, strict=True)] if rows else [[] for _ in header]
-    if "" in columns[0]:
-        full = [any(column[i] for column in columns) for i in range(len(lines))]
-        blank = [line for line, keep in zip(lines, full, strict=True) if not keep]
-        if blank:
-            more = f", and {len(blank) - 1} more" if len(blank) > 1 else ""
-            reading.warn(blank[0], f"the row has only empty cells and is ignored{more}")
-            columns = [[cell for cell, keep in zip(column, full, strict=True) if keep] for column in columns]
-            lines = [line for line, keep in zip(lines, full, strict=True) if keep]
-    return columns, lines
-
-
-def _of_width(width: int, rows: list[list[str]], lines: Sequence[int],
-              reading: Reading) -> tuple[list[list[str]], list[int]]:
+def _columns(width: int, rows: list[list[str]], lines: list[int],
+             reading: Reading) -> tuple[list[list[str]], list[int]]:
+    """Stripped cells by column, and the line of each row; a row of another length is a fault and left out."""
     good: list[list[str]] = []
     at: list[int] = []
+    longer: list[int] = []
     for row, line in zip(rows, lines, strict=True):
+        cells = list(map(str.strip, row))
         extra = len(row) - width
-        if extra == 0 or (extra > 0 and not any(cell.strip() for cell in row[width:])):
-            if extra:
-                reading.warn(line, f"the row has {len(row)} cells, the header {width}; the empty ones at its end are "
-                             "ignored")
-            good.append(row[:width])
-            at.append(line)
-        else:
+        if extra < 0 or any(cells[width:]):
             hint = "; a cell with a comma in it needs quotes" if extra > 0 else ""
             reading.fault(line, f"the row has {len(row)} cells, the header {width}{hint}")
-    return good, at
+            continue
+        if extra > 0:
+            longer.append(line)
+        good.append(cells[:width])
+        at.append(line)
+    if longer:
+        reading.warn(longer[0], f"empty cells beyond the {width} of the header are ignored{_and_more(longer)}")
+    return [list(column) for column in zip(*good, strict=True)] or [[] for _ in range(width)], at
 
 
-def _named(header: list[str], body: tuple[list[list[str]], Sequence[int]], line: int, reading: Reading) -> Table:
+def _without_empty_rows(columns: list[list[str]], lines: Sequence[int],
+                        reading: Reading) -> tuple[list[list[str]], Sequence[int]]:
+    """Without rows of empty cells only, which spreadsheets like to leave below a table."""
+    if "" not in columns[0]:
+        return columns, lines
+    full = [any(row) for row in zip(*columns, strict=True)]
+    blank = [line for line, keep in zip(lines, full, strict=True) if not keep]
+    if not blank:
+        return columns, lines
+    reading.warn(blank[0], f"the row has only empty cells and is ignored{_and_more(blank)}")
+    return [list(itertools.compress(column, full)) for column in columns], list(itertools.compress(lines, full))
+
+
+def _and_more(lines: Sequence[int]) -> str:
+    return f", and {len(lines) - 1} more rows like it" if len(lines) > 1 else ""
+
+
+def _named(header: list[str], cells: list[list[str]], lines: Sequence[int], line: int, reading: Reading) -> Table:
     columns: dict[str, list[str]] = {}
-    cells, lines = body
     for place, (name, column) in enumerate(zip(header, cells, strict=True), start=1):
         if name == "":
             if any(column):
