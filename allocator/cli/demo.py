@@ -36,7 +36,7 @@ def call(args: argparse.Namespace) -> int:
     snapshot = read_snapshot(folder)
     greedy = solve(snapshot, policy="greedy")
     mip = solve(snapshot, policy="mip", solver=args.solver, gap=0.0)
-    for warning in dict.fromkeys((*greedy.warnings, *mip.warnings)):
+    for warning in mip.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     tables.show([_comparison(greedy, mip), _totals(greedy, mip)], _head(folder, mip))
     print("\n" + "\n".join(_closing(folder, greedy, mip)))
@@ -80,9 +80,13 @@ def _gets(job: dict[str, Any]) -> str:
 
 
 def _why(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
-    """Of two choices that differ: the reason of the one who gave less."""
+    """Of two choices that differ: the price if the worth is the same, else the reason of the one who gave less."""
     from allocator.cli.tables import text
 
+    if greedy["value"] == mip["value"] and greedy["cost_per_hour"] != mip["cost_per_hour"]:
+        cheap, dear = sorted((greedy, mip), key=lambda job: job["cost_per_hour"])
+        return (f"{'mip' if cheap is mip else 'greedy'} pays {cheap['cost_per_hour']:.2f} $/h for the same, "
+                f"not {dear['cost_per_hour']:.2f}")
     who, less = ("greedy", greedy) if (greedy["value"], greedy["gpus"]) <= (mip["value"], mip["gpus"]) else ("mip", mip)
     if not less["reason"]:
         more = mip if less is greedy else greedy
