@@ -1,0 +1,218 @@
+"""The witness agrees with a second reading of the contract, written on plain rows with loops and exhaustive search.
+
+Tiny random scenes with every rule and broken clusters; plans drawn from what looks plausible, legal or not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem
+from test_audit import plan
+
+from allocator.audit import audit
+from allocator.domain.allocation import Repairs
+
+Row = dict[str, Any]
+Option = tuple[str, int]
+
+
+@dataclass
+class Reading:
+    """The rows of one scene, read anew."""
+
+    jobs: list[Row]
+    pools: list[Row]
+    rates: list[Row]
+    tenants: list[Row]
+    config: Row
+
+    def rate(self, gpu_type: str, k: int) -> float | None:
+        known: dict[int, float] = {}
+        for r in self.rates:
+            if r["gpu_type"] == gpu_type:
+                known[r["gpus"]] = max(known.get(r["gpus"], 0.0), r["work_per_s"])
+        if k in known:
+            return known[k]
+        if not known or not min(known) < k < max(known):
+            return None
+        a, b = max(n for n in known if n < k), min(n for n in known if n > k)
+        return min(known[a] + (known[b] - known[a]) * (k - a) / (b - a), known[a] * k / a)
+
+    def held(self, j: Row) -> Option | None:
+        return (j["pool"], j["gpus"]) if j["state"] == "running" else None
+
+    def options(self, j: Row) -> dict[Option, float]:
+        """{(pool, gpus): rate}"""
+        names = {x["job_id"] for x in self.jobs}
+        if j["state"] == "held" or (j["state"] != "running" and names & set(j["after"])):
+            return {}
+        tied = j["state"] == "running" and (not j["preemptible"] or j["resizes_left"] == 0)
+        out = {}
+        for p in self.pools:
+            for k in range(1, p["gpus"] + 1):
+                node = p["gpus_per_node"]
+                size = k in j["sizes"] if j["sizes"] else (k <= node and k in (1, 2, 4, 8)) or k % node == 0
+                free = size and j["min_gpus"] <= k <= j["max_gpus"] and not tied
+                free = free and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"])
+                r = self.rate(p["gpu_type"], k)
+                if r and (free or self.held(j) == (p["pool"], k)):
+                    out[p["pool"], k] = r
+        return out
+
+    def fixed(self, pool: str) -> list[Row]:
+        """Non-preemptible jobs that could stay in the pool, one by one."""
+        return [j for j in self.jobs if j["state"] == "running" and j["pool"] == pool and not j["preemptible"]
+                and self.held(j) in self.options(j)]
+
+    def released(self) -> set[str]:
+        """For each pool the fixed jobs left out of a heaviest set that fits."""
+        gone: set[str] = set()
+        for p in self.pools:
+            jobs = self.fixed(p["pool"])
+            sets = [s for n in range(len(jobs) + 1) for s in itertools.combinations(jobs, n)
+                    if sum(j["gpus"] for j in s) <= p["gpus"]]
+            stay = max(sets, key=lambda s: sum(j["gpus"] for j in s))
+            gone |= {j["job_id"] for j in jobs if j not in stay}
+        return gone
+
+    def forced(self, released: set[str]) -> int:
+        """Fewest running jobs that must change because what they hold is not there any more."""
+        run = [j for j in self.jobs if j["state"] == "running"]
+        able = [j for j in run if self.held(j) in self.options(j) and j["job_id"] not in released]
+        for n in range(len(able), -1, -1):
+            for stay in itertools.combinations(able, n):
+                fits = all(sum(j["gpus"] for j in stay if j["pool"] == p["pool"]) <= p["gpus"] for p in self.pools)
+                if fits and all(j in stay for j in able if not j["preemptible"]):
+                    return len(run) - n
+        raise AssertionError("the released jobs leave room for the others")
+
+    def usable(self, t: Row) -> int:
+        menus = [[None, *self.options(j)] for j in self.jobs if j["tenant"] == t["tenant"]]
+        best = 0
+        for pick in itertools.product(*menus):
+            some = [o for o in pick if o]
+            total = sum(k for _, k in some)
+            if total <= t["guaranteed_gpus"] and all(
+                    sum(k for q, k in some if q == p["pool"]) <= p["gpus"] for p in self.pools):
+                best = max(best, total)
+        return best
+
+    def base(self, j: Row) -> float:
+        asked = [r for t in {p["gpu_type"] for p in self.pools} if not j["gpu_types"] or t in j["gpu_types"]
+                 if (r := self.rate(t, j["requested_gpus"]))]
+        near = min(((abs(k - j["requested_gpus"]), k, r) for (_, k), r in self.options(j).items()), default=(0, 0, 1))
+        return (min(asked) if asked else near[2]) * self.config["interval_s"]
+
+    def worth(self, j: Row, got: Option) -> float:
+        pool = next(p for p in self.pools if p["pool"] == got[0])
+        pause = pool["startup_s"] + (j["restart_s"] if j["state"] == "running" else 0)
+        pause = 0 if self.held(j) == got else pause
+        done = self.options(j)[got] * max(0, self.config["interval_s"] - pause)
+        if self.config["objective"] == "progress":
+            return j["weight"] * min(1.0, done / j["remaining_work"])
+        return j["weight"] * min(done, j["remaining_work"]) / self.base(j)
+
+    def legal(self, gets: dict[str, Option], released: set[str]) -> bool:
+        by = {j["job_id"]: j for j in self.jobs}
+        price = {p["pool"]: p["price_per_gpu_hour"] for p in self.pools}
+        if any(o not in self.options(by[n]) for n, o in gets.items()):
+            return False
+        for p in self.pools:
+            stays = [j for j in self.fixed(p["pool"]) if j["job_id"] not in released]
+            if any(gets.get(j["job_id"]) != self.held(j) for j in stays):
+                return False
+            if sum(k for q, k in gets.values() if q == p["pool"]) > p["gpus"]:
+                return False
+        if sum(k * price[q] for q, k in gets.values()) > self.config["budget_per_hour"] + 1e-7:
+            return False
+        for t in self.tenants:
+            mine = [o for n, o in gets.items() if by[n]["tenant"] == t["tenant"]]
+            gpus = sum(k for _, k in mine)
+            if gpus > t["max_gpus"] or gpus < self.usable(t):
+                return False
+            if sum(k * price[q] for q, k in mine) > t["budget_per_hour"] + 1e-7:
+                return False
+        changed = sum(j["state"] == "running" and gets.get(j["job_id"]) != self.held(j) for j in self.jobs)
+        return changed <= max(self.config["max_changes"], self.forced(released))
+
+
+def scene(rng: np.random.Generator) -> Reading:
+    """Two to four jobs on one or two small pools, some already broken."""
+    def pick(*values: Any) -> Any:
+        return values[int(rng.integers(len(values)))]
+
+    pools = [{"pool": f"p{i}", "gpu_type": pick("A", "B"), "gpus": pick(2, 3, 4, 6, 8), "gpus_per_node": pick(2, 4, 8),
+              "price_per_gpu_hour": pick(0.0, 0.7, 2.1), "startup_s": pick(0, 20, 400)} for i in range(pick(1, 2))]
+    rates = [{"gpu_type": t, "gpus": k, "work_per_s": round(k ** 0.8 * pick(1.0, 1.7), 3)}
+             for t in ("A", "B") for k in pick((1, 4, 8), (1, 2), (2, 3, 4))]
+    jobs = []
+    for i in range(pick(2, 3, 4)):
+        low, high = sorted((pick(1, 1, 2, 3), pick(2, 4, 8)))
+        job = {"job_id": f"j{i}", "tenant": pick("t", "u"),
+               "state": pick("queued", "running", "running", "paused", "held"),
+               "min_gpus": low, "max_gpus": high, "requested_gpus": pick(low, high),
+               "sizes": pick([], [], sorted({low, high, min(high, low + 1)})),
+               "gpu_types": pick([], [], ["A"], ["A", "B"]),
+               "weight": pick(1.0, 2.5), "remaining_work": pick(50.0, 3000.0), "restart_s": pick(0, 30),
+               "preemptible": pick(True, True, False), "resizes_left": pick(None, None, 0, 2),
+               "after": pick([], [], ["j0"], ["gone"]) if i else [], "pool": None, "gpus": None}
+        if job["state"] == "running":
+            job |= {"pool": pick(*pools)["pool"], "gpus": pick(1, 2, 3, 4)}
+        jobs.append(job)
+    tenants = [{"tenant": t, "max_gpus": pick(4, 8, 12), "guaranteed_gpus": pick(0, 0, 3, 4),
+                "budget_per_hour": pick(math.inf, math.inf, 3.0)} for t in ("t", "u")]
+    config = {"interval_s": 300.0, "objective": pick("progress", "throughput"),
+              "budget_per_hour": pick(math.inf, 5.0, 8.4), "max_changes": pick(0, 1, 99)}
+    return Reading(jobs, pools, rates, tenants, config)
+
+
+def drawn(reading: Reading, rng: np.random.Generator) -> dict[str, Option]:
+    """A plan: mostly keeps and options, now and then anything."""
+    gets: dict[str, Option] = {}
+    for j in reading.jobs:
+        menu: list[Option | None] = [None, *reading.options(j)]
+        held = reading.held(j)
+        if held and rng.random() < 0.6:
+            menu = [held]
+        elif rng.random() < 0.05:
+            menu = [(reading.pools[0]["pool"], k) for k in range(1, 6)]
+        got = menu[int(rng.integers(len(menu)))]
+        if got:
+            gets[j["job_id"]] = got
+    return gets
+
+
+def cells(rows: list[Row]) -> list[Row]:
+    return [{k: None if v in ([], math.inf) else v for k, v in row.items()} for row in rows]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_second_reading_agrees(part: int) -> None:
+    """Same verdict on every plan, same worth of every legal one; both verdicts come up often."""
+    rng = np.random.default_rng(part)
+    verdicts = []
+    for _ in range(60):
+        r = scene(rng)
+        p = problem(cells(r.jobs), r.pools, r.rates, tenants=cells(r.tenants),
+                    config={k: v for k, v in r.config.items() if v != math.inf})
+        gone = r.released()
+        mended = Repairs(np.array([j["job_id"] in gone for j in r.jobs]),
+                         max(r.config["max_changes"], r.forced(gone)),
+                         np.array([r.usable(t) for t in r.tenants]))
+        for _ in range(12):
+            gets = drawn(r, rng)
+            told = audit(p, plan(p, gets), mended)
+            legal = r.legal(gets, gone)
+            assert (not told.faults) == legal, (r, gets, told.faults)
+            verdicts.append(legal)
+            if legal:
+                worth = [r.worth(j, gets[j["job_id"]]) if j["job_id"] in gets else 0.0 for j in r.jobs]
+                assert told.value.tolist() == pytest.approx(worth, rel=1e-12)
+                assert told.objective_value == pytest.approx(sum(worth), rel=1e-12)
+    assert 0.1 < np.mean(verdicts) < 0.9
