@@ -1,8 +1,6 @@
 """HiGHS through its arrays: MIP with a start, streamed incumbents and bounds; LP relaxations with row prices.
 
-HiGHS compares with absolute tolerances. Values are therefore scaled by a power of two to a size of about 1000, and
-rows of fractional coefficients so that HiGHS's tolerance is half of LinearModel.tolerance. Powers of two change no
-digit of the numbers.
+HiGHS compares with absolute tolerances, hence the scaling (scaling.py).
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
+from allocator.solvers.scaling import rounded, row_scale, value_scale
 from formulations.linear import Floats, LinearModel
 
 TOLERANCE = 1e-9
@@ -39,20 +38,20 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
     new.resetGlobalScheduler(True)  # else a change of `threads` makes run() fail without a word
     engine = new()
     is_mip = bool(model.integer.any())
-    scale = _value_scale(model)
-    row_scale = _row_scale(model)
+    scale = value_scale(model, 10)
+    rows = row_scale(model)
     failed = [name for name, value in _options(limits, is_mip).items()
               if engine.setOptionValue(name, value) == highspy.HighsStatus.kError]
     if failed:
         return Answer(Termination.FAILED, detail=f"HiGHS refused the options {', '.join(failed)}")
-    if _pass(highspy, engine, model, scale, row_scale) == highspy.HighsStatus.kError:
+    if _pass(highspy, engine, model, scale, rows) == highspy.HighsStatus.kError:
         return Answer(Termination.FAILED, detail="HiGHS refused the model")
     if is_mip:
         if hint.values is not None and len(hint.values) == model.n and np.isfinite(hint.values).all():
             _start(highspy, engine, hint.values)
         _stream(engine, model, scale, report)
     status = engine.run()
-    return _answer(highspy, engine, model, status, is_mip, scale, row_scale)
+    return _answer(highspy, engine, model, status, is_mip, scale, rows)
 
 
 def _options(limits: Limits, is_mip: bool) -> dict[str, Any]:
@@ -68,30 +67,11 @@ def _options(limits: Limits, is_mip: bool) -> dict[str, Any]:
     return options
 
 
-def _value_scale(model: LinearModel) -> float:
-    """The power of two that brings the largest value to between 512 and 1024."""
-    largest = float(np.abs(model.value).max(initial=0.0))
-    return 1.0 if largest == 0.0 else 2.0 ** (10 - math.frexp(largest)[1])
-
-
-def _row_scale(model: LinearModel) -> Floats:
-    """Powers of two (m,): 1 for rows of whole numbers; else the larger finite bound is brought to between 2 and 4.
-
-    There HiGHS's 1e-9 is between 0.25 and 0.5 of 1e-9 relative. Rows whose bounds are below 2 stay as they are.
-    """
-    broken = np.zeros(model.m, dtype=bool)
-    broken[model.index[model.coef != np.rint(model.coef)]] = True
-    size = np.maximum(np.where(np.isfinite(model.lower), np.abs(model.lower), 0.0),
-                      np.where(np.isfinite(model.upper), np.abs(model.upper), 0.0))
-    exponent = np.frexp(size)[1]
-    return np.where(broken & (size >= 2.0), np.exp2(2.0 - exponent), 1.0)
-
-
-def _pass(highspy: Any, engine: Any, model: LinearModel, scale: float, row_scale: Floats) -> Any:
+def _pass(highspy: Any, engine: Any, model: LinearModel, scale: float, rows: Floats) -> Any:
     return engine.passModel(
         model.n, model.m, len(model.coef), int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0,
-        -scale * model.value, model.col_lower, model.col_upper, model.lower * row_scale, model.upper * row_scale,
-        model.start.astype(np.int32), model.index.astype(np.int32), model.coef * row_scale[model.index],
+        -scale * model.value, model.col_lower, model.col_upper, model.lower * rows, model.upper * rows,
+        model.start.astype(np.int32), model.index.astype(np.int32), model.coef * rows[model.index],
         model.integer.astype(np.int32))
 
 
@@ -113,7 +93,7 @@ def _stream(engine: Any, model: LinearModel, scale: float, report: Report) -> No
         return float(seen.bound)
 
     def improving(event: Any) -> None:
-        report(_rounded(model, np.array(event.data_out.mip_solution, dtype=np.float64)), bound_of(event))
+        report(rounded(model, np.array(event.data_out.mip_solution, dtype=np.float64)), bound_of(event))
 
     def moving(event: Any) -> None:
         before = seen.bound
@@ -124,13 +104,8 @@ def _stream(engine: Any, model: LinearModel, scale: float, report: Report) -> No
     engine.cbMipInterrupt += moving
 
 
-def _rounded(model: LinearModel, x: Floats) -> Floats:
-    """Whole numbers where whole numbers are asked for, and nothing outside the column's bounds."""
-    return np.clip(np.where(model.integer, np.rint(x), x), model.col_lower, model.col_upper)
-
-
 def _answer(highspy: Any, engine: Any, model: LinearModel, status: Any, is_mip: bool, scale: float,
-            row_scale: Floats) -> Answer:
+            rows: Floats) -> Answer:
     """What HiGHS found, whatever it calls it: a status alone is never believed."""
     info, found = engine.getInfo(), engine.getModelStatus()
     kinds = highspy.HighsModelStatus
@@ -140,11 +115,11 @@ def _answer(highspy: Any, engine: Any, model: LinearModel, status: Any, is_mip: 
     values, prices = None, None
     solution = engine.getSolution()
     if info.primal_solution_status == highspy.kSolutionStatusFeasible or (found == kinds.kModelEmpty and not model.n):
-        values = _rounded(model, np.array(solution.col_value, dtype=np.float64))
+        values = rounded(model, np.array(solution.col_value, dtype=np.float64))
     if status == highspy.HighsStatus.kError:
         return Answer(Termination.FAILED, values, _objective(model, values), detail=f"HiGHS failed: {name}")
     if not is_mip and info.dual_solution_status == highspy.kSolutionStatusFeasible:
-        prices = -np.array(solution.row_dual, dtype=np.float64) * row_scale / scale
+        prices = -np.array(solution.row_dual, dtype=np.float64) * rows / scale
     objective = _objective(model, values)
     if found in (kinds.kOptimal, kinds.kModelEmpty) and values is not None:
         bound = max(objective, -info.mip_dual_bound / scale) if is_mip else objective

@@ -1,0 +1,159 @@
+"""The readable reference: the model written out variable by variable with PuLP, solved by CBC or what PuLP finds.
+
+PuLP calls a plan "Optimal" that CBC only found before its time was up, and tells no bound; both are read from CBC's
+log. Without a log that can be read there is no bound.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
+from allocator.solvers.scaling import rounded, row_scale, value_scale
+from formulations.linear import AT_MOST_ONE, LinearModel
+
+SIZE = 17                # values up to 2^17: CBC prints its bound with three decimals
+DECIMALS = 0.5e-3
+PREFERRED = ("PULP_CBC_CMD", "COIN_CMD")
+NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
+
+
+def version() -> str:
+    """Version of PuLP; loads the library."""
+    import pulp
+
+    return str(pulp.__version__)
+
+
+def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+    """Solve by the engine PuLP offers, CBC if it can. See base.Backend. Nothing is reported on the way."""
+    begin = time.monotonic()
+    if not model.n:
+        keeps = model.feasible(np.zeros(0))
+        return Answer(Termination.GAP, np.zeros(0), 0.0, 0.0) if keeps else \
+            Answer(Termination.INFEASIBLE, bound=-math.inf)
+    with tempfile.TemporaryDirectory(prefix="pulp-") as folder:
+        problem, x, scale = written(model, hint)
+        left = replace(limits, time_s=max(0.01, limits.time_s - (time.monotonic() - begin)))
+        engine, log_file = _engine(left, folder, hint.values is not None)
+        if engine is None:
+            return Answer(Termination.FAILED, detail="PuLP finds no solver")
+        problem.solve(engine)
+        log = log_file.read_text(errors="replace") if log_file.exists() else ""
+    answer = _answer(model, problem, x, scale, log)
+    return replace(answer, log=log) if limits.log else answer
+
+
+def written(model: LinearModel, hint: Hint) -> tuple[Any, list[Any], float]:
+    """(LpProblem, its variables in the order of the columns, scale of its objective): the model as one reads it.
+
+    Minimises the scaled loss; rows of dollars are scaled as well (scaling.py).
+    """
+    import pulp
+
+    scale, rows = value_scale(model, SIZE), row_scale(model)
+    start = hint.values if hint.values is not None and len(hint.values) == model.n else None
+    x = []
+    for c, name in enumerate(_column_names(model)):
+        low, up = (None if math.isinf(b) else float(b) for b in (model.col_lower[c], model.col_upper[c]))
+        x.append(pulp.LpVariable(name, low, up, pulp.LpInteger if model.integer[c] else pulp.LpContinuous))
+        if start is not None and math.isfinite(start[c]):
+            x[c].setInitialValue(float(start[c]), check=False)
+    problem = pulp.LpProblem("allocation", pulp.LpMinimize)
+    problem += pulp.LpAffineExpression(zip(x, (-scale * model.value).tolist(), strict=True))
+    first, column, coef = model.by_row()
+    for r in range(model.m):
+        mine = slice(first[r], first[r + 1])
+        sides = _sides(float(model.lower[r] * rows[r]), float(model.upper[r] * rows[r]))
+        terms = [(x[c], a * rows[r]) for c, a in zip(column[mine].tolist(), coef[mine].tolist(), strict=True)]
+        for sense, bound in sides:
+            name = f"{_clean(model.row_name(r))}_{r}_{'le' if sense < 0 else 'ge' if sense > 0 else 'eq'}"
+            problem += pulp.LpConstraint(pulp.LpAffineExpression(terms), sense, name, bound)
+    return problem, x, scale
+
+
+def _sides(lower: float, upper: float) -> list[tuple[int, float]]:
+    """(PuLP's sense, right-hand side) of each side of a row that is there."""
+    if lower == upper:
+        return [(0, lower)]
+    return [(sense, bound) for sense, bound in ((1, lower), (-1, upper)) if math.isfinite(bound)]
+
+
+def _column_names(model: LinearModel) -> list[str]:
+    """x_<column>_<job>: the job is that of the column's "at most one" row."""
+    label = [""] * model.n
+    for family in model.families:
+        if family.kind == AT_MOST_ONE:
+            inside = (model.index >= family.first) & (model.index < family.stop)
+            for c, r in zip(model.entry_column[inside].tolist(), model.index[inside].tolist(), strict=True):
+                label[c] = _clean(family.labels[r - family.first])
+    return [f"x_{c}_{name}" for c, name in enumerate(label)]
+
+
+def _clean(name: str) -> str:
+    return re.sub(r"\W+", "_", name, flags=re.ASCII)
+
+
+def _engine(limits: Limits, folder: str, has_start: bool) -> tuple[Any, Path]:
+    """(PuLP's solver object or None, the file its log goes to)."""
+    import pulp
+
+    log_file = Path(folder) / "log.txt"
+    common: dict[str, Any] = {"msg": False, "gapRel": min(limits.gap / (1.0 + limits.gap), 1.0) if math.isfinite(
+        limits.gap) else 1.0}  # CBC measures the gap against the larger of value and bound
+    if math.isfinite(limits.time_s):
+        common["timeLimit"] = limits.time_s
+    cbc = [f"randomSeed {limits.seed % 2**31}", f"randomCbcSeed {limits.seed % 2**31}", "primalTolerance 1e-9",
+           "integerTolerance 1e-9", "increment 1e-9"]
+    for name in PREFERRED:
+        engine = pulp.getSolver(name, **common, options=cbc, warmStart=has_start, logPath=str(log_file),
+                                threads=limits.threads if limits.threads > 1 else None)
+        if engine.available():
+            engine.tmpDir = folder
+            return engine, log_file
+    for name in pulp.listSolvers(onlyAvailable=True):
+        engine = pulp.getSolver(name, **common)
+        if hasattr(engine, "tmpDir"):
+            engine.tmpDir = folder
+        return engine, log_file
+    return None, log_file
+
+
+def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: str) -> Answer:
+    import pulp
+
+    values, objective = None, -math.inf
+    if problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+        values = rounded(model, np.array([v.value() or 0.0 for v in x]))
+        objective = float(model.value @ values)
+    if problem.sol_status == pulp.LpSolutionInfeasible:
+        return Answer(Termination.INFEASIBLE, bound=-math.inf)
+    by_log = read_log(log)
+    bound = max(-by_log[1] / scale, objective) if by_log else math.inf
+    if values is not None and problem.sol_status == pulp.LpSolutionOptimal and by_log and by_log[0]:
+        return Answer(Termination.GAP, values, objective, bound)
+    if not log and problem.sol_status == pulp.LpSolutionOptimal:
+        return Answer(Termination.GAP, values, objective, bound)
+    if by_log or problem.sol_status in (pulp.LpSolutionIntegerFeasible, pulp.LpSolutionNoSolutionFound):
+        return Answer(Termination.TIME_LIMIT, values, objective, bound)
+    return Answer(Termination.FAILED, values, objective, bound,
+                  detail=f"PuLP: {pulp.LpStatus[problem.status]}, {pulp.LpSolution[problem.sol_status]}")
+
+
+def read_log(log: str) -> tuple[bool, float] | None:
+    """(whether CBC proved the asked gap, its lower bound of the minimum) from its log; None if it says neither."""
+    proven = re.search(r"^Result - Optimal solution found|^Optimal - objective value", log, re.MULTILINE) is not None
+    if found := re.findall(rf"^Lower bound:\s+{NUMBER}", log, re.MULTILINE):
+        return proven, float(found[-1]) - DECIMALS
+    if proven and (found := re.findall(rf"^(?:Objective value:|Optimal - objective value)\s+{NUMBER}", log,
+                                       re.MULTILINE)):
+        return proven, float(found[-1])
+    return None
