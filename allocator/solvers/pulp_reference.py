@@ -23,6 +23,7 @@ from formulations.linear import AT_MOST_ONE, LinearModel
 SIZE = 17                # values up to 2^17: CBC prints its bound with three decimals
 DECIMALS = 0.5e-3
 PREFERRED = ("PULP_CBC_CMD", "COIN_CMD")
+PREPROCESSED = "Pre-processing says infeasible or unbounded"    # with an odd status in CBC's solution file
 NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
 
 
@@ -111,8 +112,8 @@ def _engine(limits: Limits, folder: str, has_start: bool) -> tuple[Any, Path]:
         limits.gap) else 1.0}  # CBC measures the gap against the larger of value and bound
     if math.isfinite(limits.time_s):
         common["timeLimit"] = limits.time_s
-    cbc = [f"randomSeed {limits.seed % 2**31}", f"randomCbcSeed {limits.seed % 2**31}", "primalTolerance 1e-9",
-           "integerTolerance 1e-9", "increment 1e-9"]
+    seed = limits.seed % (2**31 - 2) + 1  # 0 would be the time of day
+    cbc = [f"randomSeed {seed}", f"randomCbcSeed {seed}", "primalTolerance 1e-9", "integerTolerance 1e-9"]
     for name in PREFERRED:
         engine = pulp.getSolver(name, **common, options=cbc, warmStart=has_start, logPath=str(log_file),
                                 threads=limits.threads if limits.threads > 1 else None)
@@ -134,7 +135,8 @@ def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: s
     if problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
         values = rounded(model, np.array([v.value() or 0.0 for v in x]))
         objective = float(model.value @ values)
-    if problem.sol_status == pulp.LpSolutionInfeasible:
+    bounded = bool(np.isfinite(model.col_lower).all() and np.isfinite(model.col_upper).all())
+    if problem.sol_status == pulp.LpSolutionInfeasible or (bounded and PREPROCESSED in log):
         return Answer(Termination.INFEASIBLE, bound=-math.inf)
     by_log = read_log(log)
     bound = max(-by_log[1] / scale, objective) if by_log else math.inf
