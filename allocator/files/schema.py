@@ -1,0 +1,144 @@
+"""JSON Schema (draft 2020-12) of snapshots and plans, derived from the columns and the fields themselves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from allocator.domain.columns import (
+    CONFIG,
+    CONFIG_TABLES,
+    CURVE_PARAMETERS,
+    MOST_INTEGER,
+    MOST_NUMBER,
+    RULE,
+    TABLES,
+    Column,
+    Kind,
+    TableSchema,
+)
+from allocator.domain.result import JOB_FIELDS, SCHEMA_VERSION
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TYPES = {Kind.INTEGER: "integer", Kind.NUMBER: "number", Kind.BOOLEAN: "boolean"}
+PATTERNS = {Kind.INTEGERS: r"^\s*[0-9]+(\s*\|\s*[0-9]+)*\s*$", Kind.TEXTS: r"^[^|]+(\|[^|]+)*$"}
+
+Schema = dict[str, Any]
+
+
+def snapshot_schema() -> Schema:
+    """A snapshot folder as one object: file name -> rows, each row an object of its non-empty cells as values."""
+    files: Schema = {"config.toml": _config()}
+    files |= {file: _table(schema) for file, schema in TABLES.items()}
+    return {"$schema": DIALECT, "title": "snapshot",
+            "description": "A folder of CSV files and config.toml: the state of a cluster at one moment.",
+            "type": "object", "properties": files,
+            "required": [file for file, schema in TABLES.items() if schema.required],
+            "anyOf": [{"required": ["rates.csv"]}, {"required": ["models.csv"]}],
+            "$defs": {f"parameters_{kind}": _object(columns) for kind, columns in CURVE_PARAMETERS.items()}}
+
+
+def _table(schema: TableSchema) -> Schema:
+    unique = f"; unique: {', '.join(schema.key)}" if schema.key else ""
+    return {"type": "array", "description": schema.doc + unique, "items": _object(schema.columns)}
+
+
+def _config() -> Schema:
+    out = _object(CONFIG)
+    out["properties"] |= {name: {"type": "object"} for name in CONFIG_TABLES}
+    return out | {"description": "settings of the round (TOML)"}
+
+
+def _object(columns: tuple[Column, ...]) -> Schema:
+    return {"type": "object", "properties": {c.name: _cell(c) for c in columns},
+            "required": [c.name for c in columns if c.required]}
+
+
+def _cell(c: Column) -> Schema:
+    out: Schema = {"type": TYPES.get(c.kind, "string"), "description": c.doc}
+    if c.kind is Kind.CHOICE:
+        out["enum"] = list(c.choices)
+    if c.kind is Kind.JSON:
+        out["contentMediaType"] = "application/json"
+    if c.kind is Kind.TEXT and c.required:
+        out["minLength"] = 1
+    if c.kind in PATTERNS:
+        out["pattern"] = PATTERNS[c.kind]
+    if c.kind in (Kind.INTEGER, Kind.NUMBER):
+        most = MOST_INTEGER if c.kind is Kind.INTEGER else MOST_NUMBER
+        out |= {"exclusiveMinimum": c.above} if math.isfinite(c.above) else {"minimum": max(c.low, -most)}
+        out["maximum"] = min(c.high, most)
+    if c.default is not None and c.default != RULE:
+        out["default"] = c.default
+    return out
+
+
+def result_schema() -> Schema:
+    """plan.json (contract section 5)."""
+    fields: Schema = {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "snapshot": _of("string", "name of the snapshot folder"),
+        "digest": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "SHA-256 of the snapshot's content"},
+        "now_s": _of("number", "time of the snapshot, seconds"),
+        "interval_s": _of("number", "length of the round, seconds"),
+        "policy": _of("string", "who decided"),
+        "objective": {"enum": list(next(c.choices for c in CONFIG if c.name == "objective"))},
+        "solver": _maybe("string", "back end, if any"),
+        "solver_version": _maybe("string", "its version"),
+        "seed": _of("integer", "seed handed to the solver"),
+        "status": {"enum": ["optimal", "feasible", "infeasible", "error"]},
+        "termination": _of("string", "why the search ended: gap, time_limit ..."),
+        "fallback": _maybe("string", "who made the plan where the asked solver had none"),
+        "objective_value": _of("number", "V: proven V <= best possible <= B"),
+        "bound": _of("number", "B"),
+        "gap": {"type": "number", "minimum": 0, "description": "(B - V) / max(|V|, 1e-9)"},
+        "bound_by": _of("string", "who proved the bound: lagrangian or a solver"),
+        "seconds": {"type": "object", "additionalProperties": {"type": "number"}, "required": ["total"],
+                    "description": "time spent: read, validate, build, solve, total"},
+        "jobs": _rows("every job of the snapshot once", _job()),
+        "pools": _rows("every pool", {
+            "pool": _of("string", "name"), "gpus": _of("integer", "usable now"), "used": _of("integer", "given away"),
+            "marginal_value": _maybe("number", "objective per further GPU")}),
+        "tenants": _rows("every tenant", {
+            "tenant": _of("string", "name"), "gpus": _of("integer", "held by its jobs"),
+            "guaranteed": _of("integer", "guaranteed_gpus"), "max_gpus": _maybe("integer", "null = no limit"),
+            "cost_per_hour": _of("number", "US dollars")}),
+        "budget": _closed({
+            "per_hour": _maybe("number", "US dollars, null = none"), "spent_per_hour": _of("number", "US dollars"),
+            "marginal_value": _maybe("number", "objective per further dollar/hour")}),
+        "warnings": {"type": "array", "items": {"type": "string"}},
+    }
+    return {"$schema": DIALECT, "title": "plan", "description": "One decision and its proof."} | _closed(fields)
+
+
+def _job() -> Schema:
+    fields: Schema = {
+        "job_id": _of("string", "name"), "tenant": _of("string", "who pays"),
+        "pool": _maybe("string", "null = nothing"), "gpus": {"type": "integer", "minimum": 0},
+        "batch_size": _maybe("integer", "of the row of rates.csv it runs at"),
+        "shared_with": _maybe("string", "job on the same GPUs"),
+        "nodes": {"type": ["object", "array", "null"], "description": "where in the pool"},
+        "previous_pool": _maybe("string", "held until now"), "previous_gpus": _of("integer", "held until now"),
+        "action": {"enum": ["start", "keep", "grow", "shrink", "move", "pause", "wait"]},
+        "reason": _maybe("string", "code, if it does not get what it could use"),
+        "detail": _maybe("string", "the numbers behind the reason"),
+        "work_per_s": _of("number", "speed"), "value": _of("number", "share of the objective"),
+        "cost_per_hour": _of("number", "US dollars"),
+    }
+    return {name: fields[name] for name in JOB_FIELDS}
+
+
+def _of(kind: str, doc: str) -> Schema:
+    return {"type": kind, "description": doc}
+
+
+def _maybe(kind: str, doc: str) -> Schema:
+    return {"type": [kind, "null"], "description": doc}
+
+
+def _closed(fields: Schema) -> Schema:
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def _rows(doc: str, fields: Schema) -> Schema:
+    return {"type": "array", "description": doc, "items": _closed(fields)}
