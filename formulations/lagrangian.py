@@ -21,6 +21,7 @@ from formulations.linear import Bools, Floats, Ints
 from formulations.smoothing import Smooth, newton
 
 SAMPLE = 3000            # groups of the first phase where there are many
+SAMPLE_CAP = 10.0        # a sample of a feasible model may be infeasible: highest price, in mean values per mean use
 
 
 @dataclass(frozen=True)
@@ -110,15 +111,15 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
         part = rows.smooth(choices, groups)
         p = _first_prices(part)
         for mu in (0.06, 0.015, 0.004):
-            p, _ = newton(part, p, mu, 1e-4, until)
+            p, _ = newton(part, p, mu, 1e-4, until, SAMPLE_CAP)
     whole = rows.smooth(choices, None)
-    if not sampled and not warm:
-        p = _first_prices(whole)
+    if not warm and (not sampled or whole.exact(p) * rows.worth > best.bound):
+        p, sampled = _first_prices(whole), False         # no sample, or a misleading one
     stale, patience = 0, 1 if choices.n > 20_000 else 2
     for mu in _temperatures(sampled or warm):
         if time.monotonic() >= until:
             break
-        p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until, 30)
+        p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until)
         new = evaluate(choices, spread(choices, rows.join(p)))
         gain = best.bound - new.bound
         if gain > 0:

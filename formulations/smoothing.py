@@ -168,17 +168,19 @@ class _Split:
         return out
 
 
-def newton(s: Smooth, p: Floats, mu: float, tol: float, deadline: float, most: int = 30) -> tuple[Floats, int]:
-    """Minimise f_mu over p >= 0 from p by damped Newton steps; returns prices and the number of evaluations.
+def newton(s: Smooth, p: Floats, mu: float, tol: float, deadline: float, cap: float = 1e4,
+           most: int = 30) -> tuple[Floats, int]:
+    """Minimise f_mu over 0 <= p <= cap from p by damped Newton steps; returns prices and the number of evaluations.
 
     Stops when a step promises less than tol x |f|, after `most` evaluations, or at the deadline (time.monotonic).
+    The cap stands for a penalty on breaking a row: without it the dual of an impossible model has no minimum.
     The damping |g_i| / reach keeps the steps of saturated rows, where H vanishes, within a reach that adapts
     row by row.
     """
     at, used, reach = s.at(p, mu), 1, np.full(s.R, REACH * mu)
     H = s.hessian(at)
     while used < most and time.monotonic() < deadline:
-        step = _box_step(at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), p)
+        step = _box_step(at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), p, cap)
         expected = at.g + H @ step
         promise = -0.5 * float((at.g + expected) @ step)
         if not promise > tol * max(abs(at.f), 1e-12):
@@ -199,23 +201,26 @@ def newton(s: Smooth, p: Floats, mu: float, tol: float, deadline: float, most: i
     return p, used
 
 
-def _box_step(g: Floats, H: Floats, p: Floats) -> Floats:
-    """argmin g'd + d'Hd/2 over d >= -p, by active sets."""
-    free = ~((p <= 0) & (g >= 0))
-    d = np.where(free, 0.0, -p)
+def _box_step(g: Floats, H: Floats, p: Floats, cap: float) -> Floats:
+    """argmin g'd + d'Hd/2 over 0 <= p + d <= cap, by active sets."""
+    low, high = -p, cap - p
+    down, up = (p <= 0) & (g >= 0), (p >= cap) & (g <= 0)
+    d = np.zeros(len(p))
     for _ in range(60):
-        d = np.where(free, 0.0, -p)
+        d = np.where(down, low, np.where(up, high, 0.0))
+        free = ~(down | up)
         if free.any():
             d[free] = _solve(H[np.ix_(free, free)], -(g + H[:, ~free] @ d[~free])[free])
-        out = free & (p + d < 0)
-        if out.any():
-            free &= ~out
+        under, over = free & (d < low), free & (d > high)
+        if under.any() or over.any():
+            down, up = down | under, up | over
             continue
-        back = ~free & (g + H @ d < -1e-10 * (1.0 + np.abs(g)))
+        slope, tiny = g + H @ d, 1e-10 * (1.0 + np.abs(g))
+        back = (down & (slope < -tiny)) | (up & (slope > tiny))
         if not back.any():
             break
-        free |= back
-    return np.maximum(d, -p)
+        down, up = down & ~back, up & ~back
+    return np.clip(d, low, high)
 
 
 def _solve(H: Floats, rhs: Floats) -> Any:
