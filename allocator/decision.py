@@ -81,7 +81,7 @@ def _engine(name: str, round_: Round) -> tuple[Solver, str]:
     if name != "auto":
         return solvers.get(name), ""
     picked, why = solvers.choose(round_.model)
-    return solvers.get(picked), f"auto picked {picked}: {why}"
+    return solvers.get(picked), f"auto: {why}"
 
 
 def _result(round_: Round, dual: Dual, decision: Decision, witness: Audit, allocation: Allocation, *, policy: str,
@@ -100,12 +100,11 @@ def _result(round_: Round, dual: Dual, decision: Decision, witness: Audit, alloc
         notes.append(f"fallback {decision.fallback}: {decision.detail}")
     elif decision.detail:
         notes.append(decision.detail)
-    if why:
-        notes.append(why)
     total = seconds["read"] + seconds["validate"] + time.monotonic() - begin
     return Result(
         snapshot=problem.name, digest=problem.digest, now_s=problem.now_s, interval_s=problem.interval_s,
         policy=policy, objective=problem.objective, solver=decision.solver, solver_version=decision.solver_version,
+        solver_choice=why or None,
         seed=seed, status="optimal" if gap <= OPTIMAL else "feasible", termination=decision.termination,
         fallback=decision.fallback, objective_value=value, bound=bound, gap=gap, bound_by=by,
         seconds={k: round(v, 6) for k, v in (dict(seconds) | {"total": total}).items()},

@@ -19,8 +19,9 @@ from allocator.decision import decide, settle
 from allocator.domain.problem import Problem, State
 from allocator.domain.result import Result
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime, UsageError
-from allocator.options.menu import blocked
+from allocator.options.menu import blocked, menu
 from allocator.options.round import Round, compile_round
+from allocator.performance.table import RateTable
 from allocator.policies.optimise import mip
 from allocator.reasons import Prices, reasons
 from allocator.solvers import registry as solvers
@@ -29,6 +30,7 @@ from formulations.choices import choices
 from formulations.lagrangian import minimise
 
 SHOWN = 8               # options and losers listed at most
+TRIED = 6               # amounts tried for one limit
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,22 @@ def explain(problem: Problem, job_id: str, *, limits: Limits | None = None, solv
     wants = told.code[j] is not None
     offered = float(told.offered[j]) if wants and math.isfinite(told.offered[j]) else None
     needed = float(told.needed[j]) if wants and math.isfinite(told.needed[j]) else None
-    changes = tuple(_changes(problem, j, got, offered, needed, limits, solver)) if wants else ()
-    losers = tuple(_losers(round_, result, j, limits, solver)) if wants else ()
+    if not wants:
+        return Explanation(job_id, got, _options(round_, j, prices), None, None,
+                           ("nothing: it has all it can use",), ("nobody",))
+    served = _served(round_, result, j, limits, solver)
+    changes = tuple(_changes(problem, j, got, served, limits, solver))
     return Explanation(job_id, got, _options(round_, j, prices), offered, needed,
-                       changes or ("nothing: it has all it can use" if not wants else "no single change was found",),
-                       losers or ("nobody",))
+                       changes or ("no single change was found",), tuple(_losers(round_, result, j, served)))
+
+
+@dataclass(frozen=True)
+class Served:
+    """The best plan in which the job gets more than it got: what it gets, and what the plan as a whole loses."""
+
+    gpus: Any
+    value: float
+    loss: float
 
 
 def _chosen(round_: Round, result: Result) -> Any:
@@ -118,22 +131,26 @@ def _options(round_: Round, j: int, prices: Prices) -> tuple[dict[str, Any], ...
                   "cost_per_hour": float(m.cost[o]), "keep": bool(m.keep[o])} for o in order)
 
 
-def _changes(problem: Problem, j: int, got: dict[str, Any], offered: float | None, needed: float | None,
-             limits: Limits, solver: str) -> Iterator[str]:
-    """Sentences for the changes that a new decision confirms."""
-    for text, changed in _candidates(problem, j, offered, needed):
+def _changes(problem: Problem, j: int, got: dict[str, Any], served: Served | None, limits: Limits,
+             solver: str) -> Iterator[str]:
+    """Sentences for the nearest change of each kind that a new decision confirms."""
+    done = set()
+    for kind, text, changed in _candidates(problem, j, got, served):
+        if kind in done:
+            continue
         try:
             now = decide(changed, solver=solver, limits=limits).to_dict()["jobs"][j]
         except AllocatorError:
             continue
         if now["gpus"] and (now["value"] > got["value"] + 1e-9 or not got["gpus"]):
+            done.add(kind)
             yield f"{text}: it would get {now['gpus']} x {now['pool']}"
 
 
-def _candidates(problem: Problem, j: int, offered: float | None,
-                needed: float | None) -> Iterator[tuple[str, Problem]]:
-    """(description, changed problem), nearest change of each kind first."""
-    jobs, tenant = problem.jobs, int(problem.jobs.tenant[j])
+def _candidates(problem: Problem, j: int, got: dict[str, Any],
+                served: Served | None) -> Iterator[tuple[str, str, Problem]]:
+    """(kind, description, changed problem), the nearest change of each kind first."""
+    jobs, q = problem.jobs, int(problem.jobs.tenant[j])
 
     def with_job(**columns: Any) -> Problem:
         arrays = {}
@@ -145,54 +162,68 @@ def _candidates(problem: Problem, j: int, offered: float | None,
     if blocked(problem)[j]:
         after = (*jobs.after[:j], (), *jobs.after[j + 1:])
         free = dataclasses.replace(with_job(state=State.QUEUED).jobs, after=after)
-        yield "if it were released", dataclasses.replace(problem, jobs=free)
+        yield "state", "if it were released", dataclasses.replace(problem, jobs=free)
         return
-    if offered and needed and needed > offered:
-        weight = float(jobs.weight[j]) * needed / offered * 1.02
-        yield f"weight {weight:.3g} instead of {jobs.weight[j]:g}", with_job(weight=weight)
+    if served is not None and served.value > got["value"]:
+        # the plan that serves it loses `loss`; a weight that lifts its own gain by as much makes up for that
+        weight = float(jobs.weight[j]) * (1 + 1.001 * served.loss / (served.value - got["value"]) + 1e-6)
+        yield "weight", f"weight {weight:.4g} instead of {jobs.weight[j]:g}", with_job(weight=weight)
     if jobs.min_gpus[j] > 1:
-        size = int(jobs.min_gpus[j]) // 2
-        yield f"min_gpus {size} instead of {jobs.min_gpus[j]}", with_job(min_gpus=size, sizes=-1)
-        yield f"min_gpus 1 instead of {jobs.min_gpus[j]}", with_job(min_gpus=1, sizes=-1)
+        for size in (int(jobs.min_gpus[j]) // 2, 1):
+            yield "size", f"min_gpus {size} instead of {jobs.min_gpus[j]}", with_job(min_gpus=size, sizes=-1)
     if jobs.gpu_types[j] >= 0:
-        yield "any GPU type", with_job(gpu_types=-1)
-    for more in (1.1, 1.5, 2.0):
+        yield "type", "any GPU type", with_job(gpu_types=-1)
+    m = menu(problem, RateTable.of(problem))
+    mine = slice(int(m.start[j]), int(m.start[j + 1]))
+    for dollars in _steps(m.cost[mine]):
         if math.isfinite(problem.budget_per_hour):
-            dollars = problem.budget_per_hour * more
-            yield f"budget_per_hour {dollars:.2f} instead of {problem.budget_per_hour:.2f}", \
-                dataclasses.replace(problem, budget_per_hour=dollars)
-    for name in ("max_gpus", "budget_per_hour"):
+            budget = problem.budget_per_hour + dollars
+            yield "budget", f"budget_per_hour {budget:.2f} instead of {problem.budget_per_hour:.2f}", \
+                dataclasses.replace(problem, budget_per_hour=budget)
+    for name, more in (("max_gpus", m.gpus[mine]), ("budget_per_hour", m.cost[mine])):
         limit = getattr(problem.tenants, name)
-        if math.isfinite(limit[tenant]):
-            raised = limit.copy()
-            raised[tenant] = 2 * limit[tenant] + 1
-            who = problem.tenants.tenant[tenant]
-            yield f'{name} {raised[tenant]:g} of tenant "{who}" instead of {limit[tenant]:g}', \
-                dataclasses.replace(problem, tenants=dataclasses.replace(problem.tenants, **{name: raised}))
+        for extra in _steps(more):
+            if math.isfinite(limit[q]):
+                raised = limit.copy()
+                raised[q] += extra
+                who = problem.tenants.tenant[q]
+                yield f"tenant {name}", f'{name} {raised[q]:g} of tenant "{who}" instead of {limit[q]:g}', \
+                    dataclasses.replace(problem, tenants=dataclasses.replace(problem.tenants, **{name: raised}))
 
 
-def _losers(round_: Round, result: Result, j: int, limits: Limits, solver: str) -> Iterator[str]:
-    """Who gives way when job j must get more than it got: the round decided again with that as a rule."""
+def _steps(amounts: Any) -> list[float]:
+    """What to add to a limit: the least that an option uses, then twice that, and so on."""
+    used = amounts[amounts > 0]
+    return [float(used.min()) * 2**i for i in range(TRIED)] if len(used) else []
+
+
+def _served(round_: Round, result: Result, j: int, limits: Limits, solver: str) -> Served | None:
+    """The round decided again with "job j gets more" as a rule; None where the rules leave no such plan."""
     i = round_.instance
     mine = np.arange(i.start[j], i.start[j + 1])
     better = mine[i.value[mine] > float(result.jobs["value"][j]) + 1e-12]
     if not len(better):
-        yield "it has no option that is worth more"
-        return
+        return None
     engine = solvers.get("highs" if solver == "auto" else solver)
     again = round_.insisting(j, better)
     try:
         decision, _ = settle(again, mip, engine, limits, time.monotonic() + min(limits.time_s, 60.0))
     except (Infeasible, NoPlanInTime):
+        return None
+    value = again.instance.value[np.maximum(decision.choice, 0)] * (decision.choice >= 0)
+    return Served(again.allocation(decision.choice).gpus, float(value[j]), result.objective_value - float(value.sum()))
+
+
+def _losers(round_: Round, result: Result, j: int, served: Served | None) -> Iterator[str]:
+    """Who gives way in the plan that serves job j."""
+    if served is None:
         yield "it cannot get more while every rule holds"
         return
-    new = again.allocation(decision.choice)
     before = np.array(result.jobs["gpus"])
-    smaller = np.flatnonzero((new.gpus < before) & (np.arange(len(before)) != j))
+    smaller = np.flatnonzero((served.gpus < before) & (np.arange(len(before)) != j))
     for k in smaller[:SHOWN]:
-        yield f'"{round_.problem.jobs.job_id[k]}": {before[k]} -> {new.gpus[k]} GPUs'
+        yield f'"{round_.problem.jobs.job_id[k]}": {before[k]} -> {served.gpus[k]} GPUs'
     if len(smaller) > SHOWN:
         yield f"and {len(smaller) - SHOWN} more"
-    loss = result.objective_value - float(again.instance.value[decision.choice[decision.choice >= 0]].sum())
     name = round_.problem.jobs.job_id[j]
-    yield f'the plan as a whole: {loss:.6g} of value less, with {new.gpus[j]} GPUs for "{name}"'
+    yield f'the plan as a whole: {served.loss:.6g} of value less, with {served.gpus[j]} GPUs for "{name}"'

@@ -27,6 +27,7 @@ from allocator.options.menu import allowed_types, blocked
 from allocator.options.round import Round
 from formulations import linear
 
+PAYS = -1e-5            # a job that is just at the price pays it: prices are exact to about this share of a value
 CODES = ("held", "no_matching_gpu_type", "exceeds_cluster", "exceeds_quota", "protected", "budget", "quota", "capacity",
          "outranked", "not_evaluated")
 
@@ -82,33 +83,41 @@ class Reasons:
 
 
 def reasons(round_: Round, chosen: Ints, prices: Prices) -> Reasons:
-    """Reasons for all jobs. chosen (J,): option of the whole menu that each job got, -1 = nothing."""
+    """Reasons for all jobs. chosen (J,): option of the whole menu that each job got, -1 = nothing.
+
+    Offered and needed are counted for what the better option has more than the chosen one.
+    """
     problem, m = round_.problem, round_.menu
     J = len(problem.jobs)
     got = np.where(chosen >= 0, m.value[np.maximum(chosen, 0)], 0.0) if len(m) else np.zeros(J)
     better = m.value > got[m.job] + 1e-12
-    better |= (chosen[m.job] < 0) & (m.value > 0)
     charge = prices.charge(round_)
     surplus = m.value - charge
-    best = _best(m.job, np.where(better, surplus, -np.inf), J)
     wants = np.zeros(J, dtype=bool)
     wants[m.job[better]] = True
     wants |= chosen < 0
 
-    hours = problem.interval_s / 3600
-    o = np.maximum(best, 0)
-    gpu_hours = np.where(best >= 0, m.gpus[o] * hours, np.nan) if len(m) else np.full(J, np.nan)
-    offered = m.value[o] / gpu_hours if len(m) else np.full(J, np.nan)
-    needed = charge[o] / gpu_hours if len(m) else np.full(J, np.nan)
+    code, best = np.full(J, CODES.index("not_evaluated")), _best(m.job, np.where(better, surplus, -np.inf), J)
+    for name, (applies, shown) in reversed(_flags(round_, chosen, better, surplus).items()):
+        code[applies] = CODES.index(name)
+        best[applies] = _best(m.job, np.where(shown, surplus, -np.inf), J)[applies]
 
-    code = np.full(J, CODES.index("not_evaluated"))
-    flags = _flags(round_, chosen, better, surplus)
-    for name in reversed(CODES[:-1]):
-        code[flags[name]] = CODES.index(name)
+    offered, needed = _per_gpu_hour(round_, best, chosen, m.value), _per_gpu_hour(round_, best, chosen, charge)
+
     names: list[str | None] = [CODES[c] if w else None for c, w in zip(code.tolist(), wants.tolist(), strict=True)]
     detail = [None if name is None else _sentence(round_, j, name, int(best[j]), float(offered[j]), float(needed[j]))
               for j, name in enumerate(names)]
     return Reasons(names, detail, best, offered, needed)
+
+
+def _per_gpu_hour(round_: Round, best: Ints, chosen: Ints, amount: Floats) -> Floats:
+    """(J,) by how much `amount` (n,) of the best option is above that of the chosen one, per GPU-hour more it takes
+    (per GPU-hour of the option where it takes no more); nan without a best option."""
+    gpus, hours = np.append(round_.menu.gpus, 0), round_.problem.interval_s / 3600
+    extra = gpus[best] - gpus[chosen]
+    more = np.append(amount, 0.0)[best] - np.append(amount, 0.0)[chosen]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(best >= 0, more / (np.where(extra > 0, extra, gpus[best]) * hours), np.nan)
 
 
 def _best(job: Ints, score: Floats, J: int) -> Ints:
@@ -120,8 +129,8 @@ def _best(job: Ints, score: Floats, J: int) -> Ints:
     return best
 
 
-def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[str, Bools]:
-    """For every code the jobs (J,) to which it applies, precedence aside."""
+def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[str, tuple[Bools, Bools]]:
+    """For every code, in order of precedence: the jobs (J,) to which it applies, and the options (n,) that show it."""
     problem, m, i = round_.problem, round_.menu, round_.instance
     jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
     J = len(jobs)
@@ -137,8 +146,8 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
 
     free = problem.pools.gpus - np.bincount(pool[on], gpus[on], minlength=len(pools))
     budget = left(np.array(problem.budget_per_hour), np.array(cost.sum()))
-    quota = left(tenants.max_gpus, np.bincount(jobs.tenant, gpus, minlength=len(tenants)))
-    purse = left(tenants.budget_per_hour, np.bincount(jobs.tenant, cost, minlength=len(tenants)))
+    quota = left(tenants.max_gpus, np.bincount(jobs.tenant, gpus, len(tenants)).astype(float))
+    purse = left(tenants.budget_per_hour, np.bincount(jobs.tenant, cost, len(tenants)).astype(float))
     extra, dollars = m.gpus - gpus[m.job], m.cost - cost[m.job]
     room = np.where(pool[m.job] == m.pool, extra, m.gpus) <= free[m.pool]
     payable = dollars <= budget
@@ -152,16 +161,20 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
     movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
     gain = surplus - np.where(chosen[m.job] >= 0, surplus[mine[m.job]], 0.0)
     lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
+    none, matching = np.zeros(len(m), dtype=bool), _matching(round_)
+    offered = any_(~none)
+    poor, full = better & room & granted & ~payable, better & room & payable & ~granted
+    lumpy, fits = better & (gain > PAYS * np.abs(m.value)) & ~room, better & room & payable & granted
     return {
-        "held": blocked(problem),
-        "no_matching_gpu_type": ~any_(np.ones(len(m), dtype=bool)) & ~_matching(round_),
-        "exceeds_cluster": ~any_(np.ones(len(m), dtype=bool)) & _matching(round_),
-        "exceeds_quota": some & ~any_(better & alone),
-        "protected": (some & ~any_(better & movable)) | (~on & lost),
-        "budget": any_(better & room & granted & ~payable),
-        "quota": any_(better & room & payable & ~granted),
-        "capacity": any_(better & (gain > 1e-9) & ~room),
-        "outranked": some & ~any_(better & room & payable & granted & (gain > 1e-9)),
+        "held": (blocked(problem), none),
+        "no_matching_gpu_type": (~offered & ~matching, none),
+        "exceeds_cluster": (~offered & matching, none),
+        "exceeds_quota": (some & ~any_(better & alone), better),
+        "protected": ((some & ~any_(better & movable)) | (~on & lost), better),
+        "budget": (any_(poor), poor),
+        "quota": (any_(full), full),
+        "capacity": (any_(lumpy), lumpy),
+        "outranked": (some & ~any_(fits), better),
     }
 
 
@@ -182,7 +195,8 @@ def _matching(round_: Round) -> Bools:
     known[problem.curves.model, problem.curves.gpu_type] = True
     there = np.zeros(len(problem.gpu_types), dtype=bool)
     there[problem.pools.gpu_type] = True
-    return (allowed_types(problem) & known[problem.jobs.model] & there).any(axis=1)
+    matching: Bools = np.any(allowed_types(problem) & known[problem.jobs.model] & there, axis=1)
+    return matching
 
 
 def _sentence(round_: Round, j: int, code: str, best: int, offered: float, needed: float) -> str:

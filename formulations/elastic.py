@@ -82,7 +82,8 @@ def _weights(model: LinearModel) -> Floats:
 
 def _largest_use(model: LinearModel) -> Floats:
     """(m,) most that a row can be used if every column with a positive coefficient were chosen."""
-    return np.bincount(model.index, np.maximum(model.coef, 0), minlength=model.m)
+    use: Floats = np.bincount(model.index, np.maximum(model.coef, 0), minlength=model.m).astype(np.float64)
+    return use
 
 
 def without_rows(model: LinearModel, rows: Ints) -> LinearModel:

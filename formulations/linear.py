@@ -80,7 +80,8 @@ class LinearModel:
 
     def activity(self, x: Floats) -> Floats:
         """A x, shape (m,)."""
-        return np.bincount(self.index, self.coef * x[self.entry_column], minlength=self.m)
+        use: Floats = np.bincount(self.index, self.coef * x[self.entry_column], minlength=self.m).astype(np.float64)
+        return use
 
     def by_row(self) -> tuple[Ints, Ints, Floats]:
         """The matrix by row: start (m+1,), column (z,), coef (z,)."""

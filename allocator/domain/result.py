@@ -19,7 +19,8 @@ class Result:
     """Everything in plan.json. `jobs` holds one sequence per field of JOB_FIELDS, each with one entry per job.
 
     Proven: objective_value <= best possible <= bound. `bound_by` names who proved the bound: "lagrangian"
-    (recomputed here from prices, trusting no solver) or a solver. Waiting jobs have pool None and gpus 0.
+    (recomputed here from prices, trusting no solver) or a solver. solver_choice: why `auto` picked it.
+    Waiting jobs have pool None and gpus 0.
     """
 
     snapshot: str
@@ -30,6 +31,7 @@ class Result:
     objective: str
     solver: str | None
     solver_version: str | None
+    solver_choice: str | None
     seed: int
     status: str
     termination: str

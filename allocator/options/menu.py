@@ -53,13 +53,15 @@ def blocked(problem: Problem) -> Bools:
 def locked(problem: Problem) -> Bools:
     """(J,) True for running jobs whose only option is what they hold: non-preemptible, or no resizes left."""
     jobs = problem.jobs
-    return (jobs.state == State.RUNNING) & (~jobs.preemptible | (jobs.resizes_left == 0))
+    fixed: Bools = (jobs.state == State.RUNNING) & (~jobs.preemptible | (jobs.resizes_left == 0))
+    return fixed
 
 
 def allowed_types(problem: Problem) -> Bools:
     """(J, T) True where the job may use the GPU type."""
     sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), dtype=bool)])   # code -1 = the last = any
-    return sets[problem.jobs.gpu_types]
+    allowed: Bools = sets[problem.jobs.gpu_types]
+    return allowed
 
 
 def sizes_by_rule(gpus_per_node: int, largest: int) -> Ints:

@@ -139,8 +139,8 @@ def _double(round_: Round, room: Room) -> None:
     """Step 2: a heap of possible doublings by gain per GPU; a job re-enters with its next doubling."""
     rate = round_.menu.rate[round_.option] if len(round_.option) else np.zeros(0)
     heap: list[tuple[float, int, int]] = []
-    for j in np.flatnonzero(room.choice >= 0):
-        _offer(heap, round_, rate, int(j), int(room.choice[j]))
+    for j in np.flatnonzero(room.choice >= 0).tolist():
+        _offer(heap, round_, rate, j, int(room.choice[j]))
     while heap:
         _, j, o = heapq.heappop(heap)
         if room.take(j, o):
