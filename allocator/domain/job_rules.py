@@ -61,7 +61,7 @@ def _holdings(jobs: Grid, pools: Grid, names: Names, found: Findings) -> None:
     choices = jobs.schema.column("state").choices
     for column in ("pool", "gpus"):
         given = jobs.given(column)
-        for i in np.flatnonzero(ok & (running != given)).tolist():
+        for i in np.flatnonzero(ok & jobs.ok(column) & (running != given)).tolist():
             jobs.fault(found, i, f"{column} is empty, but state is running" if running[i] else
                        f"{column} {_shown(jobs, column, i)} is given, but state is {choices[jobs['state'][i]]}")
     jobs.refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)

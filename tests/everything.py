@@ -1,0 +1,109 @@
+"""One small snapshot that uses every file and every column of the contract with values that are not the defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.problem import Problem
+
+TEXTS = {
+    "config.toml": """\
+now_s = 1000
+interval_s = 600
+budget_per_hour = 500
+restart_s = 45
+max_changes = 3
+objective = "throughput"
+
+[solver]
+threads = 1
+
+[horizon]
+rounds = 4
+
+[sharing]
+most = 2
+""",
+    "jobs.csv": """\
+job_id,model,submitted_s,remaining_work,total_work,tenant,state,pool,gpus,min_gpus,max_gpus,requested_gpus,sizes,\
+gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after
+bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,
+bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1
+gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2
+"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,
+gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,
+""",
+    "pools.csv": """\
+pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb
+east,A100,8,4,spot,1.5,us-east,20,0.07,40
+west,V100,4,2,on_demand,0.9,us-west,30,0.01,16
+""",
+    "rates.csv": """\
+model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency
+bert,A100,1,10,32,2,12,1,compressed,0.9
+bert,A100,4,35,128,1,12,1,,
+bert,A100,8,60,256,1,12,2,async,0.95
+bert,V100,1,4,32,1,12,1,,
+gnmt,V100,1,3,,,,,,
+gnmt,V100,2,5.5,,,,,,
+""",
+    "models.csv": """\
+model,gpu_type,kind,parameters
+gnmt,A100,amdahl,"{""rate_1"": 8, ""parallel"": 0.95, ""max_gpus"": 8}"
+bert,V100,overhead,"{""rate_1"": 4, ""c"": 0.1, ""min_gpus"": 2, ""max_gpus"": 4}"
+""",
+    "prices.csv": """\
+at_s,pool,price_per_gpu_hour,gpus
+0,east,1.2,
+500,east,1.8,6
+600,west,,3
+2000,east,9,1
+""",
+    "tenants.csv": """\
+tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour
+red,2,12,4,100
+blue,1,,1,50
+""",
+    "nodes.csv": """\
+node,pool,gpus,state,rack
+e1,east,4,up,r1
+e2,east,4,up,r2
+w1,west,2,up,r1
+w2,west,2,drain,r2
+""",
+    "placements.csv": """\
+job_id,node,gpus
+bert-1,e1,3
+bert-1,e2,1
+gnmt-3,w1,1
+gnmt-3,w2,1
+""",
+    "sharing.csv": """\
+model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b
+bert,gnmt,A100,1,1.3,1.2
+""",
+}
+EVERYTHING: Mapping[str, bytes] = {file: text.encode() for file, text in TEXTS.items()}
+
+
+def parts(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every array and value inside a Problem by dotted name, arrays as lists, nan as text so that it equals itself."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from parts(getattr(value, field.name), f"{name}.{field.name}" if name else field.name)
+    elif isinstance(value, np.ndarray):
+        yield name, ["none" if isinstance(v, float) and math.isnan(v) else v for v in value.tolist()]
+    elif isinstance(value, tuple) and value and isinstance(value[0], np.ndarray):
+        yield name, [v.tolist() for v in value]
+    else:
+        yield name, value
+
+
+def content(problem: Problem) -> dict[str, Any]:
+    """The parts of a Problem that come from cells: all but name, digest and warnings."""
+    return {k: v for k, v in parts(problem) if k not in ("name", "digest", "warnings")}
