@@ -45,7 +45,7 @@ def decide(problem: Problem, *, policy: str = "mip", solver: str | Solver = "aut
     entry = policies.policy(policy)
     round_ = compile_round(problem, entry.prunes)
     built = time.monotonic()
-    engine, why = (solver, "") if not isinstance(solver, str) else _engine(solver, round_)
+    engine = solvers.named(solver) if isinstance(solver, str) else solver
     decision, dual = settle(round_, entry.decide, engine, limits, begin + limits.time_s)
     solved = time.monotonic()
     allocation = round_.allocation(decision.choice)
@@ -53,11 +53,12 @@ def decide(problem: Problem, *, policy: str = "mip", solver: str | Solver = "aut
     if witness.faults:
         raise AuditFailure(witness.faults)
     spent = {"read": 0.0, "validate": 0.0} | dict(seconds or {})
-    return _result(round_, dual, decision, witness, allocation, policy=policy, seed=limits.seed, why=why,
+    return _result(round_, dual, decision, witness, allocation, policy=policy, seed=limits.seed,
                    seconds=spent | {"build": built - begin, "solve": solved - built}, begin=begin)
 
 
-def settle(round_: Round, policy: Policy, solver: Solver, limits: Limits, deadline: float) -> tuple[Decision, Dual]:
+def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits,
+           deadline: float) -> tuple[Decision, Dual]:
     """The dual of a compiled round and the policy's decision, by `deadline` (time.monotonic) as far as it can."""
     structure = choices(round_.model)
     now = time.monotonic()
@@ -77,15 +78,8 @@ def overridden(problem: Problem, objective: str | None, budget: float | None) ->
     return problem if budget is None else dataclasses.replace(problem, budget_per_hour=budget)
 
 
-def _engine(name: str, round_: Round) -> tuple[Solver, str]:
-    if name != "auto":
-        return solvers.get(name), ""
-    picked, why = solvers.choose(round_.model)
-    return solvers.get(picked), f"auto: {why}"
-
-
 def _result(round_: Round, dual: Dual, decision: Decision, witness: Audit, allocation: Allocation, *, policy: str,
-            seed: int, why: str, seconds: Mapping[str, float], begin: float) -> Result:
+            seed: int, seconds: Mapping[str, float], begin: float) -> Result:
     problem = round_.problem
     value = witness.objective_value
     bound, by = (decision.bound, decision.bound_by) if decision.bound < dual.bound else (dual.bound, "lagrangian")
@@ -104,7 +98,7 @@ def _result(round_: Round, dual: Dual, decision: Decision, witness: Audit, alloc
     return Result(
         snapshot=problem.name, digest=problem.digest, now_s=problem.now_s, interval_s=problem.interval_s,
         policy=policy, objective=problem.objective, solver=decision.solver, solver_version=decision.solver_version,
-        solver_choice=why or None,
+        solver_choice=decision.solver_choice or None,
         seed=seed, status="optimal" if gap <= OPTIMAL else "feasible", termination=decision.termination,
         fallback=decision.fallback, objective_value=value, bound=bound, gap=gap, bound_by=by,
         seconds={k: round(v, 6) for k, v in (dict(seconds) | {"total": total}).items()},

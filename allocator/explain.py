@@ -204,7 +204,7 @@ def _served(round_: Round, result: Result, j: int, limits: Limits, solver: str) 
     better = mine[i.value[mine] > float(result.jobs["value"][j]) + 1e-12]
     if not len(better):
         return None
-    engine = solvers.get("highs" if solver == "auto" else solver)
+    engine = solvers.named(solver)
     again = round_.insisting(j, better)
     try:
         decision, _ = settle(again, mip, engine, limits, time.monotonic() + min(limits.time_s, 60.0))

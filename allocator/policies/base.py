@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from allocator.options.round import Round
+from allocator.solvers import registry
 from allocator.solvers.base import Limits, Solver
 from formulations.choices import Choices
 from formulations.lagrangian import Dual
@@ -18,14 +19,21 @@ class Task:
     """One round to decide: the compiled round, its choice structure, the Lagrangian dual, effort and solver.
 
     limits.time_s is what is left for the policy. solver: the back end that `mip` calls, also the last resort of the
-    others when no heuristic finds a plan.
+    others when no heuristic finds a plan; None = chosen by size and structure when it is needed.
     """
 
     round: Round
     choices: Choices
     dual: Dual
     limits: Limits
-    solver: Solver
+    solver: Solver | None
+
+    def engine(self) -> tuple[Solver, str]:
+        """The solver to call, and why it if the choice was left to us."""
+        if self.solver is not None:
+            return self.solver, ""
+        name, why = registry.choose(self.round.model)
+        return registry.get(name), f"auto: {name}, {why}"
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Decision:
     termination: str = "heuristic"
     solver: str | None = None
     solver_version: str | None = None
+    solver_choice: str = ""
     fallback: str | None = None
     detail: str = ""
     log: str = ""

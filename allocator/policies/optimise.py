@@ -18,7 +18,7 @@ import numpy as np
 from allocator.policies.base import Decision, Task, relative_gap
 from allocator.policies.conflict import raise_if_infeasible
 from allocator.policies.rescue import last_resort
-from allocator.solvers.base import Answer, Hint, Termination
+from allocator.solvers.base import Answer, Hint, Solver, Termination
 from formulations.linear import Ints
 from formulations.rounding import fill, round_dual
 
@@ -37,8 +37,13 @@ def mip(task: Task) -> Decision:
     start = round_dual(task.choices, task.dual)
     if stays and (start is None or value(stay) >= value(start)):
         start = stay
-    answer = _ask(task, start)
-    best, fallback, detail = _believe(task, answer, start)
+    if task.solver is None and start is not None:
+        bound = max(task.dual.bound, value(start))
+        if relative_gap(bound, value(start)) <= SHARE * task.limits.gap:
+            return Decision(start, bound, "lagrangian", "gap", solver_choice="auto: proven from prices, none needed")
+    engine, why = task.engine()
+    answer = _ask(task, engine, start)
+    best, fallback, detail = _believe(task, answer, start, engine.name)
     if best is None:
         if answer.termination is Termination.INFEASIBLE:
             raise_if_infeasible(task.round, task.limits)
@@ -46,43 +51,44 @@ def mip(task: Task) -> Decision:
         best, fallback = decision.choice, decision.fallback
     bound, by = _bound(task, answer, value(best))
     if fallback is None and math.isfinite(answer.bound) and answer.bound < value(best) * (1 - TRUST) - TRUST:
-        fallback, detail = "marginal", f"{answer.solver} claimed a bound below a plan that exists"
+        fallback, detail = "marginal", f"{engine.name} claimed a bound below a plan that exists"
     wanted = max(task.limits.gap, 1e-9)
     if stays and relative_gap(bound, value(stay)) <= wanted:
         best = stay
-    proven = relative_gap(bound, value(best)) <= wanted
-    ended = "gap" if proven or answer.termination is Termination.GAP else "time_limit"
-    if fallback is not None and not proven:
-        ended = "time_limit" if answer.termination is Termination.TIME_LIMIT else "fallback"
-    return Decision(best, bound, by, ended, answer.solver or task.solver.name, answer.version or None, fallback,
-                    detail or answer.detail, answer.log)
+    return Decision(best, bound, by, _ended(answer, fallback, relative_gap(bound, value(best)) <= wanted),
+                    engine.name, answer.version or None, why, fallback, detail or answer.detail, answer.log)
 
 
-def _ask(task: Task, start: Ints | None) -> Answer:
+def _ended(answer: Answer, fallback: str | None, proven: bool) -> str:
+    """Contract `termination`: a claimed gap counts only if the plan is the solver's own."""
+    if proven or (fallback is None and answer.termination is Termination.GAP):
+        return "gap"
+    return "time_limit" if answer.termination is Termination.TIME_LIMIT or fallback is None else "fallback"
+
+
+def _ask(task: Task, engine: Solver, start: Ints | None) -> Answer:
     values = None if start is None else task.choices.to_x(start)
     limits = dataclasses.replace(task.limits, gap=SHARE * task.limits.gap)
-    return task.solver.solve(task.round.model, limits, Hint(values, task.dual.prices))
+    return engine.solve(task.round.model, limits, Hint(values, task.dual.prices))
 
 
-def _believe(task: Task, answer: Answer, start: Ints | None) -> tuple[Ints | None, str | None, str]:
+def _believe(task: Task, answer: Answer, start: Ints | None, name: str) -> tuple[Ints | None, str | None, str]:
     """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the start."""
-    choices = task.choices
-    x = answer.values
+    choices, x = task.choices, answer.values
     if x is not None and (len(x) != choices.n or not np.isfinite(x).all()):
-        return start, "marginal", f"{answer.solver or task.solver.name} returned garbage"
+        return start, "marginal", f"{name} returned garbage"
     plan = None if x is None else choices.from_x(x)
     if plan is not None and task.round.model.feasible(choices.to_x(plan)):
         plan = fill(choices, plan, task.dual.prices)
         if start is None or choices.value_of(plan) >= choices.value_of(start):
             return plan, None, ""
-        return start, None if answer.termination is Termination.TIME_LIMIT else "marginal", \
-            f"{answer.solver} returned a worse plan than it was given"
+        late = answer.termination is Termination.TIME_LIMIT
+        return start, None if late else "marginal", f"{name} returned a worse plan than it was given"
     if plan is not None:
-        return start, "marginal", f"{answer.solver} returned a plan that breaks a rule"
+        return start, "marginal", f"{name} returned a plan that breaks a rule"
     if answer.termination is Termination.INFEASIBLE and start is None:
         return None, None, answer.detail
-    why = answer.detail or f"{task.solver.name} returned no plan ({answer.termination})"
-    return start, "marginal", why
+    return start, "marginal", answer.detail or f"{name} returned no plan ({answer.termination})"
 
 
 def _bound(task: Task, answer: Answer, value: float) -> tuple[float, str]:

@@ -40,6 +40,11 @@ def get(name: str) -> Solver:
     return Isolated(name, entry.module)
 
 
+def named(name: str) -> Solver | None:
+    """`get`, or None for "auto": whoever needs a solver chooses it then. Raises UsageError."""
+    return None if name == "auto" else get(name)
+
+
 def prewarm(name: str) -> None:
     """Start a worker for a solver in the background. Raises UsageError on unknown names."""
     Isolated(name, _entry(name).module).prewarm()
