@@ -106,11 +106,23 @@ class _Child(threading.Thread):
             pass
         if answer:
             return Summary(**json.loads(answer))
+        self._bury()
         return Summary(snapshot_name(folder), 1, "error", error="internal error: the process that worked on it died")
+
+    def _bury(self) -> None:
+        """Forget a process that does not answer any more, so that the next snapshot gets a new one."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError, AttributeError):
+                    pipe.close()  # type: ignore[union-attr]
 
     def _alive(self) -> subprocess.Popen[str] | None:
         with self._lock:
-            if not self._ending and (self._process is None or self._process.poll() is not None):
+            if not self._ending and self._process is None:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "allocator.cli.batch_worker"], stdin=subprocess.PIPE, text=True,
                     stdout=subprocess.PIPE, encoding="utf-8", env={**os.environ, "PYTHONPATH": _search_path()},
