@@ -42,6 +42,7 @@ gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,
 pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb
 east,A100,8,4,spot,1.5,us-east,20,0.07,40
 west,V100,4,2,on_demand,0.9,us-west,30,0.01,16
+north,V100,6,,,0.4,,,,16
 """,
     "rates.csv": """\
 model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency
@@ -62,6 +63,7 @@ at_s,pool,price_per_gpu_hour,gpus
 0,east,1.2,
 500,east,1.8,6
 600,west,,3
+700,north,,5
 2000,east,9,1
 """,
     "tenants.csv": """\
@@ -86,6 +88,7 @@ gnmt-3,w2,1
     "sharing.csv": """\
 model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b
 bert,gnmt,A100,1,1.3,1.2
+gnmt,gnmt,V100,2,1.1,1.15
 """,
 }
 EVERYTHING: Mapping[str, bytes] = {file: text.encode() for file, text in TEXTS.items()}

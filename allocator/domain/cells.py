@@ -69,8 +69,9 @@ def absent(column: Column, rows: int) -> Parsed:
 def _numbers(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int, str]) -> Any:
     whole = column.kind is Kind.INTEGER
     value = _floats(column, cells, given, wrong)
-    for i, message in _out_of_range(column, cells, value, given, whole):
-        wrong.setdefault(i, message)
+    if given.any():
+        for i, message in _out_of_range(column, cells, value, given, whole):
+            wrong.setdefault(i, message)
     missing = math.nan if column.default in (None, RULE) else float(column.default)
     value[~given] = missing
     if whole:
@@ -81,6 +82,8 @@ def _numbers(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int
 
 def _floats(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int, str]) -> Floats:
     """(n,) floats, nan where empty or not a number; at once if all are plain, else cell by cell."""
+    if not given.any():
+        return np.full(len(cells), np.nan)
     if not NOT_PLAIN.search("".join(cells)):
         try:
             texts = cells if given.all() else [c or "nan" for c in cells]
@@ -106,17 +109,18 @@ def _out_of_range(column: Column, cells: Sequence[str], value: Floats, given: Bo
                   whole: bool) -> Iterator[Complaint]:
     most = MOST_INTEGER if whole else MOST_NUMBER
     size = np.abs(value)
-    tests: list[tuple[Any, str]] = [
-        (value < column.low, f"is below {plain(column.low)}"),
-        (value <= column.above, f"must be above {plain(column.above)}"),
-        (value > column.high, f"is above {plain(column.high)}"),
-        (size > most, f"is too large, more than {most:g} in size"),
-        ((size < LEAST_NUMBER) & (size > 0), f"is too small, closer to 0 than {LEAST_NUMBER:g}")]
+    tests: list[tuple[Any, str, float]] = [
+        (value < column.low, "is below {}", column.low),
+        (value <= column.above, "must be above {}", column.above),
+        (value > column.high, "is above {}", column.high),
+        (size > most, "is too large, more than {} in size", most),
+        ((size < LEAST_NUMBER) & (size > 0), "is too small, closer to 0 than {}", LEAST_NUMBER)]
     if whole:
-        tests.insert(0, ((value != np.floor(value)) & (size < np.inf), "is not a whole number"))
-    for mask, words in tests:
+        tests.insert(0, ((value != np.floor(value)) & (size < np.inf), "is not a whole number", 0))
+    for mask, words, bound in tests:
         if mask.any():
-            yield from ((i, f"{column.name} {cells[i][:40]} {words}") for i in np.flatnonzero(mask & given).tolist())
+            for i in np.flatnonzero(mask & given).tolist():
+                yield i, f"{column.name} {cells[i][:40]} {words.format(plain(bound))}"
 
 
 def plain(number: float) -> str:

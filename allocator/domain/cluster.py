@@ -21,11 +21,11 @@ def codes(column: Sequence[str], known: Index) -> Ints:
 def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> Pools:
     """Pools with the price and the GPUs in force at now_s; nodes win over prices, prices over pools.csv."""
     table, prices = grids["pools.csv"], grids["prices.csv"]
-    gpus, _ = in_force(table, prices, names, "gpus", now_s)
+    gpus, row = in_force(table, prices, names, "gpus", now_s)
     price, _ = in_force(table, prices, names, "price_per_gpu_hour", now_s)
     return Pools(
         pool=tuple(table["pool"]), gpu_type=codes(table["gpu_type"], names.gpu_types),
-        gpus=_up(grids, names, gpus.astype(np.int64), found), gpus_per_node=table["gpus_per_node"],
+        gpus=_up(grids, names, gpus.astype(np.int64), row, found), gpus_per_node=table["gpus_per_node"],
         market=table["market"], price_per_gpu_hour=price, region=tuple(table["region"]),
         startup_s=table["startup_s"], revocations_per_gpu_hour=table["revocations_per_gpu_hour"],
         memory_gb=table["memory_gb"])
@@ -44,8 +44,11 @@ def in_force(table: Grid, prices: Grid, names: Names, column: str, now_s: float)
     return value, row
 
 
-def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, found: Findings) -> Ints:
-    """(P,) GPUs of the up nodes of each pool; a pool without any node in nodes.csv keeps what it has."""
+def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, row: Ints, found: Findings) -> Ints:
+    """(P,) GPUs of the up nodes of each pool; a pool without any node in nodes.csv keeps what it has.
+
+    gpus (P,): without nodes; row (P,): the row of prices.csv it is from, -1 = pools.csv.
+    """
     table, listed = grids["pools.csv"], grids["nodes.csv"]
     if not len(listed):
         return gpus
@@ -53,9 +56,13 @@ def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, found: Findings) ->
     up = listed["state"] == listed.schema.column("state").choices.index("up")
     total = np.bincount(pool[up], listed["gpus"][up], minlength=len(table)).astype(np.int64)
     has = np.bincount(pool, minlength=len(table)) > 0
-    table.warnings(found, ~has, lambda p: f"no node of it is in nodes.csv; gpus {gpus[p]} count",
+
+    def before(p: int) -> str:
+        return f"gpus {gpus[p]}" + (f" by prices.csv:{grids['prices.csv'].lines[row[p]]}" if row[p] >= 0 else "")
+
+    table.warnings(found, ~has, lambda p: f"no node of it is in nodes.csv; {before(p)} count",
                    "pools without a node in nodes.csv")
-    table.warnings(found, has & (total != gpus), lambda p: f"gpus {gpus[p]}, but its up nodes in nodes.csv have "
+    table.warnings(found, has & (total != gpus), lambda p: f"{before(p)}, but its up nodes in nodes.csv have "
                    f"{total[p]}; {total[p]} count", "pools whose nodes have another number of GPUs")
     return np.where(has, total, gpus)
 

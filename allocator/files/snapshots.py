@@ -42,7 +42,8 @@ def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
             if content is not None:
                 contents[file] = content
         elif file in TABLES and TABLES[file].required:
-            readings[file].fault(None, f"there is no such file in {quoted(folder)}{did_you_mean(file, present)}")
+            hint = did_you_mean(file, [name for name in present if name not in FILES])
+            readings[file].fault(None, f"there is no such file in {quoted(folder)}{hint}")
     for file in present:
         meant = nearest(file, [f for f in FILES if f not in present], cutoff=0.88) if file not in FILES else None
         if meant is not None:
@@ -147,4 +148,5 @@ def _csv(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL if bare_return else csv.QUOTE_MINIMAL)
     writer.writerow(table.columns)
     writer.writerows(zip(*table.columns.values(), strict=True))
-    return out.getvalue()
+    text = out.getvalue()
+    return "\ufeff" * text.startswith("\ufeff") + text      # reading takes a first U+FEFF for a byte order mark
