@@ -126,8 +126,8 @@ def units(weight: Floats, group: Ints, most: Floats) -> float:
 
 def _values(v: Floats, group: Ints, most: Floats) -> tuple[Ints, float, float]:
     total = units(np.abs(v), group, most)
-    if total == 0.0:
-        return np.zeros(len(v), dtype=np.int64), 1.0, 0.0
+    if total < 1e-200:
+        return np.zeros(len(v), dtype=np.int64), 1.0, total
     tens = [10.0 ** k for k in range(7)]
     fine = 2.0 ** math.ceil(math.log2(2.0 ** 29 * units(np.ones(len(v)), group, most) / total))
     for w in [*(t for t in tens if _whole(v * t).all()), fine]:

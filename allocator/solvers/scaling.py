@@ -12,7 +12,7 @@ from formulations.linear import Floats, LinearModel
 def value_scale(model: LinearModel, size: int) -> float:
     """The power of two that brings the largest value to between 2^(size - 1) and 2^size."""
     largest = float(np.abs(model.value).max(initial=0.0))
-    return 1.0 if largest == 0.0 else 2.0 ** (size - math.frexp(largest)[1])
+    return 1.0 if largest < 1e-200 else 2.0 ** (size - math.frexp(largest)[1])
 
 
 def row_scale(model: LinearModel) -> Floats:

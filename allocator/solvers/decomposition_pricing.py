@@ -1,0 +1,119 @@
+"""The LP relaxation by column generation: only groups in doubt are in the LP, prices of all others come by numpy.
+
+Every dual solution of the small LP gives a valid Lagrangian bound (formulations/lagrangian), so the bound holds
+whatever HiGHS does. Dantzig and Wolfe 1960; stabilised by pricing at a mixture of the best and the present prices
+(Wentges 1997) when a step makes the bound worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.solvers.decomposition_core import Core
+from formulations.choices import Choices
+from formulations.lagrangian import Dual, evaluate, project, spread
+from formulations.linear import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """The core after pricing; dual: best prices and bound found; x (k,): the core's LP solution; value: of the LP."""
+
+    core: Core
+    dual: Dual
+    x: Floats
+    value: float
+
+
+def losses(choices: Choices, dual: Dual) -> Floats:
+    """What each column gives up against its group's best at the prices, (n,), 0 for the best."""
+    p = project(choices, dual.prices)
+    reduced = choices.value - choices.matrix @ p
+    return np.maximum(np.repeat(dual.reduced, np.diff(choices.start)) - reduced, 0.0)
+
+
+def doubtful(choices: Choices, dual: Dual, loss: Floats, want: int) -> tuple[Ints, Bools]:
+    """About `want` columns of least loss beside the best ones, and the groups (J,) in doubt because of them."""
+    best = np.zeros(choices.n, dtype=bool)
+    best[dual.choice[dual.choice >= 0]] = True
+    nothing = np.where((dual.choice >= 0) & ~choices.must, dual.reduced, np.inf)
+    other = np.concatenate([np.where(best, np.inf, loss), nothing])
+    limit = np.partition(other, want)[want] if want < len(other) else np.inf
+    near = ~best & (loss <= limit)
+    free = nothing <= limit
+    free[choices.group[near]] = True
+    columns = np.flatnonzero(near | (best & free[choices.group]))
+    return columns, free
+
+
+def lumps(choices: Choices, most: int) -> Ints:
+    """The most valuable groups, owning about `most` columns: they decide how well the rest can be packed."""
+    size = np.diff(choices.start)
+    top = np.zeros(choices.J)
+    top[choices.filled] = np.maximum.reduceat(choices.value, choices.start[choices.filled]) if choices.n else 0.0
+    order = np.argsort(-top, kind="stable")
+    return order[:int(np.searchsorted(np.cumsum(size[order]), most))]
+
+
+def relax(choices: Choices, dual: Dual, worth: float, tol: float, want: int, rounds: int = 8) -> Relaxation | None:
+    """The LP to a relative distance of tol between its value and the bound; None if HiGHS fails."""
+    columns, free = doubtful(choices, dual, losses(choices, dual), want)
+    big = lumps(choices, min(2500, choices.n // 8))
+    free[big] = True
+    columns = np.union1d(columns, choices.columns_of(big))
+    kept = dual.choice[free]
+    columns = np.union1d(columns, kept[kept >= 0])
+    core = Core(choices, free, dual.choice, columns, worth)
+    penalty = 4.0 * np.maximum(np.abs(project(choices, dual.prices)), 0.3 * _typical(choices, worth))
+    core.load(False, penalty)
+    best, added, it = dual, False, 0
+    while True:
+        if not core.run(added):
+            return None
+        it += 1
+        x, p, u = core.solution()
+        value, broken = core.objective(), core.broken()
+        here = evaluate(choices, spread(choices, p))
+        if here.bound > best.bound * (1 + 2e-6) and it < rounds:
+            half = evaluate(choices, 0.7 * best.prices + 0.3 * spread(choices, p))
+            best = min(best, half, key=lambda d: d.bound)
+        best = min(best, here, key=lambda d: d.bound)
+        close = best.bound - value <= tol * abs(best.bound)
+        if broken > 1e-6 and best.bound - value <= 1e-3 * abs(best.bound) and it < rounds + 4:
+            penalty = 8.0 * penalty
+            core.set_penalty(penalty)
+            added = True
+        elif close or it >= rounds:
+            break
+        new, groups = _violated(core, here, project(choices, spread(choices, p)), u)
+        if not len(new) and not len(groups):
+            if broken > 1e-6 and it < rounds + 4:
+                continue
+            break
+        core.add(new, groups)
+        added = True
+    return Relaxation(core, best, x, value)
+
+
+def _violated(core: Core, here: Dual, p: Floats, u: Floats, most: int = 1500) -> tuple[Ints, Ints]:
+    """Best columns of the groups that the LP values too low, the worst first, and those groups."""
+    c = core.choices
+    reduced = np.append(c.value - c.matrix @ p, 0.0)
+    now = np.where(core.free, np.where(c.must, u, np.maximum(u, 0.0)), reduced[core.fixed])
+    short = here.reduced - now
+    at = np.flatnonzero((short > 1e-7 * core.worth) & ((here.choice < 0) | ~core.has[here.choice]))
+    at = at[(here.choice[at] >= 0) | ~core.free[at]]
+    if len(at) > most:
+        at = at[np.argpartition(-short[at], most)[:most]]
+    out = here.choice[at]
+    return np.unique(out[out >= 0]), at
+
+
+def _typical(choices: Choices, worth: float) -> Floats:
+    """Mean value per mean use of each row, (R,)."""
+    a = choices.matrix
+    total = np.bincount(a.indices, np.abs(a.data), minlength=choices.R)
+    count = np.maximum(1, np.bincount(a.indices, minlength=choices.R))
+    return np.asarray(worth / np.where(total > 0, total / count, 1.0), dtype=np.float64)

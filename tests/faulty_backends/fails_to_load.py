@@ -1,0 +1,3 @@
+"""Cannot be loaded."""
+
+raise ImportError("libsolver.so.7 is missing")

@@ -1,0 +1,10 @@
+"""Ignores every signal that can be ignored and never returns, busy all the time."""
+
+import signal
+
+
+def solve(model, limits, hint, report):
+    for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(s, signal.SIG_IGN)
+    while True:
+        pass

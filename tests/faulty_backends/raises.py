@@ -1,0 +1,5 @@
+"""Raises."""
+
+
+def solve(model, limits, hint, report):
+    raise ZeroDivisionError("one divided by none")

@@ -1,0 +1,13 @@
+"""Writes bytes that are no message to every socket of its process."""
+
+import os
+import stat
+
+
+def solve(model, limits, hint, report):
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                os.write(fd, b"Academic license - for non-commercial use only\n" * 100)
+        except OSError:
+            pass
