@@ -203,6 +203,7 @@ def _sentence(round_: Round, j: int, code: str, best: int, offered: float, neede
     problem, m = round_.problem, round_.menu
     jobs = problem.jobs
     tenant = problem.tenants.tenant[jobs.tenant[j]]
+    worth = f"value per GPU-hour: {offered:.4g} offered, {needed:.4g} needed"
     want = f"{m.gpus[best]} x {problem.pools.pool[m.pool[best]]}" if best >= 0 else ""
     if code == "held":
         present = set(jobs.job_id)
@@ -218,10 +219,9 @@ def _sentence(round_: Round, j: int, code: str, best: int, offered: float, neede
         return f"{want} is held by jobs that may not be moved" if best >= 0 and not round_.repairs.released[j] \
             else "non-preemptible, but the GPUs it held are gone"
     if code == "budget":
-        return f"{want} is free but would cost {m.cost[best]:.2f} $/h, more than is left of the budget"
+        return f"{want} is free, but its {m.cost[best]:.2f} $/h are more than is left of the budget; {worth}"
     if code == "quota":
-        return f'{want} is free but more than is left to tenant "{tenant}"'
-    worth = f"value per GPU-hour: {offered:.4g} offered, {needed:.4g} needed"
+        return f'{want} is free but more than is left to tenant "{tenant}"; {worth}'
     if code == "capacity":
         return f"{want} would pay its price, but no whole size fits the GPUs left; {worth}"
     if code == "outranked":

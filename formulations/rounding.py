@@ -15,6 +15,8 @@ from formulations.linear import Bools, Floats, Ints
 from formulations.moves import Board, Moves
 
 PAIRS = 1500             # moves of which pairs are tried
+TRIALS = 400             # moves of them that look for a partner in one pass
+SINGLES = 20_000         # single moves looked at in one pass
 EPS = 1e-12
 
 
@@ -61,7 +63,7 @@ def fill(choices: Choices, choice: Ints, prices: Floats, passes: int = 20) -> In
     one that gives way for another that gains more. Stops when nothing helps or after `passes`."""
     board = Board(choices, choice, project(choices, prices))
     for _ in range(passes):
-        gained = _improve(board)
+        gained = improve_singly(board)
         board.refresh()
         if not gained and not _improve_pair(board):
             break
@@ -167,11 +169,25 @@ def _relieve_pair(board: Board) -> bool:
     return True
 
 
-def _improve(board: Board) -> bool:
-    """One pass of feasible single moves, largest gain first; False if none gains."""
+def _fitting(c: Choices, use: Floats, D: Floats, which: Ints) -> Ints:
+    """Those of the changes D[which] that bring the activities `use` within all bounds; broken rows are looked at
+    first, because few changes mend them."""
+    broken = np.flatnonzero((use > c.high) | (use < c.low))
+    if len(broken):
+        new = use[broken] + D[np.ix_(which, broken)]
+        which = which[((new <= c.high[broken]) & (new >= c.low[broken])).all(axis=1)]
+    new = use + D[which]
+    return which[((new <= c.high) & (new >= c.low)).all(axis=1)]
+
+
+def improve_singly(board: Board, most: int = SINGLES) -> bool:
+    """One pass of feasible single moves among the `most` of least loss, largest gain first; False if none gains."""
     c = board.choices
     now = np.append(c.value, 0.0)[board.choice]
     better = np.flatnonzero(c.value > now[c.group] + EPS)
+    if len(better) > most:
+        loss = np.append(board.reduced, 0.0)[board.choice][c.group[better]] - board.reduced[better]
+        better = np.sort(better[np.argpartition(loss, most)[:most]])
     moves = board.moves(better, np.flatnonzero((now < -EPS) & ~c.must))
     fits = np.flatnonzero(board.relief(moves) >= 0)
     order = fits[np.lexsort((moves.column[fits], -moves.gain[fits]))]
@@ -190,15 +206,14 @@ def _improve_pair(board: Board) -> bool:
     moved = np.zeros(c.J, dtype=bool)
     done = False
     gaining = np.flatnonzero(moves.gain > EPS)
-    for i in gaining[np.lexsort((moves.column[gaining], moves.loss[gaining]))]:
+    for i in gaining[np.lexsort((moves.column[gaining], moves.loss[gaining]))][:TRIALS]:
         if moved[moves.group[i]]:
             continue
         total = moves.gain[i] + moves.gain
-        try_ = np.flatnonzero((total > EPS) & ~moved[moves.group] & (moves.group != moves.group[i]))
-        new = board.use + D[i] + D[try_]
-        fits = ((new <= c.high) & (new >= c.low)).all(axis=1)
-        if fits.any():
-            k = int(try_[fits][np.argmax(total[try_[fits]])])
+        partner = _fitting(c, board.use + D[i], D, np.flatnonzero(
+            (total > EPS) & ~moved[moves.group] & (moves.group != moves.group[i])))
+        if len(partner):
+            k = int(partner[np.argmax(total[partner])])
             board.apply(moves, int(i))
             board.apply(moves, k)
             moved[moves.group[i]] = moved[moves.group[k]] = True

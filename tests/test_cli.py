@@ -139,8 +139,8 @@ def test_warnings_go_to_standard_error(capsys: Output) -> None:
 
 def test_log_of_the_solver(capsys: Output, tmp_path: Path) -> None:
     """--log keeps what the solver itself had to say."""
-    code, _, _ = call(capsys, "solve", SHIPPED / "demo", "--log", tmp_path / "logs" / "highs.txt")
-    assert code == 0 and "HiGHS" in (tmp_path / "logs" / "highs.txt").read_text()
+    code, out, _ = call(capsys, "solve", SHIPPED / "demo", "--log", tmp_path / "logs" / "highs.txt")
+    assert code == 0 and "objective progress, highs" in out and "HiGHS" in (tmp_path / "logs" / "highs.txt").read_text()
 
 
 def test_invalid_input_is_3_and_writes_nothing(capsys: Output, tmp_path: Path) -> None:

@@ -66,9 +66,15 @@ def test_budget_and_quotas_limit_every_step() -> None:
 
 
 def test_guarantees_are_kept_even_by_the_baseline() -> None:
-    """The old job of tenant a would take all 8 GPUs; b's guarantee of 4 makes the plan give way, and it says so."""
+    """The old job of tenant a would take all 8 GPUs; b is owed 4 and comes first, a is halved."""
     jobs = [{"requested_gpus": 8, "tenant": "a"}, {"requested_gpus": 4, "tenant": "b", "submitted_s": 1}]
     p = problem(jobs, rates=LINEAR, tenants=[{"tenant": "b", "guaranteed_gpus": 4}])
-    r = decide(p, policy="greedy")
-    assert r.jobs["gpus"][1] >= 4
-    assert any("deviate" in w for w in r.warnings)
+    assert plan(p, "greedy") == [("p0", 4), ("p0", 4)]
+
+
+def test_limit_on_changes_starts_from_what_runs() -> None:
+    """Two running jobs of 4 GPUs ask for 1 each: without a limit both shrink, with one change allowed only the older."""
+    running = {"state": "running", "pool": "p0", "gpus": 4, "max_gpus": 4, "sizes": [1, 4]}
+    jobs = [{**running, "submitted_s": 1}, {**running, "submitted_s": 0}]
+    assert plan(problem(jobs, [{"gpus": 9}]), "greedy") == [("p0", 1), ("p0", 1)]
+    assert plan(problem(jobs, [{"gpus": 9}], config={"max_changes": 1}), "greedy") == [("p0", 4), ("p0", 1)]

@@ -142,8 +142,6 @@ INFEASIBLE: Mapping[str, Change] = {
 REPAIRED: Mapping[str, Change] = {
     # of the 8 A100 only 2 are left; bert-1 is not preemptible and held 4 of them
     "drained-under-fixed": _all(_set(JOBS, BERT_1, preemptible=False), _set(POOLS, 0, gpus=2)),
-    # the same with a preemptible job, in a round that allows no change
-    "drained-without-changes": _all(_set(POOLS, 0, gpus=2), _config(max_changes=0)),
 }
 
 

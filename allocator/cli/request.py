@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -101,11 +102,11 @@ def summarise(folder: str, request: Request, out: str | None) -> Summary:
 
 def snapshot_name(folder: str) -> str:
     """What a batch calls a snapshot: the name of its folder."""
-    return Path(folder).resolve().name or "snapshot"
+    return os.path.basename(os.path.abspath(folder)) or "snapshot"
 
 
 class Recorder:
-    """A solver that passes every call on and keeps the log of the one that answered."""
+    """A solver that passes every call on and keeps the log of the one that answered; `auto` takes that one's name."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name, self._log = name, log
@@ -113,7 +114,8 @@ class Recorder:
     def solve(self, model: LinearModel, limits: Limits, hint: Hint | None = None) -> Answer:
         from allocator.solvers import registry
 
-        name = registry.choose(model)[0] if self.name == "auto" else self.name
-        answer = registry.get(name).solve(model, replace(limits, log=True), hint)
+        if self.name == "auto":
+            self.name = registry.choose(model)[0]
+        answer = registry.get(self.name).solve(model, replace(limits, log=True), hint)
         self._log.append(answer.log)
         return answer

@@ -58,19 +58,31 @@ class Snapshot:
                     **frames: pd.DataFrame) -> Snapshot:
         """Snapshot from pandas frames named like the files: jobs=, pools=, rates=, tenants= ...
 
-        Row i of a frame is reported as line i + 2, as if it had been written to CSV. Missing values are empty cells.
+        Row i of a frame is reported as line i + 2, as if it had been written to CSV. Missing values are empty cells;
+        a list in a cell is written with bars, a dict as JSON. Raises UsageError for an unknown table, or two columns
+        of one name.
         """
         tables: dict[str, Table] = {}
         for key, frame in frames.items():
             file = f"{key}.csv"
             if file not in TABLES:
                 raise UsageError(f'from_frames: no table "{key}"; known: {", ".join(t[:-4] for t in TABLES)}')
-            columns = {str(c): _cells(frame[c]) for c in frame.columns}
+            names = [str(c).strip() for c in frame.columns]
+            if len(set(names)) < len(names):
+                raise UsageError(f"from_frames: {key} has two columns of one name: {', '.join(names)}")
+            columns = {name: _cells(frame.iloc[:, i]) for i, name in enumerate(names)}
             tables[file] = Table(file, columns, range(2, len(frame) + 2))
         return cls(name, dict(config or {}), tables)
 
 
 def _cells(column: pd.Series[Any]) -> list[str]:
     missing = column.isna().tolist()
-    return ["" if gone else (repr(v) if isinstance(v, float) else str(v)).strip()
-            for v, gone in zip(column.tolist(), missing, strict=True)]
+    return ["" if gone else _cell(v).strip() for v, gone in zip(column.tolist(), missing, strict=True)]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(float(value))           # numpy's own repr is no number
+    if isinstance(value, (list, tuple)):
+        return "|".join(map(_cell, value))
+    return json.dumps(value) if isinstance(value, dict) else str(value)

@@ -78,6 +78,8 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> dict[str, Path]:
         _sync_folder(folder)
     except OSError as error:
         raise _in_words(error, folder) from error
+    except ValueError as error:                     # a NUL in the path
+        raise UsageError(f'cannot write to "{folder}": {error}') from error
     finally:
         for temporary, _ in waiting:
             with suppress(OSError):

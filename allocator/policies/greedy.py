@@ -6,55 +6,65 @@ Source: design page systems.md section 2.2 (reconstruction of the baseline of Hu
      s = speed relative to the requested size.
 Naive: running jobs are never shrunk; each arriving job takes as much as it may.
 
-The baseline is stated for one kind of GPU. On several pools a job looks first at the pool it runs in, then at the
-others from fast to slow; doubling stays in the pool. Jobs that may not move come first. Budget, quotas and tenant
-budgets limit every step. Guarantees and the limit on changes cannot be kept by a rule that looks at one job at a
-time: if the plan breaks them, it is repaired with the least loss of value (formulations/rounding.repair).
+The baseline is stated for one kind of GPU and no rules. On several pools a job looks first at the pool it runs in, then
+at the others from fast to slow; doubling stays in the pool. Every step keeps to budget, quotas and tenant budgets. Jobs
+that may not move come first, then jobs of tenants below their guarantee, then all. Where the number of changes is
+limited, the plan starts from what runs now instead of from nothing. If a guarantee or that limit is still broken, the
+plan is repaired with the least loss of value (formulations/rounding.repair) and both steps go on from there.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from allocator.domain.problem import State
 from allocator.options.round import Round
 from allocator.policies.base import Decision, Task
-from allocator.policies.rescue import keep_the_rules
+from allocator.policies.rescue import last_resort
 from formulations.linear import Floats, Ints
+from formulations.rounding import repair
+
+Wishes = Callable[[Round, int], Iterator[int]]      # options of a job in the order it would like them
 
 
 def greedy(task: Task) -> Decision:
     """FIFO at the requested size, halved where needed, then doubling by marginal speed."""
-    room = Room(task.round)
-    choice = room.choice
-    first_come = np.argsort(task.round.problem.jobs.submitted_s, kind="stable")
-    for j in _protected_first(task.round, first_come):
-        room.take_first(j, _halving(task.round, j))
-    _double(task.round, room)
-    return keep_the_rules(task, choice)
+    def steps(room: Room) -> None:
+        _serve(task.round, room, _halving)
+        _double(task.round, room)
+
+    return _decide(task, steps, start=task.round.stay() if task.round.instance.least_kept > 0 else None)
 
 
 def greedy_naive(task: Task) -> Decision:
     """Running jobs keep what they hold; each waiting job, oldest first, takes the most GPUs that are free."""
-    room = Room(task.round)
-    stay = task.round.stay()
-    first_come = np.argsort(task.round.problem.jobs.submitted_s, kind="stable")
-    order = list(_protected_first(task.round, first_come))
-    for j in order:
-        if stay[j] >= 0:
-            room.take_first(j, iter([int(stay[j])]))
-    for j in order:
-        if room.choice[j] < 0 and stay[j] < 0:
-            room.take_first(j, _largest(task.round, j))
-    return keep_the_rules(task, room.choice)
+    return _decide(task, lambda room: _serve(task.round, room, _largest), start=task.round.stay())
+
+
+def _decide(task: Task, steps: Callable[[Room], None], start: Ints | None) -> Decision:
+    """Run the steps from the start; where a rule is still broken, repair and run them again for what is left."""
+    if start is not None and not task.choices.feasible(start):
+        start = repair(task.choices, start, task.dual.prices)
+    room = Room(task.round, start)
+    steps(room)
+    if task.choices.feasible(room.choice):
+        return Decision(room.choice)
+    mended = repair(task.choices, room.choice, task.dual.prices)
+    if mended is None:
+        return last_resort(task)
+    room = Room(task.round, mended)
+    steps(room)
+    choice = room.choice if task.choices.feasible(room.choice) else mended
+    return Decision(choice, detail="guarantees or the limit on changes made the policy deviate from its own plan")
 
 
 class Room:
-    """What is left of every `at most` rule while a plan is being filled, and the plan so far."""
+    """What is left of every `at most` rule and of the allowed changes while a plan is being filled, and the plan."""
 
-    def __init__(self, round_: Round) -> None:
+    def __init__(self, round_: Round, start: Ints | None) -> None:
         i = round_.instance
         self._i = i
         self.choice: Ints = np.full(len(i.must), -1)
@@ -63,29 +73,47 @@ class Room:
         self._quota = i.quota.tolist()
         self._tenant_budget = i.tenant_budget.tolist()
         self._tenant = i.tenant.tolist()
+        self.owed = i.guarantee.tolist()
+        running = round_.problem.jobs.state == State.RUNNING
+        limit = round_.repairs.max_changes
+        limited = limit >= 0 and start is not None
+        self._counts = running if limited else np.zeros(len(running), dtype=bool)
+        kept = np.zeros(len(running), dtype=bool)
+        for j in np.flatnonzero(start >= 0).tolist() if start is not None else []:
+            self._move(j, -1, int(start[j]))      # type: ignore[index]
+            kept[j] = bool(i.keep[self.choice[j]])
+        self._changes = limit - int((running & ~kept).sum()) if limited else len(running)
 
     def _fits(self, j: int, o: int, old: int) -> bool:
         i, q = self._i, self._tenant[j]
         gpus, cost = int(i.gpus[o]), float(i.cost[o])
         extra, dollars = gpus - (int(i.gpus[old]) if old >= 0 else 0), cost - (float(i.cost[old]) if old >= 0 else 0.0)
         need = extra if old >= 0 and i.pool[old] == i.pool[o] else gpus
-        return (need <= self._gpus[i.pool[o]] and extra <= self._quota[q]
-                and dollars <= _slack(self._budget) and dollars <= _slack(self._tenant_budget[q]))
+        changes = self._counts[j] and old >= 0 and i.keep[old] and not i.keep[o]
+        return (need <= self._gpus[i.pool[o]] and extra <= self._quota[q] and (not changes or self._changes > 0)
+                and dollars <= _slack(self._budget) and dollars <= _slack(self._tenant_budget[q])
+                and (extra >= 0 or self.owed[q] - extra <= 0))
 
     def take(self, j: int, o: int) -> bool:
         """Give job j the option o instead of what it has, if it fits."""
         old = int(self.choice[j])
-        if not self._fits(j, o, old):
-            return False
-        for option, sign in ((old, 1), (o, -1)):
+        if o == old or not self._fits(j, o, old):
+            return o == old
+        if self._counts[j] and old >= 0:
+            self._changes += int(self._i.keep[o]) - int(self._i.keep[old])
+        self._move(j, old, o)
+        return True
+
+    def _move(self, j: int, old: int, new: int) -> None:
+        i, q = self._i, self._tenant[j]
+        for option, sign in ((old, 1), (new, -1)):
             if option >= 0:
-                i, q = self._i, self._tenant[j]
                 self._gpus[i.pool[option]] += sign * int(i.gpus[option])
                 self._quota[q] += sign * int(i.gpus[option])
                 self._budget += sign * float(i.cost[option])
                 self._tenant_budget[q] += sign * float(i.cost[option])
-        self.choice[j] = o
-        return True
+                self.owed[q] += sign * int(i.gpus[option])
+        self.choice[j] = new
 
     def take_first(self, j: int, options: Iterator[int]) -> None:
         """Give job j the first of the options that fits."""
@@ -94,14 +122,25 @@ class Room:
                 return
 
 
+def _serve(round_: Round, room: Room, wishes: Wishes) -> None:
+    """First come, first served: jobs that must run, jobs of tenants that are owed GPUs, then everybody else."""
+    i = round_.instance
+    order = np.argsort(round_.problem.jobs.submitted_s, kind="stable")
+    for j in order[i.must[order]].tolist():
+        room.take_first(j, iter(range(int(i.start[j]), int(i.start[j + 1]))))
+    owed = order[(i.guarantee[i.tenant[order]] > 0) & ~i.must[order]].tolist()
+    served = set()
+    for j in owed:
+        if room.owed[i.tenant[j]] > 0 and room.choice[j] < 0:
+            room.take_first(j, wishes(round_, j))
+            served.add(j)
+    for j in order[~i.must[order]].tolist():
+        if j not in served:
+            room.take_first(j, wishes(round_, j))
+
+
 def _slack(left: float) -> float:
     return left + 1e-9 * max(1.0, abs(left))
-
-
-def _protected_first(round_: Round, order: Ints) -> Iterator[int]:
-    must = round_.instance.must[order]
-    yield from (int(j) for j in order[must])
-    yield from (int(j) for j in order[~must])
 
 
 def _own(round_: Round, j: int) -> tuple[Ints, Ints]:
@@ -114,13 +153,11 @@ def _own(round_: Round, j: int) -> tuple[Ints, Ints]:
 
 
 def _halving(round_: Round, j: int) -> Iterator[int]:
-    """Options of job j at its requested size, then half of it, and so on down to min_gpus; what it must keep, first."""
+    """Options of job j at its requested size, then halved down to min_gpus; what it is bound to comes first."""
     i, jobs = round_.instance, round_.problem.jobs
     mine, preferred = _own(round_, j)
-    if i.must[j] or jobs.resizes_left[j] == 0:
+    if jobs.resizes_left[j] == 0:
         yield from mine[i.keep[mine]].tolist()
-        if i.must[j]:
-            return
     k = int(jobs.requested_gpus[j])
     while k >= max(1, int(jobs.min_gpus[j])):
         same = mine[preferred][i.gpus[mine[preferred]] == k]
@@ -129,10 +166,15 @@ def _halving(round_: Round, j: int) -> Iterator[int]:
 
 
 def _largest(round_: Round, j: int) -> Iterator[int]:
-    """Options of job j, most GPUs first, the fastest of equals first."""
+    """What a running job holds; for a waiting one its options, most GPUs first, the fastest of equals first."""
+    i = round_.instance
     mine, preferred = _own(round_, j)
-    order = preferred[np.argsort(-round_.instance.gpus[mine[preferred]], kind="stable")]
-    yield from mine[order].tolist()
+    kept = mine[i.keep[mine]]
+    if len(kept):
+        yield from kept.tolist()
+    else:
+        order = preferred[np.argsort(-i.gpus[mine[preferred]], kind="stable")]
+        yield from mine[order].tolist()
 
 
 def _double(round_: Round, room: Room) -> None:

@@ -1,4 +1,4 @@
-"""From any choice to one that keeps every hard rule: the way back for heuristics, the last resort of all."""
+"""The last resort of all policies: any plan that keeps every hard rule, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -9,18 +9,7 @@ from allocator.errors import NoPlanInTime
 from allocator.policies.base import Decision, Task
 from allocator.policies.conflict import raise_if_infeasible
 from allocator.solvers.base import Hint
-from formulations.linear import Ints
-from formulations.rounding import repair, round_dual
-
-
-def keep_the_rules(task: Task, choice: Ints) -> Decision:
-    """The choice itself if it keeps every rule, else repaired with the least loss, else a plan of someone else's."""
-    if task.choices.feasible(choice):
-        return Decision(choice)
-    mended = repair(task.choices, choice, task.dual.prices)
-    if mended is not None:
-        return Decision(mended, detail="guarantees or the limit on changes made the policy deviate from its own plan")
-    return last_resort(task)
+from formulations.rounding import round_dual
 
 
 def last_resort(task: Task) -> Decision:
