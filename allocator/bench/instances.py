@@ -13,7 +13,7 @@ import numpy as np
 
 from formulations.dominance import needed
 from formulations.instance import Instance
-from formulations.linear import Floats, Ints
+from formulations.linear import Bools, Floats, Ints
 
 SIZES = {"S": (100, 64, 3), "M": (500, 512, 4), "L": (2_000, 2_048, 6), "XL": (10_000, 16_384, 8),
          "XXL": (50_000, 131_072, 8)}
@@ -77,7 +77,7 @@ def generate(size: str | tuple[int, int, int], seed: int = 0, rules: Rules = PLA
     return _only(i, (keep | ~must[job]) & needed(i))
 
 
-def _only(i: Instance, wanted: np.ndarray) -> Instance:
+def _only(i: Instance, wanted: Bools) -> Instance:
     """The instance with some of its options: must-jobs have nothing but what they hold."""
     o = np.flatnonzero(wanted)
     return replace(i, value=i.value[o], start=np.searchsorted(i.job[o], np.arange(len(i.start))), job=i.job[o],
@@ -96,7 +96,7 @@ def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:
     return np.asarray(rng.choice(power, J, p=weight), dtype=np.int64)
 
 
-def _running(rng: np.random.Generator, start: Ints, count: Ints, pool: Ints, capacity: Ints) -> tuple[Ints, Ints]:
+def _running(rng: np.random.Generator, start: Ints, count: Ints, pool: Ints, capacity: Ints) -> tuple[Bools, Bools]:
     """Half of the jobs hold a random option, as long as the pools have room for 70 %; (keep (n,), runs (J,))."""
     J = len(start) - 1
     held = start[:-1] + (rng.random(J) * np.diff(start)).astype(np.int64)
@@ -108,11 +108,11 @@ def _running(rng: np.random.Generator, start: Ints, count: Ints, pool: Ints, cap
     return keep, np.add.reduceat(keep, start[:-1]) > 0
 
 
-def _values(rng: np.random.Generator, fits: np.ndarray, job: Ints, pool: Ints, count: Ints) -> Floats:
+def _values(rng: np.random.Generator, fits: Bools, job: Ints, pool: Ints, count: Ints) -> Floats:
     J, T = fits.shape
     alpha, leave = rng.uniform(0.55, 0.97, J), rng.uniform(0.75, 1.0, J)
     priority = rng.choice([1.0, 2.0, 4.0], J, p=[0.6, 0.3, 0.1]) * rng.uniform(0.7, 1.4, J)
-    speed = SPEED[:T] * rng.lognormal(0.0, 0.25, (J, T))
+    speed: Floats = SPEED[:T] * np.asarray(rng.lognormal(0.0, 0.25, (J, T)))
     reference = np.where(fits, speed, 0.0).max(axis=1)
     rate = speed[job, pool] * count ** alpha[job] * np.where(count > 8, leave[job], 1.0)
     return np.asarray(priority[job] * rate / reference[job] * rng.lognormal(0.0, 0.02, len(job)), dtype=np.float64)

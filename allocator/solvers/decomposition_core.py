@@ -36,6 +36,8 @@ class Core:
         self.has[columns] = True
         self.penalties = 2 * choices.R
         self.engine = self._new()
+        self.kinds = self._hp.HighsModelStatus
+        self.feasible_status = self._hp.kSolutionStatusFeasible
 
     @property
     def base(self) -> float:
@@ -43,9 +45,9 @@ class Core:
         return self.choices.value_of(self.fixed)
 
     def bounds(self) -> tuple[Floats, Floats]:
-        """What the coupling rows leave to the core, (R,) each; the model's own bounds, without tolerance."""
-        c, use = self.choices, self.choices.use_of(self.fixed)
-        return c.model.lower[c.rows] - use, c.model.upper[c.rows] - use
+        """What the coupling rows leave to the core, (R,) each, with the tolerance of the model."""
+        use = self.choices.use_of(self.fixed)
+        return self.choices.low - use, self.choices.high - use
 
     def load(self, integer: bool, penalty: Floats | None) -> None:
         """Hand the model to HiGHS. penalty (R,): cost of breaking a row by one, None = rows must hold."""
@@ -121,7 +123,7 @@ class Core:
         """Solve the LP from where it stands; primal simplex after new columns, dual after new bounds."""
         self.engine.setOptionValue("simplex_strategy", 4 if after_columns else 1)
         self.engine.run()
-        return bool(self.engine.getModelStatus() == self._hp.HighsModelStatus.kOptimal)
+        return bool(self.engine.getModelStatus() == self.kinds.kOptimal)
 
     def solution(self) -> tuple[Floats, Floats, Floats]:
         """x (k,) of the columns, prices p (R,) of the coupling rows, u (J,) dual value of each core group."""

@@ -26,12 +26,17 @@ class Relaxation:
     x: Floats
     value: float
 
+    def fractional(self) -> Ints:
+        """Groups that the LP solution splits."""
+        part = (self.x > 1e-6) & (self.x < 1 - 1e-6)
+        return np.unique(self.core.choices.group[self.core.columns[:len(self.x)][part]])
+
 
 def losses(choices: Choices, dual: Dual) -> Floats:
     """What each column gives up against its group's best at the prices, (n,), 0 for the best."""
     p = project(choices, dual.prices)
     reduced = choices.value - choices.matrix @ p
-    return np.maximum(np.repeat(dual.reduced, np.diff(choices.start)) - reduced, 0.0)
+    return np.asarray(np.maximum(np.repeat(dual.reduced, np.diff(choices.start)) - reduced, 0.0), dtype=np.float64)
 
 
 def doubtful(choices: Choices, dual: Dual, loss: Floats, want: int) -> tuple[Ints, Bools]:

@@ -1,0 +1,190 @@
+"""Decomposition: prices for the few coupling rows, one best option per group at those prices, a small exact rest.
+
+    dual -> round and fill -> LP by column generation -> dive -> fill -> small MIPs
+
+Works on models made of choices (formulations/choices.py); others go to HiGHS as they are. Each step runs only while
+the gap asked for is not reached. The bound is the Lagrangian one, computed from the model alone (float64, outward
+rounding), unless a MIP over all columns that a better plan may use closed the gap; `detail` says which.
+Method and measurements: design page solvers.md section 3; Dantzig and Wolfe 1960, Geoffrion 1974.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from allocator.solvers import highs
+from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
+from allocator.solvers.decomposition_branch import Field, Found, branch, neighbourhood, survivors
+from allocator.solvers.decomposition_pricing import Relaxation, relax
+from allocator.solvers.decomposition_primal import dive
+from formulations.choices import Choices, NotChoices, choices
+from formulations.lagrangian import Dual, group_max, minimise
+from formulations.linear import Ints, LinearModel
+from formulations.rounding import fill, repair, round_dual
+
+FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
+SMALL = ((300, 200), (1000, 400), (2500, 400), (6000, 1000))     # (near ties, nodes) of the MIPs of larger models
+
+
+def version() -> str:
+    """Version of the HiGHS that solves the small models; loads the library."""
+    return f"highs {highs.version()}"
+
+
+def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+    """Solve by decomposition, see base.Backend; `seed` and `threads` are not used, the search is deterministic."""
+    until = time.monotonic() + limits.time_s
+    try:
+        view = choices(model)
+    except NotChoices as lack:
+        answer = highs.solve(model, limits, hint, report)
+        why = f"no structure of choices ({lack.reason}): solved by HiGHS as one model"
+        return _noted(answer, f"{why}; {answer.detail}" if answer.detail else why)
+    search = Search(view, limits.gap, until, report)
+    search.start(hint)
+    search.settle()
+    if search.plan is None:
+        answer = highs.solve(model, _rest(limits, until), hint, report)
+        return _noted(answer, "no plan by rounding: solved by HiGHS as one model")
+    return search.answer()
+
+
+class Search:
+    """The state of one search: best plan and value, best dual, best bound and who proved it."""
+
+    def __init__(self, view: Choices, gap: float, until: float, report: Report) -> None:
+        self.view, self.gap, self.until, self._report = view, max(0.0, gap), until, report
+        self.plan: Ints | None = None
+        self.value, self.bound, self.proof = -math.inf, math.inf, "Lagrangian"
+        self.dual: Dual | None = None
+        self.steps: list[str] = []
+        top = group_max(view, np.abs(view.value), 0.0)
+        mean = float(top[view.filled].mean()) if len(view.filled) else 1.0
+        self.worth = 2.0 ** math.frexp(mean)[1] if mean > 0 else 1.0
+
+    def done(self) -> bool:
+        """Whether the gap is reached or the time is over."""
+        return self.gap_now() <= self.gap or time.monotonic() >= self.until
+
+    def gap_now(self) -> float:
+        """(bound - value) / max(|value|, 1e-9)."""
+        return (self.bound - self.value) / max(abs(self.value), 1e-9) if self.plan is not None else math.inf
+
+    def offer(self, plan: Ints | None, step: str) -> None:
+        """Take a plan if it keeps the rows and is better."""
+        if plan is None or not self.view.feasible(plan):
+            return
+        value = self.view.value_of(plan)
+        if value > self.value:
+            self.plan, self.value = plan, value
+            if not self.steps or self.steps[-1] != step:
+                self.steps.append(step)
+            self._report(self.view.to_x(plan), self.bound)
+
+    def prove(self, bound: float, proof: str) -> None:
+        """Take a bound if it is tighter."""
+        if bound < self.bound:
+            self.bound, self.proof = max(bound, self.value), proof
+
+    def price(self, dual: Dual) -> None:
+        """Take a dual if its bound is the best so far."""
+        if self.dual is None or dual.bound < self.dual.bound:
+            self.dual = dual
+            self.prove(dual.bound, "Lagrangian")
+
+    def start(self, hint: Hint) -> None:
+        """Prices and a first plan."""
+        view = self.view
+        prices = hint.prices if hint.prices is not None and len(hint.prices) == view.model.m else None
+        self.price(minimise(view, prices, deadline=self._share(0.5)))
+        assert self.dual is not None
+        if hint.values is not None and len(hint.values) == view.n and np.isfinite(hint.values).all():
+            self.offer(view.from_x(hint.values), "hint")
+        first = repair(view, self.dual.choice, self.dual.prices)
+        self.offer(first, "rounding")
+        if first is None and self.plan is None:
+            self.offer(round_dual(view, self.dual), "rounding")
+        if self.plan is not None and not self.done():
+            self.offer(fill(view, self.plan, self.dual.prices, passes=3), "filling")
+
+    def settle(self) -> None:
+        """LP, dive and MIPs, as far as needed."""
+        assert self.dual is not None
+        if self.done():
+            return
+        want = int(min(12_000, max(1_500, self.view.J / 3)) * (1 + self.view.R / 100))
+        relaxation = relax(self.view, self.dual, self.worth, 0.02 * max(self.gap, 1e-5), want)
+        fractional = np.zeros(0, dtype=np.int64)
+        if relaxation is not None:
+            self.price(relaxation.dual)
+            fractional = relaxation.fractional()
+            self._dive(relaxation)
+        if self.view.J > FULL_GROUPS and self.plan is not None:
+            self._nearby(fractional)
+        self._prove_by_search()
+
+    def _dive(self, relaxation: Relaxation) -> None:
+        assert self.dual is not None
+        if self.done():
+            return
+        candidate = dive(relaxation, 0.4 * self.gap * abs(self.bound), self.until)
+        plan = repair(self.view, candidate, self.dual.prices)
+        if plan is not None:
+            self.offer(fill(self.view, plan, self.dual.prices, passes=3), "dive")
+
+    def _nearby(self, fractional: Ints) -> None:
+        for want, nodes in SMALL:
+            if self.done() or self.plan is None or self.dual is None:
+                return
+            field = neighbourhood(self.view, self.dual, self.plan, fractional, want)
+            target = self.bound * (1 - 0.5 * self.gap) if self.bound > 0 else math.inf
+            found = self._branch(field, self.plan, 0.0, target, nodes)
+            self.offer(found.plan, f"MIP near {want}")
+
+    def _prove_by_search(self) -> None:
+        """HiGHS over all columns that a better plan may use, for the remaining time."""
+        assert self.dual is not None
+        if self.done() or (self.view.J > FULL_GROUPS and math.isinf(self.until)):
+            return
+        field = survivors(self.view, self.dual, self.plan)
+        fallback = self.plan if self.plan is not None else self.dual.choice
+        found = self._branch(field, self.dual.choice, self.gap * abs(self.value), math.inf, 2**31 - 1, fallback)
+        self.offer(found.plan, "branch and cut")
+        if self.plan is not None:
+            self.prove(max(found.bound, self.value), "HiGHS on the columns left by the reduced-cost test")
+
+    def _branch(self, field: Field, fallback: Ints, gap: float, target: float, nodes: int,
+                start: Ints | None = None) -> Found:
+        def heard(plan: Ints, bound: float) -> None:
+            if field.exact and self.plan is not None:
+                self.prove(max(bound, self.value), "HiGHS on the columns left by the reduced-cost test")
+            self.offer(plan, "branch and cut" if field.exact else "MIP nearby")
+
+        return branch(self.view, self.plan if start is None else start, fallback, field, self.worth, gap, target, nodes,
+                      self.until, heard)
+
+    def _share(self, part: float) -> float | None:
+        now = time.monotonic()
+        return None if math.isinf(self.until) else now + part * max(0.0, self.until - now)
+
+    def answer(self) -> Answer:
+        """What was found."""
+        assert self.plan is not None and self.dual is not None
+        reached = self.gap_now() <= self.gap
+        detail = f"bound: {self.proof}; plan: {', '.join(self.steps)}"
+        if not reached and time.monotonic() < self.until:
+            detail += "; the search is exhausted short of the gap"
+        return Answer(Termination.GAP if reached else Termination.TIME_LIMIT, self.view.to_x(self.plan), self.value,
+                      self.bound, self.dual.prices, "decomposition", detail=detail)
+
+
+def _rest(limits: Limits, until: float) -> Limits:
+    return Limits(max(0.0, until - time.monotonic()), limits.gap, limits.threads, limits.seed, limits.log)
+
+
+def _noted(answer: Answer, detail: str) -> Answer:
+    return Answer(answer.termination, answer.values, answer.objective, answer.bound, answer.prices, answer.solver,
+                  answer.version, answer.seconds, answer.log, detail)
