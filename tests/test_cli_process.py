@@ -54,11 +54,13 @@ def test_json_on_standard_output_and_nothing_else() -> None:
 
 
 def test_ascii_terminals_and_foreign_folders_work(tmp_path: Path) -> None:
-    """An ASCII standard output shows escapes instead of failing; the snapshot may lie anywhere."""
+    """An ASCII terminal shows escapes instead of failing, JSON stays UTF-8; the snapshot may lie anywhere."""
     folder = write_folder(snapshot([{"job_id": "größe"}]), tmp_path / "schön")
-    done = subprocess.run([*COMMAND, "solve", "schön"], capture_output=True, cwd=folder.parent, check=True,
-                          env=environment(PYTHONIOENCODING="ascii", PYTHONUTF8="0"))
-    assert b"gr\\xf6\\xdfe" in done.stdout
+    shown, data = (subprocess.run([*COMMAND, "solve", "schön", "--format", form], capture_output=True, check=True,
+                                  cwd=folder.parent, env=environment(PYTHONIOENCODING="ascii", PYTHONUTF8="0")).stdout
+                   for form in ("table", "json"))
+    assert b"gr\\xf6\\xdfe" in shown
+    assert json.loads(data)["jobs"][0]["job_id"] == "größe"
 
 
 @pytest.mark.parametrize("argv", [["schema"], ["solve", str(DEMO)], ["solve", str(DEMO), str(DEMO)], ["--help"]])

@@ -91,7 +91,8 @@ def _why(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
     if not less["reason"]:
         more = mip if less is greedy else greedy
         return f"{who} gives it {less['gpus']} GPUs, not {more['gpus']}" if less["gpus"] != more["gpus"] else ""
-    return text(f"{who}: {less['reason']}" + (f": {less['detail']}" if less["detail"] else ""))
+    detail = (less["detail"] or "").partition("; ")[0]       # the first clause: `allocator explain` tells the rest
+    return text(f"{who}: {less['reason']}" + (f": {detail}" if detail else ""))
 
 
 def _totals(greedy: Result, mip: Result) -> Table:

@@ -77,6 +77,9 @@ def _call(argv: Sequence[str] | None) -> int:
         args = top.parse_args(argv)
     except SystemExit as stop:                            # argparse has printed help (0) or what is wrong (2)
         return int(stop.code or 0)
+    if getattr(args, "format", "") in ("json", "csv"):     # for programs: UTF-8 whatever the terminal is set to
+        with suppress(AttributeError, ValueError):
+            sys.stdout.reconfigure(encoding="utf-8")       # type: ignore[union-attr]
     if args.version:
         from allocator import __version__
 
