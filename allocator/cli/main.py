@@ -79,7 +79,7 @@ def _call(argv: Sequence[str] | None) -> int:
         return int(stop.code or 0)
     if getattr(args, "format", "") in ("json", "csv"):     # for programs: UTF-8 whatever the terminal is set to
         with suppress(AttributeError, ValueError):
-            sys.stdout.reconfigure(encoding="utf-8")       # type: ignore[union-attr]
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     if args.version:
         from allocator import __version__
 
