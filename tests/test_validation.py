@@ -190,7 +190,7 @@ def test_missing_tables_and_columns() -> None:
         'tenants.csv:1: column "max_gpu" is not known and is ignored; did you mean "max_gpus"?']
     pools = snapshot([{}], [{}]).tables["pools.csv"]
     columns = {"gpu-type" if n == "gpu_type" else n: c for n, c in pools.columns.items()}
-    broken = snapshot([{}]).tables | {"pools.csv": type(pools)("pools.csv", columns, pools.lines)}
+    broken = dict(snapshot([{}]).tables) | {"pools.csv": type(pools)("pools.csv", columns, pools.lines)}
     assert faults_of(Snapshot("x", {}, broken)) == [
         'pools.csv:1: column gpu_type is missing; did you mean "gpu-type"?']
 
@@ -242,7 +242,7 @@ def test_circles_are_found_exactly_where_they_are() -> None:
      'pools.csv:2: gpus 6 by prices.csv:2, but its up nodes in nodes.csv have 8; 8 count (pool "p0")'),
     ({"jobs": [{**RUNNING, "gpus": 6}], "nodes": NODES, "placements": [{"job_id": "j0", "node": "n0", "gpus": 6}]},
      'nodes.csv:2: gpus 4, but 6 are placed there (node "n0")'),
-    ({"models": [{"model": "m", "gpu_type": "A", "kind": "power", 
+    ({"models": [{"model": "m", "gpu_type": "A", "kind": "power",
                   "parameters": '{"rate_1":1,"exponent":1,"max_gpu":8}'}]},
      'models.csv:2: parameters: "max_gpu" is not a parameter of kind power; did you mean "max_gpus"?'),
     ({"sharing": [{"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 1, "slowdown_a": 1, "slowdown_b": 1}]},
