@@ -26,6 +26,7 @@ from formulations.linear import Ints, LinearModel
 from formulations.rounding import fill, repair, round_dual
 
 FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
+ROUNDING = 1e-8          # relative gaps below this are rounding errors of the certificate
 SMALL = ((300, 200), (1000, 400), (2500, 400), (6000, 1000))     # (near ties, nodes) of the MIPs of larger models
 
 
@@ -61,13 +62,18 @@ class Search:
         self.value, self.bound, self.proof = -math.inf, math.inf, "Lagrangian"
         self.dual: Dual | None = None
         self.steps: list[str] = []
+        self.closed = False
         top = group_max(view, np.abs(view.value), 0.0)
         mean = float(top[view.filled].mean()) if len(view.filled) else 1.0
         self.worth = 2.0 ** math.frexp(mean)[1] if mean > 0 else 1.0
 
     def done(self) -> bool:
         """Whether the gap is reached or the time is over."""
-        return self.gap_now() <= self.gap or time.monotonic() >= self.until
+        return self.reached() or time.monotonic() >= self.until
+
+    def reached(self) -> bool:
+        """Whether the gap is proven: by the numbers, or by a search that ran to its end."""
+        return self.closed or self.gap_now() <= max(self.gap, ROUNDING)
 
     def gap_now(self) -> float:
         """(bound - value) / max(|value|, 1e-9)."""
@@ -130,10 +136,12 @@ class Search:
         assert self.dual is not None
         if self.done():
             return
-        candidate = dive(relaxation, 0.4 * self.gap * abs(self.bound), self.until)
-        plan = repair(self.view, candidate, self.dual.prices)
-        if plan is not None:
-            self.offer(fill(self.view, plan, self.dual.prices, passes=3), "dive")
+        for candidate in dive(relaxation, 0.4 * self.gap * abs(self.bound), self.until):
+            plan = repair(self.view, candidate, self.dual.prices)
+            if plan is not None:
+                self.offer(fill(self.view, plan, self.dual.prices, passes=3), "dive")
+            if self.done():
+                return
 
     def _nearby(self, fractional: Ints) -> None:
         for want, nodes in SMALL:
@@ -155,6 +163,7 @@ class Search:
         self.offer(found.plan, "branch and cut")
         if self.plan is not None:
             self.prove(max(found.bound, self.value), "HiGHS on the columns left by the reduced-cost test")
+            self.closed = found.status == "Optimal"
 
     def _branch(self, field: Field, fallback: Ints, gap: float, target: float, nodes: int,
                 start: Ints | None = None) -> Found:
@@ -173,7 +182,7 @@ class Search:
     def answer(self) -> Answer:
         """What was found."""
         assert self.plan is not None and self.dual is not None
-        reached = self.gap_now() <= self.gap
+        reached = self.reached()
         detail = f"bound: {self.proof}; plan: {', '.join(self.steps)}"
         if not reached and time.monotonic() < self.until:
             detail += "; the search is exhausted short of the gap"

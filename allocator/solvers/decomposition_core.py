@@ -150,6 +150,6 @@ class Core:
         else:
             self.engine.changeColsCost(P, at, np.repeat(penalty / self.worth, 2))
 
-    def bound_columns(self, at: Ints, x: Floats) -> None:
-        """Fix columns (positions in `columns`) at values x."""
-        self.engine.changeColsBounds(len(at), (self.penalties + at).astype(np.int32), x, x)
+    def bound_columns(self, at: Ints, low: Floats, high: Floats) -> None:
+        """Bounds of columns (positions in `columns`)."""
+        self.engine.changeColsBounds(len(at), (self.penalties + at).astype(np.int32), low, high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,46 +14,53 @@ from formulations.linear import Bools, Floats, Ints
 
 WHOLE = 1e-6             # closer to 0 or 1 than this counts as whole
 OPTIONS = 6              # columns of a group that the dive tries
-SOLVES = 600             # LPs of one dive
+STOPS = (0, 3, 8, 16, 32, 64)    # after so many settled groups the present LP solution is looked at
 
 
-def dive(relaxation: Relaxation, skip: float, until: float, solves: int = SOLVES) -> Ints:
+def dive(relaxation: Relaxation, skip: float, until: float) -> Iterator[Ints]:
     """Settle fractional groups, the most valuable first, each at the column whose LP is best (hot dual simplex).
 
-    Groups whose values together stay below `skip` are left to rounding. Returns a choice (J,) that may
-    still break rows.
+    Yields choices (J,) on the way, at STOPS and at the end; they may still break rows. Groups whose values together
+    stay below `skip` are left to rounding.
     """
     core, c = relaxation.core, relaxation.core.choices
     core.set_penalty(None)
     if not core.run(False):
-        return rounded(core, relaxation.x)
+        yield rounded(core, relaxation.x)
+        return
     x, p, _ = core.solution()
     settled = np.zeros(c.J, dtype=bool)
-    while solves > 0 and time.monotonic() < until:
+    for turn in range(STOPS[-1] + 1):
+        if turn in STOPS:
+            yield rounded(core, x)
         j = _largest_open(core, x, settled, skip)
-        if j < 0:
+        if j < 0 or time.monotonic() >= until:
             break
         settled[j] = True
-        core.add(c.columns_of(np.array([j])))
-        mine = np.flatnonzero(c.group[core.columns] == j)
-        x = np.append(x, np.zeros(len(core.columns) - len(x)))
-        reduced = c.value[core.columns[mine]] - c.matrix[core.columns[mine]] @ p
-        tried = mine[np.lexsort((-reduced, -(x[mine] > WHOLE).astype(float)))][:OPTIONS].tolist()
-        best, at = -math.inf, None
-        for option in [*tried, *([] if c.must[j] else [-1])]:
-            core.bound_columns(mine, (mine == option).astype(float))
-            solves -= 1
-            if core.run(False) and core.objective() > best:
-                best, at = core.objective(), option
-        if at is None:
-            core.engine.changeColsBounds(len(mine), (core.penalties + mine).astype(np.int32), np.zeros(len(mine)),
-                                         np.ones(len(mine)))
-        else:
-            core.bound_columns(mine, (mine == at).astype(float))
+        _settle(core, j, x, p)
         if not core.run(False):
             break
         x, p, _ = core.solution()
-    return rounded(core, x)
+    yield rounded(core, x)
+
+
+def _settle(core: Core, j: int, x: Floats, p: Floats) -> None:
+    """Fix group j where the LP loses least, after trying the columns that the LP or the prices like best."""
+    c = core.choices
+    core.add(c.columns_of(np.array([j])))
+    mine = np.flatnonzero(c.group[core.columns] == j)
+    part = np.append(x, np.zeros(len(core.columns) - len(x)))[mine] > WHOLE
+    reduced = c.value[core.columns[mine]] - c.matrix[core.columns[mine]] @ p
+    tried = mine[np.lexsort((-reduced, ~part))][:OPTIONS].tolist()
+    best, at = -math.inf, None
+    for option in [*tried, *([] if c.must[j] else [-1])]:
+        core.bound_columns(mine, (mine == option).astype(float), (mine == option).astype(float))
+        if core.run(False) and core.objective() > best:
+            best, at = core.objective(), option
+    if at is None:                       # no column of this group keeps the rows: leave it to rounding
+        core.bound_columns(mine, np.zeros(len(mine)), np.ones(len(mine)))
+    else:
+        core.bound_columns(mine, (mine == at).astype(float), (mine == at).astype(float))
 
 
 def _largest_open(core: Core, x: Floats, settled: Bools, skip: float) -> int:

@@ -22,6 +22,7 @@ class Entry:
 
 SOLVERS = {
     "highs": Entry("allocator.solvers.highs", "highspy"),
+    "decomposition": Entry("allocator.solvers.decomposition", "highspy"),
     "cpsat": Entry("allocator.solvers.cpsat", "ortools"),
     "pulp": Entry("allocator.solvers.pulp_reference", "pulp"),
 }
