@@ -9,7 +9,7 @@ import numpy as np
 
 from allocator.domain.cells import parse_value
 from allocator.domain.columns import CURVE_PARAMETERS
-from allocator.domain.findings import Findings, did_you_mean, hints, quoted
+from allocator.domain.findings import Findings, hints, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.names import Names
 from allocator.domain.problem import State
@@ -61,8 +61,8 @@ def curve_parameters(kind: str, given: Mapping[str, object]) -> tuple[dict[str, 
     """The parameters of a curve with defaults filled in, what is wrong with them, and what is only strange."""
     columns = {c.name: c for c in CURVE_PARAMETERS[kind]}
     values: dict[str, float] = {}
-    strange = [f"{quoted(name)} is not a parameter of kind {kind}{did_you_mean(name, columns)}"
-               for name in given if name not in columns]
+    hint = hints([name for name in given if name not in columns], columns)
+    strange = [f"{quoted(name)} is not a parameter of kind {kind}{words}" for name, words in hint.items()]
     wrong = [f"{name} is missing; kind {kind} needs it" for name, c in columns.items()
              if c.required and name not in given]
     for name, column in columns.items():

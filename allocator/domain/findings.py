@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from allocator.errors import Fault
 
 SHOWN = 60              # characters of a value that a message repeats
 ALIKE = 5               # warnings of one sort that are listed one by one
-MOST_COMPARED = 2_000   # names a misspelt one is compared with, and characters of each: comparing costs their product
-LONGEST_COMPARED = 80
+MOST_COMPARED = 1_000   # names a misspelt one is compared with, and characters of each: comparing costs their product
+LONGEST_COMPARED = 64
+HINTED = 20
 
 
 class Findings:
@@ -76,10 +76,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {quoted(near)}?" if near is not None else ""
 
 
-def hints(names: Sequence[str], known: Mapping[str, Any]) -> dict[str, str]:
-    """`did_you_mean` of each distinct name; only the first 50 are looked up, so that a wrong file stays quick."""
-    distinct = dict.fromkeys(names)
-    return {name: did_you_mean(name, known) if i < 50 else "" for i, name in enumerate(distinct)}
+def hints(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """`did_you_mean` of each distinct name; only the first few are looked up, so that a wrong file stays quick."""
+    distinct, candidates = dict.fromkeys(names), list(known)
+    return {name: did_you_mean(name, candidates) if i < HINTED else "" for i, name in enumerate(distinct)}
 
 
 def near_miss(name: str, known: Iterable[str]) -> str | None:

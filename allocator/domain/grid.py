@@ -131,9 +131,9 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
     lost = [c.name for c in schema.columns if c.required and c.name not in table.columns]
     for name in lost:
         found.fault(schema.file, HEADER, f"column {name} is missing{did_you_mean(name, strange)}")
-    free = [name for name in known if name not in table.columns]
+    hint = hints(strange, [name for name in known if name not in table.columns])
     for name in strange:
-        found.warn(schema.file, HEADER, f"column {quoted(name)} is not known and is ignored{did_you_mean(name, free)}",
+        found.warn(schema.file, HEADER, f"column {quoted(name)} is not known and is ignored{hint[name]}",
                    "columns that are not known")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from allocator.domain.findings import Findings, hints, near_miss, quoted
+from allocator.domain.findings import HINTED, Findings, hints, near_miss, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.names import Names
 from allocator.domain.problem import State
@@ -94,7 +94,7 @@ def _tenants(jobs: Grid, tenants: Grid, names: Names, found: Findings) -> None:
     known = names.listed_tenants
     standard = jobs.schema.column("tenant").default
     others = [name for name in dict.fromkeys(jobs["tenant"]) if name and name not in known and name != standard]
-    near = {name: hit for name in others[:50] if (hit := near_miss(name, known)) is not None}
+    near = {name: hit for name in others[:HINTED] if (hit := near_miss(name, known)) is not None}
     slips = np.fromiter((name in near for name in jobs["tenant"]), dtype=bool, count=len(jobs)) if near else \
         np.zeros(len(jobs), dtype=bool)
     jobs.warnings(found, slips, lambda i: f"tenant {quoted(jobs['tenant'][i])} is not in tenants.csv; did you mean "

@@ -175,20 +175,24 @@ def _without_empty_rows(columns: list[list[str]], lines: Sequence[int],
     return [list(itertools.compress(column, full)) for column in columns], list(itertools.compress(lines, full))
 
 
-def _and_more(lines: Sequence[int]) -> str:
-    return f", and {len(lines) - 1} more rows like it" if len(lines) > 1 else ""
+def _and_more(places: Sequence[int], things: str = "rows") -> str:
+    return f", and {len(places) - 1} more {things} like it" if len(places) > 1 else ""
 
 
 def _named(header: list[str], cells: list[list[str]], lines: Sequence[int], line: int, reading: Reading) -> Table:
     columns: dict[str, list[str]] = {}
+    empty: list[int] = []
     for place, (name, column) in enumerate(zip(header, cells, strict=True), start=1):
         if name == "":
             if any(column):
                 reading.fault(line, f"column {place} has no name")
             else:
-                reading.warn(line, f"column {place} has no name and only empty cells and is ignored")
+                empty.append(place)
         elif name in columns:
             reading.fault(line, f"column {quoted(name)} appears twice")
         else:
             columns[name] = column
+    if empty:
+        reading.warn(line, f"column {empty[0]} has no name and only empty cells and is ignored"
+                     f"{_and_more(empty, 'columns')}")
     return Table(reading.file, columns, lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import itertools
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -24,7 +25,8 @@ from allocator.files.csv_table import Reading, parse_csv
 from allocator.files.plans import write_files
 
 FILES = (CONFIG_FILE, *TABLES)
-MOST_BYTES = 1 << 30      # of one file: more is a mistake, and would fill the memory
+MOST_BYTES = 1 << 28      # of one file: more is a mistake, and would fill the memory
+MOST_FILES = 200          # of a folder that are compared with the names a snapshot has
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
@@ -44,8 +46,9 @@ def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
         elif file in TABLES and TABLES[file].required:
             hint = did_you_mean(file, [name for name in present if name not in FILES])
             readings[file].fault(None, f"there is no such file in {quoted(folder)}{hint}")
-    for file in present:
-        meant = nearest(file, [f for f in FILES if f not in present], cutoff=0.88) if file not in FILES else None
+    absent = [file for file in FILES if file not in present]
+    for file in itertools.islice((name for name in present if name.lower().endswith((".csv", ".toml"))), MOST_FILES):
+        meant = nearest(file, absent, cutoff=0.88) if file not in FILES else None
         if meant is not None:
             readings[meant].warn(None, f"there is no such file; did you mean it by {quoted(file)}, which is ignored?")
     return _parsed(_name(folder), contents, readings)
