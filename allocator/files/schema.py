@@ -85,6 +85,7 @@ def result_schema() -> Schema:
         "objective": {"enum": list(next(c.choices for c in CONFIG if c.name == "objective"))},
         "solver": _maybe("string", "back end, if any"),
         "solver_version": _maybe("string", "its version"),
+        "solver_choice": _maybe("string", "why auto picked this back end"),
         "seed": _of("integer", "seed handed to the solver"),
         "status": {"enum": ["optimal", "feasible", "infeasible", "error"]},
         "termination": _of("string", "why the search ended: gap, time_limit ..."),
