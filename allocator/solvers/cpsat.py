@@ -51,13 +51,14 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
 def _solve(model: LinearModel, whole: IntegerModel, limits: Limits, hint: Hint, report: Report) -> Answer:
     from ortools.sat.python import cp_model
 
+    begin = time.monotonic()
     if (whole.lower > whole.upper).any():
         return Answer(Termination.INFEASIBLE, bound=-math.inf)
     program = cp_model.CpModel()
     _fill(program.proto, whole, hint)
     solver = cp_model.CpSolver()
     log: list[str] = []
-    _set(solver, limits, log)
+    _set(solver, replace(limits, time_s=limits.time_s - (time.monotonic() - begin)), log)
     listener, stream = _listener(cp_model, model, whole, report)
     solver.best_bound_callback = stream
     status = solver.solve(program, listener)

@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from allocator.solvers.channel import Channel
 
@@ -30,6 +29,7 @@ class Worker:
         self.folder = tempfile.mkdtemp(prefix="allocator-")
         self._capture = tempfile.TemporaryFile(mode="a+b", buffering=0)  # noqa: SIM115 - closed with the worker
         ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
         lifeline, self._lifeline = os.pipe()
         self.version = ""
         self.ready = False
@@ -40,10 +40,13 @@ class Worker:
                 [sys.executable, "-P", "-m", "allocator.solvers.worker", module, str(theirs.fileno()), str(lifeline)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._capture,
                 pass_fds=(theirs.fileno(), lifeline), start_new_session=True, env=_environment(paths, self.folder))
+        except BaseException:
+            self.forget()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         finally:
             theirs.close()
             os.close(lifeline)
-        self.channel = Channel(ours)
 
     @property
     def pid(self) -> int:
@@ -169,13 +172,3 @@ class Pool:
                 worker.forget()
         self._idle = {}
 
-
-def group(pid: int) -> list[dict[str, Any]]:
-    """Processes of a process group that are not yet dead, from /proc: pid and state. For tests and doctor."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError):
-            state, _, pgrp = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-            if int(pgrp) == pid and state not in "ZX":
-                found.append({"pid": int(entry.name), "state": state})
-    return found

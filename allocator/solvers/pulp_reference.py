@@ -23,7 +23,9 @@ from formulations.linear import AT_MOST_ONE, LinearModel
 SIZE = 17                # values up to 2^17: CBC prints its bound with three decimals
 DECIMALS = 0.5e-3
 PREFERRED = ("PULP_CBC_CMD", "COIN_CMD")
-PREPROCESSED = "Pre-processing says infeasible or unbounded"    # with an odd status in CBC's solution file
+INFEASIBLE = re.compile(r"^(Pre-processing says infeasible|Problem is infeasible|Result - Problem proven infeasible"
+                        r"|Result - Linear relaxation infeasible)", re.MULTILINE)
+TIME_LEFT = 0.9          # CBC out of time has called feasible problems infeasible: believed only with time to spare
 NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
 
 
@@ -49,7 +51,8 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
             return Answer(Termination.FAILED, detail="PuLP finds no solver")
         problem.solve(engine)
         log = log_file.read_text(errors="replace") if log_file.exists() else ""
-    answer = _answer(model, problem, x, scale, log)
+    in_time = time.monotonic() - begin < TIME_LEFT * limits.time_s
+    answer = _answer(model, problem, x, scale, log, in_time)
     return replace(answer, log=log) if limits.log else answer
 
 
@@ -128,16 +131,16 @@ def _engine(limits: Limits, folder: str, has_start: bool) -> tuple[Any, Path]:
     return None, log_file
 
 
-def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: str) -> Answer:
+def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: str, in_time: bool) -> Answer:
     import pulp
 
     values, objective = None, -math.inf
     if problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
         values = rounded(model, np.array([v.value() or 0.0 for v in x]))
         objective = float(model.value @ values)
-    bounded = bool(np.isfinite(model.col_lower).all() and np.isfinite(model.col_upper).all())
-    if problem.sol_status == pulp.LpSolutionInfeasible or (bounded and PREPROCESSED in log):
-        return Answer(Termination.INFEASIBLE, bound=-math.inf)
+    said = problem.sol_status == pulp.LpSolutionInfeasible or INFEASIBLE.search(log)
+    if values is None and said:
+        return Answer(Termination.INFEASIBLE, bound=-math.inf) if in_time else Answer(Termination.TIME_LIMIT)
     by_log = read_log(log)
     bound = max(-by_log[1] / scale, objective) if by_log else math.inf
     if values is not None and problem.sol_status == pulp.LpSolutionOptimal and by_log and by_log[0]:
