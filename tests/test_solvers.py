@@ -234,7 +234,8 @@ def test_the_log_is_kept_on_request(solver: Solver) -> None:
     word = {"highs": "HiGHS", "cpsat": "CP-SAT", "pulp": "CBC"}
     assert word.get(solver.name, "") in with_log.log
     assert without.log == ""
-    assert (with_log.solver, with_log.version) == (solver.name, registry.available(solver.name))
+    assert with_log.solver == solver.name
+    assert str(registry.available(solver.name)) in with_log.version
     assert with_log.seconds > 0
 
 
