@@ -21,12 +21,15 @@ from allocator.solvers.decomposition_branch import Field, Found, branch, neighbo
 from allocator.solvers.decomposition_pricing import Relaxation, relax
 from allocator.solvers.decomposition_primal import dive
 from formulations.choices import Choices, NotChoices, choices
+from formulations.knapsacks import tighten
 from formulations.lagrangian import Dual, group_max, minimise
 from formulations.linear import Ints, LinearModel
 from formulations.rounding import fill, repair, round_dual
 
 FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
 ROUNDING = 1e-8          # relative gaps below this are rounding errors of the certificate
+LAGRANGIAN, KNAPSACKS = "Lagrangian", "Lagrangian with the knapsacks of rows that concern few groups"
+SEARCHED = "HiGHS on the columns left by the reduced-cost test"
 SMALL = ((300, 200), (1000, 400), (2500, 400), (6000, 1000))     # (near ties, nodes) of the MIPs of larger models
 
 
@@ -59,7 +62,7 @@ class Search:
     def __init__(self, view: Choices, gap: float, until: float, report: Report) -> None:
         self.view, self.gap, self.until, self._report = view, max(0.0, gap), until, report
         self.plan: Ints | None = None
-        self.value, self.bound, self.proof = -math.inf, math.inf, "Lagrangian"
+        self.value, self.bound, self.proof = -math.inf, math.inf, LAGRANGIAN
         self.dual: Dual | None = None
         self.steps: list[str] = []
         self.closed = False
@@ -99,7 +102,7 @@ class Search:
         """Take a dual if its bound is the best so far."""
         if self.dual is None or dual.bound < self.dual.bound:
             self.dual = dual
-            self.prove(dual.bound, "Lagrangian")
+            self.prove(dual.bound, LAGRANGIAN)
 
     def start(self, hint: Hint) -> None:
         """Prices and a first plan."""
@@ -115,6 +118,23 @@ class Search:
             self.offer(round_dual(view, self.dual), "rounding")
         if self.plan is not None and not self.done():
             self.offer(fill(view, self.plan, self.dual.prices, passes=3), "filling")
+            self._knapsacks()
+
+    def _knapsacks(self, turns: int = 3) -> None:
+        """Tighten the bound by the rows of few groups, and put their best choices into the plan."""
+        for _ in range(turns):
+            if self.done() or self.plan is None or self.dual is None:
+                return
+            before = self.value
+            tighter = tighten(self.view, self.dual, self.plan, self.value + self.gap * abs(self.value), self.until)
+            self.prove(tighter.bound, KNAPSACKS)
+            if self.done():
+                return
+            plan = repair(self.view, tighter.choice, self.dual.prices)
+            if plan is not None:
+                self.offer(fill(self.view, plan, self.dual.prices, passes=3), "knapsacks")
+            if self.value <= before:
+                return
 
     def settle(self) -> None:
         """LP, dive and MIPs, as far as needed."""
@@ -139,7 +159,10 @@ class Search:
         for candidate in dive(relaxation, 0.4 * self.gap * abs(self.bound), self.until):
             plan = repair(self.view, candidate, self.dual.prices)
             if plan is not None:
+                before = self.value
                 self.offer(fill(self.view, plan, self.dual.prices, passes=3), "dive")
+                if self.value > before:
+                    self._knapsacks()
             if self.done():
                 return
 
@@ -157,19 +180,26 @@ class Search:
         assert self.dual is not None
         if self.done() or (self.view.J > FULL_GROUPS and math.isinf(self.until)):
             return
-        field = survivors(self.view, self.dual, self.plan)
+        credit = None
+        if self.plan is not None:
+            tighter = tighten(self.view, self.dual, self.plan, -math.inf, self.until)
+            self.prove(tighter.bound, KNAPSACKS)
+            credit = tighter.credit
+            if self.done():
+                return
+        field = survivors(self.view, self.dual, self.plan, credit)
         fallback = self.plan if self.plan is not None else self.dual.choice
         found = self._branch(field, self.dual.choice, self.gap * abs(self.value), math.inf, 2**31 - 1, fallback)
         self.offer(found.plan, "branch and cut")
         if self.plan is not None:
-            self.prove(max(found.bound, self.value), "HiGHS on the columns left by the reduced-cost test")
+            self.prove(max(found.bound, self.value), SEARCHED)
             self.closed = found.status == "Optimal"
 
     def _branch(self, field: Field, fallback: Ints, gap: float, target: float, nodes: int,
                 start: Ints | None = None) -> Found:
         def heard(plan: Ints, bound: float) -> None:
             if field.exact and self.plan is not None:
-                self.prove(max(bound, self.value), "HiGHS on the columns left by the reduced-cost test")
+                self.prove(max(bound, self.value), SEARCHED)
             self.offer(plan, "branch and cut" if field.exact else "MIP nearby")
 
         return branch(self.view, self.plan if start is None else start, fallback, field, self.worth, gap, target, nodes,

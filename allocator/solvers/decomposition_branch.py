@@ -19,7 +19,7 @@ from allocator.solvers.decomposition_pricing import doubtful, losses, lumps
 from allocator.solvers.decomposition_primal import rounded
 from formulations.choices import Choices
 from formulations.lagrangian import Dual
-from formulations.linear import Bools, Ints
+from formulations.linear import Bools, Floats, Ints
 
 OnPlan = Callable[[Ints, float], None]
 
@@ -42,12 +42,19 @@ class Found:
     status: str
 
 
-def survivors(choices: Choices, dual: Dual, plan: Ints | None) -> Field:
-    """All columns that a plan better than `plan` may use (every column without a plan)."""
-    slack = math.inf if plan is None else dual.bound - choices.value_of(plan)
-    slack += 1e-9 * abs(dual.bound)
+def survivors(choices: Choices, dual: Dual, plan: Ints | None, credit: Floats | None = None) -> Field:
+    """All columns that a plan better than `plan` may use (every column without a plan).
+
+    credit (J,): what the bound lost by keeping rows (formulations/knapsacks, at the same prices); a column is charged
+    for its own block's rows already, so its group gets the credit back.
+    """
+    slack = np.full(choices.J, math.inf)
+    if plan is not None:
+        given = np.zeros(choices.J) if credit is None else credit
+        blocks = np.unique(given)                             # one number per block: equal credits are one block
+        slack = dual.bound - blocks.sum() - choices.value_of(plan) + given + 1e-9 * abs(dual.bound)
     loss = losses(choices, dual)
-    near = loss <= slack
+    near = loss <= slack[choices.group]
     nothing = np.where(choices.must, np.inf, dual.reduced) <= slack
     count = np.bincount(choices.group[near], minlength=choices.J) + nothing
     free = count > 1

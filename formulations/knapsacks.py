@@ -1,0 +1,202 @@
+"""A tighter bound: rows that concern few groups (a tenant's quota) are kept, not priced.
+
+L(p) charges p_r for every unit that a plan leaves unused in row r, but some units cannot be used: a tenant with three
+large jobs does not fill its quota exactly. Let blocks q be sets of groups without a group in common, each with one
+row of whole coefficients k_c that touches groups of the block only. At prices p any plan loses against L(p) at least
+
+    delta_q = min over choices of block q with low <= u <= high, u = sum of their k:
+                  sum of losses  +  sum_{rows r with coefficients k} (rent_r - p_r u)
+
+so L(p) - sum_q delta_q is a bound. delta_q is a multiple-choice knapsack over sums u (Kellerer, Pferschy and Pisinger
+2004, section 11.5), small because only columns of loss below the cost of a known plan matter. This is partial
+dualisation: the bound of the pools' prices alone (Geoffrion 1974, integrality property).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.choices import Choices
+from formulations.lagrangian import Dual, project
+from formulations.linear import Bools, Floats, Ints
+
+WORK = 20_000_000        # states x columns of one block; beyond, cheaper columns only, and a weaker delta
+SHARE = 0.5              # rows that touch more than this share of the groups stay priced
+
+
+@dataclass(frozen=True)
+class Tighter:
+    """bound: L(p) - sum of deltas; credit (J,): delta of the group's block, 0 outside of blocks; choice (J,): the plan
+    with the best choice of each block that was looked at; it may break the rows between blocks."""
+
+    bound: float
+    credit: Floats
+    choice: Ints
+
+
+@dataclass(frozen=True)
+class _Block:
+    row: int
+    rows: Ints           # all rows with the same coefficients, `row` among them
+    groups: Ints
+
+
+def tighten(choices: Choices, dual: Dual, plan: Ints, enough: float, deadline: float) -> Tighter:
+    """L of `dual` less the deltas of the blocks that cost the plan most; stops when the bound is <= enough, when the
+    remaining blocks cost nothing, or at the deadline (time.monotonic). The plan must be feasible."""
+    c = choices
+    p = project(c, dual.prices)
+    loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - (c.value - c.matrix @ p), 0.0)
+    lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], dual.reduced)
+    rent = _rent(c, p, c.use_of(plan))
+    credit, bound, choice = np.zeros(c.J), dual.bound, plan.copy()
+    blocks = _blocks(c, p, rent)
+    costs = [float(lost[b.groups].sum() + rent[b.rows].sum()) for b in blocks]
+    worth = abs(dual.bound) + 1e-300
+    for i in np.argsort(costs)[::-1]:
+        if bound <= enough or costs[i] <= 1e-9 * worth or time.monotonic() >= deadline:
+            break
+        b = blocks[i]
+        delta, chosen = _delta(c, p, loss, dual, b, costs[i] * (1 + 1e-9))
+        if chosen is not None:
+            choice[b.groups] = chosen
+        delta -= 1e-10 * (delta + float(np.abs(p[b.rows] * np.nan_to_num(c.high[b.rows], posinf=0.0)).sum()))
+        if delta > 0:
+            credit[b.groups] = delta
+            bound -= delta
+    return Tighter(bound, credit, choice)
+
+
+def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
+    """What a plan of these activities pays for unused (or missing) units of each row, (R,) >= 0 if it is feasible."""
+    edge = np.where(p > 0, c.high, np.where(p < 0, c.low, use))
+    return np.asarray(np.maximum(p * (edge - use), 0.0), dtype=np.float64)
+
+
+def _blocks(c: Choices, p: Floats, rent: Floats) -> list[_Block]:
+    """Rows with a price, whole coefficients and few groups, the most wasteful first, as long as groups are disjoint."""
+    a = c.matrix.tocsc()
+    order = np.argsort(-rent, kind="stable")
+    taken, blocks = np.zeros(c.J, dtype=bool), []
+    mark = np.random.default_rng(0).random(c.n)
+    print_ = np.asarray(mark @ a).reshape(-1)              # equal rows have equal prints
+    for r in order[rent[order] > 0]:
+        columns, k = a.indices[a.indptr[r]:a.indptr[r + 1]], a.data[a.indptr[r]:a.indptr[r + 1]]
+        groups = np.unique(c.group[columns])
+        if not ((k == np.rint(k)) & (k > 0)).all() or len(groups) > SHARE * c.J or taken[groups].any():
+            continue
+        alike = [int(s) for s in np.flatnonzero(print_ == print_[r]) if _same(a, int(s), columns, k)]
+        blocks.append(_Block(int(r), np.array(alike), groups))
+        taken[groups] = True
+    return blocks
+
+
+def _same(a: object, s: int, columns: Ints, k: Floats) -> bool:
+    lo, hi = a.indptr[s], a.indptr[s + 1]                  # type: ignore[attr-defined]
+    return np.array_equal(a.indices[lo:hi], columns) and np.array_equal(a.data[lo:hi], k)  # type: ignore[attr-defined]
+
+
+def _delta(c: Choices, p: Floats, loss: Floats, dual: Dual, b: _Block, most: float) -> tuple[float, Ints | None]:
+    """delta of a block whose best known choice costs `most`, and the columns (groups of the block,) that reach it;
+    something smaller than delta if the knapsack is too large."""
+    low, high = float(np.ceil(c.low[b.rows].max())), float(np.floor(c.high[b.rows].min()))
+    columns = c.columns_of(b.groups)
+    k = np.zeros(len(columns))
+    part = c.matrix[columns].tocsc()[:, b.row]
+    k[part.indices] = part.data
+    nothing = np.flatnonzero(~c.must[b.groups])
+    owner = np.repeat(np.arange(len(b.groups)), c.start[b.groups + 1] - c.start[b.groups])
+    items = _Items(np.concatenate([owner, nothing]), np.concatenate([k, np.zeros(len(nothing))]).astype(np.int64),
+                   np.concatenate([loss[columns], dual.reduced[b.groups][nothing]]),
+                   np.concatenate([columns, np.full(len(nothing), -1)]))
+    if not np.isfinite(high):
+        high = items.largest()
+    limit = most
+    while int((items.cost <= limit).sum()) * (high + 1) > WORK:
+        limit *= 0.5
+        if limit < 1e-12 * most:
+            return 0.0, None
+    best, picks = _knapsack(items.cheap(limit), int(high))
+    u = np.arange(len(best))
+    total = np.where(u >= low, best, np.inf)
+    for r in b.rows[p[b.rows] != 0]:
+        total += np.maximum(p[r] * ((c.high if p[r] > 0 else c.low)[r] - u), 0.0)
+    at = int(np.argmin(total))
+    if not np.isfinite(total[at]):
+        return limit, None
+    return float(min(total[at], limit)), _trace(picks, at, len(b.groups))
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Entries of a multiple-choice knapsack: owner, size k, cost and the column each stands for, -1 = nothing."""
+
+    owner: Ints
+    k: Ints
+    cost: Floats
+    column: Ints
+
+    def take(self, at: Ints | Bools) -> _Items:
+        return _Items(self.owner[at], self.k[at], self.cost[at], self.column[at])
+
+    def cheap(self, limit: float) -> _Items:
+        """Entries of cost up to the limit, sorted by owner and size, the cheapest of equal sizes only."""
+        near = self.take(self.cost <= limit)
+        near = near.take(np.lexsort((near.cost, near.k, near.owner)))
+        return near.take(np.append(True, (np.diff(near.owner) != 0) | (np.diff(near.k) != 0)))
+
+    def largest(self) -> float:
+        """Sum of the owners' largest sizes."""
+        top = np.zeros(int(self.owner.max(initial=-1)) + 1)
+        np.maximum.at(top, self.owner, self.k)
+        return float(top.sum())
+
+
+_Stage = tuple[_Items, Ints]     # entries of one owner; per state the entry that reached it
+
+
+def _knapsack(items: _Items, high: int) -> tuple[Floats, list[_Stage]]:
+    """Least cost of exactly one entry per owner with sum of k equal to u, u = 0 .. high, inf where impossible; and the
+    way to trace the entries back. Owners with one entry only shift the sums; they come first."""
+    if not len(items.owner):
+        return np.append(0.0, np.full(high, np.inf)), []
+    first = np.flatnonzero(np.append(True, np.diff(items.owner) != 0))
+    bounds = np.append(first, len(items.owner))
+    single = np.diff(bounds) == 1
+    alone = items.take(first[single])
+    shift = int(alone.k.sum())
+    if shift > high:
+        return np.full(high + 1, np.inf), []
+    state = np.full(high + 1 - shift, np.inf)
+    state[0] = alone.cost.sum()
+    stages: list[_Stage] = [(alone, np.zeros(0, dtype=np.int64))]
+    for a, e in zip(bounds[:-1][~single], bounds[1:][~single], strict=True):
+        own = items.take(np.arange(a, e))
+        new, pick = np.full(len(state), np.inf), np.full(len(state), -1)
+        for n, (size, price) in enumerate(zip(own.k.tolist(), own.cost.tolist(), strict=True)):
+            if size < len(state):
+                reached = state[:len(state) - size] + price
+                better = reached < new[size:]
+                new[size:][better] = reached[better]
+                pick[size:][better] = n
+        state = new
+        stages.append((own, pick))
+    return np.concatenate([np.full(shift, np.inf), state]), stages
+
+
+def _trace(stages: list[_Stage], u: int, groups: int) -> Ints:
+    """The columns (groups,) that reach the sum u."""
+    chosen = np.full(groups, -1)
+    if not stages:
+        return chosen
+    alone, _ = stages[0]
+    chosen[alone.owner] = alone.column
+    u -= int(alone.k.sum())
+    for own, pick in reversed(stages[1:]):
+        n = pick[u]
+        chosen[own.owner[n]] = own.column[n]
+        u -= int(own.k[n])
+    return chosen

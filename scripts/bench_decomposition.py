@@ -1,0 +1,87 @@
+"""Measure the decomposition: gap and CPU seconds on the sizes of the solver table, and the robustness sweep.
+
+    python scripts/bench_decomposition.py table [--sizes M,L,XL,XXL] [--seeds 5]
+    python scripts/bench_decomposition.py sweep [--sizes L,XL] [--seeds 20,21,22]
+
+CPU seconds are those of this process, from the instance's arrays to the answer (formulating included). The gap is
+recomputed here: the bound the answer claims against the value of its plan, which is checked against every row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):     # before numpy: one thread, so that CPU seconds are wall
+    os.environ.setdefault(name, "1")
+
+import numpy as np  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from allocator.bench.instances import EVERYTHING, PLAIN, TENANTS, Rules, generate
+from allocator.solvers import decomposition, highs
+from allocator.solvers.base import Hint, Limits
+from formulations.assignment import formulate
+
+GAPS = {"S": 5e-4, "M": 5e-4, "L": 2e-4, "XL": 5e-4, "XXL": 1e-4}
+RULES = {"plain": PLAIN, "100 tenants": TENANTS, "every rule": EVERYTHING}
+
+
+def measure(size: str, seed: int, rules: Rules, gap: float, time_s: float) -> tuple[float, float, str]:
+    """(gap, CPU seconds, who proved what) of one run; raises if the plan breaks a row."""
+    instance = generate(size, seed, rules)
+    begin = time.process_time()
+    model = formulate(instance)
+    answer = decomposition.solve(model, Limits(time_s=time_s, gap=gap), Hint(), lambda values, bound: None)
+    seconds = time.process_time() - begin
+    if answer.values is None or not model.feasible(answer.values):
+        raise SystemExit(f"{size} seed {seed} {rules}: no feasible plan: {answer}")
+    return (answer.bound - answer.objective) / abs(answer.objective), seconds, answer.detail
+
+
+def show(label: str, rows: list[tuple[float, float, str]], gap: float) -> None:
+    """One line: gaps in percent and seconds, median, p90 and worst."""
+    gaps, seconds = np.array([r[0] for r in rows]) * 100, np.array([r[1] for r in rows])
+    stats = " ".join(f"{name} {np.median(x):.4f} / {np.quantile(x, 0.9):.4f} / {x.max():.4f}"
+                     for name, x in (("gap %", gaps), ("CPU s", seconds)))
+    print(f"{label:24s} {stats}  over {100 * gap:g} %: {int((gaps > 100 * gap).sum())} of {len(rows)}", flush=True)
+
+
+def main() -> None:
+    """Print the table or the sweep."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["table", "sweep"])
+    parser.add_argument("--sizes", default="")
+    parser.add_argument("--rules", default="plain,100 tenants,every rule")
+    parser.add_argument("--seeds", default="")
+    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--each", action="store_true", help="a line for every run")
+    a = parser.parse_args()
+    highs.version()                                           # loading the library is not part of a solve
+    print("median / p90 / worst")
+    if a.what == "table":
+        for size, name in itertools.product((a.sizes or "M,L,XL,XXL").split(","), a.rules.split(",")):
+            gap = GAPS[size] if name == "plain" else 1e-3
+            rows = [measure(size, seed, RULES[name], gap, a.time_limit) for seed in range(int(a.seeds or 5))]
+            if a.each:
+                print(*(f"  {g * 100:.4f} % {s:.3f} s {d}" for g, s, d in rows), sep="\n")
+            show(f"{size} {name}", rows, gap)
+        return
+    for size in (a.sizes or "L,XL").split(","):
+        rows = []
+        for demand, budget, tenants, seed in itertools.product(
+                (1.5, 3.0), (0.5, 0.8, 1.2), (20, 100), map(int, (a.seeds or "20,21,22").split(","))):
+            rows.append(measure(size, seed, Rules(demand, budget, tenants), 1e-3, a.time_limit))
+            if a.each:
+                g, s, d = rows[-1]
+                print(f"  demand {demand} budget {budget} tenants {tenants} seed {seed}: {g * 100:.4f} % {s:.3f} s {d}")
+        show(f"{size} sweep", rows, 1e-3)
+
+
+if __name__ == "__main__":
+    main()
