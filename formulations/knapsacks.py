@@ -86,7 +86,7 @@ def _blocks(c: Choices, p: Floats, rent: Floats) -> list[_Block]:
     for r in order[rent[order] > 0]:
         columns, k = a.indices[a.indptr[r]:a.indptr[r + 1]], a.data[a.indptr[r]:a.indptr[r + 1]]
         groups = np.unique(c.group[columns])
-        if not ((k == np.rint(k)) & (k > 0)).all() or len(groups) > SHARE * c.J or taken[groups].any():
+        if not len(k) or not ((k == np.rint(k)) & (k > 0)).all() or len(groups) > SHARE * c.J or taken[groups].any():
             continue
         alike = [int(s) for s in np.flatnonzero(print_ == print_[r]) if _same(a, int(s), columns, k)]
         blocks.append(_Block(int(r), np.array(alike), groups))
