@@ -21,6 +21,7 @@ from formulations.linear import Bools, Floats, Ints
 from formulations.smoothing import Smooth, newton
 
 SAMPLE = 3000            # groups of the first phase where there are many
+SHAPE = 6000             # groups that lend their Hessian where there are more
 SAMPLE_CAP = 10.0        # a sample of a feasible model may be infeasible: highest price, in mean values per mean use
 
 
@@ -107,19 +108,19 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
     whole: Smooth | None = None
     sampled = choices.J > 1.5 * SAMPLE and not warm
     if sampled:
-        groups = np.sort(np.random.default_rng(0).choice(choices.J, SAMPLE, replace=False))
-        part = rows.smooth(choices, groups)
+        part = rows.smooth(choices, _sample(choices, SAMPLE))
         p = _first_prices(part)
         for mu in (0.06, 0.015, 0.004):
             p, _ = newton(part, p, mu, 1e-4, until, SAMPLE_CAP)
     whole = rows.smooth(choices, None)
+    shape = rows.smooth(choices, _sample(choices, SHAPE)) if choices.J > 1.5 * SHAPE else None
     if not warm and (not sampled or whole.exact(p) * rows.worth > best.bound):
         p, sampled = _first_prices(whole), False         # no sample, or a misleading one
     stale, patience = 0, 1 if choices.n > 20_000 else 2
     for mu in _temperatures(sampled or warm):
         if time.monotonic() >= until:
             break
-        p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until)
+        p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until, shape=shape)
         new = evaluate(choices, spread(choices, rows.join(p)))
         gain = best.bound - new.bound
         if gain > 0:
@@ -128,6 +129,10 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
         if stale >= patience:
             break
     return best
+
+
+def _sample(choices: Choices, size: int) -> Ints:
+    return np.sort(np.random.default_rng(0).choice(choices.J, size, replace=False))
 
 
 def _temperatures(close: bool) -> tuple[float, ...]:

@@ -170,14 +170,29 @@ def _relieve_pair(board: Board) -> bool:
 
 
 def _fitting(c: Choices, use: Floats, D: Floats, which: Ints) -> Ints:
-    """Those of the changes D[which] that bring the activities `use` within all bounds; broken rows are looked at
-    first, because few changes mend them."""
-    broken = np.flatnonzero((use > c.high) | (use < c.low))
-    if len(broken):
-        new = use[broken] + D[np.ix_(which, broken)]
-        which = which[((new <= c.high[broken]) & (new >= c.low[broken])).all(axis=1)]
+    """Those of the changes D[which] that bring the activities `use` within all bounds."""
+    if not len(which):
+        return which
     new = use + D[which]
     return which[((new <= c.high) & (new >= c.low)).all(axis=1)]
+
+
+class _Partners:
+    """For activities that break rows: the changes (rows of D) that mend the broken row which fewest changes mend."""
+
+    def __init__(self, c: Choices, D: Floats) -> None:
+        self._c, self._all = c, np.arange(len(D))
+        self._falls = [np.flatnonzero(column) for column in (D < 0).T]
+        self._grows = [np.flatnonzero(column) for column in (D > 0).T]
+
+    def of(self, use: Floats) -> Ints:
+        """Changes that may bring `use` within the bounds; all of them where nothing is broken."""
+        best = self._all
+        for r in np.flatnonzero(use > self._c.high):
+            best = min(best, self._falls[r], key=len)
+        for r in np.flatnonzero(use < self._c.low):
+            best = min(best, self._grows[r], key=len)
+        return best
 
 
 def improve_singly(board: Board, most: int = SINGLES) -> bool:
@@ -189,13 +204,16 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
         loss = np.append(board.reduced, 0.0)[board.choice][c.group[better]] - board.reduced[better]
         better = np.sort(better[np.argpartition(loss, most)[:most]])
     moves = board.moves(better, np.flatnonzero((now < -EPS) & ~c.must))
-    fits = np.flatnonzero(board.relief(moves) >= 0)
-    order = fits[np.lexsort((moves.column[fits], -moves.gain[fits]))]
+    order = np.lexsort((moves.column, -moves.gain))
     moved = np.zeros(c.J, dtype=bool)
-    for i in order:
-        if not moved[moves.group[i]] and board.relief_of(moves, int(i)) >= 0:
-            board.apply(moves, int(i))
-            moved[moves.group[i]] = True
+    chunk = 32
+    while len(order):                     # one by one for a while, then all that is left at once: most fit no more
+        order = order[(board.relief(moves)[order] >= 0) & ~moved[moves.group[order]]]
+        for i in order[:chunk]:
+            if not moved[moves.group[i]] and board.relief_of(moves, int(i)) >= 0:
+                board.apply(moves, int(i))
+                moved[moves.group[i]] = True
+        order, chunk = order[chunk:], 2 * chunk
     return bool(moved.any())
 
 
@@ -203,6 +221,7 @@ def _improve_pair(board: Board) -> bool:
     """Pairs of moves, together feasible, that gain value: the best partner for each move in turn; False if none."""
     c = board.choices
     moves, D = _near(board, _all_moves(board), max(100, min(PAIRS, 400_000 // max(1, c.R))))
+    partners = _Partners(c, D)
     moved = np.zeros(c.J, dtype=bool)
     done = False
     gaining = np.flatnonzero(moves.gain > EPS)
@@ -210,8 +229,10 @@ def _improve_pair(board: Board) -> bool:
         if moved[moves.group[i]]:
             continue
         total = moves.gain[i] + moves.gain
-        partner = _fitting(c, board.use + D[i], D, np.flatnonzero(
-            (total > EPS) & ~moved[moves.group] & (moves.group != moves.group[i])))
+        partner = partners.of(board.use + D[i])
+        partner = partner[(total[partner] > EPS) & ~moved[moves.group[partner]] &
+                          (moves.group[partner] != moves.group[i])]
+        partner = _fitting(c, board.use + D[i], D, partner)
         if len(partner):
             k = int(partner[np.argmax(total[partner])])
             board.apply(moves, int(i))

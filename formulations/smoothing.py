@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,6 @@ class Smooth:
         self._first = np.cumsum(size) - size
         self._At = A.T
         self._group = np.repeat(np.arange(len(size)), size)
-        self._squares = self._square_entries()
-        self._outer = _Dense(self) if A.shape[1] <= DENSE_ROWS else _Split(self)
 
     @property
     def R(self) -> int:
@@ -77,7 +76,12 @@ class Smooth:
         H = (self._squares @ point.x).reshape(self.R, self.R)
         return np.asarray((H + np.triu(H, 1).T - self._outer.product(point.x)) / point.mu, dtype=np.float64)
 
-    def _square_entries(self) -> sparse.csc_matrix:
+    @cached_property
+    def _outer(self) -> _Dense | _Split:
+        return _Dense(self) if self.R <= DENSE_ROWS else _Split(self)
+
+    @cached_property
+    def _squares(self) -> sparse.csc_matrix:
         """Matrix (R*R, n) that turns weights w into the upper triangle of sum_c w_c a_c a_c'."""
         A = self.A
         width = np.diff(A.indptr)
@@ -169,16 +173,17 @@ class _Split:
 
 
 def newton(s: Smooth, p: Floats, mu: float, tol: float, deadline: float, cap: float = 1e4,
-           most: int = 30) -> tuple[Floats, int]:
+           shape: Smooth | None = None, most: int = 30) -> tuple[Floats, int]:
     """Minimise f_mu over 0 <= p <= cap from p by damped Newton steps; returns prices and the number of evaluations.
 
     Stops when a step promises less than tol x |f|, after `most` evaluations, or at the deadline (time.monotonic).
+    shape: a sample of the groups that lends its Hessian, for steps that cost less where there are many groups.
     The cap stands for a penalty on breaking a row: without it the dual of an impossible model has no minimum.
     The damping |g_i| / reach keeps the steps of saturated rows, where H vanishes, within a reach that adapts
     row by row.
     """
     at, used, reach = s.at(p, mu), 1, np.full(s.R, REACH * mu)
-    H = s.hessian(at)
+    H = _curvature(s, shape, at, p)
     while used < most and time.monotonic() < deadline:
         step = _box_step(at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), p, cap)
         expected = at.g + H @ step
@@ -195,10 +200,17 @@ def newton(s: Smooth, p: Floats, mu: float, tol: float, deadline: float, cap: fl
         if share > 0.1:
             reach[~guilty | (share > 0.7)] *= 3.0
             p, at = p + step, new
-            H = s.hessian(at)
+            H = _curvature(s, shape, at, p)
         elif np.abs(step).max() < 1e-10:
             break
     return p, used
+
+
+def _curvature(s: Smooth, shape: Smooth | None, at: Point, p: Floats) -> Floats:
+    """The Hessian, or that of a sample of the groups, enlarged."""
+    if shape is None:
+        return s.hessian(at)
+    return shape.hessian(shape.at(p, at.mu)) * (len(s.size) / len(shape.size))
 
 
 def _box_step(g: Floats, H: Floats, p: Floats, cap: float) -> Floats:
