@@ -73,7 +73,10 @@ def _ask(task: Task, engine: Solver, start: Ints | None) -> Answer:
 
 
 def _believe(task: Task, answer: Answer, start: Ints | None, name: str) -> tuple[Ints | None, str | None, str]:
-    """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the start."""
+    """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the start.
+
+    fallback: "incumbent" = the last plan of a solver that failed afterwards, "marginal" = the start.
+    """
     choices, x = task.choices, answer.values
     if x is not None and (len(x) != choices.n or not np.isfinite(x).all()):
         return start, "marginal", f"{name} returned garbage"
@@ -81,7 +84,8 @@ def _believe(task: Task, answer: Answer, start: Ints | None, name: str) -> tuple
     if plan is not None and task.round.model.feasible(choices.to_x(plan)):
         plan = fill(choices, plan, task.dual.prices)
         if start is None or choices.value_of(plan) >= choices.value_of(start):
-            return plan, None, ""
+            failed = answer.termination is Termination.FAILED
+            return plan, "incumbent" if failed else None, answer.detail if failed else ""
         late = answer.termination is Termination.TIME_LIMIT
         return start, None if late else "marginal", f"{name} returned a worse plan than it was given"
     if plan is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from allocator.errors import UsageError
 from allocator.solvers.base import Solver
 from allocator.solvers.isolated import Isolated
-from formulations.linear import LinearModel
+from formulations.linear import AT_MOST_ONE, LinearModel
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,9 @@ class Entry:
 
     module: str
     distribution: str
+
+
+BRANCH_AND_CUT_JOBS = 1000       # up to here HiGHS on the whole model is as quick, and proves more
 
 
 SOLVERS = {
@@ -60,7 +63,10 @@ def available(name: str) -> str | None:
 
 
 def choose(model: LinearModel) -> tuple[str, str]:
-    """(solver, why) for "auto", by size and structure."""
+    """(solver, why) for "auto", by size and structure; measured in docs/solvers.md."""
+    jobs = sum(len(f.labels) for f in model.families if f.kind == AT_MOST_ONE)
+    if jobs > BRANCH_AND_CUT_JOBS:
+        return "decomposition", f"prices and columns for {jobs} jobs"
     return "highs", f"branch and cut on {model.n} columns"
 
 
