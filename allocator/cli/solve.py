@@ -35,27 +35,36 @@ def add(commands: Any) -> None:
     group.add_argument("--jobs", type=whole(1, 1024), default=1, metavar="N",
                        help="snapshots at the same time (default: 1)")
     group.add_argument("--log", metavar="FILE", help="write the solver's own log there (one snapshot only)")
+    group.add_argument("--write-model", metavar="FILE",
+                       help="write the round's model too, as .mps, .lp or .npz (one snapshot only)")
     parser.set_defaults(call=call)
 
 
 def call(args: argparse.Namespace) -> int:
+    from allocator.cli import export
     from allocator.cli.request import Request
 
     request = Request.of(args)
     request.check()
+    if args.write_model:
+        export.check(args.write_model)
     if len(args.snapshots) == 1:
         return _one(args, request)
     from allocator.cli.batch import batch
 
-    if args.log:
-        raise UsageError("--log takes one snapshot, this is a batch")
+    for option, given in (("--log", args.log), ("--write-model", args.write_model)):
+        if given:
+            raise UsageError(f"{option} takes one snapshot, this is a batch")
     return batch(args.snapshots, request, args.out, args.format, args.jobs)
 
 
 def _one(args: argparse.Namespace, request: Any) -> int:
+    from allocator.cli import export
     from allocator.cli.request import decide_folder
     from allocator.files import plans
 
+    if args.write_model:
+        export.export(args.snapshots[0], request, args.write_model)
     log: list[str] | None = [] if args.log else None
     result = decide_folder(args.snapshots[0], request, log)
     for warning in result.warnings:

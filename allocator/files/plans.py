@@ -62,8 +62,8 @@ def write_plan(result: Result, folder: Path | str) -> tuple[Path, Path]:
     return paths[PLAN_JSON], paths[PLAN_CSV]
 
 
-def write_files(folder: Path, texts: Mapping[str, str]) -> dict[str, Path]:
-    """Write the named texts into the folder as `write_plan` says."""
+def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) -> dict[str, Path]:
+    """Write the named texts (whole, piece by piece, or bytes as they are) into the folder as `write_plan` says."""
     waiting: list[tuple[Path, Path]] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,10 +87,16 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> dict[str, Path]:
     return {name: folder / name for name in texts}
 
 
-def _fill(path: Path, text: str) -> None:
+def _fill(path: Path, text: str | bytes | Iterable[str]) -> None:
     """Write the text to a new file and wait until the disk has it. A lone surrogate becomes \\udc80, as in JSON."""
+    if isinstance(text, bytes):
+        with path.open("xb") as raw:
+            raw.write(text)
+            raw.flush()
+            os.fsync(raw.fileno())
+        return
     with path.open("x", encoding="utf-8", newline="", errors="backslashreplace") as out:
-        out.write(text)
+        out.writelines([text] if isinstance(text, str) else text)
         out.flush()
         os.fsync(out.fileno())
 
