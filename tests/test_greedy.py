@@ -73,7 +73,7 @@ def test_guarantees_are_kept_even_by_the_baseline() -> None:
 
 
 def test_limit_on_changes_starts_from_what_runs() -> None:
-    """Two running jobs of 4 GPUs ask for 1 each: without a limit both shrink, with one change allowed only the older."""
+    """Two running jobs of 4 ask for 1 each: without a limit both shrink, with one change allowed only the older."""
     running = {"state": "running", "pool": "p0", "gpus": 4, "max_gpus": 4, "sizes": [1, 4]}
     jobs = [{**running, "submitted_s": 1}, {**running, "submitted_s": 0}]
     assert plan(problem(jobs, [{"gpus": 9}]), "greedy") == [("p0", 1), ("p0", 1)]

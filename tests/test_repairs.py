@@ -56,14 +56,14 @@ def test_cut_quota_is_legal_and_the_plan_shrinks() -> None:
 
 
 @pytest.mark.parametrize(("build", "conflict", "relaxation"), [
-    (dict(jobs=[{"tenant": "a"}, {"tenant": "b"}], tenants=[{"tenant": "a", "guaranteed_gpus": 8},
-                                                           {"tenant": "b", "guaranteed_gpus": 4}]),
+    ({"jobs": [{"tenant": "a"}, {"tenant": "b"}],
+      "tenants": [{"tenant": "a", "guaranteed_gpus": 8}, {"tenant": "b", "guaranteed_gpus": 4}]},
      ["guaranteed_gpus", "GPUs of pool"], 'guaranteed_gpus of tenant "a": 8 would have to be 4'),
-    (dict(jobs=[running(8, preemptible=False)], pools=[{"price_per_gpu_hour": 2}], config={"budget_per_hour": 10}),
+    ({"jobs": [running(8, preemptible=False)], "pools": [{"price_per_gpu_hour": 2}], "config": {"budget_per_hour": 10}},
      ["budget_per_hour"], "budget_per_hour: 10 would have to be 16"),
-    (dict(jobs=[{"tenant": "a"}], tenants=[{"tenant": "a", "guaranteed_gpus": 8, "max_gpus": 4}]),
+    ({"jobs": [{"tenant": "a"}], "tenants": [{"tenant": "a", "guaranteed_gpus": 8, "max_gpus": 4}]},
      ["guaranteed_gpus", "max_gpus"], "would have to be"),
-    (dict(jobs=[running(8, tenant="a")], tenants=[{"tenant": "a", "max_gpus": 4}], config={"max_changes": 0}),
+    ({"jobs": [running(8, tenant="a")], "tenants": [{"tenant": "a", "max_gpus": 4}], "config": {"max_changes": 0}},
      ["max_changes"], "max_changes: 0 would have to be 1"),
 ])
 def test_rules_that_clash_are_named(build: dict, conflict: list[str], relaxation: str) -> None:  # type: ignore[type-arg]
