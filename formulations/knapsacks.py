@@ -23,8 +23,7 @@ from formulations.choices import Choices
 from formulations.lagrangian import Dual, project
 from formulations.linear import Bools, Floats, Ints
 
-WORK = 20_000_000        # states x columns of one block; beyond, cheaper columns only, and a weaker delta
-SHARE = 0.5              # rows that touch more than this share of the groups stay priced
+WORK = 4_000_000         # states x columns of one block; beyond, cheaper columns only, and a weaker delta
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def tighten(choices: Choices, dual: Dual, plan: Ints, enough: float, deadline: f
     lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], dual.reduced)
     rent = _rent(c, p, c.use_of(plan))
     credit, bound, choice = np.zeros(c.J), dual.bound, plan.copy()
-    blocks = _blocks(c, p, rent)
+    blocks = max((_blocks(c, p, rent, share) for share in (0.5, 1.0)), key=lambda bs: sum(rent[b.row] for b in bs))
     costs = [float(lost[b.groups].sum() + rent[b.rows].sum()) for b in blocks]
     worth = abs(dual.bound) + 1e-300
     for i in np.argsort(costs)[::-1]:
@@ -76,8 +75,9 @@ def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
     return np.asarray(np.maximum(p * (edge - use), 0.0), dtype=np.float64)
 
 
-def _blocks(c: Choices, p: Floats, rent: Floats) -> list[_Block]:
-    """Rows with a price, whole coefficients and few groups, the most wasteful first, as long as groups are disjoint."""
+def _blocks(c: Choices, p: Floats, rent: Floats, share: float) -> list[_Block]:
+    """Rows with a price, whole coefficients and up to a share of the groups, the most wasteful first, as long as
+    groups are disjoint. With share 1 that may be a single pool."""
     a = c.matrix.tocsc()
     order = np.argsort(-rent, kind="stable")
     taken, blocks = np.zeros(c.J, dtype=bool), []
@@ -86,7 +86,7 @@ def _blocks(c: Choices, p: Floats, rent: Floats) -> list[_Block]:
     for r in order[rent[order] > 0]:
         columns, k = a.indices[a.indptr[r]:a.indptr[r + 1]], a.data[a.indptr[r]:a.indptr[r + 1]]
         groups = np.unique(c.group[columns])
-        if not len(k) or not ((k == np.rint(k)) & (k > 0)).all() or len(groups) > SHARE * c.J or taken[groups].any():
+        if not len(k) or not ((k == np.rint(k)) & (k > 0)).all() or len(groups) > share * c.J or taken[groups].any():
             continue
         alike = [int(s) for s in np.flatnonzero(print_ == print_[r]) if _same(a, int(s), columns, k)]
         blocks.append(_Block(int(r), np.array(alike), groups))
@@ -115,7 +115,7 @@ def _delta(c: Choices, p: Floats, loss: Floats, dual: Dual, b: _Block, most: flo
     if not np.isfinite(high):
         high = items.largest()
     limit = most
-    while int((items.cost <= limit).sum()) * (high + 1) > WORK:
+    while items.work(limit, high) > WORK:
         limit *= 0.5
         if limit < 1e-12 * most:
             return 0.0, None
@@ -147,6 +147,13 @@ class _Items:
         near = self.take(self.cost <= limit)
         near = near.take(np.lexsort((near.cost, near.k, near.owner)))
         return near.take(np.append(True, (np.diff(near.owner) != 0) | (np.diff(near.k) != 0)))
+
+    def work(self, limit: float, high: float) -> float:
+        """Columns x states of the knapsack with entries of cost up to the limit."""
+        near = self.cost <= limit
+        count = np.bincount(self.owner[near], minlength=int(self.owner.max(initial=-1)) + 1)
+        alone = near & (count[self.owner] == 1)
+        return float((near & ~alone).sum()) * max(0.0, high + 1 - float(self.k[alone].sum()))
 
     def largest(self) -> float:
         """Sum of the owners' largest sizes."""

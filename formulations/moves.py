@@ -45,7 +45,7 @@ class Board:
     """
 
     def __init__(self, choices: Choices, choice: Ints, p: Floats) -> None:
-        self.choices, self.choice = choices, choice.copy()
+        self.choices, self.choice, self.p = choices, choice.copy(), p
         self.reduced = choices.value - choices.matrix @ p
         a = choices.matrix
         total = np.bincount(a.indices, np.abs(a.data), minlength=choices.R)
@@ -72,15 +72,18 @@ class Board:
         delta = self._lines(column) - self._lines(now)
         return Moves(group, column, worth[column] - worth[now], reduced[now] - reduced[column], delta)
 
-    def relief(self, moves: Moves) -> Floats:
-        """By how much each move lowers the sum of violations, (k,); negative where it adds some."""
+    def relief(self, moves: Moves) -> tuple[Floats, Floats]:
+        """By how much each move lowers the sum of violations, (k,), negative where it adds some; and what that costs:
+        the value lost beyond what the prices allow for the violation removed. A large job that ties at the prices
+        costs nothing by its loss, but it frees more than is needed."""
         c, d = self.choices, moves.delta
         row = d.indices
         new = self.use[row] + d.data
         after = np.maximum(np.maximum(new - c.high[row], c.low[row] - new), 0.0) / self.unit[row]
         change = self.excess()[row] - after
         owner = np.repeat(np.arange(len(moves)), np.diff(d.indptr))
-        return np.asarray(np.bincount(owner, change, len(moves)), dtype=np.float64)
+        allowed = np.bincount(owner, change * (self.unit * np.abs(self.p))[row], len(moves))
+        return np.asarray(np.bincount(owner, change, len(moves)), dtype=np.float64), -moves.gain - allowed
 
     def relief_of(self, moves: Moves, i: int) -> float:
         """relief of one move, on the board as it is now."""

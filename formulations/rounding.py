@@ -114,9 +114,9 @@ def _any(flag: Bools, indptr: Ints) -> Bools:
 def _relieve(board: Board) -> bool:
     """One pass of repairing single moves in order of loss per violation removed; False if none helps."""
     moves = _useful(board)
-    relief = board.relief(moves)
+    relief, cost = board.relief(moves)
     good = np.flatnonzero(relief > EPS)
-    score = moves.loss[good] / relief[good]
+    score = cost[good] / relief[good]
     order = good[np.lexsort((moves.column[good], -relief[good], score))]
     moved = np.zeros(board.choices.J, dtype=bool)
     done = False
@@ -208,7 +208,7 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
     moved = np.zeros(c.J, dtype=bool)
     chunk = 32
     while len(order):                     # one by one for a while, then all that is left at once: most fit no more
-        order = order[(board.relief(moves)[order] >= 0) & ~moved[moves.group[order]]]
+        order = order[(board.relief(moves)[0][order] >= 0) & ~moved[moves.group[order]]]
         for i in order[:chunk]:
             if not moved[moves.group[i]] and board.relief_of(moves, int(i)) >= 0:
                 board.apply(moves, int(i))
