@@ -105,9 +105,7 @@ def reasons(round_: Round, chosen: Ints, prices: Prices) -> Reasons:
     offered, needed = _per_gpu_hour(round_, best, chosen, m.value), _per_gpu_hour(round_, best, chosen, charge)
 
     names: list[str | None] = [CODES[c] if w else None for c, w in zip(code.tolist(), wants.tolist(), strict=True)]
-    detail = [None if name is None else _sentence(round_, j, name, int(best[j]), float(offered[j]), float(needed[j]))
-              for j, name in enumerate(names)]
-    return Reasons(names, detail, best, offered, needed)
+    return Reasons(names, _sentences(round_, names, best, offered, needed), best, offered, needed)
 
 
 def _per_gpu_hour(round_: Round, best: Ints, chosen: Ints, amount: Floats) -> Floats:
@@ -122,10 +120,11 @@ def _per_gpu_hour(round_: Round, best: Ints, chosen: Ints, amount: Floats) -> Fl
 
 def _best(job: Ints, score: Floats, J: int) -> Ints:
     """(J,) index of the highest score of each job, -1 where it has none."""
+    top = np.full(J, -np.inf)
+    np.maximum.at(top, job, score)
+    at = np.flatnonzero((score > -np.inf) & (score >= top[job]))
     best = np.full(J, -1)
-    order = np.lexsort((score, job))
-    order = order[score[order] > -np.inf]
-    best[job[order]] = order
+    best[job[at]] = at
     return best
 
 
@@ -199,31 +198,40 @@ def _matching(round_: Round) -> Bools:
     return matching
 
 
-def _sentence(round_: Round, j: int, code: str, best: int, offered: float, needed: float) -> str:
-    problem, m = round_.problem, round_.menu
-    jobs = problem.jobs
-    tenant = problem.tenants.tenant[jobs.tenant[j]]
-    worth = f"value per GPU-hour: {offered:.4g} offered, {needed:.4g} needed"
-    want = f"{m.gpus[best]} x {problem.pools.pool[m.pool[best]]}" if best >= 0 else ""
-    if code == "held":
-        present = set(jobs.job_id)
-        names = [a for a in jobs.after[j] if a in present]
-        return f"waits for {', '.join(names)}" if names and jobs.state[j] != State.HELD else "on hold"
-    if code == "no_matching_gpu_type":
-        return f'no pool has a GPU type it may use with a rate for model "{problem.models[jobs.model[j]]}"'
-    if code == "exceeds_cluster":
-        return f"no pool can hold a size between {jobs.min_gpus[j]} and {jobs.max_gpus[j]} GPUs with a known rate"
-    if code == "exceeds_quota":
-        return f'even {want} alone is above max_gpus or budget_per_hour of tenant "{tenant}"'
-    if code == "protected":
-        return f"{want} is held by jobs that may not be moved" if best >= 0 and not round_.repairs.released[j] \
-            else "non-preemptible, but the GPUs it held are gone"
-    if code == "budget":
-        return f"{want} is free, but its {m.cost[best]:.2f} $/h are more than is left of the budget; {worth}"
-    if code == "quota":
-        return f'{want} is free but more than is left to tenant "{tenant}"; {worth}'
-    if code == "capacity":
-        return f"{want} would pay its price, but no whole size fits the GPUs left; {worth}"
-    if code == "outranked":
-        return f"{want}: {worth}"
-    return f"{want} would fit, but this policy does not look for it; {worth}"
+SENTENCES = {
+    "no_matching_gpu_type": 'no pool has a GPU type it may use with a rate for model "{model}"',
+    "exceeds_cluster": "no pool can hold a size between {low} and {high} GPUs with a known rate",
+    "exceeds_quota": 'even {want} alone is above max_gpus or budget_per_hour of tenant "{tenant}"',
+    "protected": "{want} is held by jobs that may not be moved",
+    "budget": "{want} is free, but its {cost:.2f} $/h are more than is left of the budget; {worth}",
+    "quota": '{want} is free but more than is left to tenant "{tenant}"; {worth}',
+    "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {worth}",
+    "outranked": "{want}: {worth}",
+    "not_evaluated": "{want} would fit, but this policy does not look for it; {worth}",
+}
+
+
+def _sentences(round_: Round, codes: list[str | None], best: Ints, offered: Floats,
+               needed: Floats) -> list[str | None]:
+    """The numbers behind each code in words; None where there is no code."""
+    problem, m, jobs = round_.problem, round_.menu, round_.problem.jobs
+    gpus, cost = np.append(m.gpus, 0)[best].tolist(), np.append(m.cost, 0.0)[best].tolist()
+    pools = [problem.pools.pool[p] if p >= 0 else "" for p in np.append(m.pool, -1)[best].tolist()]
+    tenants, models = jobs.tenant.tolist(), jobs.model.tolist()
+    low, high, offers, needs = jobs.min_gpus.tolist(), jobs.max_gpus.tolist(), offered.tolist(), needed.tolist()
+    present = set(jobs.job_id)
+    out: list[str | None] = []
+    for j, code in enumerate(codes):
+        if code is None:
+            out.append(None)
+        elif code == "held":
+            names = [a for a in jobs.after[j] if a in present]
+            out.append(f"waits for {', '.join(names)}" if names and jobs.state[j] != State.HELD else "on hold")
+        elif code == "protected" and (best[j] < 0 or round_.repairs.released[j]):
+            out.append("non-preemptible, but the GPUs it held are gone")
+        else:
+            out.append(SENTENCES[code].format(
+                want=f"{gpus[j]} x {pools[j]}", cost=cost[j], tenant=problem.tenants.tenant[tenants[j]], low=low[j],
+                high=high[j], model=problem.models[models[j]],
+                worth=f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"))
+    return out
