@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
 from formulations.choices import Choices
 from formulations.lagrangian import Dual, project
@@ -52,7 +53,8 @@ def tighten(choices: Choices, dual: Dual, plan: Ints, enough: float, deadline: f
     lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], dual.reduced)
     rent = _rent(c, p, c.use_of(plan))
     credit, bound, choice = np.zeros(c.J), dual.bound, plan.copy()
-    blocks = max((_blocks(c, p, rent, share) for share in (0.5, 1.0)), key=lambda bs: sum(rent[b.row] for b in bs))
+    rows = _candidates(c, rent)
+    blocks = max((_blocks(c, rows, share) for share in (0.5, 1.0)), key=lambda bs: sum(rent[b.row] for b in bs))
     costs = [float(lost[b.groups].sum() + rent[b.rows].sum()) for b in blocks]
     worth = abs(dual.bound) + 1e-300
     for i in np.argsort(costs)[::-1]:
@@ -75,28 +77,37 @@ def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
     return np.asarray(np.maximum(p * (edge - use), 0.0), dtype=np.float64)
 
 
-def _blocks(c: Choices, p: Floats, rent: Floats, share: float) -> list[_Block]:
-    """Rows with a price, whole coefficients and up to a share of the groups, the most wasteful first, as long as
-    groups are disjoint. With share 1 that may be a single pool."""
+def _candidates(c: Choices, rent: Floats) -> list[_Block]:
+    """Rows that cost the plan something and have whole positive coefficients, the most wasteful first."""
     a = c.matrix.tocsc()
-    order = np.argsort(-rent, kind="stable")
-    taken, blocks = np.zeros(c.J, dtype=bool), []
     mark = np.random.default_rng(0).random(c.n)
-    print_ = np.asarray(mark @ a).reshape(-1)              # equal rows have equal prints
-    for r in order[rent[order] > 0]:
-        columns, k = a.indices[a.indptr[r]:a.indptr[r + 1]], a.data[a.indptr[r]:a.indptr[r + 1]]
-        groups = np.unique(c.group[columns])
-        if not len(k) or not ((k == np.rint(k)) & (k > 0)).all() or len(groups) > share * c.J or taken[groups].any():
-            continue
-        alike = [int(s) for s in np.flatnonzero(print_ == print_[r]) if _same(a, int(s), columns, k)]
-        blocks.append(_Block(int(r), np.array(alike), groups))
-        taken[groups] = True
+    prints = np.asarray(mark @ a).reshape(-1)              # equal rows have equal prints
+    found = []
+    for r in np.argsort(-rent, kind="stable"):
+        columns, k = _row(a, int(r))
+        if rent[r] <= 0:
+            break
+        if len(k) and ((k == np.rint(k)) & (k > 0)).all():
+            alike = [int(s) for s in np.flatnonzero(prints == prints[r])
+                     if all(np.array_equal(x, y) for x, y in zip(_row(a, int(s)), (columns, k), strict=True))]
+            group = c.group[columns]
+            found.append(_Block(int(r), np.array(alike), group[np.append(True, np.diff(group) != 0)]))
+    return found
+
+
+def _row(a: sparse.csc_matrix, r: int) -> tuple[Ints, Floats]:
+    """Columns and coefficients of a row."""
+    return a.indices[a.indptr[r]:a.indptr[r + 1]], a.data[a.indptr[r]:a.indptr[r + 1]]
+
+
+def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
+    """Rows of up to a share of the groups, in order, as long as no group is in two. With share 1: perhaps one pool."""
+    taken, blocks = np.zeros(c.J, dtype=bool), []
+    for b in rows:
+        if len(b.groups) <= share * c.J and not taken[b.groups].any():
+            blocks.append(b)
+            taken[b.groups] = True
     return blocks
-
-
-def _same(a: object, s: int, columns: Ints, k: Floats) -> bool:
-    lo, hi = a.indptr[s], a.indptr[s + 1]                  # type: ignore[attr-defined]
-    return np.array_equal(a.indices[lo:hi], columns) and np.array_equal(a.data[lo:hi], k)  # type: ignore[attr-defined]
 
 
 def _delta(c: Choices, p: Floats, loss: Floats, dual: Dual, b: _Block, most: float) -> tuple[float, Ints | None]:

@@ -16,6 +16,7 @@ from formulations.moves import Board, Moves
 
 PAIRS = 1500             # moves of which pairs are tried
 TRIALS = 400             # moves of them that look for a partner in one pass
+REPAIRS = 50_000         # moves looked at in one pass of a repair
 SINGLES = 20_000         # single moves looked at in one pass
 EPS = 1e-12
 
@@ -89,8 +90,8 @@ def _fill_must(board: Board) -> bool:
     return True
 
 
-def _useful(board: Board) -> Moves:
-    """All moves that touch a broken row in the direction that may help."""
+def _useful(board: Board, most: int) -> Moves:
+    """Moves that touch a broken row in the direction that may help, the `most` of least loss."""
     c = board.choices
     a = c.matrix
     over, under = board.use > c.high, board.use < c.low
@@ -102,7 +103,7 @@ def _useful(board: Board) -> Moves:
     entry_up = np.where(a.data > 0, over[a.indices], under[a.indices])
     rid[on] = _any(entry_up, a.indptr)[board.choice[on]]
     columns = np.flatnonzero((brings | rid[c.group]) & (board.choice[c.group] != np.arange(c.n)))
-    return board.moves(columns, np.flatnonzero(rid & ~c.must))
+    return _nearest(board, columns, np.flatnonzero(rid & ~c.must), most)
 
 
 def _any(flag: Bools, indptr: Ints) -> Bools:
@@ -113,46 +114,48 @@ def _any(flag: Bools, indptr: Ints) -> Bools:
 
 def _relieve(board: Board) -> bool:
     """One pass of repairing single moves in order of loss per violation removed; False if none helps."""
-    moves = _useful(board)
+    moves = _useful(board, REPAIRS)
     relief, cost = board.relief(moves)
     good = np.flatnonzero(relief > EPS)
     score = cost[good] / relief[good]
     order = good[np.lexsort((moves.column[good], -relief[good], score))]
     moved = np.zeros(board.choices.J, dtype=bool)
-    done = False
-    for i in order[:20_000]:
-        if moved[moves.group[i]]:
-            continue
-        now = board.relief_of(moves, int(i))
-        if now >= 0.5 * relief[i] and now > EPS:
-            board.apply(moves, int(i))
-            moved[moves.group[i]] = True
-            done = True
-            if now < relief[i] - EPS and not board.excess().any():
-                break
-        elif not board.excess().any():
-            break
-    return done
+    chunk = 64
+    while len(order) and board.excess().any():
+        for i in order[:chunk]:
+            if not moved[moves.group[i]]:
+                now = board.relief_of(moves, int(i))
+                if now >= 0.5 * relief[i] and now > EPS:
+                    board.apply(moves, int(i))
+                    moved[moves.group[i]] = True
+        order = order[chunk:]
+        now_all = board.relief(moves)[0]
+        order = order[(now_all[order] >= 0.5 * relief[order]) & (now_all[order] > EPS) & ~moved[moves.group[order]]]
+    return bool(moved.any())
 
 
-def _near(board: Board, moves: Moves, most: int) -> tuple[Moves, Floats]:
-    """The `most` moves of least loss, with their changes as a dense matrix."""
-    if len(moves) > most:
-        moves = moves.take(np.sort(np.argpartition(moves.loss, most)[:most]))
-    return moves, moves.delta.toarray()
+def _nearest(board: Board, columns: Ints, leave: Ints, most: int) -> Moves:
+    """Moves to columns, or of the groups `leave` to nothing: the `most` of least loss."""
+    c = board.choices
+    now = np.append(board.reduced, 0.0)[board.choice]
+    loss = np.concatenate([now[c.group[columns]] - board.reduced[columns], now[leave]])
+    if len(loss) > most:
+        near = np.sort(np.argpartition(loss, most)[:most])
+        columns, leave = columns[near[near < len(columns)]], leave[near[near >= len(columns)] - len(columns)]
+    return board.moves(columns, leave)
 
 
-def _all_moves(board: Board) -> Moves:
+def _all_moves(board: Board, most: int) -> Moves:
     c = board.choices
     other = board.choice[c.group] != np.arange(c.n)
-    return board.moves(np.flatnonzero(other), np.flatnonzero((board.choice >= 0) & ~c.must))
+    return _nearest(board, np.flatnonzero(other), np.flatnonzero((board.choice >= 0) & ~c.must), most)
 
 
 def _relieve_pair(board: Board) -> bool:
     """The pair of moves that removes most violation per loss, if any removes some."""
     c = board.choices
-    touching, reach = _near(board, _useful(board), PAIRS // 4)
-    partners, D = _near(board, _all_moves(board), PAIRS)
+    touching, partners = _useful(board, PAIRS // 4), _all_moves(board, PAIRS)
+    reach, D = touching.delta.toarray(), partners.delta.toarray()
     now, best, pair = float(board.excess().sum()), np.inf, None
     for i in np.argsort(touching.loss, kind="stable"):
         new = board.use + reach[i] + D
@@ -220,7 +223,8 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
 def _improve_pair(board: Board) -> bool:
     """Pairs of moves, together feasible, that gain value: the best partner for each move in turn; False if none."""
     c = board.choices
-    moves, D = _near(board, _all_moves(board), max(100, min(PAIRS, 400_000 // max(1, c.R))))
+    moves = _all_moves(board, max(100, min(PAIRS, 400_000 // max(1, c.R))))
+    D = moves.delta.toarray()
     partners = _Partners(c, D)
     moved = np.zeros(c.J, dtype=bool)
     done = False
