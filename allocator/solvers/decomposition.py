@@ -125,7 +125,7 @@ class Search:
         for _ in range(turns):
             if self.done() or self.plan is None or self.dual is None:
                 return
-            before = self.value
+            before = self.gap_now()
             tighter = tighten(self.view, self.dual, self.plan, self.value + self.gap * abs(self.value), self.until)
             self.prove(tighter.bound, KNAPSACKS)
             if self.done():
@@ -133,7 +133,7 @@ class Search:
             plan = repair(self.view, tighter.choice, self.dual.prices)
             if plan is not None:
                 self.offer(fill(self.view, plan, self.dual.prices, passes=3), "knapsacks")
-            if self.value <= before:
+            if self.gap_now() > 0.75 * before:               # the LP will do more than another turn
                 return
 
     def settle(self) -> None:
