@@ -22,7 +22,8 @@ from formulations.smoothing import Smooth, newton
 
 SAMPLE = 3000            # groups of the first phase where there are many
 SHAPE = 6000             # groups that lend their Hessian where there are more
-SAMPLE_CAP = 10.0        # a sample of a feasible model may be infeasible: highest price, in mean values per mean use
+SAMPLE_CAP = 10.0        # highest price in the sample, in mean values per mean use
+SAMPLE_ROOM = 0.02       # and by how much its rows are wider
 
 
 @dataclass(frozen=True)
@@ -111,10 +112,14 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
         part = rows.smooth(choices, _sample(choices, SAMPLE))
         p = _first_prices(part)
         for mu in (0.06, 0.015, 0.004):
-            p, _ = newton(part, p, mu, 1e-4, until, SAMPLE_CAP)
+            p, _ = newton(part, p, mu, 1e-4, until if mu < 0.06 else math.inf, SAMPLE_CAP)
+        # whatever comes of it is better than no prices at all if time runs out now
+        best = min(best, evaluate(choices, spread(choices, rows.join(p))), key=lambda dual: dual.bound)
+        if time.monotonic() >= until:
+            return best
     whole = rows.smooth(choices, None)
     shape = rows.smooth(choices, _sample(choices, SHAPE)) if choices.J > 1.5 * SHAPE else None
-    if not warm and (not sampled or whole.exact(p) * rows.worth > best.bound):
+    if not warm and (not sampled or whole.exact(p) * rows.worth > best.bound * (1 + 1e-9)):
         p, sampled = _first_prices(whole), False         # no sample, or a misleading one
     stale, patience = 0, 1 if choices.n > 20_000 else 2
     for mu in _temperatures(sampled or warm):
@@ -175,8 +180,10 @@ class _Rows:
             A = A[:, self.at].tocsr()
         A = A.copy()
         A.data *= (self.sign / self.unit)[A.indices]
-        return Smooth(choices.value[columns] / self.worth, A, np.diff(choices.start)[own], ~choices.must[own],
-                      self.b * share)
+        b = self.b * share
+        if groups is not None:       # a sample of a feasible model may break its rows by chance: ask for a little less
+            b = b + SAMPLE_ROOM * np.abs(b)
+        return Smooth(choices.value[columns] / self.worth, A, np.diff(choices.start)[own], ~choices.must[own], b)
 
     def join(self, p: Floats) -> Floats:
         """Prices of the scaled rows as prices of the coupling rows (R,)."""

@@ -112,13 +112,18 @@ class Search:
         assert self.dual is not None
         if hint.values is not None and len(hint.values) == view.n and np.isfinite(hint.values).all():
             self.offer(view.from_x(hint.values), "hint")
-        first = repair(view, self.dual.choice, self.dual.prices)
-        self.offer(first, "rounding")
-        if first is None and self.plan is None:
+        self._polish(self.dual.choice, "rounding")
+        if self.plan is None:
             self.offer(round_dual(view, self.dual), "rounding")
-        if self.plan is not None and not self.done():
-            self.offer(fill(view, self.plan, self.dual.prices, passes=3), "filling")
-            self._knapsacks()
+        self._knapsacks()
+
+    def _polish(self, choice: Ints, step: str) -> None:
+        """Repair a choice; fill it if that may still help."""
+        assert self.dual is not None
+        plan = repair(self.view, choice, self.dual.prices)
+        self.offer(plan, step)
+        if plan is not None and not self.done():
+            self.offer(fill(self.view, plan, self.dual.prices, passes=3), step)
 
     def _knapsacks(self, turns: int = 3) -> None:
         """Tighten the bound by the rows of few groups, and put their best choices into the plan."""
@@ -130,9 +135,7 @@ class Search:
             self.prove(tighter.bound, KNAPSACKS)
             if self.done():
                 return
-            plan = repair(self.view, tighter.choice, self.dual.prices)
-            if plan is not None:
-                self.offer(fill(self.view, plan, self.dual.prices, passes=3), "knapsacks")
+            self._polish(tighter.choice, "knapsacks")
             if self.gap_now() > 0.75 * before:               # the LP will do more than another turn
                 return
 
@@ -157,12 +160,10 @@ class Search:
         if self.done():
             return
         for candidate in dive(relaxation, 0.4 * self.gap * abs(self.bound), self.until):
-            plan = repair(self.view, candidate, self.dual.prices)
-            if plan is not None:
-                before = self.value
-                self.offer(fill(self.view, plan, self.dual.prices, passes=3), "dive")
-                if self.value > before:
-                    self._knapsacks()
+            before = self.value
+            self._polish(candidate, "dive")
+            if self.value > before:
+                self._knapsacks()
             if self.done():
                 return
 

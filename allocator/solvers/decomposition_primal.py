@@ -14,7 +14,7 @@ from formulations.linear import Bools, Floats, Ints
 
 WHOLE = 1e-6             # closer to 0 or 1 than this counts as whole
 OPTIONS = 6              # columns of a group that the dive tries
-STOPS = (0, 3, 8, 16, 32, 64)    # after so many settled groups the present LP solution is looked at
+STOPS = (0, 1, 3, 8, 16, 32, 64)    # after so many settled groups the present LP solution is looked at
 
 
 def dive(relaxation: Relaxation, skip: float, until: float) -> Iterator[Ints]:
