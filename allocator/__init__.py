@@ -30,10 +30,12 @@ if TYPE_CHECKING:
         NoPlanInTime as NoPlanInTime,
     )
     from allocator.files.snapshots import read_snapshot as read_snapshot
+    from allocator.rounds import Rounds as Rounds
 
 _HOME = {
     "solve": "allocator.api", "Result": "allocator.domain.result", "Snapshot": "allocator.domain.snapshot",
     "validate": "allocator.domain.validate", "read_snapshot": "allocator.files.snapshots",
+    "Rounds": "allocator.rounds",
     "AllocatorError": "allocator.errors", "InvalidInput": "allocator.errors", "Infeasible": "allocator.errors",
     "NoPlanInTime": "allocator.errors"}
 __all__ = [*_HOME, "__version__"]      # noqa: PLE0604 - names are strings

@@ -20,6 +20,7 @@ from allocator.errors import AuditFailure, UsageError
 from allocator.options.round import Round, compile_round
 from allocator.policies import registry as policies
 from allocator.policies.base import Decision, Policy, Task, relative_gap
+from allocator.policies.memory import Memory
 from allocator.reasons import Prices, Reasons, reasons
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits, Solver
@@ -40,29 +41,38 @@ def decide(problem: Problem, *, policy: str = "mip", solver: str | Solver = "aut
     objective, budget (dollars per hour) override the problem's. seconds: time already spent ("read", "validate").
     Raises UsageError, Infeasible, NoPlanInTime, AuditFailure (allocator/errors.py).
     """
-    begin = time.monotonic()
     problem = overridden(problem, objective, budget)
+    return decide_after(None, problem, policy=policy, solver=solver, limits=limits, seconds=seconds)[0]
+
+
+def decide_after(memory: Memory | None, problem: Problem, *, policy: str = "mip", solver: str | Solver = "auto",
+                 limits: Limits = NO_LIMITS, seconds: Mapping[str, float] | None = None) -> tuple[Result, Memory]:
+    """Decide a round from what the round before left (None: a first round), and what it leaves to the next."""
+    begin = time.monotonic()
     entry = policies.policy(policy)
     round_ = compile_round(problem, entry.prunes)
     built = time.monotonic()
     engine = solvers.named(solver) if isinstance(solver, str) else solver
-    decision, dual = settle(round_, entry.decide, engine, limits, begin + limits.time_s)
+    known = memory if memory is not None and memory.objective == problem.objective else None
+    decision, dual = settle(round_, entry.decide, engine, limits, begin + limits.time_s, known)
     solved = time.monotonic()
     allocation = round_.allocation(decision.choice)
     witness = audit(problem, allocation, round_.repairs)
     if witness.faults:
         raise AuditFailure(witness.faults)
     spent = {"read": 0.0, "validate": 0.0} | dict(seconds or {})
-    return _result(round_, dual, decision, witness, allocation, policy=policy, seed=limits.seed,
-                   seconds=spent | {"build": built - begin, "solve": solved - built}, begin=begin)
+    result = _result(round_, dual, decision, witness, allocation, policy=policy, seed=limits.seed,
+                     seconds=spent | {"build": built - begin, "solve": solved - built}, begin=begin)
+    return result, Memory.of(problem.objective, round_.model, dual.prices)
 
 
-def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits,
-           deadline: float) -> tuple[Decision, Dual]:
+def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits, deadline: float,
+           memory: Memory | None = None) -> tuple[Decision, Dual]:
     """The dual of a compiled round and the policy's decision, by `deadline` (time.monotonic) as far as it can."""
     structure = choices(round_.model)
     now = time.monotonic()
-    dual = minimise(structure, deadline=now + 0.5 * max(0.0, deadline - now))
+    first = None if memory is None else memory.row_prices(round_.model)[0]
+    dual = minimise(structure, first, now + 0.5 * max(0.0, deadline - now))
     left = dataclasses.replace(limits, time_s=max(0.0, deadline - time.monotonic()))
     return policy(Task(round_, structure, dual, left, solver)), dual
 

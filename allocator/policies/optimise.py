@@ -34,13 +34,11 @@ def mip(task: Task) -> Decision:
     value = task.choices.value_of
     stay = task.round.stay()
     stays = task.choices.feasible(stay)
-    start = round_dual(task.choices, task.dual)
-    if stays and (start is None or value(stay) >= value(start)):
-        start = stay
-    if task.solver is None and start is not None:
-        bound = max(task.dual.bound, value(start))
-        if relative_gap(bound, value(start)) <= SHARE * task.limits.gap:
-            return Decision(start, bound, "lagrangian", "gap", solver_choice="auto: proven from prices, none needed")
+    start = _start(task, stay if stays else None)
+    if task.solver is None and start is not None and _gap(task, start) <= SHARE * task.limits.gap:
+        plan = stay if stays and _gap(task, stay) <= task.limits.gap else start
+        return Decision(plan, max(task.dual.bound, value(plan)), "lagrangian", "gap",
+                        solver_choice="auto: proven from prices, none needed")
     engine, why = task.engine()
     answer = _ask(task, engine, start)
     best, fallback, detail = _believe(task, answer, start, engine.name)
@@ -57,6 +55,21 @@ def mip(task: Task) -> Decision:
         best = stay
     return Decision(best, bound, by, _ended(answer, fallback, relative_gap(bound, value(best)) <= wanted),
                     engine.name, answer.version or None, why, fallback, detail or answer.detail, answer.log)
+
+
+def _start(task: Task, stay: Ints | None) -> Ints | None:
+    """The best plan known without a solver: what runs, or the rounding of the prices where that is not good enough."""
+    value = task.choices.value_of
+    if stay is not None and _gap(task, stay) <= SHARE * task.limits.gap:
+        return stay
+    rounded = round_dual(task.choices, task.dual)
+    return rounded if stay is None or (rounded is not None and value(rounded) > value(stay)) else stay
+
+
+def _gap(task: Task, choice: Ints) -> float:
+    """Gap of a plan proven from prices alone."""
+    value = task.choices.value_of(choice)
+    return relative_gap(max(task.dual.bound, value), value)
 
 
 def _ended(answer: Answer, fallback: str | None, proven: bool) -> str:
