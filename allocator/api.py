@@ -30,7 +30,8 @@ def solve(snapshot: Snapshot, *, policy: str = "mip", objective: str | None = No
         raise UsageError(f"time_limit_s {time_limit_s}, gap {gap} must not be negative, threads {threads} at least 1")
     begin = time.monotonic()
     problem = validate(snapshot)
-    seconds = {"read": read_s, "validate": time.monotonic() - begin}
-    limits = Limits(time_limit_s, gap, threads, seed)
+    validate_s = time.monotonic() - begin
+    seconds = {"read": read_s, "validate": validate_s}
+    limits = Limits(max(0.0, time_limit_s - validate_s), gap, threads, seed)
     return decide(problem, policy=policy, solver=solver, limits=limits, objective=objective, budget=budget,
                   seconds=seconds)

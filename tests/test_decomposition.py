@@ -72,9 +72,18 @@ def test_equal_values():
 
 
 def test_sizes_that_do_not_divide():
-    """Jobs of 6 and 10 GPUs on 31: the gap left by the prices is closed by the search, and detail says so."""
+    """Jobs of 6 and 10 GPUs on 31: the gap left by the prices is closed by the pool's own knapsack."""
     groups = [[(6 + j / 100, {0: 6}), (10 - j / 100, {0: 10})] for j in range(9)]
     answer = solved(model_of(groups, [(-np.inf, 31)]), 0.0)
+    assert answer.termination is Termination.GAP
+    assert "knapsack" in answer.detail
+
+
+def test_two_pools_need_the_search():
+    """Jobs that choose between two pools of sizes that do not divide: closed by HiGHS, and detail says so."""
+    rng = np.random.default_rng(11)
+    groups = [[(float(rng.uniform(5, 7)), {0: 6, 2: 1}), (float(rng.uniform(8, 11)), {1: 10, 2: 2})] for _ in range(14)]
+    answer = solved(model_of(groups, [(-np.inf, 31), (-np.inf, 33), (-np.inf, 9)]), 0.0)
     assert answer.termination is Termination.GAP
     assert "HiGHS" in answer.detail
 

@@ -19,7 +19,7 @@ allocator doctor | grep -v ^ok
 """
 NEEDED = ("numpy", "scipy", "pandas", "rich", "highspy", "ortools", "pulp")
 OPTIONAL = ("numba",)
-SOLVERS = {"highs": "highspy", "cpsat": "ortools", "pulp": "pulp"}
+SOLVERS = {"highs": "highspy", "decomposition": "highspy", "cpsat": "ortools", "pulp": "pulp"}
 ORDERS = (("highspy", "cpsat"), ("ortools.sat.python.cp_model", "highs"), ("pulp", "cpsat"))
 PATIENCE_S = 60.0
 

@@ -50,7 +50,7 @@ def add_effort(parser: argparse.ArgumentParser) -> None:
     """The options that say how hard to try, shared by the commands that decide."""
     group = parser.add_argument_group("effort")
     group.add_argument("--solver", default="auto", metavar="NAME",
-                       help="auto (default), highs, cpsat, pulp: who solves the model of policy mip")
+                       help="auto (default), highs, decomposition, cpsat, pulp: who solves the model of policy mip")
     group.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
                        help="seconds for the decision after reading; a plan is there by S plus one second "
                             "(default: none)")

@@ -52,7 +52,7 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
         problem.solve(engine)
         log = log_file.read_text(errors="replace") if log_file.exists() else ""
     in_time = time.monotonic() - begin < TIME_LEFT * limits.time_s
-    answer = _answer(model, problem, x, scale, log, in_time)
+    answer = _answer(model, problem, x, scale, log, in_time, limits.gap)
     return replace(answer, log=log) if limits.log else answer
 
 
@@ -131,7 +131,8 @@ def _engine(limits: Limits, folder: str, has_start: bool) -> tuple[Any, Path]:
     return None, log_file
 
 
-def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: str, in_time: bool) -> Answer:
+def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: str, in_time: bool,
+            gap: float) -> Answer:
     import pulp
 
     values, objective = None, -math.inf
@@ -142,7 +143,9 @@ def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: s
     if values is None and said:
         return Answer(Termination.INFEASIBLE, bound=-math.inf) if in_time else Answer(Termination.TIME_LIMIT)
     by_log = read_log(log)
-    bound = max(-by_log[1] / scale, objective) if by_log else math.inf
+    # without a line "Lower bound" CBC has cut off what lies within the asked gap, and calls that search complete
+    unseen = 0.0 if "Lower bound:" in log or values is None else gap * max(abs(objective), 1e-9)
+    bound = max(-by_log[1] / scale + unseen, objective) if by_log else math.inf
     if values is not None and problem.sol_status == pulp.LpSolutionOptimal and by_log and by_log[0]:
         return Answer(Termination.GAP, values, objective, bound)
     if not log and problem.sol_status == pulp.LpSolutionOptimal:
