@@ -21,7 +21,7 @@ from allocator.errors import NoPlanInTime
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "data" / "snapshots"
-COMMANDS = ("demo", "solve", "validate", "explain", "doctor", "schema")
+COMMANDS = ("demo", "solve", "validate", "explain", "doctor", "schema", "bench")
 Output = pytest.CaptureFixture[str]
 
 

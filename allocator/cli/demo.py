@@ -24,7 +24,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser("demo", examples=EXAMPLES, help="a shipped cluster: MIP beside greedy",
                                  description="Decide the shipped snapshot of 12 jobs with greedy and with MIP, and "
                                              "show where they differ and why.")
-    parser.add_argument("--solver", default="auto", metavar="NAME", help="auto (default), highs, decomposition, cpsat, pulp")
+    parser.add_argument("--solver", default="auto", metavar="NAME",
+                        help="auto (default), highs, decomposition, cpsat, pulp")
     parser.set_defaults(call=call)
 
 
