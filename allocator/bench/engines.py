@@ -1,0 +1,73 @@
+"""What the solver benchmarks compare: the back ends, two heuristics without a solver, and back ends of your own."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from typing import cast
+
+from allocator.bench.plain_greedy import plain_greedy
+from allocator.errors import UsageError
+from allocator.solvers import registry
+from allocator.solvers.base import Answer, Backend, Hint, Limits, Report, Termination
+from formulations.choices import NotChoices, choices
+from formulations.lagrangian import minimise
+from formulations.linear import LinearModel
+from formulations.rounding import round_dual
+
+SHORT = {"marginal": "prices, rounding and filling, without a solver", "greedy": "best gain per GPU first, no bound"}
+
+
+def names() -> tuple[str, ...]:
+    """Everything that can be measured by name; a dotted module with a function `solve` (base.Backend) can be too."""
+    return (*registry.SOLVERS, *SHORT)
+
+
+def check(name: str) -> None:
+    """Raise UsageError for what is neither a name nor looks like a module."""
+    if name not in names() and "." not in name:
+        raise UsageError(f'unknown engine "{name}" (known: {", ".join(names())}, or module.with.solve)')
+
+
+def load(name: str) -> tuple[Backend, str]:
+    """(back end, version of its library); loads the library, so only in a process of its own."""
+    if name in SHORT:
+        short: dict[str, Backend] = {"marginal": marginal, "greedy": greedy}
+        return short[name], ""
+    entry = registry.SOLVERS.get(name)
+    module = importlib.import_module(entry.module if entry else name)
+    return cast(Backend, module.solve), str(module.version()) if hasattr(module, "version") else ""
+
+
+def marginal(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+    """The Lagrangian bound and the plan its prices suggest (formulations/rounding.py)."""
+    begin = time.monotonic()
+    try:
+        view = choices(model)
+    except NotChoices as lack:
+        return Answer(Termination.FAILED, detail=str(lack))
+    dual = minimise(view, hint.prices, deadline=begin + limits.time_s / 2 if math.isfinite(limits.time_s) else None)
+    report(None, dual.bound)
+    plan = round_dual(view, dual)
+    if plan is None:
+        return Answer(Termination.TIME_LIMIT, bound=dual.bound, prices=dual.prices, detail="the rounding found no plan")
+    return _ended(limits, Answer(Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan), dual.bound, dual.prices))
+
+
+def greedy(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+    """What a greedy loop finds; it proves nothing."""
+    try:
+        view = choices(model)
+    except NotChoices as lack:
+        return Answer(Termination.FAILED, detail=str(lack))
+    plan = plain_greedy(view, time.monotonic() + limits.time_s)
+    if plan is None:
+        return Answer(Termination.TIME_LIMIT, detail="the greedy loop found no plan that keeps every row")
+    return Answer(Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan))
+
+
+def _ended(limits: Limits, answer: Answer) -> Answer:
+    gap = (answer.bound - answer.objective) / max(abs(answer.objective), 1e-9)
+    return answer if gap > limits.gap else Answer(Termination.GAP, answer.values, answer.objective, answer.bound,
+                                                  answer.prices)

@@ -1,0 +1,59 @@
+"""The solver benchmarks: engines x sizes x seeds x rules, each in a process of its own with a hard limit, resumable.
+
+    runs = grid(["decomposition", "highs"], ["S", "M"], 5, ["standard"], gap=lambda size, rules: 1e-4, limit_s=60)
+    run_all(runs, Store("results"))
+
+No engine is ever loaded in this process. What the columns mean: docs/benchmarks-solvers.md.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from allocator.bench.runs import Run
+from allocator.bench.solver_process import measure
+from allocator.bench.solver_records import Store
+
+TARGETS = {"S": 5e-4, "M": 5e-4, "L": 2e-4, "XL": 5e-4, "XXL": 1e-4}
+"""Relative gaps that the project's table of targets asks for under the standard rules; 1e-3 under the others."""
+MACHINE = "machine.txt"
+
+Tell = Callable[[Run, "dict[str, object] | None"], None]
+"""tell(run, None) before a measurement, tell(run, its row) after it."""
+
+
+def target_gap(size: str, rules: str) -> float:
+    """The gap to ask for in the full run."""
+    return TARGETS.get(size, 1e-3) if rules == "standard" else 1e-3
+
+
+def run_all(runs: Sequence[Run], store: Store, tell: Tell = lambda run, row: None) -> int:
+    """Measure what has no row yet, one at a time; returns how many were measured."""
+    finished = store.finished()
+    waiting = [run for run in runs if run.key not in finished]
+    (store.folder / MACHINE).write_text(machine() + "\n", encoding="utf-8")
+    for run in waiting:
+        tell(run, None)
+        tell(run, store.add(run, measure(run)))
+    return len(waiting)
+
+
+def machine() -> str:
+    """Processor, cores, Python and package versions, in one line."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines()
+                 if line.startswith("model name")]
+        cpu = names[0] if names else cpu
+    packages = []
+    for name in ("numpy", "scipy", "numba", "highspy", "ortools", "pulp"):
+        try:
+            packages.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            packages.append(f"no {name}")
+    return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {', '.join(packages)}"

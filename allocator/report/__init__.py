@@ -1,0 +1,1 @@
+"""Tables and pictures of measurements, made from their CSV files alone."""
