@@ -109,12 +109,12 @@ def _running(rng: np.random.Generator, start: Ints, count: Ints, pool: Ints, cap
 
 
 def _values(rng: np.random.Generator, fits: Bools, job: Ints, pool: Ints, count: Ints) -> Floats:
-    J, T = fits.shape
+    J, T = int(fits.shape[0]), int(fits.shape[1])
     alpha, leave = rng.uniform(0.55, 0.97, J), rng.uniform(0.75, 1.0, J)
     priority: Floats = np.asarray(rng.choice([1.0, 2.0, 4.0], J, p=[0.6, 0.3, 0.1])) * rng.uniform(0.7, 1.4, J)
     speed: Floats = SPEED[:T] * np.asarray(rng.lognormal(0.0, 0.25, (J, T)))
     reference: Floats = np.asarray(np.where(fits, speed, 0.0).max(axis=1), dtype=np.float64)
-    rate: Floats = speed[job, pool] * count ** alpha[job] * np.where(count > 8, leave[job], 1.0)
+    rate: Floats = speed[job, pool] * np.power(count, alpha[job]) * np.where(count > 8, leave[job], 1.0)
     return np.asarray(priority[job] * rate / reference[job] * rng.lognormal(0.0, 0.02, len(job)), dtype=np.float64)
 
 

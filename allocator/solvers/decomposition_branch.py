@@ -96,8 +96,10 @@ def branch(choices: Choices, plan: Ints | None, fallback: Ints, field: Field, wo
     core.load(True, None)
     engine: Any = core.engine
     base = core.base
+    # presolve pays on what the reduced-cost test leaves (2.5 times), unlike on whole models
     options: dict[str, Any] = {
-        "mip_rel_gap": 0.0, "mip_abs_gap": max(0.0, gap) / worth, "mip_detect_symmetry": False, "mip_max_nodes": nodes,
+        "presolve": "on", "mip_rel_gap": 0.0, "mip_abs_gap": max(0.0, gap) / worth, "mip_detect_symmetry": False,
+        "mip_max_nodes": nodes,
         "mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9}
     if math.isfinite(target):
         options["objective_target"] = (base - target) / worth
