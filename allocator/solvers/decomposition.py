@@ -145,7 +145,7 @@ class Search:
         if self.done():
             return
         want = int(min(4_000, max(1_500, self.view.J / 3)) * (1 + self.view.R / 100))
-        relaxation = relax(self.view, self.dual, self.worth, 0.02 * max(self.gap, 1e-5), want)
+        relaxation = relax(self.view, self.dual, self.worth, 0.1 * max(self.gap, 1e-5), want)
         fractional = np.zeros(0, dtype=np.int64)
         if relaxation is not None:
             self.price(relaxation.dual)
