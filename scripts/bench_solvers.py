@@ -1,4 +1,4 @@
-"""The full solver benchmark: every engine on S to XXL, five seeds, three rule sets; hours, resumable at any moment.
+"""The full solver benchmark: every engine on S to XXL, five seeds, three rule sets, cold and warm. Hours; resumable.
 
     python scripts/bench_solvers.py --out results            # measure what is missing, then tables and pictures
     python scripts/bench_solvers.py --out results --sizes XL --engines decomposition,highs
@@ -14,7 +14,7 @@ import sys
 
 from allocator.bench.engines import names
 from allocator.bench.instances import SIZES
-from allocator.bench.runs import RULES, grid
+from allocator.bench.runs import ROUNDS, RULES, grid
 from allocator.bench.solver_records import Store
 from allocator.bench.solvers import target_gap
 from allocator.cli.bench import measure_all, report, words
@@ -26,13 +26,14 @@ def main() -> None:
     parser.add_argument("--out", default="bench-solvers", help="folder of the results (default: bench-solvers)")
     parser.add_argument("--sizes", type=words, default=tuple(SIZES), help="default: S,M,L,XL,XXL")
     parser.add_argument("--rules", type=words, default=tuple(RULES), help="default: standard,tenants,all")
+    parser.add_argument("--rounds", type=words, default=ROUNDS, help="default: cold,warm")
     parser.add_argument("--engines", type=words, default=names(), help=f"default: {','.join(names())}")
     parser.add_argument("--files", nargs="+", default=(), help="neutral .npz files or saved rounds of Sia, too")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0 .. N-1 (default: 5)")
     parser.add_argument("--limit", type=float, default=180.0, help="wall seconds per run (default: 180)")
     args = parser.parse_args()
     runs = grid(args.engines, args.sizes, args.seeds, args.rules, files=args.files, gap=target_gap,
-                limit_s=args.limit)
+                limit_s=args.limit, rounds=args.rounds)
     measure_all(runs, Store(args.out))
     sys.stdout.write(report(args.out, pictures=True))
 

@@ -17,6 +17,7 @@ from models import INF, dense
 
 from allocator.bench.engines import greedy, marginal
 from allocator.bench.instances import EVERYTHING, PLAIN, generate
+from allocator.bench.next_round import next_round, warm_hint
 from allocator.bench.plain_greedy import plain_greedy
 from allocator.bench.runs import Run, grid
 from allocator.bench.solver_process import Outcome, Point, measure
@@ -172,6 +173,32 @@ def test_files_are_measured_under_their_name(tmp_path: Path) -> None:
     assert record(only, measure(only))["value"] == 3.0
 
 
+def test_warm_rounds_are_the_next_round(tmp_path: Path) -> None:
+    """Few jobs are new and hold nothing, a few values moved; a plan that was found before is the first one known."""
+    before = generate("M", 0, EVERYTHING)
+    after = next_round(before, 0)
+    new = np.array([name.endswith("-next") for name in after.jobs])
+    assert 0 < new.sum() < 25 and not after.keep[new[after.job]].any() and not after.must[new].any()
+    assert 0.9 < (after.value == before.value).mean() < 0.97
+    stays = np.zeros(len(after.value))
+    stays[after.keep] = 1
+    assert formulate(after).feasible(stays)
+    runs = grid(["decomposition"], [TINY], 1, ["all"], gap=lambda s, r: 1e-3, limit_s=20, rounds=["cold", "warm"])
+    run_all(runs, Store(tmp_path))
+    cold, warm = rows(tmp_path)
+    assert (cold["round"], warm["round"]) == ("cold", "warm") and warm["ended"] == "gap"
+    model = formulate(before)
+    hint = warm_hint(model, marginal(model, Limits(), Hint(), lambda x, b: None), formulate(after))
+    assert hint.values is not None and hint.prices is not None and hint.prices.max() > 0
+    assert "warm rounds" in markdown(read_results(tmp_path))
+
+
+def test_auto_is_measured_as_what_it_chose() -> None:
+    """The row tells which back end the registry picked, and why."""
+    row = record(run("auto"), measure(run("auto")))
+    assert row["ended"] == "gap" and str(row["detail"]).startswith("auto: ")
+
+
 def test_gap_and_time_to_gap() -> None:
     """Plan 100 with bound 110: 10 %; a bound alone proves nothing; bounds that meet the plan are gap 0."""
     trace = [Point(0.1, 0.1, None, 110.0), Point(0.2, 0.2, 100.0, 110.0), Point(0.5, 0.5, 100.0, 100.5),
@@ -182,6 +209,7 @@ def test_gap_and_time_to_gap() -> None:
 
 
 @pytest.mark.parametrize("argv", [["--engines", "higs"], ["--sizes", "XS"], ["--sizes", "0x4x1"], ["--rules", "none"],
+                                  ["--rounds", "hot"],
                                   ["--engines", ","], ["report"]])
 def test_wrong_calls(tmp_path: Path, capsys: Output, argv: list[str]) -> None:
     """Unknown names and a report of nothing: exit code 2, one line that says what is wrong."""

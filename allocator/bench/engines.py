@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import time
+from dataclasses import replace
 from typing import cast
 
 from allocator.bench.plain_greedy import plain_greedy
@@ -16,7 +17,9 @@ from formulations.lagrangian import minimise
 from formulations.linear import LinearModel
 from formulations.rounding import round_dual
 
-SHORT = {"marginal": "prices, rounding and filling, without a solver", "greedy": "best gain per GPU first, no bound"}
+SHORT = {"auto": "what the registry chooses by size and structure",
+         "marginal": "prices, rounding and filling, without a solver",
+         "greedy": "best gain per GPU first, no bound"}
 
 
 def names() -> tuple[str, ...]:
@@ -32,12 +35,22 @@ def check(name: str) -> None:
 
 def load(name: str) -> tuple[Backend, str]:
     """(back end, version of its library); loads the library, so only in a process of its own."""
+    if name == "auto":
+        importlib.import_module("allocator.solvers.decomposition").version()      # loads what both choices need
+        return auto, ""
     if name in SHORT:
         short: dict[str, Backend] = {"marginal": marginal, "greedy": greedy}
         return short[name], ""
     entry = registry.SOLVERS.get(name)
     module = importlib.import_module(entry.module if entry else name)
     return cast(Backend, module.solve), str(module.version()) if hasattr(module, "version") else ""
+
+
+def auto(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+    """The back end that the registry chooses for the model."""
+    name, why = registry.choose(model)
+    answer = load(name)[0](model, limits, hint, report)
+    return replace(answer, detail=f"auto: {name}, {why}; {answer.detail}")
 
 
 def marginal(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
@@ -69,5 +82,4 @@ def greedy(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> An
 
 def _ended(limits: Limits, answer: Answer) -> Answer:
     gap = (answer.bound - answer.objective) / max(abs(answer.objective), 1e-9)
-    return answer if gap > limits.gap else Answer(Termination.GAP, answer.values, answer.objective, answer.bound,
-                                                  answer.prices)
+    return answer if gap > limits.gap else replace(answer, termination=Termination.GAP)

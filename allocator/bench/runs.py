@@ -10,6 +10,7 @@ from pathlib import Path
 
 from allocator.bench.engines import check
 from allocator.bench.instances import EVERYTHING, PLAIN, SIZES, TENANTS, generate
+from allocator.bench.next_round import next_round
 from allocator.errors import UsageError
 from allocator.files.models import read_instance
 from allocator.files.sia_ilp import read_sia_ilp
@@ -20,6 +21,8 @@ RULES = {"standard": PLAIN, "tenants": TENANTS, "all": EVERYTHING}
 """standard: 20 tenants with quotas, a budget; tenants: 100 of them; all: 100, guarantees, a limit on change, 5 % of
 the running jobs may not move."""
 FILE = "file"
+COLD, WARM = ROUNDS = ("cold", "warm")
+"""cold: nothing is known; warm: the next round (next_round.py), given what the engine found for this one."""
 CUSTOM = re.compile(r"[1-9]\d*x[1-9]\d*x[1-8]")
 
 
@@ -37,19 +40,22 @@ class Run:
     gap: float
     limit_s: float
     threads: int = 1
+    round: str = COLD
 
     @property
     def key(self) -> tuple[str, ...]:
         """What makes two runs the same measurement, as it stands in the CSV; a file counts by its name."""
         name = Path(self.instance).name if self.rules == FILE else self.instance
-        return (name, self.rules, str(self.seed), self.engine, repr(self.gap), repr(self.limit_s), str(self.threads))
+        return (name, self.rules, str(self.seed), self.engine, repr(self.gap), repr(self.limit_s), str(self.threads),
+                self.round)
 
 
-KEY = ("instance", "rules", "seed", "engine", "gap_asked", "limit_s", "threads")
+KEY = ("instance", "rules", "seed", "engine", "gap_asked", "limit_s", "threads", "round")
 
 
 def grid(engines: Sequence[str], sizes: Sequence[str], seeds: int, rules: Sequence[str], *,
-         files: Sequence[str] = (), gap: Callable[[str, str], float], limit_s: float, threads: int = 1) -> list[Run]:
+         files: Sequence[str] = (), gap: Callable[[str, str], float], limit_s: float, threads: int = 1,
+         rounds: Sequence[str] = (COLD,)) -> list[Run]:
     """All runs, instance by instance, so that early results compare engines. gap(size, rules): what is asked for.
 
     Raises UsageError for names that are not known.
@@ -62,22 +68,28 @@ def grid(engines: Sequence[str], sizes: Sequence[str], seeds: int, rules: Sequen
     for rule in rules:
         if rule not in RULES:
             raise UsageError(f'unknown rules "{rule}" (known: {", ".join(RULES)})')
-    made = [(s, r, i) for s, r, i in itertools.product(sizes, rules, range(seeds))]
-    made += [(file, FILE, 0) for file in files]
-    return [Run(s, r, i, e, gap(s, r), limit_s, threads) for s, r, i in made for e in engines]
+    for name in rounds:
+        if name not in ROUNDS:
+            raise UsageError(f'unknown round "{name}" (known: {", ".join(ROUNDS)})')
+    made = list(itertools.product(sizes, rules, range(seeds), rounds))
+    made += [(file, FILE, 0, COLD) for file in files]
+    return [Run(s, r, i, e, gap(s, r), limit_s, threads, w) for s, r, i, w in made for e in engines]
 
 
-def problem(run: Run) -> Callable[[], LinearModel]:
-    """The problem of a run, read or generated; the call makes the model of it, which is part of what is measured."""
+def problems(run: Run) -> tuple[Callable[[], LinearModel], ...]:
+    """The problem of a run, after the one that a warm run has solved before."""
     if run.rules == FILE:
         model = read_sia_ilp(run.instance) if _is_sia(run.instance) else read_instance(run.instance)
-        return lambda: model
+        return (lambda: model,)
     size: str | tuple[int, int, int] = run.instance
     if run.instance not in SIZES:
         jobs, gpus, types = map(int, run.instance.split("x"))
         size = (jobs, gpus, types)
     instance = generate(size, run.seed, RULES[run.rules])
-    return lambda: formulate(instance)
+    if run.round == COLD:
+        return (lambda: formulate(instance),)
+    following = next_round(instance, run.seed)
+    return (lambda: formulate(instance), lambda: formulate(following))
 
 
 def _is_sia(path: str) -> bool:

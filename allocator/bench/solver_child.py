@@ -3,9 +3,9 @@
     python -m allocator.bench.solver_child '{"instance": "L", "rules": "standard", ...}'      (fields of runs.Run)
 
 A JSON line per message on standard output: "ready" when the clock starts, "trace" whenever plan or bound got better,
-"done". CPU seconds are those of this process and the children it waited for; loading libraries, making the instance
-and the checks between reports are not counted, formulating and the final check are. When standard input ends, the
-parent is gone, and this process ends itself with all it started.
+"done". CPU seconds are those of this process and the children it waited for. Not counted: loading libraries, making
+the instance, the round before a warm one, and checking reports. Counted: formulating and the final check. When
+standard input ends, the parent is gone, and this process ends itself with all it started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from allocator.bench.engines import load
-from allocator.bench.runs import Run, problem
+from allocator.bench.next_round import warm_hint
+from allocator.bench.runs import Run, problems
 from allocator.solvers.base import Answer, Hint, Limits, Termination
 from formulations.choices import NotChoices, choices
 from formulations.lagrangian import bound_at
@@ -89,18 +90,21 @@ def main(spec: str) -> None:
     os.dup2(nowhere, 1)                                   # solvers print
     threading.Thread(target=_until_the_parent_is_gone, daemon=True).start()
     engine, version = load(run.engine)
-    make = problem(run)
+    *earlier, make = problems(run)
+    limits = Limits(run.limit_s, run.gap, run.threads, run.seed)
+    hint, shape = Hint(), make()
+    for before in earlier:
+        model = before()
+        hint = warm_hint(model, engine(model, limits, Hint(), lambda values, bound: None), shape)
     meter = Meter(out)
-    shape = make()
     meter.say("ready", version=version, columns=shape.n, rows=shape.m, entries=len(shape.coef), cpu=cpu(),
               jobs=sum(len(f.labels) for f in shape.families if f.kind == "at_most_one"))
     del shape
     meter.start()
     model = make()
     meter.model(model)
-    limits = Limits(run.limit_s, run.gap, run.threads, run.seed)
     try:
-        answer = engine(model, limits, Hint(), meter.report)
+        answer = engine(model, limits, hint, meter.report)
     except Exception as error:
         answer = Answer(Termination.FAILED, detail=f"{type(error).__name__}: {error}")
     _judge(meter, model, answer)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from allocator.bench.runs import Run
+from allocator.bench.runs import WARM, Run
 
 ROOT = str(Path(__file__).resolve().parents[2])
 START_S = 300.0          # to load the library and make the instance
@@ -63,7 +63,8 @@ class Outcome:
 
 
 def measure(run: Run) -> Outcome:
-    """Run one measurement in a process of its own; never lasts longer than START_S + limit + grace."""
+    """Run one measurement in a process of its own; never lasts longer than START_S + limit + grace, twice
+    that where there is a round before."""
     env = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     env["PYTHONPATH"] = os.pathsep.join([ROOT, *(p for p in (os.environ.get("PYTHONPATH"),) if p)])
     with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory(prefix="allocator-bench-") as folder:
@@ -92,7 +93,7 @@ def _listen(child: subprocess.Popen[bytes], run: Run) -> tuple[dict[str, Any], t
     ready: dict[str, Any] = {}
     trace: list[Point] = []
     begin = time.monotonic()
-    clock = _Deadline(begin + START_S)
+    clock = _Deadline(begin + START_S + (run.limit_s + grace(run.limit_s) if run.round == WARM else 0.0))
     try:
         for message in _messages(child, clock):
             kind = message.pop("kind")

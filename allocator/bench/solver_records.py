@@ -99,5 +99,5 @@ def summary(row: Mapping[str, object]) -> str:
     gap = row["gap"]
     proven = f"gap {100 * gap:.4f} %" if isinstance(gap, float) else "no gap"
     cpu = row["cpu_s"]
-    return (f"{row['engine']} {row['instance']} {row['rules']} seed {row['seed']}: {proven}, {cpu:.2f} CPU s, "
-            f"ended by {row['ended']}")
+    return (f"{row['engine']} {row['instance']} {row['rules']} seed {row['seed']} {row['round']}: {proven}, "
+            f"{cpu:.2f} CPU s, ended by {row['ended']}")

@@ -38,12 +38,14 @@ def add(commands: Any) -> None:
     solvers.add_argument("what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report")
     solvers.add_argument("--engines", type=words, default=words("decomposition,highs,cpsat,pulp,marginal,greedy"),
                          metavar="A,B",
-                         help="decomposition, highs, cpsat, pulp, marginal, greedy (default: all) or your module")
+                         help="decomposition, highs, cpsat, pulp, marginal, greedy (default: these), auto, a module")
     solvers.add_argument("--sizes", type=words, metavar="A,B",
                          help="S, M, L, XL, XXL or JOBSxGPUSxTYPES (default: S,M,L; none with --files)")
     solvers.add_argument("--seeds", type=whole(1, 10_000), default=3, metavar="N", help="seeds 0 .. N-1 (default: 3)")
     solvers.add_argument("--rules", type=words, default=("standard",), metavar="A,B",
                          help="standard (20 tenants; default), tenants (100), all (every rule)")
+    solvers.add_argument("--rounds", type=words, default=("cold",), metavar="A,B",
+                         help="cold (default), warm: the next round, given what the engine found for this one")
     solvers.add_argument("--files", nargs="+", default=(), metavar="FILE",
                          help="models too: neutral .npz files or saved rounds of Sia")
     solvers.add_argument("--limit", type=number(0.01), default=60.0, metavar="S",
@@ -77,7 +79,7 @@ def call(args: argparse.Namespace) -> int:
 
         sizes = args.sizes or (() if args.files else ("S", "M", "L"))
         runs = grid(args.engines, sizes, args.seeds, args.rules, files=args.files, gap=lambda size, rules: args.gap,
-                    limit_s=args.limit, threads=args.threads)
+                    limit_s=args.limit, threads=args.threads, rounds=args.rounds)
         measure_all(runs, Store(args.out))
     sys.stdout.write(report(args.out, pictures=args.what == "report"))
     return 0

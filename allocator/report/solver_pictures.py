@@ -13,9 +13,9 @@ from allocator.report.solver_results import RULES, TITLES, Measured, Results, en
 
 FLOOR = 1e-4             # percent: smaller gaps are drawn here
 CEILING = 100.0
-COLOURS = {"decomposition": "#c1272d", "highs": "#0072b2", "cpsat": "#e69f00", "pulp": "#009e73",
+COLOURS = {"auto": "#000000", "decomposition": "#c1272d", "highs": "#0072b2", "cpsat": "#e69f00", "pulp": "#009e73",
            "marginal": "#7a3b9a", "greedy": "#555555"}
-MARKS = {"decomposition": "o", "highs": "s", "cpsat": "^", "pulp": "D", "marginal": "v", "greedy": "X"}
+MARKS = {"auto": "P", "decomposition": "o", "highs": "s", "cpsat": "^", "pulp": "D", "marginal": "v", "greedy": "X"}
 
 
 def draw(results: Results, folder: Path | str) -> list[Path]:
@@ -28,17 +28,18 @@ def draw(results: Results, folder: Path | str) -> list[Path]:
     matplotlib.use("Agg")
     folder = Path(folder)
     written = []
-    for rules in sorted({r.rules for r in results.rows}, key=[*RULES].index):
-        rows = [r for r in results.rows if r.rules == rules]
+    for rules, turn in sorted({(r.rules, r.round) for r in results.rows}):
+        rows = [r for r in results.rows if (r.rules, r.round) == (rules, turn)]
         for name, picture in (("curves", _curves), ("sizes", _sizes)):
-            figure = picture(results, rows, rules)
+            title = RULES.get(rules, rules) + (", warm rounds" if turn == "warm" else "")
+            figure = picture(results, rows, title)
             if figure is not None:
-                written.append(folder / f"{name}-{rules}.png")
+                written.append(folder / f"{name}-{rules}{'-warm' if turn == 'warm' else ''}.png")
                 figure.savefig(written[-1], dpi=130, bbox_inches="tight")
     return written
 
 
-def _curves(results: Results, rows: Sequence[Measured], rules: str) -> Any:
+def _curves(results: Results, rows: Sequence[Measured], title: str) -> Any:
     """Per size: proven gap against CPU seconds, a line per engine and seed, a point where one proves nothing."""
     import matplotlib.pyplot as plt
 
@@ -52,13 +53,13 @@ def _curves(results: Results, rows: Sequence[Measured], rules: str) -> Any:
         for r in sorted(here, key=lambda r: engine_order(r.engine)):
             steps = _steps(results, r)
             colour = COLOURS.get(r.engine, "#888888")
-            title, mark = TITLES.get(r.engine, r.engine), MARKS.get(r.engine, "*")
+            name, mark = TITLES.get(r.engine, r.engine), MARKS.get(r.engine, "*")
             if steps:
                 axes.step(*zip(*steps, strict=True), where="post", color=colour, alpha=0.75, linewidth=1.4,
-                          marker=mark, markersize=6, markevery=[len(steps) - 1], label=title)
+                          marker=mark, markersize=6, markevery=[len(steps) - 1], label=name)
             elif r.value > -math.inf and best[r.problem] < math.inf:
                 axes.plot(max(r.cpu_s, 1e-3), _percent((best[r.problem] - r.value) / max(abs(r.value), 1e-9)), mark,
-                          color=colour, markersize=7, label=f"{title}: proves nothing,\ngap to others' bound")
+                          color=colour, markersize=7, label=f"{name}: proves nothing,\ngap to others' bound")
         _scales(axes, f"{size}: {max(r.jobs for r in here):,} jobs")
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
@@ -67,7 +68,7 @@ def _curves(results: Results, rows: Sequence[Measured], rules: str) -> Any:
         axes.set_visible(False)
     for line in grid:
         line[0].set_ylabel("proven gap: how far the plan may be\nfrom the best possible (%, log)")
-    figure.suptitle(f"How fast each solver proves its plan good: {RULES.get(rules, rules)}\n"
+    figure.suptitle(f"How fast each solver proves its plan good: {title}\n"
                     "one line per seed, lower and further left is better; the mark is where the run ended", fontsize=11)
     _legend(figure, grid)
     figure.tight_layout(rect=(0, 0.09, 1, 1))
@@ -92,11 +93,11 @@ def _percent(gap: float) -> float:
     return max(FLOOR, 100 * gap)
 
 
-def _sizes(_results: Results, rows: Sequence[Measured], rules: str) -> Any:
+def _sizes(_results: Results, rows: Sequence[Measured], title: str) -> Any:
     """Two panels over the number of jobs: gap when the run ended, and seconds until the gap that was asked for."""
     import matplotlib.pyplot as plt
 
-    if len({r.instance for r in rows}) < 2 or rules == "file":
+    if len({r.instance for r in rows}) < 2 or rows[0].rules == "file":
         return None
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.9))
     _over_jobs(left, rows, lambda r: _percent(r.gap) if r.gap < math.inf else math.nan)
@@ -118,7 +119,7 @@ def _sizes(_results: Results, rows: Sequence[Measured], rules: str) -> Any:
         jobs = sorted({r.jobs for r in rows if r.jobs})
         axes.set_xticks(jobs, [f"{j:,}" for j in jobs])
         axes.minorticks_off()
-    figure.suptitle(f"Solvers over the size of the cluster: {RULES.get(rules, rules)}\n"
+    figure.suptitle(f"Solvers over the size of the cluster: {title}\n"
                     f"median of the seeds, bars to best and worst; asked for "
                     f"{' or '.join(f'{100 * a:g} %' for a in asked)}, limit "
                     f"{' or '.join(f'{s:g} s' for s in limits)}; no mark: not reached by every seed", fontsize=11)

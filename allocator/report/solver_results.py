@@ -13,9 +13,9 @@ from allocator.errors import UsageError
 SIZES = ("S", "M", "L", "XL", "XXL")
 RULES = {"standard": "standard rules (20 tenants, quotas, budget)", "tenants": "100 tenants",
          "all": "every rule (100 tenants, guarantees, limit on change, 5 % may not move)", "file": "files"}
-ENGINES = ("decomposition", "highs", "cpsat", "pulp", "marginal", "greedy")
-TITLES = {"decomposition": "decomposition (ours)", "highs": "HiGHS", "cpsat": "CP-SAT", "pulp": "PuLP with CBC",
-          "marginal": "marginal (prices, no solver)", "greedy": "plain greedy"}
+ENGINES = ("auto", "decomposition", "highs", "cpsat", "pulp", "marginal", "greedy")
+TITLES = {"auto": "auto", "decomposition": "decomposition (ours)", "highs": "HiGHS", "cpsat": "CP-SAT",
+          "pulp": "PuLP with CBC", "marginal": "marginal (prices, no solver)", "greedy": "plain greedy"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Measured:
     engine: str
     asked: float
     limit_s: float
+    round: str
     run: str
     jobs: int
     ended: str
@@ -43,9 +44,9 @@ class Measured:
     peak_mb: float
 
     @property
-    def problem(self) -> tuple[str, str, int]:
+    def problem(self) -> tuple[str, str, int, str]:
         """What was solved, whoever solved it."""
-        return self.rules, self.instance, self.seed
+        return self.rules, self.instance, self.seed, self.round
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,16 @@ class Results:
     trace: Mapping[str, Sequence[tuple[float, float, float]]]
     machine: str
 
-    def best_bound(self) -> dict[tuple[str, str, int], float]:
+    def best_bound(self) -> dict[tuple[str, str, int, str], float]:
         """The tightest bound that any engine proved, per problem; inf where none did."""
-        best: dict[tuple[str, str, int], float] = {}
+        best: dict[tuple[str, str, int, str], float] = {}
         for r in self.rows:
             best[r.problem] = min(best.get(r.problem, math.inf), r.bound)
         return best
 
     def lies(self, tolerance: float = 1e-7) -> list[tuple[Measured, Measured]]:
         """(row, other) where row's bound lies below a plan that another engine found: there must be none."""
-        best: dict[tuple[str, str, int], Measured] = {}
+        best: dict[tuple[str, str, int, str], Measured] = {}
         for r in self.rows:
             if r.problem not in best or r.value > best[r.problem].value:
                 best[r.problem] = r
@@ -103,7 +104,7 @@ def _measured(row: dict[str, str]) -> Measured:
 
     return Measured(
         row["instance"], row["rules"], int(row["seed"]), row["engine"], float(row["gap_asked"]), float(row["limit_s"]),
-        row["run"], int(row["jobs"] or 0), row["ended"], _float(row["value"], -math.inf),
+        row["round"], row["run"], int(row["jobs"] or 0), row["ended"], _float(row["value"], -math.inf),
         _float(row["bound"], math.inf), _float(row["gap"], math.inf), seconds("cpu_s"), seconds("cpu_first_plan"),
         seconds("cpu_1pct"), seconds("cpu_0.1pct"), seconds("cpu_0.01pct"), seconds("cpu_asked_gap"),
         _float(row["peak_mb"], math.nan))

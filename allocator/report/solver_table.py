@@ -16,16 +16,16 @@ def markdown(results: Results) -> str:
     """A table per rule set and size; cells are `median / worst` over the seeds."""
     parts = [f"Machine: {results.machine}."] if results.machine else []
     best = results.best_bound()
-    groups: dict[tuple[str, str, float, float], list[Measured]] = {}
+    groups: dict[tuple[str, str, str, float, float], list[Measured]] = {}
     for row in results.rows:
-        groups.setdefault((row.rules, row.instance, row.asked, row.limit_s), []).append(row)
-    for rules, instance, asked, limit in sorted(groups, key=lambda g: ([*RULES, g[0]].index(g[0]), size_order(g[1]),
-                                                                        g[2:])):
-        rows = groups[rules, instance, asked, limit]
+        groups.setdefault((row.rules, row.instance, row.round, row.asked, row.limit_s), []).append(row)
+    for group in sorted(groups, key=lambda g: ([*RULES, g[0]].index(g[0]), size_order(g[1]), g[2:])):
+        (rules, instance, turn, asked, limit), rows = group, groups[group]
         jobs = max(r.jobs for r in rows)
         seeds = len({r.seed for r in rows})
-        parts.append(f"**{instance}**, {jobs:,} jobs, {RULES.get(rules, rules)}, {seeds} seed{'s' * (seeds > 1)}, "
-                     f"asked for {percent(asked)}, limit {limit:g} s")
+        warm = " warm rounds (2 % of the jobs replaced, 5 % of the values moved)," if turn == "warm" else ""
+        parts.append(f"**{instance}**, {jobs:,} jobs,{warm} {RULES.get(rules, rules)}, "
+                     f"{seeds} seed{'s' * (seeds > 1)}, asked for {percent(asked)}, limit {limit:g} s")
         lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
         for engine in sorted({r.engine for r in rows}, key=engine_order):
             mine = [r for r in rows if r.engine == engine]
@@ -38,7 +38,7 @@ def markdown(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _cells(rows: Sequence[Measured], best: dict[tuple[str, str, int], float]) -> Iterable[str]:
+def _cells(rows: Sequence[Measured], best: dict[tuple[str, str, int, str], float]) -> Iterable[str]:
     yield TITLES.get(rows[0].engine, rows[0].engine)
     strange: dict[str, int] = {}
     for r in rows:
