@@ -1,8 +1,9 @@
 """A tighter bound: rows that concern few groups (a tenant's quota) are kept, not priced.
 
 L(p) charges p_r for every unit that a plan leaves unused in row r, but some units cannot be used: a tenant with three
-large jobs does not fill its quota exactly. Let blocks q be sets of groups without a group in common, each with one
-row of whole coefficients k_c that touches groups of the block only. At prices p any plan loses against L(p) at least
+large jobs does not fill its quota exactly. Let blocks q be sets of groups without a group in common, each with one row
+that touches groups of the block only and has coefficients k_c, whole multiples of a unit (GPUs; cents). At prices p any
+plan loses against L(p) at least
 
     delta_q = min over choices of block q with low <= u <= high, u = sum of their k:
                   sum of losses  +  sum_{rows r with coefficients k} (rent_r - p_r u)
@@ -24,6 +25,7 @@ from formulations.choices import Choices
 from formulations.lagrangian import Dual, project
 from formulations.linear import Bools, Floats, Ints
 
+UNITS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
 WORK = 4_000_000         # states x columns of one block; beyond, cheaper columns only, and a weaker delta
 
 
@@ -42,6 +44,7 @@ class _Block:
     row: int
     rows: Ints           # all rows with the same coefficients, `row` among them
     groups: Ints
+    unit: float          # coefficients are whole multiples of it
 
 
 def tighten(choices: Choices, dual: Dual, plan: Ints, enough: float, deadline: float) -> Tighter:
@@ -78,7 +81,7 @@ def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
 
 
 def _candidates(c: Choices, rent: Floats) -> list[_Block]:
-    """Rows that cost the plan something and have whole positive coefficients, the most wasteful first."""
+    """Rows that cost the plan something and have positive coefficients of one unit, the most wasteful first."""
     a = c.matrix.tocsc()
     mark = np.random.default_rng(0).random(c.n)
     prints = np.asarray(mark @ a).reshape(-1)              # equal rows have equal prints
@@ -87,12 +90,20 @@ def _candidates(c: Choices, rent: Floats) -> list[_Block]:
         columns, k = _row(a, int(r))
         if rent[r] <= 0:
             break
-        if len(k) and ((k == np.rint(k)) & (k > 0)).all():
+        unit = _unit(k)
+        if unit:
             alike = [int(s) for s in np.flatnonzero(prints == prints[r])
                      if all(np.array_equal(x, y) for x, y in zip(_row(a, int(s)), (columns, k), strict=True))]
             group = c.group[columns]
-            found.append(_Block(int(r), np.array(alike), group[np.append(True, np.diff(group) != 0)]))
+            found.append(_Block(int(r), np.array(alike), group[np.append(True, np.diff(group) != 0)], unit))
     return found
+
+
+def _unit(k: Floats) -> float:
+    """The largest of UNITS of which all positive coefficients are whole multiples (dollars: perhaps cents), else 0."""
+    if not len(k) or not (k > 0).all():
+        return 0.0
+    return next((u for u in UNITS if (np.abs(k / u - np.rint(k / u)) <= 1e-12 * k / u).all()), 0.0)
 
 
 def _row(a: sparse.csc_matrix, r: int) -> tuple[Ints, Floats]:
@@ -104,7 +115,8 @@ def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
     """Rows of up to a share of the groups, in order, as long as no group is in two. With share 1: perhaps one pool."""
     taken, blocks = np.zeros(c.J, dtype=bool), []
     for b in rows:
-        if len(b.groups) <= share * c.J and not taken[b.groups].any():
+        few = share if b.unit == 1.0 else min(share, 0.5)          # everyone's budget in cents has too many sums
+        if len(b.groups) <= few * c.J and not taken[b.groups].any():
             blocks.append(b)
             taken[b.groups] = True
     return blocks
@@ -113,11 +125,13 @@ def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
 def _delta(c: Choices, p: Floats, loss: Floats, dual: Dual, b: _Block, most: float) -> tuple[float, Ints | None]:
     """delta of a block whose best known choice costs `most`, and the columns (groups of the block,) that reach it;
     something smaller than delta if the knapsack is too large."""
-    low, high = float(np.ceil(c.low[b.rows].max())), float(np.floor(c.high[b.rows].min()))
+    # bounds carry the model's tolerance of 1e-9, more than the rounding errors of sums of multiples of a unit
+    low = float(np.ceil(c.low[b.rows].max() / b.unit - 1e-6))
+    high = float(np.floor(c.high[b.rows].min() / b.unit + 1e-6))
     columns = c.columns_of(b.groups)
     k = np.zeros(len(columns))
     part = c.matrix[columns].tocsc()[:, b.row]
-    k[part.indices] = part.data
+    k[part.indices] = np.rint(part.data / b.unit)
     nothing = np.flatnonzero(~c.must[b.groups])
     owner = np.repeat(np.arange(len(b.groups)), c.start[b.groups + 1] - c.start[b.groups])
     items = _Items(np.concatenate([owner, nothing]), np.concatenate([k, np.zeros(len(nothing))]).astype(np.int64),
@@ -131,8 +145,8 @@ def _delta(c: Choices, p: Floats, loss: Floats, dual: Dual, b: _Block, most: flo
         if limit < 1e-12 * most:
             return 0.0, None
     best, picks = _knapsack(items.cheap(limit), int(high))
-    u = np.arange(len(best))
-    total = np.where(u >= low, best, np.inf)
+    u = b.unit * np.arange(len(best))
+    total = np.where(np.arange(len(best)) >= low, best, np.inf)
     for r in b.rows[p[b.rows] != 0]:
         total += np.maximum(p[r] * ((c.high if p[r] > 0 else c.low)[r] - u), 0.0)
     at = int(np.argmin(total))

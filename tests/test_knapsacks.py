@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -56,6 +57,16 @@ def test_stops_where_enough_is_proven_or_time_is_up():
     assert tighten(c, dual, plan, -math.inf, -math.inf).bound == dual.bound
 
 
+def test_dollars_in_cents():
+    """A budget of 0.50 dollars and jobs of 0.30 and 0.24: 0.30 at best, 0.20 stay unused whatever the price says."""
+    c = view([[(3.0, {0: 0.30})], [(2.4, {0: 0.24})], [(1, {})], [(1, {})]], [(-np.inf, 0.50)])
+    dual = evaluate(c, np.array([0, 0, 0, 0, 10.0]))
+    assert dual.bound == pytest.approx(5 + 2)
+    tighter = tighten(c, dual, np.array([-1, 1, 2, 3]), -math.inf, math.inf)
+    assert tighter.bound == pytest.approx(3 + 2)
+    assert tighter.choice.tolist() == [0, -1, 2, 3]
+
+
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 10**9), size=st.sampled_from([0.0, 0.3, 2.0]))
 def test_never_below_the_optimum(seed, size):
@@ -64,7 +75,12 @@ def test_never_below_the_optimum(seed, size):
     rng = np.random.default_rng(seed)
     make = seed % 2 == 0
     model = random_model(rng, jobs=6, rows=5) if make else formulate(random_instance(rng, jobs=5, pools=2, tenants=3))
-    c = choices(model)
+    unit = float(rng.choice([1.0, 0.1, 0.05, 0.01]))                 # whole numbers, or dollars and cents
+    coupling = model.index >= len(model.families[0].labels)
+    coef = np.where(coupling, model.coef * unit, model.coef)
+    rows = np.arange(model.m) >= len(model.families[0].labels)
+    c = choices(dataclasses.replace(model, coef=coef, lower=np.where(rows, model.lower * unit, model.lower),
+                                    upper=np.where(rows, model.upper * unit, model.upper)))
     dual = minimise(c)
     if size:
         dual = evaluate(c, dual.prices + size * rng.normal(size=model.m) * (rng.random(model.m) < 0.5))
