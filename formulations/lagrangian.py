@@ -122,7 +122,7 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
     if not warm and (not sampled or whole.exact(p) * rows.worth > best.bound * (1 + 1e-9)):
         p, sampled = _first_prices(whole), False         # no sample, or a misleading one
     stale, patience = 0, 1 if choices.n > 20_000 else 2
-    for mu in _temperatures(sampled or warm):
+    for mu in _temperatures(sampled, warm):
         if time.monotonic() >= until:
             break
         p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until, shape=shape)
@@ -130,6 +130,8 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
         gain = best.bound - new.bound
         if gain > 0:
             best = new
+        if warm and gain < 0:                # still too smooth to see what the last round knew
+            continue
         stale = stale + 1 if gain < tol * abs(best.bound) and mu < 0.01 else 0
         if stale >= patience:
             break
@@ -140,8 +142,9 @@ def _sample(choices: Choices, size: int) -> Ints:
     return np.sort(np.random.default_rng(0).choice(choices.J, size, replace=False))
 
 
-def _temperatures(close: bool) -> tuple[float, ...]:
-    return (0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5) if close else (0.06, 0.015, 0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5)
+def _temperatures(sampled: bool, warm: bool) -> tuple[float, ...]:
+    all_ = (0.06, 0.015, 0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5)
+    return all_[3:] if warm else all_[2:] if sampled else all_
 
 
 @dataclass(frozen=True)
