@@ -64,8 +64,8 @@ def record(run: Run, outcome: Outcome) -> dict[str, object]:
 
 
 def time_to(trace: Sequence[Point], gap: float) -> float | None:
-    """CPU seconds after which plan and bound were that close, None if never."""
-    return next((p.cpu for p in trace if p.gap is not None and p.gap <= gap), None)
+    """CPU seconds after which plan and bound were that close (up to rounding), None if never."""
+    return next((p.cpu for p in trace if p.gap is not None and p.gap <= gap * (1 + 1e-9)), None)
 
 
 def _number(x: object) -> object:

@@ -70,4 +70,4 @@ def seconds(x: float) -> str:
 
 def percent(x: float) -> str:
     """A relative gap in percent; what is proven to rounding is 0."""
-    return "0" if abs(x) < 5e-10 else f"{100 * x:.2g} %" if abs(x) < 0.1 else f"{100 * x:.0f} %"
+    return "0" if abs(x) < 5e-8 else f"{100 * x:.2g} %" if abs(x) < 0.1 else f"{100 * x:.0f} %"
