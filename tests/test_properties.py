@@ -117,7 +117,9 @@ def applied(s: Snapshot, r: Result) -> Snapshot:
         was = columns["state"][j]
         columns["state"][j] = "running" if pool else ("paused" if was in ("running", "paused") else was)
         columns["pool"][j], columns["gpus"][j] = (pool, str(gpus)) if pool else ("", "")
-    return Snapshot(s.name, s.config, {**s.tables, "jobs.csv": Table("jobs.csv", columns, jobs.lines)})
+    tables = {**s.tables, "jobs.csv": Table("jobs.csv", columns, jobs.lines)}
+    tables.pop("placements.csv", None)                 # they say where the jobs of the old plan sat
+    return Snapshot(s.name, s.config, tables)
 
 
 def test_empty_and_tiny_clusters() -> None:

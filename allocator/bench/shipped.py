@@ -16,12 +16,12 @@ from allocator.errors import InvalidInput
 from allocator.files.snapshots import read_snapshot
 
 MEDIUM = Spec("medium", 500, (PoolSpec("H100", 64), PoolSpec("A100", 128, "on_demand"), PoolSpec("V100", 192),
-                              PoolSpec("T4", 128, "spot")), running=0.4, budget=0.7, max_changes=60)
+                              PoolSpec("T4", 128, "spot")), running=0.4, budget=0.7, max_changes=200)
 # the job of the published decision time: one kind of GPU, six sizes, no further rule
 PUBLISHED = Spec("published", 100, (PoolSpec("V100", 512),), tenants=0, models=100, fixed=0.0, held=0.0, budget=None,
                  sizes=(1, 2, 4, 8, 16, 32))
 FULL = Spec("full", 30, (PoolSpec("A100", 16), PoolSpec("V100", 16, "on_demand"), PoolSpec("T4", 8, "spot")),
-            tenants=4, models=8, running=0.4, fixed=0.15, held=0.05, budget=0.75, max_changes=4)
+            tenants=4, models=8, running=0.4, fixed=0.15, held=0.05, budget=0.75, max_changes=12)
 MEDIUM_SEED, FULL_SEED = 1, 6
 MEMORY_GB = {"A100": 80, "V100": 16, "T4": 15}
 

@@ -5,7 +5,8 @@ plan beats it; the Lagrangian bound needs to trust nobody. The solver starts fro
 
 Stability: the solver is asked for a little less than half of the asked gap, and among plans within the gap the one
 that changes nothing is preferred. A plan that was proven within gap/2 before it was applied is therefore still
-within the gap afterwards (what it holds only became more worth), and solving again changes nothing.
+within the gap afterwards (what it holds only became more worth), and solving again changes nothing. A plan proven from
+prices alone may use nearly the whole gap: at the same prices its proof only gets better by being applied.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from formulations.linear import Ints
 from formulations.rounding import fill, round_dual
 
 SHARE = 0.45            # of the asked gap is given to the solver, see "Stability"
+PRICED = 0.9            # of the asked gap is enough where prices alone prove it
 TRUST = 1e-7            # relative: a claimed bound below a known value by more than this is a lie
 
 
@@ -35,7 +37,7 @@ def mip(task: Task) -> Decision:
     stay = task.round.stay()
     stays = task.choices.feasible(stay)
     start = _start(task, stay if stays else None)
-    if task.solver is None and start is not None and _gap(task, start) <= SHARE * task.limits.gap:
+    if task.solver is None and start is not None and _gap(task, start) <= PRICED * task.limits.gap:
         plan = stay if stays and _gap(task, stay) <= task.limits.gap else start
         return Decision(plan, max(task.dual.bound, value(plan)), "lagrangian", "gap",
                         solver_choice="auto: proven from prices, none needed")
@@ -60,7 +62,7 @@ def mip(task: Task) -> Decision:
 def _start(task: Task, stay: Ints | None) -> Ints | None:
     """The best plan known without a solver: what runs, or the rounding of the prices where that is not good enough."""
     value = task.choices.value_of
-    if stay is not None and _gap(task, stay) <= SHARE * task.limits.gap:
+    if stay is not None and _gap(task, stay) <= PRICED * task.limits.gap:
         return stay
     rounded = round_dual(task.choices, task.dual)
     return rounded if stay is None or (rounded is not None and value(rounded) > value(stay)) else stay

@@ -20,7 +20,7 @@ class Entry:
     distribution: str
 
 
-BRANCH_AND_CUT_JOBS = 1000       # up to here HiGHS on the whole model is as quick, and proves more
+BRANCH_AND_CUT_JOBS = 300        # up to here HiGHS on the whole model is as quick, and proves more
 
 
 SOLVERS = {
