@@ -73,8 +73,7 @@ def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits,
     now = time.monotonic()
     first = None if memory is None else memory.row_prices(round_.model)[0]
     dual = minimise(structure, first, now + 0.5 * max(0.0, deadline - now))
-    left = dataclasses.replace(limits, time_s=max(0.0, deadline - time.monotonic()))
-    return policy(Task(round_, structure, dual, left, solver)), dual
+    return policy(Task(round_, structure, dual, limits, solver, deadline)), dual
 
 
 def overridden(problem: Problem, objective: str | None, budget: float | None) -> Problem:

@@ -6,9 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import problem
 from test_decision import six_jobs
 
 from allocator.decision import decide
+from allocator.errors import Infeasible, NoPlanInTime
 from allocator.solvers.base import Limits
 from allocator.solvers.isolated import Isolated
 
@@ -50,3 +52,14 @@ def test_heuristics_do_not_wait_for_a_solver(policy: str) -> None:
     begin = time.monotonic()
     r = decide(six_jobs(), policy=policy, solver=Isolated("hangs", "faulty_backends.hangs", (HERE,)))
     assert time.monotonic() - begin < 1.0 and r.objective_value > 0
+
+
+@pytest.mark.parametrize("fault", ["hangs", "raises"])
+def test_one_promise_covers_every_attempt(fault: str) -> None:
+    """Two guarantees that clash leave no start: with a dead solver the conflict is still named by the limit + 1 s."""
+    p = problem([{"tenant": "a"}, {"tenant": "b"}],
+                tenants=[{"tenant": "a", "guaranteed_gpus": 8}, {"tenant": "b", "guaranteed_gpus": 4}])
+    begin = time.monotonic()
+    with pytest.raises((Infeasible, NoPlanInTime)):
+        decide(p, solver=Isolated(fault, f"faulty_backends.{fault}", (HERE,)), limits=Limits(LIMIT_S, 0.0))
+    assert time.monotonic() - begin < LIMIT_S + 1.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,8 +20,9 @@ from formulations.linear import Ints
 class Task:
     """One round to decide: the compiled round, its choice structure, the Lagrangian dual, effort and solver.
 
-    limits.time_s is what is left for the policy. solver: the back end that `mip` calls, also the last resort of the
-    others when no heuristic finds a plan; None = chosen by size and structure when it is needed.
+    limits: effort; its time_s gives way to what is left until `deadline` (time.monotonic). solver: the back end that
+    `mip` calls, also the last resort of the others when no heuristic finds a plan; None = chosen by size and structure
+    when it is needed.
     """
 
     round: Round
@@ -27,6 +30,11 @@ class Task:
     dual: Dual
     limits: Limits
     solver: Solver | None
+    deadline: float
+
+    def left(self) -> Limits:
+        """The limits with the time that is left now: several searches share one promise."""
+        return dataclasses.replace(self.limits, time_s=max(0.0, self.deadline - time.monotonic()))
 
     def engine(self) -> tuple[Solver, str]:
         """The solver to call, and why it if the choice was left to us."""

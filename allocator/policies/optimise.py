@@ -17,8 +17,7 @@ import math
 import numpy as np
 
 from allocator.policies.base import Decision, Task, relative_gap
-from allocator.policies.conflict import raise_if_infeasible
-from allocator.policies.rescue import last_resort
+from allocator.policies.rescue import by_solver, last_resort
 from allocator.solvers.base import Answer, Hint, Solver, Termination
 from formulations.linear import Ints
 from formulations.rounding import fill, round_dual
@@ -45,9 +44,7 @@ def mip(task: Task) -> Decision:
     answer = _ask(task, engine, start)
     best, fallback, detail = _believe(task, answer, start, engine.name)
     if best is None:
-        if answer.termination is Termination.INFEASIBLE:
-            raise_if_infeasible(task.round, task.limits)
-        decision = last_resort(task)
+        decision = by_solver(task)
         best, fallback = decision.choice, decision.fallback
     bound, by = _bound(task, answer, value(best))
     if fallback is None and math.isfinite(answer.bound) and answer.bound < value(best) * (1 - TRUST) - TRUST:
@@ -83,7 +80,7 @@ def _ended(answer: Answer, fallback: str | None, proven: bool) -> str:
 
 def _ask(task: Task, engine: Solver, start: Ints | None) -> Answer:
     values = None if start is None else task.choices.to_x(start)
-    limits = dataclasses.replace(task.limits, gap=SHARE * task.limits.gap)
+    limits = dataclasses.replace(task.left(), gap=SHARE * task.limits.gap)
     return engine.solve(task.round.model, limits, Hint(values, task.dual.prices))
 
 

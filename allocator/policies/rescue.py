@@ -26,12 +26,12 @@ def last_resort(task: Task) -> Decision:
 def by_solver(task: Task) -> Decision:
     """The first feasible plan of the task's solver; the same errors as `last_resort`."""
     model = task.round.model
-    limits = dataclasses.replace(task.limits, gap=math.inf)
+    limits = dataclasses.replace(task.left(), gap=math.inf)
     solver, _ = task.engine()
     answer = solver.solve(model, limits, Hint(None, task.dual.prices))
     if answer.values is not None:
         choice = task.choices.from_x(answer.values)
         if task.choices.feasible(choice):
             return Decision(choice, fallback=solver.name)
-    raise_if_infeasible(task.round, task.limits)             # whatever the solver claims: it has shown no plan
+    raise_if_infeasible(task.round, task.left())             # whatever the solver claims: it has shown no plan
     raise NoPlanInTime(f"no plan that keeps all hard rules was found in time ({answer.detail or answer.termination})")
