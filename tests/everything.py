@@ -31,12 +31,13 @@ most = 2
 """,
     "jobs.csv": """\
 job_id,model,submitted_s,remaining_work,total_work,tenant,state,pool,gpus,min_gpus,max_gpus,requested_gpus,sizes,\
-gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after
-bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,
-bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1
-gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2
-"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,
-gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,
+gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,\
+attained_gpu_s,restarts,largest_gpus
+bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,,7200,2,8
+bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1,,,
+gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,30,1,2
+"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,
+gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,
 """,
     "pools.csv": """\
 pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb
@@ -84,6 +85,12 @@ bert-1,e1,3
 bert-1,e2,1
 gnmt-3,w1,1
 gnmt-3,w2,1
+""",
+    "received.csv": """\
+job_id,gpu_type,seconds
+bert-1,A100,1500
+bert-1,V100,300.5
+gnmt-1,V100,30
 """,
     "sharing.csv": """\
 model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b

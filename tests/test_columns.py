@@ -162,6 +162,7 @@ def test_defaults_of_the_contract() -> None:
     assert (j.sizes[0], j.gpu_types[0], j.weight[0], j.preemptible[0], j.restart_s[0], j.resizes_left[0]) == (
         -1, -1, 1, True, 30, -1)
     assert np.isnan([j.deadline_s[0], j.memory_gb[0], j.checkpoint_every_s[0]]).all() and j.checkpoint_s[0] == 0
+    assert (j.attained_gpu_s[0], j.restarts[0], j.largest_gpus[0], p.received.tolist()) == (0, 0, 0, [[0]])
     assert j.after == ((),) and p.tenants.tenant == ("t", "default")
     assert (q.gpus_per_node[0], q.market[0], q.price_per_gpu_hour[0], q.region[0], q.startup_s[0]) == (
         8, Market.RESERVED, 0, "", 0)
@@ -184,6 +185,8 @@ def test_everything_as_numbers() -> None:
     assert p.tenants.tenant == ("red", "blue", "default") and p.jobs.tenant.tolist() == [0, 0, 1, 2, 1]
     assert p.curves.parameters[0] == {"rate_1": 8, "parallel": 0.95, "min_gpus": 1, "max_gpus": 8}
     assert p.placements.job.tolist() == [0, 0, 4, 4] and p.placements.node.tolist() == [0, 1, 2, 3]
+    assert p.received.tolist() == [[1500, 300.5], [0, 0], [0, 30], [0, 0], [0, 0]]
+    assert p.jobs.largest_gpus.tolist() == [8, 0, 2, 0, 2]             # by default what the job holds now
     assert p.nodes.state.tolist() == [0, 0, 0, 1] and p.settings["horizon"] == {"rounds": 4}
 
 

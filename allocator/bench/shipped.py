@@ -68,6 +68,7 @@ def full() -> Folder:
     finished = next(j for j in jobs if j["state"] == "queued")
     finished["after"] = "job-of-last-week"                      # no longer here: it may start
     next(j for j in jobs if j["state"] == "held")["after"] = [jobs[0]["job_id"], "job-of-last-week"]
+    tables["received.csv"] = _history(jobs, pools, now)
     _rates(rates)
     model = jobs[-1]["model"]
     tables["models.csv"] = _curves(tables, model)
@@ -82,6 +83,17 @@ def full() -> Folder:
         "objective": "progress", "solver": {"name": "auto", "gap": 1e-4, "threads": 1, "seed": 0},
         "horizon": {"rounds": 12}, "sharing": {"memory_headroom_gb": 1.0}}
     return dataclasses.replace(made, config=config, tables=tables)
+
+
+def _history(jobs: list[dict[str, Any]], pools: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
+    """received.csv, and the columns of what each running job has had: it held its GPUs half of its time so far."""
+    kind = {p["pool"]: p["gpu_type"] for p in pools}
+    rows = []
+    for i, j in enumerate(j for j in jobs if j["state"] == "running"):
+        seconds = (now - j["submitted_s"]) // 2
+        j |= {"attained_gpu_s": seconds * j["gpus"], "restarts": i % 3, "largest_gpus": j["gpus"] * (1 + i % 2)}
+        rows.append({"job_id": j["job_id"], "gpu_type": kind[j["pool"]], "seconds": seconds})
+    return rows
 
 
 def _rates(rates: list[dict[str, Any]]) -> None:

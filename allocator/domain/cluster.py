@@ -97,6 +97,13 @@ def placements(table: Grid, names: Names) -> Placements:
                       gpus=table["gpus"])
 
 
+def received(table: Grid, names: Names) -> Floats:
+    """(J, T) seconds of received.csv, 0 where it says nothing."""
+    out = np.zeros((len(names.jobs), len(names.gpu_types)))
+    out[codes(table["job_id"], names.jobs), codes(table["gpu_type"], names.gpu_types)] = table["seconds"]
+    return out
+
+
 def sharing(table: Grid, names: Names) -> Sharing:
     """Rows of sharing.csv."""
     return Sharing(

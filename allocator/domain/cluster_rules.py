@@ -29,6 +29,7 @@ def check(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
         grids[file].refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
     _tenants(grids["tenants.csv"], found)
     _placements(grids, names, found)
+    _received(grids, names, found)
     _sharing(grids["sharing.csv"], names, found)
     for file, words in LATER.items():
         if len(grids[file]):
@@ -133,6 +134,13 @@ def _placements(grids: Mapping[str, Grid], names: Names, found: Findings) -> Non
     over = (used > nodes["gpus"]) & nodes.ok("gpus") if len(nodes) else np.zeros(0, dtype=bool)
     nodes.warnings(found, over, lambda n: f"gpus {nodes.text('gpus', n)}, but {used[n]:g} are placed there",
                    "nodes with more GPUs placed than they have")
+
+
+def _received(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
+    received = grids["received.csv"]
+    received.refer(found, "job_id", names.jobs, among="is not in jobs.csv", judge=grids["jobs.csv"].complete)
+    received.refer(found, "gpu_type", names.gpu_types, among="is a type of no pool and has no rate",
+                   judge=grids["pools.csv"].whole and names.complete)
 
 
 def _sharing(sharing: Grid, names: Names, found: Findings) -> None:

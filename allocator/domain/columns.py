@@ -101,6 +101,9 @@ JOBS = TableSchema("jobs.csv", "every job that is queued, running or paused", (
     _number("checkpoint_s", "cost of a checkpoint", default=0.0, low=0),
     _number("checkpoint_every_s", "interval of checkpoints", above=0),
     Column("after", Kind.TEXTS, "starts when these jobs are done (no longer in the snapshot)"),
+    _number("attained_gpu_s", "GPU-seconds it has held so far", default=0.0, low=0),
+    Column("restarts", Kind.INTEGER, "starts after the first and changes of its allocation so far", default=0, low=0),
+    _gpus("largest_gpus", "most GPUs it has held so far; default what it holds now", low=0, default=RULE),
 ), key=("job_id",), required=True)
 
 POOLS = TableSchema("pools.csv", "identical GPUs that are bought and placed alike", (
@@ -166,6 +169,12 @@ PLACEMENTS = TableSchema("placements.csv", "where running jobs sit", (
     _gpus("gpus", "GPUs of that node", required=True),
 ), key=("job_id", "node"))
 
+RECEIVED = TableSchema("received.csv", "how long jobs have held GPUs of a type", (
+    _text("job_id", "as in jobs.csv", required=True),
+    _text("gpu_type", "as in pools.csv or rates.csv", required=True),
+    _number("seconds", "time so far", required=True, low=0),
+), key=("job_id", "gpu_type"))
+
 SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
     _text("model_a", "as in jobs.csv", required=True),
     _text("model_b", "as in jobs.csv", required=True),
@@ -176,7 +185,7 @@ SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
 ))
 
 TABLES: Mapping[str, TableSchema] = {
-    t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, SHARING)}
+    t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING)}
 
 CONFIG: tuple[Column, ...] = (
     _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),

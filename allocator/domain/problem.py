@@ -64,6 +64,9 @@ class Jobs:
     checkpoint_s: Floats
     checkpoint_every_s: Floats  # nan = none
     after: tuple[tuple[str, ...], ...]   # names of predecessors
+    attained_gpu_s: Floats      # GPU-seconds held so far
+    restarts: Ints              # starts after the first, and changes
+    largest_gpus: Ints          # most GPUs ever held
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -179,6 +182,7 @@ class Problem:
     curves: Curves
     nodes: Nodes
     placements: Placements
+    received: Floats                     # (J, T) seconds that a job has held GPUs of a type
     sharing: Sharing
     models: tuple[str, ...]              # names
     gpu_types: tuple[str, ...]           # names

@@ -50,6 +50,7 @@ def validate(snapshot: Snapshot) -> Problem:
         pools=pools, tenants=_tenants(tables["tenants.csv"], known), rates=cluster.rates(tables["rates.csv"], known),
         curves=cluster.curves(tables["models.csv"], known), nodes=cluster.nodes(tables["nodes.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),
+        received=cluster.received(tables["received.csv"], known),
         sharing=cluster.sharing(tables["sharing.csv"], known), models=tuple(known.models),
         gpu_types=tuple(known.gpu_types), size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
@@ -73,7 +74,8 @@ def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) 
         weight=jobs["weight"], deadline_s=jobs["deadline_s"], preemptible=jobs["preemptible"],
         restart_s=default("restart_s", restart_s), resizes_left=jobs["resizes_left"], memory_gb=jobs["memory_gb"],
         checkpoint_s=jobs["checkpoint_s"], checkpoint_every_s=jobs["checkpoint_every_s"],
-        after=tuple(jobs["after"]))
+        after=tuple(jobs["after"]), attained_gpu_s=jobs["attained_gpu_s"], restarts=jobs["restarts"],
+        largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)))
 
 
 def _tenants(tenants: Grid, known: Names) -> Tenants:
