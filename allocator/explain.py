@@ -207,7 +207,7 @@ def _served(round_: Round, result: Result, j: int, limits: Limits, solver: str) 
     engine = solvers.named(solver)
     again = round_.insisting(j, better)
     try:
-        decision, _ = settle(again, mip, engine, limits, time.monotonic() + min(limits.time_s, 60.0))
+        _, decision = settle(again, mip, engine, limits, time.monotonic() + min(limits.time_s, 60.0))
     except (Infeasible, NoPlanInTime):
         return None
     value = again.instance.value[np.maximum(decision.choice, 0)] * (decision.choice >= 0)

@@ -23,9 +23,11 @@ FLOORS = (  # imports point to lower entries only; entries of one floor do not k
     {"allocator.performance", "allocator.market", "allocator.solvers"},
     {"allocator.options", "allocator.audit", "allocator.files"},
     {"allocator.policies", "allocator.reasons"},
+    {"allocator.results"},
     {"allocator.decision"},
     {"allocator.api", "allocator.rounds"},
-    {"allocator.explain"},
+    {"allocator.explain", "allocator.control"},
+    {"allocator.simulator"},
     {"allocator"},  # the public face, allocator/__init__.py
     {"allocator.bench", "allocator.report"},
     {"allocator.cli"},

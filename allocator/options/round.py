@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -32,7 +33,11 @@ class Round:
     repairs: Repairs
     instance: Instance
     option: Ints
-    model: LinearModel
+
+    @cached_property
+    def model(self) -> LinearModel:
+        """The round's MIP, made when it is first asked for."""
+        return formulate(self.instance)
 
     def allocation(self, choice: Ints) -> Allocation:
         """The choice as pools, sizes and rate rows."""
@@ -58,7 +63,7 @@ class Round:
         must = i.must.copy()
         must[job] = True
         forced = replace(_take(i, np.flatnonzero(stays)), must=must)
-        return replace(self, instance=forced, option=self.option[stays], model=formulate(forced))
+        return replace(self, instance=forced, option=self.option[stays])
 
 
 def compile_round(problem: Problem, prunes: bool = True) -> Round:
@@ -72,7 +77,7 @@ def compile_round(problem: Problem, prunes: bool = True) -> Round:
     whole = _instance(problem, full, mended)
     option = np.flatnonzero(needed(whole)) if prunes else np.arange(len(full))
     pruned = whole if len(option) == len(full) else _take(whole, option)
-    return Round(problem, full, mended, pruned, option, formulate(pruned))
+    return Round(problem, full, mended, pruned, option)
 
 
 def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:

@@ -7,30 +7,41 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from allocator.options.round import Round
 from allocator.solvers import registry
 from allocator.solvers.base import Limits, Solver
-from formulations.choices import Choices
-from formulations.lagrangian import Dual
-from formulations.linear import Ints
+from formulations.choices import Choices, choices
+from formulations.lagrangian import Dual, minimise
+from formulations.linear import Floats, Ints
 
 
 @dataclass(frozen=True)
 class Task:
-    """One round to decide: the compiled round, its choice structure, the Lagrangian dual, effort and solver.
+    """One round to decide: the compiled round, effort and solver; its structure and dual are found when asked for.
 
     limits: effort; its time_s gives way to what is left until `deadline` (time.monotonic). solver: the back end that
     `mip` calls, also the last resort of the others when no heuristic finds a plan; None = chosen by size and structure
-    when it is needed.
+    when it is needed. prices: row prices (m,) to start the dual from, None = none known.
     """
 
     round: Round
-    choices: Choices
-    dual: Dual
     limits: Limits
     solver: Solver | None
     deadline: float
+    prices: Floats | None = None
+
+    @cached_property
+    def choices(self) -> Choices:
+        """The round's model as one choice per job under coupling rows."""
+        return choices(self.round.model)
+
+    @cached_property
+    def dual(self) -> Dual:
+        """The Lagrangian dual: a bound and prices that need no solver. Takes at most half of the time that is left."""
+        now = time.monotonic()
+        return minimise(self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now))
 
     def left(self) -> Limits:
         """The limits with the time that is left now: several searches share one promise."""

@@ -1,0 +1,97 @@
+"""The full Result of a decided round: prices, reasons, and the tables of contract section 5."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from allocator.audit import Audit
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.domain.result import Result
+from allocator.options.round import Round
+from allocator.policies.base import Decision
+from allocator.reasons import Prices, Reasons, reasons
+from formulations.lagrangian import Dual
+
+OPTIMAL = 1e-6          # a proven relative gap up to this is called optimal: the tolerance of the checks
+
+
+def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, allocation: Allocation,
+              proof: tuple[float, str, float], *, policy: str, seed: int, seconds: Mapping[str, float]) -> Result:
+    """Everything that plan.json says. proof: (bound, who proved it, relative gap); seconds: by phase, with "total"."""
+    problem = round_.problem
+    bound, by, gap = proof
+    prices = Prices.of(round_, dual.prices)
+    chosen = np.where(decision.choice >= 0, round_.option[np.maximum(decision.choice, 0)], -1) \
+        if len(round_.option) else decision.choice
+    told = reasons(round_, chosen, prices)
+    notes = [*problem.warnings, *round_.repairs.messages]
+    if decision.detail and decision.fallback:
+        notes.append(f"fallback {decision.fallback}: {decision.detail}")
+    elif decision.detail:
+        notes.append(decision.detail)
+    return Result(
+        snapshot=problem.name, digest=problem.digest, now_s=problem.now_s, interval_s=problem.interval_s,
+        policy=policy, objective=problem.objective, solver=decision.solver, solver_version=decision.solver_version,
+        solver_choice=decision.solver_choice or None,
+        seed=seed, status="optimal" if gap <= OPTIMAL else "feasible", termination=decision.termination,
+        fallback=decision.fallback, objective_value=witness.objective_value, bound=bound, gap=gap, bound_by=by,
+        seconds={k: round(v, 6) for k, v in seconds.items()},
+        jobs=_jobs(problem, witness, allocation, told), pools=_pools(problem, allocation, prices),
+        tenants=_tenants(problem, witness, allocation), warnings=tuple(notes),
+        budget={"per_hour": _finite(problem.budget_per_hour), "spent_per_hour": float(witness.cost.sum()),
+                "marginal_value": prices.budget})
+
+
+def actions(problem: Problem, pool: Ints, gpus: Ints) -> list[str]:
+    """start, keep, grow, shrink, move, pause or wait for every job (contract section 5)."""
+    jobs = problem.jobs
+    running: Bools = jobs.state == State.RUNNING
+    something = pool >= 0
+    moved = pool != jobs.pool
+    cases = [running & ~something, running & moved, running & (gpus == jobs.gpus), running & (gpus > jobs.gpus),
+             running, something]
+    return list(np.select(cases, ["pause", "move", "keep", "grow", "shrink", "start"], "wait").tolist())
+
+
+def _jobs(problem: Problem, witness: Audit, allocation: Allocation, told: Reasons) -> dict[str, list[object]]:
+    jobs = problem.jobs
+    pools = np.array([*problem.pools.pool, None], dtype=object)
+    row = allocation.row
+    batches = np.append(problem.rates.batch_size, -1)
+    batch = [b if b >= 0 else None for b in np.where(row >= 0, batches[row], -1).tolist()]
+    none: list[object] = [None] * len(jobs)
+    return {
+        "job_id": list(jobs.job_id), "tenant": [problem.tenants.tenant[q] for q in jobs.tenant.tolist()],
+        "pool": list(pools[allocation.pool]), "gpus": allocation.gpus.tolist(), "batch_size": batch,
+        "shared_with": none, "nodes": none, "previous_pool": list(pools[jobs.pool]),
+        "previous_gpus": jobs.gpus.tolist(), "action": actions(problem, allocation.pool, allocation.gpus),
+        "reason": list(told.code), "detail": list(told.detail), "work_per_s": witness.rate.tolist(),
+        "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist()}
+
+
+def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> list[dict[str, object]]:
+    on = allocation.pool >= 0
+    used = np.bincount(allocation.pool[on], allocation.gpus[on], minlength=len(problem.pools)).astype(np.int64)
+    return [{"pool": name, "gpus": int(g), "used": int(u), "marginal_value": float(v)} for name, g, u, v in
+            zip(problem.pools.pool, problem.pools.gpus, used, prices.pool, strict=True)]
+
+
+def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> list[dict[str, object]]:
+    tenants = problem.tenants
+    gpus = np.bincount(problem.jobs.tenant, allocation.gpus, minlength=len(tenants)).astype(np.int64)
+    cost = np.bincount(problem.jobs.tenant, witness.cost, minlength=len(tenants))
+    return [{"tenant": name, "gpus": int(g), "guaranteed": int(u), "max_gpus": _whole(m), "cost_per_hour": float(c)}
+            for name, g, u, m, c in
+            zip(tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=True)]
+
+
+def _finite(x: float) -> float | None:
+    return float(x) if math.isfinite(x) else None
+
+
+def _whole(x: float) -> int | None:
+    return int(x) if math.isfinite(x) else None
