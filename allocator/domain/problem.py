@@ -71,6 +71,14 @@ class Jobs:
     def __len__(self) -> int:
         return len(self.job_id)
 
+    def take(self, which: Ints) -> Jobs:
+        """The jobs with these numbers, in that order."""
+        picked = which.tolist()
+        parts: dict[str, Any] = {}
+        for name, column in vars(self).items():
+            parts[name] = column[which] if isinstance(column, np.ndarray) else tuple([column[j] for j in picked])
+        return Jobs(**parts)
+
 
 @dataclass(frozen=True)
 class Pools:

@@ -1,0 +1,44 @@
+"""Random numbers that depend on nothing but seed and place: the same job has the same luck under every policy.
+
+A counter-based generator (the finaliser of SplitMix64: Steele, Lea, Flood, OOPSLA 2014) maps (seed, stream, a, b) to a
+uniform number; no state travels, so neither the order of events nor a resumed run changes a draw.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from allocator.domain.problem import Floats, Ints
+
+MISJUDGED, NOISE, FAILURE = 1, 2, 3          # streams
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def uniform(seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
+    """Numbers in (0, 1), shape of a (with b broadcast): one for every (seed, stream, a, b)."""
+    with np.errstate(over="ignore"):
+        x = _mixed(np.full(a.shape, np.uint64(seed & (2**64 - 1))) + np.uint64(stream) * _GOLDEN)
+        x = _mixed(x ^ (a.astype(np.uint64) + _GOLDEN))
+        x = _mixed(x ^ (np.broadcast_to(np.asarray(b), a.shape).astype(np.uint64) * _GOLDEN))
+    return np.asarray(((x >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53, dtype=np.float64)
+
+
+def lognormal(sigma: float, seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
+    """Factors with mean 1 and standard deviation `sigma` of their logarithm; 1 where sigma is 0."""
+    if sigma <= 0:
+        return np.ones(a.shape)
+    factors: Floats = np.exp(sigma * ndtri(uniform(seed, stream, a, b)) - sigma * sigma / 2)
+    return factors
+
+
+def exponential(seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
+    """Waiting times of mean 1."""
+    return np.asarray(-np.log(uniform(seed, stream, a, b)), dtype=np.float64)
+
+
+def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,110 @@
+"""The simulated cluster behind the controller's ports (control/ports.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from allocator.decision import Decided
+from allocator.domain.problem import Ints, Nodes, Placements, Problem, State
+from allocator.domain.workload import Workload
+from allocator.simulator.options import Options
+from allocator.simulator.world import World
+
+STALLED = 3             # rounds in a row after which nothing runs and nothing will come: nothing will ever change
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+class SimulatedCluster:
+    """Rounds at every tick (the start plus multiples of interval_s) at which jobs are there, and early ones after
+    arrivals and completions where Options.react_s allows."""
+
+    def __init__(self, workload: Workload, options: Options) -> None:
+        self.world = World(workload, options)
+        self._problem = workload.problem
+        self._start = self.last = workload.problem.now_s
+        self._tick = 0                                          # number of the next tick
+        self._idle = 0                                          # rounds in a row in which nothing ran
+        self._pending: tuple[float, Ints, Ints, Ints] | None = None
+        number = {name: j for j, name in enumerate(workload.problem.jobs.job_id)}
+        self._after = {j: np.array([number[n] for n in names if n in number], dtype=np.int64)
+                       for j, names in enumerate(workload.problem.jobs.after) if names}
+
+    def wait(self) -> bool:
+        """Let time pass until the next round; False when every job is done, nothing moves any more, or time is up."""
+        world, o = self.world, self.world.options
+        self._idle = 0 if self._alive() else self._idle + 1
+        while not (world.over or self._idle >= STALLED):
+            due = self._due()
+            if due > o.until_s:
+                self._advance(o.until_s)
+                return False
+            self._advance(due)
+            self._tick = max(self._tick, math.floor((world.now - self._start) / self._problem.interval_s + 1e-9) + 1)
+            if len(world.active):
+                self.last = world.now
+                return True
+        return False
+
+    def _due(self) -> float:
+        """When the next round is; ticks without any job are skipped."""
+        world, interval = self.world, self._problem.interval_s
+        tick = self._tick
+        if not len(world.active):
+            tick = max(tick, math.ceil((world.next_arrival() - self._start) / interval - 1e-9))
+        due = self._start + tick * interval
+        react_s = world.options.react_s
+        if math.isfinite(react_s):
+            event = min(world.next_arrival(), world.next_completion(), world.next_change())
+            due = min(due, max(self.last + react_s, event))
+        return max(due, self._pending[0]) if self._pending is not None else due
+
+    def _advance(self, to: float) -> None:
+        if self._pending is not None and self._pending[0] <= to:
+            at, *plan = self._pending
+            self._pending = None
+            self.world.advance(at)
+            self.world.give(*plan)
+        self.world.advance(to)
+
+    def observe(self) -> Problem:
+        """The active jobs and the pools as they are now; speeds as believed."""
+        w, p, a = self.world, self._problem, self.world.active
+        state = np.where(w.pool[a] >= 0, State.RUNNING, np.where(np.isnan(w.started_s[a]), State.QUEUED, State.PAUSED))
+        state[self._waits_for_the_future()] = State.HELD
+        jobs = dataclasses.replace(
+            p.jobs.take(a), remaining_work=w.remaining[a], state=state, pool=w.pool[a], gpus=w.gpus[a],
+            resizes_left=w.resizes_left[a], attained_gpu_s=w.attained[a], restarts=np.maximum(0, w.starts[a] - 1),
+            largest_gpus=w.largest[a])
+        pools = dataclasses.replace(p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy())
+        return dataclasses.replace(
+            p, now_s=w.now, jobs=jobs, pools=pools, received=w.received[a], nodes=Nodes((), _NONE, _NONE, _NONE, ()),
+            placements=Placements(_NONE, _NONE, _NONE))
+
+    def _waits_for_the_future(self) -> Ints:
+        """Places among the active jobs of those that wait for a job not even submitted."""
+        w = self.world
+        if not self._after:
+            return _NONE
+        return np.array([i for i, j in enumerate(w.active.tolist())
+                         if j in self._after and (self._after[j] >= w.arrived).any()], dtype=np.int64)
+
+    def apply(self, decided: Decided, took_s: float) -> int:
+        """Start, resize, move and pause jobs as planned, now or after the latency that is charged."""
+        w, o = self.world, self.world.options
+        plan = decided.allocation
+        jobs = w.active
+        late = o.latency_s + o.latency_factor * took_s
+        if late > 0:
+            self._pending = (w.now + late, jobs, plan.pool, plan.gpus)
+            return int(((plan.pool != w.pool[jobs]) | (plan.gpus != w.gpus[jobs])).sum())
+        return w.give(jobs, plan.pool, plan.gpus)
+
+    def _alive(self) -> bool:
+        """Whether anything can happen without another decision."""
+        w = self.world
+        return bool((w.pool[w.active] >= 0).any() or self._pending is not None or math.isfinite(w.next_arrival())
+                    or math.isfinite(w.next_change()))

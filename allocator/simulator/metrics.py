@@ -1,0 +1,129 @@
+"""What became of the jobs: jobs.csv, and METRICS of contract section 7. Letters: see the functions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints, Problem
+from allocator.options.menu import allowed_types
+from allocator.performance.table import RateTable
+from allocator.simulator.world import HOUR, World
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def jobs_frame(world: World) -> pd.DataFrame:
+    """One row per job that was submitted: times in seconds (nan = never), shares as numbers."""
+    import pandas as pd
+
+    p, n = world.workload.problem, world.arrived
+    j = p.jobs
+    started, finished = world.started_s[:n], world.finished_s[:n]
+    asked = requested_s(p)[:n]
+    return pd.DataFrame({
+        "job_id": j.job_id[:n], "model": [p.models[m] for m in j.model[:n]],
+        "tenant": [p.tenants.tenant[q] for q in j.tenant[:n]], "submitted_s": j.submitted_s[:n], "started_s": started,
+        "finished_s": finished, "queue_s": started - j.submitted_s[:n], "jct_s": finished - j.submitted_s[:n],
+        "efficiency": asked / (finished - started), "ftf": (finished - j.submitted_s[:n]) / alone_s(world)[:n],
+        "restarts": np.maximum(0, world.starts[:n] - 1), "gpu_hours": world.attained[:n] / HOUR,
+        "dollars": world.dollars[:n], "requested_gpus": j.requested_gpus[:n], "total_work": j.total_work[:n]})
+
+
+def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str, Any]:
+    """METRICS: over all jobs that were submitted (queue_s: that were started; jct_s, efficiency, ftf: finished).
+
+    makespan_s: first submission to last completion. utilisation: GPU-seconds held / GPU-seconds there were until then.
+    Numbers that do not exist (no job finished ...) are None.
+    """
+    ends = jobs["finished_s"].dropna()
+    begin = world.workload.problem.now_s
+    end = float(ends.max()) if len(ends) == len(jobs) and len(ends) else world.now
+    there = _capacity_until(world, end)
+    out: dict[str, Any] = {"jobs": len(jobs), "finished": len(ends)}
+    for name in ("queue_s", "jct_s"):
+        out |= _spread(name, jobs[name], mean=None, median=50, p99=99)
+    held = float(world.attained.sum())
+    out |= {"makespan_s": end - begin, **_spread("efficiency", jobs["efficiency"], mean=None),
+            "gpu_hours": held / HOUR, "dollars": float(world.dollars.sum()), "restarts": int(jobs["restarts"].sum()),
+            "failures": int(world.failures.sum()), "utilisation": held / there if there > 0 else None,
+            "rounds": len(rounds), **_spread("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
+            **_spread("gap", rounds["gap"], mean=None, max=100), **_spread("ftf", jobs["ftf"], mean=None, max=100)}
+    return out
+
+
+def _spread(name: str, column: pd.Series[Any], **parts: float | None) -> dict[str, float | None]:
+    """{name_part: value}: the mean where a part's percentile is None."""
+    values = column.dropna().to_numpy(dtype=np.float64)
+    values = values[np.isfinite(values)]
+    return {f"{name}_{part}": None if not len(values) else
+            float(values.mean()) if percentile is None else float(np.percentile(values, percentile))
+            for part, percentile in parts.items()}
+
+
+def slowest_rate(p: Problem, gpus: Ints) -> Floats:
+    """(N,) rate of each job at so many GPUs on its slowest allowed type of the cluster, nan where none has one."""
+    table, types = RateTable.of(p), allowed_types(p)
+    out = np.full(len(p.jobs), np.nan)
+    for t in np.unique(p.pools.gpu_type):
+        rate, _ = table.rate(p.jobs.model, np.full(len(gpus), t), gpus)
+        out = np.where(types[:, t] & (rate > 0), np.fmin(out, rate), out)
+    return out
+
+
+def requested_s(p: Problem) -> Floats:
+    """(N,) run time at requested_gpus on the slowest allowed type."""
+    return np.asarray(p.jobs.total_work / slowest_rate(p, p.jobs.requested_gpus), dtype=np.float64)
+
+
+def alone_s(world: World) -> Floats:
+    """(N,) completion time alone on an equal share of the cluster: the denominator of finish-time fairness.
+
+    The share of job j is s = G / n, G and n the means of the cluster's GPUs and of the number of jobs there between
+    its submission and its completion (Themis, NSDI 2020, section 3, with the contention that really was). It runs at
+    the rate of s GPUs on its slowest allowed type: between whole numbers by a straight line, below min_gpus in
+    proportion (it has its turn), above max_gpus at max_gpus.
+    """
+    p = world.workload.problem
+    a, b = p.jobs.submitted_s, np.where(np.isnan(world.finished_s), world.now, world.finished_s)
+    there = np.isfinite(b) & (np.arange(len(a)) < world.arrived)
+    times = np.concatenate([a[there], b[there]])
+    step = np.concatenate([np.ones(int(there.sum())), -np.ones(int(there.sum()))])
+    contention = _mean_between(times, step, a, b)
+    at = np.array([t for t, _ in world.capacity_log])
+    size = np.diff([g for _, g in world.capacity_log], prepend=0)
+    share = _mean_between(at, size.astype(np.float64), a, b) / np.maximum(1.0, contention)
+    low, high = p.jobs.min_gpus, p.jobs.max_gpus
+    s = np.clip(share, low, high)
+    whole = np.floor(s).astype(np.int64)
+    r0, r1 = slowest_rate(p, whole), slowest_rate(p, np.minimum(whole + 1, high))
+    r1 = np.where(np.isnan(r1), r0, r1)
+    rate = (r0 + (r1 - r0) * (s - whole)) * np.minimum(1.0, share / low)
+    with np.errstate(divide="ignore"):
+        return np.asarray(p.jobs.total_work / rate, dtype=np.float64)
+
+
+def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
+    """Mean over a..b of the step function that rises by `step` at `times`."""
+    if not len(times):
+        return np.zeros(len(a))
+    order = np.argsort(times, kind="stable")
+    t, level = times[order], np.cumsum(step[order])
+    area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(t))])
+
+    def until(x: Floats) -> Floats:
+        i = np.maximum(np.searchsorted(t, x, side="right") - 1, 0)
+        return np.asarray(area[i] + level[i] * np.maximum(0.0, x - t[i]), dtype=np.float64)
+
+    length = np.maximum(b - a, 1e-9)
+    return np.asarray((until(np.maximum(b, a + 1e-9)) - until(a)) / length, dtype=np.float64)
+
+
+def _capacity_until(world: World, end: float) -> float:
+    """GPU-seconds there were from the first submission to `end`."""
+    times = [t for t, _ in world.capacity_log] + [end]
+    return math.fsum(g * max(0.0, min(t1, end) - t0) for (t0, g), t1 in
+                     zip(world.capacity_log, times[1:], strict=True))

@@ -1,0 +1,49 @@
+"""How a workload is simulated. Every default leaves the world exactly as the policy believes it to be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from allocator.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Options:
+    """Values of one simulation.
+
+    seed: of everything random here, and of the solver. solver, gap, time_limit_s: effort of each decision (api.solve).
+    objective, budget (US dollars per hour), interval_s: instead of those of the workload.
+    misjudged: standard deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
+    each start of an allocation anew. failures_per_gpu_hour: rate at which a running job fails and falls back to its
+    last checkpoint.
+    latency_s: a plan comes true so long after its round; latency_factor: so many times the seconds that it took to
+    decide come on top (1: as measured; such a run is not reproducible to the byte).
+    react_s: arrivals and completions cause early rounds, at least so long after the one before; inf: ticks only.
+    until_s: stop at this time on the workload's clock.
+    """
+
+    seed: int = 0
+    solver: str = "auto"
+    gap: float = 1e-3
+    time_limit_s: float = math.inf
+    objective: str | None = None
+    budget: float | None = None
+    interval_s: float | None = None
+    misjudged: float = 0.0
+    noise: float = 0.0
+    failures_per_gpu_hour: float = 0.0
+    latency_s: float = 0.0
+    latency_factor: float = 0.0
+    react_s: float = math.inf
+    until_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        for name in ("gap", "time_limit_s", "misjudged", "noise", "failures_per_gpu_hour", "latency_s",
+                     "latency_factor", "react_s"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"{name} {getattr(self, name)} must not be negative")
+        if self.interval_s is not None and not 0 < self.interval_s < math.inf:
+            raise UsageError(f"interval_s {self.interval_s} must be above 0")
+        if self.react_s <= 0:
+            raise UsageError("react_s must be above 0")

@@ -1,0 +1,71 @@
+"""What a simulation writes down: a row per round and pool, a row per round, a row per job, and who held what when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from allocator.control.loop import Turn
+from allocator.simulator.world import World
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIMELINE = ("round", "at_s", "pool", "gpus", "used", "running", "queued", "price_per_gpu_hour")
+ROUNDS = ("round", "at_s", "active", "queued", "changes", "value", "bound", "gap", "decision_s", "status", "fallback")
+SPANS = ("job_id", "pool", "gpus", "from_s", "to_s")
+
+
+class Recorder:
+    """Rows of timeline.csv and rounds.csv, taken after each round."""
+
+    def __init__(self) -> None:
+        self.timeline: list[tuple[object, ...]] = []
+        self.rounds: list[tuple[object, ...]] = []
+
+    def note(self, turn: Turn, world: World) -> None:
+        """A round is over; its bound is proven here, so that it does not count as time to decide."""
+        holding = world.pool[world.active]
+        on = holding[holding >= 0]
+        queued = len(holding) - len(on)
+        pools = world.workload.problem.pools
+        jobs = np.bincount(on, minlength=len(pools)).tolist()
+        rows = zip(pools.pool, world.capacity.tolist(), world.used().tolist(), jobs, world.price.tolist(), strict=True)
+        self.timeline += [(turn.number, world.now, name, gpus, used, running, queued, price)
+                          for name, gpus, used, running, price in rows]
+        head = (turn.number, world.now, len(holding), queued, turn.changes)
+        if turn.decided is None:
+            status = type(turn.failure).__name__
+            self.rounds.append((*head, None, None, None, turn.decision_s, status, str(turn.failure).split("\n")[0]))
+            return
+        decided = turn.decided
+        bound, _, gap = decided.proof
+        self.rounds.append((*head, decided.value, bound, gap, turn.decision_s, decided.decision.termination,
+                            decided.decision.fallback))
+
+    def timeline_frame(self) -> pd.DataFrame:
+        """timeline.csv without its column policy."""
+        import pandas as pd
+
+        return pd.DataFrame(self.timeline, columns=list(TIMELINE))
+
+    def rounds_frame(self) -> pd.DataFrame:
+        """rounds.csv without its column policy; the only one with timings."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rounds, columns=list(ROUNDS))
+
+
+def spans_frame(world: World) -> pd.DataFrame:
+    """spans.csv without its column policy, by start, then job; what still runs ends now."""
+    import pandas as pd
+
+    r = world.active[world.pool[world.active] >= 0]
+    held = np.column_stack([r, world.pool[r], world.gpus[r], world.since_s[r], np.full(len(r), world.now)])
+    rows = np.concatenate([*world.spans, held])
+    rows = rows[np.lexsort((rows[:, 0], rows[:, 3]))]
+    rows = rows[rows[:, 4] > rows[:, 3]]
+    names, pools = world.workload.problem.jobs.job_id, world.workload.problem.pools.pool
+    return pd.DataFrame({"job_id": [names[int(j)] for j in rows[:, 0]], "pool": [pools[int(p)] for p in rows[:, 1]],
+                         "gpus": rows[:, 2].astype(np.int64), "from_s": rows[:, 3], "to_s": rows[:, 4]})

@@ -1,0 +1,100 @@
+"""A whole simulation: the controller's loop over a simulated cluster, and what it leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from allocator.control.loop import Turn, turns
+from allocator.decision import Decided, decide_round, overridden
+from allocator.domain.problem import Problem
+from allocator.domain.workload import Workload
+from allocator.policies import registry as policies
+from allocator.simulator.cluster import SimulatedCluster
+from allocator.simulator.metrics import jobs_frame, metrics
+from allocator.simulator.options import Options
+from allocator.simulator.records import Recorder, spans_frame
+from allocator.solvers.base import Limits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OnRound = Callable[["State", Turn], None]
+
+
+@dataclass
+class State:
+    """A simulation between two rounds: everything that it needs to go on, and that a checkpoint holds."""
+
+    policy: str
+    cluster: SimulatedCluster
+    recorder: Recorder
+    rounds: int = 0
+
+    @property
+    def share(self) -> float:
+        """Share of the jobs that are done."""
+        world = self.cluster.world
+        return (world.arrived - len(world.active)) / max(1, len(world.remaining))
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulation left: METRICS of contract section 7, and the frames of its files (records.py, metrics.py).
+
+    unfinished: names of jobs that were submitted and never done, because nothing could run them or time was up.
+    """
+
+    policy: str
+    metrics: dict[str, Any]
+    jobs: pd.DataFrame
+    timeline: pd.DataFrame
+    rounds: pd.DataFrame
+    spans: pd.DataFrame
+    unfinished: tuple[str, ...]
+
+
+def simulate(workload: Workload, *, policy: str = "mip", options: Options | None = None,
+             on_round: OnRound | None = None) -> Simulation:
+    """Simulate a workload under a policy, to the end.
+
+    on_round: called after every round, for progress, snapshots, checkpoints. Deterministic for a seed, unless a time
+    limit ends searches or measured latency is charged. Raises UsageError for names and values that make no sense.
+    """
+    return go_on(begin(workload, policy, options or Options()), on_round)
+
+
+def begin(workload: Workload, policy: str, options: Options) -> State:
+    """The state before the first round."""
+    policies.policy(policy)
+    problem = overridden(workload.problem, options.objective, options.budget)
+    if options.interval_s is not None:
+        problem = dataclasses.replace(problem, interval_s=options.interval_s)
+    return State(policy, SimulatedCluster(dataclasses.replace(workload, problem=problem), options), Recorder())
+
+
+def go_on(state: State, on_round: OnRound | None = None) -> Simulation:
+    """Run a simulation from its state to the end."""
+    world = state.cluster.world
+    o = world.options
+    limits = Limits(o.time_limit_s, o.gap, seed=o.seed)
+
+    def decide(problem: Problem) -> Decided:
+        return decide_round(problem, policy=state.policy, solver=o.solver, limits=limits)
+
+    for turn in turns(state.cluster, decide, state.rounds):
+        state.recorder.note(turn, world)
+        state.rounds = turn.number + 1
+        if on_round is not None:
+            on_round(state, turn)
+    return _result(state)
+
+
+def _result(state: State) -> Simulation:
+    world = state.cluster.world
+    jobs, rounds = jobs_frame(world), state.recorder.rounds_frame()
+    names = world.workload.problem.jobs.job_id
+    return Simulation(state.policy, metrics(world, jobs, rounds), jobs, state.recorder.timeline_frame(), rounds,
+                      spans_frame(world), tuple(names[j] for j in world.active.tolist()))
