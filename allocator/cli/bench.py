@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import number, whole
+from allocator.cli import bench_policies
+from allocator.cli.parsing import number, whole, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from allocator.bench.runs import Run
 
 EXAMPLES = """
+allocator bench policies --loads 0.3,0.36 --policies greedy,mip --seeds 10 --out results
 allocator bench solvers --sizes S,M --seeds 2 --limit 10 --out results
 allocator bench solvers report --out results
 """
@@ -30,9 +32,11 @@ alone, the tables go to standard output and OUT/tables.md; `report` draws the pi
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("bench", examples=EXAMPLES, help="measure solvers", description="Measure solvers.")
+    parser = commands.add_parser("bench", examples=EXAMPLES, help="measure policies and solvers",
+                                 description="Measure policies and solvers.")
     parser.set_defaults(call=lambda _args: _help(parser))
     kinds = parser.add_subparsers(title="what", metavar="WHAT", parser_class=type(parser))
+    bench_policies.add(kinds)
     solvers = kinds.add_parser("solvers", examples=SOLVER_EXAMPLES, help="time to proven gaps, memory",
                                description=ABOUT)
     solvers.add_argument("what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report")
@@ -57,14 +61,6 @@ def add(commands: Any) -> None:
     solvers.add_argument("--out", default="bench-solvers", metavar="DIR",
                          help="folder of the results (default: bench-solvers)")
     solvers.set_defaults(call=call)
-
-
-def words(text: str) -> tuple[str, ...]:
-    """The words of a list with commas; argparse shows this name where there are none."""
-    found = tuple(w.strip() for w in text.split(",") if w.strip())
-    if not found:
-        raise argparse.ArgumentTypeError("a list with nothing in it")
-    return found
 
 
 def _help(parser: argparse.ArgumentParser) -> int:

@@ -46,6 +46,14 @@ def whole(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
     return convert
 
 
+def words(text: str) -> tuple[str, ...]:
+    """The words of a list with commas; argparse shows this name where there are none."""
+    found = tuple(w.strip() for w in text.split(",") if w.strip())
+    if not found:
+        raise argparse.ArgumentTypeError("a list with nothing in it")
+    return found
+
+
 def add_effort(parser: argparse.ArgumentParser) -> None:
     """The options that say how hard to try, shared by the commands that decide."""
     group = parser.add_argument_group("effort")

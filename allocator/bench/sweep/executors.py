@@ -1,0 +1,63 @@
+"""Who does the tasks: a protocol, and the cores of this machine."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from allocator.bench.sweep.process import RUNNER, Outcome, perform
+from allocator.bench.sweep.tasks import Task
+
+Finished = tuple[Task, Outcome]
+
+
+class Executor(Protocol):
+    """Does tasks somewhere, several at a time."""
+
+    def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
+        """Every task with its outcome, as they finish. Closing the iterator, or an exception in it, kills what runs
+        and forgets the rest."""
+        ...
+
+
+class Processes:
+    """A process per task on this machine, `workers` at a time (default: the cores this process may use).
+
+    runner: see process.RUNNER; limit_s: seconds after which a task is killed.
+    """
+
+    def __init__(self, workers: int | None = None, runner: str = RUNNER, limit_s: float = float("inf")) -> None:
+        self.workers, self._runner, self._limit_s = workers or cores(), runner, limit_s
+
+    def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
+        """Executor.results. The threads only wait for their processes."""
+        finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
+        stop = threading.Event()
+
+        def do(task: Task) -> None:
+            if stop.is_set():
+                return
+            try:
+                outcome = perform(task, self._runner, self._limit_s, stop.is_set)
+            except Exception as error:          # no process could be started, no folder made: a full disk, no memory
+                outcome = Outcome(failure=f"not started: {error}")
+            finished.put((task, outcome))
+
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="task")
+        try:
+            for task in tasks:
+                pool.submit(do, task)
+            for _ in tasks:
+                yield finished.get()
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

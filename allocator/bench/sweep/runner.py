@@ -1,0 +1,50 @@
+"""The real runner of a task: make or read the workload, simulate it, write the result as files.
+
+metrics.json, jobs.csv, timeline.csv, rounds.csv, spans.csv as `allocator simulate` writes them, without the column of
+the policy. Only decision times (rounds.csv, decision_s_* of metrics.json) differ between two runs of a task.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from allocator.bench.sweep.process import METRICS_FILE
+from allocator.bench.sweep.tasks import Task, contents, digest
+from allocator.domain.workload import Workload
+from allocator.errors import UsageError
+
+FRAMES = ("jobs", "timeline", "rounds", "spans")
+
+
+def run(task: Task, folder: Path) -> None:
+    """Do the task; writes its files into the folder."""
+    from allocator.simulator import Options, simulate
+
+    asked = task.options
+    simulation = simulate(workload(task), policy=task.policy, options=Options(
+        seed=task.seed, gap=asked.gap, time_limit_s=asked.time_limit_s, objective=asked.objective))
+    for name in FRAMES:
+        frame = getattr(simulation, name)
+        frame.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
+    (folder / METRICS_FILE).write_text(metrics_json(simulation.metrics), encoding="utf-8")
+
+
+def workload(task: Task) -> Workload:
+    """The workload of a task. Raises UsageError if the files of a folder are no longer what they were."""
+    from allocator.bench.workloads import generate
+    from allocator.files.workloads import read_workload
+
+    if task.digest:
+        if digest(contents(Path(task.path))) != task.digest:
+            raise UsageError(f'the files in "{task.path}" have changed since the sweep began')
+        return read_workload(task.path)
+    return generate(task.workload, seed=task.seed, load=task.load, jobs=task.jobs).workload()
+
+
+def metrics_json(metrics: Mapping[str, object]) -> str:
+    """Metrics as JSON; what is not a finite number becomes null."""
+    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()}
+    return json.dumps(plain, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,114 @@
+"""A sweep on disk: DIR/tasks/<key>/ per finished task, DIR/failed/<key>.json per task that failed last time.
+
+A task's folder appears whole or not at all: written beside, flushed to the disk, renamed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from allocator.bench.sweep.process import METRICS_FILE, Outcome
+from allocator.bench.sweep.tasks import Task, from_identity
+from allocator.errors import UsageError
+
+TASK_FILE, RUN_FILE, GRID_FILE = "task.json", "run.json", "grid.json"
+_PART = ".part-"
+
+
+class Store:
+    """Results in a folder, which is made if need be; one writer at a time.
+
+    Raises UsageError if another sweep is writing there.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.tasks, self.failed = self.folder / "tasks", self.folder / "failed"
+        for made in (self.tasks, self.failed):
+            made.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.folder / ".lock")
+        for left in self.tasks.glob(f"{_PART}*"):                     # of a sweep that was killed while writing
+            shutil.rmtree(left, ignore_errors=True)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def done(self, task: Task) -> bool:
+        """Whether the task's result is there."""
+        return (self.tasks / task.key / METRICS_FILE).is_file()
+
+    def metrics(self, task: Task) -> dict[str, Any]:
+        """The metrics of a finished task."""
+        return dict(json.loads((self.tasks / task.key / METRICS_FILE).read_text(encoding="utf-8")))
+
+    def add(self, task: Task, outcome: Outcome) -> None:
+        """Keep a result, or record a failure. Raises OSError if the disk takes no more; nothing half is left."""
+        record = self.failed / f"{task.key}.json"
+        if outcome.failure:
+            write(record, _json({**task.identity, "failure": outcome.failure, "words": outcome.words,
+                                 "seconds": outcome.seconds, "host": outcome.host}))
+            return
+        files = {**outcome.files, TASK_FILE: _json(task.identity), RUN_FILE: _json(
+            {k: getattr(outcome, k) for k in ("seconds", "cpu_s", "peak_mb", "host")})}
+        part, place = self.tasks / f"{_PART}{task.key}", self.tasks / task.key
+        try:
+            part.mkdir()
+            for name, content in files.items():
+                _flushed(part / name, content)
+            shutil.rmtree(place, ignore_errors=True)                  # a folder that somebody emptied by half
+            part.rename(place)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        record.unlink(missing_ok=True)
+
+    def remember(self, tasks: Sequence[Task], baseline: str) -> None:
+        """Note what was asked last, for `report`."""
+        write(self.folder / GRID_FILE, _json({"baseline": baseline, "tasks": [t.identity for t in tasks]}))
+
+    def remembered(self) -> tuple[list[Task], str]:
+        """(tasks asked last, baseline). Raises UsageError where nothing was."""
+        try:
+            grid = json.loads((self.folder / GRID_FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UsageError(f'"{self.folder}" holds no sweep') from None
+        return [from_identity(t) for t in grid["tasks"]], str(grid["baseline"])
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace a file whole or not at all."""
+    part = path.with_name(f"{_PART}{path.name}")
+    try:
+        _flushed(part, content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _flushed(path: Path, content: bytes) -> None:
+    with path.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _json(values: Mapping[str, object]) -> bytes:
+    return (json.dumps(values, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _locked(path: Path) -> IO[bytes]:
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise UsageError(f'another sweep is writing to "{path.parent}"') from None
+    return file

@@ -1,0 +1,41 @@
+"""Run what is missing of a sweep, keep what finishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from allocator.bench.solvers import MACHINE, machine
+from allocator.bench.sweep.executors import Executor, Finished
+from allocator.bench.sweep.process import Outcome
+from allocator.bench.sweep.store import Store, write
+from allocator.bench.sweep.tasks import Task
+
+Tell = Callable[[Task, Outcome], None]
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a call did: tasks that were there before, tasks that ran, and those of them that failed."""
+
+    before: int
+    ran: int
+    failed: tuple[Finished, ...]
+
+
+def sweep(tasks: Sequence[Task], store: Store, executor: Executor,
+          tell: Tell = lambda task, outcome: None) -> Swept:
+    """Run every task that has no result yet; tell(task, outcome) after each. What failed is recorded and counts as
+    missing next time. Stops at once, with everything finished kept, on an interrupt or when the disk of the results
+    is full (OSError)."""
+    write(store.folder / MACHINE, (machine() + "\n").encode())
+    missing = [task for task in tasks if not store.done(task)]
+    failed: list[Finished] = []
+    with closing(executor.results(missing)) as results:
+        for task, outcome in results:
+            store.add(task, outcome)
+            if outcome.failure:
+                failed.append((task, outcome))
+            tell(task, outcome)
+    return Swept(len(tasks) - len(missing), len(missing), tuple(failed))

@@ -1,0 +1,115 @@
+"""What one task of a sweep is: a simulation, identified by everything its result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allocator.errors import UsageError
+
+FORMAT = 1
+"""Part of every task's identity; raised when the meaning of a task or of its files changes."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A workload. name: as in the tables. A generator has loads, in its own unit, and a number of jobs; a folder of
+    files has a path and the digest of its content, and is simulated as it is."""
+
+    name: str
+    loads: tuple[float, ...] = ()
+    jobs: int | None = None
+    digest: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked of every decision; None = the workload's own objective. time_limit_s: seconds, inf = none."""
+
+    objective: str | None = None
+    gap: float = 1e-3
+    time_limit_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Task:
+    """One simulation. load: of the generator, in its own unit, None for a folder. seed: of the generator and of the
+    simulation. jobs: how many to generate, None = the generator's own number. path: where a folder lies, which is no
+    part of what the task is."""
+
+    workload: str
+    load: float | None
+    policy: str
+    seed: int
+    jobs: int | None = None
+    digest: str = ""
+    options: Options = Options()
+    path: str = field(default="", compare=False)
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """Everything the result depends on but the code, as plain JSON values."""
+        limit = self.options.time_limit_s
+        return {"format": FORMAT, "workload": self.workload, "digest": self.digest, "load": self.load,
+                "seed": self.seed, "jobs": self.jobs, "policy": self.policy, "objective": self.options.objective,
+                "gap": self.options.gap, "time_limit_s": limit if math.isfinite(limit) else None}
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the canonical JSON of the identity: the task's folder."""
+        text = json.dumps(self.identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        load = "" if self.load is None else f" load {self.load:g}"
+        return f"{self.workload}{load} {self.policy} seed {self.seed}"
+
+
+def from_identity(identity: Mapping[str, object], path: str = "") -> Task:
+    """The task of an identity; raises UsageError if it is one of another format."""
+    if identity.get("format") != FORMAT:
+        raise UsageError(f"a task of format {identity.get('format')}, not {FORMAT}: choose another folder")
+    values = dict(identity)
+    limit = values.pop("time_limit_s")
+    options = Options(values.pop("objective"), values.pop("gap"),               # type: ignore[arg-type]
+                      math.inf if limit is None else limit)                      # type: ignore[arg-type]
+    del values["format"]
+    return Task(options=options, path=path, **values)                           # type: ignore[arg-type]
+
+
+def folder_source(path: Path | str) -> Source:
+    """The workload in a folder. Raises UsageError where there is no workload.csv."""
+    folder = Path(path)
+    if not (folder / "workload.csv").is_file():
+        raise UsageError(f'"{path}" is neither a generator of workloads nor a folder with a workload.csv')
+    return Source(folder.resolve().name, digest=digest(contents(folder)), path=str(folder.resolve()))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a workload that a simulation reads: its CSV and TOML files, by name."""
+    return {p.name: p.read_bytes() for p in sorted(folder.iterdir())
+            if p.suffix in (".csv", ".toml") and p.is_file() and not p.name.startswith(".")}
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of names and contents."""
+    lines = "".join(f"{hashlib.sha256(content).hexdigest()} {name}\n" for name, content in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def grid(sources: Sequence[Source], policies: Sequence[str], seeds: int, options: Options = Options()) -> list[Task]:
+    """All tasks, seed by seed, so that an early look compares policies on the same ground.
+
+    Raises UsageError for two workloads of one name.
+    """
+    if len({s.name for s in sources}) < len(sources):
+        raise UsageError("two workloads have the same name; the tables could not tell them apart")
+    return [Task(source.name, load, policy, seed, source.jobs, source.digest, options, source.path)
+            for seed in range(seeds) for source in sources
+            for load in ((None,) if source.digest else dict.fromkeys(source.loads))
+            for policy in dict.fromkeys(policies)]

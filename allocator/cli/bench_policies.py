@@ -1,0 +1,191 @@
+"""`allocator bench policies`: simulate a grid of tasks, resumably, compare, report."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.parsing import number, whole, words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allocator.bench.sweep.executors import Executor
+    from allocator.bench.sweep.process import Outcome
+    from allocator.bench.sweep.store import Store
+    from allocator.bench.sweep.sweep import Swept
+    from allocator.bench.sweep.tasks import Source, Task
+
+EXAMPLES = """
+allocator bench policies --workloads reproduction --loads 0.3,0.36 --policies greedy,mip --seeds 10 --out results
+allocator bench policies --workloads bursty,data/workloads/demo --loads 1 --policies las,srtf,mip --out results
+allocator bench policies --executor dask --scheduler tcp://head:8786 --seeds 10 --out results
+allocator bench policies report --out results           tables and report of what is there
+"""
+ABOUT = """\
+Simulate every policy on every workload at every load with every seed, each task in a process of its own. Finished
+tasks are kept in OUT/tasks; what is there is not run again, what failed is tried again by the next call. Then results
+and paired differences from the baseline go to OUT/*.csv, OUT/report.html and, as a table, to standard output."""
+
+
+def add(kinds: Any) -> None:
+    """Add `policies` below `bench`."""
+    parser = kinds.add_parser("policies", examples=EXAMPLES, help="simulate policies, compare with intervals",
+                              description=ABOUT)
+    parser.add_argument("what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report")
+    grid = parser.add_argument_group("grid")
+    grid.add_argument("--workloads", type=words, default=("reproduction",), metavar="A,B",
+                      help="generators or folders (default: reproduction)")
+    grid.add_argument("--loads", type=_loads, metavar="X,Y", help="loads of the generators (default: each one's own); "
+                                                                 "a folder is simulated as it is")
+    grid.add_argument("--policies", type=words, default=words("greedy,mip"), metavar="A,B",
+                      help="default: greedy,mip")
+    grid.add_argument("--seeds", type=whole(1, 100_000), default=3, metavar="N",
+                      help="seeds 0 .. N-1 of generator and simulation, of the simulation only for a folder "
+                           "(default: 3; significance needs 6 or more)")
+    grid.add_argument("--jobs-per-workload", type=whole(1), metavar="N", help="default: the generator's own")
+    grid.add_argument("--baseline", default="greedy", metavar="P",
+                      help="what the others are compared with; run too (default: greedy)")
+    asked = parser.add_argument_group("decisions")
+    asked.add_argument("--objective", metavar="NAME", help="default: the workload's own")
+    asked.add_argument("--gap", type=number(), default=1e-3, metavar="G", help="default: 1e-3")
+    asked.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
+                       help="seconds per decision (default: none); with one, results depend on the machine")
+    how = parser.add_argument_group("how")
+    how.add_argument("--executor", choices=("processes", "dask"), default="processes", help="default: processes")
+    how.add_argument("--workers", type=whole(1, 1024), metavar="N", help="processes at a time (default: the cores)")
+    how.add_argument("--scheduler", metavar="ADDRESS", help="of the Dask cluster: tcp://host:8786")
+    how.add_argument("--task-limit", type=number(0.01, infinite=True), default=math.inf, metavar="S",
+                     help="seconds after which a task is killed (default: none)")
+    how.add_argument("--out", default="bench-policies", metavar="DIR",
+                     help="folder of the results (default: bench-policies)")
+    parser.set_defaults(call=call)
+
+
+def _loads(text: str) -> tuple[float, ...]:
+    """Numbers above 0, with commas."""
+    found = tuple(float(word) for word in words(text))
+    if not all(0 < load < math.inf for load in found):
+        raise argparse.ArgumentTypeError(f"{text}: loads are numbers above 0")
+    return found
+
+
+def call(args: argparse.Namespace) -> int:
+    """The command; 1 if a task failed."""
+    from allocator.bench.sweep.store import Store
+    from allocator.bench.sweep.tables import write_tables
+
+    tasks = None if args.what == "report" else asked_for(args)
+    executor = executor_of(args)
+    with Store(args.out) as store:
+        swept = None
+        if tasks is None:
+            tasks, baseline = store.remembered()
+        else:
+            baseline = args.baseline
+            store.remember(tasks, baseline)
+            swept = run(tasks, store, executor)
+        text = write_tables(store, tasks, baseline)
+        page = report(store.folder)
+    sys.stdout.write(text)
+    if page is not None:
+        print(page, file=sys.stderr)
+    return farewell(swept, store) if swept else 0
+
+
+def asked_for(args: argparse.Namespace) -> list[Task]:
+    """The tasks of the command line. Raises UsageError for names that are not known."""
+    from allocator.bench.sweep.tasks import Options, grid
+    from allocator.policies import registry
+
+    policies = list(dict.fromkeys((args.baseline, *args.policies)))
+    for policy in policies:
+        registry.policy(policy)
+    options = Options(args.objective, args.gap, args.time_limit)
+    return grid(sources(args.workloads, args.loads, args.jobs_per_workload), policies, args.seeds, options)
+
+
+def sources(names: Sequence[str], loads: Sequence[float] | None, jobs: int | None) -> list[Source]:
+    """Every workload. Raises UsageError for one that is not there, and where loads are asked of folders only."""
+    from allocator.bench.sweep.tasks import Source, folder_source
+    from allocator.bench.workloads import GENERATORS
+    from allocator.errors import UsageError
+
+    found: list[Source] = []
+    for name in dict.fromkeys(names):
+        if name in GENERATORS:
+            made = GENERATORS[name]
+            found.append(Source(name, tuple(loads or made.loads), jobs or made.jobs))
+        elif Path(name).is_dir():
+            found.append(folder_source(name))
+        else:
+            raise UsageError(f'"{name}" is neither a generator of workloads ({", ".join(GENERATORS)}) nor a folder')
+    if (loads or jobs) and any(source.digest for source in found):
+        if all(source.digest for source in found):
+            raise UsageError("--loads and --jobs-per-workload are for generators; a folder is simulated as it is")
+        print("--loads and --jobs-per-workload do not change folders: they are simulated as they are", file=sys.stderr)
+    return found
+
+
+def executor_of(args: argparse.Namespace) -> Executor:
+    """Who does the tasks."""
+    from allocator.bench.sweep.executors import Processes
+    from allocator.errors import UsageError
+
+    if args.executor == "processes":
+        if args.scheduler:
+            raise UsageError("--scheduler needs --executor dask")
+        return Processes(args.workers, limit_s=args.task_limit)
+    if not args.scheduler:
+        raise UsageError("--executor dask needs --scheduler ADDRESS")
+    if args.workers:
+        raise UsageError("--workers is for --executor processes; a Dask cluster has the workers it has")
+    from allocator.bench.sweep.on_dask import OnDask
+
+    return OnDask(args.scheduler, limit_s=args.task_limit)
+
+
+def run(tasks: Sequence[Task], store: Store, executor: Executor) -> Swept:
+    """Run what is missing, with a bar and a line per task on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    from allocator.bench.sweep.sweep import sweep
+
+    console = Console(stderr=True, highlight=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=len(tasks), completed=sum(map(store.done, tasks)))
+
+        def tell(task: Task, outcome: Outcome) -> None:
+            progress.advance(bar)
+            console.print(line(task, outcome), markup=False, soft_wrap=True)
+
+        return sweep(tasks, store, executor, tell)
+
+
+def line(task: Task, outcome: Outcome) -> str:
+    """A finished task in a line."""
+    if outcome.failure:
+        last = outcome.words.splitlines()[-1:] or [""]
+        return f"{task}: FAILED, {outcome.failure}: {last[0]}"
+    return f"{task}: {outcome.seconds:.1f} s"
+
+
+def report(folder: Path) -> Path | None:
+    """Write the HTML page."""
+    from allocator.report.policies import write_policy_report
+
+    return write_policy_report(folder)
+
+
+def farewell(swept: Swept, store: Store) -> int:
+    """Say what is missing; returns the exit code."""
+    if not swept.failed:
+        return 0
+    print(f"{len(swept.failed)} of {swept.before + swept.ran} tasks failed; why is in {store.failed}, and the next "
+          "call tries them again", file=sys.stderr)
+    return 1
