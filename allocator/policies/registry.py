@@ -10,6 +10,7 @@ from allocator.errors import UsageError
 from allocator.policies.base import Policy
 from allocator.policies.greedy import greedy, greedy_naive
 from allocator.policies.optimise import marginal, mip
+from allocator.policies.sia import sia
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ POLICIES: Mapping[str, Entry] = {
     "marginal": Entry(marginal, prunes=True),
     "greedy": Entry(greedy, prunes=False),
     "greedy-naive": Entry(greedy_naive, prunes=False),
+    "sia": Entry(sia, prunes=False),
 }
 
 
