@@ -1,0 +1,121 @@
+"""gavel: a trace of job types and steps (tab separated, no header) with a table of steps per second (JSON).
+
+Source of the formats: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+Workloads", OSDI 2020, and Shockwave (NSDI 2023), which shares them. A line has 7 cells (type, command, steps argument,
+needs data, total steps, arrival s, GPUs) or 10 (type, command, folder, steps argument, needs data, total steps, GPUs,
+weight, deadline factor, arrival s). The table says for each GPU type and "('job type', GPUs)" the steps per second
+alone ("null"); pairs on the same GPUs and the `_unconsolidated` types (spread over nodes) are not used.
+"""
+
+from __future__ import annotations
+
+import json
+from ast import literal_eval
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.cells import NUMBER
+from allocator.domain.findings import quoted
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.files.csv_table import Reading, decode
+from allocator.files.traces import assemble
+from allocator.files.traces.base import Options, Pool, Speeds, Trace, trace_jobs
+from allocator.files.traces.text import content, fail, head, raise_if
+
+LAYOUTS = {7: {"steps": 4, "submitted": 5, "gpus": 6}, 10: {"steps": 5, "gpus": 6, "weight": 7, "submitted": 9}}
+POOLS = (Pool("k80", "k80", 36, 4), Pool("p100", "p100", 36, 4), Pool("v100", "v100", 36, 4))
+TABLES = ("simulation_throughputs.json", "throughputs.json", "physical_cluster_throughputs.json")
+SPREAD = "_unconsolidated"
+
+workload = assemble.workload
+
+
+def recognise(source: Path) -> str:
+    """"" if the first line has 7 or 10 cells between tabs, with numbers where they belong."""
+    first = next(iter(head(source)), "")
+    cells = first.split("\t")
+    layout = LAYOUTS.get(len(cells))
+    if layout is None:
+        return f"its first line has {len(cells)} cells between tabs, not 7 or 10"
+    odd = [name for name, i in layout.items() if not NUMBER.fullmatch(cells[i].strip())]
+    return f"its first line has no number for {', '.join(odd)}" if odd else ""
+
+
+def read(source: Path, options: Options) -> Trace:
+    """The jobs that have a measured speed, on k80, p100 and v100 nodes. Raises InvalidInput, UsageError."""
+    given = options.one("throughputs")
+    beside = [source.parent / f"{name}{end}" for name in TABLES for end in ("", ".gz")]
+    table = Path(given) if given else next((p for p in beside if p.is_file()), None)
+    if table is None:
+        raise UsageError(f'there is no table of steps per second beside "{source}"; name it by --throughputs FILE')
+    speeds = _speeds(table)
+    per_node = options.gpus_per_node
+    pools = [p if per_node is None else Pool(p.pool, p.gpu_type, p.gpus, per_node) for p in POOLS
+             if p.gpu_type in speeds.gpu_type]
+    if not pools:
+        raise fail(table, f"has none of the GPU types {', '.join(p.gpu_type for p in POOLS)}")
+    pools = list(assemble.sized(pools, options.gpus))
+    model, values = _lines(source)
+    gpus = values["gpus"].astype(np.int64)
+    duration = assemble.seconds_at_request(speeds, pools, model, gpus, values["steps"])
+    known = np.flatnonzero(~np.isnan(duration) & (duration > 0) & (gpus >= 1))
+    jobs = trace_jobs([f"gavel-{i + 1}" for i in range(len(model))], values["submitted"], duration, gpus, model,
+                      work=values["steps"], weight=values["weight"])
+    dropped = {"have no measured speed at their size": len(model) - len(known)}
+    return Trace(jobs.take(known), tuple(pools), len(model), dropped, (f"speeds from {table.name}",), speeds)
+
+
+def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
+    """Job type of each line, and its numbers by name."""
+    reading = Reading(str(source))
+    decoded = decode(content(source), reading)
+    found = list(reading.faults)
+    if decoded is None:
+        raise InvalidInput(found)
+    model: list[str] = []
+    values: dict[str, list[float]] = {"steps": [], "submitted": [], "gpus": [], "weight": []}
+    for line, row in enumerate(decoded.splitlines(), start=1):
+        if not row.strip():
+            continue
+        cells = row.split("\t")
+        layout = LAYOUTS.get(len(cells))
+        if layout is None:
+            found.append(Fault(str(source), line, f"has {len(cells)} cells between tabs, not 7 or 10"))
+            continue
+        odd = [f"{name} {quoted(cells[i])}" for name, i in layout.items() if not NUMBER.fullmatch(cells[i].strip())]
+        if odd:
+            found.append(Fault(str(source), line, f"{', '.join(odd)} is not a number"))
+            continue
+        model.append(cells[0].strip())
+        for name, column in values.items():
+            column.append(float(cells[layout[name]]) if name in layout else 1.0)
+    if not found and not model:
+        found.append(Fault(str(source), None, "is empty"))
+    raise_if(source, found)
+    numbers = {name: np.array(column) for name, column in values.items()}
+    numbers["weight"] = np.where(numbers["weight"] > 0, numbers["weight"], 1.0)
+    return model, numbers
+
+
+def _speeds(path: Path) -> Speeds:
+    """Steps per second of every job type alone; sizes that do not run (0) are left out."""
+    try:
+        table = json.loads(content(path))
+    except ValueError as error:
+        raise fail(path, f"is not JSON: {error}", getattr(error, "lineno", None)) from None
+    rows: list[tuple[str, str, int, float]] = []
+    try:
+        for gpu_type, jobs in table.items():
+            for key, pairs in jobs.items():
+                if not gpu_type.endswith(SPREAD) and float(pairs["null"]) > 0:
+                    name, gpus = literal_eval(key)
+                    rows.append((str(name), gpu_type, int(gpus), float(pairs["null"])))
+    except (AttributeError, KeyError, TypeError, ValueError, SyntaxError):
+        raise fail(path, 'is no table of steps per second: {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}') from None
+    if not rows:
+        raise fail(path, "has no speed above 0")
+    model, types, gpus_, rate = zip(*rows, strict=True)
+    none = np.zeros(len(rows), dtype=np.int64)
+    return Speeds(model, types, np.array(gpus_, dtype=np.int64), np.array(rate), np.ones(len(rows)), none, none)

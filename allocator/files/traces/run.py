@@ -1,0 +1,47 @@
+"""From a trace to a workload folder: read, select, assemble, write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from allocator.domain.findings import did_you_mean
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.errors import UsageError
+from allocator.files.snapshots import write_snapshot
+from allocator.files.traces import registry
+from allocator.files.traces.base import Options, Tables
+from allocator.files.traces.selection import Summary, select
+
+
+def import_trace(name: str, source: str | os.PathLike[str], options: Options) -> tuple[Tables, Summary]:
+    """The workload of a trace as text, and what became of its jobs. name: a key of registry.FORMATS, or "auto".
+
+    Raises UsageError for an unknown format or options that cannot be met, InvalidInput for faults of the files.
+    """
+    path = Path(source)
+    chosen = recognised(path) if name == "auto" else name
+    if chosen not in registry.FORMATS:
+        known = ", ".join(registry.FORMATS)
+        raise UsageError(f'no format "{name}"{did_you_mean(name, registry.FORMATS)}; known: auto, {known}')
+    form = registry.load(chosen)
+    trace, summary = select(form.read(path, options), options, chosen)
+    return form.workload(trace, options), summary
+
+
+def recognised(path: Path) -> str:
+    """The first format that takes the file for its own. Raises UsageError with every reason where none does."""
+    reasons = []
+    for name in registry.FORMATS:
+        why = registry.load(name).recognise(path)
+        if not why:
+            return name
+        reasons.append(f"  {name}: {why}")
+    raise UsageError(f'"{path}" is of no known format:\n' + "\n".join(reasons))
+
+
+def write_tables(tables: Tables, folder: str | os.PathLike[str]) -> Path:
+    """Write the workload into a folder, made if need be, each file in one step; returns its path."""
+    texts = {file: Table(file, cells, range(2, 2 + len(next(iter(cells.values()), ()))))
+             for file, cells in tables.files.items()}
+    return write_snapshot(Snapshot(Path(folder).name, tables.config, texts), folder)

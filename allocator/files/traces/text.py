@@ -1,0 +1,190 @@
+"""Reading the files of traces: plain or gzip, CSV with named columns, times; every fault with its file and line."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.cells import parse
+from allocator.domain.columns import Column, Kind
+from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.problem import Floats
+from allocator.errors import Fault, InvalidInput
+from allocator.files.csv_table import Reading, parse_csv
+
+MOST_BYTES = 1 << 30      # of one file, unpacked
+SHOWN = 20                # faults of one file that are listed
+GZIP = b"\x1f\x8b"
+DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
+
+
+def number(name: str, required: bool = True) -> Column:
+    """A column of numbers; an empty cell is a fault if required, else nan."""
+    return Column(name, Kind.NUMBER, "", required=required)
+
+
+def integer(name: str, required: bool = True) -> Column:
+    """A column of whole numbers; an empty cell is a fault if required, else -1."""
+    return Column(name, Kind.INTEGER, "", required=required)
+
+
+def text(name: str, required: bool = True) -> Column:
+    """A column of texts."""
+    return Column(name, Kind.TEXT, "", required=required, default="")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The wanted columns of a CSV file, n rows: values as domain.cells.Parsed gives them, and the line of each row."""
+
+    file: str
+    values: Mapping[str, Any]
+    lines: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, column: str) -> Any:
+        return self.values[column]
+
+
+def fail(path: Path, message: str, line: int | None = None) -> InvalidInput:
+    """The error for one fault of a file, to be raised."""
+    return InvalidInput([Fault(str(path), line, message)])
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file, unpacked if they are gzip whatever the name says. Raises InvalidInput."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+            if raw.startswith(GZIP):
+                file.seek(0)
+                with gzip.open(file) as packed:
+                    raw = packed.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise fail(path, f"there is no such file{_sibling(path)}") from None
+    except IsADirectoryError:
+        raise fail(path, "is a folder, not a file") from None
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise fail(path, f"is a damaged gzip file: {error}") from None
+    except (OSError, ValueError) as error:
+        raise fail(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(raw) > MOST_BYTES:
+        raise fail(path, f"is larger than {MOST_BYTES >> 20} MiB")
+    return raw
+
+
+def _sibling(path: Path) -> str:
+    try:
+        return did_you_mean(path.name, [p.name for p in path.absolute().parent.iterdir()])
+    except OSError:
+        return ""
+
+
+def head(path: Path) -> list[str]:
+    """The first lines of a file as far as they can be read; none if it cannot. Never raises."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(1 << 14)
+        if raw.startswith(GZIP):
+            raw = zlib.decompressobj(wbits=31).decompress(raw, 1 << 14)
+    except (OSError, ValueError, zlib.error):
+        return []
+    return raw.decode("utf-8-sig", "replace").splitlines()[:50]
+
+
+def lacks(path: Path, columns: Sequence[str]) -> str:
+    """"" if the first line names all these columns of a CSV file, else which it lacks. Never raises."""
+    lines = head(path)
+    if not lines:
+        return "has no first line that could be read"
+    there = {name.strip().strip('"') for name in lines[0].split(",")}
+    missing = [c for c in columns if c not in there]
+    return f"has no column {', '.join(map(quoted, missing))}" if missing else ""
+
+
+def csv_rows(path: Path, columns: Sequence[Column]) -> Rows:
+    """The wanted columns of a CSV file with a header, plain or gzip; others are ignored. Raises InvalidInput.
+
+    A column that is not required may be absent.
+    """
+    reading = Reading(str(path))
+    table = parse_csv(content(path), reading)
+    found = list(reading.faults)
+    if table is None:
+        raise InvalidInput(found)
+    values: dict[str, Any] = {}
+    for column in columns:
+        cells = table.columns.get(column.name)
+        if cells is None and column.required:
+            hint = did_you_mean(column.name, table.columns)
+            found.append(Fault(str(path), 1, f"has no column {quoted(column.name)}{hint}; it has "
+                               f"{', '.join(list(table.columns)[:12])}"))
+            continue
+        parsed, wrong = parse(column, [""] * len(table) if cells is None else cells)
+        values[column.name] = parsed.value
+        found += [Fault(str(path), table.lines[i], message) for i, message in wrong]
+    if not found and not len(table):
+        found.append(Fault(str(path), None, "has a header and no rows"))
+    raise_if(path, found)
+    return Rows(str(path), values, table.lines)
+
+
+def raise_if(path: Path, found: Sequence[Fault]) -> None:
+    """Raise InvalidInput with the first faults of a file, and how many more there are."""
+    if not found:
+        return
+    some = sorted(found, key=lambda f: (f.line or 0, f.message))
+    if len(some) > SHOWN:
+        more = len(some) - SHOWN
+        some = [*some[:SHOWN], Fault(str(path), None, f"and {more} more faults")]
+    raise InvalidInput(some)
+
+
+def seconds(rows: Rows, column: str) -> tuple[Floats, bool]:
+    """(n,) seconds of a TEXT column that holds numbers or dates; True = dates, then seconds since 1970.
+
+    "2017-10-09 08:00:05", a T for the space, fractions; dates without a zone count as UTC. nan where the cell is
+    empty. Raises InvalidInput.
+    """
+    cells: list[str] = rows[column]
+    first = next((c for c in cells if c), "")
+    if not DATE.match(first):
+        parsed, wrong = parse(number(column, required=False), cells)
+        raise_if(Path(rows.file), [Fault(rows.file, rows.lines[i], message) for i, message in wrong])
+        return parsed.value, False
+    if all(map(DATE.fullmatch, cells)):
+        try:
+            return np.array(cells, dtype="datetime64[us]").astype(np.float64) / 1e6, True
+        except ValueError:                      # the 31st of April: say where
+            pass
+    return _dates(rows, column), True
+
+
+def _dates(rows: Rows, column: str) -> Floats:
+    out = np.full(len(rows), np.nan)
+    found = []
+    for i, cell in enumerate(rows[column]):
+        if cell:
+            try:
+                out[i] = instant(cell)
+            except ValueError:
+                found.append(Fault(rows.file, rows.lines[i], f"{column} {quoted(cell)} is not a date like "
+                                   "2017-10-09 08:00:05"))
+    raise_if(Path(rows.file), found)
+    return out
+
+
+def instant(cell: str) -> float:
+    """Seconds since 1970 of a date; without a zone it counts as UTC. Raises ValueError."""
+    when = datetime.fromisoformat(cell)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
