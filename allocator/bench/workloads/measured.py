@@ -1,0 +1,53 @@
+"""What was measured on real clusters, as the generators use it. Figures only; no line of a trace is copied.
+
+Sources: Philly, Microsoft's training cluster in 2017 (82,247 jobs of the filtered copy in public artefacts); Helios,
+SenseTime's Venus cluster in 2020 (125,214 GPU jobs); Alibaba PAI and openb; published scaling tables (MLPerf, Sia's
+and Gavel's profiles); list prices of 2025 and the spot prices of AWS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# --- Philly: who asks for how many GPUs. Two virtual clusters of sweeps submit 70 % of all jobs, one alone a half.
+PHILLY_SIZES: Mapping[int, float] = {1: .9317, 2: .0221, 4: .0227, 8: .0200, 16: .0024, 24: .0001, 32: .0008, 64: .0001}
+PHILLY_SWEEPERS: Mapping[int, float] = {1: .967, 2: .0256, 4: .0030, 8: .0035, 16: .0004}    # all less the others
+PHILLY_OTHERS: Mapping[int, float] = {1: .850, 2: .014, 4: .068, 8: .058, 16: .007, 32: .003}
+PHILLY_TENANTS: Mapping[str, float] = {"sweeps": .50, "search": .20, "vision": .12, "speech": .09, "language": .06,
+                                       "robotics": .03}
+PHILLY_SWEEPING = ("sweeps", "search")
+
+# quantiles of the duration in seconds given the number of GPUs, and the longest
+QUANTILES = (.10, .25, .50, .75, .90, .95, .99)
+PHILLY_DURATION_S: Mapping[int, tuple[float, ...]] = {
+    1: (62, 122, 1_117, 2_716, 8_512, 19_137, 135_399, 3_256_045),
+    2: (11, 16, 21, 76, 72_740, 197_062, 523_316, 2_582_803),
+    4: (138, 773, 17_410, 89_394, 184_435, 273_968, 907_376, 2_750_674),
+    8: (216, 1_876, 23_683, 173_248, 351_982, 525_618, 1_060_498, 4_628_226),
+    16: (54, 384, 52_548, 165_483, 340_974, 506_237, 1_156_737, 1_710_643),
+    32: (816, 1_182, 14_262, 53_209, 61_700, 76_057, 124_130, 128_924),
+}
+SHORTEST_S = 5.0
+PHILLY_ALL_S = (61, 115, 1_144, 2_932, 11_265, 43_646, 254_758)        # the same quantiles over all jobs
+PHILLY_JOBS_PER_H = 41.8
+PHILLY_HOURS = {"mean": 41.8, "median": 14, "p95": 206, "p99": 394, "variance / mean": 159}
+PHILLY_GAPS = {"median_s": 8, "cv": 4.1, "within_2_s": .249}
+# share of jobs and of GPU time by GPU-hours of a job, upper ends of the classes
+PHILLY_WEIGHT = {0.1: (.342, .001), 1: (.426, .016), 10: (.168, .037), 100: (.0435, .122), 1_000: (.0187, .501)}
+
+# --- Helios Venus: submissions by hour of the day and day of the week (Monday first)
+VENUS_HOURS = (26, 19, 17, 11, 8, 6, 5, 7, 11, 23, 37, 43, 34, 37, 45, 48, 50, 50, 37, 38, 39, 39, 33, 30)
+VENUS_WEEKDAYS = (14.7, 15.3, 18.3, 17.3, 13.6, 9.8, 11.1)
+VENUS_JOBS_PER_H = 28.8
+VENUS_MEAN_GPUS = 6.73
+HELIOS_DURATION_S = {"median": 206, "mean": 6_652}
+
+# --- speed: throughput(n) = t1 n / (1 + c (n - 1)), one GPU against one V100
+CURVE_C = (0.005, 0.15)                              # log-uniform, from 8-GPU values of published scaling tables
+RELATIVE_SPEED: Mapping[str, tuple[float, float]] = {"T4": (0.3, 0.5), "V100": (1.0, 1.0), "A100": (1.7, 3.0),
+                                                     "H100": (2.2, 6.0)}
+# --- dollars per GPU-hour: on demand; reserved is taken a third below, spot as listed
+ON_DEMAND: Mapping[str, float] = {"T4": 0.53, "V100": 2.95, "A100": 3.67, "H100": 6.88}
+SPOT: Mapping[str, float] = {"T4": 0.18, "V100": 0.89, "A100": 1.47, "H100": 2.51}
+STARTUP_S = 78                                       # start of a GPU machine, median of 100
+SPOT_REVOCATIONS = 0.076                             # per GPU-hour: 0.61 per hour and machine of 8

@@ -1,0 +1,85 @@
+"""The generators by name: generate("reproduction", seed=3, load=0.30, jobs=250).
+
+A generator is a function of its own module, named like it: (seed, load, jobs, gpus=None) -> Tables. A new one is one
+file and one entry here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from allocator.errors import UsageError
+
+if TYPE_CHECKING:
+    from allocator.bench.workloads.tables import Tables
+
+MOST_JOBS = 5_000_000
+
+
+class Make(Protocol):
+    """Tables of one workload. seed: of every draw. load: in the generator's unit. gpus: of the cluster, None = its
+    own choice."""
+
+    def __call__(self, *, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables: ...
+
+
+@dataclass(frozen=True)
+class Generator:
+    """about: one line. load, jobs: defaults. loads: those of benchmarks. unit: what `load` counts."""
+
+    name: str
+    about: str
+    load: float
+    loads: tuple[float, ...]
+    jobs: int
+    unit: str
+
+    @property
+    def make(self) -> Make:
+        """The function, which is loaded on first use."""
+        return cast(Make, getattr(importlib.import_module(f"{__package__}.{self.name}"), self.name))
+
+
+OFFERED = "GPU-hours demanded at the request / GPU-hours there are while jobs are submitted"
+GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
+    Generator("reproduction", "64 equal GPUs, Poisson arrivals, Amdahl speed-ups: the case of the published MIP "
+              "allocator", 0.30, (0.24, 0.30, 0.36), 250, "jobs per minute"),
+    Generator("bursty", "heavy tails and sweeps of near-identical jobs, six tenants, calibrated on Philly",
+              1.0, (0.7, 1.0, 1.4), 300, OFFERED),
+    Generator("diurnal", "days, nights and weekends as on Helios Venus, five teams",
+              0.8, (0.6, 0.8, 1.0), 300, OFFERED),
+    Generator("mixed", "T4, V100, A100 and H100 pools, speeds by model and type, prices, a budget, three tenants",
+              0.8, (0.6, 0.8, 1.0), 200, "V100-hours demanded / V100-hours' worth there is while jobs are submitted"),
+)}
+
+
+def generate(name: str, *, seed: int = 0, load: float | None = None, jobs: int | None = None,
+             gpus: int | None = None) -> Tables:
+    """The workload of a generator; the same arguments give the same bytes.
+
+    load: default and meaning are the generator's. jobs: how many. gpus: size of the cluster, default the generator's.
+    Raises UsageError for an unknown name or an argument out of range.
+    """
+    if name not in GENERATORS:
+        raise UsageError(f'there is no generator "{name}"; there are {", ".join(GENERATORS)}')
+    generator = GENERATORS[name]
+    load, jobs = generator.load if load is None else load, generator.jobs if jobs is None else jobs
+    for argument, value, least, most in (("load", load, 1e-3, 1e6), ("jobs", jobs, 1, MOST_JOBS),
+                                         ("seed", seed, 0, math.inf), ("gpus", gpus or 1, 1, 10_000_000)):
+        if not least <= value <= most:
+            raise UsageError(f"{argument} is {value:g}; it must be from {least:g} to {most:g}")
+    made = generator.make(seed=seed, load=load, jobs=jobs, gpus=gpus)
+    return replace(made, about=_about(generator, made, seed, gpus))
+
+
+def _about(generator: Generator, made: Tables, seed: int, asked: int | None) -> str:
+    count, gpus = len(made.tables["workload.csv"]["job_id"]), sum(made.tables["pools.csv"]["gpus"])
+    size = "" if asked is None else f" --gpus {asked}"
+    return (f"# {made.name}\n\n{generator.about[0].upper()}{generator.about[1:]}.\n\n"
+            f"{count} jobs submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs, "
+            f"load {made.load:g} ({generator.unit}).\nMade by `allocator generate {generator.name} --seed {seed} "
+            f"--load {made.load!r} --jobs {count}{size}`; no line comes from a real cluster.\n")

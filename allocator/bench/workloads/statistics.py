@@ -1,0 +1,88 @@
+"""Statistics of a workload, to hold against what was measured: `arrivals`, `durations`, `shares`, `offered_load`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from allocator.bench.workloads.tables import Tables
+from allocator.domain.problem import Floats, Ints
+from allocator.performance.curves import rate
+
+
+def run_s(tables: Tables, gpu_type: str | None = None) -> Floats:
+    """Seconds each job runs at its request on one GPU type (default: V100, or the only one), shape (J,)."""
+    jobs, curves = tables.tables["workload.csv"], tables.tables["models.csv"]
+    types = list(dict.fromkeys(curves["gpu_type"]))
+    gpu_type = gpu_type or ("V100" if "V100" in types else types[0])
+    known = {m: (kind, q) for m, t, kind, q in zip(*(curves[c] for c in ("model", "gpu_type", "kind", "parameters")),
+                                                   strict=True) if t == gpu_type}
+    speed = np.empty(len(jobs["model"]))
+    requested = _ints(jobs["requested_gpus"])
+    model = np.array(jobs["model"])
+    order = np.argsort(model, kind="stable")
+    starts = np.flatnonzero(np.concatenate([[True], model[order][1:] != model[order][:-1]]))
+    for part in np.split(order, starts[1:]):
+        kind, q = known[str(model[part[0]])]
+        speed[part] = rate(kind, q, requested[part])
+    return np.asarray(jobs["total_work"], float) / speed
+
+
+def offered_load(tables: Tables, window_s: float | None = None) -> float:
+    """GPU-hours demanded at the request / GPU-hours there are in the window (default: the generator's).
+
+    With several GPU types both sides are in V100-hours: a GPU counts as its speed-up over a V100 at the request,
+    mean over the jobs weighted by what they demand.
+    """
+    jobs, pools = tables.tables["workload.csv"], tables.tables["pools.csv"]
+    base = run_s(tables)
+    demand = base * _ints(jobs["requested_gpus"])
+    there = sum(n * float(np.average(base / run_s(tables, t), weights=demand))
+                for t, n in zip(pools["gpu_type"], pools["gpus"], strict=True))
+    return float(demand.sum() / (there * (window_s or tables.window_s)))
+
+
+def arrivals(submitted_s: Floats) -> Mapping[str, float]:
+    """Hourly counts (mean, median, p95, p99, variance / mean) and gaps (median_s, cv, share within 2 s)."""
+    counts = np.bincount((np.asarray(submitted_s) // 3_600).astype(np.int64))
+    gaps = np.diff(np.sort(np.asarray(submitted_s, float)))
+    return {"mean": float(counts.mean()), "median": float(np.median(counts)), "p95": float(np.quantile(counts, .95)),
+            "p99": float(np.quantile(counts, .99)), "variance / mean": float(counts.var() / counts.mean()),
+            "median_s": float(np.median(gaps)), "cv": float(gaps.std() / gaps.mean()),
+            "within_2_s": float((gaps <= 2).mean())}
+
+
+def shares(gpus: Ints, seconds: Floats, sizes: Sequence[int]) -> Mapping[int, tuple[float, float]]:
+    """Of jobs and of GPU time, by number of GPUs; those that are not listed count for the largest below."""
+    place = np.searchsorted(np.array(sizes), gpus, side="right") - 1
+    time = np.bincount(place, gpus * seconds, len(sizes))
+    count = np.bincount(place, minlength=len(sizes))
+    return {k: (float(count[i] / count.sum()), float(time[i] / time.sum())) for i, k in enumerate(sizes)}
+
+
+def weights(gpu_hours: Floats, ends: Sequence[float]) -> list[tuple[float, float]]:
+    """Of jobs and of GPU time, by classes of GPU-hours that end at `ends`; the last class has no end."""
+    place = np.searchsorted(np.array(ends), gpu_hours, side="right")
+    count, time = np.bincount(place, minlength=len(ends) + 1), np.bincount(place, gpu_hours, len(ends) + 1)
+    return [(float(n), float(t)) for n, t in zip(count / count.sum(), time / time.sum(), strict=True)]
+
+
+def by_hour(submitted_s: Floats) -> Floats:
+    """Mean submissions per hour by hour of the day, shape (24,), over the whole days there are."""
+    hour = (np.asarray(submitted_s) // 3_600).astype(np.int64)
+    days = max(1, int(hour.max() + 1) // 24)
+    return np.asarray(np.bincount(hour[hour < 24 * days] % 24, minlength=24) / days)
+
+
+def by_weekday(submitted_s: Floats) -> Floats:
+    """Share of submissions by day of the week from Monday, shape (7,), over the whole weeks there are."""
+    day = (np.asarray(submitted_s) // 86_400).astype(np.int64)
+    weeks = max(1, int(day.max() + 1) // 7)
+    count = np.bincount(day[day < 7 * weeks] % 7, minlength=7)
+    return np.asarray(count / count.sum())
+
+
+def _ints(values: Any) -> Ints:
+    return np.asarray(values, np.int64)
