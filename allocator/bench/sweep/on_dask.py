@@ -38,7 +38,7 @@ class OnDask:
         client = _connect(self._address)
         from distributed import as_completed as finished
 
-        as_completed: Callable[[list[Any]], Iterator[Any]] = finished
+        as_completed: Callable[..., Iterator[Any]] = finished
 
         try:
             folders = {path: contents(Path(path)) for path in {t.path for t in tasks} if path}
@@ -46,7 +46,7 @@ class OnDask:
             call = uuid.uuid4().hex[:8]         # a result of an earlier call, perhaps a failure, does not count
             asked = {client.submit(on_worker, task, data.get(task.path), self._runner, self._limit_s, _version(),
                                    key=f"allocator-{call}-{task.key}", pure=False): task for task in tasks}
-            for future in as_completed(list(asked)):
+            for future in as_completed(list(asked), loop=client.loop):
                 task = asked.pop(future)
                 yield task, _outcome(future)
                 future.release()
