@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from allocator.domain.result import Result as Result
     from allocator.domain.snapshot import Snapshot as Snapshot
     from allocator.domain.validate import validate as validate
+    from allocator.domain.workload import Workload as Workload
     from allocator.errors import (
         AllocatorError as AllocatorError,
     )
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
         NoPlanInTime as NoPlanInTime,
     )
     from allocator.files.snapshots import read_snapshot as read_snapshot
+    from allocator.files.workloads import read_workload as read_workload
+    from allocator.files.workloads import write_workload as write_workload
     from allocator.rounds import Rounds as Rounds
 
 _HOME = {
     "solve": "allocator.api", "Result": "allocator.domain.result", "Snapshot": "allocator.domain.snapshot",
     "validate": "allocator.domain.validate", "read_snapshot": "allocator.files.snapshots",
-    "Rounds": "allocator.rounds",
+    "Rounds": "allocator.rounds", "Workload": "allocator.domain.workload",
+    "read_workload": "allocator.files.workloads", "write_workload": "allocator.files.workloads",
     "AllocatorError": "allocator.errors", "InvalidInput": "allocator.errors", "Infeasible": "allocator.errors",
     "NoPlanInTime": "allocator.errors"}
 __all__ = [*_HOME, "__version__"]      # noqa: PLE0604 - names are strings

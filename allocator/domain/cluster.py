@@ -19,35 +19,43 @@ def codes(column: Sequence[str], known: Index) -> Ints:
 
 
 def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> Pools:
-    """Pools with the price and the GPUs in force at now_s; nodes win over prices, prices over pools.csv."""
-    table, prices = grids["pools.csv"], grids["prices.csv"]
-    gpus, row = in_force(table, prices, names, "gpus", now_s)
-    price, _ = in_force(table, prices, names, "price_per_gpu_hour", now_s)
+    """Pools with the price and the GPUs in force at now_s: nodes win over capacity.csv (only workloads have it), that
+    over prices.csv of the same time, both over pools.csv."""
+    table = grids["pools.csv"]
+    moves = [grids[file] for file in ("prices.csv", "capacity.csv") if file in grids]
+    gpus, source = in_force(table, moves, names, "gpus", now_s)
+    price, _ = in_force(table, moves, names, "price_per_gpu_hour", now_s)
     return Pools(
         pool=tuple(table["pool"]), gpu_type=codes(table["gpu_type"], names.gpu_types),
-        gpus=_up(grids, names, gpus.astype(np.int64), row, found), gpus_per_node=table["gpus_per_node"],
+        gpus=_up(grids, names, gpus.astype(np.int64), source, found), gpus_per_node=table["gpus_per_node"],
         market=table["market"], price_per_gpu_hour=price, region=tuple(table["region"]),
         startup_s=table["startup_s"], revocations_per_gpu_hour=table["revocations_per_gpu_hour"],
         memory_gb=table["memory_gb"])
 
 
-def in_force(table: Grid, prices: Grid, names: Names, column: str, now_s: float) -> tuple[Floats, Ints]:
-    """(P,) value of the column now: that of the latest row of prices.csv not after now_s that gives one, else that of
-    pools.csv; and (P,) the row of prices.csv, -1 = none."""
+def in_force(table: Grid, moves: Sequence[Grid], names: Names, column: str, now_s: float) -> tuple[Floats, list[str]]:
+    """(P,) value of the column now: that of the latest row of `moves` not after now_s that gives one, at the same time
+    of the last table, else that of pools.csv; and where it is from, "prices.csv:7" or "" for pools.csv."""
     value = table[column].astype(np.float64)
-    row = np.full(len(table), -1)
-    valid = np.flatnonzero(prices.given(column) & (prices["at_s"] <= now_s))
-    valid = valid[np.argsort(prices["at_s"][valid], kind="stable")]
-    row[codes(prices["pool"], names.pools)[valid]] = valid        # of several, the last one stays
-    changed = row >= 0
-    value[changed] = prices[column][row[changed]]
-    return value, row
+    source = [""] * len(table)
+    latest = np.full(len(table), -np.inf)
+    for moved in (m for m in moves if column in m.columns):
+        at_s = moved["at_s"]
+        valid = np.flatnonzero(moved.given(column) & (at_s <= now_s))
+        valid = valid[np.argsort(at_s[valid], kind="stable")]
+        row = np.full(len(table), -1)
+        row[codes(moved["pool"], names.pools)[valid]] = valid     # of several, the last one stays
+        for p in np.flatnonzero(row >= 0).tolist():
+            if at_s[row[p]] >= latest[p]:
+                value[p], latest[p] = moved[column][row[p]], at_s[row[p]]
+                source[p] = f"{moved.schema.file}:{moved.lines[row[p]]}"
+    return value, source
 
 
-def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, row: Ints, found: Findings) -> Ints:
+def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, source: Sequence[str], found: Findings) -> Ints:
     """(P,) GPUs of the up nodes of each pool; a pool without any node in nodes.csv keeps what it has.
 
-    gpus (P,): without nodes; row (P,): the row of prices.csv it is from, -1 = pools.csv.
+    gpus (P,): without nodes; source (P,): the line that says so, "" = pools.csv.
     """
     table, listed = grids["pools.csv"], grids["nodes.csv"]
     if not len(listed):
@@ -58,7 +66,7 @@ def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, row: Ints, found: F
     has = np.bincount(pool, minlength=len(table)) > 0
 
     def before(p: int) -> str:
-        return f"gpus {gpus[p]}" + (f" by prices.csv:{grids['prices.csv'].lines[row[p]]}" if row[p] >= 0 else "")
+        return f"gpus {gpus[p]}" + (f" by {source[p]}" if source[p] else "")
 
     table.warnings(found, ~has, lambda p: f"no node of it is in nodes.csv; {before(p)} count",
                    "pools without a node in nodes.csv")

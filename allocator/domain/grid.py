@@ -68,7 +68,7 @@ class Grid:
         if len(self.schema.key) != 1:
             return ""
         name = self[self.schema.key[0]][row]
-        return f" ({self.schema.file.removesuffix('s.csv')} {quoted(name)})" if name else ""
+        return f" ({self.schema.key[0].removesuffix('_id')} {quoted(name)})" if name else ""
 
     def fault(self, found: Findings, row: int, message: str) -> None:
         found.fault(self.schema.file, self.lines[row], message + self.subject(row))
@@ -120,9 +120,9 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> Grid:
     return out
 
 
-def grids(snapshot: Snapshot, found: Findings) -> dict[str, Grid]:
-    """All tables of the schema by file name."""
-    return {file: grid(schema, snapshot, found) for file, schema in TABLES.items()}
+def grids(snapshot: Snapshot, found: Findings, schemas: Mapping[str, TableSchema] = TABLES) -> dict[str, Grid]:
+    """All tables of the schemas by file name."""
+    return {file: grid(schema, snapshot, found) for file, schema in schemas.items()}
 
 
 def _header(schema: TableSchema, table: Table, found: Findings) -> None:

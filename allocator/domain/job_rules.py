@@ -17,7 +17,7 @@ def check(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings
     """Everything about jobs that one cell alone does not tell."""
     jobs = grids["jobs.csv"]
     if jobs.present and jobs.whole and not len(jobs):
-        found.warn("jobs.csv", None, "has no jobs")
+        found.warn(jobs.schema.file, None, "has no jobs")
     _sizes(jobs, found)
     _work(jobs, now_s, found)
     _holdings(jobs, grids["pools.csv"], names, found)

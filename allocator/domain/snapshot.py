@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from allocator.domain.columns import TABLES
+from allocator.domain.columns import TABLES, TableSchema
 from allocator.errors import Fault, UsageError
 
 if TYPE_CHECKING:
@@ -62,17 +62,26 @@ class Snapshot:
         a list in a cell is written with bars, a dict as JSON. Raises UsageError for an unknown table, or two columns
         of one name.
         """
-        tables: dict[str, Table] = {}
-        for key, frame in frames.items():
-            file = f"{key}.csv"
-            if file not in TABLES:
-                raise UsageError(f'from_frames: no table "{key}"; known: {", ".join(t[:-4] for t in TABLES)}')
-            names = [str(c).strip() for c in frame.columns]
-            if len(set(names)) < len(names):
-                raise UsageError(f"from_frames: {key} has two columns of one name: {', '.join(names)}")
-            columns = {name: _cells(frame.iloc[:, i]) for i, name in enumerate(names)}
-            tables[file] = Table(file, columns, range(2, len(frame) + 2))
-        return cls(name, dict(config or {}), tables)
+        return cls(name, dict(config or {}), tables_of_frames(frames, TABLES, "from_frames"))
+
+
+def tables_of_frames(frames: Mapping[str, pd.DataFrame], known: Mapping[str, TableSchema],
+                     call: str) -> dict[str, Table]:
+    """Raw tables of pandas frames named like the files, by file; `call` is whom an error names.
+
+    Raises UsageError for an unknown table, or two columns of one name.
+    """
+    tables: dict[str, Table] = {}
+    for key, frame in frames.items():
+        file = f"{key}.csv"
+        if file not in known:
+            raise UsageError(f'{call}: no table "{key}"; known: {", ".join(t[:-4] for t in known)}')
+        names = [str(c).strip() for c in frame.columns]
+        if len(set(names)) < len(names):
+            raise UsageError(f"{call}: {key} has two columns of one name: {', '.join(names)}")
+        columns = {name: _cells(frame.iloc[:, i]) for i, name in enumerate(names)}
+        tables[file] = Table(file, columns, range(2, len(frame) + 2))
+    return tables
 
 
 def _cells(column: pd.Series[Any]) -> list[str]:

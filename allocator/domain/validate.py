@@ -7,7 +7,7 @@ numbers in place of names (here) and the pools in force (cluster.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from allocator.domain.findings import Findings
 from allocator.domain.grid import Grid, grids
 from allocator.domain.names import Index, Names, names
 from allocator.domain.problem import Bools, Floats, Ints, Jobs, Problem, State, Tenants
-from allocator.domain.settings import now, settings
+from allocator.domain.settings import Settings, now, settings
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput
 
@@ -38,8 +38,14 @@ def validate(snapshot: Snapshot) -> Problem:
     if found.faults:
         raise InvalidInput(found.faults)
 
-    sizes, size_lists = _coded(tables["jobs.csv"], "sizes")
-    types, type_lists = _coded(tables["jobs.csv"], "gpu_types")
+    return assemble(snapshot, config, tables, known, now_s, found)
+
+
+def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], known: Names, now_s: float,
+             found: Findings) -> Problem:
+    """The Problem of tables without a fault, with the pools in force at now_s; their warnings go to `found`."""
+    sizes, size_lists = _coded(tables["jobs.csv"]["sizes"])
+    types, type_lists = _coded(tables["jobs.csv"]["gpu_types"], frozenset)
     pools = cluster.pools(tables, known, now_s, found)
     budget, changes = config["budget_per_hour"], config["max_changes"]
     return Problem(
@@ -95,16 +101,17 @@ def _tenants(tenants: Grid, known: Names) -> Tenants:
                    budget_per_hour=filled("budget_per_hour", math.inf))
 
 
-def _coded(jobs: Grid, column: str) -> tuple[Ints, list[Sequence[Any]]]:
-    """(J,) number of each job's list, -1 = not given, and the distinct lists."""
-    number: dict[Sequence[Any], int] = {(): -1}
-    for value in jobs[column]:
+def _coded(lists: Sequence[Any], alike: Callable[[Any], Any] = tuple) -> tuple[Ints, list[Any]]:
+    """(J,) number of each job's list, -1 = not given, and the distinct lists; `alike` is the same for equal lists."""
+    distinct = {value: alike(value) for value in dict.fromkeys(lists)}
+    number: dict[Any, int] = {alike(()): -1}
+    for value in distinct.values():
         number.setdefault(value, len(number) - 1)
-    code = np.fromiter((number[v] for v in jobs[column]), dtype=np.int64, count=len(jobs))
+    code = np.fromiter((number[distinct[v]] for v in lists), dtype=np.int64, count=len(lists))
     return code, list(number)[1:]
 
 
-def _members(chosen: Sequence[str], known: Index) -> Bools:
+def _members(chosen: Iterable[str], known: Index) -> Bools:
     """(T,) True for the chosen names."""
     out = np.zeros(len(known), dtype=bool)
     out[[known[name] for name in chosen]] = True

@@ -1,32 +1,21 @@
 """Snapshot folders on disk: reading what is there, with every fault of form located, and writing it back.
 
-Reading promises nothing about the content; `domain.validate` judges it. Files that are no part of a snapshot
-(plan.json, README.md ...) are left alone.
+Reading promises nothing about the content; `domain.validate` judges it.
 """
 
 from __future__ import annotations
 
-import csv
-import errno
-import io
-import itertools
 import os
-import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from allocator.domain.columns import TABLES
-from allocator.domain.findings import did_you_mean, nearest, quoted
-from allocator.domain.settings import FILE as CONFIG_FILE
-from allocator.domain.snapshot import Snapshot, Table
-from allocator.errors import Fault, InvalidInput
-from allocator.files.config_toml import parse_config, toml
-from allocator.files.csv_table import Reading, parse_csv
-from allocator.files.plans import write_files
+from allocator.domain.snapshot import Snapshot
+from allocator.files.folders import Sort, folder_of, read_folder, write_folder
 
-FILES = (CONFIG_FILE, *TABLES)
-MOST_BYTES = 1 << 28      # of one file: more is a mistake, and would fill the memory
-MOST_FILES = 200          # of a folder that are compared with the names a snapshot has
+SNAPSHOT = Sort("a snapshot", "jobs.csv", TABLES, {
+    "workload.csv": ', but a workload.csv: this is a workload, not a snapshot; run it with "allocator simulate"'})
+FILES = SNAPSHOT.files
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
@@ -34,29 +23,12 @@ def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
     Raises InvalidInput if there is no such folder or it cannot be listed.
     """
-    folder = os.fspath(path)
-    present = _listing(folder)
-    readings = {file: Reading(file) for file in FILES}
-    contents: dict[str, bytes] = {}
-    for file in FILES:
-        if file in present:
-            content = _content(folder, readings[file])
-            if content is not None:
-                contents[file] = content
-        elif file in TABLES and TABLES[file].required:
-            hint = did_you_mean(file, [name for name in present if name not in FILES])
-            readings[file].fault(None, f"there is no such file in {quoted(folder)}{hint}")
-    absent = [file for file in FILES if file not in present]
-    for file in itertools.islice((name for name in present if name.lower().endswith((".csv", ".toml"))), MOST_FILES):
-        meant = nearest(file, absent, cutoff=0.88) if file not in FILES else None
-        if meant is not None:
-            readings[meant].warn(None, f"there is no such file; did you mean it by {quoted(file)}, which is ignored?")
-    return _parsed(_name(folder), contents, readings)
+    return read_folder(path, SNAPSHOT)
 
 
 def snapshot_of(name: str, contents: Mapping[str, bytes]) -> Snapshot:
     """The snapshot of files given as bytes by name, as if they were in a folder."""
-    return _parsed(name, {f: contents[f] for f in FILES if f in contents}, {file: Reading(file) for file in FILES})
+    return folder_of(name, contents, SNAPSHOT)
 
 
 def write_snapshot(snapshot: Snapshot, folder: str | os.PathLike[str]) -> Path:
@@ -65,91 +37,4 @@ def write_snapshot(snapshot: Snapshot, folder: str | os.PathLike[str]) -> Path:
     Reading it again gives a snapshot with the same digest. Each file is replaced in one step (plans.write_files).
     Raises AllocatorError where that is not possible, TypeError for a config that TOML cannot hold.
     """
-    texts = {file: _csv(table) for file, table in snapshot.tables.items()}
-    if snapshot.config:
-        texts[CONFIG_FILE] = toml(snapshot.config)
-    write_files(Path(folder), texts)
-    return Path(folder)
-
-
-def _parsed(name: str, contents: Mapping[str, bytes], readings: Mapping[str, Reading]) -> Snapshot:
-    tables: dict[str, Table] = {}
-    config, lines = parse_config(contents.get(CONFIG_FILE, b""), readings[CONFIG_FILE])
-    for file, content in contents.items():
-        table = parse_csv(content, readings[file]) if file in TABLES else None
-        if table is not None:
-            tables[file] = table
-    faults = tuple(f for r in readings.values() for f in r.faults)
-    warnings = tuple(str(w) for r in readings.values() for w in r.warnings)
-    return Snapshot(name, config, tables, faults, warnings, lines)
-
-
-def _name(folder: str) -> str:
-    return os.path.basename(os.path.abspath(folder)) or folder
-
-
-def _listing(folder: str) -> list[str]:
-    """Names in the folder, sorted."""
-    try:
-        return sorted(os.listdir(folder))
-    except (OSError, ValueError) as error:
-        raise InvalidInput([Fault(folder or '""', None, _why_no_folder(folder, error))]) from None
-
-
-def _why_no_folder(folder: str, error: OSError | ValueError) -> str:
-    if isinstance(error, NotADirectoryError):
-        return "is a file; a snapshot is a folder with jobs.csv, pools.csv, rates.csv"
-    if isinstance(error, FileNotFoundError):
-        return f"there is no such folder{_sibling(folder)}"
-    return _in_words(error)
-
-
-def _sibling(folder: str) -> str:
-    parent, name = os.path.split(os.path.abspath(folder))
-    try:
-        return did_you_mean(name, _folders(parent))
-    except OSError:
-        return ""
-
-
-def _folders(parent: str) -> Iterable[str]:
-    with os.scandir(parent) as entries:
-        return [e.name for e in entries if e.is_dir()]
-
-
-def _content(folder: str, reading: Reading) -> bytes | None:
-    """The bytes of a file; only regular files are opened, since reading a pipe or a device may never end."""
-    path = os.path.join(folder, reading.file)
-    try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            reading.fault(None, "is a folder, not a file")
-        elif not stat.S_ISREG(status.st_mode):
-            reading.fault(None, "is not a regular file")
-        elif status.st_size > MOST_BYTES:
-            reading.fault(None, f"is larger than {MOST_BYTES >> 20} MiB")
-        else:
-            with open(path, "rb") as file:
-                return file.read()
-    except (OSError, ValueError) as error:
-        reading.fault(None, _in_words(error))
-    return None
-
-
-def _in_words(error: OSError | ValueError) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ELOOP:
-        return "cannot be read: symbolic links that lead round in a circle"
-    if isinstance(error, OSError):
-        return f"cannot be read: {error.strerror or error}"
-    return f"cannot be read: {error}"
-
-
-def _csv(table: Table) -> str:
-    """The table as CSV. Every cell is quoted if one has a carriage return, which the writer would leave bare."""
-    bare_return = any("\r" in cell for column in (table.columns, *table.columns.values()) for cell in column)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL if bare_return else csv.QUOTE_MINIMAL)
-    writer.writerow(table.columns)
-    writer.writerows(zip(*table.columns.values(), strict=True))
-    text = out.getvalue()
-    return "\ufeff" * text.startswith("\ufeff") + text      # reading takes a first U+FEFF for a byte order mark
+    return write_folder(snapshot, folder)

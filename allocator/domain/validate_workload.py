@@ -1,0 +1,143 @@
+"""From the raw tables of a workload folder to a Workload: the rules of snapshots, and those of contract section 7.
+
+workload.csv is presented to the rules of jobs.csv as jobs that have just been submitted, with all their work left.
+What happens to a pool over time, in force from each time on: capacity.csv (gpus) and prices.csv (price, gpus); where
+both give the GPUs of a pool at one time, capacity.csv wins. At the start nodes.csv wins over both, as in a snapshot;
+later rows count whatever nodes.csv says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from allocator.domain import cluster, cluster_rules, job_rules
+from allocator.domain.cells import Parsed, absent
+from allocator.domain.columns import JOBS, PLACEMENTS, RECEIVED
+from allocator.domain.findings import Findings, hints, quoted
+from allocator.domain.grid import HEADER, Grid, grids
+from allocator.domain.names import Names, names
+from allocator.domain.problem import Bools
+from allocator.domain.settings import FILE as CONFIG_FILE
+from allocator.domain.settings import settings
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.validate import assemble
+from allocator.domain.workload import Changes, Workload
+from allocator.domain.workload_columns import CAPACITY, UNDER_WAY, WORKLOAD, WORKLOAD_TABLES
+from allocator.errors import InvalidInput
+
+NOT_STARTED = {t.file: t for t in (PLACEMENTS, RECEIVED)}     # tables of a snapshot that a workload leaves empty
+SUBMITTED = replace(JOBS, file=WORKLOAD.file)
+
+
+def validate_workload(raw: Snapshot) -> Workload:
+    """The checked Workload of a folder, its warnings in problem.warnings.
+
+    raw: the folder as read (files/workloads.py), tables by file name. Jobs are sorted by submitted_s, those of one
+    time as in the file. Raises InvalidInput with all faults, sorted by file and line.
+    """
+    found = Findings(raw.faults)
+    config = settings(raw, found)
+    tables = grids(_without_under_way(raw, found), found, WORKLOAD_TABLES)
+    tables |= {"jobs.csv": _as_jobs(tables[WORKLOAD.file]), **grids(replace(raw, tables={}), found, NOT_STARTED)}
+    known = names(tables)
+    job_rules.check(tables, known, math.inf, found)
+    cluster_rules.check(tables, known, found)
+    tables[CAPACITY.file].refer(found, "pool", known.pools, among="is not in pools.csv",
+                                judge=tables["pools.csv"].complete)
+    _unlikely(tables["jobs.csv"], known, found)
+    if found.faults:
+        raise InvalidInput(found.faults)
+    start = _start(config["now_s"], tables["jobs.csv"], raw, found)
+    return Workload(assemble(raw, config, tables, known, start, found), _changes(tables, known, start))
+
+
+def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:
+    """The folder without the columns of workload.csv that only jobs under way have; each is worth a warning."""
+    table = raw.tables.get(WORKLOAD.file)
+    if table is None:
+        return raw
+    for name in (n for n in table.columns if n in UNDER_WAY):
+        found.warn(WORKLOAD.file, HEADER, f"column {name} is of jobs under way and is ignored; a job of a workload "
+                   "starts with total_work left and nothing held")
+    columns = {name: cells for name, cells in table.columns.items() if name not in UNDER_WAY}
+    return replace(raw, tables={**raw.tables, WORKLOAD.file: Table(table.file, columns, table.lines)})
+
+
+def _as_jobs(table: Grid) -> Grid:
+    """workload.csv as a table of queued jobs with all columns of jobs.csv, sorted by submitted_s."""
+    order = np.argsort(table["submitted_s"], kind="stable")
+    columns = {name: _taken(parsed, order) for name, parsed in table.columns.items()}
+    columns["remaining_work"] = columns["total_work"]
+    columns |= {c.name: absent(c, len(table)) for c in SUBMITTED.columns if c.name not in columns}
+    cells = {name: _picked(texts, order) for name, texts in table.cells.items()}
+    cells |= {"remaining_work": cells["total_work"]} if "total_work" in cells else {}
+    return Grid(SUBMITTED, _picked(table.lines, order), cells, columns, table.present, table.whole)
+
+
+def _taken(parsed: Parsed, order: Any) -> Parsed:
+    value = parsed.value[order] if isinstance(parsed.value, np.ndarray) else _picked(parsed.value, order)
+    return Parsed(value, parsed.given[order], parsed.ok[order])
+
+
+def _picked(values: Sequence[Any], order: Any) -> list[Any]:
+    return [values[i] for i in order.tolist()]
+
+
+def _unlikely(jobs: Grid, known: Names, found: Findings) -> None:
+    """What may be meant but is likely a slip: deadlines before submission, predecessors that never come."""
+    with np.errstate(invalid="ignore"):
+        late = jobs.ok("deadline_s", "submitted_s") & (jobs["deadline_s"] <= jobs["submitted_s"])
+    jobs.warnings(found, late, lambda i: f"deadline_s {jobs.text('deadline_s', i)} is not after submitted_s "
+                  f"{jobs.text('submitted_s', i)}", "deadlines that have passed at submission")
+    if not jobs.complete:
+        return
+    missing = {i: name for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist()
+               for name in jobs["after"][i] if name not in known.jobs}
+    hint = hints(missing.values(), known.jobs)
+    rows = np.zeros(len(jobs), dtype=bool)
+    rows[list(missing)] = True
+    jobs.warnings(found, rows, lambda i: f"after {quoted(missing[i])} is no job of the workload and counts as done"
+                  f"{hint[missing[i]]}", "predecessors that are no jobs of the workload")
+
+
+def _start(given: float | None, jobs: Grid, raw: Snapshot, found: Findings) -> float:
+    """The earliest submitted_s, or now_s of config.toml if that is not later; 0 without either."""
+    earliest = float(jobs["submitted_s"][0]) if len(jobs) else None
+    if earliest is None or given is None:
+        return next((float(t) for t in (given, earliest) if t is not None), 0.0)
+    if given > earliest:
+        found.warn(CONFIG_FILE, raw.config_lines.get("now_s"), f"now_s {given:.15g} is after the earliest submitted_s; "
+                   f"the workload starts there, at {earliest:.15g}")
+    return min(float(given), earliest)
+
+
+def _changes(tables: Mapping[str, Grid], known: Names, start: float) -> Changes:
+    """Rows of prices.csv and capacity.csv after the start, one for each time and pool, in this order."""
+    prices, capacity = tables["prices.csv"], tables[CAPACITY.file]
+    at_s = np.concatenate([prices["at_s"], capacity["at_s"]])
+    pool = np.concatenate([cluster.codes(t["pool"], known.pools) for t in (prices, capacity)])
+    gpus = np.concatenate([prices["gpus"], capacity["gpus"]])
+    price = np.concatenate([prices["price_per_gpu_hour"], np.full(len(capacity), np.nan)])
+    return merged(Changes(at_s, pool, gpus, price), at_s > start)
+
+
+def merged(changes: Changes, use: Bools) -> Changes:
+    """The rows of `use` (C,) by time and pool, one for each: of several, the last that says something wins. Rows that
+    say nothing are left out."""
+    rows = np.flatnonzero(use & ((changes.gpus >= 0) | ~np.isnan(changes.price_per_gpu_hour)))
+    rows = rows[np.lexsort((changes.pool[rows], changes.at_s[rows]))]
+    at_s, pool = changes.at_s[rows], changes.pool[rows]
+    new = np.ones(len(rows), dtype=bool)
+    new[1:] = (at_s[1:] != at_s[:-1]) | (pool[1:] != pool[:-1])
+    group = np.cumsum(new) - 1
+    gpus, price = np.full(int(new.sum()), -1, dtype=np.int64), np.full(int(new.sum()), np.nan)
+    for out, values, given in ((gpus, changes.gpus[rows], changes.gpus[rows] >= 0),
+                               (price, changes.price_per_gpu_hour[rows],
+                                ~np.isnan(changes.price_per_gpu_hour[rows]))):
+        out[group[given]] = values[given]
+    return Changes(at_s[new], pool[new], gpus, price)

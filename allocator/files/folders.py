@@ -1,0 +1,187 @@
+"""Folders of CSV files and config.toml on disk, be it a snapshot or a workload: reading with every fault of form
+located, and writing.
+
+Files that are no part of such a folder (plan.json, README.md ...) are left alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import itertools
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from allocator.domain.columns import TableSchema
+from allocator.domain.findings import did_you_mean, nearest, quoted
+from allocator.domain.settings import FILE as CONFIG_FILE
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.errors import Fault, InvalidInput
+from allocator.files.config_toml import parse_config, toml
+from allocator.files.csv_table import Reading, parse_csv
+from allocator.files.plans import write_files
+
+MOST_BYTES = 1 << 28      # of one file: more is a mistake, and would fill the memory
+MOST_FILES = 200          # of a folder that are compared with the names it should have
+
+
+@dataclass(frozen=True)
+class Sort:
+    """A sort of folder. what: "a snapshot"; main: the file without which it is none; schemas: its tables by file;
+    mistaken: main file of another sort -> what to say if that is there instead; foreign: files of others to warn of."""
+
+    what: str
+    main: str
+    schemas: Mapping[str, TableSchema]
+    mistaken: Mapping[str, str]
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (CONFIG_FILE, *self.schemas)
+
+
+def read_folder(path: str | os.PathLike[str], sort: Sort) -> Snapshot:
+    """The tables of a folder as raw text. Its faults of form are in `faults`.
+
+    Raises InvalidInput if there is no such folder or it cannot be listed.
+    """
+    folder = os.fspath(path)
+    present = _listing(folder, sort)
+    readings = {file: Reading(file) for file in sort.files}
+    contents: dict[str, bytes] = {}
+    for file in sort.files:
+        if file in present:
+            content = _content(folder, readings[file])
+            if content is not None:
+                contents[file] = content
+        elif file in sort.schemas and sort.schemas[file].required:
+            readings[file].fault(None, f"there is no such file in {quoted(folder)}{_instead(file, present, sort)}")
+    _misnamed(present, readings, sort)
+    return parsed(_name(folder), contents, readings)
+
+
+def _instead(file: str, present: list[str], sort: Sort) -> str:
+    """What to say of a file that is missing."""
+    other = next((words for name, words in sort.mistaken.items() if name in present), None)
+    if file == sort.main and other is not None:
+        return other
+    return did_you_mean(file, [name for name in present if name not in sort.files])
+
+
+def _misnamed(present: list[str], readings: Mapping[str, Reading], sort: Sort) -> None:
+    """Warnings of files that are ignored, but were likely meant."""
+    absent = [file for file in sort.files if file not in present]
+    others = (name for name in present if name.lower().endswith((".csv", ".toml")) and name not in sort.files)
+    for file in itertools.islice(others, MOST_FILES):
+        meant = nearest(file, absent, cutoff=0.88)
+        if meant is not None:
+            readings[meant].warn(None, f"there is no such file; did you mean it by {quoted(file)}, which is ignored?")
+        if file in sort.foreign and sort.main in present:
+            readings[sort.main].warn(None, f"{file} beside it is no part of {sort.what} and is ignored")
+
+
+def parsed(name: str, contents: Mapping[str, bytes], readings: Mapping[str, Reading]) -> Snapshot:
+    """The tables of files given as bytes by name."""
+    tables: dict[str, Table] = {}
+    config, lines = parse_config(contents.get(CONFIG_FILE, b""), readings[CONFIG_FILE])
+    for file, content in contents.items():
+        table = parse_csv(content, readings[file]) if file != CONFIG_FILE else None
+        if table is not None:
+            tables[file] = table
+    faults = tuple(f for r in readings.values() for f in r.faults)
+    warnings = tuple(str(w) for r in readings.values() for w in r.warnings)
+    return Snapshot(name, config, tables, faults, warnings, lines)
+
+
+def folder_of(name: str, contents: Mapping[str, bytes], sort: Sort) -> Snapshot:
+    """The tables of files given as bytes by name, as if they were in a folder."""
+    return parsed(name, {f: contents[f] for f in sort.files if f in contents}, {f: Reading(f) for f in sort.files})
+
+
+def write_folder(raw: Snapshot, folder: str | os.PathLike[str]) -> Path:
+    """Write the tables and config.toml into a folder, made if need be; returns its path.
+
+    Reading it again gives the same digest. Each file is replaced in one step (plans.write_files). Raises AllocatorError
+    where that is not possible, TypeError for a config that TOML cannot hold.
+    """
+    texts = {file: _csv(table) for file, table in raw.tables.items()}
+    if raw.config:
+        texts[CONFIG_FILE] = toml(raw.config)
+    write_files(Path(folder), texts)
+    return Path(folder)
+
+
+def _name(folder: str) -> str:
+    return os.path.basename(os.path.abspath(folder)) or folder
+
+
+def _listing(folder: str, sort: Sort) -> list[str]:
+    """Names in the folder, sorted."""
+    try:
+        return sorted(os.listdir(folder))
+    except (OSError, ValueError) as error:
+        raise InvalidInput([Fault(folder or '""', None, _why_no_folder(folder, error, sort))]) from None
+
+
+def _why_no_folder(folder: str, error: OSError | ValueError, sort: Sort) -> str:
+    if isinstance(error, NotADirectoryError):
+        return f"is a file; {sort.what} is a folder with {sort.main}, pools.csv, rates.csv"
+    if isinstance(error, FileNotFoundError):
+        return f"there is no such folder{_sibling(folder)}"
+    return _in_words(error)
+
+
+def _sibling(folder: str) -> str:
+    parent, name = os.path.split(os.path.abspath(folder))
+    try:
+        return did_you_mean(name, _folders(parent))
+    except OSError:
+        return ""
+
+
+def _folders(parent: str) -> Iterable[str]:
+    with os.scandir(parent) as entries:
+        return [e.name for e in entries if e.is_dir()]
+
+
+def _content(folder: str, reading: Reading) -> bytes | None:
+    """The bytes of a file; only regular files are opened, since reading a pipe or a device may never end."""
+    path = os.path.join(folder, reading.file)
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            reading.fault(None, "is a folder, not a file")
+        elif not stat.S_ISREG(status.st_mode):
+            reading.fault(None, "is not a regular file")
+        elif status.st_size > MOST_BYTES:
+            reading.fault(None, f"is larger than {MOST_BYTES >> 20} MiB")
+        else:
+            with open(path, "rb") as file:
+                return file.read()
+    except (OSError, ValueError) as error:
+        reading.fault(None, _in_words(error))
+    return None
+
+
+def _in_words(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return "cannot be read: symbolic links that lead round in a circle"
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return f"cannot be read: {error}"
+
+
+def _csv(table: Table) -> str:
+    """The table as CSV. Every cell is quoted if one has a carriage return, which the writer would leave bare."""
+    bare_return = any("\r" in cell for column in (table.columns, *table.columns.values()) for cell in column)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL if bare_return else csv.QUOTE_MINIMAL)
+    writer.writerow(table.columns)
+    writer.writerows(zip(*table.columns.values(), strict=True))
+    text = out.getvalue()
+    return "\ufeff" * text.startswith("\ufeff") + text      # reading takes a first U+FEFF for a byte order mark

@@ -1,0 +1,99 @@
+"""Workload folders on disk (contract section 7): reading with all faults at once, and writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from allocator.domain.problem import Bools
+from allocator.domain.snapshot import Snapshot, tables_of_frames
+from allocator.domain.validate_workload import merged, validate_workload
+from allocator.domain.workload import Changes, Workload
+from allocator.domain.workload_columns import CAPACITY, WORKLOAD, WORKLOAD_TABLES
+from allocator.errors import UsageError
+from allocator.files.folders import Sort, folder_of, read_folder, write_folder
+from allocator.files.problem_tables import cluster_tables, config, jobs, named, table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FOLDER = Sort("a workload", WORKLOAD.file, WORKLOAD_TABLES, {
+    "jobs.csv": ', but a jobs.csv: this is a snapshot, not a workload; decide it with "allocator solve", or give its '
+                "jobs a total_work and call the file workload.csv"},
+    foreign=("jobs.csv", "placements.csv", "received.csv"))
+
+
+def is_workload(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder has a workload.csv and no jobs.csv."""
+    folder = Path(path)
+    try:
+        return (folder / WORKLOAD.file).exists() and not (folder / "jobs.csv").exists()
+    except (OSError, ValueError):
+        return False
+
+
+def read_workload(path: str | os.PathLike[str]) -> Workload:
+    """The workload in a folder: workload.csv, pools.csv, rates.csv or models.csv, and the optional files.
+
+    Jobs come sorted by submitted_s. Times are seconds on the clock of submitted_s; the workload starts (problem.now_s)
+    at the earliest submission, or at now_s of config.toml if that is earlier. Later rows of capacity.csv and prices.csv
+    are its changes; for the GPUs of a pool at one time capacity.csv wins. Warnings are in problem.warnings.
+    Raises InvalidInput with every fault of every file, by file and line, or if there is no such folder.
+    """
+    return validate_workload(read_folder(path, FOLDER))
+
+
+def workload_of(name: str, contents: Mapping[str, bytes]) -> Workload:
+    """The workload of files given as bytes by name, as if they were in a folder. Raises InvalidInput."""
+    return validate_workload(folder_of(name, contents, FOLDER))
+
+
+def write_workload(path: str | os.PathLike[str], content: Workload | Mapping[str, pd.DataFrame], *,
+                   config: Mapping[str, Any] | None = None) -> Path:
+    """Write a workload into a folder, made if need be; returns its path. Reading it again gives equal arrays.
+
+    content: a Workload, or pandas frames named like the files: {"workload": ..., "pools": ..., "rates": ...}.
+    config: keys of config.toml, with frames only. Frames are checked before anything is written.
+    Raises InvalidInput for frames that break a rule, UsageError for an unknown table or if the folder holds a further
+    file that would be read as part of the workload, AllocatorError where the folder cannot be written.
+    """
+    if isinstance(content, Workload):
+        raw = _raw(content)
+    else:
+        tables = tables_of_frames(content, WORKLOAD_TABLES, "write_workload")
+        raw = Snapshot(os.path.basename(os.path.abspath(path)), dict(config or {}), tables)
+        validate_workload(raw)
+    names = {*raw.tables, *(("config.toml",) if raw.config else ())}
+    strange = [file for file in FOLDER.files if file not in names and (Path(path) / file).exists()]
+    if strange:
+        raise UsageError(f'"{path}" holds {", ".join(strange)}, which this workload has not; remove it, or choose '
+                         "another folder")
+    return write_folder(raw, path)
+
+
+def _raw(workload: Workload) -> Snapshot:
+    """The tables of a workload as text."""
+    problem, changes = workload.problem, workload.changes
+    columns = jobs(problem)
+    tables = {WORKLOAD.file: table(WORKLOAD, {c.name: columns[c.name] for c in WORKLOAD.columns}),
+              **cluster_tables(problem)}
+    changes = merged(changes, np.ones(len(changes), dtype=bool))
+    tables |= _moves(CAPACITY.file, changes, changes.gpus >= 0, problem.pools.pool)
+    tables |= _moves("prices.csv", changes, ~np.isnan(changes.price_per_gpu_hour), problem.pools.pool)
+    return Snapshot(problem.name, config(problem), tables)
+
+
+def _moves(file: str, changes: Changes, rows: Bools, pools: tuple[str, ...]) -> dict[str, Any]:
+    """One of the two files of changes, if it has rows."""
+    if not rows.any():
+        return {}
+    schema = WORKLOAD_TABLES[file]
+    values = {"at_s": changes.at_s[rows], "pool": named(pools, changes.pool[rows])}
+    column = schema.columns[2].name
+    return {file: table(replace(schema, columns=schema.columns[:3]),
+                        values | {column: getattr(changes, column)[rows]})}
