@@ -1,0 +1,107 @@
+"""What is left of every hard rule while a plan is being filled, one job at a time; and whether a plan keeps them all.
+
+Heuristics touch single numbers thousands of times in a round. They are read through `array.data`, whose items are plain
+Python numbers: a tenth of the cost of numpy scalars, and nothing to convert for options that nobody looks at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from allocator.domain.problem import State
+from allocator.options.round import Round
+from formulations.instance import Instance
+from formulations.linear import Ints
+
+
+class Room:
+    """What is left of every `at most` rule and of the allowed changes, and the plan so far.
+
+    choice (J,): columns of the round's instance, -1 = nothing. free (P,): GPUs left. owed (Q,): GPUs still missing to
+    the guarantee of a tenant (negative: above it); a job never gives up GPUs that its tenant is owed. The limit
+    on changes counts only where the plan starts from something: a plan from nothing is checked when it is complete.
+    """
+
+    def __init__(self, round_: Round, start: Ints | None = None) -> None:
+        i = round_.instance
+        J, P, Q = len(i.must), len(i.capacity), len(i.quota)
+        self.choice: Ints = np.full(J, -1) if start is None else start.copy()
+        job = np.flatnonzero(self.choice >= 0)
+        held = self.choice[job]
+        gpus, cost, tenant = i.gpus[held], i.cost[held], i.tenant[job]
+        self.free: list[int] = (i.capacity - np.bincount(i.pool[held], gpus, P).astype(np.int64)).tolist()
+        self.owed: list[int] = (i.guarantee - np.bincount(tenant, gpus, Q).astype(np.int64)).tolist()
+        self._quota: list[float] = (i.quota - np.bincount(tenant, gpus, Q)).tolist()
+        self._budget = float(i.budget) - float(cost.sum())
+        self._tenant_budget: list[float] = (i.tenant_budget - np.bincount(tenant, cost, Q)).tolist()
+        self._tenant, self._now = i.tenant.data, self.choice.data
+        self._pool, self._gpus, self._cost, self._keep = i.pool.data, i.gpus.data, i.cost.data, i.keep.data
+        running = round_.problem.jobs.state == State.RUNNING
+        limit = round_.repairs.max_changes
+        limited = limit >= 0 and start is not None
+        self._counts = (running & limited).data
+        self._changes = limit - int(running.sum()) + int(i.keep[held].sum()) if limited else J
+
+    def take(self, j: int, o: int) -> bool:
+        """Give job j the option o instead of what it has; False (and nothing happens) if that breaks a rule."""
+        old = self._now[j]
+        if old >= 0:
+            return o == old or self._swap(j, old, o)
+        gpus, pool = self._gpus[o], self._pool[o]
+        if gpus > self.free[pool]:
+            return False
+        q, cost = self._tenant[j], self._cost[o]
+        if gpus > self._quota[q] or cost > _slack(self._budget) or cost > _slack(self._tenant_budget[q]):
+            return False
+        self.free[pool] -= gpus
+        self._charge(j, q, o, gpus, cost)
+        return True
+
+    def _swap(self, j: int, old: int, o: int) -> bool:
+        q, pool, before = self._tenant[j], self._pool[o], self._pool[old]
+        extra, cost = self._gpus[o] - self._gpus[old], self._cost[o] - self._cost[old]
+        changes = self._keep[o] - self._keep[old] if self._counts[j] else 0
+        if ((extra if pool == before else self._gpus[o]) > self.free[pool] or extra > self._quota[q]
+                or self._changes + min(0, changes) < 0
+                or cost > _slack(self._budget) or cost > _slack(self._tenant_budget[q])
+                or (extra < 0 and self.owed[q] > extra)):
+            return False
+        self._changes += changes
+        self.free[before] += self._gpus[old]
+        self.free[pool] -= self._gpus[o]
+        self._charge(j, q, o, extra, cost)
+        return True
+
+    def _charge(self, j: int, q: int, o: int, gpus: int, cost: float) -> None:
+        self._quota[q] -= gpus
+        self.owed[q] -= gpus
+        self._budget -= cost
+        self._tenant_budget[q] -= cost
+        self._now[j] = o
+
+    def take_first(self, j: int, options: Iterable[int]) -> bool:
+        """Give job j the first of the options that fits; False if none does."""
+        return any(self.take(j, o) for o in options)
+
+
+def _slack(left: float) -> float:
+    return left + 1e-9 * max(1.0, abs(left))
+
+
+def keeps_rules(i: Instance, choice: Ints) -> bool:
+    """Whether a choice (J,) keeps every hard rule: what the round's model would say, without building it."""
+    job = np.flatnonzero(choice >= 0)
+    held = choice[job]
+    if (i.must & (choice < 0)).any() or (i.job[held] != job).any():
+        return False
+    gpus, cost, tenant = i.gpus[held], i.cost[held], i.tenant[job]
+    Q = len(i.quota)
+    of_tenant = np.bincount(tenant, gpus, Q)
+    return bool((np.bincount(i.pool[held], gpus, len(i.capacity)) <= i.capacity).all()
+                and math.fsum(cost) <= _slack(i.budget) and (of_tenant <= i.quota).all()
+                and (np.bincount(tenant, cost, Q) <= i.tenant_budget + 1e-9 * np.maximum(
+                    1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))).all()
+                and (of_tenant >= i.guarantee).all() and i.keep[held].sum() >= i.least_kept)
