@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,18 @@ class Curves:
     gpu_type: Ints
     kind: tuple[str, ...]
     parameters: tuple[Mapping[str, float], ...]
+
+    @cached_property
+    def numbers(self) -> Mapping[str, Floats]:
+        """Parameter -> its value in every curve (C,), nan where a curve has none: formulas work on all at once."""
+        names = dict.fromkeys(name for q in self.parameters for name in q)
+        return {name: np.array([q.get(name, np.nan) for q in self.parameters]) for name in names}
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[str, ...], Ints]:
+        """The distinct kinds, and each curve's place among them (C,)."""
+        names, code = np.unique(np.array(self.kind, dtype=str), return_inverse=True)
+        return tuple(names.tolist()), code.reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -19,28 +19,35 @@ from allocator.domain.problem import Floats, Ints
 
 _RANGE = {c.name: int(c.default) for c in CURVE_PARAMETERS["amdahl"] if c.default is not None}
 MIN_GPUS, MAX_GPUS = _RANGE["min_gpus"], _RANGE["max_gpus"]
+Parameters = Mapping[str, float] | Mapping[str, Floats]      # of one curve, or of as many as there are sizes
 
 
-def amdahl(q: Mapping[str, float], k: Floats) -> Floats:
+def amdahl(q: Parameters, k: Floats) -> Floats:
     return q["rate_1"] / ((1.0 - q["parallel"]) + q["parallel"] / k)
 
 
-def power(q: Mapping[str, float], k: Floats) -> Floats:
+def power(q: Parameters, k: Floats) -> Floats:
     return q["rate_1"] * k ** q["exponent"]
 
 
-def overhead(q: Mapping[str, float], k: Floats) -> Floats:
+def overhead(q: Parameters, k: Floats) -> Floats:
     return q["rate_1"] * k / (1.0 + q["c"] * (k - 1.0))
 
 
-KINDS: Mapping[str, Callable[[Mapping[str, float], Floats], Floats]] = {
+KINDS: Mapping[str, Callable[[Parameters, Floats], Floats]] = {
     "amdahl": amdahl, "power": power, "overhead": overhead}
 
 
-def rate(kind: str, parameters: Mapping[str, float], k: Ints) -> Floats:
+def rate(kind: str, parameters: Parameters, k: Ints) -> Floats:
     """Work per second on k GPUs, shape as k; nan outside [min_gpus, max_gpus] of the parameters.
 
-    kind: a key of KINDS. parameters: checked by validate; raises KeyError for an unknown kind or a missing one.
+    kind: a key of KINDS. parameters: checked by validate, numbers or arrays of the shape of k (nan = the default of
+    min_gpus or max_gpus); raises KeyError for an unknown kind or a missing one.
     """
-    inside = (k >= parameters.get("min_gpus", MIN_GPUS)) & (k <= parameters.get("max_gpus", MAX_GPUS))
+    low, high = _or(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS), _or(parameters.get("max_gpus", MAX_GPUS), MAX_GPUS)
+    inside = (k >= low) & (k <= high)
     return np.where(inside, KINDS[kind](parameters, np.maximum(k, 1).astype(np.float64)), np.nan)
+
+
+def _or(value: float | Floats, default: int) -> Floats:
+    return np.where(np.isnan(value), default, value)

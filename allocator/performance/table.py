@@ -46,8 +46,8 @@ class RateTable:
         """Largest size for which any rate of the model may exist, shape (models,)."""
         largest = np.zeros(models, dtype=np.int64)
         np.maximum.at(largest, rates.model, rates.gpus)
-        reach = np.array([p.get("max_gpus", formulas.MAX_GPUS) for p in curves.parameters], dtype=np.int64)
-        np.maximum.at(largest, curves.model, reach)
+        reach = curves.numbers.get("max_gpus", np.full(len(curves.kind), float(formulas.MAX_GPUS)))
+        np.maximum.at(largest, curves.model, np.where(np.isnan(reach), formulas.MAX_GPUS, reach).astype(np.int64))
         return largest
 
     def rate(self, model: Ints, gpu_type: Ints, gpus: Ints) -> tuple[Floats, Ints]:
@@ -62,9 +62,11 @@ class RateTable:
             self._look_up(wanted, out, row)
         curve = self._curve_of[model * self._types + gpu_type]
         open_ = np.isnan(out) & (curve >= 0)
-        for c in np.unique(curve[open_]):
-            mine = open_ & (curve == c)
-            out[mine] = formulas.rate(self._curves.kind[c], self._curves.parameters[c], gpus[mine])
+        names, code = self._curves.kinds
+        for i, kind in enumerate(names):
+            mine = np.flatnonzero(open_ & (code[curve] == i))
+            c = curve[mine]
+            out[mine] = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, gpus[mine])
         return out, row
 
     def _look_up(self, wanted: Ints, out: Floats, row: Ints) -> None:
