@@ -55,8 +55,8 @@ def _format(formats: Any, name: str, entry: Entry) -> None:
     group.add_argument("--gpus", type=whole(1, 10_000_000), metavar="N",
                        help="GPUs of the cluster (default: the format's own)")
     group.add_argument("--gpus-per-node", type=whole(1, 10_000), metavar="N", help="default: 8, or the format's own")
-    group.add_argument("--max-factor", type=number(1), default=4.0, metavar="F",
-                       help="max_gpus = F times the GPUs asked for (default: 4)")
+    group.add_argument("--max-factor", type=number(1, infinite=True), metavar="F",
+                       help="max_gpus = F times the GPUs asked for (default: 4; sia: inf)")
     group.add_argument("--max-gpus", type=whole(1, 10_000_000), default=64, metavar="N",
                        help="no job grows beyond N GPUs unless it asks for more (default: 64)")
     group.add_argument("--rigid", action="store_true", help="every job runs at the size asked for, or not at all")

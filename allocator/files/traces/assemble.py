@@ -102,7 +102,8 @@ def rule_sizes(pools: Sequence[Pool], largest: int) -> set[int]:
 def _most(trace: Trace, jobs: TraceJobs, options: Options) -> Ints:
     if options.rigid:
         return jobs.gpus
-    most = np.minimum(np.floor(options.max_factor * jobs.gpus), options.most_gpus)
+    factor = trace.max_factor if options.max_factor is None else options.max_factor
+    most = np.minimum(np.floor(factor * jobs.gpus), options.most_gpus)
     most = np.minimum(most, largest_pool(trace, jobs))
     if trace.speeds is not None:
         most = np.minimum(most, measured_range(trace, jobs)[1])

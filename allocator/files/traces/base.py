@@ -37,7 +37,7 @@ class Options:
     load: float | None = None
     gpus: int | None = None
     gpus_per_node: int | None = None
-    max_factor: float = 4.0
+    max_factor: float | None = None
     most_gpus: int = 64
     rigid: bool = False
     curves: tuple[float, ...] = CURVES
@@ -125,7 +125,8 @@ class Trace:
 
     read_rows: rows of the source. dropped: reason -> rows. notes: what the reader did that its user should know.
     origin_s: the trace's zero as seconds since 1970, nan = unknown. max_hours: cut longer jobs unless told otherwise.
-    interval_s: round length for config.toml, nan = the contract's. most_gpus: a cap of the trace's own system.
+    interval_s: round length for config.toml, nan = the contract's. max_factor: max_gpus over requested_gpus unless told
+    otherwise.
     """
 
     jobs: TraceJobs
@@ -137,6 +138,7 @@ class Trace:
     origin_s: float = np.nan
     max_hours: float = np.inf
     interval_s: float = np.nan
+    max_factor: float = 4.0
 
     @property
     def gpus(self) -> int:

@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 
 from allocator.domain.findings import did_you_mean
-from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
-from allocator.files.snapshots import write_snapshot
 from allocator.files.traces import registry
 from allocator.files.traces.base import Options, Tables
 from allocator.files.traces.selection import Summary, select
+from allocator.files.workloads import write_workload
 
 
 def import_trace(name: str, source: str | os.PathLike[str], options: Options) -> tuple[Tables, Summary]:
@@ -41,7 +40,9 @@ def recognised(path: Path) -> str:
 
 
 def write_tables(tables: Tables, folder: str | os.PathLike[str]) -> Path:
-    """Write the workload into a folder, made if need be, each file in one step; returns its path."""
-    texts = {file: Table(file, cells, range(2, 2 + len(next(iter(cells.values()), ()))))
-             for file, cells in tables.files.items()}
-    return write_snapshot(Snapshot(Path(folder).name, tables.config, texts), folder)
+    """Check the workload and write it into a folder, made if need be; returns its path. Raises as write_workload."""
+    import pandas as pd
+
+    frames = {file.removesuffix(".csv"): pd.DataFrame(dict(cells), dtype=object)
+              for file, cells in tables.files.items()}
+    return write_workload(folder, frames, config=tables.config)

@@ -75,7 +75,7 @@ def read(source: Path, options: Options) -> Trace:
                       restart_s=restart)
     notes = (f"speeds: {kind}, work in steps at the smallest batch size",)
     return Trace(jobs, pools, len(rows), {"are pipeline-parallel or ask for no GPU": int((~keep).sum())}, notes, speeds,
-                 interval_s=INTERVAL_S)
+                 interval_s=INTERVAL_S, max_factor=np.inf)
 
 
 def _profiles(source: Path, options: Options) -> Path:
