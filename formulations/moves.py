@@ -61,6 +61,12 @@ class Board:
         c = self.choices
         return np.maximum(np.maximum(self.use - c.high, c.low - self.use), 0.0) / self.unit
 
+    def rent(self) -> float:
+        """What the prices ask for the units that the choice leaves unused (or misses), if it keeps the rows."""
+        c, p = self.choices, self.p
+        edge = np.where(p > 0, c.high, np.where(p < 0, c.low, self.use))
+        return float((p * (edge - self.use)).sum())
+
     def moves(self, columns: Ints, leave: Ints) -> Moves:
         """Moves of the owners of `columns` to them, and of the groups `leave` to nothing."""
         c = self.choices

@@ -7,6 +7,9 @@ practically every round that has one. Deterministic.
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 
 from formulations.choices import Choices
@@ -18,6 +21,7 @@ PAIRS = 1500             # moves of which pairs are tried
 TRIALS = 400             # moves of them that look for a partner in one pass
 REPAIRS = 50_000         # moves looked at in one pass of a repair
 SINGLES = 20_000         # single moves looked at in one pass
+CHUNK = 512              # pairs that are checked at once
 EPS = 1e-12
 
 
@@ -44,29 +48,31 @@ def _sharpen(choices: Choices, choice: Ints, prices: Floats, dual: Dual, turn: i
     return spread(choices, prices[choices.rows] + np.where(up, step, 0.0) - np.where(down, step, 0.0))
 
 
-def repair(choices: Choices, choice: Ints, prices: Floats) -> Ints | None:
+def repair(choices: Choices, choice: Ints, prices: Floats, until: float = math.inf) -> Ints | None:
     """A choice near the given one that keeps all rows, by moves of the least loss (at the prices) per violation
-    removed; pairs of moves where single ones get stuck. None if stuck, or if a must-group owns no column."""
+    removed; pairs of moves where single ones get stuck. None if stuck, if a must-group owns no column, or at `until`
+    (time.monotonic)."""
     board = Board(choices, choice, project(choices, prices))
     if not _fill_must(board):
         return None
     for _ in range(200):
         if not board.excess().any():
             break
-        if not _relieve(board) and not _relieve_pair(board):
+        if time.monotonic() >= until or (not _relieve(board) and not _relieve_pair(board)):
             return None
         board.refresh()
     return board.choice if choices.feasible(board.choice) else None
 
 
-def fill(choices: Choices, choice: Ints, prices: Floats, passes: int = 20) -> Ints:
+def fill(choices: Choices, choice: Ints, prices: Floats, passes: int = 20, until: float = math.inf) -> Ints:
     """A feasible choice made better: moves that gain value and keep all rows, largest gain first; then pairs of moves,
-    one that gives way for another that gains more. Stops when nothing helps or after `passes`."""
+    one that gives way for another that gains more. Stops when nothing helps, after `passes`, or at `until`
+    (time.monotonic)."""
     board = Board(choices, choice, project(choices, prices))
     for _ in range(passes):
         gained = improve_singly(board)
         board.refresh()
-        if not gained and not _improve_pair(board):
+        if time.monotonic() >= until or (not gained and not improve_pairs(board)):
             break
         board.refresh()
     if not choices.feasible(board.choice):             # rounding of many sums: vanishingly rare
@@ -172,39 +178,15 @@ def _relieve_pair(board: Board) -> bool:
     return True
 
 
-def _fitting(c: Choices, use: Floats, D: Floats, which: Ints) -> Ints:
-    """Those of the changes D[which] that bring the activities `use` within all bounds."""
-    if not len(which):
-        return which
-    new = use + D[which]
-    return which[((new <= c.high) & (new >= c.low)).all(axis=1)]
-
-
-class _Partners:
-    """For activities that break rows: the changes (rows of D) that mend the broken row which fewest changes mend."""
-
-    def __init__(self, c: Choices, D: Floats) -> None:
-        self._c, self._all = c, np.arange(len(D))
-        self._falls = [np.flatnonzero(column) for column in (D < 0).T]
-        self._grows = [np.flatnonzero(column) for column in (D > 0).T]
-
-    def of(self, use: Floats) -> Ints:
-        """Changes that may bring `use` within the bounds; all of them where nothing is broken."""
-        best = self._all
-        for r in np.flatnonzero(use > self._c.high):
-            best = min(best, self._falls[r], key=len)
-        for r in np.flatnonzero(use < self._c.low):
-            best = min(best, self._grows[r], key=len)
-        return best
-
-
 def improve_singly(board: Board, most: int = SINGLES) -> bool:
     """One pass of feasible single moves among the `most` of least loss, largest gain first; False if none gains."""
     c = board.choices
     now = np.append(c.value, 0.0)[board.choice]
     better = np.flatnonzero(c.value > now[c.group] + EPS)
+    loss = np.append(board.reduced, 0.0)[board.choice][c.group[better]] - board.reduced[better]
+    near = loss < board.rent() + EPS            # a move gains at most the rent of unused units less its loss
+    better, loss = better[near], loss[near]
     if len(better) > most:
-        loss = np.append(board.reduced, 0.0)[board.choice][c.group[better]] - board.reduced[better]
         better = np.sort(better[np.argpartition(loss, most)[:most]])
     moves = board.moves(better, np.flatnonzero((now < -EPS) & ~c.must))
     order = np.lexsort((moves.column, -moves.gain))
@@ -220,27 +202,52 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
     return bool(moved.any())
 
 
-def _improve_pair(board: Board) -> bool:
-    """Pairs of moves, together feasible, that gain value: the best partner for each move in turn; False if none."""
+def improve_pairs(board: Board) -> bool:
+    """Pairs of moves, together feasible, that gain value, the largest gain first; False if none."""
     c = board.choices
     moves = _all_moves(board, max(100, min(PAIRS, 400_000 // max(1, c.R))))
     D = moves.delta.toarray()
-    partners = _Partners(c, D)
+    first, second = _pairs(board, moves, D)
+    gain = moves.gain[first] + moves.gain[second]
+    order = np.argsort(-gain, kind="stable")
     moved = np.zeros(c.J, dtype=bool)
-    done = False
-    gaining = np.flatnonzero(moves.gain > EPS)
-    for i in gaining[np.lexsort((moves.column[gaining], moves.loss[gaining]))][:TRIALS]:
-        if moved[moves.group[i]]:
-            continue
-        total = moves.gain[i] + moves.gain
-        partner = partners.of(board.use + D[i])
-        partner = partner[(total[partner] > EPS) & ~moved[moves.group[partner]] &
-                          (moves.group[partner] != moves.group[i])]
-        partner = _fitting(c, board.use + D[i], D, partner)
-        if len(partner):
-            k = int(partner[np.argmax(total[partner])])
-            board.apply(moves, int(i))
-            board.apply(moves, k)
-            moved[moves.group[i]] = moved[moves.group[k]] = True
-            done = True
-    return done
+    while len(order):
+        chunk, order = order[:CHUNK], order[CHUNK:]
+        i, k = first[chunk], second[chunk]
+        both = D[i] + D[k]
+        while len(i):
+            new = board.use + both
+            fits = ((new <= c.high) & (new >= c.low)).all(axis=1) & ~moved[moves.group[i]] & ~moved[moves.group[k]]
+            i, k, both = i[fits], k[fits], both[fits]
+            if len(i):
+                board.apply(moves, int(i[0]))
+                board.apply(moves, int(k[0]))
+                moved[moves.group[i[0]]] = moved[moves.group[k[0]]] = True
+    return bool(moved.any())
+
+
+def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
+    """Moves that gain but break rows, each with the moves that mend the row that fewest moves mend, where the two gain
+    together."""
+    c = board.choices
+    # together they gain at most the rent of unused units less their losses
+    fine = (moves.gain > EPS) & (moves.loss < board.rent() - moves.loss.min(initial=0.0) + EPS)
+    trial = np.flatnonzero(fine)
+    trial = trial[np.lexsort((moves.column[trial], moves.loss[trial]))][:TRIALS]
+    new = board.use + D[trial]
+    broken = np.concatenate([new > c.high, new < c.low], axis=1)
+    mends = np.concatenate([D < 0, D > 0], axis=1)
+    key = np.where(broken, mends.sum(axis=0), len(D) + 1)
+    worst = key.argmin(axis=1)
+    first, second = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for w in np.unique(worst[broken.any(axis=1)]):
+        r = w % c.R
+        mine, partner = trial[(worst == w) & broken.any(axis=1)], np.flatnonzero(mends[:, w])
+        row = board.use[r] + D[mine, r][:, None] + D[partner, r]
+        fits = (row <= c.high[r]) & (row >= c.low[r])
+        fits &= moves.gain[mine][:, None] + moves.gain[partner] > EPS
+        fits &= moves.group[mine][:, None] != moves.group[partner]
+        a, b = np.nonzero(fits)
+        first.append(mine[a])
+        second.append(partner[b])
+    return np.concatenate(first), np.concatenate(second)

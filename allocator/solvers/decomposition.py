@@ -21,12 +21,15 @@ from allocator.solvers.decomposition_branch import Field, Found, branch, neighbo
 from allocator.solvers.decomposition_pricing import Relaxation, relax
 from allocator.solvers.decomposition_primal import dive
 from formulations.choices import Choices, NotChoices, choices
+from formulations.focus import Focus, NearTies
 from formulations.knapsacks import tighten
 from formulations.lagrangian import Dual, group_max, minimise
 from formulations.linear import Ints, LinearModel
 from formulations.rounding import fill, repair, round_dual
 
 FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
+NEAR, NEAR_PER_ROW = 2_000, 30       # columns that repairing and filling look at
+PASSES = 6               # of one filling
 ROUNDING = 1e-8          # relative gaps below this are rounding errors of the certificate
 LAGRANGIAN, KNAPSACKS = "Lagrangian", "Lagrangian with the knapsacks of rows that concern few groups"
 SEARCHED = "HiGHS on the columns left by the reduced-cost test"
@@ -66,6 +69,8 @@ class Search:
         self.dual: Dual | None = None
         self.steps: list[str] = []
         self.closed = False
+        self._ties: NearTies | None = None
+        self._ties_of: Dual | None = None
         top = group_max(view, np.abs(view.value), 0.0)
         mean = float(top[view.filled].mean()) if len(view.filled) else 1.0
         self.worth = 2.0 ** math.frexp(mean)[1] if mean > 0 else 1.0
@@ -120,10 +125,33 @@ class Search:
     def _polish(self, choice: Ints, step: str) -> None:
         """Repair a choice; fill it if that may still help."""
         assert self.dual is not None
-        plan = repair(self.view, choice, self.dual.prices)
+        plan = self._repaired(choice)
         self.offer(plan, step)
         if plan is not None and not self.done():
-            self.offer(fill(self.view, plan, self.dual.prices, passes=3), step)
+            focus = self._near(plan)
+            if focus is None:
+                self.offer(fill(self.view, plan, self.dual.prices, PASSES, self.until), step)
+            else:
+                self.offer(focus.widen(fill(focus.view, focus.narrow(plan), focus.prices, PASSES, self.until)), step)
+
+    def _repaired(self, choice: Ints) -> Ints | None:
+        assert self.dual is not None
+        focus = self._near(choice)
+        if focus is not None:
+            own = repair(focus.view, focus.narrow(choice), focus.prices, self.until)
+            if own is not None:
+                return focus.widen(own)
+        return repair(self.view, choice, self.dual.prices, self.until)
+
+    def _near(self, choice: Ints) -> Focus | None:
+        """The near ties around a choice; None where they are not much less than the whole."""
+        assert self.dual is not None
+        want = NEAR + NEAR_PER_ROW * self.view.R
+        if self.view.n < 2 * want:
+            return None
+        if self._ties is None or self._ties_of is not self.dual:
+            self._ties, self._ties_of = NearTies(self.view, self.dual.prices, want), self.dual
+        return self._ties.around(choice)
 
     def _knapsacks(self, turns: int = 3) -> None:
         """Tighten the bound by the rows of few groups, and put their best choices into the plan."""
