@@ -1,7 +1,6 @@
 """The real runner of a task: make or read the workload, simulate it, write the result as files.
 
-metrics.json, jobs.csv, timeline.csv, rounds.csv, spans.csv as `allocator simulate` writes them, without the column of
-the policy. Only decision times (rounds.csv, decision_s_* of metrics.json) differ between two runs of a task.
+jobs.csv, timeline.csv, rounds.csv, spans.csv as `allocator simulate` writes them, and metrics.json. Only decision times (rounds.csv, decision_s_* of metrics.json) differ between two runs of a task.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ def run(task: Task, folder: Path) -> None:
         seed=task.seed, gap=asked.gap, time_limit_s=asked.time_limit_s, objective=asked.objective))
     for name in FRAMES:
         frame = getattr(simulation, name)
+        frame.insert(0, "policy", task.policy)
         frame.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
     (folder / METRICS_FILE).write_text(metrics_json(simulation.metrics), encoding="utf-8")
 

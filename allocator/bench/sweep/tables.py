@@ -86,11 +86,12 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
         lines += [f"In {short} of {len(metrics)} simulations not every job finished; completion times leave those "
                   "jobs out.", ""]
     for workload in dict.fromkeys(row["workload"] for row in rows):
-        lines += [f"## {workload}", "", *_table([row for row in rows if row["workload"] == workload]), ""]
+        lines += [f"## {workload}", "", *table([row for row in rows if row["workload"] == workload]), ""]
     return "\n".join(lines)
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """Lines of Markdown: the comparisons of one workload, a line per load and policy."""
     yield "| load | policy | " + " | ".join(COMPARED.values()) + " |"
     yield "|---|---|" + "---:|" * len(COMPARED)
     by = {(row["load"], row["policy"], row["metric"]): row for row in rows}
