@@ -31,11 +31,13 @@ COLUMNS = (  # heading, metric, unit, digits
     ("queueing, min", "queue_s_mean", 60, 1), ("completion, min", "jct_s_mean", 60, 1),
     ("completion p99, min", "jct_s_p99", 60, 0), ("efficiency", "efficiency_mean", 1, 2),
     ("makespan, h", "makespan_s", 3600, 1), ("GPU-hours", "gpu_hours", 1, 0), ("restarts", "restarts", 1, 0),
-    ("worst unfairness", "ftf_max", 1, 1), ("decision, s", "decision_s_mean", 1, 3), ("longest, s", "decision_s_max", 1, 2))
+    ("worst unfairness", "ftf_max", 1, 1), ("decision, s", "decision_s_mean", 1, 3),
+    ("longest, s", "decision_s_max", 1, 2))
 TARGETS = (  # load, metric, least change asked for in percent, whether more is better
     (0.30, "queue_s_mean", -32.0, False), (0.36, "queue_s_mean", -32.0, False),
     (0.30, "efficiency_mean", 24.0, True), (0.36, "efficiency_mean", 24.0, True), (0.24, "jct_s_mean", 3.0, False))
-NAMES = {"queue_s_mean": "mean queueing", "efficiency_mean": "training efficiency", "jct_s_mean": "mean completion time"}
+NAMES = {"queue_s_mean": "mean queueing", "efficiency_mean": "training efficiency",
+         "jct_s_mean": "mean completion time"}
 Metrics = Mapping[Task, Mapping[str, object]]
 
 
@@ -69,8 +71,8 @@ def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
         f"Machine: {machine()}. Seeds 0 to {seeds - 1}, {jobs} jobs each; one simulation per core at a time.", "",
         "Targets, `mip` against `greedy`:", "", *targets(metrics), "",
         f"Means over {seeds} seeds:", "", *means(metrics), "",
-        "Change against `greedy` in percent, mean over seeds and its 95 % bootstrap interval. **Bold**: better, _slanted_:"
-        " worse (interval without 0, Wilcoxon's paired p below 5 %); plain: open.", "",
+        "Change against `greedy` in percent, mean over seeds and its 95 % bootstrap interval. **Bold**: better, "
+        "_slanted_: worse (interval without 0, Wilcoxon's paired p below 5 %); plain: open.", "",
         *table(comparisons(metrics, "greedy"))))
 
 

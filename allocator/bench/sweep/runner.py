@@ -1,6 +1,7 @@
 """The real runner of a task: make or read the workload, simulate it, write the result as files.
 
-jobs.csv, timeline.csv, rounds.csv, spans.csv as `allocator simulate` writes them, and metrics.json. Only decision times (rounds.csv, decision_s_* of metrics.json) differ between two runs of a task.
+jobs.csv, timeline.csv, rounds.csv, spans.csv as `allocator simulate` writes them, and metrics.json. Only decision times
+(rounds.csv, decision_s_* of metrics.json) differ between two runs of a task.
 """
 
 from __future__ import annotations
