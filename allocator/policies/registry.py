@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from allocator.errors import UsageError
 from allocator.policies.base import Policy
+from allocator.policies.ffdl import ffdl
 from allocator.policies.greedy import greedy, greedy_naive
 from allocator.policies.optimise import marginal, mip
 from allocator.policies.sia import sia
@@ -26,6 +27,7 @@ POLICIES: Mapping[str, Entry] = {
     "marginal": Entry(marginal, prunes=True),
     "greedy": Entry(greedy, prunes=False),
     "greedy-naive": Entry(greedy_naive, prunes=False),
+    "ffdl": Entry(ffdl, prunes=False),
     "sia": Entry(sia, prunes=False),
 }
 
