@@ -1,4 +1,5 @@
-"""Write docs/snapshot-format.md from the column tables, so that the page cannot drift from the code.
+"""Write docs/snapshot-format.md and docs/workload-format.md from the column tables, so that they cannot drift from
+the code.
 
     python scripts/generate_format_docs.py
 """
@@ -6,9 +7,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
-from allocator.domain.columns import CONFIG, RULE, TABLES, Column
+from allocator.domain.columns import CONFIG, RULE, TABLES, Column, TableSchema
+from allocator.domain.workload_columns import UNDER_WAY, WORKLOAD_CONFIG, WORKLOAD_TABLES
 
 HEAD = """# Snapshot format
 
@@ -18,12 +21,62 @@ Units: seconds, US dollars, GPUs, and work in each model's own unit.
 """
 
 
+WORKLOAD_HEAD = f"""# Workload format
+
+What `allocator simulate` runs: a folder with every job that is ever submitted, the cluster, and what becomes of its
+machines and prices. It looks like a [snapshot](snapshot-format.md), with `workload.csv` in place of `jobs.csv`; cells,
+units and defaults are the same. Written by `scripts/generate_format_docs.py` from
+`allocator/domain/workload_columns.py`; `allocator schema workload` prints the same as JSON Schema,
+`allocator validate FOLDER` lists every fault with its file and line. In Python: `allocator.read_workload(folder)`,
+`allocator.write_workload(folder, {{"workload": frame, "pools": ..., "rates": ...}})`.
+
+- **Clock.** All times are seconds on one clock, that of `submitted_s`; it may start anywhere. The workload starts at
+  the earliest submission, or at `now_s` of config.toml if that is earlier.
+- **Order.** Jobs may be listed in any order; they are taken by `submitted_s`, those of one moment as listed.
+- **Nothing has started.** The columns of jobs.csv that only a job under way has are ignored with a warning
+  ({", ".join(UNDER_WAY)}), and so are placements.csv and received.csv.
+- **Predecessors.** A job starts when all jobs of its `after` are done; a name that is no job of the workload counts as
+  done, with a warning.
+- **What changes.** A row of capacity.csv or prices.csv holds from its `at_s` on, until the next one of its pool. Rows
+  not after the start say what holds at the start. Where both files give the GPUs of a pool at one time, capacity.csv
+  wins.
+- **Nodes.** Where nodes.csv lists nodes of a pool, those that are up are its GPUs at the start, whatever the other
+  files say; rows of capacity.csv and prices.csv after the start count all the same.
+- **Speed.** At least one of rates.csv and models.csv is there, and every model has a row in one of them.
+
+The smallest workload, three jobs on a pool of 8 GPUs that loses 4 of them after an hour:
+
+    workload.csv                                                    pools.csv
+    job_id,submitted_s,model,total_work,requested_gpus,max_gpus     pool,gpu_type,gpus
+    a,0,bert,90000,4,8                                              main,A100,8
+    b,60,bert,30000,1,4
+    c,600,bert,50000,2,8
+
+    rates.csv                                                       capacity.csv
+    model,gpu_type,gpus,work_per_s                                  at_s,pool,gpus
+    bert,A100,1,10                                                  3600,main,4
+    bert,A100,8,60
+"""
+
+
 def main() -> None:
-    """Write the page next to the other documentation."""
-    parts = [HEAD, section("config.toml (optional)", "settings of the round", CONFIG)]
-    parts += [section(f"{t.file}{'' if t.required else ' (optional)'}", t.doc, t.columns) for t in TABLES.values()]
-    page = Path(__file__).resolve().parent.parent / "docs" / "snapshot-format.md"
-    page.write_text("\n".join(parts), encoding="utf-8")
+    """Write both pages next to the other documentation."""
+    docs = Path(__file__).resolve().parent.parent / "docs"
+    for name, text in pages().items():
+        (docs / name).write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """Name of each page and its text."""
+    return {"snapshot-format.md": page(HEAD, CONFIG, TABLES),
+            "workload-format.md": page(WORKLOAD_HEAD, WORKLOAD_CONFIG, WORKLOAD_TABLES)}
+
+
+def page(head: str, config: tuple[Column, ...], tables: Mapping[str, TableSchema]) -> str:
+    """The words on top, then a section for each file."""
+    parts = [head, section("config.toml (optional)", "settings of the round", config)]
+    parts += [section(f"{t.file}{'' if t.required else ' (optional)'}", t.doc, t.columns) for t in tables.values()]
+    return "\n".join(parts)
 
 
 def section(title: str, doc: str, columns: tuple[Column, ...]) -> str:

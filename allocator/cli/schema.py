@@ -8,20 +8,22 @@ from typing import Any
 
 EXAMPLES = """
 allocator schema                         columns of the snapshot files
+allocator schema workload                columns of the workload files
 allocator schema result > plan.schema.json
 """
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("schema", examples=EXAMPLES, help="JSON Schema of snapshots and plans",
+    parser = commands.add_parser("schema", examples=EXAMPLES, help="JSON Schema of snapshots, workloads and plans",
                                  description="Print a JSON Schema.")
-    parser.add_argument("what", nargs="?", default="snapshot", choices=("snapshot", "result"), help="default: snapshot")
+    parser.add_argument("what", nargs="?", default="snapshot", choices=("snapshot", "workload", "result"),
+                        help="default: snapshot")
     parser.set_defaults(call=call)
 
 
 def call(args: argparse.Namespace) -> int:
     from allocator.files import schema
 
-    document = schema.snapshot_schema() if args.what == "snapshot" else schema.result_schema()
-    print(json.dumps(document, indent=2))
+    documents = {"snapshot": schema.snapshot_schema, "workload": schema.workload_schema, "result": schema.result_schema}
+    print(json.dumps(documents[args.what](), indent=2))
     return 0

@@ -1,8 +1,9 @@
-"""JSON Schema (draft 2020-12) of snapshots and plans, derived from the columns and the fields themselves."""
+"""JSON Schema (draft 2020-12) of snapshots, workloads and plans, derived from the columns and the fields themselves."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from allocator.domain.columns import (
@@ -18,6 +19,7 @@ from allocator.domain.columns import (
     TableSchema,
 )
 from allocator.domain.result import JOB_FIELDS, SCHEMA_VERSION
+from allocator.domain.workload_columns import WORKLOAD_CONFIG, WORKLOAD_TABLES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {Kind.INTEGER: "integer", Kind.NUMBER: "number", Kind.BOOLEAN: "boolean"}
@@ -28,12 +30,21 @@ Schema = dict[str, Any]
 
 def snapshot_schema() -> Schema:
     """A snapshot folder as one object: file name -> rows, each row an object of its non-empty cells as values."""
-    files: Schema = {"config.toml": _config()}
-    files |= {file: _table(schema) for file, schema in TABLES.items()}
-    return {"$schema": DIALECT, "title": "snapshot",
-            "description": "A folder of CSV files and config.toml: the state of a cluster at one moment.",
-            "type": "object", "properties": files,
-            "required": [file for file, schema in TABLES.items() if schema.required],
+    return _folder("snapshot", "A folder of CSV files and config.toml: the state of a cluster at one moment.",
+                   TABLES, CONFIG)
+
+
+def workload_schema() -> Schema:
+    """A workload folder in the same way."""
+    return _folder("workload", "A folder of CSV files and config.toml: every job that is ever submitted, the cluster, "
+                   "and how it changes.", WORKLOAD_TABLES, WORKLOAD_CONFIG)
+
+
+def _folder(title: str, doc: str, tables: Mapping[str, TableSchema], config: tuple[Column, ...]) -> Schema:
+    files: Schema = {"config.toml": _config(config)}
+    files |= {file: _table(schema) for file, schema in tables.items()}
+    return {"$schema": DIALECT, "title": title, "description": doc, "type": "object", "properties": files,
+            "required": [file for file, schema in tables.items() if schema.required],
             "anyOf": [{"required": ["rates.csv"]}, {"required": ["models.csv"]}],
             "$defs": {f"parameters_{kind}": _object(columns) for kind, columns in CURVE_PARAMETERS.items()}}
 
@@ -43,8 +54,8 @@ def _table(schema: TableSchema) -> Schema:
     return {"type": "array", "description": schema.doc + unique, "items": _object(schema.columns)}
 
 
-def _config() -> Schema:
-    out = _object(CONFIG)
+def _config(columns: tuple[Column, ...]) -> Schema:
+    out = _object(columns)
     out["properties"] |= {name: {"type": "object"} for name in CONFIG_TABLES}
     return out | {"description": "settings of the round (TOML)"}
 
