@@ -54,16 +54,17 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
-def add_effort(parser: argparse.ArgumentParser) -> None:
-    """The options that say how hard to try, shared by the commands that decide."""
+def add_effort(parser: argparse.ArgumentParser, gap: float = 1e-4) -> None:
+    """The options that say how hard to try, shared by the commands that decide; gap: the default."""
     group = parser.add_argument_group("effort")
     group.add_argument("--solver", default="auto", metavar="NAME",
                        help="auto (default), highs, decomposition, cpsat, pulp: who solves the model of policy mip")
     group.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
                        help="seconds for the decision after reading; a plan is there by S plus one second "
                             "(default: none)")
-    group.add_argument("--gap", type=number(), default=1e-4, metavar="G",
-                       help="stop when (bound - value) / value is proven to be at most G (default: 1e-4; 0 = optimal)")
+    group.add_argument("--gap", type=number(), default=gap, metavar="G",
+                       help=f"stop when (bound - value) / value is proven to be at most G (default: {gap:g}; "
+                            "0 = optimal)")
     group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="random seed of the solver (default: 0)")
     group.add_argument("--threads", type=whole(1, 1024), default=1, metavar="N",
                        help="threads of the solver (default: 1)")

@@ -1,0 +1,178 @@
+"""`allocator simulate`: a workload under one or more policies, round by round."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.parsing import add_effort, number, words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allocator.domain.workload import Workload
+    from allocator.simulator import Options, Simulation
+    from allocator.simulator.run import OnRound
+
+EXAMPLES = """
+allocator simulate data/workloads/demo --policy mip,greedy
+allocator simulate data/workloads/bursty --policy mip,greedy,las,srtf --out results
+allocator simulate data/workloads/demo --policy mip --misjudged 0.3 --failures 0.01 --seed 7
+allocator report results                                  pictures of what happened
+"""
+ABOUT = """\
+Every policy gets the same jobs, machines and luck. With --out, results.json, jobs.csv, timeline.csv, rounds.csv and
+spans.csv are written there, and a simulation that was killed goes on where it was when the same command is given."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("simulate", examples=EXAMPLES, help="a trace under one or more policies",
+                                 description=ABOUT)
+    parser.add_argument("workload", metavar="WORKLOAD", help="folder with workload.csv, pools.csv, rates.csv ...")
+    parser.add_argument("--policy", type=words, default=("mip", "greedy"), metavar="A,B",
+                        help="policies (default: mip,greedy)")
+    parser.add_argument("--objective", metavar="NAME", help="instead of that of config.toml")
+    parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
+    parser.add_argument("--interval", type=number(1e-3), metavar="S", help="seconds between rounds, instead of "
+                                                                           "config.toml's interval_s")
+    parser.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
+                        help="arrivals and completions cause early rounds, at least S seconds after the one before")
+    parser.add_argument("--until", type=number(infinite=True), default=math.inf, metavar="S",
+                        help="stop at this time on the clock of submitted_s")
+    world = parser.add_argument_group("a world that is not as believed")
+    world.add_argument("--misjudged", type=number(), default=0.0, metavar="SIGMA",
+                       help="true speed of a job on a GPU type / believed speed: log-normal with this sigma, mean 1")
+    world.add_argument("--noise", type=number(), default=0.0, metavar="SIGMA", help="the same, anew at every start")
+    world.add_argument("--failures", type=number(), default=0.0, metavar="RATE",
+                       help="failures per GPU-hour; a job falls back to its last checkpoint")
+    world.add_argument("--latency", type=number(), default=0.0, metavar="S",
+                       help="a plan comes true S seconds after its round")
+    world.add_argument("--charge-decisions", type=number(), default=0.0, metavar="F",
+                       help="and F times the seconds that it took to decide later (1: as measured)")
+    add_effort(parser, gap=1e-3)
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", help="folder of the results")
+    output.add_argument("--format", choices=("table", "json"), default="table",
+                        help="of standard output (default: table)")
+    output.add_argument("--keep-snapshots", action="store_true",
+                        help="write every round as a snapshot with its plan: DIR/snapshots/POLICY/ROUND/")
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.errors import UsageError
+    from allocator.policies import registry as policies
+    from allocator.simulator import Options
+
+    if args.keep_snapshots and not args.out:
+        raise UsageError("--keep-snapshots needs --out DIR")
+    for name in args.policy:
+        policies.policy(name)
+    options = Options(
+        seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, objective=args.objective,
+        budget=args.budget, interval_s=args.interval, misjudged=args.misjudged, noise=args.noise,
+        failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
+        react_s=args.react, until_s=args.until)
+    from allocator import read_workload
+
+    workload = read_workload(args.workload)
+    for warning in workload.problem.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    done = run_all(workload, args.policy, options, Path(args.out) if args.out else None, args.keep_snapshots)
+    if args.out:
+        from allocator.simulator.files import write_simulations
+
+        write_simulations(Path(args.out), workload.problem.name, options.seed, done)
+        _forget(Path(args.out))
+        if args.keep_snapshots:
+            again = f"--gap {options.gap:g} --seed {options.seed} --solver {options.solver}"
+            print("the same decisions again: " + "; ".join(
+                f"allocator solve {Path(args.out) / 'snapshots' / p}/* --policy {p} {again}" for p in args.policy),
+                file=sys.stderr)
+    for s in done:
+        if s.unfinished:
+            some = ", ".join(s.unfinished[:5]) + (" ..." if len(s.unfinished) > 5 else "")
+            print(f"warning: {s.policy}: {len(s.unfinished)} jobs were never done: {some}", file=sys.stderr)
+    _show(workload, done, options, args.format)
+    return 0
+
+
+def run_all(workload: Workload, policies: Sequence[str], options: Options, out: Path | None,
+            snapshots: bool) -> list[Simulation]:
+    """Simulate one policy after the other with a bar on standard error; with `out`, keep and use checkpoints."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    from allocator.simulator.checkpoint import Keeper
+    from allocator.simulator.run import State, begin, go_on
+
+    console, done = Console(stderr=True, highlight=False), []
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+               TextColumn("{task.fields[what]}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        for policy in policies:
+            keeper = None if out is None else Keeper(out / ".state", workload, policy, options)
+            state = begin(workload, policy, options) if keeper is None else keeper.state()
+            if state.rounds:
+                console.print(f"{policy}: goes on after round {state.rounds}")
+            row = bar.add_task(policy, total=1.0, what="")
+            writers: list[OnRound] = []
+            if snapshots and out is not None:
+                from allocator.simulator.rounds import Rounds
+
+                writers.append(Rounds(out / "snapshots" / policy, options).write)
+
+            def each(state: State, turn: Any, row: Any = row, keeper: Any = keeper, writers: Any = writers) -> None:
+                for write in writers:
+                    write(state, turn)
+                if keeper is not None:
+                    keeper.keep(state)
+                bar.update(row, completed=state.share,
+                           what=f"round {turn.number + 1}, {len(turn.problem.jobs)} jobs here")
+
+            done.append(go_on(state, each))
+            if keeper is not None:
+                keeper.keep(state, now=len(policies) > 1)
+            bar.update(row, completed=1.0, what=f"{state.rounds} rounds")
+    return done
+
+
+def _forget(out: Path) -> None:
+    """The results are written: the checkpoints have served."""
+    import shutil
+
+    shutil.rmtree(out / ".state", ignore_errors=True)
+
+
+def _show(workload: Workload, done: Sequence[Simulation], options: Options, how: str) -> None:
+    from allocator.cli import tables
+    from allocator.simulator.files import results_json
+
+    if how == "json":
+        sys.stdout.write(results_json(workload.problem.name, options.seed, {s.policy: s.metrics for s in done}))
+        return
+    p = workload.problem
+    head = [f"{tables.text(p.name)}: {len(p.jobs)} jobs, {int(p.pools.gpus.sum())} GPUs in {len(p.pools)} pools, "
+            f"rounds of {options.interval_s or p.interval_s:g} s, objective {options.objective or p.objective}"]
+    tables.show([comparison(done)], head)
+
+
+def comparison(done: Sequence[Simulation]) -> Any:
+    """One column per policy, one row per metric that people ask for."""
+    from allocator.cli.tables import Table, text
+
+    rows: list[list[str]] = []
+    for name, key, unit in (
+            ("jobs done", "finished", 1.0), ("mean completion, min", "jct_s_mean", 60.0),
+            ("p99 completion, min", "jct_s_p99", 60.0), ("mean queueing, min", "queue_s_mean", 60.0),
+            ("p99 queueing, min", "queue_s_p99", 60.0), ("makespan, h", "makespan_s", 3600.0),
+            ("training efficiency", "efficiency_mean", 1.0), ("worst fairness", "ftf_max", 1.0),
+            ("utilisation", "utilisation", 1.0), ("GPU-hours", "gpu_hours", 1.0), ("US dollars", "dollars", 1.0),
+            ("restarts", "restarts", 1.0), ("rounds", "rounds", 1.0), ("ms to decide", "decision_s_mean", 1e-3),
+            ("mean gap", "gap_mean", 1.0)):
+        values = [s.metrics[key] for s in done]
+        rows.append([name, *(text(v if v is None or unit == 1.0 else v / unit, 3) for v in values)])
+    return Table("policies", ("", *(s.policy for s in done)), rows, frozenset(s.policy for s in done))

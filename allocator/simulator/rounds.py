@@ -1,0 +1,39 @@
+"""Every round of a simulation as a snapshot folder with its plan: what `allocator solve` decides again."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from allocator.control.loop import Turn
+from allocator.files.plans import write_plan
+from allocator.files.problem_tables import snapshot_folder
+from allocator.files.snapshots import write_snapshot
+from allocator.results import result_of
+from allocator.simulator.options import Options
+from allocator.simulator.run import State
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """Writes <folder>/<number>/: the round as it was believed, and plan.json and plan.csv as it was decided.
+
+    `allocator solve` with the policy, gap, seed and solver of the simulation gives the same plans.
+    """
+
+    folder: Path
+    options: Options
+
+    def write(self, state: State, turn: Turn) -> None:
+        """Write the round that is over."""
+        name = f"{turn.number:06d}"
+        snapshot = dataclasses.replace(snapshot_folder(turn.problem), name=name)
+        path = write_snapshot(snapshot, self.folder / name)
+        if turn.decided is None:
+            return
+        d = turn.decided
+        told = dataclasses.replace(d.round, problem=dataclasses.replace(turn.problem, name=name,
+                                                                        digest=snapshot.digest))
+        seconds = {"read": 0.0, "validate": 0.0, "build": d.build_s, "solve": d.solve_s, "total": turn.decision_s}
+        write_plan(result_of(told, d.task.dual, d.decision, d.witness, d.allocation, d.proof, policy=state.policy,
+                             seed=self.options.seed, seconds=seconds), path)
