@@ -54,7 +54,7 @@ def test_speed_up_decides_not_speed_nor_what_is_left() -> None:
 
 
 def test_everybody_gets_one_before_anybody_gets_two() -> None:
-    """4 GPUs, 4 jobs: one each. With 3 GPUs the job submitted last waits, and nobody is paused to make another faster."""
+    """4 GPUs, 4 jobs: one each. With 3 GPUs the job submitted last waits; nobody waits to make another faster."""
     jobs = [{"model": m, "submitted_s": s} for m, s in (("good", 3), ("poor", 0), ("poor", 1), ("good", 2))]
     assert plan(problem(jobs, [{"gpus": 4}], curves("A"))) == [("p0", 1)] * 4
     assert plan(problem(jobs, [{"gpus": 3}], curves("A"))) == [(None, 0)] + [("p0", 1)] * 3
@@ -82,7 +82,7 @@ def test_running_jobs_stay_in_their_pool() -> None:
 
 
 def test_budget_and_quota_lower_the_target() -> None:
-    """The programme wants 4 + 4. With 6 dollars at 1 a GPU the older gets 4, the younger 2; with a quota of 3, 2 + 1."""
+    """The programme wants 4 + 4. With 6 dollars at 1 a GPU the older gets 4, the other 2; with a quota of 3, 2 + 1."""
     jobs = [{"tenant": "t", "max_gpus": 4}, {"tenant": "t", "max_gpus": 4, "submitted_s": 1}]
     assert plan(problem(jobs)) == [("p0", 4), ("p0", 4)]
     assert plan(problem(jobs, [{"price_per_gpu_hour": 1}], config={"budget_per_hour": 6})) == [("p0", 4), ("p0", 2)]

@@ -1,0 +1,182 @@
+"""Gavel: heterogeneity-aware max-min fairness. A linear programme says who should have which share of the time on which
+GPU type; round by round, those furthest below their share run.
+
+Source: Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning workloads" (OSDI 2020),
+sections 3 to 5, and its public code. X[m,t] is the share of time that job m spends on type t, k_mt the GPUs it takes
+there (the size its user asked for), T[m,t] its speed at that size, w_m its weight, G_t the GPUs of the type:
+
+    max  min_m  (1 / w_m) k_m sum_t T[m,t] X[m,t] / sum_t T[m,t] G_t / sum G
+    s.t. sum_t X[m,t] <= 1 for every job,   sum_m k_mt X[m,t] <= G_t for every type,   X >= 0
+
+The factor k_m makes equal numbers mean equal GPU time, not equal time. The optimum is not unique: a second programme
+maximises the sum of the same terms among the plans whose least term is the best possible. Priorities are X over the
+fraction of the job's life that it has had the type (received.csv; never had: infinite; no share: 0); of equal ones the
+larger X, then what runs there already, then the older job. Pairs of job and type are served greedily in that order, at
+the requested size, each job once.
+
+Simplified: no pairs of jobs on one GPU; the time received counts from submission, while the original forgets it when a
+job arrives or leaves (here late comers catch up with what others have had more); one level of max-min, no water filling
+for the jobs above it. Jobs that may not move are taken out of the programme with their GPUs. Budgets and quotas are not
+in the programme, only kept while filling. Where the requested size is not on offer, the next smaller one is used, or
+the smallest. Where the number of changes is limited, the running jobs of highest priority keep what they hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.options.round import Round
+from allocator.policies.base import Decision, Task
+from allocator.policies.room import Room
+from allocator.policies.seats import serve_bound
+from allocator.policies.steps import decide, rates
+from formulations.linear import Floats, Ints
+
+SLACK = 1e-7            # relative: how far the second programme may fall below the level of the first
+MANY = 300              # classes of jobs from which an interior-point method is the faster one
+LARGE = 1 << 40         # more GPUs than any
+
+
+def maxmin(task: Task) -> Decision:
+    """Shares of time from the linear programme (equal shares where there is no time for it), then a greedy fill by
+    priority."""
+    round_ = task.round
+    wanted = Wanted.of(round_)
+    X, solved = allocation(wanted, lambda: task.left().time_s)
+    decision = decide(task, _filling(round_, wanted, X))
+    if solved:
+        return decision
+    told = "no time for the linear programme of max-min fairness: priorities from equal shares"
+    return dataclasses.replace(decision, detail=f"{told}; {decision.detail}" if decision.detail else told)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the jobs ask for. worth (J, T): effective throughput of the whole time on a type, as in the objective, 0
+    where impossible; size (J, T): GPUs for it; capacity (T,): GPUs not bound to jobs that may not move."""
+
+    worth: Floats
+    size: Ints
+    capacity: Floats
+
+    @classmethod
+    def of(cls, round_: Round) -> Wanted:
+        """The wishes of a round."""
+        i, problem = round_.instance, round_.problem
+        jobs, pools, T = problem.jobs, problem.pools, len(problem.gpu_types)
+        type_ = pools.gpu_type[i.pool]
+        group = i.job * T + type_
+        beyond = i.gpus - jobs.requested_gpus[i.job]
+        order = np.lexsort((np.where(beyond <= 0, -beyond, LARGE + beyond), group))
+        first = order[np.append(True, np.diff(group[order]) != 0)] if len(order) else order
+        size, rate = np.zeros((len(jobs), T), dtype=np.int64), np.zeros((len(jobs), T))
+        size.reshape(-1)[group[first]], rate.reshape(-1)[group[first]] = i.gpus[first], rates(round_)[first]
+        cluster = np.bincount(pools.gpu_type, i.capacity, T).astype(np.float64)
+        bound = np.flatnonzero(i.must[i.job])
+        capacity: Floats = cluster - np.bincount(type_[bound], i.gpus[bound], T)
+        rate[i.must] = 0.0
+        rate[size > capacity] = 0.0
+        equal = (rate @ cluster / max(float(cluster.sum()), 1.0))[:, None]
+        factor = (jobs.requested_gpus / jobs.weight)[:, None]
+        return cls(factor * np.divide(rate, equal, out=np.zeros_like(rate), where=equal > 0), size, capacity)
+
+
+def allocation(wanted: Wanted, left: Callable[[], float]) -> tuple[Floats, bool]:
+    """(J, T) X, and whether the programmes were solved; left: seconds there are. Jobs that are alike get alike shares,
+    so the programmes have one row per class of jobs."""
+    if not wanted.worth.any():
+        return np.zeros_like(wanted.worth), True
+    rows = np.hstack([wanted.worth, np.where(wanted.worth > 0, wanted.size, 0)])
+    classes, member, count = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    T = wanted.worth.shape[1]
+    worth, size = classes[:, :T], classes[:, T:]
+    some = np.flatnonzero(worth.any(axis=1))
+    X = np.zeros_like(worth)
+    equal = equal_shares(size[some], count[some], wanted.capacity)
+    found = shares(worth[some], size[some], count[some], wanted.capacity, equal, left)
+    X[some] = equal if found is None else found
+    return np.round(X, 9)[member.reshape(-1)], found is not None
+
+
+def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
+    """(C, T) the same share of every type for all who can use it, no job above the whole of its time."""
+    asked = count @ size
+    share = np.where(size > 0, np.minimum(1.0, capacity / np.maximum(asked, 1e-300)), 0.0)
+    return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), dtype=np.float64)
+
+
+def shares(worth: Floats, size: Floats, count: Ints, capacity: Floats, equal: Floats,
+           left: Callable[[], float]) -> Floats | None:
+    """(C, T) the shares of the two programmes for C classes of `count` jobs each; None if time runs out before the
+    first is solved. equal: feasible shares, which only set the scale of the numbers."""
+    from scipy import sparse
+    from scipy.optimize import linprog
+
+    c, t = np.nonzero(worth)
+    C, T, n = *worth.shape, len(c)
+    value = worth[c, t] / float((worth * equal).sum(axis=1).min())
+    column, one = np.arange(n), np.ones(n)
+    entries = sparse.csr_matrix(
+        (np.concatenate([one, count[c] * size[c, t], -value, np.ones(C)]),
+         (np.concatenate([c, C + t, C + T + c, C + T + np.arange(C)]),
+          np.concatenate([column, column, column, np.full(C, n)]))), shape=(2 * C + T, n + 1))
+    upper = np.concatenate([np.ones(C), capacity, np.zeros(C)])
+    best: Floats | None = None
+    least = 0.0
+    for cost in (np.append(np.zeros(n), -1.0), np.append(-count[c] * value, 0.0)):
+        seconds = left()
+        if seconds <= 0:
+            break
+        limit = {"time_limit": seconds} if np.isfinite(seconds) else {}
+        bounds = np.column_stack([np.append(np.zeros(n), least), np.full(n + 1, np.inf)])
+        answer = linprog(cost, A_ub=entries, b_ub=upper, bounds=bounds, options=limit,
+                         method="highs-ipm" if C > MANY else "highs-ds")
+        if answer.status != 0:
+            break
+        best, least = answer.x[:n], float(answer.x[n]) * (1 - SLACK)
+    if best is None:
+        return None
+    X = np.zeros((C, T))
+    X[c, t] = np.clip(best, 0.0, 1.0)
+    return X
+
+
+def priorities(X: Floats, received: Floats, age: Floats) -> Floats:
+    """(J, T) X over the fraction of its life (age (J,) seconds) that a job has had the type (received, seconds)."""
+    fraction = received / np.maximum(age, 1e-9)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(X > 0, X / fraction, 0.0)
+
+
+def _filling(round_: Round, wanted: Wanted, X: Floats) -> Callable[[Room], None]:
+    """The steps that fill a room by priority."""
+    i, problem = round_.instance, round_.problem
+    priority = priorities(X, problem.received, problem.now_s - problem.jobs.submitted_s)
+    type_ = problem.pools.gpu_type[i.pool]
+    liked = np.flatnonzero(i.gpus == wanted.size[i.job, type_])
+    job, of_type = i.job[liked], type_[liked]
+    away = i.pool[liked] != problem.jobs.pool[job]
+    order = np.lexsort((i.pool[liked], -wanted.worth[job, of_type], problem.jobs.submitted_s[job], away,
+                        -X[job, of_type], -priority[job, of_type]))
+    ranked = liked[order].tolist()
+    first = np.full(len(i.must), len(ranked))
+    np.minimum.at(first, job[order], np.arange(len(ranked)))
+    by_job = liked[order][np.argsort(job[order], kind="stable")]
+    start = np.searchsorted(i.job[by_job], np.arange(len(i.must) + 1))
+
+    def owed(j: int, _: int) -> list[int]:
+        mine: list[int] = by_job[start[j]:start[j + 1]].tolist()
+        return mine
+
+    def steps(room: Room) -> None:
+        serve_bound(round_, room, np.argsort(first, kind="stable"), owed)
+        now, owner = room.choice.data, i.job.data
+        for o in ranked:
+            if now[owner[o]] < 0 and room.take(owner[o], o) and not any(room.free):
+                break
+
+    return steps
