@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from test_schema import breaches, typed
 
 import allocator
+from allocator.cli import main
 from allocator.domain.columns import JOBS
 from allocator.domain.problem import State
 from allocator.domain.workload import Changes, Workload
@@ -289,3 +291,30 @@ def test_82_000_jobs_in_two_seconds(tmp_path: Path) -> None:
     begin = time.process_time()
     assert len(read_workload(folder).problem.jobs) == n
     assert time.process_time() - begin < 2
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """validate takes a workload; solve says what to do with one; schema prints its columns."""
+    folder = str(put(tmp_path / "w", {**SMALL, "capacity.csv": "at_s,pool,gpus\n30,p,2\n"}))
+    assert main.run(["validate", folder]) == 0
+    said = capsys.readouterr()
+    assert said.out == "valid: 3 jobs, 2 pools, 10 GPUs, 1 tenant, 1 model, 1 rate, 1 change\n"
+    assert said.err.startswith("warning: pools.csv:3")
+    (tmp_path / "w" / "capacity.csv").write_text("at_s,pool,gpus\n30,p,x\n")
+    assert main.run(["validate", folder]) == 3
+    assert capsys.readouterr().err == 'capacity.csv:2: gpus "x" is not a whole number\n'
+    assert main.run(["solve", folder]) == 3
+    assert 'run it with "allocator simulate"' in capsys.readouterr().err
+    assert main.run(["schema", "workload"]) == 0
+    assert '"capacity.csv"' in capsys.readouterr().out
+
+
+def test_pages_are_as_generated() -> None:
+    """docs/snapshot-format.md and docs/workload-format.md are what scripts/generate_format_docs.py writes."""
+    root = Path(__file__).resolve().parent.parent
+    place = importlib.util.spec_from_file_location("format_docs", root / "scripts" / "generate_format_docs.py")
+    assert place is not None and place.loader is not None
+    script = importlib.util.module_from_spec(place)
+    place.loader.exec_module(script)
+    for name, text in script.pages().items():
+        assert (root / "docs" / name).read_text(encoding="utf-8") == text, name
