@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocator.errors import UsageError
+from allocator.policies.afs import afs
 from allocator.policies.base import Policy
+from allocator.policies.equal import equal
 from allocator.policies.ffdl import ffdl
 from allocator.policies.greedy import greedy, greedy_naive
+from allocator.policies.las import las
 from allocator.policies.optimise import marginal, mip
 from allocator.policies.sia import sia
+from allocator.policies.srtf import srtf
+from allocator.policies.static import static
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,11 @@ POLICIES: Mapping[str, Entry] = {
     "marginal": Entry(marginal, prunes=True),
     "greedy": Entry(greedy, prunes=False),
     "greedy-naive": Entry(greedy_naive, prunes=False),
+    "static": Entry(static, prunes=False),
+    "equal": Entry(equal, prunes=False),
+    "srtf": Entry(srtf, prunes=False),
+    "las": Entry(las, prunes=False),
+    "afs": Entry(afs, prunes=False),
     "ffdl": Entry(ffdl, prunes=False),
     "sia": Entry(sia, prunes=False),
 }

@@ -51,14 +51,17 @@ class Room:
         if old >= 0:
             return o == old or self._swap(j, old, o)
         gpus, pool = self._gpus[o], self._pool[o]
-        if gpus > self.free[pool]:
-            return False
-        q, cost = self._tenant[j], self._cost[o]
-        if gpus > self._quota[q] or cost > _slack(self._budget) or cost > _slack(self._tenant_budget[q]):
+        if gpus > self.free[pool] or not self.affords(j, o):
             return False
         self.free[pool] -= gpus
-        self._charge(j, q, o, gpus, cost)
+        self._charge(j, self._tenant[j], o, gpus, self._cost[o])
         return True
+
+    def affords(self, j: int, o: int) -> bool:
+        """Whether quota and budgets leave room for the option o of a job that has nothing, GPUs of the pool aside."""
+        q, cost = self._tenant[j], self._cost[o]
+        return bool(self._gpus[o] <= self._quota[q] and cost <= _slack(self._budget)
+                    and cost <= _slack(self._tenant_budget[q]))
 
     def _swap(self, j: int, old: int, o: int) -> bool:
         q, pool, before = self._tenant[j], self._pool[o], self._pool[old]

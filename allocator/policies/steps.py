@@ -54,29 +54,76 @@ def oldest_first(round_: Round) -> Ints:
     return np.argsort(round_.problem.jobs.submitted_s, kind="stable")
 
 
-def serve(round_: Round, room: Room, order: Ints, liked: Wishes) -> None:
-    """Give jobs, in the order (J,) within each class (top of this file), the first option they like that fits."""
+def at_requested(round_: Round) -> Ints:
+    """(k,) options at the size asked for: of a job's sizes the one nearest to requested_gpus, the smaller of two as
+    near (as in the contract's `throughput`), in every pool that offers it. One option at most per job and pool."""
     i = round_.instance
-    for j in order[i.must[order]].tolist():
-        room.take_first(j, range(int(i.start[j]), int(i.start[j + 1])))
-    served = serve_owed(round_, room, order, liked)
+    asked = round_.problem.jobs.requested_gpus[i.job]
+    return np.flatnonzero(least(i.start, 2 * np.abs(i.gpus - asked) + (i.gpus > asked)))
+
+
+def least(start: Ints, key: Ints) -> Bools:
+    """(n,) True for the options whose key (n,) is the smallest of their job."""
+    filled = np.flatnonzero(np.diff(start) > 0)
+    if not len(filled):
+        return np.zeros(0, dtype=bool)
+    smallest = np.minimum.reduceat(key, start[filled])
+    return np.asarray(key == np.repeat(smallest, np.diff(start)[filled]))
+
+
+def serve(round_: Round, room: Room, order: Ints, liked: Wishes, pinned: Bools | None = None) -> None:
+    """Give jobs, in the order (J,) within each class (top of this file), the first option they like that fits.
+
+    pinned (J,): jobs that keep what they hold, the non-preemptible ones included; None = those only.
+    """
+    first = round_.instance.must if pinned is None else pinned
+    serve_pinned(round_, room, order, first)
+    served = serve_owed(round_, room, order[~first[order]], liked)
     now = room.choice.data
-    for j in order[~i.must[order]].tolist():
+    for j in order[~first[order]].tolist():
         if (now[j] >= 0 or any(room.free)) and j not in served:
             room.take_first(j, liked.of(j))
 
 
+def serve_pinned(round_: Round, room: Room, order: Ints, pinned: Bools) -> None:
+    """Let the pinned jobs (J,) keep what they hold."""
+    stay = round_.stay().data
+    for j in order[pinned[order]].tolist():
+        room.take(j, stay[j])
+
+
 def serve_owed(round_: Round, room: Room, order: Ints, liked: Wishes) -> set[int]:
-    """Serve jobs of tenants below their guarantee until it is met; returns the jobs that had their turn."""
+    """Serve jobs, in this order, of tenants below their guarantee until it is met; returns those that had a turn."""
     i = round_.instance
     if not i.guarantee.any():
         return set()
     served = set()
-    for j in order[(i.guarantee[i.tenant[order]] > 0) & ~i.must[order]].tolist():
+    for j in order[i.guarantee[i.tenant[order]] > 0].tolist():
         if room.owed[i.tenant[j]] > 0 and room.choice[j] < 0:
             room.take_first(j, liked.of(j))
             served.add(j)
     return served
+
+
+def replan(task: Task, order: Ints, steps: Callable[[Room, Bools], None]) -> Decision:
+    """A plan from nothing by `steps(room, pinned)`, for policies that preempt; errors as of `decide`.
+
+    Where it would change more running jobs than max_changes allows, those that come first in the order (J,) are pinned,
+    as many as it takes, with all that the plan keeps anyway, and the steps plan around them. So at most max_changes
+    jobs give way, the last of the order first.
+    """
+    i, pinned = task.round.instance, task.round.instance.must
+    if i.least_kept > 0:
+        trial = Room(task.round)
+        steps(trial, pinned)
+        stay = task.round.stay()
+        kept = (stay >= 0) & (trial.choice == stay)
+        could = order[(stay[order] >= 0) & ~kept[order]]
+        missing = i.least_kept - int(kept.sum())
+        if missing > 0:
+            pinned = pinned | kept
+            pinned[could[:missing]] = True
+    return decide(task, lambda room: steps(room, pinned))
 
 
 def decide(task: Task, steps: Callable[[Room], None], start: Ints | None = None) -> Decision:

@@ -1,0 +1,107 @@
+"""Apathetic future share (AFS-L): GPUs one by one to the job that the average completion time gains most from.
+
+Source: Hwang, Kim, Kim, Shin and Park, NSDI 2021, AFS-L. Of two jobs, a the one that would end earlier at what it has
+been given so far and b the other, the next GPU goes to b if
+
+    (p_b' - p_b) / p_b'  >  (p_a' - p_a) / p_a          p = speed now, p' = speed with one GPU more
+
+and to a otherwise: a GPU given to a comes back when a ends, one given to b is gone for the whole of a. A job with
+nothing (p = 0) comes before any that has something, the shorter one first. For each GPU a champion meets all others,
+from the shortest to the longest job; the last champion gets it. Knows speeds and lengths. "Apathetic": nothing is
+assumed about jobs to come.
+
+Simplified: a step leads to the next size of the job's menu in its pool and both sides are per GPU of the step; a job
+whose next size does not fit, breaks a rule or is no faster gets no more. The paper has one kind of GPU; here a running
+job stays in its pool and a waiting one goes where its speed times the GPUs per job so far is best, so that slow pools
+are used too. max_changes: see steps.replan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.options.round import Round
+from allocator.policies.base import Decision, Task
+from allocator.policies.room import Room
+from allocator.policies.srtf import shortest_first
+from allocator.policies.steps import Wishes, least, rates, replan, serve_owed, serve_pinned, wishes
+from formulations.linear import Bools, Ints
+
+
+def afs(task: Task) -> Decision:
+    """The smallest size for each job, shortest first; then size by size to the champion."""
+    round_ = task.round
+    smallest = np.flatnonzero(least(round_.instance.start, round_.instance.gpus))
+    order, liked = shortest_first(round_, smallest), wishes(round_, smallest)
+
+    def steps(room: Room, pinned: Bools) -> None:
+        serve_pinned(round_, room, order, pinned)
+        served = serve_owed(round_, room, order[~pinned[order]], liked)
+        _begin(round_, room, [j for j in order[~pinned[order]].tolist() if j not in served], liked)
+        _share(round_, room, order[(room.choice[order] >= 0) & ~pinned[order]])
+
+    return replan(task, order, steps)
+
+
+def _begin(round_: Round, room: Room, jobs: list[int], liked: Wishes) -> None:
+    """Each job, in this order, its smallest size: where it runs, else where speed times GPUs per job is best."""
+    i = round_.instance
+    pool, rate, home, now = i.pool.data, rates(round_).data, round_.problem.jobs.pool.data, room.choice.data
+    capacity = i.capacity.tolist()
+    crowd = (1 + np.bincount(i.pool[room.choice[room.choice >= 0]], minlength=len(capacity))).tolist()
+
+    def appeal(o: int) -> float:
+        return float(-rate[o] * capacity[pool[o]] / crowd[pool[o]])
+
+    for j in jobs:
+        if now[j] < 0 and not any(room.free):
+            continue
+        options = liked.of(j)
+        if home[j] < 0 and len(options) > 1:
+            options.sort(key=appeal)
+        before = now[j]
+        if room.take_first(j, options) and before < 0:
+            crowd[pool[now[j]]] += 1
+
+
+def _share(round_: Round, room: Room, jobs: Ints) -> None:
+    """Step 2 for the jobs (k,) that hold something. Arrays over them, ascending by seniority in `jobs`:
+
+    left (k,): seconds to the end at what they have; a, b (k,): relative gain per GPU of the next size, as the shorter
+    and as the longer of a pair. `duels` is the line of champions of the last scan: what the last one is given changes
+    nothing for the jobs before it, so the next scan goes on from there.
+    """
+    i, n = round_.instance, len(round_.instance.job)
+    rate, gpus, job, pool = rates(round_).data, i.gpus.data, i.job.data, i.pool.data
+    work, now = round_.problem.jobs.remaining_work.data, room.choice.data
+    left, a, b = np.full(len(jobs), np.inf), np.full(len(jobs), -1.0), np.full(len(jobs), -1.0)
+    name = jobs.tolist()
+
+    def look(x: int) -> None:
+        o = now[name[x]]
+        nxt = o + 1
+        gain = rate[nxt] - rate[o] if nxt < n and job[nxt] == job[o] and pool[nxt] == pool[o] else 0.0
+        if gain <= 0 or gpus[nxt] - gpus[o] > room.free[pool[o]]:
+            left[x], a[x], b[x] = np.inf, -1.0, -1.0
+            return
+        more = gpus[nxt] - gpus[o]
+        left[x], a[x], b[x] = work[name[x]] / rate[o], gain / rate[o] / more, gain / rate[nxt] / more
+
+    for x in range(len(name)):
+        look(x)
+    duels: list[int] = []
+    while any(room.free):
+        while True:
+            beats = (left > left[duels[-1]]) & (b > a[duels[-1]]) if duels else left < np.inf
+            if not beats.any():
+                break
+            duels.append(int(np.where(beats, left, np.inf).argmin()))
+        if not duels:
+            return
+        x = duels.pop()
+        if room.take(name[x], now[name[x]] + 1):
+            look(x)
+        else:
+            left[x], a[x], b[x] = np.inf, -1.0, -1.0
+        while duels and left[duels[-1]] >= left[x]:
+            duels.pop()
