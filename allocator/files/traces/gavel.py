@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.cells import NUMBER
-from allocator.domain.findings import quoted
+from allocator.domain.cells import NUMBER, parse
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.files.csv_table import Reading, decode
 from allocator.files.traces import assemble
 from allocator.files.traces.base import Options, Pool, Speeds, Trace, trace_jobs
-from allocator.files.traces.text import content, fail, head, raise_if
+from allocator.files.traces.text import content, fail, head, integer, number, raise_if
 
 LAYOUTS = {7: {"steps": 4, "submitted": 5, "gpus": 6}, 10: {"steps": 5, "gpus": 6, "weight": 7, "submitted": 9}}
+NUMBERS = (number("steps"), number("submitted"), integer("gpus"), number("weight", required=False))
 POOLS = (Pool("k80", "k80", 36, 4), Pool("p100", "p100", 36, 4), Pool("v100", "v100", 36, 4))
 TABLES = ("simulation_throughputs.json", "throughputs.json", "physical_cluster_throughputs.json")
 SPREAD = "_unconsolidated"
@@ -58,7 +58,7 @@ def read(source: Path, options: Options) -> Trace:
         raise fail(table, f"has none of the GPU types {', '.join(p.gpu_type for p in POOLS)}")
     pools = list(assemble.sized(pools, options.gpus))
     model, values = _lines(source)
-    gpus = values["gpus"].astype(np.int64)
+    gpus = values["gpus"]
     duration = assemble.seconds_at_request(speeds, pools, model, gpus, values["steps"])
     known = np.flatnonzero(~np.isnan(duration) & (duration > 0) & (gpus >= 1))
     jobs = trace_jobs([f"gavel-{i + 1}" for i in range(len(model))], values["submitted"], duration, gpus, model,
@@ -75,28 +75,28 @@ def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
     if decoded is None:
         raise InvalidInput(found)
     model: list[str] = []
-    values: dict[str, list[float]] = {"steps": [], "submitted": [], "gpus": [], "weight": []}
+    lines: list[int] = []
+    cells: dict[str, list[str]] = {column.name: [] for column in NUMBERS}
     for line, row in enumerate(decoded.splitlines(), start=1):
-        if not row.strip():
-            continue
-        cells = row.split("\t")
-        layout = LAYOUTS.get(len(cells))
-        if layout is None:
-            found.append(Fault(str(source), line, f"has {len(cells)} cells between tabs, not 7 or 10"))
-            continue
-        odd = [f"{name} {quoted(cells[i])}" for name, i in layout.items() if not NUMBER.fullmatch(cells[i].strip())]
-        if odd:
-            found.append(Fault(str(source), line, f"{', '.join(odd)} is not a number"))
-            continue
-        model.append(cells[0].strip())
-        for name, column in values.items():
-            column.append(float(cells[layout[name]]) if name in layout else 1.0)
+        parts = [part.strip() for part in row.split("\t")]
+        layout = LAYOUTS.get(len(parts))
+        if layout is not None:
+            model.append(parts[0])
+            lines.append(line)
+            for name, column in cells.items():
+                column.append(parts[layout[name]] if name in layout else "")
+        elif row.strip():
+            found.append(Fault(str(source), line, f"has {len(parts)} cells between tabs, not 7 or 10"))
+    values: dict[str, Any] = {}
+    for wanted in NUMBERS:
+        parsed, wrong = parse(wanted, cells[wanted.name])
+        values[wanted.name] = parsed.value
+        found += [Fault(str(source), lines[i], message) for i, message in wrong]
     if not found and not model:
         found.append(Fault(str(source), None, "is empty"))
     raise_if(source, found)
-    numbers = {name: np.array(column) for name, column in values.items()}
-    numbers["weight"] = np.where(numbers["weight"] > 0, numbers["weight"], 1.0)
-    return model, numbers
+    values["weight"] = np.where(values["weight"] > 0, values["weight"], 1.0)
+    return model, values
 
 
 def _speeds(path: Path) -> Speeds:

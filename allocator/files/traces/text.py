@@ -151,14 +151,13 @@ def raise_if(path: Path, found: Sequence[Fault]) -> None:
 
 
 def seconds(rows: Rows, column: str) -> tuple[Floats, bool]:
-    """(n,) seconds of a TEXT column that holds numbers or dates; True = dates, then seconds since 1970.
+    """(n,) seconds of a TEXT column that holds numbers or (most of it) dates; True = dates, then seconds since 1970.
 
     "2017-10-09 08:00:05", a T for the space, fractions; dates without a zone count as UTC. nan where the cell is
     empty. Raises InvalidInput.
     """
     cells: list[str] = rows[column]
-    first = next((c for c in cells if c), "")
-    if not DATE.match(first):
+    if 2 * sum(map(bool, map(DATE.match, cells))) <= len(cells) - cells.count(""):
         parsed, wrong = parse(number(column, required=False), cells)
         raise_if(Path(rows.file), [Fault(rows.file, rows.lines[i], message) for i, message in wrong])
         return parsed.value, False
