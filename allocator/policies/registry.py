@@ -11,6 +11,7 @@ from allocator.policies.afs import afs
 from allocator.policies.base import Policy
 from allocator.policies.equal import equal
 from allocator.policies.ffdl import ffdl
+from allocator.policies.gavel import maxmin
 from allocator.policies.greedy import greedy, greedy_naive
 from allocator.policies.las import las
 from allocator.policies.optimise import marginal, mip
@@ -38,6 +39,7 @@ POLICIES: Mapping[str, Entry] = {
     "las": Entry(las, prunes=False),
     "afs": Entry(afs, prunes=False),
     "ffdl": Entry(ffdl, prunes=False),
+    "maxmin": Entry(maxmin, prunes=False),
     "sia": Entry(sia, prunes=False),
 }
 
