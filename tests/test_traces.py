@@ -59,6 +59,7 @@ def test_sizes(tmp_path: Path) -> None:
     assert [(r["min_gpus"], r["requested_gpus"], r["max_gpus"], r["sizes"]) for r in by_id.values()] == [
         ("1", "8", "8", ""), ("1", "1", "4", ""), ("1", "3", "8", "1|2|3|4|8"), ("1", "2", "8", "")]
     assert {r["sizes"] for r in rows("philly", tmp_path, rigid=True)} == {"1", "2", "3", "8"}
+    assert "sizes" not in rows("philly", tmp_path, rule_sizes=True)[0]
 
 
 def test_jobs_too_large_for_the_cluster_are_dropped(tmp_path: Path) -> None:

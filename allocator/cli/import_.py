@@ -60,6 +60,8 @@ def _format(formats: Any, name: str, entry: Entry) -> None:
     group.add_argument("--max-gpus", type=whole(1, 10_000_000), default=64, metavar="N",
                        help="no job grows beyond N GPUs unless it asks for more (default: 64)")
     group.add_argument("--rigid", action="store_true", help="every job runs at the size asked for, or not at all")
+    group.add_argument("--rule-sizes", action="store_true",
+                       help="only powers of two in a node and whole nodes, even if a job asks for another size")
     group.add_argument("--curves", type=_numbers, metavar="C,C",
                        help="overheads per further GPU to draw from, for traces without speeds "
                             "(default: 0.005,0.01,0.02,0.04,0.08,0.15)")
@@ -82,6 +84,7 @@ def call(args: argparse.Namespace) -> int:
     options = Options(
         start=args.start, hours=args.hours, max_hours=args.max_hours, jobs=args.jobs, load=args.load, gpus=args.gpus,
         gpus_per_node=args.gpus_per_node, max_factor=args.max_factor, most_gpus=args.max_gpus, rigid=args.rigid,
+        rule_sizes=args.rule_sizes,
         curves=args.curves or CURVES, seed=args.seed, extra={k: tuple(v) for k, v in given.items() if v})
     tables, summary = import_trace(args.format_name, args.source, options)
     folder = write_tables(tables, args.out)

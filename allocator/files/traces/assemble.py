@@ -19,7 +19,7 @@ def workload(trace: Trace, options: Options) -> Tables:
 
     min_gpus 1; max_gpus = max_factor x requested, at most most_gpus, never less than requested, at most what the
     largest allowed pool and the measured speeds hold. rigid: requested_gpus is the only size. A requested size that
-    the contract's size rule does not offer is added to the sizes of that job.
+    the contract's size rule does not offer is added to the sizes of that job, unless rule_sizes.
     """
     jobs = trace.jobs
     most = _most(trace, jobs, options)
@@ -135,17 +135,20 @@ def _jobs(trace: Trace, jobs: TraceJobs, most: Ints, options: Options) -> Cells:
         "job_id": jobs.job_id, "submitted_s": texts(jobs.submitted_s), "model": jobs.model,
         "total_work": texts(_work(trace, jobs)), "requested_gpus": _whole(jobs.gpus),
         "min_gpus": _whole(jobs.gpus if options.rigid else np.ones_like(jobs.gpus)), "max_gpus": _whole(most),
-        "sizes": _sizes(trace.pools, jobs.gpus, most, options.rigid)}
+        "sizes": _sizes(trace.pools, jobs.gpus, most, options)}
     optional = {"tenant": jobs.tenant, "gpu_types": jobs.gpu_types,
                 "restart_s": ["" if t == "nan" else t for t in texts(jobs.restart_s)],
                 "weight": ["" if t == "1" else t for t in texts(jobs.weight)]}
     return {**{k: v for k, v in cells.items() if any(v)}, **{k: v for k, v in optional.items() if any(v)}}
 
 
-def _sizes(pools: Sequence[Pool], asked: Ints, most: Ints, rigid: bool) -> list[str]:
+def _sizes(pools: Sequence[Pool], asked: Ints, most: Ints, options: Options) -> list[str]:
     """"" where the rule offers the size asked for in every pool that could hold it; else the sizes by name."""
+    if options.rule_sizes and not options.rigid:
+        return [""] * len(asked)
+
     def listed(k: int, top: int) -> str:
-        if rigid:
+        if options.rigid:
             return str(k)
         if all(k in rule_sizes([p], k) for p in pools if p.gpus >= k):
             return ""

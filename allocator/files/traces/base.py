@@ -26,8 +26,9 @@ class Options:
     start: where the window begins, seconds on the trace's clock or a date ("2017-10-09 08:00"); hours: its length.
     max_hours: longer jobs are cut to this. jobs: the first so many. load: offered load wanted (GPU-seconds asked for /
     GPU-seconds there are). gpus, gpus_per_node: the cluster. max_factor: max_gpus = factor x requested_gpus, at most
-    most_gpus. rigid: every job runs at its requested size or not at all. curves: speed curves, one drawn per job.
-    extra: options of one format by name, each with every value given (registry.Extra).
+    most_gpus. rigid: every job runs at its requested size or not at all. rule_sizes: only sizes of the contract's rule.
+    curves: speed curves, one drawn per job. extra: options of one format by name, each with every value given
+    (registry.Extra).
     """
 
     start: str | None = None
@@ -40,6 +41,7 @@ class Options:
     max_factor: float | None = None
     most_gpus: int = 64
     rigid: bool = False
+    rule_sizes: bool = False
     curves: tuple[float, ...] = CURVES
     seed: int = 0
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

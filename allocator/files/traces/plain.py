@@ -3,7 +3,7 @@
     submitted_s   seconds, or a date                              required
     gpus          GPUs asked for                                  required
     duration_s    run time at that size; or started_s and ended_s required
-    job_id, tenant, model, gpu_types ("A|B")                      optional
+    job_id, tenant, model                                         optional
 
 `--map submitted_s=submit_time` names the column of each; without it the names above and those of ALIASES are looked
 for (Helios, Chronus, ElasticFlow, Muri and others use them). `--unit ms` where times are not seconds.
@@ -32,7 +32,7 @@ ALIASES = {
     "started_s": ("start_time",), "ended_s": ("end_time", "finish_time"),
     "duration_s": ("duration", "run_time", "runtime"),
     "gpus": ("gpu_num", "num_gpu", "num_gpus", "gpu_request", "requested_gpus"),
-    "job_id": ("job", "name", "id"), "tenant": ("vc", "user", "cluster"), "model": ("model_name",), "gpu_types": (),
+    "job_id": ("job", "name", "id"), "tenant": ("vc", "user", "cluster"), "model": ("model_name",),
 }
 KIND = {"submitted_s": Kind.TEXT, "started_s": Kind.TEXT, "ended_s": Kind.TEXT, "duration_s": Kind.NUMBER,
         "gpus": Kind.INTEGER}
