@@ -162,7 +162,7 @@ def executor_of(args: argparse.Namespace) -> Executor:
         raise UsageError("--workers is for --executor processes; a Dask cluster has the workers it has")
     from allocator.bench.sweep.on_dask import OnDask
 
-    return OnDask(args.scheduler, limit_s=args.task_limit)
+    return OnDask(args.scheduler, limit_s=args.task_limit, quiet=True)
 
 
 def run(tasks: Sequence[Task], store: Store, executor: Executor) -> Swept:
@@ -187,15 +187,16 @@ def run(tasks: Sequence[Task], store: Store, executor: Executor) -> Swept:
 def line(task: Task, outcome: Outcome) -> str:
     """A finished task in a line."""
     if outcome.failure:
-        last = outcome.words.splitlines()[-1:] or [""]
-        return f"{task}: FAILED, {outcome.failure}: {last[0]}"
+        return ": ".join([f"{task}: FAILED, {outcome.failure}", *outcome.words.splitlines()[-1:]])
     return f"{task}: {outcome.seconds:.1f} s"
 
 
 def report(folder: Path) -> Path | None:
     """Write the HTML page."""
-    from allocator.report.policies import write_policy_report
-
+    try:
+        from allocator.report.policies import write_policy_report
+    except ModuleNotFoundError:
+        return None
     return write_policy_report(folder)
 
 

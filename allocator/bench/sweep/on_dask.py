@@ -6,6 +6,7 @@ file system needs to be shared; folders of workloads travel the other way.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -24,18 +25,19 @@ CONNECT_S = 10.0
 class OnDask:
     """An Executor on the cluster whose scheduler listens at `address`, as many tasks at a time as it has threads.
 
-    runner, limit_s: as in executors.Processes; the runner must be importable on the workers. Raises UsageError if
-    Dask is not installed or nobody answers.
+    runner, limit_s: as in executors.Processes; the runner must be importable on the workers. quiet: turn the log of
+    Dask's client off, which tells in many lines what the tasks' outcomes say in one. Raises UsageError if Dask is not
+    installed or nobody answers.
     """
 
-    def __init__(self, address: str, runner: str = RUNNER, limit_s: float = float("inf")) -> None:
-        self._address, self._runner, self._limit_s = address, runner, limit_s
+    def __init__(self, address: str, runner: str = RUNNER, limit_s: float = float("inf"), quiet: bool = False) -> None:
+        self._address, self._runner, self._limit_s, self._quiet = address, runner, limit_s, quiet
 
     def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
         """Executor.results; workers notice within a second that nobody waits any more, and kill the task."""
         if not tasks:
             return
-        client = _connect(self._address)
+        client = _connect(self._address, self._quiet)
         from distributed import as_completed as finished
 
         as_completed: Callable[..., Iterator[Any]] = finished
@@ -79,7 +81,9 @@ def _outcome(future: Any) -> Outcome:
         except Exception as lost:
             return Outcome(failure=f"its result was lost: {type(lost).__name__}", words=str(lost))
     error = future.exception(timeout=60) if future.status == "error" else None
-    return Outcome(failure=f"Dask: {type(error).__name__ if error else future.status}", words=str(error or ""))
+    if error is None:
+        return Outcome(failure="the scheduler is gone, or took the task back")
+    return Outcome(failure=f"Dask: {type(error).__name__}", words=str(error))
 
 
 def _cancelled() -> Callable[[], bool]:
@@ -96,11 +100,13 @@ def _cancelled() -> Callable[[], bool]:
     return asked
 
 
-def _connect(address: str) -> Any:
+def _connect(address: str, quiet: bool) -> Any:
     try:
         from distributed import Client as Connected
     except ImportError:
         raise UsageError('Dask is not installed: it comes with the extra "dask" of this project') from None
+    if quiet:
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
     connect: Callable[..., Any] = Connected
     try:
         return connect(address, timeout=CONNECT_S, set_as_default=False)
