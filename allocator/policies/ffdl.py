@@ -12,9 +12,9 @@ GPUs for the job submitted later is taken.
 
 The original knows one kind of GPU and no rules. Here every pool has a programme of its own, over the GPUs that are left
 when all its jobs have their fewest. A running job stays in its pool if it can; a waiting one goes where the share of
-a pool that each of its jobs could have serves it fastest. Jobs that may not change come first; where the number of
-changes is limited, so do as many of the oldest running jobs as must be kept; jobs of tenants below their guarantee come
-next, with as much as is owed. A target that breaks the budget or a quota is lowered size by size, oldest job first.
+a pool that each of its jobs could have serves it fastest. Jobs of tenants below their guarantee come before the others,
+with as much as is owed. A target that breaks the budget or a quota is lowered size by size, oldest job first.
+max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ import numpy as np
 from allocator.options.round import Round
 from allocator.policies.base import Decision, Task
 from allocator.policies.room import Room
-from allocator.policies.seats import serve_bound
-from allocator.policies.steps import decide, oldest_first, rates
-from formulations.linear import Floats, Ints
+from allocator.policies.steps import oldest_first, rates, replan, serve_pinned
+from formulations.linear import Bools, Floats, Ints
 
 Sizes = tuple[Ints, Floats]         # of one job: GPUs (s,) ascending, and speed (s,) at each
 
@@ -36,10 +35,11 @@ def ffdl(task: Task) -> Decision:
     round_ = task.round
     i, order, blocks = round_.instance, oldest_first(round_), _Blocks(round_)
 
-    def steps(room: Room) -> None:
-        fixed = serve_bound(round_, room, order, blocks.owed)
+    def steps(room: Room, pinned: Bools) -> None:
+        serve_pinned(round_, room, order, pinned)
+        blocks.seat_owed(room, order)
         blocks.seat(room, order)
-        seated = order[(room.choice[order] >= 0) & ~fixed[order]]
+        seated = order[(room.choice[order] >= 0) & ~pinned[order]]
         at = i.pool[room.choice[seated]] if len(seated) else seated
         for p, spare in enumerate(room.free):
             here = seated[at == p].tolist()
@@ -48,7 +48,7 @@ def ffdl(task: Task) -> Decision:
             for j, o, t in zip(here, options, target.tolist(), strict=True):
                 room.take_first(j, o[:t + 1][::-1].tolist())
 
-    return decide(task, steps)
+    return replan(task, order, steps)
 
 
 def programme(jobs: list[Sizes], spare: int) -> Ints:
@@ -100,12 +100,15 @@ class _Blocks:
         """The option and the larger ones of its block."""
         return np.arange(option, self._stop[self._block[option]])
 
-    def owed(self, j: int, missing: int) -> list[int]:
-        """Options of a job whose tenant is owed GPUs: the most GPUs within what is missing first, then the smallest."""
-        i, mine = self._i, np.arange(self._i.start[j], self._i.start[j + 1])
-        size = np.where(i.gpus[mine] <= missing, -i.gpus[mine], i.gpus[mine])
-        found: list[int] = mine[np.lexsort((i.pool[mine] != self._home[j], size))].tolist()
-        return found
+    def seat_owed(self, room: Room, order: Ints) -> None:
+        """Jobs of tenants below their guarantee: the most GPUs within what is owed, else the fewest; home first."""
+        i = self._i
+        for j in order[i.guarantee[i.tenant[order]] > 0].tolist() if i.guarantee.any() else ():
+            owed = room.owed[i.tenant[j]]
+            if owed > 0 and room.choice[j] < 0:
+                mine = np.arange(i.start[j], i.start[j + 1])
+                size = np.where(i.gpus[mine] <= owed, -i.gpus[mine], i.gpus[mine])
+                room.take_first(j, mine[np.lexsort((i.pool[mine] != self._home[j], size))].tolist())
 
     def seat(self, room: Room, order: Ints) -> None:
         """First come, first served, everybody without a seat at the smallest size of a pool, while there are GPUs."""

@@ -17,8 +17,8 @@ the requested size, each job once.
 Simplified: no pairs of jobs on one GPU; the time received counts from submission, while the original forgets it when a
 job arrives or leaves (here late comers catch up with what others have had more); one level of max-min, no water filling
 for the jobs above it. Jobs that may not move are taken out of the programme with their GPUs. Budgets and quotas are not
-in the programme, only kept while filling. Where the requested size is not on offer, the next smaller one is used, or
-the smallest. Where the number of changes is limited, the running jobs of highest priority keep what they hold.
+in the programme, only kept while filling. Where a type does not offer the requested size, the nearest one is used.
+max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ import numpy as np
 from allocator.options.round import Round
 from allocator.policies.base import Decision, Task
 from allocator.policies.room import Room
-from allocator.policies.seats import serve_bound
-from allocator.policies.steps import decide, rates
-from formulations.linear import Floats, Ints
+from allocator.policies.steps import Wishes, rates, replan, serve_owed, serve_pinned
+from formulations.linear import Bools, Floats, Ints
 
 SLACK = 1e-7            # relative: how far the second programme may fall below the level of the first
 MANY = 300              # classes of jobs from which an interior-point method is the faster one
-LARGE = 1 << 40         # more GPUs than any
 
 
 def maxmin(task: Task) -> Decision:
@@ -47,7 +45,7 @@ def maxmin(task: Task) -> Decision:
     round_ = task.round
     wanted = Wanted.of(round_)
     X, solved = allocation(wanted, lambda: task.left().time_s)
-    decision = decide(task, _filling(round_, wanted, X))
+    decision = replan(task, *_filling(round_, wanted, X))
     if solved:
         return decision
     told = "no time for the linear programme of max-min fairness: priorities from equal shares"
@@ -70,8 +68,8 @@ class Wanted:
         jobs, pools, T = problem.jobs, problem.pools, len(problem.gpu_types)
         type_ = pools.gpu_type[i.pool]
         group = i.job * T + type_
-        beyond = i.gpus - jobs.requested_gpus[i.job]
-        order = np.lexsort((np.where(beyond <= 0, -beyond, LARGE + beyond), group))
+        asked = jobs.requested_gpus[i.job]
+        order = np.lexsort((i.gpus, np.abs(i.gpus - asked), group))
         first = order[np.append(True, np.diff(group[order]) != 0)] if len(order) else order
         size, rate = np.zeros((len(jobs), T), dtype=np.int64), np.zeros((len(jobs), T))
         size.reshape(-1)[group[first]], rate.reshape(-1)[group[first]] = i.gpus[first], rates(round_)[first]
@@ -152,31 +150,29 @@ def priorities(X: Floats, received: Floats, age: Floats) -> Floats:
         return np.where(X > 0, X / fraction, 0.0)
 
 
-def _filling(round_: Round, wanted: Wanted, X: Floats) -> Callable[[Room], None]:
-    """The steps that fill a room by priority."""
+def _filling(round_: Round, wanted: Wanted, X: Floats) -> tuple[Ints, Callable[[Room, Bools], None]]:
+    """The order of the jobs (J,), by their best priority, and the steps that fill a room."""
     i, problem = round_.instance, round_.problem
     priority = priorities(X, problem.received, problem.now_s - problem.jobs.submitted_s)
     type_ = problem.pools.gpu_type[i.pool]
     liked = np.flatnonzero(i.gpus == wanted.size[i.job, type_])
     job, of_type = i.job[liked], type_[liked]
     away = i.pool[liked] != problem.jobs.pool[job]
-    order = np.lexsort((i.pool[liked], -wanted.worth[job, of_type], problem.jobs.submitted_s[job], away,
-                        -X[job, of_type], -priority[job, of_type]))
-    ranked = liked[order].tolist()
+    ranked = liked[np.lexsort((i.pool[liked], -wanted.worth[job, of_type], problem.jobs.submitted_s[job], away,
+                               -X[job, of_type], -priority[job, of_type]))]
     first = np.full(len(i.must), len(ranked))
-    np.minimum.at(first, job[order], np.arange(len(ranked)))
-    by_job = liked[order][np.argsort(job[order], kind="stable")]
-    start = np.searchsorted(i.job[by_job], np.arange(len(i.must) + 1))
+    np.minimum.at(first, i.job[ranked], np.arange(len(ranked)))
+    order = np.argsort(first, kind="stable")
+    by_job = ranked[np.argsort(i.job[ranked], kind="stable")]
+    wishes = Wishes(np.searchsorted(i.job[by_job], np.arange(len(i.must) + 1)).tolist(), by_job.tolist())
+    pairs = list(zip(i.job[ranked].tolist(), ranked.tolist(), strict=True))
 
-    def owed(j: int, _: int) -> list[int]:
-        mine: list[int] = by_job[start[j]:start[j + 1]].tolist()
-        return mine
-
-    def steps(room: Room) -> None:
-        serve_bound(round_, room, np.argsort(first, kind="stable"), owed)
-        now, owner = room.choice.data, i.job.data
-        for o in ranked:
-            if now[owner[o]] < 0 and room.take(owner[o], o) and not any(room.free):
+    def steps(room: Room, pinned: Bools) -> None:
+        serve_pinned(round_, room, order, pinned)
+        serve_owed(round_, room, order[~pinned[order]], wishes)
+        now = room.choice.data
+        for j, o in pairs:
+            if now[j] < 0 and room.take(j, o) and not any(room.free):
                 break
 
-    return steps
+    return order, steps

@@ -10,8 +10,8 @@ sections 3.3 and 4.3) and the defaults of its simulator. With g_o the goodput of
     min  sum_o V_o x_o + lambda (J - sum_o x_o),  lambda = 1.1         job weights are all 1
 
 A job may go to at most twice the GPUs it has ever had, and starts at its smallest size. Minimising that is maximising
-sum_o (lambda - V_o) x_o, which is done here under all rows of the round, not capacity alone, to a relative gap of 1e-4,
-the original's; so every hard rule holds. Jobs that may not change keep what they hold.
+sum_o (lambda - V_o) x_o, which is done here under all rows of the round, not capacity alone, so that every hard rule
+holds; to the original's gap, 1e-4 of its own objective. Jobs that may not change keep what they hold.
 
 Simplified: goodput is the speed of the menu (statistical efficiency and batch sizes are not modelled), known for every
 type from the start; sizes are those of the menu, which has no list of profiled shapes; plans of equal worth are not
@@ -46,13 +46,20 @@ def sia(task: Task) -> Decision:
     """The plan of Sia's integer programme. Bound and gap of its own objective are not reported: a Result's are about
     the round's. Errors as of `mip`, which solves the programme."""
     round_, option = goodput_round(task.round)
-    limits = dataclasses.replace(task.limits, gap=GAP)
-    found = mip(dataclasses.replace(task, round=round_, limits=limits, prices=None))
+    whole = dataclasses.replace(task, round=round_, prices=None)
+    limits = dataclasses.replace(task.limits, gap=_gap(task.round, whole.dual.bound))
+    found = mip(dataclasses.replace(whole, limits=limits, prices=whole.dual.prices))
     taken = found.choice >= 0
     choice = np.full(len(found.choice), -1)
     choice[taken] = option[found.choice[taken]]
     ended = "heuristic" if found.termination == "gap" else found.termination
     return dataclasses.replace(found, choice=choice, bound=math.inf, bound_by="", termination=ended)
+
+
+def _gap(round_: Round, most: float) -> float:
+    """GAP of the sum that Sia minimises, lambda J - value, as a gap of the value, which is `most` at most."""
+    jobs = np.count_nonzero(np.diff(round_.instance.start))
+    return GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
 
 
 def goodput_round(round_: Round) -> tuple[Round, Ints]:
