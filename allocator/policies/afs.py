@@ -65,43 +65,51 @@ def _begin(round_: Round, room: Room, jobs: list[int], liked: Wishes) -> None:
 
 
 def _share(round_: Round, room: Room, jobs: Ints) -> None:
-    """Step 2 for the jobs (k,) that hold something. Arrays over them, ascending by seniority in `jobs`:
+    """Step 2 for the jobs (k,) that hold something. Arrays over them:
 
-    left (k,): seconds to the end at what they have; a, b (k,): relative gain per GPU of the next size, as the shorter
-    and as the longer of a pair. `duels` is the line of champions of the last scan: what the last one is given changes
-    nothing for the jobs before it, so the next scan goes on from there.
+    left (k,): seconds to the end at what they have, inf for those that get no more; a, b (k,): relative gain per GPU of
+    the next size, as the shorter and as the longer of a pair; need (k,): GPUs of the next step. `line` holds the
+    champions of the last scan: what the last one is given changes nothing for those before it, so the next scan goes on
+    from there.
     """
     i, n = round_.instance, len(round_.instance.job)
     rate, gpus, job, pool = rates(round_).data, i.gpus.data, i.job.data, i.pool.data
-    work, now = round_.problem.jobs.remaining_work.data, room.choice.data
-    left, a, b = np.full(len(jobs), np.inf), np.full(len(jobs), -1.0), np.full(len(jobs), -1.0)
-    name = jobs.tolist()
+    work, now, name = round_.problem.jobs.remaining_work.data, room.choice.data, jobs.tolist()
+    at = i.pool[room.choice[jobs]]
+    left, a, b, need = np.full(len(jobs), np.inf), np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs))
 
     def look(x: int) -> None:
         o = now[name[x]]
         nxt = o + 1
         gain = rate[nxt] - rate[o] if nxt < n and job[nxt] == job[o] and pool[nxt] == pool[o] else 0.0
-        if gain <= 0 or gpus[nxt] - gpus[o] > room.free[pool[o]]:
-            left[x], a[x], b[x] = np.inf, -1.0, -1.0
-            return
-        more = gpus[nxt] - gpus[o]
-        left[x], a[x], b[x] = work[name[x]] / rate[o], gain / rate[o] / more, gain / rate[nxt] / more
+        more = gpus[nxt] - gpus[o] if gain > 0 else 0
+        if gain <= 0 or more > room.free[pool[o]]:
+            left[x] = np.inf
+        else:
+            left[x], need[x] = work[name[x]] / rate[o], more
+            a[x], b[x] = gain / rate[o] / more, gain / rate[nxt] / more
 
     for x in range(len(name)):
         look(x)
-    duels: list[int] = []
-    while any(room.free):
+    widest = need.max(initial=0)
+    line: list[int] = []
+    while True:
         while True:
-            beats = (left > left[duels[-1]]) & (b > a[duels[-1]]) if duels else left < np.inf
-            if not beats.any():
+            length = np.where((left > left[line[-1]]) & (b > a[line[-1]]), left, np.inf) if line else left
+            x = int(length.argmin()) if len(length) else -1
+            if x < 0 or length[x] == np.inf:
                 break
-            duels.append(int(np.where(beats, left, np.inf).argmin()))
-        if not duels:
+            line.append(x)
+        if not line:
             return
-        x = duels.pop()
-        if room.take(name[x], now[name[x]] + 1):
-            look(x)
-        else:
-            left[x], a[x], b[x] = np.inf, -1.0, -1.0
-        while duels and left[duels[-1]] >= left[x]:
-            duels.pop()
+        x = line.pop()
+        p = int(at[x])
+        if not room.take(name[x], now[name[x]] + 1):
+            left[x] = np.inf
+            continue
+        look(x)
+        widest = max(widest, need[x])
+        if room.free[p] < widest:
+            left[(at == p) & (need > room.free[p])] = np.inf
+        cut = next((c for c, y in enumerate(line) if left[y] >= left[x] or left[y] == np.inf), len(line))
+        del line[cut:]
