@@ -107,13 +107,18 @@ def call(args: argparse.Namespace) -> int:
 
 
 def asked_for(args: argparse.Namespace) -> list[Task]:
-    """The tasks of the command line. Raises UsageError for names that are not known."""
+    """The tasks of the command line. Raises UsageError for names and values that make no sense, before any task."""
     from allocator.bench.sweep.tasks import Options, grid
+    from allocator.bench.workloads import generate
+    from allocator.decision import overridden
     from allocator.policies import registry
+    from allocator.solvers.registry import named
 
     policies = list(dict.fromkeys((args.baseline, *args.policies)))
     for policy in policies:
         registry.policy(policy)
+    named(args.solver)
+    overridden(generate("reproduction", jobs=1).workload().problem, args.objective, args.budget)
     options = Options(
         objective=args.objective, gap=args.gap, time_limit_s=args.time_limit, solver=args.solver, budget=args.budget,
         interval_s=args.interval, react_s=args.react, misjudged=args.misjudged, noise=args.noise,
