@@ -186,7 +186,7 @@ def test_diurnal_jobs() -> None:
 
 def test_mixed_speeds_and_prices() -> None:
     """Relative speeds inside the measured ranges, c inside 0.005-0.15 on a V100, prices and the budget as documented:
-    0.8 x (32 x 0.18 + 48 x 1.95 + 32 x 3.67 + 16 x 6.88) = 262."""
+    0.8 x (16 x 0.18 + 24 x 1.95 + 16 x 3.67 + 8 x 6.88) = 131."""
     tables = generate("mixed", seed=1, jobs=2_000)
     curves = tables.tables["models.csv"]
     known = {(q, t): p for q, t, p in zip(curves["model"], curves["gpu_type"], curves["parameters"], strict=True)}
@@ -194,7 +194,7 @@ def test_mixed_speeds_and_prices() -> None:
         low, high = m.RELATIVE_SPEED[gpu_type]
         assert low * 0.999 <= q["rate_1"] / known[model, "V100"]["rate_1"] <= high * 1.001
         assert 0.005 * 0.69 <= q["c"] <= 0.15 * 1.41
-    assert tables.config["budget_per_hour"] == 262
+    assert tables.config["budget_per_hour"] == 131
     assert 0.2 < np.mean([t is not None for t in tables.tables["workload.csv"]["gpu_types"]]) < 0.3
 
 

@@ -5,7 +5,8 @@ All on numpy arrays of all jobs at once; a Generator is always an argument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -106,6 +107,19 @@ def names(count: int, prefix: str = "job") -> list[str]:
 def overhead_rate(rate_1: Floats, c: Floats, gpus: Ints) -> Floats:
     """rate_1 n / (1 + c (n - 1)), work per second."""
     return rate_1 * gpus / (1.0 + c * (gpus - 1.0))
+
+
+def speed_ups(model: list[str], requested: Ints, gpu_type: str, curves: Mapping[str, Sequence[Any]]) -> Floats:
+    """Speed of each job at its request on a type / on a V100, shape (J,), from models.csv of kind overhead."""
+    known = {(m, t): q for m, t, q in zip(curves["model"], curves["gpu_type"], curves["parameters"], strict=True)}
+    place = {m: i for i, m in enumerate(dict.fromkeys(model))}
+    which = np.array([place[m] for m in model])
+
+    def rates(t: str) -> Floats:
+        rate_1, c = np.array([(known[m, t]["rate_1"], known[m, t]["c"]) for m in place]).T
+        return overhead_rate(rate_1[which], c[which], requested)
+
+    return rates(gpu_type) / rates("V100")
 
 
 def window_s(gpu_seconds: float, gpus: float, load: float) -> float:

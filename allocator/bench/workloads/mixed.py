@@ -15,13 +15,12 @@ from allocator.bench.workloads import draw
 from allocator.bench.workloads.measured import ON_DEMAND, SPOT, SPOT_REVOCATIONS, STARTUP_S
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.tables import Columns, Tables
-from allocator.domain.problem import Floats
 
-GPUS = 128
+GPUS = 64
 POOLS = (("T4", 0.25, "spot", 4), ("V100", 0.375, "reserved", 8), ("A100", 0.25, "on_demand", 8),
          ("H100", 0.125, "on_demand", 8))     # type, share of the GPUs, market, GPUs per node
 RESERVED = 0.66                               # reserved price / on-demand price
-CLASSES = ((0.1, 1.0), (1.0, 10.0), (10.0, 100.0), (100.0, 300.0))    # GPU-hours, log-uniform inside
+CLASSES = ((0.1, 1.0), (1.0, 10.0), (10.0, 100.0), (100.0, 200.0))    # GPU-hours, log-uniform inside
 CLASS_SHARE = (0.62, 0.26, 0.10, 0.02)
 REQUESTS = ((1, 2), (1, 2, 4), (2, 4, 8), (8, 16))
 LARGEST = 32
@@ -38,7 +37,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
     buys a fifth less than the whole cluster; the load does not allow for that.
     """
     rng = np.random.default_rng(seed)
-    kind = rng.choice(len(CLASSES), jobs, p=CLASS_SHARE)
+    kind = draw.in_strata(rng, dict(enumerate(CLASS_SHARE)), np.ones(jobs))
     low, high = np.array(CLASSES)[kind].T
     gpu_s = 3_600.0 * np.exp(rng.uniform(np.log(low), np.log(high)))
     requested = np.array([REQUESTS[q][i % len(REQUESTS[q])] for q, i in zip(
@@ -50,7 +49,9 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
     rate = draw.overhead_rate(rate_1, c, requested)
     work = draw.digits(gpu_s / requested * rate, 5)
     demand = work / rate * requested
-    window = draw.window_s(float(demand.sum()), _v100s(model, demand, requested, pools, curves), load)
+    v100s = sum(n * float(np.average(draw.speed_ups(model, requested, t, curves), weights=demand))
+                for t, n in zip(types, pools["gpus"], strict=True))
+    window = draw.window_s(float(demand.sum()), v100s, load)
     tenant = rng.choice(len(TENANTS), jobs, p=[t[1] for t in TENANTS])
     picky = np.where(rng.random(jobs) < PICKY, rng.integers(0, len(ACCEPTED), jobs), -1)
     workload: Columns = {
@@ -78,17 +79,3 @@ def _pools(gpus: int) -> dict[str, list[Any]]:
             "price_per_gpu_hour": [price[market][t] for t, _, market, _ in POOLS],
             "startup_s": [0 if market == "reserved" else STARTUP_S for _, _, market, _ in POOLS],
             "revocations_per_gpu_hour": [SPOT_REVOCATIONS if market == "spot" else 0 for _, _, market, _ in POOLS]}
-
-
-def _v100s(model: list[str], demand: Floats, requested: Any, pools: dict[str, list[Any]],
-           curves: dict[str, list[Any]]) -> float:
-    """How many V100s the cluster is worth to this workload: speed of the request on each type, weighted by demand."""
-    known = {(m, t): q for m, t, q in zip(curves["model"], curves["gpu_type"], curves["parameters"], strict=True)}
-
-    def rates(gpu_type: str) -> Floats:
-        rate_1, c = np.array([(known[m, gpu_type]["rate_1"], known[m, gpu_type]["c"]) for m in model]).T
-        return draw.overhead_rate(rate_1, c, requested)
-
-    base = rates("V100")
-    return float(sum(n * np.average(rates(t) / base, weights=demand)
-                     for t, n in zip(pools["gpu_type"], pools["gpus"], strict=True)))

@@ -45,6 +45,7 @@ class Generator:
 
 
 OFFERED = "GPU-hours demanded at the request / GPU-hours there are while jobs are submitted"
+V100_HOURS = "V100-hours demanded / V100-hours' worth there is while jobs are submitted"
 GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
     Generator("reproduction", "64 equal GPUs, Poisson arrivals, Amdahl speed-ups: the case of the published MIP "
               "allocator", 0.30, (0.24, 0.30, 0.36), 250, "jobs per minute"),
@@ -53,7 +54,9 @@ GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
     Generator("diurnal", "days, nights and weekends as on Helios Venus, five teams",
               0.8, (0.6, 0.8, 1.0), 300, OFFERED),
     Generator("mixed", "T4, V100, A100 and H100 pools, speeds by model and type, prices, a budget, three tenants",
-              0.8, (0.6, 0.8, 1.0), 200, "V100-hours demanded / V100-hours' worth there is while jobs are submitted"),
+              1.0, (0.7, 1.0, 1.3), 200, V100_HOURS),
+    Generator("spot", "reserved V100s beside spot A100s that come and go, prices that wander, checkpoints",
+              0.8, (0.6, 0.8, 1.0), 150, V100_HOURS),
 )}
 
 

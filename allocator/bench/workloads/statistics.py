@@ -39,9 +39,24 @@ def offered_load(tables: Tables, window_s: float | None = None) -> float:
     jobs, pools = tables.tables["workload.csv"], tables.tables["pools.csv"]
     base = run_s(tables)
     demand = base * _ints(jobs["requested_gpus"])
+    window_s = window_s or tables.window_s
     there = sum(n * float(np.average(base / run_s(tables, t), weights=demand))
-                for t, n in zip(pools["gpu_type"], pools["gpus"], strict=True))
-    return float(demand.sum() / (there * (window_s or tables.window_s)))
+                for t, n in zip(pools["gpu_type"], mean_gpus(tables, window_s), strict=True))
+    return float(demand.sum() / (there * window_s))
+
+
+def mean_gpus(tables: Tables, window_s: float) -> list[float]:
+    """GPUs of each pool, mean over the window: those of pools.csv as capacity.csv changes them."""
+    pools, moves = tables.tables["pools.csv"], tables.tables.get("capacity.csv")
+    out = [float(n) for n in pools["gpus"]]
+    if moves is None:
+        return out
+    for i, pool in enumerate(pools["pool"]):
+        mine = [(0.0, out[i])] + [(float(t), float(n)) for t, p, n in zip(
+            moves["at_s"], moves["pool"], moves["gpus"], strict=True) if p == pool and t < window_s]
+        at, gpus = np.array(mine).T
+        out[i] = float(np.diff(at, append=window_s) @ gpus) / window_s
+    return out
 
 
 def arrivals(submitted_s: Floats) -> Mapping[str, float]:

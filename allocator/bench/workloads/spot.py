@@ -1,0 +1,105 @@
+"""Machines that come and go: reserved V100s beside A100s on the spot market, whose number and price change.
+
+Groups of spot machines are there and gone in turns; the lengths are mixtures of a short and a long exponential, since
+measured ones are heavy-tailed (one V100 in us-west-2: there 88 % of the time, runs of 6 hours in the mean and one in
+the median, gaps of one hour and of 23 minutes). Removals take one machine or several, as groups are of several sizes.
+The spot price wanders slowly above a floor of 0.30 of the price on demand, as on AWS in 2020, here from hour to hour.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.bench.workloads import draw
+from allocator.bench.workloads.measured import ON_DEMAND, SPOT_REVOCATIONS, STARTUP_S
+from allocator.bench.workloads.speeds import family_of, model_rows
+from allocator.bench.workloads.tables import Columns, Tables
+from allocator.domain.problem import Floats, Ints
+
+GPUS = 48
+MACHINE = 4                                # GPUs that come and go together, at least
+RESERVED = 1 / 3                           # share of the GPUs
+GROUPS = (1, 2, 1, 4)                      # machines of one group, in turn
+THERE_H = ((0.55, 0.6), (0.45, 13.0))      # share and mean of the two kinds of runs: mean 6.2, median about 1
+GONE_H = ((0.70, 0.4), (0.30, 2.5))        # mean 1.0, median about 0.45
+SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
+MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
+FLOOR, ABOVE = 0.30, 0.03                  # price / price on demand: floor, and how far above it the walk is drawn to
+STEP_S, KEEP, SHAKE = 3_600.0, 0.9, 0.02
+CHECKPOINT_S, EVERY_S = 10, 900
+
+
+def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+    """load: V100-hours demanded at the request / V100-hours' worth there is while jobs are submitted."""
+    rng = np.random.default_rng(seed)
+    reserved, machines = _machines(gpus or GPUS)
+    requested = np.minimum(draw.in_strata(rng, SIZES, np.ones(jobs)), reserved)
+    run_s = np.minimum(MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S)
+    model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), ("V100", "A100"),
+                                          np.arange(jobs))
+    rate = draw.overhead_rate(rate_1, c, requested)
+    work = draw.digits(run_s * rate, 5)
+    demand = work / rate * requested
+    faster = np.average(draw.speed_ups(model, requested, "A100", curves), weights=demand)
+    horizon = 3.0 * float(demand.sum()) / (reserved * load) + 86_400.0
+    at, there = availability(rng, machines, horizon)
+    passed = np.diff(at, append=horizon)
+    given = np.concatenate([[0.0], np.cumsum(passed * (reserved + there * MACHINE * faster))])
+    window = float(np.interp(demand.sum() / load, given, np.append(at, horizon)))
+    prices_at, price = spot_price(rng, 3.0 * window + 86_400.0)
+    workload: Columns = {
+        "job_id": draw.names(jobs), "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
+        "model": model, "total_work": work, "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
+        "max_gpus": draw.elastic_max(rng, requested, 16), "checkpoint_s": [CHECKPOINT_S] * jobs,
+        "checkpoint_every_s": [EVERY_S] * jobs}
+    pools: Columns = {
+        "pool": ["v100", "a100-spot"], "gpu_type": ["V100", "A100"], "gpus": [reserved, int(there[0]) * MACHINE],
+        "gpus_per_node": [8, MACHINE], "market": ["reserved", "spot"], "price_per_gpu_hour": [1.95, float(price[0])],
+        "startup_s": [0, STARTUP_S], "revocations_per_gpu_hour": [0, SPOT_REVOCATIONS]}
+    until = 3.0 * window + 86_400.0
+    kept = np.flatnonzero(at <= until)[1:]
+    capacity: Columns = {"at_s": np.round(at[kept]), "pool": ["a100-spot"] * len(kept), "gpus": there[kept] * MACHINE}
+    prices: Columns = {"at_s": prices_at[1:], "pool": ["a100-spot"] * (len(price) - 1), "price_per_gpu_hour": price[1:]}
+    return Tables("spot", {"interval_s": 300, "restart_s": 45},
+                  {"workload.csv": workload, "pools.csv": pools, "models.csv": curves, "capacity.csv": capacity,
+                   "prices.csv": prices}, window_s=window, load=load)
+
+
+def _machines(gpus: int) -> tuple[int, int]:
+    """GPUs that are reserved, and spot machines: one of each at least."""
+    reserved = MACHINE * max(1, round(gpus * RESERVED / MACHINE))
+    return reserved, max(1, round((gpus - reserved) / MACHINE))
+
+
+def availability(rng: np.random.Generator, machines: int, until_s: float) -> tuple[Floats, Ints]:
+    """Times at which the number of machines that are there changes, from 0 on, and the number from then on."""
+    times, steps, left, turn = [np.zeros(1)], [np.zeros(1, np.int64)], machines, 0
+    while left:
+        size = min(left, GROUPS[turn % len(GROUPS)])
+        left, turn = left - size, turn + 1
+        runs = 2 + int(2 * until_s / 3_600.0)
+        lengths = np.empty(2 * runs)
+        lengths[::2], lengths[1::2] = _mixture(rng, THERE_H, runs), _mixture(rng, GONE_H, runs)
+        ends = np.ceil(np.cumsum(lengths))
+        ends = ends[ends < until_s]
+        times += [np.zeros(1), ends]
+        steps += [np.array([size]), np.where(np.arange(len(ends)) % 2, size, -size)]
+    at, place = np.unique(np.concatenate(times), return_inverse=True)
+    return at, np.cumsum(np.bincount(place, np.concatenate(steps))).astype(np.int64)
+
+
+def _mixture(rng: np.random.Generator, kinds: tuple[tuple[float, float], ...], count: int) -> Floats:
+    share, mean_h = np.array(kinds).T
+    return np.asarray(rng.exponential(3_600.0 * mean_h[rng.choice(len(kinds), count, p=share)]))
+
+
+def spot_price(rng: np.random.Generator, until_s: float) -> tuple[Floats, Floats]:
+    """Times and dollars per A100-hour: a first-order autoregression of the logarithm, never below the floor."""
+    at = np.arange(0.0, until_s, STEP_S)
+    log = np.empty(len(at))
+    level = 0.0
+    for i, shock in enumerate(rng.normal(0.0, SHAKE, len(at)).tolist()):
+        level = KEEP * level + shock
+        log[i] = level
+    share = np.maximum(FLOOR, (FLOOR + ABOVE) * np.exp(log))
+    return at, np.round(share * ON_DEMAND["A100"], 3)
