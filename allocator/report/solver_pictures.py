@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,27 @@ MARKS = {"auto": "P", "decomposition": "o", "highs": "s", "cpsat": "^", "pulp": 
 def draw(results: Results, folder: Path | str) -> list[Path]:
     """Write curves-RULES.png and sizes-RULES.png for every rule set; returns the files. Raises UsageError without
     matplotlib (extra `plots`)."""
+    written = []
+    for name, _, figure in figures(results):
+        written.append(Path(folder) / f"{name}.png")
+        figure.savefig(written[-1], dpi=130, bbox_inches="tight")
+    return written
+
+
+def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
+    """(name, title, figure) of every picture. Raises UsageError without matplotlib (extra `plots`)."""
     try:
         import matplotlib
     except ImportError as error:
         raise UsageError("pictures need matplotlib: install the extra `plots`") from error
     matplotlib.use("Agg")
-    folder = Path(folder)
-    written = []
     for rules, turn in sorted({(r.rules, r.round) for r in results.rows}):
         rows = [r for r in results.rows if (r.rules, r.round) == (rules, turn)]
         for name, picture in (("curves", _curves), ("sizes", _sizes)):
             title = RULES.get(rules, rules) + (", warm rounds" if turn == "warm" else "")
             figure = picture(results, rows, title)
             if figure is not None:
-                written.append(folder / f"{name}-{rules}{'-warm' if turn == 'warm' else ''}.png")
-                figure.savefig(written[-1], dpi=130, bbox_inches="tight")
-    return written
+                yield f"{name}-{rules}{'-warm' if turn == 'warm' else ''}", title, figure
 
 
 def _curves(results: Results, rows: Sequence[Measured], title: str) -> Any:

@@ -1,0 +1,81 @@
+"""The cluster over time: jobs that wait, GPUs in use under the line of what is there, dollars per hour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from allocator.report.runs import Study
+from allocator.report.series import Floats, Series, horizon, series, spread
+from allocator.report.style import colour, figure, legend, line, nothing
+
+HOUR, DAY = 3600.0, 86_400.0
+Found = Mapping[str, list[Series]]
+
+
+def collect(study: Study, workload: str, load: str) -> dict[str, list[Series]]:
+    """The series of every policy and seed over one common grid."""
+    runs = [r for p in study.policies(workload) for r in study.of(workload, load, p)]
+    length = horizon(study, runs)
+    return {p: [series(study, r, length) for r in study.of(workload, load, p)] for p in study.policies(workload)}
+
+
+def queue(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
+    """Jobs waiting over time, a panel per load; found: by load."""
+    return _rows(study, workload, found, ("jobs waiting", lambda s: s.waiting, None))
+
+
+def use(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
+    """GPUs held over time, and dollars per hour where GPUs have prices."""
+    priced = any(s.cost_of_all.any() for policies in found.values() for runs in policies.values() for s in runs)
+    kinds: list[Kind] = [("GPUs held", lambda s: s.all_held, lambda s: s.all_capacity)]
+    if priced:
+        kinds.append(("dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all))
+    return _rows(study, workload, found, *kinds)
+
+
+Kind = tuple[str, Callable[[Series], Floats], Callable[[Series], Floats] | None]
+
+
+def _rows(study: Study, workload: str, found: Mapping[str, Found], *kinds: Kind) -> Any:
+    drawn = figure(11.5, 0.7 + 2.4 * len(found) * (1 if len(found) > 1 else len(kinds)))
+    across = len(kinds) if len(found) > 1 else 1
+    grid = drawn.subplots(len(found) * len(kinds) // across, across, squeeze=False)
+    places = iter(grid.flat)
+    for load, policies in found.items():
+        for kind in kinds:
+            panel = next(places)
+            _panel(panel, policies, kind)
+            panel.set_title(f"load {load}: {kind[0]}" if load else kind[0][0].upper() + kind[0][1:])
+    legend(drawn, list(grid.flat))
+    return drawn
+
+
+def _panel(panel: Any, policies: Found, kind: Kind) -> None:
+    _, value, limit = kind
+    first = next((s for runs in policies.values() for s in runs), None)
+    if first is None:
+        nothing(panel, "nothing was simulated")
+        return
+    size, unit = (DAY, "days") if first.edges[-1] > 4 * DAY else (HOUR, "hours")
+    x = first.edges / size
+    for policy, runs in policies.items():
+        if not runs:
+            continue
+        middle, low, high = spread([value(s) for s in runs])
+        if len(runs) > 1:
+            panel.fill_between(x, _stair(low), _stair(high), step="post", color=colour(policy), alpha=0.13, linewidth=0)
+        panel.step(x, _stair(middle), where="post", **{**line(policy), "linewidth": 1.3})
+    if limit is not None:
+        top, *_ = spread([limit(s) for runs in policies.values() for s in runs])
+        panel.step(x, _stair(top), where="post", color="black", linewidth=1.1, label="all there is")
+    panel.set_xlim(0, x[-1])
+    panel.set_ylim(bottom=0, top=None if panel.get_ylim()[1] > 1e-9 else 1)
+    panel.set_xlabel(f"{unit} since the first submission")
+    panel.grid(True)
+
+
+def _stair(values: Floats) -> Floats:
+    return np.concatenate([values, values[-1:]])

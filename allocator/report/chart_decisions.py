@@ -1,0 +1,65 @@
+"""Rounds: how long each decision took, and how far its plan may be from the best possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from allocator.report.chart_cluster import DAY, HOUR
+from allocator.report.runs import Run, Study
+from allocator.report.series import Floats, begin_of, horizon
+from allocator.report.style import colour, figure, legend, mark, nothing
+
+FLOOR = 1e-6                # relative gap: what is smaller is drawn here
+MOST = 900                  # points of a policy in a panel
+
+
+def decisions(study: Study, runs: Sequence[Run]) -> Any:
+    """Runs of one workload, load and seed, one per policy: seconds over time, seconds over jobs, gap over time."""
+    drawn = figure(11.5, 3.9)
+    over_time, over_jobs, gap = panels = drawn.subplots(1, 3)
+    length = horizon(study, runs)
+    size, unit = (DAY, "days") if length > 4 * DAY else (HOUR, "hours")
+    any_round = False
+    for run in runs:
+        frame = study.frame(run, "rounds")
+        at = (frame["at_s"].to_numpy() - begin_of(study, run)) / size
+        took, active, far = (frame[c].to_numpy() for c in ("decision_s", "active", "gap"))
+        how = {"color": colour(run.policy), "marker": mark(run.policy), "markersize": 3, "linestyle": "none",
+               "alpha": 0.55, "markeredgewidth": 0, "label": run.policy}
+        any_round = any_round or len(frame) > 0
+        for panel, x, y, least in ((over_time, at, took, 1e-5), (over_jobs, active, took, 1e-5), (gap, at, far, FLOOR)):
+            kept = _kept(y)
+            panel.plot(x[kept], np.maximum(y[kept], least), **how)
+        fell = frame["fallback"].notna().to_numpy()
+        if fell.any():
+            over_time.plot(at[fell], np.maximum(took[fell], 1e-5), "x", color="black", markersize=5, label="fell back")
+    for panel, title, below in ((over_time, "Seconds to decide, per round", f"{unit} since the first submission"),
+                            (over_jobs, "Seconds to decide, by jobs present", "jobs running or waiting"),
+                            (gap, "Proven gap, per round", f"{unit} since the first submission")):
+        panel.set_title(title)
+        panel.set_xlabel(below)
+        if not any_round:
+            nothing(panel, "no round")
+            continue
+        panel.set_yscale("log")
+        panel.grid(True)
+        panel.yaxis.set_major_formatter("{x:g}")
+    if any_round:
+        high = gap.get_ylim()[1]
+        gap.set_ylim(FLOOR / 1.6, max(high, 1e-2))
+        ticks = [FLOOR * 10.0 ** k for k in range(0, 9, 2) if FLOOR * 10.0 ** k <= gap.get_ylim()[1]]
+        gap.set_yticks(ticks, ["0" if t == FLOOR else f"{100 * t:g} %" for t in ticks])
+    legend(drawn, panels, markerscale=2)
+    return drawn
+
+
+def _kept(y: Floats) -> Any:
+    """Which points to draw of many: the highest of every stretch, so that no slow round is lost, and one beside it."""
+    known = np.flatnonzero(np.isfinite(y))
+    if len(known) <= MOST:
+        return known
+    parts = np.array_split(known, MOST // 2)
+    return np.unique([k for part in parts for k in (part[np.argmax(y[part])], part[len(part) // 2])])

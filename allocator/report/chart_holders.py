@@ -1,0 +1,137 @@
+"""Who held which GPUs: a panel per policy, every job a band as high as its GPUs; areas by size where jobs are many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from allocator.report.chart_cluster import DAY, HOUR
+from allocator.report.runs import Run, Study
+from allocator.report.seats import seat
+from allocator.report.series import Floats, begin_of, binned, horizon, series
+from allocator.report.style import CLASSES, FAINT, INK, JOBS, colour, figure, nothing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEW = 20                    # jobs, each in a colour of its own
+SPANS = 2500                # of a panel; more are drawn as areas
+SIZES = (1, 2, 4, 8, 16)    # upper ends of the size classes, in requested GPUs
+BINS = 400
+
+
+def holders(study: Study, runs: Sequence[Run]) -> Any:
+    """Runs of one workload, load and seed, one per policy."""
+    spans = {r.policy: _spans(study, r) for r in runs}
+    length, top = horizon(study, runs), 1.0
+    drawn = figure(11.5, 0.6 + (2.3 if len(runs) > 1 else 3.6) * len(runs))
+    panels = drawn.subplots(len(runs), 1, squeeze=False, sharex=True)[:, 0]
+    names = sorted({j for frame in spans.values() for j in frame["job_id"]})
+    size, unit = (DAY, "days") if length > 4 * DAY else (HOUR, "hours")
+    many = max((len(frame) for frame in spans.values()), default=0) > SPANS
+    classes: set[int] = set()
+    for panel, run in zip(panels, runs, strict=True):
+        frame = spans[run.policy]
+        kind = np.searchsorted(SIZES, frame["requested_gpus"].fillna(1).to_numpy())
+        classes |= set(kind.tolist())
+        if not len(frame):
+            nothing(panel, "no job ever held a GPU")
+        elif many:
+            top = max(top, _areas(panel, study, run, frame, kind, length, size))
+        else:
+            fill = [JOBS[names.index(j) % len(JOBS)] for j in frame["job_id"]] if len(names) <= FEW \
+                else [CLASSES[k] for k in kind.tolist()]
+            top = max(top, _bands(panel, study, run, frame, fill, length, size, label=len(names) <= 2 * FEW))
+        panel.set_title(run.policy, color=colour(run.policy))
+        panel.set_xlim(0, length / size)
+        panel.set_ylabel("GPUs")
+    panels[-1].set_xlabel(f"{unit} since the first submission")
+    if many or len(names) > FEW:
+        _classes(drawn, sorted(classes))
+    return drawn
+
+
+def _spans(study: Study, run: Run) -> pd.DataFrame:
+    """The run's spans that last, with what each job had asked for; begin_s, end_s since the first submission."""
+    frame = study.frame(run, "spans")
+    asked = study.frame(run, "jobs").drop_duplicates("job_id").set_index("job_id")["requested_gpus"]
+    begin = begin_of(study, run)
+    frame = frame.assign(requested_gpus=frame["job_id"].map(asked).fillna(frame["gpus"]),
+                         begin_s=frame["from_s"] - begin, end_s=frame["to_s"] - begin)
+    return frame[frame["end_s"] > frame["begin_s"]]
+
+
+def _bands(panel: Any, study: Study, run: Run, frame: pd.DataFrame, fill: Sequence[str], length: float, size: float,
+           label: bool) -> float:
+    """Rectangles of every span, pool above pool; returns the rows in all."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    shape = series(study, run, length, BINS)
+    colours, floor = np.array(fill), 0.0
+    pools = list(dict.fromkeys([*shape.capacity, *frame["pool"]]))
+    for name in pools:
+        mine = (frame["pool"] == name).to_numpy()
+        rows = frame[mine]
+        there = shape.capacity.get(name, np.zeros(BINS))
+        begin, end = rows["begin_s"].to_numpy() / size, rows["end_s"].to_numpy() / size
+        gpus = rows["gpus"].to_numpy().astype(int).tolist()
+        jobs = rows["job_id"].tolist()
+        most = max([int(there.max(initial=0.0).round()), 1])
+        blocks = seat(jobs, gpus, begin.tolist(), end.tolist(), most)
+        height = max([most, *(b.row + b.rows for b in blocks)])
+        boxes: dict[str, list[Floats]] = {}
+        for b in blocks:
+            x0, x1, y0, y1 = begin[b.span], end[b.span], floor + b.row, floor + b.row + b.rows
+            boxes.setdefault(str(colours[mine][b.span]), []).append(
+                np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)]))
+            if label and (x1 - x0) * size > 0.045 * length and b.rows >= height * len(pools) * 0.05:
+                panel.text((x0 + x1) / 2, (y0 + y1) / 2, jobs[b.span], ha="center", va="center", fontsize=7, color=INK,
+                           clip_on=True)
+        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+        width = 0.5 if len(frame) < 500 and height * len(pools) <= 64 else 0.2
+        for shade, shapes in boxes.items():
+            panel.add_patch(PathPatch(Path(np.concatenate(shapes), codes * len(shapes)), facecolor=shade,
+                                      edgecolor="white", linewidth=width))
+        x = shape.edges / size
+        panel.step(x, floor + np.append(there, there[-1:]), where="post", color="black", linewidth=1.0)
+        if len(pools) > 1:
+            panel.text(1.005, floor + height / 2, name, transform=panel.get_yaxis_transform(), va="center", fontsize=8,
+                       color=FAINT)
+        floor += height
+    panel.set_ylim(0, floor * 1.02)
+    return floor
+
+
+def _areas(panel: Any, study: Study, run: Run, frame: pd.DataFrame, kind: Any, length: float, size: float) -> float:
+    """GPUs held by jobs of each size class, stacked; returns the capacity."""
+    edges = np.linspace(0.0, length, BINS + 1)
+    begin, end, gpus = (frame[c].to_numpy() for c in ("begin_s", "end_s", "gpus"))
+    floor = np.zeros(BINS)
+    for k in sorted(set(kind.tolist())):
+        mine = kind == k
+        held = binned(np.concatenate([begin[mine], end[mine]]), np.concatenate([gpus[mine], -gpus[mine]]), edges)
+        panel.fill_between(edges / size, np.append(floor, floor[-1:]), np.append(floor + held, (floor + held)[-1:]),
+                           step="post", color=CLASSES[k], linewidth=0)
+        floor = floor + held
+    there = series(study, run, length, BINS).all_capacity
+    panel.step(edges / size, np.append(there, there[-1:]), where="post", color="black", linewidth=1.0)
+    top = float(max(there.max(initial=1.0), floor.max(initial=1.0)))
+    panel.set_ylim(0, 1.03 * top)
+    return top
+
+
+def _classes(drawn: Any, classes: Sequence[int]) -> None:
+    from matplotlib.patches import Patch
+
+    def words(k: int) -> str:
+        if k >= len(SIZES):
+            return f"more than {SIZES[-1]}"
+        low = SIZES[k - 1] + 1 if k else 1
+        return f"{low}" if low == SIZES[k] else f"{low} to {SIZES[k]}"
+
+    handles: list[Any] = [Patch(facecolor=CLASSES[k], label=words(k)) for k in classes]
+    drawn.legend(handles=handles, loc="outside upper left", ncols=len(handles) or 1, fontsize=9, title_fontsize=9,
+                 title="GPUs the job asked for; black line: GPUs there are", alignment="left")

@@ -1,0 +1,105 @@
+"""The metrics of contract section 7 as reports show them: names, units, which way is better, numbers as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric. kind: "time" (seconds), "share" (0 to 1), "ratio", "count", "money" (US dollars), "hours" (GPU-hours).
+
+    better: -1 less is better, +1 more is better, 0 neither (it describes, it does not judge).
+    """
+
+    key: str
+    title: str
+    kind: str
+    better: int
+
+
+MEASURES = (
+    Measure("finished", "jobs finished", "count", 0),
+    Measure("jct_s_mean", "completion time", "time", -1),
+    Measure("jct_s_median", "median completion", "time", -1),
+    Measure("jct_s_p99", "p99 completion", "time", -1),
+    Measure("queue_s_mean", "queueing", "time", -1),
+    Measure("queue_s_p99", "p99 queueing", "time", -1),
+    Measure("efficiency_mean", "training efficiency", "ratio", 1),
+    Measure("makespan_s", "makespan", "time", -1),
+    Measure("ftf_max", "worst unfairness", "ratio", -1),
+    Measure("utilisation", "utilisation", "share", 0),
+    Measure("gpu_hours", "GPU-hours", "hours", 0),
+    Measure("dollars", "dollars", "money", -1),
+    Measure("restarts", "restarts", "count", -1),
+    Measure("decision_s_mean", "time to decide", "time", 0),
+    Measure("gap_mean", "mean gap", "share", 0),
+)
+BY_KEY = {m.key: m for m in MEASURES}
+HEADLINE = ("jct_s_mean", "queue_s_mean", "efficiency_mean")
+SENTENCE = (*HEADLINE, "jct_s_p99", "makespan_s", "dollars", "ftf_max", "restarts")
+OF_FINISHED = ("jct_s_mean", "jct_s_median", "jct_s_p99", "efficiency_mean", "ftf_max", "makespan_s")
+"""Metrics that look good when a policy leaves jobs unfinished."""
+NOTES = {
+    "jct_s_mean": "mean time from submission to completion", "jct_s_median": "of the same",
+    "jct_s_p99": "99 of 100 jobs are done sooner", "queue_s_mean": "mean time from submission to first start",
+    "queue_s_p99": "99 of 100 jobs start sooner",
+    "efficiency_mean": "run time as its user asked for / time from first start to completion, mean over jobs",
+    "makespan_s": "first submission to last completion",
+    "ftf_max": "largest completion time / completion time alone on an equal share of the cluster",
+    "utilisation": "GPU time held / GPU time there was", "gpu_hours": "GPU time held", "dollars": "US dollars paid",
+    "restarts": "starts after the first, and changes", "decision_s_mean": "mean of the rounds",
+    "gap_mean": "(bound - value) / value of a round, mean: how much better a plan could be at most",
+    "finished": "of the jobs submitted"}
+UNITS = ((120.0, "s", 1.0), (7200.0, "min", 60.0), (172_800.0, "h", 3600.0), (math.inf, "d", 86_400.0))
+
+
+def time_unit(values: Iterable[float]) -> tuple[str, float]:
+    """(name, seconds) of the unit in which the largest of these seconds has one to three digits."""
+    top = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    if 0 < top < 1:
+        return "ms", 1e-3
+    return next((name, size) for limit, name, size in UNITS if top < limit)
+
+
+def unit_of(measure: Measure, values: Iterable[float]) -> tuple[str, float]:
+    """(name, size) of the unit a column of this metric is shown in."""
+    if measure.kind == "time":
+        return time_unit(values)
+    return {"share": ("%", 0.01), "money": ("$", 1.0), "hours": ("h", 1.0)}.get(measure.kind, ("", 1.0))
+
+
+def number(value: float, digits: int = 3) -> str:
+    """At least `digits` significant digits, with thousands marked, "–" where there is none."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    after = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    if abs(value) < 1e-6:
+        return f"{value:.0e}"
+    text = f"{value:,.{min(after, 8)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text and float(value).is_integer() else text
+
+
+def percent(value: float, sign: bool = True) -> str:
+    """A change in percent: one decimal below 10, none above, a real minus."""
+    if not math.isfinite(value):
+        return "–"
+    size = abs(value)
+    text = f"{size:.1f}" if size < 9.95 else f"{size:,.0f}"
+    mark = ("−" if value < 0 else "+") if sign and float(text.replace(",", "")) else ""
+    return mark + text
+
+
+def interval(low: float, high: float, sign: bool = True) -> str:
+    """[low, high], empty where there is none."""
+    return f"[{percent(low, sign)}, {percent(high, sign)}]" if math.isfinite(low) and math.isfinite(high) else ""
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 42 s, 3.5 h."""
+    name, size = time_unit([seconds])
+    return f"{number(seconds / size, 2)} {name}"

@@ -1,0 +1,117 @@
+"""Reports of simulations and of policy benchmarks: report.html, and its pictures as files beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from allocator.files.plans import write_files
+from allocator.report import chart_changes, chart_cluster, chart_decisions, chart_holders, chart_times
+from allocator.report.page import Picture, page, shown
+from allocator.report.policy_table import key_of, table
+from allocator.report.runs import Study, read_benchmark, read_simulation
+from allocator.report.style import available, bytes_of, paper
+from allocator.report.words import headline
+
+REPORT, PICTURES = "report.html", "pictures"
+
+
+def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Path:
+    """Report of what `allocator bench policies --out` left in the folder; returns its path.
+
+    out: the HTML file (default: report.html in the folder); pictures go to the folder `pictures` beside it. Raises
+    UsageError for files that are missing, InvalidInput for files with other columns. Without matplotlib the report
+    has tables and words only, and says so.
+    """
+    return write(read_benchmark(Path(folder)), Path(out) if out else Path(folder) / REPORT)
+
+
+def write_simulation_report(folder: Path | str, out: Path | str | None = None) -> Path:
+    """The same of one simulation, `allocator simulate --out`."""
+    return write(read_simulation(Path(folder)), Path(out) if out else Path(folder) / REPORT)
+
+
+def write(study: Study, out: Path) -> Path:
+    """Write report and pictures, each file whole or not at all."""
+    drawn: dict[str, list[Picture]] = {w: [] for w in study.workloads()}
+    if available():
+        with paper():
+            drawn = {w: list(pictures(study, w)) for w in study.workloads()}
+    files = {f"{p.name}.{kind}": content for found in drawn.values() for p in found
+             for kind, content in (("svg", p.svg), ("png", p.png))}
+    if files:
+        write_files(out.parent / PICTURES, files)
+    write_files(out.parent, {out.name: html(study, drawn)})
+    return out
+
+
+def html(study: Study, drawn: dict[str, list[Picture]]) -> str:
+    """The page."""
+    policies = study.policies()
+    what = ", ".join(policies) if len(policies) < 5 else f"{len(policies)} policies"
+    title = f"{what} on {', '.join(study.workloads())}"
+    parts = [f"<h1>{escape(title)}</h1>", f"<p class=about>{about(study)}</p>", *headline(study)]
+    parts += [f"<p class=note>{escape(n)}</p>" for n in study.notes]
+    if not available():
+        parts.append("<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>")
+    for workload in study.workloads():
+        first, rest = drawn[workload][:1], drawn[workload][1:]
+        if first and not first[0].name.startswith("changes"):
+            first, rest = [], drawn[workload]
+        parts.append(f"<h2>{escape(workload)}</h2>")
+        parts += [shown(p) for p in first]
+        parts += ["<h3>All numbers</h3>", table(study, workload), f"<p class=caption>{key_of(study)}</p>"]
+        parts += [shown(p) for p in rest]
+    return page(title, parts)
+
+
+def about(study: Study) -> str:
+    """What was simulated."""
+    seeds = sorted({r.seed for r in study.runs})
+    jobs = sorted({int(r.metrics.get("jobs", 0)) for r in study.runs})
+    size = f"{jobs[0]:,}" if jobs[0] == jobs[-1] else f"{jobs[0]:,} to {jobs[-1]:,}"
+    loads = sum(len(study.loads(w)) for w in study.workloads() if study.loads(w) != [""])
+    parts = [f"{len(study.runs)} simulation{'s' * (len(study.runs) > 1)} of {size} job{'s' * (jobs[-1] != 1)}",
+             f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"]
+    if loads > 1:
+        parts.append(f"{loads} loads")
+    if len(study.policies()) > 1:
+        parts.append(f"baseline {study.baseline}")
+    return escape("; ".join([", ".join(parts), *([study.machine] if study.machine else [])]))
+
+
+def pictures(study: Study, workload: str) -> Iterator[Picture]:
+    """All pictures of a workload, in the order of the page."""
+    tail = "" if len(study.workloads()) == 1 else "-" + re.sub(r"[^\w.-]+", "_", workload)
+
+    def picture(name: str, title: str, caption: str, figure: object) -> Picture:
+        return Picture(name + tail, title, caption, bytes_of(figure, "svg"), bytes_of(figure, "png"))
+
+    loads, many = study.loads(workload), len({r.seed for r in study.runs}) > 1
+    band = " Line: median of the seeds; band: 8 of 10 seeds." if many else ""
+    compared = chart_changes.changes(study, workload)
+    if compared is not None:
+        dots = ("Each dot is the mean change over the seeds, its bar the 95 % interval; filled: the paired test is "
+                "sure, hollow: open." if not study.single else "One simulation: no intervals.")
+        yield picture("changes", f"Who wins where: change against {study.baseline}",
+                      f"Blue ground: better than {escape(study.baseline)}, orange ground: worse. {dots}", compared)
+    yield picture("times", "How long jobs take", "Further left and further up is better. All jobs of all seeds; a line "
+                  "that ends below “all” left jobs undone." + (" Band: 8 of 10 seeds." if many else ""),
+                  chart_times.times(study, workload))
+    found = {load: chart_cluster.collect(study, workload, load) for load in loads}
+    yield picture("queue", "The queue", "Jobs that are there and hold no GPU; lower is better." + band,
+                  chart_cluster.queue(study, workload, found))
+    load = loads[-1]
+    seed = study.typical_seed(workload, load)
+    runs = [r for p in study.policies(workload) for r in study.of(workload, load, p) if r.seed == seed]
+    which = (f" Shown: {f'load {load}, ' if load else ''}seed {seed}, the one in the middle by the baseline's "
+             "completion time." if many else f" Shown: load {load}." if load else "")
+    yield picture("holders", "Who holds the GPUs", "Every block is a job: as high as its GPUs, as long as it holds "
+                  "them; white is idle. The same jobs in every panel." + which, chart_holders.holders(study, runs))
+    yield picture("use", "GPUs in use, and what they cost", "Below the black line: GPUs that stand idle." + band,
+                  chart_cluster.use(study, workload, found))
+    yield picture("decisions", "Decisions", "Each point is a round. Gap: how much better a plan could be at most; of "
+                  "policies that do not maximise the value it says how much they leave." + which,
+                  chart_decisions.decisions(study, runs))

@@ -1,0 +1,262 @@
+"""Simulations as read back from files: of a folder of `allocator simulate` or of `allocator bench policies`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.report.measures import BY_KEY
+from allocator.report.style import in_order
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILES: Mapping[str, tuple[str, ...]] = {
+    "jobs": ("policy", "job_id", "submitted_s", "started_s", "finished_s", "queue_s", "jct_s", "requested_gpus"),
+    "timeline": ("policy", "round", "at_s", "pool", "gpus", "price_per_gpu_hour"),
+    "rounds": ("policy", "round", "at_s", "active", "gap", "decision_s", "fallback"),
+    "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s")}
+"""The columns that reports use; everything else in the files may be there or not."""
+TEXT = ("policy", "job_id", "pool", "fallback")
+RESULTS_JSON, RESULTS, COMPARISON, GRID = "results.json", "results.csv", "comparison.csv", "grid.json"
+COMPARED = ("workload", "load", "policy", "baseline", "metric", "n", "change_percent", "low_percent", "high_percent")
+POOLED = "all"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation: its metrics (nan = does not exist), and the folder of its CSV files."""
+
+    workload: str
+    load: str
+    seed: int
+    policy: str
+    metrics: Mapping[str, float]
+    folder: Path
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs that were never done."""
+        left = self.metrics.get("jobs", math.nan) - self.metrics.get("finished", math.nan)
+        return int(left) if math.isfinite(left) else 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """A policy against the baseline in one metric, percent; low, high: 95 % interval, nan for a single pair.
+    verdict: better, worse, open; n: pairs (seeds)."""
+
+    workload: str
+    load: str
+    policy: str
+    metric: str
+    n: int
+    percent: float
+    low: float = math.nan
+    high: float = math.nan
+    verdict: str = "open"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a report is made of. single: one folder of `simulate`, else a benchmark. notes: what to know first."""
+
+    name: str
+    single: bool
+    baseline: str
+    runs: Sequence[Run]
+    changes: Sequence[Change]
+    notes: Sequence[str] = ()
+    machine: str = ""
+    _frames: dict[tuple[Path, str], Any] = field(default_factory=dict, repr=False)
+
+    def workloads(self) -> list[str]:
+        return list(dict.fromkeys(r.workload for r in self.runs))
+
+    def loads(self, workload: str) -> list[str]:
+        return sorted({r.load for r in self.runs if r.workload == workload}, key=load_order)
+
+    def policies(self, workload: str | None = None) -> list[str]:
+        """In their usual order, the baseline last."""
+        return in_order((r.policy for r in self.runs if workload in (None, r.workload)), self.baseline)
+
+    def of(self, workload: str, load: str, policy: str) -> list[Run]:
+        return [r for r in self.runs if (r.workload, r.load, r.policy) == (workload, load, policy)]
+
+    def change(self, workload: str, load: str, policy: str, metric: str) -> Change | None:
+        return next((c for c in self.changes
+                     if (c.workload, c.load, c.policy, c.metric) == (workload, load, policy, metric)), None)
+
+    def typical_seed(self, workload: str, load: str) -> int:
+        """The seed in which the baseline's mean completion time is the (lower) median."""
+        runs = self.of(workload, load, self.baseline) or [
+            r for r in self.runs if (r.workload, r.load) == (workload, load)]
+        by = sorted(runs, key=lambda r: (_last(r.metrics.get("jct_s_mean", math.nan)), r.seed))
+        return by[(len(by) - 1) // 2].seed
+
+    def frame(self, run: Run, name: str) -> pd.DataFrame:
+        """jobs, timeline, rounds or spans of a run. Raises InvalidInput for columns that are missing or no numbers."""
+        key = (run.folder, name)
+        if key not in self._frames:
+            self._frames[key] = read_frame(run.folder / f"{name}.csv", FILES[name])
+        whole: pd.DataFrame = self._frames[key]
+        return whole[whole["policy"] == run.policy]
+
+
+def _last(value: float) -> float:
+    return value if math.isfinite(value) else math.inf
+
+
+def load_order(load: str) -> tuple[float, str]:
+    """Sort key of loads as they stand in the tables: numbers first."""
+    try:
+        return float(load), ""
+    except ValueError:
+        return math.inf, load
+
+
+def read_frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """The named columns of a CSV file, text or floats. Raises UsageError if there is no such file."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise UsageError(f'"{path}" is missing')
+    try:
+        head = pd.read_csv(path, nrows=0)
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError):
+        raise InvalidInput([Fault(str(path), 1, f"has no header; the columns {', '.join(columns)} are needed")]) \
+            from None
+    missing = [c for c in columns if c not in head.columns]
+    if missing:
+        raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
+    kinds = {c: "str" if c in TEXT else "float64" for c in columns}
+    try:
+        # job "NA" is a name; only an empty cell is nothing
+        return pd.read_csv(path, usecols=list(columns), dtype=kinds, keep_default_na=False, na_values=[""])
+    except (ValueError, pd.errors.ParserError):
+        raise InvalidInput(_odd_cells(path, columns)) from None
+
+
+def _odd_cells(path: Path, columns: Sequence[str]) -> list[Fault]:
+    import pandas as pd
+
+    try:
+        text = pd.read_csv(path, usecols=list(columns), dtype="str", keep_default_na=False, na_values=[""])
+    except (ValueError, pd.errors.ParserError) as error:
+        return [Fault(str(path), None, f"cannot be read: {str(error).strip().splitlines()[-1]}")]
+    faults = []
+    for name in (c for c in columns if c not in TEXT):
+        odd = text[name].notna() & pd.to_numeric(text[name], errors="coerce").isna()
+        faults += [Fault(str(path), int(i) + 2, f'{name} "{text[name][i]}" is not a number')
+                   for i in text.index[odd][:5]]
+    return faults or [Fault(str(path), None, "cannot be read")]
+
+
+def read_simulation(folder: Path) -> Study:
+    """What `allocator simulate --out` left. Raises UsageError for missing files, InvalidInput for wrong ones."""
+    path = folder / RESULTS_JSON
+    document = _json(path)
+    policies = document.get("policies")
+    if not isinstance(policies, dict) or not policies or not all(isinstance(m, dict) for m in policies.values()):
+        raise InvalidInput([Fault(str(path), None, '"policies" should hold the metrics of each policy')])
+    workload, seed = str(document.get("workload", folder.name)), int(document.get("seed") or 0)
+    runs = [Run(workload, "", seed, str(p), _numbers(m), folder) for p, m in policies.items()]
+    baseline = "greedy" if "greedy" in policies else next(iter(policies))
+    by = {r.policy: r for r in runs}
+    changes = [Change(workload, "", r.policy, key, 1, _percent(r.metrics.get(key), by[baseline].metrics.get(key)))
+               for r in runs if r.policy != baseline for key in BY_KEY]
+    study = Study(workload, True, baseline, runs, changes, _unfinished(runs))
+    for name in FILES:
+        study.frame(runs[0], name)
+    return study
+
+
+def read_benchmark(folder: Path) -> Study:
+    """What `allocator bench policies --out` left: results.csv, comparison.csv, tasks/. Raises as read_simulation."""
+    import pandas as pd
+
+    results = pd.read_csv(folder / RESULTS, dtype={"load": "str", "task": "str", "workload": "str", "policy": "str"},
+                          keep_default_na=False, na_values=[""])
+    path = str(folder / RESULTS)
+    missing = [c for c in ("workload", "load", "seed", "policy", "task") if c not in results.columns]
+    if missing:
+        raise InvalidInput([Fault(path, 1, f'column "{c}" is missing') for c in missing])
+    keys = [c for c in results.columns if c not in ("workload", "load", "seed", "policy", "task")]
+    runs = [Run(str(r["workload"]), _load(r["load"]), int(r["seed"]), str(r["policy"]),
+                _numbers({k: r[k] for k in keys}), folder / "tasks" / str(r["task"]))
+            for r in results.to_dict("records")]
+    if not runs:
+        raise UsageError(f'"{path}" has no finished task yet')
+    changes, baseline = _comparison(folder / COMPARISON)
+    asked = json.loads((folder / GRID).read_text(encoding="utf-8")) if (folder / GRID).is_file() else {}
+    baseline = baseline or str(asked.get("baseline", "")) or _ground(runs)
+    notes = _unfinished(runs)
+    if len(asked.get("tasks", ())) > len(runs):
+        notes.append(f"Incomplete: {len(asked['tasks']) - len(runs)} of {len(asked['tasks'])} simulations have no "
+                     "result; they failed, or have not run yet.")
+    machine = folder / "machine.txt"
+    return Study(folder.resolve().name, False, baseline, runs, changes, notes,
+                 machine.read_text(encoding="utf-8").strip() if machine.is_file() else "")
+
+
+def _ground(runs: Sequence[Run]) -> str:
+    names = {r.policy for r in runs}
+    return "greedy" if "greedy" in names else runs[0].policy
+
+
+def _comparison(path: Path) -> tuple[list[Change], str]:
+    """The rows of comparison.csv and their baseline; nothing where there is no such file."""
+    import pandas as pd
+
+    if not path.is_file():
+        return [], ""
+    frame = pd.read_csv(path, dtype={"load": "str"}, keep_default_na=False, na_values=[""])
+    missing = [c for c in COMPARED if c not in frame.columns]
+    if missing:
+        raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
+    rows = frame.to_dict("records")
+    return [Change(str(r["workload"]), _load(r["load"]), str(r["policy"]), str(r["metric"]), int(r["n"]),
+                   float(r["change_percent"]), float(r["low_percent"]), float(r["high_percent"]),
+                   str(r.get("verdict", "open"))) for r in rows], str(rows[0]["baseline"]) if rows else ""
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InvalidInput([Fault(str(path), None, f"is not JSON: {error}")]) from None
+    if not isinstance(found, dict):
+        raise InvalidInput([Fault(str(path), None, "should be a JSON object")])
+    return found
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {k: math.nan if v is None else float(v) for k, v in values.items()
+            if v is None or isinstance(v, int | float)}
+
+
+def _load(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _percent(x: float | None, b: float | None) -> float:
+    if x is None or b is None or not (math.isfinite(x) and math.isfinite(b)):
+        return math.nan
+    return 0.0 if x == b else 100.0 * (x - b) / abs(b) if b else math.nan
+
+
+def _unfinished(runs: Sequence[Run]) -> list[str]:
+    """A sentence per policy that left jobs undone."""
+    notes = []
+    for policy in in_order(r.policy for r in runs):
+        mine = [r for r in runs if r.policy == policy and r.unfinished]
+        if mine:
+            where = "" if len(runs) == len({r.policy for r in runs}) else f" in {len(mine)} simulations"
+            notes.append(f"{policy} left {sum(r.unfinished for r in mine):,} jobs unfinished{where}; completion times "
+                         "know finished jobs only and look better for it.")
+    return notes

@@ -1,0 +1,131 @@
+"""Quantities over time, from who held what when: exact means over the bins of a grid, and their spread over seeds.
+
+Jobs wait from submission to completion whenever they hold no GPU; so an area under the queue is the time that jobs
+waited, between rounds too, which a look once a round would miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.report.runs import Run, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+BINS = 240
+
+
+@dataclass(frozen=True)
+class Series:
+    """Means over the bins between `edges` (B + 1,), seconds since the first submission. Arrays (B,); by pool: GPUs
+    held and GPUs there are; dollars per hour: paid, and what all GPUs would cost."""
+
+    edges: Floats
+    waiting: Floats
+    held: Mapping[str, Floats]
+    capacity: Mapping[str, Floats]
+    paid: Floats
+    cost_of_all: Floats
+
+    @property
+    def all_held(self) -> Floats:
+        return _sum(self.held.values(), len(self.edges) - 1)
+
+    @property
+    def all_capacity(self) -> Floats:
+        return _sum(self.capacity.values(), len(self.edges) - 1)
+
+
+def _sum(parts: Iterable[Floats], bins: int) -> Floats:
+    return np.asarray(sum(parts, np.zeros(bins)), dtype=np.float64)
+
+
+def steps_until(times: Floats, steps: Floats, x: Floats) -> Floats:
+    """Integral up to each x of the function that rises by steps[i] at times[i]."""
+    order = np.argsort(times, kind="stable")
+    t, s = times[order], steps[order]
+    level, moment = np.concatenate([[0.0], np.cumsum(s)]), np.concatenate([[0.0], np.cumsum(s * t)])
+    k = np.searchsorted(t, x, side="right")
+    return np.asarray(level[k] * x - moment[k], dtype=np.float64)
+
+
+def binned(times: Floats, steps: Floats, edges: Floats) -> Floats:
+    """(B,) mean over each bin of that function."""
+    if not len(times):
+        return np.zeros(len(edges) - 1)
+    mean = np.diff(steps_until(times, steps, edges)) / np.diff(edges)
+    return np.where(np.abs(mean) < 1e-9, 0.0, mean)
+
+
+def begin_of(study: Study, run: Run) -> float:
+    """First submission, seconds on the workload's clock; the first round where no job was submitted."""
+    for name, column in (("jobs", "submitted_s"), ("timeline", "at_s"), ("spans", "from_s")):
+        frame = study.frame(run, name)
+        if len(frame):
+            return float(frame[column].min())
+    return 0.0
+
+
+def end_of(study: Study, run: Run) -> float:
+    """Last moment of which anything is known."""
+    ends = [float(frame[column].max()) for name, columns in (
+        ("jobs", ("submitted_s", "finished_s")), ("timeline", ("at_s",)), ("spans", ("to_s",)))
+        for frame in (study.frame(run, name),) for column in columns if frame[column].notna().any()]
+    return max(ends, default=0.0)
+
+
+def horizon(study: Study, runs: Sequence[Run]) -> float:
+    """Length of the longest of these runs, at least a second."""
+    return max([1.0, *(end_of(study, r) - begin_of(study, r) for r in runs)])
+
+
+def series(study: Study, run: Run, length_s: float, bins: int = BINS) -> Series:
+    """The run over a grid of `bins` equal bins of length_s seconds in all."""
+    begin, end = begin_of(study, run), end_of(study, run)
+    edges = np.linspace(0.0, length_s, bins + 1)
+    jobs, spans, timeline = (study.frame(run, name) for name in ("jobs", "spans", "timeline"))
+    starts, stops = spans["from_s"].to_numpy() - begin, spans["to_s"].to_numpy() - begin
+    gpus, pool = spans["gpus"].to_numpy(), spans["pool"].to_numpy()
+    submitted = jobs["submitted_s"].to_numpy() - begin
+    finished = jobs["finished_s"].fillna(max(end, begin)).to_numpy() - begin
+    ones = np.ones
+    waiting = binned(np.concatenate([submitted, finished, starts, stops]), np.concatenate(
+        [ones(len(jobs)), -ones(len(jobs)), -ones(len(spans)), ones(len(spans))]), edges)
+    names = list(dict.fromkeys([*timeline["pool"], *pool]))
+    held, capacity, price = {}, {}, {}
+    for name in names:
+        mine = pool == name
+        held[name] = binned(np.concatenate([starts[mine], stops[mine]]),
+                            np.concatenate([gpus[mine], -gpus[mine]]), edges)
+        rows = timeline[timeline["pool"] == name]
+        capacity[name], price[name] = (_known(rows, column, begin, edges) for column in ("gpus", "price_per_gpu_hour"))
+    paid, full = (_sum((price[n] * part[n] for n in names), bins) for part in (held, capacity))
+    return Series(edges, np.maximum(waiting, 0.0), held, capacity, paid, full)
+
+
+def _known(rows: pd.DataFrame, column: str, begin: float, edges: Floats) -> Floats:
+    """Mean over each bin of what each round saw, which holds until the next round and before the first."""
+    if not len(rows):
+        return np.zeros(len(edges) - 1)
+    t, v = rows["at_s"].to_numpy() - begin, np.nan_to_num(rows[column].to_numpy())
+    t = np.concatenate([[min(0.0, t[0])], t[1:]])
+    return binned(t, np.diff(v, prepend=0.0), edges)
+
+
+def spread(rows: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+    """(median, 10th percentile, 90th percentile) over seeds, (B,) each."""
+    low, middle, high = np.percentile(np.array(rows), (10.0, 50.0, 90.0), axis=0)
+    return middle, low, high
+
+
+def share_done(values: Floats, of: int, x: Floats) -> Floats:
+    """Share of `of` jobs whose value is at most each x: an empirical distribution; jobs without a value count below."""
+    known = np.sort(values[np.isfinite(values)])
+    return np.searchsorted(known, x, side="right") / max(1, of)

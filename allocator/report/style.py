@@ -1,0 +1,109 @@
+"""How policies look in every picture: a fixed colour, line and mark per policy, and the paper they are drawn on.
+
+Colours are those of Okabe and Ito (2008) and of Tol's "muted" scheme, which people who do not see red or green can tell
+apart; marks and dashes say the same a second time. Times new policies have no colour of their own: one of SPARE.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from allocator.errors import UsageError
+
+COLOURS = {
+    "mip": "#0072b2", "greedy": "#e69f00", "greedy-naive": "#8c8c8c", "marginal": "#56b4e9", "static": "#000000",
+    "sia": "#009e73", "maxmin": "#cc79a7", "las": "#d55e00", "srtf": "#882255", "equal": "#999933", "ffdl": "#44aa99",
+    "afs": "#332288"}
+DASHES = {"greedy": "--", "greedy-naive": ":", "static": ":", "maxmin": "--", "equal": "-.", "ffdl": "-.",
+          "srtf": "--", "marginal": "--"}
+MARKS = {"mip": "o", "greedy": "s", "greedy-naive": "X", "marginal": "v", "static": "P", "sia": "^", "maxmin": "D",
+         "las": "<", "srtf": ">", "equal": "h", "ffdl": "p", "afs": "*"}
+SPARE = ("#aa4499", "#117733", "#6699cc", "#661100", "#ddcc77", "#888888")
+ORDER = tuple(COLOURS)
+CLASSES = ("#fde0a8", "#f6b26b", "#d9774a", "#a8456a", "#6a2d7c", "#2c1a4d")
+"""Size classes, small and light to large and dark."""
+JOBS = ("#88ccee", "#cc6677", "#ddcc77", "#117733", "#332288", "#aa4499", "#44aa99", "#999933", "#882255", "#6699cc",
+        "#ee8866", "#bbcc33", "#77aadd", "#ffaabb", "#aaaa00", "#99ddff", "#225555", "#663333", "#b2b2b2", "#e9a23b")
+GOOD, BAD, INK, FAINT = "#e8f1f8", "#fdf0e6", "#222222", "#8a8a8a"
+SETTINGS: dict[str, Any] = {
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"], "font.size": 9,
+    "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelsize": 9,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#666666", "axes.labelcolor": INK,
+    "text.color": INK, "xtick.color": "#444444", "ytick.color": "#444444", "axes.axisbelow": True,
+    "grid.color": "#e4e4e4", "grid.linewidth": 0.7, "legend.frameon": False, "svg.fonttype": "none",
+    "svg.hashsalt": "allocator", "text.parse_math": False, "path.simplify": True, "figure.facecolor": "white"}
+
+
+def colour(policy: str) -> str:
+    """The policy's colour, the same in every picture of every report."""
+    return COLOURS.get(policy) or SPARE[zlib.crc32(policy.encode()) % len(SPARE)]
+
+
+def line(policy: str) -> dict[str, Any]:
+    """Keywords of a line of this policy."""
+    return {"color": colour(policy), "linestyle": DASHES.get(policy, "-"), "linewidth": 1.7, "label": policy}
+
+
+def mark(policy: str) -> str:
+    """Its mark."""
+    return MARKS.get(policy, "o")
+
+
+def in_order(policies: Iterable[str], baseline: str = "") -> list[str]:
+    """Each once: as usually listed, others by name; the baseline last, so that it is the ground of comparison."""
+    return sorted(set(policies), key=lambda p: (p == baseline, ORDER.index(p) if p in ORDER else len(ORDER), p))
+
+
+def available() -> bool:
+    """Whether matplotlib (extra `plots`) is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None
+
+
+@contextmanager
+def paper() -> Iterator[None]:
+    """Inside, figures are drawn in this style. Raises UsageError without matplotlib."""
+    if not available():
+        raise UsageError("pictures need matplotlib: install the extra `plots`")
+    import matplotlib as mpl
+
+    settings: Any = SETTINGS
+    with mpl.rc_context(settings):
+        yield
+
+
+def figure(width: float, height: float) -> Any:
+    """An empty figure of this many inches that belongs to no window and no global list."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def bytes_of(drawn: Any, kind: str) -> bytes:
+    """A figure as a file: "svg" or "png"; the same figure gives the same bytes."""
+    out = io.BytesIO()
+    drawn.savefig(out, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else {"Software": None})
+    return out.getvalue()
+
+
+def legend(drawn: Any, axes: Sequence[Any], **more: Any) -> None:
+    """One legend above all panels, with every label once."""
+    seen: dict[str, Any] = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            seen.setdefault(label, handle)
+    if seen:
+        drawn.legend(list(seen.values()), list(seen), loc="outside upper left", ncols=min(7, len(seen)), fontsize=9,
+                     handlelength=2.4, **more)
+
+
+def nothing(axes: Any, words: str) -> None:
+    """A panel that has nothing to show says so."""
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=FAINT)
+    axes.set_xticks([])
+    axes.set_yticks([])
