@@ -14,7 +14,7 @@ from worlds import workload
 from allocator.domain.workload import Workload
 from allocator.simulator import Options, simulate
 
-AT_ONCE = Options(react_s=1e-9)
+AT_ONCE = Options(react_s=1e-9, prove_every=0)
 
 
 def queue(jobs: int, rho: float, gpus: int = 1, seed: int = 0, elastic: bool = False) -> Workload:
@@ -77,9 +77,10 @@ def test_equal_shares_are_processor_sharing() -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("policy", "gpus", "elastic", "theory"), [
-    ("static", 1, False, 1 / (1 - 0.5)), ("static", 4, False, 1 + erlang_c(4, 2.0) / (4 * 0.5)),
-    ("equal", 120, True, 1 / (1 - 0.5))])
+    ("static", 1, False, 1 / (1 - 0.3)), ("static", 4, False, 1 + erlang_c(4, 1.2) / (4 * 0.7)),
+    ("equal", 120, True, 1 / (1 - 0.3))])
 def test_mean_completion_time_is_that_of_theory(policy: str, gpus: int, elastic: bool, theory: float) -> None:
-    """M/M/1: 1/(mu - lambda); M/M/4: 1/mu + C(4, a)/(4 mu - lambda); processor sharing: 1/(mu - lambda). Within 2 %."""
-    s = simulate(queue(40_000, 0.5, gpus, seed=1, elastic=elastic), policy=policy, options=AT_ONCE)
+    """M/M/1: 1/(mu - lambda); M/M/4: 1/mu + C(4, a)/(4 mu - lambda); processor sharing: 1/(mu - lambda). Within 2 %,
+    at load 0.3, where the mean of 12,000 jobs has a standard error of about 1 %."""
+    s = simulate(queue(12_000, 0.3, gpus, seed=1, elastic=elastic), policy=policy, options=AT_ONCE)
     assert s.metrics["jct_s_mean"] == pytest.approx(theory, rel=0.02)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, number, words
+from allocator.cli.parsing import add_effort, number, whole, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,8 @@ def add(commands: Any) -> None:
                         help="arrivals and completions cause early rounds, at least S seconds after the one before")
     parser.add_argument("--until", type=number(infinite=True), default=math.inf, metavar="S",
                         help="stop at this time on the clock of submitted_s")
+    parser.add_argument("--prove", type=whole(0), default=1, metavar="N",
+                        help="policies that decide without a bound get one in every N-th round, 0: never (default: 1)")
     world = parser.add_argument_group("a world that is not as believed")
     world.add_argument("--misjudged", type=number(), default=0.0, metavar="SIGMA",
                        help="true speed of a job on a GPU type / believed speed: log-normal with this sigma, mean 1")
@@ -75,7 +77,8 @@ def call(args: argparse.Namespace) -> int:
         seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, objective=args.objective,
         budget=args.budget, interval_s=args.interval, misjudged=args.misjudged, noise=args.noise,
         failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
-        react_s=args.react, until_s=args.until)
+        react_s=args.react, until_s=args.until,
+        prove_every=args.prove)
     from allocator import read_workload
 
     workload = read_workload(args.workload)

@@ -43,6 +43,11 @@ class Task:
         now = time.monotonic()
         return minimise(self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now))
 
+    @property
+    def has_dual(self) -> bool:
+        """Whether somebody has asked for the dual: it costs nothing more to look at it."""
+        return "dual" in vars(self)
+
     def left(self) -> Limits:
         """The limits with the time that is left now: several searches share one promise."""
         return dataclasses.replace(self.limits, time_s=max(0.0, self.deadline - time.monotonic()))

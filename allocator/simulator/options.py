@@ -21,6 +21,7 @@ class Options:
     decide come on top (1: as measured; such a run is not reproducible to the byte).
     react_s: arrivals and completions cause early rounds, at least so long after the one before; inf: ticks only.
     until_s: stop at this time on the workload's clock.
+    prove_every: policies that need no bound to decide get one in every so many rounds, for the gap; 0: never.
     """
 
     seed: int = 0
@@ -37,10 +38,11 @@ class Options:
     latency_factor: float = 0.0
     react_s: float = math.inf
     until_s: float = math.inf
+    prove_every: int = 1
 
     def __post_init__(self) -> None:
         for name in ("gap", "time_limit_s", "misjudged", "noise", "failures_per_gpu_hour", "latency_s",
-                     "latency_factor", "react_s"):
+                     "latency_factor", "react_s", "prove_every"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
         if self.interval_s is not None and not 0 < self.interval_s < math.inf:

@@ -40,7 +40,9 @@ class Recorder:
             self.rounds.append((*head, None, None, None, turn.decision_s, status, str(turn.failure).split("\n")[0]))
             return
         decided = turn.decided
-        bound, _, gap = decided.proof
+        every = world.options.prove_every
+        proven = decided.task.has_dual or (every > 0 and turn.number % every == 0)
+        bound, _, gap = decided.proof if proven else (None, "", None)
         self.rounds.append((*head, decided.value, bound, gap, turn.decision_s, decided.decision.termination,
                             decided.decision.fallback))
 
