@@ -33,7 +33,7 @@ def greedy(task: Task) -> Decision:
     order, liked = oldest_first(round_), _halving(round_)
 
     def steps(room: Room) -> None:
-        serve(round_, room, order, liked)
+        serve(round_, room, order, liked, grows=False)
         _double(round_, room)
 
     return decide(task, steps, start=round_.stay() if round_.instance.least_kept > 0 else None)
@@ -43,7 +43,8 @@ def greedy_naive(task: Task) -> Decision:
     """Running jobs keep what they hold; each waiting job, oldest first, takes the most GPUs that are free."""
     round_ = task.round
     order = oldest_first(round_)
-    return decide(task, lambda room: serve(round_, room, order, _largest(round_, room)), start=round_.stay())
+    return decide(task, lambda room: serve(round_, room, order, _largest(round_, room), grows=False),
+                  start=round_.stay())
 
 
 def _halving(round_: Round) -> Wishes:

@@ -94,8 +94,11 @@ def _slack(left: float) -> float:
     return left + 1e-9 * max(1.0, abs(left))
 
 
-def keeps_rules(i: Instance, choice: Ints) -> bool:
-    """Whether a choice (J,) keeps every hard rule: what the round's model would say, without building it."""
+def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
+    """Whether a choice (J,) keeps every hard rule: what the round's model would say, without building it.
+
+    guarantees=False: all rules but those.
+    """
     job = np.flatnonzero(choice >= 0)
     held = choice[job]
     if (i.must & (choice < 0)).any() or (i.job[held] != job).any():
@@ -107,4 +110,4 @@ def keeps_rules(i: Instance, choice: Ints) -> bool:
                 and math.fsum(cost) <= _slack(i.budget) and (of_tenant <= i.quota).all()
                 and (np.bincount(tenant, cost, Q) <= i.tenant_budget + 1e-9 * np.maximum(
                     1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))).all()
-                and (of_tenant >= i.guarantee).all() and i.keep[held].sum() >= i.least_kept)
+                and (not guarantees or (of_tenant >= i.guarantee).all()) and i.keep[held].sum() >= i.least_kept)

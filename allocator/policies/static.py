@@ -27,7 +27,7 @@ def static(task: Task) -> Decision:
         serve_owed(round_, room, order, liked)
         _queue(room, order[room.choice[order] < 0], liked, round_.instance.pool)
 
-    return decide(task, steps, start=round_.stay())
+    return decide(task, steps, start=round_.stay(), guaranteed=False)
 
 
 def _queue(room: Room, waiting: Ints, liked: Wishes, pool: Ints) -> None:

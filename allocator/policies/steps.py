@@ -71,14 +71,16 @@ def least(start: Ints, key: Ints) -> Bools:
     return np.asarray(key == np.repeat(smallest, np.diff(start)[filled]))
 
 
-def serve(round_: Round, room: Room, order: Ints, liked: Wishes, pinned: Bools | None = None) -> None:
+def serve(round_: Round, room: Room, order: Ints, liked: Wishes, pinned: Bools | None = None,
+          grows: bool = True) -> None:
     """Give jobs, in the order (J,) within each class (top of this file), the first option they like that fits.
 
-    pinned (J,): jobs that keep what they hold, the non-preemptible ones included; None = those only.
+    pinned (J,): jobs that keep what they hold, the non-preemptible ones included; None = those only. grows: as of
+    serve_owed.
     """
     first = round_.instance.must if pinned is None else pinned
     serve_pinned(round_, room, order, first)
-    served = serve_owed(round_, room, order[~first[order]], liked)
+    served = serve_owed(round_, room, order[~first[order]], liked, grows)
     now = room.choice.data
     for j in order[~first[order]].tolist():
         if (now[j] >= 0 or any(room.free)) and j not in served:
@@ -92,17 +94,31 @@ def serve_pinned(round_: Round, room: Room, order: Ints, pinned: Bools) -> None:
         room.take(j, stay[j])
 
 
-def serve_owed(round_: Round, room: Room, order: Ints, liked: Wishes) -> set[int]:
-    """Serve jobs, in this order, of tenants below their guarantee until it is met; returns those that had a turn."""
+def serve_owed(round_: Round, room: Room, order: Ints, liked: Wishes, grows: bool = True) -> set[int]:
+    """Serve jobs, in this order, of tenants below their guarantee until it is met; returns those that had a turn.
+
+    grows: where that is not enough, they then get more than they like, in their pool and in the same order.
+    """
     i = round_.instance
     if not i.guarantee.any():
         return set()
     served = set()
-    for j in order[i.guarantee[i.tenant[order]] > 0].tolist():
-        if room.owed[i.tenant[j]] > 0 and room.choice[j] < 0:
+    tenant, now = i.tenant.data, room.choice.data
+    entitled = order[i.guarantee[i.tenant[order]] > 0].tolist()
+    for j in entitled:
+        if room.owed[tenant[j]] > 0 and now[j] < 0:
             room.take_first(j, liked.of(j))
             served.add(j)
+    for j in entitled if grows else ():
+        while room.owed[tenant[j]] > 0 and now[j] >= 0 and (o := larger(round_, now[j])) >= 0 and room.take(j, o):
+            pass
     return served
+
+
+def larger(round_: Round, o: int) -> int:
+    """The option with the next larger size of the same job and pool; -1 if there is none."""
+    i, nxt = round_.instance, o + 1              # options lie job by job, then by pool and size
+    return nxt if nxt < len(i.job) and i.job[nxt] == i.job[o] and i.pool[nxt] == i.pool[o] else -1
 
 
 def replan(task: Task, order: Ints, steps: Callable[[Room, Bools], None]) -> Decision:
@@ -126,14 +142,15 @@ def replan(task: Task, order: Ints, steps: Callable[[Room, Bools], None]) -> Dec
     return decide(task, lambda room: steps(room, pinned))
 
 
-def decide(task: Task, steps: Callable[[Room], None], start: Ints | None = None) -> Decision:
+def decide(task: Task, steps: Callable[[Room], None], start: Ints | None = None, guaranteed: bool = True) -> Decision:
     """Run the steps from the start (None: from nothing); where a rule is broken in the end, repair the plan with the
     least loss of value (formulations/rounding) and run the steps again for what is left.
 
+    A start that breaks a rule is repaired first; guaranteed=False: not where only guarantees are short.
     Raises Infeasible or NoPlanInTime (policies/rescue) where no plan is found at all.
     """
     instance = task.round.instance
-    if start is not None and not keeps_rules(instance, start):
+    if start is not None and not keeps_rules(instance, start, guaranteed):
         start = repair(task.choices, start, task.dual.prices)
     room = Room(task.round, start)
     steps(room)
