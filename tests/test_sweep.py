@@ -196,7 +196,7 @@ from allocator.cli import bench_policies, main
 from allocator.policies import registry
 import fake_runners
 bench_policies.executor_of = lambda args: Processes(2, fake_runners.__name__ + ":as_named")
-bench_policies.report = lambda folder: None
+bench_policies.report = lambda folder: folder / "report.html"
 registry.policy = lambda name: None
 sys.exit(main.run(sys.argv[1:]))
 """

@@ -60,6 +60,8 @@ def add(kinds: Any) -> None:
                                                                           "workload's")
     asked.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
                        help="arrivals and completions cause early rounds, at least S seconds after the one before")
+    asked.add_argument("--prove", type=whole(0), default=1, metavar="N",
+                       help="a bound in every N-th round of policies that need none to decide; 0: never (default: 1)")
     world = parser.add_argument_group("a world that is not as believed (as of `allocator simulate`)")
     for name, unit in (("misjudged", "SIGMA"), ("noise", "SIGMA"), ("failures", "RATE"), ("latency", "S"),
                        ("charge-decisions", "F")):
@@ -101,8 +103,7 @@ def call(args: argparse.Namespace) -> int:
         text = write_tables(store, tasks, baseline)
         page = report(store.folder)
     sys.stdout.write(text)
-    if page is not None:
-        print(page, file=sys.stderr)
+    print(page, file=sys.stderr)
     return farewell(swept, store) if swept else 0
 
 
@@ -122,7 +123,8 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
     options = Options(
         objective=args.objective, gap=args.gap, time_limit_s=args.time_limit, solver=args.solver, budget=args.budget,
         interval_s=args.interval, react_s=args.react, misjudged=args.misjudged, noise=args.noise,
-        failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions)
+        failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
+        prove_every=args.prove)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)
     if args.seeds > 1 and not options.chance and any(source.digest for source in found):
         print("folders are simulated once: without --misjudged, --noise or --failures every seed would be the same",
@@ -179,7 +181,7 @@ def run(tasks: Sequence[Task], store: Store, executor: Executor) -> Swept:
 
     console = Console(stderr=True, highlight=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=len(tasks), completed=sum(map(store.done, tasks)))
 
         def tell(task: Task, outcome: Outcome) -> None:
@@ -196,12 +198,10 @@ def line(task: Task, outcome: Outcome) -> str:
     return f"{task}: {outcome.seconds:.1f} s"
 
 
-def report(folder: Path) -> Path | None:
+def report(folder: Path) -> Path:
     """Write the HTML page."""
-    try:
-        from allocator.report.policies import write_policy_report
-    except ModuleNotFoundError:
-        return None
+    from allocator.report.policies import write_policy_report
+
     return write_policy_report(folder)
 
 

@@ -44,6 +44,7 @@ class Options:
     latency_s: float = 0.0
     latency_factor: float = 0.0
     react_s: float = math.inf
+    prove_every: int = 1
 
     @property
     def chance(self) -> bool:
