@@ -19,7 +19,7 @@ from allocator.bench.paired import Comparison, compare
 from allocator.bench.solvers import machine
 from allocator.bench.sweep.executors import Processes
 from allocator.bench.sweep.store import Store
-from allocator.bench.sweep.tables import comparisons, table, write_tables
+from allocator.bench.sweep.tables import COMPARED, POOLED, comparisons, table, write_tables
 from allocator.bench.sweep.tasks import Options, Source, Task, grid
 from allocator.cli.bench_policies import run
 
@@ -68,12 +68,23 @@ def main() -> None:
 def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
     """The generated part of the page."""
     return "\n".join((
-        f"Machine: {machine()}. Seeds 0 to {seeds - 1}, {jobs} jobs each; one simulation per core at a time.", "",
+        f"Machine: {machine()}. Seeds 0 to {seeds - 1}, {jobs} jobs each; one simulation per core at a "
+        "time, so that decision times hold whatever else the machine did.", "",
         "Targets, `mip` against `greedy`:", "", *targets(metrics), "",
         f"Means over {seeds} seeds:", "", *means(metrics), "",
         "Change against `greedy` in percent, mean over seeds and its 95 % bootstrap interval. **Bold**: better, "
         "_slanted_: worse (interval without 0, Wilcoxon's paired p below 5 %); plain: open.", "",
-        *table(comparisons(metrics, "greedy"))))
+        *table(comparisons(metrics, "greedy")), "", "Where `mip` is worse than `greedy`, by that rule:", "",
+        *losses(comparisons(metrics, "greedy"))))
+
+
+def losses(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """One line per metric in which mip loses at some load."""
+    lost: dict[str, list[str]] = {}
+    for row in rows:
+        if (row["policy"], row["verdict"]) == ("mip", "worse") and row["load"] != POOLED:
+            lost.setdefault(str(row["metric"]), []).append(f"{row['change_percent']:+.0f} % at {row['load']}")
+    return [f"- {COMPARED[metric]}: {', '.join(where)}" for metric, where in lost.items()] or ["- nowhere"]
 
 
 def targets(metrics: Metrics) -> list[str]:
