@@ -74,6 +74,13 @@ def test_defaults_queue_a_job_while_another_holds_two() -> None:
     assert plan(p) == [("p0", 2), (None, 0)]
 
 
+def test_defaults_even_pause_jobs_to_double_others() -> None:
+    """Four GPUs, four old jobs with one each: keeping them all is worth 4 x .1, two with two GPUs 2 x (1.1 - .71) = .78,
+    one with two and two with one .59. Two are paused."""
+    gpus = [k for _, k in plan(problem([running(1)] * 4, [{"gpus": 4}], config={"now_s": 1e6}))]
+    assert sorted(gpus) == [0, 0, 2, 2]
+
+
 def test_restarts_bind_a_job_to_what_it_has() -> None:
     """Age 1000, S 100, 7 restarts: r = 300 / 1100 = .27, so 2 GPUs would count as .55 of one: V 1.35 > 1. It stays."""
     p = problem([running(1, restarts=7, restart_s=100), {}], [{"gpus": 2}], config={"now_s": 1000})
