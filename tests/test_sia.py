@@ -75,7 +75,7 @@ def test_defaults_queue_a_job_while_another_holds_two() -> None:
 
 
 def test_defaults_even_pause_jobs_to_double_others() -> None:
-    """Four GPUs, four old jobs with one each: keeping them all is worth 4 x .1, two with two GPUs 2 x (1.1 - .71) = .78,
+    """Four old jobs with a GPU each: keeping them all is worth 4 x .1, two with two GPUs 2 x (1.1 - .71) = .78,
     one with two and two with one .59. Two are paused."""
     gpus = [k for _, k in plan(problem([running(1)] * 4, [{"gpus": 4}], config={"now_s": 1e6}))]
     assert sorted(gpus) == [0, 0, 2, 2]
