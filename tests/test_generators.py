@@ -13,6 +13,7 @@ from allocator.bench.workloads import GENERATORS, generate
 from allocator.bench.workloads import measured as m
 from allocator.bench.workloads import statistics as st
 from allocator.bench.workloads.bursty import bursty
+from allocator.bench.workloads.calibration import SECTIONS, demanded, markdown
 from allocator.bench.workloads.diurnal import diurnal
 from allocator.bench.workloads.tables import Tables
 from allocator.cli import main
@@ -160,8 +161,9 @@ def test_bursty_sweeps_are_alike(philly: list[Tables]) -> None:
 
 
 def test_bursty_truncates() -> None:
-    """No run at the request is longer than a day by default."""
-    assert st.run_s(generate("bursty", seed=4, jobs=5_000)).max() <= 86_400 * 1.0001
+    """No run at the request is longer than half the window: half a day for 300 jobs, 2.5 days for 5,000."""
+    for jobs, days in ((300, 0.5), (5_000, 2.5)):
+        assert st.run_s(generate("bursty", seed=4, jobs=jobs)).max() == pytest.approx(86_400 * days, rel=1e-4)
 
 
 def test_diurnal_follows_the_clock() -> None:
@@ -236,3 +238,21 @@ def test_readme_tells_how_to_make_it_again(tmp_path: Path) -> None:
     command = first.about.split("`")[1].split()
     assert main.run([*command[1:], "--out", str(tmp_path / "again")]) == 0
     assert {p.name: p.read_bytes() for p in (tmp_path / "again").iterdir()} == first.files()
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_page_shows_what_the_generators_give(name: str) -> None:
+    """The tables of docs/workloads.md are those that scripts/draw_workloads.py writes today."""
+    page = (Path(__file__).resolve().parent.parent / "docs" / "workloads.md").read_text(encoding="utf-8")
+    assert f"<!-- {name} -->\n{markdown(name)}\n<!-- end -->" in page
+
+
+def test_demand_over_time_by_hand() -> None:
+    """Two jobs of 2 and 1 GPUs, 100 s each, from 0 and 50 s: 2, 3, 1, 0 GPUs every 50 s."""
+    curves = {"model": ["m"], "gpu_type": ["V100"], "kind": ["power"], "parameters": [{"rate_1": 1.0, "exponent": 0.0}]}
+    tables = Tables("hand", {}, {
+        "workload.csv": {"job_id": ["a", "b"], "submitted_s": [0, 50], "model": ["m", "m"], "total_work": [100, 100],
+                         "requested_gpus": [2, 1]},
+        "pools.csv": {"pool": ["p"], "gpu_type": ["V100"], "gpus": [4]}, "models.csv": curves}, window_s=100.0)
+    at, gpus = demanded(tables, 50.0)
+    assert (at[:4].tolist(), gpus[:4].tolist()) == ([0, 50, 100, 150], [2, 3, 1, 0])

@@ -23,7 +23,6 @@ from allocator.bench.workloads.tables import Columns, Tables
 from allocator.domain.problem import Floats, Ints
 
 LARGEST = 64                  # the most GPUs an elastic range allows
-LONGEST_H = 24.0              # longest run at the request; Philly's, up to 53 days, would decide every comparison alone
 DAYS, NODE, FEWEST = 1, 8, 32  # window at least; GPUs in whole nodes, at least
 ALONE = {True: 0.60, False: 0.90}     # share of single jobs among the batches of sweeping tenants and of others
 TAIL = {True: 1.10, False: 2.0}       # Pareto exponent of the sizes of the other batches, from 2 on
@@ -33,11 +32,13 @@ WANDER, MEMORY = 1.2, 0.7     # sd of ln(hourly rate), correlation of consecutiv
 ALIKE = 0.97                  # correlation of the normal scores of durations within a batch
 
 
-def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float = LONGEST_H) -> Tables:
+def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None,
+           longest_h: float | None = None) -> Tables:
     """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted.
 
     Without `gpus` the cluster is sized for the window: whole days, one at least, Philly's rate at most. longest_h: of
-    a run at the request, hours.
+    a run at the request, hours; default half the window, a week at most (Philly's, of up to 53 days, would decide
+    every comparison alone).
     """
     rng = np.random.default_rng(seed)
     names = list(PHILLY_TENANTS)
@@ -46,8 +47,8 @@ def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None, longes
     score = np.sqrt(ALIKE) * shared + np.sqrt(1.0 - ALIKE) * rng.normal(size=jobs)
     if gpus is not None:
         size = np.minimum(size, gpus)
-    run_s = draw.duration_s(size[batch], score, longest_h * 3_600.0)
     days = max(DAYS, round(jobs / PHILLY_JOBS_PER_H / 24.0))
+    run_s = draw.duration_s(size[batch], score, draw.longest_s(days, longest_h))
     if gpus is None:
         gpus = draw.cluster(float((size[batch] * run_s).sum()), days * 86_400.0, load, NODE, FEWEST)
         size = np.minimum(size, gpus)

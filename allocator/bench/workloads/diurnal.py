@@ -16,27 +16,28 @@ from allocator.domain.problem import Floats
 
 SIZES = {1: .38, 2: .09, 4: .11, 8: .30, 16: .07, 32: .035, 64: .015}     # mean 6.6; measured: 6.73
 LARGEST = 64
-SHORTEST_S, LONGEST_H = 10.0, 24.0
+SHORTEST_S = 10.0
 DAYS = 2                       # at least; more jobs than Venus sees in that time take more days
 NODE, FEWEST = 8, 32
 TEAMS = ("vision", "language", "speech", "platform", "students")
 TEAM_SHARE = (0.35, 0.25, 0.20, 0.12, 0.08)
 
 
-def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float = LONGEST_H) -> Tables:
+def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None,
+            longest_h: float | None = None) -> Tables:
     """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted.
 
     Without `gpus` the cluster is sized for the window: whole days, two at least, Venus' rate at most. longest_h: of
-    a run at the request, hours.
+    a run at the request, hours; default half the window, a week at most.
     """
     rng = np.random.default_rng(seed)
     sigma = float(np.sqrt(2.0 * np.log(HELIOS_DURATION_S["mean"] / HELIOS_DURATION_S["median"])))
     run_s = HELIOS_DURATION_S["median"] * np.exp(sigma * draw.scores_in_strata(rng, np.ones(jobs)))
-    run_s = np.clip(run_s, SHORTEST_S, longest_h * 3_600.0)
+    days = max(DAYS, round(jobs / VENUS_JOBS_PER_H / 24.0))
+    run_s = np.clip(run_s, SHORTEST_S, draw.longest_s(days, longest_h))
     requested = draw.in_strata(rng, SIZES, np.ones(jobs))
     demand = float((requested * run_s).sum())
     if gpus is None:
-        days = max(DAYS, round(jobs / VENUS_JOBS_PER_H / 24.0))
         gpus = draw.cluster(demand, days * 86_400.0, load, NODE, FEWEST)
     requested = np.minimum(requested, gpus)
     model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs))

@@ -122,6 +122,11 @@ def speed_ups(model: list[str], requested: Ints, gpu_type: str, curves: Mapping[
     return rates(gpu_type) / rates("V100")
 
 
+def longest_s(days: int, longest_h: float | None) -> float:
+    """Longest run at the request, seconds: as asked, else half of a window of so many days, a week at most."""
+    return 3_600.0 * (min(12.0 * days, 168.0) if longest_h is None else longest_h)
+
+
 def window_s(gpu_seconds: float, gpus: float, load: float) -> float:
     """Length of the window in which GPU-seconds demanded / GPU-seconds there are is exactly `load`."""
     return gpu_seconds / (gpus * load)

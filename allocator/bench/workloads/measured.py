@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 # --- Philly: who asks for how many GPUs. Two virtual clusters of sweeps submit 70 % of all jobs, one alone a half.
 PHILLY_SIZES: Mapping[int, float] = {1: .9317, 2: .0221, 4: .0227, 8: .0200, 16: .0024, 24: .0001, 32: .0008, 64: .0001}
+PHILLY_TIME: Mapping[int, float] = {1: .181, 2: .032, 4: .167, 8: .484, 16: .115, 32: .018}      # of the GPU time
 PHILLY_SWEEPERS: Mapping[int, float] = {1: .967, 2: .0256, 4: .0030, 8: .0035, 16: .0004}    # all less the others
 PHILLY_OTHERS: Mapping[int, float] = {1: .850, 2: .014, 4: .068, 8: .058, 16: .007, 32: .003}
 PHILLY_TENANTS: Mapping[str, float] = {"sweeps": .50, "search": .20, "vision": .12, "speech": .09, "language": .06,
@@ -32,13 +33,12 @@ PHILLY_ALL_S = (61, 115, 1_144, 2_932, 11_265, 43_646, 254_758)        # the sam
 PHILLY_JOBS_PER_H = 41.8
 PHILLY_HOURS = {"mean": 41.8, "median": 14, "p95": 206, "p99": 394, "variance / mean": 159}
 PHILLY_GAPS = {"median_s": 8, "cv": 4.1, "within_2_s": .249}
-# share of jobs and of GPU time by GPU-hours of a job, upper ends of the classes
-PHILLY_WEIGHT = {0.1: (.342, .001), 1: (.426, .016), 10: (.168, .037), 100: (.0435, .122), 1_000: (.0187, .501)}
 
 # --- Helios Venus: submissions by hour of the day and day of the week (Monday first)
 VENUS_HOURS = (26, 19, 17, 11, 8, 6, 5, 7, 11, 23, 37, 43, 34, 37, 45, 48, 50, 50, 37, 38, 39, 39, 33, 30)
 VENUS_WEEKDAYS = (14.7, 15.3, 18.3, 17.3, 13.6, 9.8, 11.1)
 VENUS_JOBS_PER_H = 28.8
+VENUS_DISPERSION = 39                                # variance / mean of hourly counts
 VENUS_MEAN_GPUS = 6.73
 HELIOS_DURATION_S = {"median": 206, "mean": 6_652}
 

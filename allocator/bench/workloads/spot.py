@@ -3,7 +3,7 @@
 Groups of spot machines are there and gone in turns; the lengths are mixtures of a short and a long exponential, since
 measured ones are heavy-tailed (one V100 in us-west-2: there 88 % of the time, runs of 6 hours in the mean and one in
 the median, gaps of one hour and of 23 minutes). Removals take one machine or several, as groups are of several sizes.
-The spot price wanders slowly above a floor of 0.30 of the price on demand, as on AWS in 2020, here from hour to hour.
+The spot price wanders slowly above a floor of 0.30 of the price on demand, as on AWS in 2020.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GONE_H = ((0.70, 0.4), (0.30, 2.5))        # mean 1.0, median about 0.45
 SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
 MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
 FLOOR, ABOVE = 0.30, 0.03                  # price / price on demand: floor, and how far above it the walk is drawn to
-STEP_S, KEEP, SHAKE = 3_600.0, 0.9, 0.02
+STEP_S, KEEP, SHAKE = 3_600.0, 0.999, 0.0025    # of ln(price): 1.2 % a day, correlation of days 0.98
 CHECKPOINT_S, EVERY_S = 10, 900
 
 
@@ -97,7 +97,7 @@ def spot_price(rng: np.random.Generator, until_s: float) -> tuple[Floats, Floats
     """Times and dollars per A100-hour: a first-order autoregression of the logarithm, never below the floor."""
     at = np.arange(0.0, until_s, STEP_S)
     log = np.empty(len(at))
-    level = 0.0
+    level = float(rng.normal(0.0, SHAKE / np.sqrt(1.0 - KEEP**2)))
     for i, shock in enumerate(rng.normal(0.0, SHAKE, len(at)).tolist()):
         level = KEEP * level + shock
         log[i] = level
