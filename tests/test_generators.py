@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -201,7 +203,8 @@ def test_mixed_speeds_and_prices() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    ({"name": "wavy"}, "reproduction, bursty"), ({"name": "mixed", "load": 0.0}, "load is 0"),
+    ({"name": "wavy"}, "reproduction, bursty"), ({"name": "bursti"}, 'did you mean "bursty"'),
+    ({"name": "mixed", "load": 0.0}, "load is 0"),
     ({"name": "mixed", "jobs": 0}, "jobs is 0"), ({"name": "mixed", "seed": -1}, "seed is -1"),
     ({"name": "bursty", "load": math.nan}, "load is nan")])
 def test_wrong_arguments_are_named(arguments: dict, says: str) -> None:
@@ -220,6 +223,16 @@ def test_command_writes_a_folder_and_no_other(tmp_path: Path, capsys: pytest.Cap
     assert "is not empty" in capsys.readouterr().err
     with (out / "workload.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 30
+
+
+def test_help_of_the_command_starts_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    """Examples, usage, exit code 0, and nothing heavy loaded to list the generators."""
+    assert main.run(["generate", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "examples:" and 2 <= len(lines[1:lines.index("")]) <= 3
+    code = "import sys, allocator.bench.workloads; print(sorted({'numpy', 'scipy', 'pandas'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_command_lists_the_generators(capsys: pytest.CaptureFixture[str]) -> None:

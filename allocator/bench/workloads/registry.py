@@ -6,6 +6,7 @@ file and one entry here.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import math
 from collections.abc import Mapping
@@ -68,7 +69,9 @@ def generate(name: str, *, seed: int = 0, load: float | None = None, jobs: int |
     Raises UsageError for an unknown name or an argument out of range.
     """
     if name not in GENERATORS:
-        raise UsageError(f'there is no generator "{name}"; there are {", ".join(GENERATORS)}')
+        near = difflib.get_close_matches(name, GENERATORS, 1)
+        hint = f', did you mean "{near[0]}"?' if near else ""
+        raise UsageError(f'unknown generator "{name}"{hint} (known: {", ".join(GENERATORS)})')
     generator = GENERATORS[name]
     load, jobs = generator.load if load is None else load, generator.jobs if jobs is None else jobs
     for argument, value, least, most in (("load", load, 1e-3, 1e6), ("jobs", jobs, 1, MOST_JOBS),
