@@ -11,7 +11,7 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,6 @@ class Tables:
     about: str = ""
     window_s: float = 0.0
     load: float = float("nan")
-    raw: Mapping[str, bytes] = field(default_factory=dict)
 
     def files(self) -> dict[str, bytes]:
         """File name -> content, in order of names."""
@@ -53,7 +52,7 @@ class Tables:
             out["config.toml"] = toml_text(self.config).encode()
         if self.about:
             out["README.md"] = self.about.encode()
-        return dict(sorted((out | dict(self.raw)).items()))
+        return dict(sorted(out.items()))
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write the files into `folder`, made if need be; returns it.
