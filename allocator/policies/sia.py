@@ -47,8 +47,7 @@ def sia(task: Task) -> Decision:
     the round's. Errors as of `mip`, which solves the programme."""
     round_, option = goodput_round(task.round)
     whole = dataclasses.replace(task, round=round_, prices=None)
-    limits = dataclasses.replace(task.limits, gap=_gap(task.round, whole.dual.bound))
-    found = mip(dataclasses.replace(whole, limits=limits, prices=whole.dual.prices))
+    found = mip(_with_gap(whole, _gap(task.round, whole.dual.bound)))
     taken = found.choice >= 0
     choice = np.full(len(found.choice), -1)
     choice[taken] = option[found.choice[taken]]
@@ -60,6 +59,13 @@ def _gap(round_: Round, most: float) -> float:
     """GAP of the sum that Sia minimises, lambda J - value, as a gap of the value, which is `most` at most."""
     jobs = np.count_nonzero(np.diff(round_.instance.start))
     return GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
+
+
+def _with_gap(task: Task, gap: float) -> Task:
+    """The task with another gap; structure and dual, found already, are the same."""
+    other = dataclasses.replace(task, limits=dataclasses.replace(task.limits, gap=gap))
+    vars(other).update(choices=task.choices, dual=task.dual)
+    return other
 
 
 def goodput_round(round_: Round) -> tuple[Round, Ints]:
