@@ -17,9 +17,9 @@ LEAST = 0.01          # ratio; -99 %: what is less is drawn here
 
 def changes(study: Study, workload: str) -> Any:
     """A panel per headline metric, a line per load and policy; None where there is nothing to compare."""
-    loads = [x for x in [*study.loads(workload), POOLED]
+    loads = [x for x in [POOLED, *study.loads(workload)]
              if any(c.workload == workload and c.load == x for c in study.changes)]
-    policies = [p for p in study.policies(workload) if p != study.baseline]
+    policies = _best_first(study, workload, loads)
     lines = _lines(study, workload, loads, policies)
     if not lines:
         return None
@@ -33,6 +33,15 @@ def changes(study: Study, workload: str) -> Any:
         text.set_color(colour(policy) if policy else INK)
         text.set_fontweight("bold")
     return drawn
+
+
+def _best_first(study: Study, workload: str, loads: Sequence[str]) -> list[str]:
+    """The policies by their change of the first metric in the first group."""
+    def rank(policy: str) -> float:
+        c = study.change(workload, loads[0], policy, HEADLINE[0]) if loads else None
+        return c.percent if c is not None and math.isfinite(c.percent) else math.inf
+
+    return sorted((p for p in study.policies(workload) if p != study.baseline), key=rank)
 
 
 def _lines(study: Study, workload: str, loads: Sequence[str], policies: Sequence[str]) -> list[tuple[str, str]]:
@@ -68,6 +77,8 @@ def _panel(panel: Any, study: Study, workload: str, key: str, lines: Sequence[tu
         hollow = c.verdict == "open" and not study.single
         if math.isfinite(c.low) and math.isfinite(c.high):
             panel.plot([_x(c.low), _x(c.high)], [y, y], color=colour(policy), linewidth=2.4, solid_capstyle="butt")
+        if study.single:
+            panel.plot([0.0, _x(c.percent)], [y, y], color=colour(policy), linewidth=2.4)
         panel.plot(_x(c.percent), y, mark(policy), color=colour(policy), markersize=7.5, markeredgewidth=1.6,
                    markerfacecolor="white" if hollow else colour(policy), clip_on=False)
         _beside(panel, y, 4, f"{percent(c.percent)} %", fontweight="normal" if hollow else "bold")
@@ -116,7 +127,7 @@ def _limits(changes: Sequence[float]) -> tuple[float, float]:
 
 def _ticks(panel: Any, low: float, high: float) -> None:
     """Round percentages, not closer than their words."""
-    step, chosen = (high - low) / 5.5, [0.0]
+    step, chosen = (high - low) / 4.2, [0.0]
     for side in (-1, 1):
         last = 0.0
         for tick in sorted((t for t in TICKS if t * side > 0), key=abs):

@@ -8,18 +8,22 @@ from typing import Any
 import numpy as np
 
 from allocator.report.runs import Study
-from allocator.report.series import Floats, Series, horizon, series, spread
+from allocator.report.series import Floats, Series, series, spread
 from allocator.report.style import colour, figure, legend, line, nothing
 
 HOUR, DAY = 3600.0, 86_400.0
+BANDS = 5                   # policies; with more, bands would hide each other
 Found = Mapping[str, list[Series]]
 
 
-def collect(study: Study, workload: str, load: str) -> dict[str, list[Series]]:
+def collect(study: Study, workload: str, load: str, length_s: float) -> dict[str, list[Series]]:
     """The series of every policy and seed over one common grid."""
-    runs = [r for p in study.policies(workload) for r in study.of(workload, load, p)]
-    length = horizon(study, runs)
-    return {p: [series(study, r, length) for r in study.of(workload, load, p)] for p in study.policies(workload)}
+    return {p: [series(study, r, length_s) for r in study.of(workload, load, p)] for p in study.policies(workload)}
+
+
+def priced(found: Mapping[str, Found]) -> bool:
+    """Whether any GPU costs anything."""
+    return any(s.cost_of_all.any() for policies in found.values() for runs in policies.values() for s in runs)
 
 
 def queue(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
@@ -29,9 +33,8 @@ def queue(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
 
 def use(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
     """GPUs held over time, and dollars per hour where GPUs have prices."""
-    priced = any(s.cost_of_all.any() for policies in found.values() for runs in policies.values() for s in runs)
     kinds: list[Kind] = [("GPUs held", lambda s: s.all_held, lambda s: s.all_capacity)]
-    if priced:
+    if priced(found):
         kinds.append(("dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all))
     return _rows(study, workload, found, *kinds)
 
@@ -65,7 +68,7 @@ def _panel(panel: Any, policies: Found, kind: Kind) -> None:
         if not runs:
             continue
         middle, low, high = spread([value(s) for s in runs])
-        if len(runs) > 1:
+        if len(runs) > 1 and len(policies) <= BANDS:
             panel.fill_between(x, _stair(low), _stair(high), step="post", color=colour(policy), alpha=0.13, linewidth=0)
         panel.step(x, _stair(middle), where="post", **{**line(policy), "linewidth": 1.3})
     if limit is not None:

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 
 from allocator.report.chart_cluster import DAY, HOUR
+from allocator.report.measures import duration
 from allocator.report.runs import Run, Study
-from allocator.report.series import Floats, begin_of, horizon
+from allocator.report.series import Floats, begin_of
 from allocator.report.style import colour, figure, legend, mark, nothing
 
 FLOOR = 1e-6                # relative gap: what is smaller is drawn here
 MOST = 900                  # points of a policy in a panel
 
 
-def decisions(study: Study, runs: Sequence[Run]) -> Any:
+def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
     """Runs of one workload, load and seed, one per policy: seconds over time, seconds over jobs, gap over time."""
     drawn = figure(11.5, 3.9)
     over_time, over_jobs, gap = panels = drawn.subplots(1, 3)
-    length = horizon(study, runs)
     size, unit = (DAY, "days") if length > 4 * DAY else (HOUR, "hours")
     any_round = False
     for run in runs:
@@ -46,7 +46,10 @@ def decisions(study: Study, runs: Sequence[Run]) -> Any:
             continue
         panel.set_yscale("log")
         panel.grid(True)
-        panel.yaxis.set_major_formatter("{x:g}")
+        panel.minorticks_off()
+        panel.yaxis.set_major_formatter(lambda seconds, _: duration(seconds))
+    for panel in (over_time, gap):
+        panel.set_xlim(-0.01 * length / size, 1.01 * length / size)
     if any_round:
         high = gap.get_ylim()[1]
         gap.set_ylim(FLOOR / 1.6, max(high, 1e-2))

@@ -10,7 +10,7 @@ import numpy as np
 from allocator.report.chart_cluster import DAY, HOUR
 from allocator.report.runs import Run, Study
 from allocator.report.seats import seat
-from allocator.report.series import Floats, begin_of, binned, horizon, series
+from allocator.report.series import Floats, begin_of, binned, series
 from allocator.report.style import CLASSES, FAINT, INK, JOBS, colour, figure, nothing
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ SIZES = (1, 2, 4, 8, 16)    # upper ends of the size classes, in requested GPUs
 BINS = 400
 
 
-def holders(study: Study, runs: Sequence[Run]) -> Any:
-    """Runs of one workload, load and seed, one per policy."""
+def holders(study: Study, runs: Sequence[Run], length: float) -> Any:
+    """Runs of one workload, load and seed, one per policy; length: seconds to show."""
     spans = {r.policy: _spans(study, r) for r in runs}
-    length, top = horizon(study, runs), 1.0
-    drawn = figure(11.5, 0.6 + (2.3 if len(runs) > 1 else 3.6) * len(runs))
+    high = 3.6 if len(runs) == 1 else 2.3 if len(runs) < 5 else 1.7
+    drawn = figure(11.5, 0.6 + high * len(runs))
     panels = drawn.subplots(len(runs), 1, squeeze=False, sharex=True)[:, 0]
     names = sorted({j for frame in spans.values() for j in frame["job_id"]})
     size, unit = (DAY, "days") if length > 4 * DAY else (HOUR, "hours")
@@ -39,11 +39,11 @@ def holders(study: Study, runs: Sequence[Run]) -> Any:
         if not len(frame):
             nothing(panel, "no job ever held a GPU")
         elif many:
-            top = max(top, _areas(panel, study, run, frame, kind, length, size))
+            _areas(panel, study, run, frame, kind, length, size)
         else:
             fill = [JOBS[names.index(j) % len(JOBS)] for j in frame["job_id"]] if len(names) <= FEW \
                 else [CLASSES[k] for k in kind.tolist()]
-            top = max(top, _bands(panel, study, run, frame, fill, length, size, label=len(names) <= 2 * FEW))
+            _bands(panel, study, run, frame, fill, length, size, label=len(names) <= 2 * FEW)
         panel.set_title(run.policy, color=colour(run.policy))
         panel.set_xlim(0, length / size)
         panel.set_ylabel("GPUs")
@@ -64,8 +64,8 @@ def _spans(study: Study, run: Run) -> pd.DataFrame:
 
 
 def _bands(panel: Any, study: Study, run: Run, frame: pd.DataFrame, fill: Sequence[str], length: float, size: float,
-           label: bool) -> float:
-    """Rectangles of every span, pool above pool; returns the rows in all."""
+           label: bool) -> None:
+    """Rectangles of every span, pool above pool."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -102,11 +102,10 @@ def _bands(panel: Any, study: Study, run: Run, frame: pd.DataFrame, fill: Sequen
                        color=FAINT)
         floor += height
     panel.set_ylim(0, floor * 1.02)
-    return floor
 
 
-def _areas(panel: Any, study: Study, run: Run, frame: pd.DataFrame, kind: Any, length: float, size: float) -> float:
-    """GPUs held by jobs of each size class, stacked; returns the capacity."""
+def _areas(panel: Any, study: Study, run: Run, frame: pd.DataFrame, kind: Any, length: float, size: float) -> None:
+    """GPUs held by jobs of each size class, stacked."""
     edges = np.linspace(0.0, length, BINS + 1)
     begin, end, gpus = (frame[c].to_numpy() for c in ("begin_s", "end_s", "gpus"))
     floor = np.zeros(BINS)
@@ -118,9 +117,7 @@ def _areas(panel: Any, study: Study, run: Run, frame: pd.DataFrame, kind: Any, l
         floor = floor + held
     there = series(study, run, length, BINS).all_capacity
     panel.step(edges / size, np.append(there, there[-1:]), where="post", color="black", linewidth=1.0)
-    top = float(max(there.max(initial=1.0), floor.max(initial=1.0)))
-    panel.set_ylim(0, 1.03 * top)
-    return top
+    panel.set_ylim(0, 1.03 * max(there.max(initial=1.0), floor.max(initial=1.0)))
 
 
 def _classes(drawn: Any, classes: Sequence[int]) -> None:

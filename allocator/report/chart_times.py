@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from allocator.report.chart_cluster import BANDS
 from allocator.report.runs import Run, Study
 from allocator.report.series import Floats, share_done
 from allocator.report.style import colour, figure, legend, line, nothing
@@ -44,7 +45,7 @@ def _panel(panel: Any, study: Study, workload: str, load: str, column: str) -> N
         if not runs:
             continue
         shares = np.array([share_done(v, len(v), x) for v in runs])
-        if len(runs) > 1:
+        if len(runs) > 1 and len(found) <= BANDS:
             panel.fill_between(x, *np.percentile(shares, (10.0, 90.0), axis=0), color=colour(policy), alpha=0.13,
                                linewidth=0)
         every = np.concatenate(runs)

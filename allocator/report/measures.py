@@ -57,8 +57,9 @@ UNITS = ((120.0, "s", 1.0), (7200.0, "min", 60.0), (172_800.0, "h", 3600.0), (ma
 
 
 def time_unit(values: Iterable[float]) -> tuple[str, float]:
-    """(name, seconds) of the unit in which the largest of these seconds has one to three digits."""
-    top = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    """(name, seconds) of the unit in which most of these seconds have one to three digits."""
+    known = sorted(abs(v) for v in values if math.isfinite(v))
+    top = known[len(known) // 2] if known else 0.0
     if 0 < top < 1:
         return "ms", 1e-3
     return next((name, size) for limit, name, size in UNITS if top < limit)

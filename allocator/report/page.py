@@ -10,7 +10,8 @@ from html import escape
 STYLE = """
 :root{color-scheme:light}
 body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:#222;background:#fff;
- margin:0 auto;padding:1.2rem 1.6rem 4rem;max-width:1180px}
+ margin:0 auto;padding:1.2rem 1.6rem 4rem;max-width:1400px}
+figure{max-width:1180px}
 h1{font-size:1.6rem;margin:.2rem 0}
 h2{font-size:1.25rem;margin:2.4rem 0 .3rem;border-top:2px solid #ddd;padding-top:.9rem}
 h3{font-size:1.02rem;margin:1.8rem 0 .1rem}p{margin:.4rem 0;max-width:72em}

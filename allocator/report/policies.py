@@ -12,8 +12,9 @@ from allocator.report import chart_changes, chart_cluster, chart_decisions, char
 from allocator.report.page import Picture, page, shown
 from allocator.report.policy_table import key_of, table
 from allocator.report.runs import Study, read_benchmark, read_simulation
+from allocator.report.series import window
 from allocator.report.style import available, bytes_of, paper
-from allocator.report.words import headline
+from allocator.report.words import against, headline
 
 REPORT, PICTURES = "report.html", "pictures"
 
@@ -49,21 +50,22 @@ def write(study: Study, out: Path) -> Path:
 
 def html(study: Study, drawn: dict[str, list[Picture]]) -> str:
     """The page."""
-    policies = study.policies()
+    policies, workloads = study.policies(), study.workloads()
     what = ", ".join(policies) if len(policies) < 5 else f"{len(policies)} policies"
-    title = f"{what} on {', '.join(study.workloads())}"
-    parts = [f"<h1>{escape(title)}</h1>", f"<p class=about>{about(study)}</p>", *headline(study)]
+    title = f"{what} on {', '.join(workloads)}"
+    parts = [f"<h1>{escape(title)}</h1>", f"<p class=about>{about(study)}</p>"]
+    parts += [f"<p class=lead>{text}</p>" for w in workloads for text in (headline(study, w),) if text]
     parts += [f"<p class=note>{escape(n)}</p>" for n in study.notes]
     if not available():
         parts.append("<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>")
-    for workload in study.workloads():
-        first, rest = drawn[workload][:1], drawn[workload][1:]
-        if first and not first[0].name.startswith("changes"):
-            first, rest = [], drawn[workload]
-        parts.append(f"<h2>{escape(workload)}</h2>")
-        parts += [shown(p) for p in first]
+    for i, workload in enumerate(workloads):
+        compared = [p for p in drawn[workload] if p.name.startswith("changes")]
+        if len(workloads) > 1:
+            parts.append(f'<h2 id="workload-{i}">{escape(workload)}</h2>')
+        parts += [shown(p) for p in compared]
+        parts += [f"<p>{text}</p>" for text in against(study, workload)]
         parts += ["<h3>All numbers</h3>", table(study, workload), f"<p class=caption>{key_of(study)}</p>"]
-        parts += [shown(p) for p in rest]
+        parts += [shown(p) for p in drawn[workload] if p not in compared]
     return page(title, parts)
 
 
@@ -90,28 +92,37 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
         return Picture(name + tail, title, caption, bytes_of(figure, "svg"), bytes_of(figure, "png"))
 
     loads, many = study.loads(workload), len({r.seed for r in study.runs}) > 1
-    band = " Line: median of the seeds; band: 8 of 10 seeds." if many else ""
+    band = ""
+    if many:
+        band = " Median of the seeds." if len(study.policies(workload)) > chart_cluster.BANDS else \
+            " Line: median of the seeds; band: 8 of 10 seeds."
     compared = chart_changes.changes(study, workload)
     if compared is not None:
-        dots = ("Each dot is the mean change over the seeds, its bar the 95 % interval; filled: the paired test is "
-                "sure, hollow: open." if not study.single else "One simulation: no intervals.")
+        dots = ("Dot: mean change over the seeds, with its 95 % interval; hollow: undecided (the interval holds 0, or "
+                "Wilcoxon's paired test gives p above 5 %)." if not study.single else "One simulation: no intervals.")
         yield picture("changes", f"Who wins where: change against {study.baseline}",
                       f"Blue ground: better than {escape(study.baseline)}, orange ground: worse. {dots}", compared)
     yield picture("times", "How long jobs take", "Further left and further up is better. All jobs of all seeds; a line "
-                  "that ends below “all” left jobs undone." + (" Band: 8 of 10 seeds." if many else ""),
+                  "that ends below “all” left jobs undone." + (" Band: 8 of 10 seeds." if "band" in band else ""),
                   chart_times.times(study, workload))
-    found = {load: chart_cluster.collect(study, workload, load) for load in loads}
-    yield picture("queue", "The queue", "Jobs that are there and hold no GPU; lower is better." + band,
+    windows = {load: window(study, [r for r in study.runs if (r.workload, r.load) == (workload, load)])
+               for load in loads}
+    found = {load: chart_cluster.collect(study, workload, load, windows[load].length_s) for load in loads}
+    cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
+    yield picture("queue", "The queue", "Jobs that are there and hold no GPU; lower is better." + band + cut,
                   chart_cluster.queue(study, workload, found))
     load = loads[-1]
     seed = study.typical_seed(workload, load)
     runs = [r for p in study.policies(workload) for r in study.of(workload, load, p) if r.seed == seed]
     which = (f" Shown: {f'load {load}, ' if load else ''}seed {seed}, the one in the middle by the baseline's "
              "completion time." if many else f" Shown: load {load}." if load else "")
+    length = window(study, runs).length_s
     yield picture("holders", "Who holds the GPUs", "Every block is a job: as high as its GPUs, as long as it holds "
-                  "them; white is idle. The same jobs in every panel." + which, chart_holders.holders(study, runs))
-    yield picture("use", "GPUs in use, and what they cost", "Below the black line: GPUs that stand idle." + band,
+                  "them; white is idle. The same jobs in every panel." + which,
+                  chart_holders.holders(study, runs, length))
+    title = "GPUs in use, and what they cost" if chart_cluster.priced(found) else "GPUs in use"
+    yield picture("use", title, "Below the black line: GPUs that stand idle." + band,
                   chart_cluster.use(study, workload, found))
     yield picture("decisions", "Decisions", "Each point is a round. Gap: how much better a plan could be at most; of "
                   "policies that do not maximise the value it says how much they leave." + which,
-                  chart_decisions.decisions(study, runs))
+                  chart_decisions.decisions(study, runs, length))

@@ -15,7 +15,8 @@ from allocator.report.words import best, complete, mean
 def table(study: Study, workload: str) -> str:
     """HTML. The full number of every mean is the cell's title; `*` marks the best of a load."""
     loads = study.loads(workload)
-    shown = [m for m in MEASURES if any(math.isfinite(r.metrics.get(m.key, math.nan)) for r in study.runs)]
+    shown = [m for m in MEASURES if any(math.isfinite(v) and (v or m.kind != "money") for r in study.runs
+                                        for v in (r.metrics.get(m.key, math.nan),))]
     units = {m.key: unit_of(m, [mean(study, workload, load, p, m.key) for load in loads
                                 for p in study.policies(workload)]) for m in shown}
     head = "".join(f'<th title="{escape(NOTES.get(m.key, ""))}">{escape(m.title)}'

@@ -28,7 +28,7 @@ COMPARED = ("workload", "load", "policy", "baseline", "metric", "n", "change_per
 POOLED = "all"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One simulation: its metrics (nan = does not exist), and the folder of its CSV files."""
 

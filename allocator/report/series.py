@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.report.measures import duration
 from allocator.report.runs import Run, Study
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 BINS = 240
+MOST_OF_IT, TAIL = 0.95, 1.4
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,50 @@ def end_of(study: Study, run: Run) -> float:
     return max(ends, default=0.0)
 
 
-def horizon(study: Study, runs: Sequence[Run]) -> float:
-    """Length of the longest of these runs, at least a second."""
-    return max([1.0, *(end_of(study, r) - begin_of(study, r) for r in runs)])
+@dataclass(frozen=True)
+class Window:
+    """How much time pictures show: all, or, where a few stragglers take much longer, until nearly all is done.
+
+    length_s: shown; longest_s: length of the longest run, of this policy."""
+
+    length_s: float
+    longest_s: float
+    policy: str
+
+    def words(self) -> str:
+        """A sentence about what is cut off, empty if nothing is."""
+        if self.longest_s <= self.length_s:
+            return ""
+        return (f" The time axis ends soon after {100 * MOST_OF_IT:g} % of the GPU time is used; the longest run, of "
+                f"{self.policy}, goes on to {duration(self.longest_s)}.")
+
+
+def window(study: Study, runs: Sequence[Run]) -> Window:
+    """The window in which these runs are shown together."""
+    lengths = {r: end_of(study, r) - begin_of(study, r) for r in runs}
+    if not lengths or max(lengths.values()) <= 0:
+        return Window(1.0, 1.0, "")
+    last = max(runs, key=lambda r: lengths[r])
+    ends: dict[str, list[float]] = {}
+    for r in runs:
+        ends.setdefault(r.policy, []).append(_nearly_all(study, r, lengths[r]))
+    enough = 1.1 * max(float(np.percentile(v, 90.0)) for v in ends.values())
+    longest = lengths[last]
+    return Window(enough if longest > TAIL * enough > 0 else longest, longest, last.policy)
+
+
+def _nearly_all(study: Study, run: Run, length_s: float) -> float:
+    """Seconds after which all jobs were submitted, and MOST_OF_IT of the GPU time was used and of the jobs done."""
+    begin, spans, jobs = begin_of(study, run), study.frame(run, "spans"), study.frame(run, "jobs")
+    if not len(spans):
+        return length_s
+    gpus = spans["gpus"].to_numpy()
+    x = np.linspace(0.0, length_s, 4 * BINS + 1)
+    used = np.cumsum(binned(np.concatenate([spans["from_s"], spans["to_s"]]) - begin, np.concatenate([gpus, -gpus]), x))
+    submitted = float(jobs["submitted_s"].max()) - begin if len(jobs) else 0.0
+    done = jobs["finished_s"].dropna().to_numpy() - begin
+    return max(submitted, float(x[1:][np.searchsorted(used, MOST_OF_IT * used[-1])]),
+               float(np.quantile(done, MOST_OF_IT)) if len(done) else 0.0)
 
 
 def series(study: Study, run: Run, length_s: float, bins: int = BINS) -> Series:
