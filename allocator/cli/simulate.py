@@ -59,6 +59,9 @@ def add(commands: Any) -> None:
     output.add_argument("--out", metavar="DIR", help="folder of the results")
     output.add_argument("--format", choices=("table", "json"), default="table",
                         help="of standard output (default: table)")
+    output.add_argument("--checkpoint", type=number(), default=30.0, metavar="S",
+                        help="with --out: keep the state every S seconds, so that the same command goes on after a "
+                             "kill (default: 30)")
     output.add_argument("--keep-snapshots", action="store_true",
                         help="write every round as a snapshot with its plan: DIR/snapshots/POLICY/ROUND/")
     parser.set_defaults(call=call)
@@ -71,8 +74,10 @@ def call(args: argparse.Namespace) -> int:
 
     if args.keep_snapshots and not args.out:
         raise UsageError("--keep-snapshots needs --out DIR")
-    for name in args.policy:
+    for i, name in enumerate(args.policy):
         policies.policy(name)
+        if name in args.policy[:i]:
+            raise UsageError(f'policy "{name}" is named twice')
     options = Options(
         seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, objective=args.objective,
         budget=args.budget, interval_s=args.interval, misjudged=args.misjudged, noise=args.noise,
@@ -84,17 +89,15 @@ def call(args: argparse.Namespace) -> int:
     workload = read_workload(args.workload)
     for warning in workload.problem.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    done = run_all(workload, args.policy, options, Path(args.out) if args.out else None, args.keep_snapshots)
+    out = Path(args.out) if args.out else None
+    done = run_all(workload, args.policy, options, out, args.keep_snapshots, args.checkpoint)
     if args.out:
         from allocator.simulator.files import write_simulations
 
         write_simulations(Path(args.out), workload.problem.name, options.seed, done)
         _forget(Path(args.out))
         if args.keep_snapshots:
-            again = f"--gap {options.gap:g} --seed {options.seed} --solver {options.solver}"
-            print("the same decisions again: " + "; ".join(
-                f"allocator solve {Path(args.out) / 'snapshots' / p}/* --policy {p} {again}" for p in args.policy),
-                file=sys.stderr)
+            _tell_how_to_decide_again(Path(args.out), args.policy, options)
     for s in done:
         if s.unfinished:
             some = ", ".join(s.unfinished[:5]) + (" ..." if len(s.unfinished) > 5 else "")
@@ -104,8 +107,9 @@ def call(args: argparse.Namespace) -> int:
 
 
 def run_all(workload: Workload, policies: Sequence[str], options: Options, out: Path | None,
-            snapshots: bool) -> list[Simulation]:
-    """Simulate one policy after the other with a bar on standard error; with `out`, keep and use checkpoints."""
+            snapshots: bool = False, checkpoint_s: float = 30.0) -> list[Simulation]:
+    """Simulate one policy after the other with a bar on standard error; with `out`, keep a checkpoint every
+    checkpoint_s wall seconds, and go on from those that are there. Whatever stops it, one line says how to go on."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -117,7 +121,8 @@ def run_all(workload: Workload, policies: Sequence[str], options: Options, out: 
                TextColumn("{task.fields[what]}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         for policy in policies:
-            keeper = None if out is None else Keeper(out / ".state", workload, policy, options)
+            keeper = None if out is None else Keeper(out / ".state", workload, policy, options,
+                                                           checkpoint_s)
             state = begin(workload, policy, options) if keeper is None else keeper.state()
             if state.rounds:
                 console.print(f"{policy}: goes on after round {state.rounds}")
@@ -126,7 +131,10 @@ def run_all(workload: Workload, policies: Sequence[str], options: Options, out: 
             if snapshots and out is not None:
                 from allocator.simulator.rounds import Rounds
 
-                writers.append(Rounds(out / "snapshots" / policy, options).write)
+                rounds = Rounds(out / "snapshots" / policy, options)
+                if not state.rounds:
+                    rounds.clear()
+                writers.append(rounds.write)
 
             def each(state: State, turn: Any, row: Any = row, keeper: Any = keeper, writers: Any = writers) -> None:
                 for write in writers:
@@ -136,11 +144,25 @@ def run_all(workload: Workload, policies: Sequence[str], options: Options, out: 
                 bar.update(row, completed=state.share,
                            what=f"round {turn.number + 1}, {len(turn.problem.jobs)} jobs here")
 
-            done.append(go_on(state, each))
-            if keeper is not None:
-                keeper.keep(state, now=len(policies) > 1)
+            try:
+                done.append(go_on(state, each))
+                if keeper is not None:
+                    keeper.keep(state, now=len(policies) > 1)
+            except BaseException:                       # Ctrl-C, SIGTERM, a full disk: the caller tells which
+                if out is not None:
+                    print(_how_to_go_on(keeper, policies, policy), file=sys.stderr)
+                raise
             bar.update(row, completed=1.0, what=f"{state.rounds} rounds")
     return done
+
+
+def _how_to_go_on(keeper: Any, policies: Sequence[str], policy: str) -> str:
+    """What the same command would start from."""
+    finished = policies.index(policy)
+    before = "" if not finished else f"{', '.join(policies[:finished])} kept, "
+    if keeper.kept is None:
+        return f"{before}{policy}: no checkpoint yet; the same command starts {'it ' if finished else ''}anew"
+    return f"{before}{policy} kept after round {keeper.kept}: the same command goes on from there"
 
 
 def _forget(out: Path) -> None:
@@ -148,6 +170,15 @@ def _forget(out: Path) -> None:
     import shutil
 
     shutil.rmtree(out / ".state", ignore_errors=True)
+
+
+def _tell_how_to_decide_again(out: Path, policies: Sequence[str], options: Options) -> None:
+    from shlex import quote
+
+    effort = f"--gap {options.gap} --seed {options.seed} --solver {options.solver}"
+    for policy in policies:
+        print(f"the same decisions again: allocator solve {quote(str(out / 'snapshots' / policy))}/* "
+              f"--policy {policy} {effort}", file=sys.stderr)
 
 
 def _show(workload: Workload, done: Sequence[Simulation], options: Options, how: str) -> None:

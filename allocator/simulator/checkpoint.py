@@ -23,13 +23,17 @@ EVERY_S = 30.0          # wall seconds between two checkpoints
 
 @dataclass
 class Keeper:
-    """The checkpoint of one simulation: <folder>/<policy>.state, written at most every `every_s` seconds."""
+    """The checkpoint of one simulation: <folder>/<policy>.state, written at most every `every_s` seconds.
+
+    kept: rounds that were over in the last checkpoint read or written; None: there is none.
+    """
 
     folder: Path
     workload: Workload
     policy: str
     options: Options
     every_s: float = EVERY_S
+    kept: int | None = None
     _last: float = field(default_factory=time.monotonic)
 
     @property
@@ -53,6 +57,7 @@ class Keeper:
             try:
                 state = pickle.loads(content[len(key):])
                 if isinstance(state, State):
+                    self.kept = state.rounds
                     return state
             except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, TypeError, ValueError):
                 pass                                            # of another version of the program: start anew
@@ -62,4 +67,4 @@ class Keeper:
         """Write the state if it is time to, or `now`."""
         if now or time.monotonic() - self._last >= self.every_s:
             write_files(self.folder, {self.path.name: self.key() + pickle.dumps(state, protocol=5)})
-            self._last = time.monotonic()
+            self._last, self.kept = time.monotonic(), state.rounds

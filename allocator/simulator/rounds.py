@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 from allocator.control.loop import Turn
@@ -23,6 +24,11 @@ class Rounds:
 
     folder: Path
     options: Options
+
+    def clear(self) -> None:
+        """Remove the rounds of an earlier simulation: folders here whose names are numbers."""
+        for old in self.folder.glob("[0-9]" * 6):
+            shutil.rmtree(old, ignore_errors=True)
 
     def write(self, state: State, turn: Turn) -> None:
         """Write the round that is over."""

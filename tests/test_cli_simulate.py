@@ -1,0 +1,285 @@
+"""`allocator simulate` as a process: its files, what a kill, Ctrl-C and a full disk leave, and rounds decided again."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from test_cli_process import COMMAND, dead, environment, family, hanging, until, workers  # noqa: F401 - a fixture
+from worlds import workload
+
+from allocator import read_workload, write_workload
+from allocator.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "data" / "workloads" / "demo"
+SPOT = ROOT / "data" / "workloads" / "machines-come-and-go"
+METRICS = [
+    "jobs", "finished", "queue_s_mean", "queue_s_median", "queue_s_p99", "jct_s_mean", "jct_s_median", "jct_s_p99",
+    "makespan_s", "efficiency_mean", "gpu_hours", "dollars", "restarts", "utilisation", "decision_s_mean",
+    "decision_s_p99", "decision_s_max", "gap_mean", "gap_max", "ftf_mean", "ftf_max"]
+MORE = ["failures", "rounds"]              # beyond the contract: docs/simulation.md
+COLUMNS = {
+    "jobs.csv": "policy,job_id,model,tenant,submitted_s,started_s,finished_s,queue_s,jct_s,efficiency,ftf,restarts,"
+                "gpu_hours,dollars,requested_gpus,total_work",
+    "timeline.csv": "policy,round,at_s,pool,gpus,used,running,queued,price_per_gpu_hour",
+    "rounds.csv": "policy,round,at_s,active,queued,changes,value,bound,gap,decision_s,status,fallback",
+    "spans.csv": "policy,job_id,pool,gpus,from_s,to_s"}
+SAME = ("jobs.csv", "timeline.csv", "spans.csv")           # what holds no timings
+Output = pytest.CaptureFixture[str]
+
+
+def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error)"""
+    code = main.run(["simulate", *map(str, argv)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def process(*argv: object, first: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, argv)], capture_output=True, text=True, env=environment(first=first),
+                          timeout=120, check=False)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as f:
+        return list(csv.DictReader(f))
+
+
+def bytes_of(out: Path, names: Sequence[str] = SAME) -> list[bytes]:
+    return [(out / name).read_bytes() for name in names]
+
+
+def test_files_and_columns(tmp_path: Path) -> None:
+    """A process writes exactly the five files, with the metrics of the contract and the documented columns; standard
+    output is one JSON document equal to results.json."""
+    out = tmp_path / "out"
+    done = process("simulate", DEMO, "--policy", "static,greedy", "--out", out, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    results = json.loads(done.stdout)
+    assert (out / "results.json").read_text() == done.stdout
+    assert sorted(p.name for p in out.iterdir()) == sorted([*COLUMNS, "results.json"])
+    assert {k: results[k] for k in ("schema_version", "workload", "seed")} == {
+        "schema_version": 1, "workload": "demo", "seed": 0}
+    for name, metrics in results["policies"].items():
+        assert set(metrics) == {*METRICS, *MORE}, name
+        assert all(isinstance(v, (int, float)) for v in metrics.values())
+    for file, columns in COLUMNS.items():
+        assert (out / file).read_text().splitlines()[0] == columns
+        assert {r["policy"] for r in rows(out / file)} == {"static", "greedy"}
+    for name, m in results["policies"].items():
+        jobs = [r for r in rows(out / "jobs.csv") if r["policy"] == name]
+        rounds = [r for r in rows(out / "rounds.csv") if r["policy"] == name]
+        assert len(jobs) == m["jobs"] == 24 and len(rounds) == m["rounds"]
+        assert math.fsum(float(r["jct_s"]) for r in jobs) / 24 == pytest.approx(m["jct_s_mean"])
+        assert math.fsum(float(r["decision_s"]) for r in rounds) / len(rounds) == pytest.approx(m["decision_s_mean"])
+
+
+def test_the_table_has_a_column_per_policy(capsys: Output) -> None:
+    """For people: jobs done, times, money; data on standard output, nothing else on standard error."""
+    code, out, err = call(capsys, DEMO, "--policy", "greedy,static")
+    assert (code, err) == (0, "")
+    table = {line[:22].strip(): line[22:].split() for line in out.splitlines() if line}
+    assert table["jobs done"] == ["24", "24"] and any(line.split() == ["greedy", "static"] for line in out.splitlines())
+    assert "demo: 24 jobs, 16 GPUs in 1 pool" in out
+
+
+def test_warnings_go_to_standard_error(capsys: Output, tmp_path: Path) -> None:
+    """A job that no pool can hold: named on standard error, numbers that do not exist are null, exit code 0."""
+    folder = write_workload(tmp_path / "w", workload([{"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8}], gpus=4))
+    code, out, err = call(capsys, folder, "--policy", "greedy", "--format", "json")
+    assert code == 0 and json.loads(out)["policies"]["greedy"]["jct_s_mean"] is None
+    assert err.splitlines() == ["warning: greedy: 1 jobs were never done: j0"]
+
+
+@pytest.mark.parametrize(("argv", "code", "says"), [
+    (["--policy", "gredy"], 2, 'did you mean "greedy"'), (["--policy", ","], 2, "nothing in it"),
+    (["--policy", "mip,mip"], 2, "named twice"), (["--solver", "higs"], 2, "highs"), (["--gap", "-1"], 2, "--gap"),
+    (["--noise", "x"], 2, "--noise"), (["--interval", "0"], 2, "--interval"), (["--react", "0"], 2, "--react"),
+    (["--keep-snapshots"], 2, "--out"), (["--objective", "fun"], 2, "objective"), (["--until", "nan"], 2, "--until"),
+    (["--seed", "1.5"], 2, "--seed"), (["--checkpoint", "-1"], 2, "--checkpoint")])
+def test_wrong_calls(capsys: Output, tmp_path: Path, argv: list[str], code: int, says: str) -> None:
+    """Wrong policies and values: exit code 2, what is wrong, nothing on standard output, nothing written."""
+    got, out, err = call(capsys, DEMO, "--out", tmp_path / "o", *argv) if "--keep-snapshots" not in argv else call(
+        capsys, DEMO, *argv)
+    assert (got, out) == (code, "") and says in err and not (tmp_path / "o").exists()
+
+
+def test_wrong_folders(capsys: Output, tmp_path: Path) -> None:
+    """No folder, a snapshot instead of a workload, a faulty one: exit code 3 and lines that name files."""
+    bad = tmp_path / "bad"
+    shutil.copytree(DEMO, bad)
+    text = (bad / "workload.csv").read_text().replace("gnmt-03,680", "gnmt-03,soon")
+    (bad / "workload.csv").write_text(text)
+    for folder, says in ((tmp_path / "no", "no such folder"), (bad, 'workload.csv:4: submitted_s "soon"'),
+                         (ROOT / "data" / "snapshots" / "demo", "this is a snapshot")):
+        code, out, err = call(capsys, folder, "--out", tmp_path / "o")
+        assert (code, out) == (3, "") and says in err
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(("folder", "argv"), [
+    (DEMO, []), (SPOT, ["--seed", "3", "--failures", "0.05", "--misjudged", "0.2", "--objective", "throughput"])])
+def test_kept_rounds_are_decided_again_exactly(tmp_path: Path, folder: Path, argv: list[str]) -> None:
+    """Every round kept as a snapshot, decided again by `allocator solve` with the printed options: the same bytes of
+    plan.csv, round by round; the same value and bound."""
+    out = tmp_path / "out"
+    done = process("simulate", folder, "--policy", "mip,greedy", "--out", out, "--keep-snapshots", "--gap", "0.0005",
+                   *argv)
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("the same decisions again: allocator ")]
+    assert len(told) == 2
+    for policy, line in zip(("mip", "greedy"), told, strict=True):
+        again = tmp_path / policy
+        words = line.partition("again: allocator ")[2].split()
+        kept = sorted((out / "snapshots" / policy).iterdir())
+        at = words.index(f"{out}/snapshots/{policy}/*")
+        solved = process(*words[:at], *kept, *words[at + 1:], "--out", again)
+        assert solved.returncode == 0, solved.stderr
+        assert [p.name for p in kept] == [f"{n:06d}" for n in range(len(kept))] and len(kept) > 10
+        for path in kept:
+            assert (again / path.name / "plan.csv").read_bytes() == (path / "plan.csv").read_bytes(), path
+            one, two = (json.loads((p / "plan.json").read_text()) for p in (path, again / path.name))
+            assert [one[k] for k in ("digest", "objective_value", "bound", "termination", "seed")] == [
+                two[k] for k in ("digest", "objective_value", "bound", "termination", "seed")]
+
+
+def killed(n: int, *argv: object) -> int:
+    """Run the command in a process that kills itself right before the n-th file of a checkpoint would appear."""
+    code = ("import os, signal, sys\nfrom pathlib import Path\nfrom allocator.cli import main\n"
+            f"left, replace = [{n}], os.replace\n"
+            "def dying(a, b):\n"
+            "    left[0] -= Path(b).suffix == '.state'\n"
+            "    if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    replace(a, b)\n"
+            "os.replace = dying\nsys.exit(main.run(sys.argv[1:]))\n")
+    return subprocess.run([sys.executable, "-c", code, *map(str, argv)], capture_output=True, env=environment(),
+                          timeout=120, check=False).returncode
+
+
+def test_a_killed_simulation_goes_on(tmp_path: Path) -> None:
+    """Killed hard in the first policy, then in the second, then left alone: the bytes of a run without a kill, kept
+    rounds included, and no trace of the kills. The first kill strikes while round 12 is written: 11 are kept."""
+    argv = ["simulate", SPOT, "--policy", "greedy,las", "--seed", "2", "--failures", "0.05", "--noise", "0.1",
+            "--keep-snapshots", "--out"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert process(*argv, whole).returncode == 0
+    rounds = json.loads((whole / "results.json").read_text())["policies"]["greedy"]["rounds"]
+    assert killed(12, *argv, broken, "--checkpoint", "0") == -9
+    assert not (broken / "jobs.csv").exists() and (broken / ".state" / "greedy.state").exists()
+    assert killed(rounds - 11 + 1 + 5, *argv, broken, "--checkpoint", "0") == -9
+    done = process(*argv, broken)
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if "goes on" in line] == [
+        f"greedy: goes on after round {rounds}", "las: goes on after round 4"]
+    assert bytes_of(broken) == bytes_of(whole)
+    assert sorted(p.name for p in broken.iterdir()) == sorted(p.name for p in whole.iterdir())
+    for path in (whole / "snapshots").rglob("*.csv"):
+        assert (broken / path.relative_to(whole)).read_bytes() == path.read_bytes()
+    without = ({k: v for k, v in r.items() if k != "decision_s"} for out in (whole, broken)
+               for r in rows(out / "rounds.csv"))
+    both = list(without)
+    assert both[:len(both) // 2] == both[len(both) // 2:]
+
+
+@pytest.mark.parametrize("how", ["capacity", "options", "half", "noise", "other pickle", "empty"])
+def test_checkpoints_that_do_not_fit_are_ignored(tmp_path: Path, how: str) -> None:
+    """A checkpoint of a workload that has changed since, of other options, cut, with flipped bits, or of something
+    else: the simulation starts anew and is right."""
+    folder = tmp_path / "w"
+    shutil.copytree(SPOT, folder)
+    argv: list[object] = ["simulate", folder, "--policy", "greedy", "--seed", "2"]
+    broken, state = tmp_path / "broken", tmp_path / "broken" / ".state" / "greedy.state"
+    assert killed(20, *argv, "--checkpoint", "0", "--out", broken) == -9
+    content = state.read_bytes()
+    head = content.index(b"\n", content.index(b"\n") + 1) + 1
+    if how == "capacity":
+        w = read_workload(folder)
+        write_workload(folder, dataclasses.replace(w, changes=dataclasses.replace(
+            w.changes, gpus=w.changes.gpus // 2 * 2)))
+    elif how == "options":
+        argv += ["--react", "60"]
+    else:
+        state.write_bytes({"half": content[:len(content) // 2], "empty": b"",
+                           "noise": content[:head] + bytes(b ^ 0x55 for b in content[head:]),
+                           "other pickle": content[:head] + b"\x80\x04K\x01."}[how])
+    done = process(*argv, "--out", broken)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert process(*argv, "--out", tmp_path / "whole").returncode == 0
+    assert bytes_of(broken) == bytes_of(tmp_path / "whole") and not state.exists()
+
+
+def test_rounds_of_an_earlier_simulation_do_not_stay(tmp_path: Path) -> None:
+    """A shorter simulation into the same folder leaves its own rounds only; other files there are left alone."""
+    out = tmp_path / "out"
+    argv = ["simulate", DEMO, "--policy", "greedy", "--out", out, "--keep-snapshots"]
+    assert process(*argv).returncode == 0
+    (out / "snapshots" / "greedy" / "notes").write_text("mine")
+    assert process(*argv, "--until", "1500").returncode == 0
+    assert sorted(p.name for p in (out / "snapshots" / "greedy").iterdir()) == [
+        *(f"{n:06d}" for n in range(6)), "notes"]
+
+
+@pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"),
+                                                      (signal.SIGTERM, 143, "terminated")])
+def test_interrupted(hanging: Path, tmp_path: Path, number: int, code: int, word: str) -> None:  # noqa: F811
+    """Ctrl-C (and a polite kill) while the second policy waits for a solver that hangs: a line how to go on, the exit
+    code, no process left, whole checkpoints, no results. Then the same command, with a solver that works, goes on."""
+    out = tmp_path / "out"
+    argv = ["simulate", str(DEMO), "--policy", "greedy,mip", "--solver", "highs", "--gap", "0", "--out", str(out)]
+    child = subprocess.Popen([*COMMAND, *argv], env=environment(first=str(hanging)), text=True, process_group=0,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until(lambda: bool(workers(hanging)))
+    everyone = family(child.pid)
+    os.killpg(child.pid, number)
+    said, err = child.communicate(timeout=30)
+    assert (child.returncode, said) == (code, "") and err.splitlines()[-1] == word and len(err.splitlines()) == 2
+    assert err.startswith("greedy kept, mip") and "the same command" in err
+    until(lambda: all(map(dead, everyone | set(workers(hanging)))))
+    assert [p.name for p in out.iterdir()] == [".state"]
+    assert {p.suffix for p in (out / ".state").iterdir()} == {".state"}
+    done = process(*argv)
+    assert done.returncode == 0 and "greedy: goes on after round" in done.stderr
+    assert process(*argv[:-1], tmp_path / "whole").returncode == 0
+    assert bytes_of(out) == bytes_of(tmp_path / "whole")
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The operating system stops writing half way, first a checkpoint, then the results: one line says so with exit
+    code 1, half of no file is left, and with room again the same command goes on."""
+    out, argv = tmp_path / "out", ["simulate", str(DEMO), "--policy", "static,greedy"]
+    assert process(*argv, "--out", tmp_path / "whole").returncode == 0
+    for limit, checkpoint in ((2000, "0"), (3000, "1000")):
+        code = (f"import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+                "from allocator.cli import main\nsys.exit(main.run(sys.argv[1:]))\n")
+        done = subprocess.run([sys.executable, "-c", code, *argv, "--out", str(out), "--checkpoint", checkpoint],
+                              capture_output=True, text=True, env=environment(), timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (1, "") and "no space left" in done.stderr, done
+        assert "the same command" in done.stderr and "Traceback" not in done.stderr
+        assert [p for p in out.rglob("*") if p.is_file()] == []
+    assert process(*argv, "--out", out).returncode == 0
+    assert bytes_of(out) == bytes_of(tmp_path / "whole")
+
+
+def test_standard_output_that_breaks(tmp_path: Path) -> None:
+    """A reader that leaves is no error, a full disk behind standard output is one; the results are written anyway."""
+    argv = [*COMMAND, "simulate", str(DEMO), "--policy", "greedy", "--out"]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone, open("/dev/full", "w") as full:
+        for stream, code in ((gone, 0), (full, 1)):
+            out = tmp_path / str(code)
+            done = subprocess.run([*argv, str(out)], stdout=stream, stderr=subprocess.PIPE, text=True,
+                                  env=environment(), timeout=60, check=False)
+            assert done.returncode == code and len(done.stderr.splitlines()) == code
+            assert (out / "results.json").exists()
