@@ -70,6 +70,11 @@ class Choices:
         return np.flatnonzero(np.diff(self.start) > 0)
 
     @cached_property
+    def signed(self) -> bool:
+        """Whether any coupling entry is negative."""
+        return bool((self.matrix.data < 0).any())
+
+    @cached_property
     def slots(self) -> tuple[Ints, Floats]:
         """Coupling entries as padded slots: row (n+1, d) and coef (n+1, d); padding has row R and coef 0.
 
@@ -93,7 +98,7 @@ class Choices:
 
     def value_of(self, choice: Ints) -> float:
         """Worth of a choice, correctly rounded."""
-        return math.fsum(self.value[choice[choice >= 0]])
+        return math.fsum(self.value[choice[choice >= 0]].tolist())
 
     def use_of(self, choice: Ints) -> Floats:
         """Activity of the coupling rows, (R,)."""

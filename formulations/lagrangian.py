@@ -21,7 +21,7 @@ from formulations.linear import Bools, Floats, Ints
 from formulations.smoothing import Smooth, newton
 
 SAMPLE = 3000            # groups of the first phase where there are many
-SHAPE = 6000             # groups that lend their Hessian where there are more
+SHAPE, SHAPE_PER_ROW = 2500, 38     # groups that lend their Hessian where there are many more, at least
 SAMPLE_CAP = 10.0        # highest price in the sample, in mean values per mean use
 SAMPLE_ROOM = 0.02       # and by how much its rows are wider
 
@@ -61,11 +61,14 @@ def evaluate(choices: Choices, prices: Floats) -> Dual:
     """L and its maximisers at any prices (m,)."""
     p = project(choices, prices)
     with np.errstate(over="ignore", invalid="ignore"):
-        reduced = choices.value - choices.matrix @ p
+        charge = choices.matrix @ p if p.any() else np.zeros(choices.n)
+        reduced = choices.value - charge
         best, choice = best_columns(choices, reduced)
         rent = p * np.where(p > 0, choices.high, np.where(p < 0, choices.low, 0.0))
         # each entry passes through a product, <= d sums inside a column and two long sums
-        size = np.abs(choices.value) + abs(choices.matrix) @ np.abs(p)
+        if (p < 0).any() or choices.signed:
+            charge = abs(choices.matrix) @ np.abs(p)
+        size = np.abs(choices.value) + charge
         magnitude = float(np.abs(rent).sum() + group_max(choices, size, 0.0).sum())
         d = 1 if not choices.n else int(np.diff(choices.matrix.indptr).max())
         margin = 4.0 * np.finfo(float).eps * (d + 8 + math.log2(choices.n + choices.J + choices.R + 2)) * magnitude
@@ -91,11 +94,13 @@ def best_columns(choices: Choices, reduced: Floats) -> tuple[Floats, Ints]:
     return np.where(off, 0.0, best), np.where(off, -1, choice)
 
 
-def minimise(choices: Choices, start: Floats | None = None, deadline: float | None = None, tol: float = 2e-6) -> Dual:
+def minimise(choices: Choices, start: Floats | None = None, deadline: float | None = None, tol: float = 2e-6,
+             coldest: float = 0.0) -> Dual:
     """Prices close to the best ones and their bound. Deterministic unless the deadline (time.monotonic) strikes.
 
     start (m,): prices to begin from, those of a similar round for example. Ends when a colder temperature improves the
-    bound by less than tol (relative). Where no plan exists the bound may fall without end: it stops somewhere, finite.
+    bound by less than tol (relative), or before temperatures below `coldest`. Where no plan exists the bound may fall
+    without end: it stops somewhere, finite.
     """
     best = evaluate(choices, np.zeros(choices.model.m))
     if start is not None:
@@ -118,12 +123,13 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
         if time.monotonic() >= until:
             return best
     whole = rows.smooth(choices, None)
-    shape = rows.smooth(choices, _sample(choices, SHAPE)) if choices.J > 1.5 * SHAPE else None
+    few = max(SHAPE, SHAPE_PER_ROW * choices.R)
+    shape = rows.smooth(choices, _sample(choices, few)) if few < choices.J / 1.5 else None
     if not warm and (not sampled or whole.exact(p) * rows.worth > best.bound * (1 + 1e-9)):
         p, sampled = _first_prices(whole), False         # no sample, or a misleading one
     stale, patience = 0, 1 if choices.n > 20_000 else 2
     for mu in _temperatures(sampled, warm):
-        if time.monotonic() >= until:
+        if mu < coldest or time.monotonic() >= until:
             break
         p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until, shape=shape)
         new = evaluate(choices, spread(choices, rows.join(p)))

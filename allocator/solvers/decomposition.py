@@ -29,6 +29,9 @@ from formulations.rounding import fill, repair, round_dual
 
 FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
 NEAR, NEAR_PER_ROW = 2_000, 30       # columns that repairing and filling look at
+CLOSE = 0.01             # relative gap from which the LP can start at the last round's prices
+COLDEST = 1e-3           # temperature at which prices of the last round are adapted before that
+FAR = 4.0                # times the asked gap: filling a repaired plan that is farther away will not do
 PASSES = 6               # of one filling
 ROUNDING = 1e-8          # relative gaps below this are rounding errors of the certificate
 LAGRANGIAN, KNAPSACKS = "Lagrangian", "Lagrangian with the knapsacks of rows that concern few groups"
@@ -87,6 +90,10 @@ class Search:
         """(bound - value) / max(|value|, 1e-9)."""
         return (self.bound - self.value) / max(abs(self.value), 1e-9) if self.plan is not None else math.inf
 
+    def _gap_of(self, plan: Ints) -> float:
+        value = self.view.value_of(plan)
+        return (self.bound - value) / max(abs(value), 1e-9)
+
     def offer(self, plan: Ints | None, step: str) -> None:
         """Take a plan if it keeps the rows and is better."""
         if plan is None or not self.view.feasible(plan):
@@ -111,23 +118,30 @@ class Search:
 
     def start(self, hint: Hint) -> None:
         """Prices and a first plan."""
-        view = self.view
-        prices = hint.prices if hint.prices is not None and len(hint.prices) == view.model.m else None
-        self.price(minimise(view, prices, deadline=self._share(0.5)))
-        assert self.dual is not None
+        view, prices = self.view, hint.prices
+        if prices is not None and (len(prices) != view.model.m or not np.isfinite(prices).all()):
+            prices = None
         if hint.values is not None and len(hint.values) == view.n and np.isfinite(hint.values).all():
             self.offer(view.from_x(hint.values), "hint")
+        if prices is not None:
+            self.price(minimise(view, prices, deadline=self._share(0.5), coldest=COLDEST))
+            assert self.dual is not None
+            self._polish(self.dual.choice, "rounding", FAR)
+            if self.gap_now() <= max(self.gap, CLOSE):       # good enough for the LP, which needs no better prices
+                return
+        self.price(minimise(view, prices, deadline=self._share(0.5)))
+        assert self.dual is not None
         self._polish(self.dual.choice, "rounding")
         if self.plan is None:
             self.offer(round_dual(view, self.dual), "rounding")
         self._knapsacks()
 
-    def _polish(self, choice: Ints, step: str) -> None:
-        """Repair a choice; fill it if that may still help."""
+    def _polish(self, choice: Ints, step: str, far: float = math.inf) -> None:
+        """Repair a choice; fill it if that may still help: not where its gap is more than `far` times what is asked."""
         assert self.dual is not None
         plan = self._repaired(choice)
         self.offer(plan, step)
-        if plan is not None and not self.done():
+        if plan is not None and not self.done() and self._gap_of(plan) <= far * max(self.gap, ROUNDING):
             focus = self._near(plan)
             if focus is None:
                 self.offer(fill(self.view, plan, self.dual.prices, PASSES, self.until), step)
@@ -146,7 +160,7 @@ class Search:
     def _near(self, choice: Ints) -> Focus | None:
         """The near ties around a choice; None where they are not much less than the whole."""
         assert self.dual is not None
-        want = NEAR + NEAR_PER_ROW * self.view.R
+        want = NEAR + NEAR_PER_ROW * self.view.R + self.view.n // 100
         if self.view.n < 2 * want:
             return None
         if self._ties is None or self._ties_of is not self.dual:
@@ -172,7 +186,7 @@ class Search:
         assert self.dual is not None
         if self.done():
             return
-        want = int(min(4_000, max(1_500, self.view.J / 3)) * (1 + self.view.R / 100))
+        want = int(min(1_000, max(500, self.view.J / 3)) * (1 + self.view.R / 100))
         relaxation = relax(self.view, self.dual, self.worth, 0.1 * max(self.gap, 1e-5), want)
         fractional = np.zeros(0, dtype=np.int64)
         if relaxation is not None:
@@ -189,7 +203,7 @@ class Search:
             return
         for candidate in dive(relaxation, 0.4 * self.gap * abs(self.bound), self.until):
             before = self.value
-            self._polish(candidate, "dive")
+            self._polish(candidate, "dive", FAR)
             if self.value > before:
                 self._knapsacks()
             if self.done():

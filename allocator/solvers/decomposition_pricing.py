@@ -65,7 +65,7 @@ def lumps(choices: Choices, most: int) -> Ints:
 def relax(choices: Choices, dual: Dual, worth: float, tol: float, want: int, rounds: int = 8) -> Relaxation | None:
     """The LP to a relative distance of tol between its value and the bound; None if HiGHS fails."""
     columns, free = doubtful(choices, dual, losses(choices, dual), want)
-    big = lumps(choices, min(2500, choices.n // 8))
+    big = lumps(choices, min(want // 2, choices.n // 8))
     free[big] = True
     columns = np.union1d(columns, choices.columns_of(big))
     kept = dual.choice[free]
@@ -92,7 +92,7 @@ def relax(choices: Choices, dual: Dual, worth: float, tol: float, want: int, rou
             added = True
         elif close or it >= rounds:
             break
-        new, groups = _violated(core, here, project(choices, spread(choices, p)), u)
+        new, groups, _ = violated(core, here, project(choices, spread(choices, p)), u)
         if not len(new) and not len(groups):
             if broken > 1e-6 and it < rounds + 4:
                 continue
@@ -102,18 +102,21 @@ def relax(choices: Choices, dual: Dual, worth: float, tol: float, want: int, rou
     return Relaxation(core, best, x, value)
 
 
-def _violated(core: Core, here: Dual, p: Floats, u: Floats, most: int = 1500) -> tuple[Ints, Ints]:
-    """Best columns of the groups that the LP values too low, the worst first, and those groups."""
+def violated(core: Core, here: Dual, p: Floats, u: Floats, which: Bools | None = None,
+             most: int = 1500) -> tuple[Ints, Ints, float]:
+    """Best columns of the groups (`which` (J,), None = all) that the LP values too low, the worst first, those groups,
+    and what the LP may still gain by columns it lacks."""
     c = core.choices
     reduced = np.append(c.value - c.matrix @ p, 0.0)
     now = np.where(core.free, np.where(c.must, u, np.maximum(u, 0.0)), reduced[core.fixed])
-    short = here.reduced - now
+    short = here.reduced - now if which is None else np.where(which, here.reduced - now, 0.0)
+    missing = float(short[short > 0].sum())
     at = np.flatnonzero((short > 1e-7 * core.worth) & ((here.choice < 0) | ~core.has[here.choice]))
     at = at[(here.choice[at] >= 0) | ~core.free[at]]
     if len(at) > most:
         at = at[np.argpartition(-short[at], most)[:most]]
     out = here.choice[at]
-    return np.unique(out[out >= 0]), at
+    return np.unique(out[out >= 0]), at, missing
 
 
 def _typical(choices: Choices, worth: float) -> Floats:

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from allocator.solvers.decomposition_core import Core
-from allocator.solvers.decomposition_pricing import Relaxation
+from allocator.solvers.decomposition_pricing import Relaxation, violated
+from formulations.lagrangian import evaluate, spread
 from formulations.linear import Bools, Floats, Ints
 
 WHOLE = 1e-6             # closer to 0 or 1 than this counts as whole
 OPTIONS = 6              # columns of a group that the dive tries
+LUMP = 10.0              # times `skip`: a fractional group of more value spoils the first rounding
+MISSING = 140            # columns that repricing brings in at once: no more than a hot start can digest
 STOPS = (0, 1, 3, 8, 16, 32, 64)    # after so many settled groups the present LP solution is looked at
 
 
@@ -28,32 +31,57 @@ def dive(relaxation: Relaxation, skip: float, until: float) -> Iterator[Ints]:
     if not core.run(False):
         yield rounded(core, relaxation.x)
         return
-    x, p, _ = core.solution()
+    x, p, u = core.solution()
     settled = np.zeros(c.J, dtype=bool)
     for turn in range(STOPS[-1] + 1):
-        if turn in STOPS:
+        j, size = _largest_open(core, x, settled, skip)
+        if turn in STOPS and (turn > 1 or size <= LUMP * skip):
             yield rounded(core, x)
-        j = _largest_open(core, x, settled, skip)
         if j < 0 or time.monotonic() >= until:
             break
         settled[j] = True
-        _settle(core, j, x, p)
+        before = core.objective()
+        _settle(core, j, x, p, before - float(u[j]))
         if not core.run(False):
             break
-        x, p, _ = core.solution()
+        if before - core.objective() > 0.25 * skip and not _reprice(core, settled, 0.1 * skip):
+            break
+        x, p, u = core.solution()
     yield rounded(core, x)
 
 
-def _settle(core: Core, j: int, x: Floats, p: Floats) -> None:
-    """Fix group j where the LP loses least, after trying the columns that the LP or the prices like best."""
+def _reprice(core: Core, settled: Bools, tol: float, turns: int = 4) -> bool:
+    """Bring in the columns that the LP misses since a large group was settled, until they are worth less than tol;
+    False if HiGHS fails.
+
+    The core was made for the prices of the whole; without these columns the rest pays too much for the change."""
+    for _ in range(turns):
+        _, p, u = core.solution()
+        here = evaluate(core.choices, spread(core.choices, p))
+        new, groups, missing = violated(core, here, p, u, ~settled, MISSING)
+        if missing <= tol or (not len(new) and not len(groups)):
+            return True
+        core.add(new, groups)
+        if not core.run(True):
+            return False
+    return True
+
+
+def _settle(core: Core, j: int, x: Floats, p: Floats, rest: float) -> None:
+    """Fix group j where the LP loses least, after trying the columns that the LP or the prices like best.
+
+    rest: value of the LP without what it pays for the group."""
     c = core.choices
     core.add(c.columns_of(np.array([j])))
     mine = np.flatnonzero(c.group[core.columns] == j)
     part = np.append(x, np.zeros(len(core.columns) - len(x)))[mine] > WHOLE
     reduced = c.value[core.columns[mine]] - c.matrix[core.columns[mine]] @ p
-    tried = mine[np.lexsort((-reduced, ~part))][:OPTIONS].tolist()
+    order = np.lexsort((-reduced, ~part))[:OPTIONS]
+    tried = [(int(mine[k]), float(reduced[k])) for k in order]
     best, at = -math.inf, None
-    for option in [*tried, *([] if c.must[j] else [-1])]:
+    for option, worth in [*tried, *([] if c.must[j] else [(-1, 0.0)])]:
+        if rest + worth <= best:        # by its reduced value the option cannot do better
+            continue
         core.bound_columns(mine, (mine == option).astype(float), (mine == option).astype(float))
         if core.run(False) and core.objective() > best:
             best, at = core.objective(), option
@@ -63,17 +91,18 @@ def _settle(core: Core, j: int, x: Floats, p: Floats) -> None:
         core.bound_columns(mine, (mine == at).astype(float), (mine == at).astype(float))
 
 
-def _largest_open(core: Core, x: Floats, settled: Bools, skip: float) -> int:
-    """The open group of the most valuable fractional column; -1 if what is open is worth less than skip."""
+def _largest_open(core: Core, x: Floats, settled: Bools, skip: float) -> tuple[int, float]:
+    """The open group of the most valuable fractional column, and its value; -1 if what is open is worth less than
+    skip."""
     c = core.choices
     part = np.flatnonzero((x > WHOLE) & (x < 1 - WHOLE))
     part = part[~settled[c.group[core.columns[part]]]]
     if not len(part):
-        return -1
+        return -1, 0.0
     groups, inverse = np.unique(c.group[core.columns[part]], return_inverse=True)
     top = np.zeros(len(groups))
     np.maximum.at(top, inverse, np.abs(c.value[core.columns[part]]))
-    return int(groups[np.argmax(top)]) if top.sum() > skip else -1
+    return int(groups[np.argmax(top)]) if top.sum() > skip else -1, float(top.max())
 
 
 def rounded(core: Core, x: Floats) -> Ints:
