@@ -15,6 +15,8 @@ from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
 from allocator.options.round import Round, compile_round
 from allocator.policies.registry import POLICIES
+from allocator.policies.room import keeps_rules
+from formulations.choices import choices
 
 RUNS = {"state": "running", "pool": "p0"}
 
@@ -230,3 +232,36 @@ def test_guarantee_goes_before_the_order(policy: str) -> None:
             {"requested_gpus": 4, "min_gpus": 4, "tenant": "b", "submitted_s": 1, "remaining_work": 5000,
              "attained_gpu_s": 9e5}]
     assert gpus(problem(jobs, tenants=[{"tenant": "b", "guaranteed_gpus": 4}]), policy)[1] >= 4
+
+
+@pytest.mark.parametrize("policy", ["greedy", "greedy-naive", "static", "equal", "srtf", "las", "afs"])
+def test_no_model_where_no_repair_is_needed(policy: str) -> None:
+    """The round's model, its structure and its prices are not made: a decision costs little more than its steps."""
+    jobs = [{"submitted_s": s, "remaining_work": 50 * s + 9, "requested_gpus": 2} for s in range(12)]
+    running = {**RUNS, "gpus": 4, "preemptible": False}
+    p = problem([running, *jobs], [{"price_per_gpu_hour": 1}, {}], config={"budget_per_hour": 7},
+                tenants=[{"tenant": "default", "max_gpus": 14, "guaranteed_gpus": 3}])
+    round_ = compile_round(p, prunes=False)
+    task, decision = settle(round_, POLICIES[policy].decide, None, NO_LIMITS, np.inf)
+    assert (decision.choice >= 0).sum() >= 3
+    assert not {"model", "choices", "dual"} & {*vars(round_), *vars(task)}
+
+
+def test_cheap_check_says_what_the_model_says() -> None:
+    """keeps_rules against the rows of the model, on what runs and on plans with ever more jobs changed at random."""
+    agreed = {True: 0, False: 0}
+    for s in range(60):
+        rng = np.random.default_rng(s)
+        round_ = compile_round(validate(random_snapshot(rng, 8).snapshot()), prunes=False)
+        i, view = round_.instance, choices(round_.model)
+        if not len(i.job):
+            continue
+        choice = round_.stay()
+        for _ in range(6):
+            ok = keeps_rules(i, choice)
+            assert ok == view.feasible(choice)
+            agreed[ok] += 1
+            o = int(rng.integers(len(i.job)))
+            choice = choice.copy()
+            choice[i.job[o]] = o if rng.random() < 0.8 else -1
+    assert min(agreed.values()) > 50
