@@ -17,10 +17,11 @@ from allocator.simulator.run import simulate
 Output = pytest.CaptureFixture[str]
 
 
-def test_a_sweep_from_end_to_end(tmp_path: Path, capsys: Output) -> None:
+def test_a_sweep_from_end_to_end(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """A generator and a folder under greedy (added as the baseline) and static: lines on standard error, the table on
     standard output, a row per task; every task's files are those of the simulation itself. Again: nothing runs, and
     `report` says the same."""
+    monkeypatch.setattr("allocator.report.policies.available", lambda: False)         # no pictures: they take seconds
     folder = generate("mixed", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
     out = tmp_path / "out"
     argv = ["bench", "policies", "--workloads", f"reproduction,{folder}", "--loads", "0.36", "--jobs-per-workload", "6",
@@ -29,6 +30,7 @@ def test_a_sweep_from_end_to_end(tmp_path: Path, capsys: Output) -> None:
     said = capsys.readouterr()
     assert said.out.startswith("# Policies against greedy") and "## small" in said.out
     assert said.err.count(" s\n") == 6 and "folders are simulated once" in said.err
+    assert (out / "report.html").exists()
     with (out / "results.csv").open(newline="") as source:
         rows = list(csv.DictReader(source))
     assert [(r["workload"], r["load"], r["seed"], r["policy"]) for r in rows] == [
