@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -217,6 +220,19 @@ def test_without_matplotlib_tables_and_words_remain(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("allocator.report.policies.available", lambda: False)
     page = Page(write_report(simulation(tmp_path, {p: tables(p) for p in ("mip", "greedy")})))
     assert not page.figures and "plots" in page.text and len(page.cells) == 2
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), reason="no Chromium")
+def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
+    """Opened in a browser: no console message, no request. A page with both is told from it."""
+    check = str(Path(__file__).resolve().parent.parent / "scripts" / "check_report")
+    page = write_report(simulation(tmp_path, {p: tables(p) for p in ("mip", "greedy")}))
+    clean = subprocess.run([sys.executable, check, str(page)], capture_output=True, text=True, check=False)
+    assert (clean.returncode, clean.stdout) == (0, "")
+    page.write_text("<!DOCTYPE html><title>x</title><img src=a.png><script>console.log('hello')</script>")
+    found = subprocess.run([sys.executable, check, str(page)], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "console log: hello" in found.stdout and "/a.png" in found.stdout
 
 
 def test_binned_is_the_exact_mean() -> None:

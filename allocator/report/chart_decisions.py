@@ -19,6 +19,8 @@ MOST = 900                  # points of a policy in a panel
 
 def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
     """Runs of one workload, load and seed, one per policy: seconds over time, seconds over jobs, gap over time."""
+    from matplotlib.ticker import LogLocator
+
     drawn = figure(11.5, 3.9)
     over_time, over_jobs, gap = panels = drawn.subplots(1, 3)
     size, unit = (DAY, "days") if length > 4 * DAY else (HOUR, "hours")
@@ -46,8 +48,12 @@ def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
             continue
         panel.set_yscale("log")
         panel.grid(True)
+        low, high = panel.get_ylim()
+        if high < 200 * low:
+            panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         panel.minorticks_off()
         panel.yaxis.set_major_formatter(lambda seconds, _: duration(seconds))
+    over_jobs.set_xlim(left=0)
     for panel in (over_time, gap):
         panel.set_xlim(-0.01 * length / size, 1.01 * length / size)
     if any_round:

@@ -19,10 +19,10 @@ h3{font-size:1.02rem;margin:1.8rem 0 .1rem}p{margin:.4rem 0;max-width:72em}
 .caption{color:#555;font-size:.92rem}
 figure{margin:.3rem 0 1rem}figure svg{width:100%;height:auto;display:block}
 svg *{stroke-linejoin:round;stroke-linecap:butt}
-.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.86rem;margin:.6rem 0}
-th,td{padding:.25rem .55rem;text-align:right;vertical-align:top;white-space:nowrap}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.82rem;margin:.6rem 0}
+th,td{padding:.25rem .42rem;text-align:right;vertical-align:top;white-space:nowrap}
 td{font-variant-numeric:tabular-nums}
-thead th{border-bottom:2px solid #888;white-space:normal;min-width:4.6em;vertical-align:bottom}
+thead th{border-bottom:2px solid #888;white-space:normal;min-width:3.8em;vertical-align:bottom}
 tbody th{text-align:left}tr.first td,tr.first th{border-top:1px solid #bbb}
 small{display:block;font-weight:400;color:#666;font-size:.8em}.policy small{display:inline}
 .policy i{display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em}

@@ -102,8 +102,9 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
                 "Wilcoxon's paired test gives p above 5 %)." if not study.single else "One simulation: no intervals.")
         yield picture("changes", f"Who wins where: change against {study.baseline}",
                       f"Blue ground: better than {escape(study.baseline)}, orange ground: worse. {dots}", compared)
-    yield picture("times", "How long jobs take", "Further left and further up is better. All jobs of all seeds; a line "
-                  "that ends below “all” left jobs undone." + (" Band: 8 of 10 seeds." if "band" in band else ""),
+    pooled = " of all seeds" if many else ""
+    yield picture("times", "How long jobs take", f"Further left and further up is better. All jobs{pooled}; a line that "
+                  "ends below “all” left jobs undone." + (" Band: 8 of 10 seeds." if "band" in band else ""),
                   chart_times.times(study, workload))
     windows = {load: window(study, [r for r in study.runs if (r.workload, r.load) == (workload, load)])
                for load in loads}

@@ -39,8 +39,8 @@ def _name(study: Study, policy: str) -> str:
 
 
 def _axis(measure: Measure, unit: str) -> str:
-    way = {-1: "less is better", 1: "more is better"}.get(measure.better, "")
-    return ", ".join(filter(None, (unit, way)))
+    way = {-1: "↓", 1: "↑"}.get(measure.better, "")
+    return " ".join(filter(None, (unit, way))) or "&nbsp;"
 
 
 def _cell(study: Study, workload: str, load: str, policy: str, measure: Measure, size: float) -> str:
@@ -66,7 +66,8 @@ def _finished(study: Study, workload: str, load: str, policy: str) -> str:
 
 
 def _below(change: float, low: float, high: float) -> str:
-    return f"<small>{percent(change)} % {interval(low, high)}</small>"
+    span = interval(low, high)
+    return f"<small>{percent(change)} %{'<br>' if span else ''}{span}</small>"
 
 
 def _pooled(study: Study, workload: str, shown: list[Measure]) -> Iterator[str]:
@@ -86,14 +87,13 @@ def key_of(study: Study) -> str:
     """How to read the table."""
     seeds = len({r.seed for r in study.runs})
     if study.single:
-        return ("Small: change against the baseline of this one simulation. One simulation gives no interval: whether "
-                "it would come out so again, <code>allocator bench policies</code> says. * best.")
+        return ("↓ less is better, ↑ more is better, * best. Small: change against the baseline. One simulation "
+                "gives no interval: whether it would come out so again, <code>allocator bench policies</code> says.")
     few = ""
     if seeds < 6:
         few = (f" With {seeds} seed{'s' * (seeds > 1)} the paired test cannot give less than p = {2 / 2 ** seeds:.2g}, "
-               "so everything stays open: ask for 6 seeds or more, better 10.")
-    return (f"Means over {seeds} seed{'s' * (seeds > 1)}; * best mean of the load. Small: mean change against "
-            f"{escape(study.baseline)} in pairs of the same jobs, with its 95 % bootstrap interval; "
-            '<span class="better">blue</span>: better, <span class="worse">orange</span>: worse (interval excludes 0 '
-            f"and Wilcoxon's paired test gives p &lt; 0.05), neither: open.{few}")
-
+               "so everything stays undecided: ask for 6 seeds or more, better 10.")
+    return (f"Means over {seeds} seed{'s' * (seeds > 1)}; ↓ less is better, ↑ more is better, * best mean of the load. "
+            f"Small: mean change against {escape(study.baseline)} in pairs of the same jobs, with its 95 % bootstrap "
+            'interval; <span class="better">blue</span>: better, <span class="worse">orange</span>: worse (interval '
+            f"excludes 0 and Wilcoxon's paired test gives p &lt; 0.05), neither: undecided.{few}")

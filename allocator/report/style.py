@@ -26,8 +26,9 @@ SPARE = ("#aa4499", "#117733", "#6699cc", "#661100", "#ddcc77", "#888888")
 ORDER = tuple(COLOURS)
 CLASSES = ("#fde0a8", "#f6b26b", "#d9774a", "#a8456a", "#6a2d7c", "#2c1a4d")
 """Size classes, small and light to large and dark."""
-JOBS = ("#88ccee", "#cc6677", "#ddcc77", "#117733", "#332288", "#aa4499", "#44aa99", "#999933", "#882255", "#6699cc",
-        "#ee8866", "#bbcc33", "#77aadd", "#ffaabb", "#aaaa00", "#99ddff", "#225555", "#663333", "#b2b2b2", "#e9a23b")
+JOBS = ("#88ccee", "#e58f9b", "#ddcc77", "#7fc49b", "#a99ee0", "#d79bcf", "#7fd0c2", "#c2c27a", "#cf8fb0", "#9fc1e6",
+        "#f3ab92", "#cfdc7a", "#b7cdf0", "#ffc4d0", "#d2d26a", "#bfe9ff", "#8fb8b8", "#c7a3a3", "#c9c9c9", "#f0c27d")
+"""Jobs where they are few: light, so that names can be read on them."""
 GOOD, BAD, INK, FAINT = "#e8f1f8", "#fdf0e6", "#222222", "#8a8a8a"
 SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"], "font.size": 9,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from allocator.report.measures import BY_KEY, OF_FINISHED, SENTENCE, duration, number, percent
+from allocator.report.measures import BY_KEY, OF_FINISHED, SENTENCE, duration, interval, number, percent
 from allocator.report.runs import POOLED, Change, Study
 
 MAIN = "jct_s_mean"
@@ -67,7 +67,8 @@ def _where(study: Study, workload: str, policy: str, loads: Sequence[str]) -> st
         if c is not None and math.isfinite(c.percent):
             undecided = ", undecided" if c.verdict == "open" and not study.single else ""
             ground = f" against {escape(study.baseline)}" if not said else ""
-            words = f" ({percent(c.percent)} %{ground}{undecided})"
+            span = f" {interval(c.low, c.high)}" if math.isfinite(c.low) else ""
+            words = f" ({percent(c.percent)} %{span}{ground}{undecided})"
         said.append(f"{escape(load)}{words}")
     return (" at load " if loads != [""] else "") + _list(said)
 
@@ -135,7 +136,7 @@ def _policy(study: Study, workload: str, policy: str) -> str:
 
 def _said(change: Change) -> str:
     title = BY_KEY[change.metric].title
-    span = f" [{percent(change.low)}, {percent(change.high)}]" if math.isfinite(change.low) else ""
+    span = f" {interval(change.low, change.high)}" if math.isfinite(change.low) else ""
     return f"{title} {percent(change.percent)} %{span}"
 
 
