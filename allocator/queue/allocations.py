@@ -1,0 +1,312 @@
+"""What jobs hold: starts and stops that a controller orders, and what executors observe.
+
+    ordered -> running -> stopping -> stopped        every phase may also end in finished, failed, lost
+
+GPUs count as used until the end of an allocation is recorded, and a start is ordered only beside those: so a pool is
+never promised twice, in whatever order things happen. Each call is one transaction's work, guarded by the fencing
+token, and may be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.queue import cluster, lease
+from allocator.queue.jobs import PART, Job, job_of, swap
+from allocator.queue.schema import OPEN, allocations, jobs, observations
+from allocator.queue.states import Retries, ended
+
+ENDED = ("stopped", "finished", "failed", "lost")
+RETRIES = Retries()
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """GPUs given to a job: one row of the table, known by (job_id, generation)."""
+
+    job_id: str
+    generation: int
+    pool: str
+    gpus: int
+    gpu_type: str
+    phase: str
+    ordered_s: float
+    running_s: float | None
+    stop_ordered_s: float | None
+    ended_s: float | None
+    observed_s: float | None
+    work_at_start: float
+    work_done: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """An ordered allocation with all an executor needs to start it."""
+
+    allocation: Allocation
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    workdir: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an observation changed. phase: of the allocation now; state: of the job now; work: done since what was
+    known before."""
+
+    job_id: str
+    generation: int
+    phase: str
+    state: str
+    work: float
+
+
+class Seen(Protocol):
+    """What an executor says of an allocation (allocator.control.executor.Observation is one)."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def work_done(self) -> float: ...
+    @property
+    def detail(self) -> str: ...
+
+
+def open_ones(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
+    """Allocations in these phases, by submission of their jobs."""
+    query = sa.select(allocations).join(jobs, jobs.c.job_id == allocations.c.job_id)
+    rows = connection.execute(query.where(allocations.c.phase.in_(phases)).order_by(jobs.c.seq)).all()
+    return [Allocation(**row._mapping) for row in rows]
+
+
+def starts(connection: Connection) -> list[Start]:
+    """Every allocation that is ordered and not yet seen running, to be given to the executor (again)."""
+    query = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir).join(
+        jobs, jobs.c.job_id == allocations.c.job_id).where(allocations.c.phase == "ordered").order_by(jobs.c.seq)
+    out = []
+    for row in connection.execute(query).all():
+        values = dict(row._mapping)
+        command, environment, workdir = (values.pop(name) for name in ("command", "environment", "workdir"))
+        out.append(Start(Allocation(**values), tuple(json.loads(command)), json.loads(environment), workdir))
+    return out
+
+
+def order_stops(connection: Connection, token: int, now_s: float, grace_s: float = 0.0) -> list[Allocation]:
+    """Order the stop of every allocation that its job shall not hold (any more); returns those that are stopping now,
+    to be given to the executor (again), the earlier ones included.
+
+    An allocation that is ordered but was never seen running is stopped the same way: its start may be under way.
+    grace_s: leave allocations that were ordered less long ago than this, unless their owner wants them gone.
+    Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    rows = connection.execute(
+        sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request)
+        .join(jobs, jobs.c.job_id == allocations.c.job_id)
+        .where(allocations.c.phase.in_(("ordered", "running")),
+               sa.or_(jobs.c.request != "", sa.and_(allocations.c.ordered_s <= now_s - grace_s, sa.or_(
+                   jobs.c.want_pool != allocations.c.pool, jobs.c.want_gpus != allocations.c.gpus))))).all()
+    for row in rows:
+        connection.execute(sa.update(allocations).where(
+            allocations.c.job_id == row.job_id, allocations.c.generation == row.generation,
+            allocations.c.phase.in_(("ordered", "running"))).values(phase="stopping", stop_ordered_s=now_s))
+        if row.want_pool and not row.request:
+            connection.execute(sa.update(jobs).where(jobs.c.job_id == row.job_id).values(
+                resizes=jobs.c.resizes + 1, version=jobs.c.version + 1))
+    return open_ones(connection, ("stopping",))
+
+
+def order_starts(connection: Connection, token: int, now_s: float,
+                 capacity: Mapping[str, int] | None = None) -> list[Start]:
+    """Order the start of every job that wants GPUs, holds none, and fits beside all that is not known to have ended, in
+    the order of submission; returns every start that is ordered now, to be given to the executor (again).
+
+    capacity: GPUs by pool that are there right now, where that is less than the queue says. Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    rows = connection.execute(
+        sa.select(jobs).where(jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0,
+                              sa.or_(jobs.c.retry_at_s.is_(None), jobs.c.retry_at_s <= now_s))
+        .order_by(jobs.c.seq)).all()
+    if rows:
+        room = free(connection, capacity)
+        types = cluster.types(connection)
+        for job in map(job_of, rows):
+            if job.want_gpus <= room.get(job.want_pool, 0):
+                room[job.want_pool] -= job.want_gpus
+                _order(connection, job, types[job.want_pool], now_s)
+    return starts(connection)
+
+
+def free(connection: Connection, capacity: Mapping[str, int] | None = None) -> dict[str, int]:
+    """GPUs of each pool that nothing holds; less than zero where machines went."""
+    used = cluster.used(connection)
+    return {pool: min(number, (capacity or {}).get(pool, number)) - used[pool]
+            for pool, number in cluster.gpus(connection).items()}
+
+
+def _order(connection: Connection, job: Job, gpu_type: str, now_s: float) -> None:
+    generation = job.generation + 1
+    swap(connection, job, {"state": "running", "generation": generation, "retry_at_s": None}, now_s)
+    connection.execute(sa.insert(allocations).values(
+        job_id=job.job_id, generation=generation, pool=job.want_pool, gpus=job.want_gpus, gpu_type=gpu_type,
+        phase="ordered", ordered_s=now_s, work_at_start=job.remaining_work))
+
+
+def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: Retries = RETRIES) -> list[Change]:
+    """Record what an executor observed; returns what changed, in the order given. What is already known, or of an
+    allocation that has ended or never was, changes nothing.
+
+    The work of an allocation is the greatest ever seen, at most what was left at its start. An end is final.
+    Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    given = list(seen)
+    known = _known(connection, {one.job_id for one in given})
+    out: list[Change] = []
+    quiet: dict[str, tuple[Seen, Allocation]] = {}      # progress only: the last of each job, written together
+    for one in given:
+        pair = known.get(one.job_id)
+        if pair is None or pair[1].generation != one.generation:
+            continue
+        job, allocation = pair
+        if one.phase == "running" and allocation.phase != "ordered":
+            work, at_s = _work(one, allocation), allocation.observed_s
+            if work > allocation.work_done or at_s is None or one.at_s > at_s:
+                quiet[one.job_id] = (one, quiet.get(one.job_id, pair)[1])
+                known[one.job_id] = (job, replace(allocation, work_done=work, observed_s=max(one.at_s, at_s or 0.0)))
+            continue
+        before = quiet.pop(one.job_id, pair)[1]
+        out.append(_apply(connection, one, job, allocation, before.work_done, retries))
+        del known[one.job_id]
+        known |= _known(connection, {one.job_id})
+    return out + _progress(connection, [(one, known[name][1], before) for name, (one, before) in quiet.items()])
+
+
+def _known(connection: Connection, names: set[str]) -> dict[str, tuple[Job, Allocation]]:
+    """The job and its open allocation, of these names that have one."""
+    found: dict[str, tuple[Job, Allocation]] = {}
+    ordered = sorted(names)
+    for part in range(0, len(ordered), PART):
+        chunk = ordered[part:part + PART]
+        held = connection.execute(sa.select(allocations).where(
+            allocations.c.job_id.in_(chunk), allocations.c.phase.in_(OPEN))).all()
+        by_id = {row.job_id: job_of(row) for row in connection.execute(sa.select(jobs).where(
+            jobs.c.job_id.in_([row.job_id for row in held])))}
+        found |= {row.job_id: (by_id[row.job_id], Allocation(**row._mapping)) for row in held}
+    return found
+
+
+def _work(one: Seen, allocation: Allocation) -> float:
+    """Work done since the start, the greatest ever seen; what is no number counts as nothing."""
+    said = one.work_done if one.work_done == one.work_done else 0.0
+    return min(max(float(said), allocation.work_done), allocation.work_at_start)
+
+
+def _apply(connection: Connection, one: Seen, job: Job, allocation: Allocation, before: float,
+           retries: Retries) -> Change:
+    """The first sight of a running allocation, or its end; before: work that the database knows of."""
+    work = allocation.work_at_start if one.phase == "finished" else _work(one, allocation)
+    began = _began(one, allocation, work)
+    values: dict[str, Any] = {"work_done": work, "observed_s": one.at_s, "detail": one.detail, "running_s": began}
+    changes: dict[str, Any] = {"remaining_work": allocation.work_at_start - work}
+    if allocation.running_s is None and began is not None:
+        changes |= {"first_started_s": began} if job.first_started_s is None else {"restarts": job.restarts + 1}
+        changes["largest_gpus"] = max(job.largest_gpus, allocation.gpus)
+    if one.phase == "running":
+        phase = "running" if allocation.phase == "ordered" else allocation.phase
+    else:
+        phase = str(one.phase)
+        values["ended_s"] = at_s = max(one.at_s, began if began is not None else one.at_s)
+        changes |= _held(job, allocation, 0.0 if began is None else at_s - began)
+        moved = replace(job, first_started_s=changes.get("first_started_s", job.first_started_s))
+        changes |= ended(moved, phase, at_s, work > 0, one.detail, retries)
+    values["phase"] = phase
+    connection.execute(sa.update(allocations).where(
+        allocations.c.job_id == one.job_id, allocations.c.generation == one.generation,
+        allocations.c.phase == allocation.phase).values(**values))
+    swap(connection, job, changes, one.at_s)
+    connection.execute(sa.insert(observations), [_row(one, work)])
+    return Change(one.job_id, one.generation, phase, changes.get("state", job.state), work - before)
+
+
+def _began(one: Seen, allocation: Allocation, work: float) -> float | None:
+    """When it began to run; None: it never did, as far as anybody knows. An end that comes before any sight of it
+    running says that it ran since it was ordered."""
+    if allocation.running_s is not None:
+        return allocation.running_s
+    if one.phase == "running":
+        return one.at_s
+    return None if one.phase in ("stopped", "lost") and work <= 0 else min(allocation.ordered_s, one.at_s)
+
+
+def _held(job: Job, allocation: Allocation, seconds: float) -> dict[str, Any]:
+    """What it has had so far, with these seconds more."""
+    received = dict(job.received)
+    if seconds > 0:
+        received[allocation.gpu_type] = received.get(allocation.gpu_type, 0.0) + seconds
+    return {"attained_gpu_s": job.attained_gpu_s + seconds * allocation.gpus,
+            "received": json.dumps(received, sort_keys=True)}
+
+
+def _row(one: Seen, work: float) -> dict[str, Any]:
+    return {"job_id": one.job_id, "generation": one.generation, "at_s": one.at_s, "work_done": work,
+            "kind": str(one.phase), "detail": one.detail}
+
+
+def _progress(connection: Connection, quiet: Sequence[tuple[Seen, Allocation, Allocation]]) -> list[Change]:
+    """Work of allocations that go on running, many at once; each with its allocation now and before."""
+    if not quiet:
+        return []
+    rows = [{"key": now.job_id, "number": now.generation, "work": now.work_done, "at_s": now.observed_s}
+            for _, now, _ in quiet]
+    left = [{"key": now.job_id, "left": now.work_at_start - now.work_done, "at_s": now.observed_s}
+            for _, now, _ in quiet]
+    connection.execute(sa.update(allocations).where(
+        allocations.c.job_id == sa.bindparam("key", type_=sa.Text),
+        allocations.c.generation == sa.bindparam("number", type_=sa.Integer)).values(
+        work_done=sa.bindparam("work"), observed_s=sa.bindparam("at_s")), rows)
+    connection.execute(sa.update(jobs).where(jobs.c.job_id == sa.bindparam("key", type_=sa.Text)).values(
+        remaining_work=sa.bindparam("left"), version=jobs.c.version + 1, updated_s=sa.bindparam("at_s")), left)
+    connection.execute(sa.insert(observations), [_row(one, now.work_done) for one, now, _ in quiet])
+    return [Change(now.job_id, now.generation, now.phase, "running", now.work_done - before.work_done)
+            for _, now, before in quiet]
+
+
+def recent(connection: Connection, after_id: int = 0) -> list[dict[str, Any]]:
+    """Observations with a greater id than `after_id`, with pool, gpus, gpu_type and running_s of their allocation and
+    the model of their job: what rates are learned from."""
+    query = sa.select(observations, allocations.c.pool, allocations.c.gpus, allocations.c.gpu_type,
+                      allocations.c.running_s, jobs.c.model).join(
+        allocations, sa.and_(allocations.c.job_id == observations.c.job_id,
+                             allocations.c.generation == observations.c.generation)).join(
+        jobs, jobs.c.job_id == observations.c.job_id)
+    rows = connection.execute(query.where(observations.c.id > after_id).order_by(observations.c.id)).all()
+    return [dict(row._mapping) for row in rows]
+
+
+def prune(connection: Connection, token: int, keep: int) -> int:
+    """Drop all but the last `keep` observations of each allocation, and all of jobs that are over. Returns how many.
+    Raises LeaseLost."""
+    lease.check(connection, token)
+    ranked = sa.select(observations.c.id, sa.func.row_number().over(
+        partition_by=(observations.c.job_id, observations.c.generation), order_by=observations.c.id.desc(),
+    ).label("place")).subquery()
+    over = sa.select(jobs.c.job_id).where(jobs.c.state.in_(("done", "cancelled")))
+    done = connection.execute(sa.delete(observations).where(sa.or_(
+        observations.c.id.in_(sa.select(ranked.c.id).where(ranked.c.place > keep)),
+        observations.c.job_id.in_(over))))
+    return int(done.rowcount)

@@ -1,0 +1,206 @@
+"""The cluster a queue serves: pools, tenants, speeds, sharing and settings, as tables of the contract."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.columns import CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
+from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.problem import Problem
+from allocator.domain.settings import settings
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.errors import UsageError
+from allocator.queue import schema
+from allocator.queue.schema import OPEN, allocations, learned, meta, pools
+
+HOME: Mapping[str, sa.Table] = {"pools.csv": pools, "tenants.csv": schema.tenants, "rates.csv": schema.rates,
+                                "models.csv": schema.curves, "sharing.csv": schema.sharing}
+"""Files of a snapshot that the queue keeps, beside jobs.csv."""
+
+
+def tables(connection: Connection) -> dict[str, Table]:
+    """The tables of the cluster by file; optional ones without rows are left out. Learned rates are in rates.csv."""
+    out: dict[str, Table] = {}
+    for file, home in HOME.items():
+        names = [c.name for c in TABLES[file].columns if c.name in home.c]
+        rows = connection.execute(sa.select(*(home.c[n] for n in names)).order_by(home.c.position)).all()
+        columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {n: [] for n in names}
+        if file == "pools.csv":
+            columns["gpus"] = list(map(str, columns["gpus"]))
+        if file == "rates.csv":
+            columns = _corrected(connection, columns)
+        if file == "pools.csv" or len(columns[names[0]]):
+            out[file] = _table(file, columns)
+    if "rates.csv" not in out and "models.csv" not in out:
+        out["rates.csv"] = _table("rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required})
+    return out
+
+
+def _table(file: str, columns: Mapping[str, list[str]]) -> Table:
+    """Columns without any value are left out unless they are required."""
+    required = {c.name for c in TABLES[file].columns if c.required}
+    kept = {name: cells for name, cells in columns.items() if name in required or any(cells)}
+    return Table(file, kept, range(2, len(next(iter(kept.values()))) + 2))
+
+
+def _corrected(connection: Connection, rates: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that the fastest useful
+    speed is the learned one; a size without gets a row of its own."""
+    found = connection.execute(sa.select(learned).where(learned.c.work_per_s.is_not(None))
+                               .order_by(learned.c.model, learned.c.gpu_type, learned.c.gpus)).all()
+    out = {name: list(cells) for name, cells in rates.items()}
+    rows: dict[tuple[str, str, str], list[int]] = {}
+    for i, key in enumerate(zip(out["model"], out["gpu_type"], map(_size, out["gpus"]), strict=True)):
+        rows.setdefault(key, []).append(i)
+    for row in found:
+        at = rows.get((row.model, row.gpu_type, str(row.gpus)), [])
+        fastest = max((_useful(out, i) for i in at), default=0.0)
+        for i in at if fastest > 0 else ():
+            out["work_per_s"][i] = repr(float(out["work_per_s"][i]) * row.work_per_s / fastest)
+        if fastest <= 0:
+            new = {"model": row.model, "gpu_type": row.gpu_type, "gpus": str(row.gpus),
+                   "work_per_s": repr(float(row.work_per_s))}
+            for name, cells in out.items():
+                cells.append(new.get(name, ""))
+    return out
+
+
+def _size(text: str) -> str:
+    return str(int(float(text)))
+
+
+def _useful(rates: Mapping[str, list[str]], i: int) -> float:
+    return float(rates["work_per_s"][i]) * float(rates["efficiency"][i] or 1)
+
+
+def config(connection: Connection) -> dict[str, Any]:
+    """config.toml of the queue, without now_s."""
+    value = connection.execute(sa.select(meta.c.value).where(meta.c.key == "config")).scalar()
+    found: dict[str, Any] = json.loads(value) if value is not None else {}
+    return found
+
+
+def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Change settings (None: back to the default); returns all. Raises UsageError for an unknown or wrong one."""
+    names = [c.name for c in CONFIG if c.name != "now_s"]
+    strange = next((k for k in changes if k not in (*names, *CONFIG_TABLES)), None)
+    if strange is not None:
+        raise UsageError(f"no setting {quoted(strange)}{did_you_mean(strange, (*names, *CONFIG_TABLES))}")
+    merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
+    _judge_config(merged)
+    put_meta(connection, "config", json.dumps(merged, sort_keys=True))
+    return merged
+
+
+def _judge_config(given: Mapping[str, Any]) -> None:
+    from allocator.domain.findings import Findings
+
+    found = Findings(())
+    settings(Snapshot("queue", given, {}), found)
+    if found.faults:
+        raise UsageError("; ".join(fault.message for fault in found.faults))
+
+
+def put_meta(connection: Connection, key: str, value: str) -> None:
+    """Set one value of the table meta."""
+    connection.execute(sa.delete(meta).where(meta.c.key == key))
+    connection.execute(sa.insert(meta).values(key=key, value=value))
+
+
+def get_meta(connection: Connection, key: str) -> str | None:
+    """One value of the table meta."""
+    value: str | None = connection.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
+    return value
+
+
+def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
+    """Replace the whole cluster by that of a checked snapshot, with the GPUs and prices in force at its time.
+
+    What was learned is kept. Raises UsageError if a pool that jobs hold GPUs of would be gone.
+    """
+    in_force = {"gpus": problem.pools.gpus.tolist(), "price_per_gpu_hour": problem.pools.price_per_gpu_hour.tolist()}
+    held = {row[0]: int(row[1]) for row in connection.execute(
+        sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(allocations.c.phase.in_(OPEN))
+        .group_by(allocations.c.pool))}
+    gone = sorted(set(held) - set(problem.pools.pool))
+    if gone:
+        raise UsageError(f"pool {quoted(gone[0])} would be gone, but jobs hold {held[gone[0]]} of its GPUs")
+    for file, home in HOME.items():
+        connection.execute(sa.delete(home))
+        table = snapshot.tables.get(file)
+        if table is None or not len(table):
+            continue
+        columns = {name: list(cells) for name, cells in table.columns.items() if name in home.c}
+        if file == "pools.csv":
+            columns["gpus"] = in_force["gpus"]
+            if "prices.csv" in snapshot.tables:
+                columns["price_per_gpu_hour"] = list(map(repr, in_force["price_per_gpu_hour"]))
+        connection.execute(sa.insert(home), [
+            {"position": i, **dict(zip(columns, row, strict=True))}
+            for i, row in enumerate(zip(*columns.values(), strict=True))])
+    kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
+    put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
+    put_meta(connection, "name", snapshot.name)
+
+
+def gpus(connection: Connection) -> dict[str, int]:
+    """GPUs of each pool that may be used, in the order of the pools."""
+    return {row[0]: int(row[1]) for row in connection.execute(
+        sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position))}
+
+
+def used(connection: Connection) -> dict[str, int]:
+    """GPUs of each pool that open allocations hold: ordered, running, stopping."""
+    found = {row[0]: int(row[1]) for row in connection.execute(
+        sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(allocations.c.phase.in_(OPEN))
+        .group_by(allocations.c.pool))}
+    return {pool: found.get(pool, 0) for pool in gpus(connection)}
+
+
+def types(connection: Connection) -> dict[str, str]:
+    """GPU type of each pool."""
+    return {row[0]: row[1] for row in connection.execute(sa.select(pools.c.pool, pools.c.gpu_type))}
+
+
+def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, int]:
+    """Change how many GPUs of pools may be used; returns all. Jobs that hold more keep them until the next round.
+
+    Raises UsageError for an unknown pool or a number that cannot be.
+    """
+    known = gpus(connection)
+    for pool, number in changes.items():
+        if pool not in known:
+            raise UsageError(f"the queue has no pool {quoted(pool)}{did_you_mean(pool, known)}")
+        if isinstance(number, bool) or number != int(number) or not 0 <= number <= MOST_GPUS:
+            raise UsageError(f"{number} GPUs: not a whole number from 0 to {MOST_GPUS}")
+        connection.execute(sa.update(pools).where(pools.c.pool == pool).values(gpus=int(number)))
+    return {**known, **{pool: int(number) for pool, number in changes.items()}}
+
+
+def learned_rates(connection: Connection) -> list[dict[str, Any]]:
+    """What was learned: model, gpu_type, gpus, work_per_s (None: not enough yet), state, updated_s."""
+    rows = connection.execute(sa.select(learned).order_by(learned.c.model, learned.c.gpu_type, learned.c.gpus)).all()
+    return [dict(row._mapping) | {"state": json.loads(row.state)} for row in rows]
+
+
+def learn(connection: Connection, rows: Iterable[Mapping[str, Any]], now_s: float) -> None:
+    """Write what was learned, each row whole: model, gpu_type, gpus, work_per_s, state."""
+    for row in rows:
+        key = [learned.c[name] == row[name] for name in ("model", "gpu_type", "gpus")]
+        connection.execute(sa.delete(learned).where(*key))
+        connection.execute(sa.insert(learned).values(
+            **{name: row[name] for name in ("model", "gpu_type", "gpus")}, work_per_s=row.get("work_per_s"),
+            state=json.dumps(row.get("state", {}), sort_keys=True), updated_s=now_s))
+
+
+def forget(connection: Connection, models: Sequence[str] | None = None) -> None:
+    """Drop what was learned, of these models or of all."""
+    query = sa.delete(learned)
+    connection.execute(query if models is None else query.where(learned.c.model.in_(list(models))))
+
+

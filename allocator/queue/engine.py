@@ -1,0 +1,274 @@
+"""Opening a queue (a path is an SQLite file, a URL a PostgreSQL database), transactions, schema versions, errors.
+
+One writer at a time, on both: SQLite locks its file, and on PostgreSQL every writing transaction begins with one
+advisory lock. So a transaction that reads and then writes sees nothing change in between, and there are no deadlocks
+and no transactions to repeat; each takes milliseconds. Commits reach the disk before they return (synchronous=FULL).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.queue.errors import QueueUnavailable
+from allocator.queue.schema import HEAD, REVISIONS
+
+WAIT_S = 30.0                    # how long a transaction waits for the writer before it
+WRITERS = 7_305_862_291          # key of the advisory lock, for all queues of a PostgreSQL database
+INIT = 'make one with "allocator queue init"'
+
+
+@dataclass(frozen=True)
+class Store:
+    """An open queue. name: what messages call it, without a password."""
+
+    engine: Engine
+    name: str
+    wait_s: float
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the queue and writes nothing."""
+        with translated(self), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that may write, beside which nobody else does. What it wrote is on disk when it ends without an
+        error; else nothing of it was kept. Raises QueueUnavailable."""
+        with translated(self), self.engine.connect().execution_options(queue_write=True) as connection, \
+                connection.begin():
+            yield connection
+
+    def close(self) -> None:
+        """Give all connections back."""
+        with suppress(Exception):
+            self.engine.dispose()
+
+
+def open_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S) -> Store:
+    """Open a queue that exists and has the schema of this program.
+
+    Raises InvalidInput if there is none, it is no queue, or its schema is newer or older; UsageError for a URL that
+    cannot be; QueueUnavailable where it cannot be reached.
+    """
+    store = _store(queue, wait_s)
+    try:
+        path = _path(store)
+        if path is not None and not path.exists():
+            raise _fault(store, f"there is no such queue; {INIT}")
+        with store.read() as connection:
+            found = _revision(connection, store)
+        if found is None:
+            raise _fault(store, f"is no queue; {INIT}" if path is not None else f"has no queue; {INIT}")
+        _refuse_newer(found, store)
+        if found != HEAD:
+            raise _fault(store, f"has schema {found}, this program needs {HEAD}; upgrade it with \"allocator queue "
+                         "init\"")
+        return store
+    except BaseException:
+        store.close()
+        raise
+
+
+def create_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revision: str = HEAD) -> tuple[Store, bool]:
+    """Make a queue, or upgrade the one there is; True: it was made now. revision: the schema to stop at (for tests).
+
+    A new SQLite file is readable and writable by its owner only. Raises like open_queue.
+    """
+    store = _store(queue, wait_s)
+    path = _path(store)
+    made = path is not None and _touch(path, store)
+    try:
+        if path is not None:
+            _wal(store)
+        with store.write() as connection:
+            found = _revision(connection, store)
+            if found is None and sa.inspect(connection).get_table_names():
+                raise _fault(store, "is a database of something else; a queue needs one of its own")
+            _refuse_newer(found, store)
+            if found != revision:
+                _migrate(connection, revision)
+        return store, found is None
+    except BaseException:
+        store.close()
+        if made and path is not None and path.exists() and path.stat().st_size == 0:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _migrate(connection: Connection, revision: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+def _revision(connection: Connection, store: Store) -> str | None:
+    """The schema version of the database, None if it has no tables of a queue."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    row = connection.execute(sa.text("SELECT version_num FROM alembic_version")).first()
+    if row is None or (row[0] in REVISIONS and not sa.inspect(connection).has_table("jobs")):
+        raise _fault(store, "is a database of something else; a queue needs one of its own")
+    return str(row[0])
+
+
+def _refuse_newer(found: str | None, store: Store) -> None:
+    if found is not None and found not in REVISIONS:
+        raise _fault(store, f"has schema {found}, which this program does not know (the newest it knows is {HEAD}); "
+                     "it was made by a newer version: use that one")
+
+
+def _store(queue: str | os.PathLike[str], wait_s: float) -> Store:
+    text = os.fspath(queue)
+    if not text:
+        raise UsageError("the name of the queue is empty")
+    try:
+        url = _url(text)
+        engine = sa.create_engine(url, **_options(url, wait_s))
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        raise UsageError(f'"{_bare(text)}" is no path and no database URL that works here; write a path for SQLite, '
+                         "or postgresql://USER@HOST/DATABASE") from None
+    except ModuleNotFoundError as error:
+        raise UsageError(f"PostgreSQL needs the package {error.name}; install the extra postgres: "
+                         'pip install "elastic-gpu-allocator[postgres]"') from None
+    _listen(engine, url, wait_s)
+    return Store(engine, url.database or "" if _sqlite(url) else _shown(url), wait_s)
+
+
+def _url(text: str) -> URL:
+    if "://" not in text:
+        return URL.create("sqlite", database=os.path.abspath(text))
+    url = make_url(text)
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    if _sqlite(url) and not url.database:
+        raise UsageError("an SQLite queue needs the path of a file")
+    if not _sqlite(url) and url.drivername != "postgresql+psycopg":
+        raise ValueError(url.drivername)
+    return url
+
+
+def _sqlite(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite"
+
+
+def _options(url: URL, wait_s: float) -> dict[str, Any]:
+    if _sqlite(url):
+        return {"connect_args": {"timeout": wait_s, "check_same_thread": False}, "pool_size": 2}
+    return {"pool_pre_ping": True, "pool_size": 2, "connect_args": {"connect_timeout": 10}}
+
+
+def _bare(text: str) -> str:
+    """A URL that may have a password in it, without what stands before the host and after the path."""
+    scheme, slashes, rest = text.partition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2].partition('?')[0]}"
+
+
+def _shown(url: URL) -> str:
+    return url.set(query={k: v for k, v in url.query.items() if k in ("host", "port")}).render_as_string()
+
+
+def _path(store: Store) -> Path | None:
+    """The file of an SQLite queue."""
+    return Path(store.engine.url.database or "") if _sqlite(store.engine.url) else None
+
+
+def _touch(path: Path, store: Store) -> bool:
+    """Make the file, for its owner only, before SQLite would make it for everybody; its -wal and -shm files get the
+    mode of the file. False: there is one."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        return True
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _fault(store, f"cannot be made: {error.strerror}") from None
+
+
+def _wal(store: Store) -> None:
+    """Let readers go on beside the writer; the file remembers it."""
+    with translated(store), store.engine.connect() as connection:
+        raw = connection.connection.dbapi_connection
+        assert isinstance(raw, sqlite3.Connection)
+        raw.execute("PRAGMA journal_mode=WAL")
+
+
+def _listen(engine: Engine, url: URL, wait_s: float) -> None:
+    sqlite = _sqlite(url)
+    settings = ("PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={int(wait_s * 1000)}",
+                "PRAGMA journal_size_limit=67108864") if sqlite else (
+        f"SET lock_timeout = {int(wait_s * 1000)}", "SET idle_in_transaction_session_timeout = 60000",
+        "SET synchronous_commit = on", "SET timezone = 'UTC'")
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: Any) -> None:
+        if sqlite:
+            connection.isolation_level = None          # transactions begin below, not before a first write
+        cursor = connection.cursor()
+        for setting in settings:
+            cursor.execute(setting)
+        cursor.close()
+        if not sqlite:
+            connection.commit()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("queue_write", False)
+        if sqlite:
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        elif writes:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS})")
+        else:
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+
+@contextmanager
+def translated(store: Store) -> Iterator[None]:
+    """Errors of the database in words."""
+    try:
+        yield
+    except DBAPIError as error:
+        said = " ".join((str(error.orig).strip().splitlines() or [""])[0].split())
+        for needle, words in DAMAGE:
+            if needle in said:
+                raise _fault(store, words) from error
+        for needle, words in TROUBLE:
+            if needle in said:
+                raise QueueUnavailable(f"{store.name}: {words.format(wait_s=store.wait_s)}") from error
+        if error.connection_invalidated or isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
+            raise QueueUnavailable(f"{store.name}: {said}") from error
+        raise
+
+
+def _fault(store: Store, message: str) -> InvalidInput:
+    return InvalidInput([Fault(store.name, None, message)])
+
+
+DAMAGE = (
+    ("file is not a database", "is a file, but no queue"),
+    ("malformed", "is damaged: its pages contradict each other; restore a copy"),
+)
+TROUBLE = (
+    ("database is locked", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
+    ("lock timeout", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
+    ("readonly database", "cannot be written: the file or its folder is read-only; nothing was changed"),
+    ("unable to open database file", "cannot be opened: no permission, or its folder is gone"),
+    ("is full", "cannot be written: the disk is full; nothing was changed"),
+    ("disk I/O error", "cannot be written or read: the disk is full or fails; nothing was changed"),
+)

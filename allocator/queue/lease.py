@@ -1,0 +1,77 @@
+"""One controller at a time: a lease with a fencing token that grows at every take-over.
+
+Every transaction of a controller checks that its token is the current one, in the same transaction, so one that was
+paused and comes back after another took over cannot write anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.queue.errors import LeaseLost
+from allocator.queue.schema import lease
+
+NAME = "controller"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who is in charge, until when (seconds on the clock of the controllers)."""
+
+    holder: str
+    token: int
+    ttl_s: float
+    expires_s: float
+
+
+def current(connection: Connection) -> Lease | None:
+    """The lease as it stands; holder "" = released. None: nobody ever took it."""
+    row = connection.execute(sa.select(lease).where(lease.c.name == NAME)).first()
+    return None if row is None else Lease(row.holder, int(row.token), row.ttl_s, row.expires_s)
+
+
+def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lease | None:
+    """Take the lease if nobody has it, or its time is over; None: somebody has it.
+
+    A lease that ends later than two of its own times from now was written by a clock that has jumped, and counts as
+    over. The token is larger than any before.
+    """
+    found = current(connection)
+    if found is not None and found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s:
+        return None
+    new = Lease(holder, (found.token if found is not None else 0) + 1, ttl_s, now_s + ttl_s)
+    _write(connection, new, found is None)
+    return new
+
+
+def renew(connection: Connection, held: Lease, now_s: float) -> Lease:
+    """Hold on to a lease, also one that is over if nobody took it. Raises LeaseLost."""
+    check(connection, held.token)
+    new = Lease(held.holder, held.token, held.ttl_s, now_s + held.ttl_s)
+    _write(connection, new, False)
+    return new
+
+
+def release(connection: Connection, held: Lease) -> None:
+    """Give the lease back, so that the next one need not wait; nothing happens if it was lost."""
+    connection.execute(sa.update(lease).where(lease.c.name == NAME, lease.c.token == held.token)
+                       .values(holder="", expires_s=0.0))
+
+
+def check(connection: Connection, token: int) -> None:
+    """Raises LeaseLost unless the token is the current one, and not given back."""
+    row = connection.execute(sa.select(lease.c.token, lease.c.holder).where(lease.c.name == NAME)).first()
+    if row is None or int(row.token) != token or not row.holder:
+        holder = f'"{row.holder}" is in charge now' if row is not None and row.holder else "nobody is in charge"
+        raise LeaseLost(f"the lease with token {token} is lost: {holder}")
+
+
+def _write(connection: Connection, new: Lease, first: bool) -> None:
+    values = {"holder": new.holder, "token": new.token, "ttl_s": new.ttl_s, "expires_s": new.expires_s}
+    if first:
+        connection.execute(sa.insert(lease).values(name=NAME, **values))
+    else:
+        connection.execute(sa.update(lease).where(lease.c.name == NAME).values(**values))

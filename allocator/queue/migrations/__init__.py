@@ -1,0 +1,1 @@
+"""Schema versions of the queue, run by engine.upgrade inside one transaction."""

@@ -1,0 +1,206 @@
+"""The tables of a queue. Migrations (migrations/versions) build exactly these; a test compares the two.
+
+Columns that the contract's CSV files have are kept as the text of their cells, empty = default, so that a snapshot
+built from them says what its owner said. Times are seconds on one clock (unix time, unless a test brings its own).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+REVISIONS = ("0001", "0002")      # known schema versions, oldest first
+HEAD = REVISIONS[-1]
+
+STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
+ACTIVE = ("queued", "running", "paused", "held")
+PHASES = ("ordered", "running", "stopping", "stopped", "finished", "failed", "lost")
+OPEN = ("ordered", "running", "stopping")
+OWNED = ("model", "total_work", "tenant", "min_gpus", "max_gpus", "requested_gpus", "sizes", "gpu_types", "weight",
+         "deadline_s", "preemptible", "restart_s", "resizes_left", "memory_gb", "checkpoint_s", "checkpoint_every_s",
+         "after")
+"""Columns of jobs.csv that the owner of a job sets, beside job_id and submitted_s."""
+
+metadata = MetaData()
+
+
+def _in(column: str, words: tuple[str, ...], name: str) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({', '.join(repr(w) for w in words)})", name=name)
+
+
+def _cell(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False, server_default="")
+
+
+def _whole(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+def _real(name: str) -> Column[float]:
+    return Column(name, Double, nullable=False, server_default="0")
+
+
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+
+jobs = Table(
+    "jobs", metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),                    # order of submission
+    Column("submission_key", Text),
+    Column("content", Text, nullable=False),                      # digest of what was submitted
+    *(_cell(name) for name in OWNED),
+    Column("command", Text, nullable=False, server_default="[]"),       # JSON list: argv
+    Column("environment", Text, nullable=False, server_default="{}"),   # JSON object
+    _cell("workdir"),
+    Column("state", Text, nullable=False, server_default="queued"),
+    Column("request", Text, nullable=False, server_default=""),   # what happens when the open allocation has ended
+    Column("version", BigInteger, nullable=False, server_default="1"),
+    Column("remaining_work", Double, nullable=False),
+    _whole("generation"),
+    _cell("want_pool"),
+    _whole("want_gpus"),
+    _real("attained_gpu_s"),
+    _whole("restarts"),
+    _whole("resizes"),                                            # changes of pool or size while it ran
+    _whole("largest_gpus"),
+    Column("received", Text, nullable=False, server_default="{}"),      # JSON object: seconds by GPU type
+    Column("submitted_s", Double, nullable=False),
+    Column("first_started_s", Double),
+    Column("finished_s", Double),
+    _whole("failures"),
+    Column("retry_at_s", Double),
+    _cell("park_reason"),
+    Column("updated_s", Double, nullable=False),
+    UniqueConstraint("seq", name="jobs_seq"),
+    UniqueConstraint("submission_key", name="jobs_submission_key"),
+    _in("state", STATES, "jobs_state"),
+    _in("request", ("", "hold", "cancel"), "jobs_request"),
+    CheckConstraint("request = '' OR state = 'running'", name="jobs_request_of_running"),
+    CheckConstraint("(want_pool = '') = (want_gpus = 0) AND want_gpus >= 0", name="jobs_want"),
+    CheckConstraint("remaining_work >= 0", name="jobs_remaining_work"),
+    CheckConstraint("(state IN ('done', 'cancelled')) = (finished_s IS NOT NULL)", name="jobs_finished_s"),
+    Index("jobs_by_state", "state", "seq"),
+)
+
+allocations = Table(
+    "allocations", metadata,
+    Column("job_id", Text, ForeignKey("jobs.job_id", name="allocations_job"), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("gpu_type", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("ordered_s", Double, nullable=False),
+    Column("running_s", Double),
+    Column("stop_ordered_s", Double),
+    Column("ended_s", Double),
+    Column("observed_s", Double),                                 # time of the latest observation
+    Column("work_at_start", Double, nullable=False),
+    _real("work_done"),
+    _cell("detail"),
+    PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
+    _in("phase", PHASES, "allocations_phase"),
+    CheckConstraint("gpus > 0", name="allocations_gpus"),
+    CheckConstraint("(phase IN ('ordered', 'running', 'stopping')) = (ended_s IS NULL)", name="allocations_ended"),
+    Index("allocations_one_open", "job_id", unique=True,
+          sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
+          postgresql_where=text("phase IN ('ordered', 'running', 'stopping')")),
+    Index("allocations_open_by_pool", "pool",
+          sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
+          postgresql_where=text("phase IN ('ordered', 'running', 'stopping')")),
+)
+
+observations = Table(
+    "observations", metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("job_id", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("at_s", Double, nullable=False),
+    Column("work_done", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    _cell("detail"),
+    ForeignKeyConstraint(["job_id", "generation"], ["allocations.job_id", "allocations.generation"],
+                         name="observations_allocation"),
+    _in("kind", ("running", "stopped", "finished", "failed", "lost"), "observations_kind"),
+    Index("observations_by_allocation", "job_id", "generation", "id"),
+)
+
+pools = Table(
+    "pools", metadata,
+    Column("pool", Text, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    *(_cell(name) for name in ("gpu_type", "gpus_per_node", "market", "price_per_gpu_hour", "region", "startup_s",
+                               "revocations_per_gpu_hour", "memory_gb")),
+    CheckConstraint("gpus >= 0", name="pools_gpus"),
+)
+
+
+def _rows(name: str, *cells: str) -> Table:
+    """A table of one of the contract's files: its rows in order, as text."""
+    return Table(name, metadata, Column("position", Integer, primary_key=True, autoincrement=False),
+                 *(_cell(cell) for cell in cells))
+
+
+tenants = _rows("tenants", "tenant", "weight", "max_gpus", "guaranteed_gpus", "budget_per_hour")
+rates = _rows("rates", "model", "gpu_type", "gpus", "work_per_s", "batch_size", "accumulation", "memory_gb", "spread",
+              "variant", "efficiency")
+curves = _rows("curves", "model", "gpu_type", "kind", "parameters")
+sharing = _rows("sharing", "model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b")
+
+rounds = Table(
+    "rounds", metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_s", Double, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("snapshot_digest", Text, nullable=False),
+    Column("snapshot", LargeBinary),                              # NULL: older than what is kept
+    Column("policy", Text, nullable=False),
+    Column("options", Text, nullable=False, server_default="{}"),
+    Column("status", Text, nullable=False),
+    Column("value", Double),
+    Column("bound", Double),
+    Column("gap", Double),
+    Column("plan", LargeBinary),
+    Column("seconds", Text, nullable=False, server_default="{}"),
+    Column("outcome", Text, nullable=False),
+    _cell("detail"),
+    CheckConstraint("number > 0", name="rounds_number"),
+    _in("outcome", ("decided", "applied", "failed"), "rounds_outcome"),
+)
+
+lease = Table(
+    "lease", metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),                       # empty: released
+    Column("token", BigInteger, nullable=False),
+    Column("ttl_s", Double, nullable=False),
+    Column("expires_s", Double, nullable=False),
+)
+
+learned = Table(                                                  # since 0002
+    "learned", metadata,
+    Column("model", Text, nullable=False),
+    Column("gpu_type", Text, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("work_per_s", Double),                                 # NULL: not enough is known to correct the rate
+    Column("state", Text, nullable=False, server_default="{}"),   # JSON object: what the estimator remembers
+    Column("updated_s", Double, nullable=False),
+    PrimaryKeyConstraint("model", "gpu_type", "gpus", name="learned_key"),
+    CheckConstraint("gpus > 0", name="learned_gpus"),
+)

@@ -1,0 +1,228 @@
+"""Submitting jobs: judged by the rules of snapshots, all faults at once, kept once however often they are sent.
+
+A submission is known by its key, or by its job_id if it has none. The same submission again finds the job there is; one
+with another content under the same key is a fault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.columns import JOBS
+from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.validate import validate
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.queue import cluster
+from allocator.queue.jobs import PART
+from allocator.queue.schema import OWNED, jobs
+
+SET = ("job_id", "submitted_s", *OWNED)
+"""Columns of jobs.csv and workload.csv that a submission may have."""
+EXTRA = ("key", "command", "environment", "workdir")
+PLACE = "submission"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One job to submit. cells: text by column of SET; job_id may be empty if there is a key: then the queue names the
+    job. line: where it stands in its file."""
+
+    cells: Mapping[str, str]
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    key: str | None = None
+    line: int | None = None
+
+    def content(self) -> str:
+        """Digest of all that was said; the same submission has the same, whatever was left at its default."""
+        said = [sorted((k, v) for k, v in self.cells.items() if v), list(self.command),
+                sorted(self.environment.items()), self.workdir]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """job_id: of the job that is in the queue now; new: it was put there by this call."""
+
+    job_id: str
+    new: bool
+
+
+def of_values(values: Mapping[str, Any], line: int | None = None) -> Submission:
+    """A Submission of Python values by name: columns of SET, and key, command, environment, workdir.
+
+    None and "" are the default; lists become cells with bars. Raises UsageError for an unknown name or a value that no
+    cell can be.
+    """
+    strange = next((name for name in values if name not in SET and name not in EXTRA), None)
+    if strange is not None:
+        raise UsageError(f"a job has no {quoted(str(strange))}{did_you_mean(str(strange), (*SET, *EXTRA))}")
+    command, environment = values.get("command") or (), values.get("environment") or {}
+    if isinstance(command, str) or not all(isinstance(part, str) for part in command):
+        raise UsageError("command must be a list of texts, the program first")
+    if not isinstance(environment, Mapping) or not all(
+            isinstance(text, str) for pair in environment.items() for text in pair):
+        raise UsageError("environment must be a mapping of text to text")
+    if any("\0" in text for text in (*command, *environment, *environment.values(), str(values.get("workdir") or ""))):
+        raise UsageError("command, environment and workdir cannot hold a NUL")
+    if any(not name or "=" in name for name in environment):
+        raise UsageError('a name in environment is empty or has a "="')
+    cells = {name: cell(values[name]) for name in SET if values.get(name) is not None}
+    key = None if values.get("key") in (None, "") else str(values["key"])
+    return Submission(cells, tuple(command), dict(environment), str(values.get("workdir") or ""), key, line)
+
+
+def cell(value: Any) -> str:
+    """The text of a cell: whole floats without ".0", so that 8 and 8.0 are the same submission."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return "|".join(map(cell, value))
+    return str(value).strip()
+
+
+def submit(connection: Connection, submissions: Sequence[Submission], now_s: float,
+           file: str = PLACE) -> tuple[list[Submitted], tuple[str, ...]]:
+    """Put jobs into the queue, all of them or none; returns what became of each, and warnings.
+
+    now_s: time of submission of those that do not say. Raises InvalidInput with every fault, each naming its job.
+    """
+    found, faults = _present(connection, submissions, file)
+    new = [s for s, job_id in zip(submissions, found, strict=True) if job_id is None]
+    if faults and not new:
+        raise InvalidInput(faults)
+    named, seq = _named(connection, new)
+    values, problem_faults, warnings = _judged(connection, named, now_s, file)
+    faults += [*problem_faults, *_predecessors(connection, named, file)]
+    if faults:
+        raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
+    rows = [_row(s, one, now_s, seq + i) for i, (s, one) in enumerate(zip(named, values, strict=True))]
+    for part in range(0, len(rows), PART):
+        connection.execute(sa.insert(jobs), rows[part:part + PART])
+    names = iter(named)
+    return [Submitted(next(names).cells["job_id"], True) if job_id is None else Submitted(job_id, False)
+            for job_id in found], warnings
+
+
+def _present(connection: Connection, submissions: Sequence[Submission],
+             file: str) -> tuple[list[str | None], list[Fault]]:
+    """The job that is there for each submission, None for a new one; faults where its content is another."""
+    by_key = _known(connection, jobs.c.submission_key, {s.key for s in submissions if s.key is not None})
+    by_id = _known(connection, jobs.c.job_id, {s.cells.get("job_id", "") for s in submissions})
+    seen: dict[tuple[str, str], int | None] = {}
+    out: list[str | None] = []
+    faults: list[Fault] = []
+
+    def fault(s: Submission, message: str) -> None:
+        faults.append(Fault(file, s.line, message))
+
+    for s in submissions:
+        name = s.cells.get("job_id", "")
+        what, known = ("key", by_key.get(s.key)) if s.key is not None else ("job_id", by_id.get(name))
+        shown = quoted(s.key if s.key is not None else name)
+        if s.key is None and not name:
+            fault(s, "job_id is empty, and so is key")
+        if known is None and name in by_id:
+            fault(s, f"job_id {quoted(name)} is already in the queue, submitted with another key")
+        elif known is not None and known[1] != s.content():
+            fault(s, f"{what} {shown} is already in the queue with another content (job {quoted(known[0])})")
+        ours = [("key", s.key)] if s.key is not None else []
+        for place in [*ours, *([("job_id", name)] if name else [])]:
+            if place in seen:
+                fault(s, f"{place[0]} {quoted(place[1] or '')} is already in line {seen[place]}" if seen[place]
+                      else f"{place[0]} {quoted(place[1] or '')} is submitted twice")
+            seen.setdefault((place[0], str(place[1])), s.line)
+        out.append(None if known is None else known[0])
+    return out, faults
+
+
+def _known(connection: Connection, column: sa.Column[Any], names: Iterable[str]) -> dict[str | None, tuple[str, str]]:
+    """(job_id, content) of the jobs with these names in the column."""
+    found: dict[str | None, tuple[str, str]] = {}
+    ordered = sorted(name for name in names if name and _storable(name))
+    for part in range(0, len(ordered), PART):
+        query = sa.select(column, jobs.c.job_id, jobs.c.content).where(column.in_(ordered[part:part + PART]))
+        found |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
+    return found
+
+
+def _storable(name: str) -> bool:
+    """Whether a database can hold the text; what it cannot is a fault that validation finds."""
+    return "\0" not in name and not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def _named(connection: Connection, new: Sequence[Submission]) -> tuple[list[Submission], int]:
+    """The new submissions, each with a job_id, and the number of the first in the order of submission."""
+    seq = int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(jobs.c.seq), 0))).scalar_one()) + 1
+    out = []
+    for i, s in enumerate(new):
+        name = s.cells.get("job_id", "") or f"{s.cells.get('model', '') or 'job'}-{seq + i}"
+        out.append(replace(s, cells={**s.cells, "job_id": name}))
+    return out, seq
+
+
+def _judged(connection: Connection, new: Sequence[Submission], now_s: float,
+            file: str) -> tuple[list[tuple[float, float]], list[Fault], tuple[str, ...]]:
+    """(submitted_s, total_work) of each by the rules of snapshots, with the cluster of the queue around them."""
+    if not new:
+        return [], [], ()
+    faults: list[Fault] = [Fault(file, s.line, f"key {quoted(s.key)} has a character that cannot be kept")
+                           for s in new if s.key is not None and not (s.key.isprintable() and _storable(s.key))]
+    columns = {name: [s.cells.get(name, "") for s in new] for name in SET}
+    columns["submitted_s"] = [text or cell(now_s) for text in columns["submitted_s"]]
+    columns["remaining_work"] = columns["total_work"]
+    columns = {c.name: columns[c.name] for c in JOBS.columns if c.name in columns}
+    around = cluster.tables(connection)
+    raw = Snapshot("queue", cluster.config(connection), {
+        **around, "jobs.csv": Table("jobs.csv", columns, range(len(new)))})
+    place = _places(new, file)
+    try:
+        problem = validate(raw)
+    except InvalidInput as error:
+        ours = [place(f) for f in error.faults if f.file == "jobs.csv" and not f.message.startswith("total_work ")]
+        return [], [*faults, *(ours or error.faults)], ()
+    warnings = tuple(w.replace("jobs.csv:", f"{file}:") for w in problem.warnings if w.startswith("jobs.csv:")
+                     and "submitted_s" not in w) if file != PLACE else ()
+    return list(zip(problem.jobs.submitted_s.tolist(), problem.jobs.total_work.tolist(), strict=True)), faults, warnings
+
+
+def _places(new: Sequence[Submission], file: str) -> Callable[[Fault], Fault]:
+    """A fault of the small snapshot, at the place of its submission."""
+    def place(fault: Fault) -> Fault:
+        line = None if fault.line is None or not fault.line < len(new) else new[fault.line].line
+        return Fault(file, line, fault.message.replace("remaining_work", "total_work"))
+
+    return place
+
+
+def _predecessors(connection: Connection, new: Sequence[Submission], file: str) -> list[Fault]:
+    """Jobs may wait for jobs of the queue and of the same call only: a slip would let them start at once."""
+    waits = [(s, name.strip()) for s in new for name in s.cells.get("after", "").split("|") if name.strip()]
+    known = set(_known(connection, jobs.c.job_id, {name for _, name in waits}))
+    known |= {s.cells["job_id"] for s in new}
+    return [Fault(file, s.line, f"after {quoted(name)} is no job of the queue"
+                  f"{did_you_mean(name, [str(k) for k in known])} (job {quoted(s.cells['job_id'])})")
+            for s, name in waits if name not in known]
+
+
+def _row(s: Submission, values: tuple[float, float], now_s: float, seq: int) -> dict[str, Any]:
+    submitted_s, total_work = values
+    assert math.isfinite(total_work)
+    return {"job_id": s.cells["job_id"], "seq": seq, "submission_key": s.key, "content": s.content(),
+            **{name: s.cells.get(name, "") for name in OWNED}, "command": json.dumps(s.command),
+            "environment": json.dumps(dict(sorted(s.environment.items()))), "workdir": s.workdir,
+            "remaining_work": total_work, "submitted_s": submitted_s, "updated_s": now_s}

@@ -1,0 +1,121 @@
+"""The journal of rounds, and what is wanted of each job; both change in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.errors import UsageError
+from allocator.queue import lease
+from allocator.queue.schema import jobs, rounds
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as the journal keeps it. number 0: not written yet.
+
+    snapshot, plan: compressed, None = older than what is kept (or, for the plan, there was none). seconds: by part of
+    the round. outcome: decided, applied or failed; detail: why it failed.
+    """
+
+    at_s: float
+    snapshot_digest: str
+    snapshot: bytes | None
+    policy: str
+    status: str
+    outcome: str = "decided"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    value: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    plan: bytes | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    detail: str = ""
+    number: int = 0
+    token: int = 0
+
+
+_JSON = ("options", "seconds")
+_LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
+
+
+def append(connection: Connection, token: int, entry: Round, wants: Mapping[str, tuple[str, int]] | None) -> int:
+    """Write a round and what it wants; returns its number, one more than the last.
+
+    wants: (pool, GPUs) by job_id; every other job shall hold nothing. None: the wants of before go on. Jobs that are
+    over, held, being held or being cancelled by now get nothing, whatever the round wants. Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    number = int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))).scalar_one()) + 1
+    values = {f.name: getattr(entry, f.name) for f in fields(entry)} | {"number": number, "token": token}
+    connection.execute(sa.insert(rounds).values(**values | {
+        name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON}))
+    if wants is not None:
+        _want(connection, wants, entry.at_s)
+    return number
+
+
+def _want(connection: Connection, wants: Mapping[str, tuple[str, int]], at_s: float) -> None:
+    found = connection.execute(sa.select(jobs.c.job_id, jobs.c.want_pool, jobs.c.want_gpus, jobs.c.request).where(
+        jobs.c.state.in_(("queued", "paused", "running")))).all()
+    changed = []
+    for row in found:
+        pool, gpus = wants.get(row.job_id, ("", 0)) if row.request == "" else ("", 0)
+        if gpus < 1:
+            pool, gpus = "", 0
+        if (pool, gpus) != (row.want_pool, row.want_gpus):
+            changed.append({"key": row.job_id, "pool": pool, "gpus": int(gpus), "at_s": at_s})
+    if changed:
+        key: sa.BindParameter[str] = sa.bindparam("key")
+        connection.execute(sa.update(jobs).where(jobs.c.job_id == key).values(
+            want_pool=sa.bindparam("pool"), want_gpus=sa.bindparam("gpus"), version=jobs.c.version + 1,
+            updated_s=sa.bindparam("at_s")), changed)
+
+
+def mark(connection: Connection, token: int, number: int, outcome: str, detail: str = "",
+         seconds: Mapping[str, float] | None = None) -> None:
+    """Say what became of a round: applied or failed. seconds: added to those it has. Raises LeaseLost."""
+    lease.check(connection, token)
+    values: dict[str, Any] = {"outcome": outcome, "detail": detail}
+    if seconds is not None:
+        values["seconds"] = json.dumps({**read(connection, number).seconds, **seconds}, sort_keys=True)
+    connection.execute(sa.update(rounds).where(rounds.c.number == number).values(**values))
+
+
+def read(connection: Connection, number: int | None = None) -> Round:
+    """A round with its snapshot and plan; None: the last one. Raises UsageError if there is none."""
+    query = sa.select(rounds).order_by(rounds.c.number.desc()).limit(1)
+    row = connection.execute(query if number is None else query.where(rounds.c.number == number)).first()
+    if row is None:
+        raise UsageError("the journal has no round yet" if number is None else f"the journal has no round {number}")
+    return _round(row)
+
+
+def history(connection: Connection, *, limit: int | None = None, since: int = 0) -> list[Round]:
+    """Rounds after number `since`, oldest first, without snapshots and plans; limit: the latest so many."""
+    query = sa.select(*_LIGHT).where(rounds.c.number > since).order_by(rounds.c.number.desc())
+    rows = connection.execute(query if limit is None else query.limit(limit)).all()
+    return [_round(row) for row in reversed(rows)]
+
+
+def _round(row: Any) -> Round:
+    values = dict(row._mapping)
+    for name in ("snapshot", "plan"):
+        content = values.get(name)
+        values[name] = None if content is None else bytes(content)
+    return Round(**values | {name: json.loads(values[name]) for name in _JSON})
+
+
+def prune(connection: Connection, token: int, keep: int) -> int:
+    """Drop snapshots and plans of all but the last `keep` rounds; the rounds themselves stay. Returns how many were
+    dropped. Raises LeaseLost."""
+    lease.check(connection, token)
+    last = int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))).scalar_one())
+    done = connection.execute(sa.update(rounds).where(rounds.c.number <= last - keep, rounds.c.snapshot.is_not(None))
+                              .values(snapshot=None, plan=None))
+    return int(done.rowcount)
