@@ -32,6 +32,7 @@ NEAR, NEAR_PER_ROW = 2_000, 30       # columns that repairing and filling look a
 CLOSE = 0.01             # relative gap from which the LP can start at the last round's prices
 COLDEST = 1e-3           # temperature at which prices of the last round are adapted before that
 FAR = 4.0                # times the asked gap: filling a repaired plan that is farther away will not do
+KNAP = 4.0               # times the asked gap: knapsacks will not close more
 PASSES = 6               # of one filling
 ROUNDING = 1e-8          # relative gaps below this are rounding errors of the certificate
 LAGRANGIAN, KNAPSACKS = "Lagrangian", "Lagrangian with the knapsacks of rows that concern few groups"
@@ -123,15 +124,12 @@ class Search:
             prices = None
         if hint.values is not None and len(hint.values) == view.n and np.isfinite(hint.values).all():
             self.offer(view.from_x(hint.values), "hint")
-        if prices is not None:
-            self.price(minimise(view, prices, deadline=self._share(0.5), coldest=COLDEST))
-            assert self.dual is not None
-            self._polish(self.dual.choice, "rounding", FAR)
-            if self.gap_now() <= max(self.gap, CLOSE):       # good enough for the LP, which needs no better prices
-                return
-        self.price(minimise(view, prices, deadline=self._share(0.5)))
+        self.price(minimise(view, prices, deadline=self._share(0.5), coldest=COLDEST))
         assert self.dual is not None
-        self._polish(self.dual.choice, "rounding")
+        self._polish(self.dual.choice, "rounding", FAR)
+        if self.gap_now() > max(self.gap, CLOSE):            # too far for the LP to start from these prices
+            self.price(minimise(view, self.dual.prices, deadline=self._share(0.5)))
+            self._polish(self.dual.choice, "rounding")
         if self.plan is None:
             self.offer(round_dual(view, self.dual), "rounding")
         self._knapsacks()
@@ -170,9 +168,9 @@ class Search:
     def _knapsacks(self, turns: int = 3) -> None:
         """Tighten the bound by the rows of few groups, and put their best choices into the plan."""
         for _ in range(turns):
-            if self.done() or self.plan is None or self.dual is None:
-                return
             before = self.gap_now()
+            if self.done() or self.plan is None or self.dual is None or before > KNAP * max(self.gap, ROUNDING):
+                return
             tighter = tighten(self.view, self.dual, self.plan, self.value + self.gap * abs(self.value), self.until)
             self.prove(tighter.bound, KNAPSACKS)
             if self.done():
