@@ -12,7 +12,7 @@ from builders import LINEAR, problem
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.options.round import compile_round
-from allocator.policies.gavel import Wanted, allocation, equal_shares, priorities
+from allocator.policies.gavel import Wanted, allocation, equal_shares, lease_begins, priorities
 from allocator.solvers.base import Limits
 
 TWO = [{"gpu_type": "A", "gpus": 1}, {"gpu_type": "B", "gpus": 1}]
@@ -91,6 +91,19 @@ def test_rounds_alternate() -> None:
         ran[had[-1]] += 300
         assert sum(gpus) == 1
     assert had == [0, 1, 1, 0, 0, 1]
+
+
+def test_leases() -> None:
+    """Rounds of 60 s make leases of 6: at 360 s the waiting job's turn has come, at 420 s the lease goes on and only
+    the free GPU is given away. Rounds of 300 s are a lease each."""
+    assert [lease_begins(t, 60.0) for t in (0, 60, 300, 360, 419, 420)] == [True, False, False, True, True, False]
+    assert lease_begins(300, 300.0) and lease_begins(1000, 600.0)
+    run = {"state": "running", "pool": "p0", "gpus": 2, "requested_gpus": 2}
+    tired = [{"job_id": "j0", "gpu_type": "A", "seconds": 300}]
+    for now, expected in ((360, [(None, 0), ("p0", 2), ("p0", 1)]), (420, [("p0", 2), (None, 0), ("p0", 1)])):
+        p = problem([run, {"requested_gpus": 2}, {}], [{"gpus": 3}], received=tired,
+                    config={"now_s": now, "interval_s": 60})
+        assert plan(p) == expected
 
 
 def test_time_on_the_slow_type_is_shared_as_on_the_fast_one() -> None:

@@ -14,6 +14,9 @@ fraction of the job's life that it has had the type (received.csv; never had: in
 larger X, then what runs there already, then the older job. Pairs of job and type are served greedily in that order, at
 the requested size, each job once.
 
+Jobs are paused only when a lease ends: leases last 360 s in whole rounds, at least one, and all begin together. Inside
+a lease running jobs keep what they hold and free GPUs go to waiting jobs by priority.
+
 Simplified: no pairs of jobs on one GPU; the time received counts from submission, while the original forgets it when a
 job arrives or leaves (here late comers catch up with what others have had more); one level of max-min, no water filling
 for the jobs above it. Jobs that may not move are taken out of the programme with their GPUs. Budgets and quotas are not
@@ -24,6 +27,7 @@ max_changes: see steps.replan.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,9 +36,10 @@ import numpy as np
 from allocator.options.round import Round
 from allocator.policies.base import Decision, Task
 from allocator.policies.room import Room
-from allocator.policies.steps import Wishes, rates, replan, serve_owed, serve_pinned
+from allocator.policies.steps import Wishes, decide, rates, replan, serve_owed, serve_pinned
 from formulations.linear import Bools, Floats, Ints
 
+LEASE_S = 360.0         # default of the original; with its rounds of that length
 SLACK = 1e-7            # relative: how far the second programme may fall below the level of the first
 MANY = 300              # classes of jobs from which an interior-point method is the faster one
 
@@ -43,13 +48,23 @@ def maxmin(task: Task) -> Decision:
     """Shares of time from the linear programme (equal shares where there is no time for it), then a greedy fill by
     priority."""
     round_ = task.round
+    renewed = lease_begins(round_.problem.now_s, round_.problem.interval_s)
+    stay = round_.stay()
+    if not renewed and (not any(Room(round_, stay).free) or (stay >= 0).all()):
+        return decide(task, lambda room: None, start=stay)
     wanted = Wanted.of(round_)
     X, solved = allocation(wanted, lambda: task.left().time_s)
-    decision = replan(task, *_filling(round_, wanted, X))
+    order, steps = _filling(round_, wanted, X)
+    decision = replan(task, order, steps) if renewed else decide(task, lambda room: steps(room, stay >= 0), start=stay)
     if solved:
         return decision
     told = "no time for the linear programme of max-min fairness: priorities from equal shares"
     return dataclasses.replace(decision, detail=f"{told}; {decision.detail}" if decision.detail else told)
+
+
+def lease_begins(now_s: float, interval_s: float) -> bool:
+    """Whether this round is the first of a lease; rounds are counted from 0 of the clock."""
+    return math.floor(now_s / interval_s + 1e-9) % max(1, round(LEASE_S / interval_s)) == 0
 
 
 @dataclass(frozen=True)
