@@ -5,6 +5,10 @@
     result = allocator.solve(snapshot, policy="mip", time_limit_s=1.0)
     result.to_frame()
 
+    workload = allocator.read_workload("data/workloads/demo")
+    simulation = allocator.simulate(workload, policy="mip", options=allocator.SimulationOptions(seed=1))
+    simulation.metrics, simulation.jobs
+
 Importing the package loads no solver and no pandas; names are resolved on first use.
 """
 
@@ -33,15 +37,24 @@ if TYPE_CHECKING:
     from allocator.files.snapshots import read_snapshot as read_snapshot
     from allocator.files.workloads import read_workload as read_workload
     from allocator.files.workloads import write_workload as write_workload
+    from allocator.queue.face import Queue as Queue
     from allocator.rounds import Rounds as Rounds
+    from allocator.simulator import Simulation as Simulation
+    from allocator.simulator import simulate as simulate
+    from allocator.simulator.options import Options
+
+    SimulationOptions = Options
 
 _HOME = {
     "solve": "allocator.api", "Result": "allocator.domain.result", "Snapshot": "allocator.domain.snapshot",
     "validate": "allocator.domain.validate", "read_snapshot": "allocator.files.snapshots",
     "Rounds": "allocator.rounds", "Workload": "allocator.domain.workload",
     "read_workload": "allocator.files.workloads", "write_workload": "allocator.files.workloads",
+    "Queue": "allocator.queue.face",
+    "simulate": "allocator.simulator", "Simulation": "allocator.simulator", "SimulationOptions": "allocator.simulator",
     "AllocatorError": "allocator.errors", "InvalidInput": "allocator.errors", "Infeasible": "allocator.errors",
     "NoPlanInTime": "allocator.errors"}
+_THERE = {"SimulationOptions": "Options"}      # names that are others at home
 __all__ = [*_HOME, "__version__"]      # noqa: PLE0604 - names are strings
 __version__ = "0.1.0"
 
@@ -51,4 +64,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'allocator' has no attribute '{name}'")
     import importlib
 
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(_HOME[name]), _THERE.get(name, name))

@@ -21,7 +21,8 @@ from allocator.errors import NoPlanInTime
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "data" / "snapshots"
-COMMANDS = ("demo", "solve", "validate", "explain", "doctor", "schema", "bench")
+COMMANDS = ("demo", "solve", "simulate", "validate", "explain", "doctor", "schema", "generate", "import", "bench",
+            "report")
 Output = pytest.CaptureFixture[str]
 
 

@@ -129,7 +129,8 @@ def test_wrong_folders(capsys: Output, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("folder", "argv"), [
-    (DEMO, []), (SPOT, ["--seed", "3", "--failures", "0.05", "--misjudged", "0.2", "--objective", "throughput"])])
+    (DEMO, ["--until", "4000"]), (SPOT, ["--seed", "3", "--failures", "0.1", "--misjudged", "0.2", "--until", "5000",
+                                         "--objective", "throughput"])])
 def test_kept_rounds_are_decided_again_exactly(tmp_path: Path, folder: Path, argv: list[str]) -> None:
     """Every round kept as a snapshot, decided again by `allocator solve` with the printed options: the same bytes of
     plan.csv, round by round; the same value and bound."""
@@ -169,9 +170,11 @@ def killed(n: int, *argv: object) -> int:
 
 def test_a_killed_simulation_goes_on(tmp_path: Path) -> None:
     """Killed hard in the first policy, then in the second, then left alone: the bytes of a run without a kill, kept
-    rounds included, and no trace of the kills. The first kill strikes while round 12 is written: 11 are kept."""
+    rounds included, and no trace of the kills. The first kill strikes while the 12th checkpoint is written (11 rounds
+    are kept); the second run writes the rounds left, once more at the end of the policy, and dies in its 5th of las.
+    """
     argv = ["simulate", SPOT, "--policy", "greedy,las", "--seed", "2", "--failures", "0.05", "--noise", "0.1",
-            "--keep-snapshots", "--out"]
+            "--until", "6000", "--keep-snapshots", "--out"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert process(*argv, whole).returncode == 0
     rounds = json.loads((whole / "results.json").read_text())["policies"]["greedy"]["rounds"]
@@ -192,51 +195,55 @@ def test_a_killed_simulation_goes_on(tmp_path: Path) -> None:
     assert both[:len(both) // 2] == both[len(both) // 2:]
 
 
-@pytest.mark.parametrize("how", ["capacity", "options", "half", "noise", "other pickle", "empty"])
-def test_checkpoints_that_do_not_fit_are_ignored(tmp_path: Path, how: str) -> None:
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What is kept of 19 rounds of SPOT under greedy with seed 2."""
+    out = tmp_path_factory.mktemp("checkpoint")
+    assert killed(20, "simulate", SPOT, "--policy", "greedy", "--seed", "2", "--checkpoint", "0", "--out", out) == -9
+    return (out / ".state" / "greedy.state").read_bytes()
+
+
+@pytest.mark.parametrize("how", ["whole", "capacity", "options", "half", "noise", "other pickle", "empty"])
+def test_checkpoints_that_do_not_fit_are_ignored(capsys: Output, tmp_path: Path, checkpoint: bytes, how: str) -> None:
     """A checkpoint of a workload that has changed since, of other options, cut, with flipped bits, or of something
-    else: the simulation starts anew and is right."""
-    folder = tmp_path / "w"
-    shutil.copytree(SPOT, folder)
-    argv: list[object] = ["simulate", folder, "--policy", "greedy", "--seed", "2"]
-    broken, state = tmp_path / "broken", tmp_path / "broken" / ".state" / "greedy.state"
-    assert killed(20, *argv, "--checkpoint", "0", "--out", broken) == -9
-    content = state.read_bytes()
-    head = content.index(b"\n", content.index(b"\n") + 1) + 1
+    else: the simulation starts anew and is right. Only the whole one of this very simulation is used."""
+    folder, out, argv = SPOT, tmp_path / "broken", ["--policy", "greedy", "--seed", "2"]
     if how == "capacity":
-        w = read_workload(folder)
-        write_workload(folder, dataclasses.replace(w, changes=dataclasses.replace(
-            w.changes, gpus=w.changes.gpus // 2 * 2)))
+        w = read_workload(SPOT)
+        folder = write_workload(tmp_path / SPOT.name, dataclasses.replace(w, changes=dataclasses.replace(
+            w.changes, gpus=w.changes.gpus // 8 * 8)))
     elif how == "options":
         argv += ["--react", "60"]
-    else:
-        state.write_bytes({"half": content[:len(content) // 2], "empty": b"",
-                           "noise": content[:head] + bytes(b ^ 0x55 for b in content[head:]),
-                           "other pickle": content[:head] + b"\x80\x04K\x01."}[how])
-    done = process(*argv, "--out", broken)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert process(*argv, "--out", tmp_path / "whole").returncode == 0
-    assert bytes_of(broken) == bytes_of(tmp_path / "whole") and not state.exists()
+    head = checkpoint.index(b"\n", checkpoint.index(b"\n") + 1) + 1
+    (out / ".state").mkdir(parents=True)
+    (out / ".state" / "greedy.state").write_bytes({
+        "half": checkpoint[:len(checkpoint) // 2], "empty": b"", "other pickle": checkpoint[:head] + b"\x80\x04K\x01.",
+        "noise": checkpoint[:head] + bytes(b ^ 0x55 for b in checkpoint[head:])}.get(how, checkpoint))
+    code, _, err = call(capsys, folder, *argv, "--out", out)
+    assert (code, err) == (0, "greedy: goes on after round 19\n" if how == "whole" else "")
+    assert call(capsys, folder, *argv, "--out", tmp_path / "whole")[0] == 0
+    assert bytes_of(out) == bytes_of(tmp_path / "whole") and not (out / ".state").exists()
 
 
-def test_rounds_of_an_earlier_simulation_do_not_stay(tmp_path: Path) -> None:
+def test_rounds_of_an_earlier_simulation_do_not_stay(capsys: Output, tmp_path: Path) -> None:
     """A shorter simulation into the same folder leaves its own rounds only; other files there are left alone."""
     out = tmp_path / "out"
-    argv = ["simulate", DEMO, "--policy", "greedy", "--out", out, "--keep-snapshots"]
-    assert process(*argv).returncode == 0
+    argv = [DEMO, "--policy", "greedy", "--out", out, "--keep-snapshots"]
+    assert call(capsys, *argv)[0] == 0
     (out / "snapshots" / "greedy" / "notes").write_text("mine")
-    assert process(*argv, "--until", "1500").returncode == 0
+    assert call(capsys, *argv, "--until", "1500")[0] == 0
     assert sorted(p.name for p in (out / "snapshots" / "greedy").iterdir()) == [
         *(f"{n:06d}" for n in range(6)), "notes"]
 
 
 @pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"),
                                                       (signal.SIGTERM, 143, "terminated")])
-def test_interrupted(hanging: Path, tmp_path: Path, number: int, code: int, word: str) -> None:  # noqa: F811
+def test_interrupted(capsys: Output, hanging: Path, tmp_path: Path, number: int, code: int, word: str) -> None:  # noqa: F811
     """Ctrl-C (and a polite kill) while the second policy waits for a solver that hangs: a line how to go on, the exit
     code, no process left, whole checkpoints, no results. Then the same command, with a solver that works, goes on."""
     out = tmp_path / "out"
-    argv = ["simulate", str(DEMO), "--policy", "greedy,mip", "--solver", "highs", "--gap", "0", "--out", str(out)]
+    argv = ["simulate", str(DEMO), "--policy", "greedy,mip", "--solver", "highs", "--gap", "0", "--until", "3000",
+            "--out", str(out)]
     child = subprocess.Popen([*COMMAND, *argv], env=environment(first=str(hanging)), text=True, process_group=0,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: bool(workers(hanging)))
@@ -248,27 +255,28 @@ def test_interrupted(hanging: Path, tmp_path: Path, number: int, code: int, word
     until(lambda: all(map(dead, everyone | set(workers(hanging)))))
     assert [p.name for p in out.iterdir()] == [".state"]
     assert {p.suffix for p in (out / ".state").iterdir()} == {".state"}
-    done = process(*argv)
-    assert done.returncode == 0 and "greedy: goes on after round" in done.stderr
-    assert process(*argv[:-1], tmp_path / "whole").returncode == 0
+    code, _, err = call(capsys, *argv[1:])
+    assert code == 0 and "greedy: goes on after round" in err
+    assert call(capsys, *argv[1:-1], tmp_path / "whole")[0] == 0
     assert bytes_of(out) == bytes_of(tmp_path / "whole")
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(capsys: Output, tmp_path: Path) -> None:
     """The operating system stops writing half way, first a checkpoint, then the results: one line says so with exit
     code 1, half of no file is left, and with room again the same command goes on."""
-    out, argv = tmp_path / "out", ["simulate", str(DEMO), "--policy", "static,greedy"]
-    assert process(*argv, "--out", tmp_path / "whole").returncode == 0
-    for limit, checkpoint in ((2000, "0"), (3000, "1000")):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    for policies, limit in (("static,greedy", 2000), ("greedy", 3000)):
         code = (f"import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
                 "from allocator.cli import main\nsys.exit(main.run(sys.argv[1:]))\n")
-        done = subprocess.run([sys.executable, "-c", code, *argv, "--out", str(out), "--checkpoint", checkpoint],
+        done = subprocess.run([sys.executable, "-c", code, "simulate", str(DEMO), "--policy", policies, "--out", out],
                               capture_output=True, text=True, env=environment(), timeout=60, check=False)
         assert (done.returncode, done.stdout) == (1, "") and "no space left" in done.stderr, done
-        assert "the same command" in done.stderr and "Traceback" not in done.stderr
+        assert ("the same command starts anew" in done.stderr) == (policies != "greedy")
         assert [p for p in out.rglob("*") if p.is_file()] == []
-    assert process(*argv, "--out", out).returncode == 0
-    assert bytes_of(out) == bytes_of(tmp_path / "whole")
+        assert call(capsys, DEMO, "--policy", policies, "--out", out)[0] == 0
+        assert call(capsys, DEMO, "--policy", policies, "--out", whole)[0] == 0
+        assert bytes_of(out) == bytes_of(whole)
+        shutil.rmtree(out)
 
 
 def test_standard_output_that_breaks(tmp_path: Path) -> None:

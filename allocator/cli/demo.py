@@ -1,4 +1,4 @@
-"""`allocator demo`: the shipped snapshot decided by greedy and by MIP, side by side."""
+"""`allocator demo`: MIP beside greedy, in one round of the shipped snapshot and over the shipped trace."""
 
 from __future__ import annotations
 
@@ -8,50 +8,66 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.comparison import ahead_and_behind, comparison
 from allocator.errors import AllocatorError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from allocator.cli.tables import Table
     from allocator.domain.result import Result
+    from allocator.domain.workload import Workload
+    from allocator.simulator import Simulation
 
 EXAMPLES = """
 allocator demo
 allocator demo --solver cpsat
 """
+ROWS_SHOWN = ("jct_s_mean", "jct_s_p99", "queue_s_mean", "queue_s_p99", "makespan_s", "efficiency_mean", "ftf_max",
+              "gpu_hours", "dollars", "restarts", "decision_s_mean")
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser("demo", examples=EXAMPLES, help="a shipped cluster: MIP beside greedy",
-                                 description="Decide the shipped snapshot of 12 jobs with greedy and with MIP, and "
-                                             "show where they differ and why.")
+                                 description="Decide the shipped snapshot of 12 jobs with greedy and with MIP, show "
+                                             "where they differ and why, then simulate the shipped trace of 24 jobs "
+                                             "under both.")
     parser.add_argument("--solver", default="auto", metavar="NAME",
                         help="auto (default), highs, decomposition, cpsat, pulp")
     parser.set_defaults(call=call)
 
 
 def call(args: argparse.Namespace) -> int:
-    from allocator import read_snapshot, solve
+    from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
     from allocator.cli import tables
 
-    folder = demo_folder()
+    folder, trace = demo_folder(), demo_folder("workloads")
     snapshot = read_snapshot(folder)
     greedy = solve(snapshot, policy="greedy")
     mip = solve(snapshot, policy="mip", solver=args.solver, gap=0.0)
     for warning in mip.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    print("1. One round\n")
     tables.show([_comparison(greedy, mip), _totals(greedy, mip)], _head(folder, mip))
-    print("\n" + "\n".join(_closing(folder, greedy, mip)))
+    print("\n" + _verdict(greedy, mip), flush=True)
+
+    workload = read_workload(trace)
+    options = SimulationOptions(solver=args.solver)
+    done = [simulate(workload, policy=policy, options=options) for policy in ("mip", "greedy")]
+    print("\n\n2. Round after round\n")
+    tables.show([comparison(done, ROWS_SHOWN, "over the whole trace")], _trace_head(trace, workload))
+    print("\n" + "\n".join((*_waiting(done), "", *_over_time(*done), "", "try next:", *_next(folder, trace, mip))))
     return 0
 
 
-def demo_folder() -> Path:
-    """The demo snapshot: inside the installed package, or in the repository this file belongs to."""
+def demo_folder(kind: str = "snapshots") -> Path:
+    """The demo snapshot or, of "workloads", trace: inside the installed package, or in this file's repository."""
     package = Path(__file__).resolve().parent.parent
     for root in (package, package.parent):
-        folder = root / "data" / "snapshots" / "demo"
+        folder = root / "data" / kind / "demo"
         if folder.is_dir():
             return folder
-    raise AllocatorError("the demo snapshot is missing from this installation (data/snapshots/demo)")
+    raise AllocatorError(f"the demo {kind.removesuffix('s')} is missing from this installation (data/{kind}/demo)")
 
 
 def _head(folder: Path, mip: Result) -> list[str]:
@@ -106,19 +122,47 @@ def _totals(greedy: Result, mip: Result) -> Table:
                  frozenset({"value", "best at most", "gap", "$/h", "GPUs", "jobs", "seconds"}))
 
 
-def _closing(folder: Path, greedy: Result, mip: Result) -> list[str]:
+def _verdict(greedy: Result, mip: Result) -> str:
     from allocator.cli.tables import percent
 
     gained = mip.objective_value - greedy.objective_value
     share = f" ({100 * gained / greedy.objective_value:+.0f} %)" if greedy.objective_value > 0 else ""
+    return (f"MIP is worth {gained:.4g} more than greedy{share}; no plan can be worth more than {mip.bound:.5g} "
+            f"(gap {percent(mip.gap)}, proven by {mip.bound_by}).")
+
+
+def _trace_head(folder: Path, workload: Workload) -> list[str]:
+    p = workload.problem
+    hours = (p.jobs.submitted_s.max() - p.jobs.submitted_s.min()) / 3600
+    return [f"{_near(folder)}: {len(p.jobs)} jobs arrive within {hours:.1f} h at {int(p.pools.gpus.sum())} GPUs; both "
+            f"policies decide every {p.interval_s:g} s.",
+            "Jobs may use more or fewer GPUs than they ask for; a change of size costs them a pause."]
+
+
+def _waiting(done: Sequence[Simulation]) -> list[str]:
+    """The queue over time, one character per round."""
+    width = max(len(s.policy) for s in done)
+    return ["jobs that wait, one digit per round"] + [
+        f"{s.policy:<{width}}  " + "".join(str(n) if n < 10 else "+" for n in
+                                           s.timeline.groupby("round")["queued"].first().tolist()) for s in done]
+
+
+def _over_time(mip: Simulation, greedy: Simulation) -> list[str]:
+    """Who wins by how much, and where it loses."""
+    ahead, behind = ahead_and_behind(mip, greedy, ROWS_SHOWN)
+    return [f"Over the trace MIP is better in {', '.join(ahead)}.",
+            f"It is worse in {', '.join(behind)}:" if behind else "It is worse in nothing that is listed here.",
+            "the objective counts the share of each job that a round completes, so the longest jobs wait the longest.",
+            "One trace proves little: `allocator bench policies` repeats this over seeds and loads, with intervals."]
+
+
+def _next(folder: Path, trace: Path, mip: Result) -> list[str]:
     waiting = next((n for n, r in zip(mip.jobs["job_id"], mip.jobs["reason"], strict=True) if r), mip.jobs["job_id"][0])
-    here = _near(folder)
-    return [f"MIP is worth {gained:.4g} more than greedy{share}; no plan can be worth more than {mip.bound:.5g} "
-            f"(gap {percent(mip.gap)}, proven by {mip.bound_by}).",
-            "", "try next:",
-            f"  allocator solve {here}",
-            f"  allocator explain {here} {waiting}",
-            f"  allocator solve {here} --budget 10 --out plans"]
+    here, there = _near(folder), _near(trace)
+    return [f"  allocator explain {here} {waiting}",
+            f"  allocator solve {here} --budget 10 --out plans",
+            f"  allocator simulate {there} --policy mip,greedy,las,srtf --out results",
+            "  allocator report results"]
 
 
 def _near(folder: Path) -> str:

@@ -21,7 +21,6 @@ EXAMPLES = """
 allocator simulate data/workloads/demo --policy mip,greedy
 allocator simulate data/workloads/bursty --policy mip,greedy,las,srtf --out results
 allocator simulate data/workloads/demo --policy mip --misjudged 0.3 --failures 0.01 --seed 7
-allocator report results                                  pictures of what happened
 """
 ABOUT = """\
 Every policy gets the same jobs, machines and luck. With --out, results.json, jobs.csv, timeline.csv, rounds.csv and
@@ -183,30 +182,14 @@ def _tell_how_to_decide_again(out: Path, policies: Sequence[str], options: Optio
 
 def _show(workload: Workload, done: Sequence[Simulation], options: Options, how: str) -> None:
     from allocator.cli import tables
+    from allocator.cli.comparison import comparison
     from allocator.simulator.files import results_json
 
     if how == "json":
         sys.stdout.write(results_json(workload.problem.name, options.seed, {s.policy: s.metrics for s in done}))
         return
     p = workload.problem
-    head = [f"{tables.text(p.name)}: {len(p.jobs)} jobs, {int(p.pools.gpus.sum())} GPUs in {len(p.pools)} pools, "
-            f"rounds of {options.interval_s or p.interval_s:g} s, objective {options.objective or p.objective}"]
+    pools = "1 pool" if len(p.pools) == 1 else f"{len(p.pools)} pools"
+    head = [f"{tables.text(p.name)}: {len(p.jobs)} jobs, {int(p.pools.gpus.sum())} GPUs in {pools}, rounds of "
+            f"{options.interval_s or p.interval_s:g} s, objective {options.objective or p.objective}"]
     tables.show([comparison(done)], head)
-
-
-def comparison(done: Sequence[Simulation]) -> Any:
-    """One column per policy, one row per metric that people ask for."""
-    from allocator.cli.tables import Table, text
-
-    rows: list[list[str]] = []
-    for name, key, unit in (
-            ("jobs done", "finished", 1.0), ("mean completion, min", "jct_s_mean", 60.0),
-            ("p99 completion, min", "jct_s_p99", 60.0), ("mean queueing, min", "queue_s_mean", 60.0),
-            ("p99 queueing, min", "queue_s_p99", 60.0), ("makespan, h", "makespan_s", 3600.0),
-            ("training efficiency", "efficiency_mean", 1.0), ("worst fairness", "ftf_max", 1.0),
-            ("utilisation", "utilisation", 1.0), ("GPU-hours", "gpu_hours", 1.0), ("US dollars", "dollars", 1.0),
-            ("restarts", "restarts", 1.0), ("rounds", "rounds", 1.0), ("ms to decide", "decision_s_mean", 1e-3),
-            ("mean gap", "gap_mean", 1.0)):
-        values = [s.metrics[key] for s in done]
-        rows.append([name, *(text(v if v is None or unit == 1.0 else v / unit, 3) for v in values)])
-    return Table("policies", ("", *(s.policy for s in done)), rows, frozenset(s.policy for s in done))
