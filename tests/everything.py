@@ -18,6 +18,7 @@ interval_s = 600
 budget_per_hour = 500
 restart_s = 45
 max_changes = 3
+ageing_s = 7200
 objective = "throughput"
 
 [solver]

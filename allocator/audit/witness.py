@@ -74,10 +74,10 @@ def _value(s: Scene, rate: Floats) -> Floats:
     pause = np.where(s.running, jobs.restart_s + startup, startup)
     done = rate * np.maximum(0.0, problem.interval_s - np.where(s.kept, 0.0, pause))
     if problem.objective != "throughput":
-        return jobs.weight * np.minimum(1.0, done / jobs.remaining_work)
+        return problem.weight * np.minimum(1.0, done / jobs.remaining_work)
     j = np.flatnonzero(rate > 0)
     value = np.zeros(len(jobs))
-    value[j] = jobs.weight[j] * np.minimum(done[j], jobs.remaining_work[j]) / (_base_rate(s, j) * problem.interval_s)
+    value[j] = problem.weight[j] * np.minimum(done[j], jobs.remaining_work[j]) / (_base_rate(s, j) * problem.interval_s)
     return value
 
 

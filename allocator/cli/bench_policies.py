@@ -56,6 +56,8 @@ def add(kinds: Any) -> None:
                        help="seconds per decision (default: none); with one, results depend on the machine")
     asked.add_argument("--solver", default="auto", metavar="NAME", help="of policy mip (default: auto)")
     asked.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of the workload's")
+    asked.add_argument("--ageing", type=number(1e-3), metavar="S",
+                       help="waiting so long adds a job's weight once more, instead of the workload's ageing_s")
     asked.add_argument("--interval", type=number(1e-3), metavar="S", help="seconds between rounds, instead of the "
                                                                           "workload's")
     asked.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
@@ -122,7 +124,7 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
     overridden(generate("reproduction", jobs=1).workload().problem, args.objective, args.budget)
     options = Options(
         objective=args.objective, gap=args.gap, time_limit_s=args.time_limit, solver=args.solver, budget=args.budget,
-        interval_s=args.interval, react_s=args.react, misjudged=args.misjudged, noise=args.noise,
+        interval_s=args.interval, ageing_s=args.ageing, react_s=args.react, misjudged=args.misjudged, noise=args.noise,
         failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
         prove_every=args.prove)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)

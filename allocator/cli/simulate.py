@@ -37,6 +37,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
     parser.add_argument("--interval", type=number(1e-3), metavar="S", help="seconds between rounds, instead of "
                                                                            "config.toml's interval_s")
+    parser.add_argument("--ageing", type=number(1e-3), metavar="S",
+                        help="waiting so long adds a job's weight once more, instead of config.toml's ageing_s")
     parser.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
                         help="arrivals and completions cause early rounds, at least S seconds after the one before")
     parser.add_argument("--until", type=number(infinite=True), default=math.inf, metavar="S",
@@ -79,7 +81,7 @@ def call(args: argparse.Namespace) -> int:
             raise UsageError(f'policy "{name}" is named twice')
     options = Options(
         seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, objective=args.objective,
-        budget=args.budget, interval_s=args.interval, misjudged=args.misjudged, noise=args.noise,
+        budget=args.budget, interval_s=args.interval, ageing_s=args.ageing, misjudged=args.misjudged, noise=args.noise,
         failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
         react_s=args.react, until_s=args.until,
         prove_every=args.prove)

@@ -193,6 +193,7 @@ CONFIG: tuple[Column, ...] = (
     _number("budget_per_hour", "US dollars over all running options", low=0),
     _number("restart_s", "pause of a running job that changes", default=30.0, low=0),
     Column("max_changes", Kind.INTEGER, "most running jobs whose allocation changes this round", low=0),
+    _number("ageing_s", "waiting so long adds a job's weight once more to its weight; default: no ageing", above=0),
     Column("objective", Kind.CHOICE, "what a plan is worth", default="progress", choices=("progress", "throughput")),
 )
 CONFIG_TABLES = ("solver", "horizon", "sharing")

@@ -194,6 +194,7 @@ class Problem:
     budget_per_hour: float               # inf = none
     restart_s: float
     max_changes: int                     # -1 = no limit
+    ageing_s: float                      # inf = none
     objective: str
     settings: Mapping[str, Mapping[str, Any]]    # tables [solver], [horizon], [sharing] of config.toml
     jobs: Jobs
@@ -210,3 +211,12 @@ class Problem:
     size_lists: tuple[Ints, ...]         # ascending, distinct
     type_sets: tuple[Bools, ...]         # each (T,)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def weight(self) -> Floats:
+        """(J,) weights that count in the objective: those of the jobs, aged by the time they have held nothing.
+
+            weight x (1 + waited_s / ageing_s)      waited_s = now_s - submitted_s - seconds with GPUs (received.csv)
+        """
+        waited_s = np.maximum(0.0, self.now_s - self.jobs.submitted_s - self.received.sum(axis=1))
+        return np.asarray(self.jobs.weight * (1.0 + waited_s / self.ageing_s), dtype=np.float64)

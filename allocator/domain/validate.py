@@ -52,6 +52,7 @@ def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], k
         name=snapshot.name, digest=snapshot.digest, now_s=now_s, interval_s=float(config["interval_s"]),
         budget_per_hour=math.inf if budget is None else float(budget), restart_s=float(config["restart_s"]),
         max_changes=-1 if changes is None else int(changes), objective=str(config["objective"]),
+        ageing_s=math.inf if config["ageing_s"] is None else float(config["ageing_s"]),
         settings=config.tables, jobs=_jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
         pools=pools, tenants=_tenants(tables["tenants.csv"], known), rates=cluster.rates(tables["rates.csv"], known),
         curves=cluster.curves(tables["models.csv"], known), nodes=cluster.nodes(tables["nodes.csv"], known),

@@ -86,6 +86,7 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
 def config(problem: Problem) -> dict[str, Any]:
     """config.toml with every value the problem has."""
     limits = {"budget_per_hour": None if math.isinf(problem.budget_per_hour) else problem.budget_per_hour,
+              "ageing_s": None if math.isinf(problem.ageing_s) else problem.ageing_s,
               "max_changes": None if problem.max_changes < 0 else problem.max_changes}
     return {"now_s": problem.now_s, "interval_s": problem.interval_s, "restart_s": problem.restart_s,
             **{k: v for k, v in limits.items() if v is not None}, "objective": problem.objective,

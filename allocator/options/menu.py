@@ -131,9 +131,9 @@ def _priced(problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Int
     start = np.searchsorted(job, np.arange(len(jobs) + 1))
     if problem.objective == "throughput":
         base = _requested_work(problem, table, start, job, gpus, rate)[job]
-        value = objectives.throughput(jobs.weight[job], done, jobs.remaining_work[job], base)
+        value = objectives.throughput(problem.weight[job], done, jobs.remaining_work[job], base)
     else:
-        value = objectives.progress(jobs.weight[job], done, jobs.remaining_work[job])
+        value = objectives.progress(problem.weight[job], done, jobs.remaining_work[job])
     return Menu(start, job, pool, gpus, row, rate, pause, value, gpus * pools.price_per_gpu_hour[pool], keep)
 
 

@@ -13,7 +13,7 @@ class Options:
     """Values of one simulation.
 
     seed: of everything random here, and of the solver. solver, gap, time_limit_s: effort of each decision (api.solve).
-    objective, budget (US dollars per hour), interval_s: instead of those of the workload.
+    objective, budget (US dollars per hour), interval_s, ageing_s: instead of those of the workload.
     misjudged: standard deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
     each start of an allocation anew. failures_per_gpu_hour: rate at which a running job fails and falls back to its
     last checkpoint.
@@ -31,6 +31,7 @@ class Options:
     objective: str | None = None
     budget: float | None = None
     interval_s: float | None = None
+    ageing_s: float | None = None
     misjudged: float = 0.0
     noise: float = 0.0
     failures_per_gpu_hour: float = 0.0
@@ -47,5 +48,7 @@ class Options:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
         if self.interval_s is not None and not 0 < self.interval_s < math.inf:
             raise UsageError(f"interval_s {self.interval_s} must be above 0")
+        if self.ageing_s is not None and not self.ageing_s > 0:
+            raise UsageError(f"ageing_s {self.ageing_s} must be above 0")
         if self.react_s <= 0:
             raise UsageError("react_s must be above 0")

@@ -72,6 +72,8 @@ def begin(workload: Workload, policy: str, options: Options) -> State:
     problem = overridden(workload.problem, options.objective, options.budget)
     if options.interval_s is not None:
         problem = dataclasses.replace(problem, interval_s=options.interval_s)
+    if options.ageing_s is not None:
+        problem = dataclasses.replace(problem, ageing_s=options.ageing_s)
     return State(policy, SimulatedCluster(dataclasses.replace(workload, problem=problem), options), Recorder())
 
 

@@ -38,6 +38,7 @@ class Options:
     solver: str = "auto"
     budget: float | None = None
     interval_s: float | None = None
+    ageing_s: float | None = None
     misjudged: float = 0.0
     noise: float = 0.0
     failures_per_gpu_hour: float = 0.0
