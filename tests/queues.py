@@ -1,0 +1,117 @@
+"""Queues for tests: empty ones on SQLite and on PostgreSQL, a small cluster, and an executor's word.
+
+    @pytest.fixture(params=BACKENDS)
+    def queue(request, tmp_path): with fresh(request.param, tmp_path) as queue: yield queue
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import postgres_server
+
+from allocator.domain.snapshot import Snapshot
+from allocator.queue import allocations, lease, wants
+from allocator.queue.face import Queue
+
+BACKENDS = ("sqlite", "postgresql")
+NOW = 1_700_000_000.0
+
+
+class Clock:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An observation."""
+
+    job_id: str
+    generation: int
+    at_s: float
+    phase: str
+    work_done: float = 0.0
+    detail: str = ""
+
+
+def cluster(jobs: str = "", **more: str) -> Snapshot:
+    """Two pools (8 GPUs "a" of type A, 4 GPUs "b" of type B) and two models (m on both types, n on A only); jobs: rows of
+    jobs.csv without a header: job_id, model, submitted_s, remaining_work, max_gpus, state, pool, gpus."""
+    from allocator.files.snapshots import snapshot_of
+
+    files = {
+        "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus,state,pool,gpus\n" + jobs,
+        "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na,A,8,2.5\nb,B,4,1\n",
+        "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,2,1.9\nm,A,4,3.5\nm,B,1,0.5\nn,A,1,2\n",
+        "tenants.csv": "tenant,weight,max_gpus\nred,2,6\nblue,1,\n",
+        "config.toml": f"now_s = {NOW}\ninterval_s = 60\n", **more}
+    return snapshot_of("small", {name: text.encode() for name, text in files.items()})
+
+
+@contextmanager
+def place(backend: str, folder: Path) -> Iterator[str]:
+    """The name of a queue that does not exist yet."""
+    if backend == "sqlite":
+        yield str(folder / "queue.db")
+        return
+    url = postgres_server.new_database()
+    try:
+        yield url
+    finally:
+        postgres_server.drop(url)
+
+
+@contextmanager
+def fresh(backend: str, folder: Path, source: Snapshot | None = None,
+          clock: Callable[[], float] | None = None) -> Iterator[Queue]:
+    """A queue with the small cluster, without jobs unless `source` has some."""
+    with place(backend, folder) as name, Queue.create(
+            name, source if source is not None else cluster(), clock=clock or Clock()) as queue:
+        yield queue
+
+
+class Controller:
+    """The verbs of a controller, each in a transaction of its own."""
+
+    def __init__(self, queue: Queue, holder: str = "test", ttl_s: float = 1e6) -> None:
+        self.queue = queue
+        with queue.store.write() as connection:
+            held = lease.take(connection, holder, ttl_s, queue.clock())
+        assert held is not None
+        self.lease = held
+
+    def want(self, **wanted: tuple[str, int]) -> int:
+        """A round that wants exactly this."""
+        entry = wants.Round(self.queue.clock(), "digest", None, "test", "optimal")
+        with self.queue.store.write() as connection:
+            return wants.append(connection, self.lease.token, entry, wanted)
+
+    def stops(self) -> list[tuple[str, int]]:
+        with self.queue.store.write() as connection:
+            return [(a.job_id, a.generation) for a in allocations.order_stops(
+                connection, self.lease.token, self.queue.clock())]
+
+    def starts(self, **capacity: int) -> list[tuple[str, int]]:
+        with self.queue.store.write() as connection:
+            return [(s.allocation.job_id, s.allocation.generation) for s in allocations.order_starts(
+                connection, self.lease.token, self.queue.clock(), capacity)]
+
+    def see(self, *seen: Seen, **more: Any) -> list[allocations.Change]:
+        with self.queue.store.write() as connection:
+            return allocations.observe(connection, self.lease.token, seen, **more)
+
+    def say(self, job_id: str, phase: str, work: float = 0.0, generation: int | None = None,
+            detail: str = "") -> list[allocations.Change]:
+        """One observation of the job's last allocation, now."""
+        number = self.queue.job(job_id).generation if generation is None else generation
+        return self.see(Seen(job_id, number, self.queue.clock(), phase, work, detail))
