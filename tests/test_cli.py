@@ -249,12 +249,20 @@ def test_schema(capsys: Output) -> None:
 
 
 def test_demo_shows_both_plans(capsys: Output) -> None:
-    """Every job with both choices, both values, the gain, and commands that exist."""
+    """Every job with both choices, both values, the gain; the trace under both policies, where MIP is better and where
+    worse, the queue in digits; and commands that exist."""
     code, out, _ = call(capsys, "demo")
     assert code == 0
     jobs = [r["job_id"] for r in csv.DictReader((SHIPPED / "demo" / "jobs.csv").open())]
     assert all(any(line.startswith(j) for line in out.splitlines()) for j in jobs)
     assert "7.14" in out and "3.71" in out and "+92 %" in out
+    shown = {line[:26].strip(): line.split()[-4:] for line in out.splitlines() if line}
+    one, other, change, unit = shown["mean queueing, min"]
+    assert 100 * (float(one) / float(other) - 1) == pytest.approx(float(change), abs=1) and unit == "%"
+    assert f"mean queueing ({change} %)" in out.partition("MIP is better in ")[2].partition("\n")[0]
+    assert "p99 completion (" in out.partition("It is worse in ")[2].partition("\n")[0]
+    queues = {line.split()[0]: line.split()[1] for line in out.partition("one digit per round\n")[2].splitlines()[:2]}
+    assert set(queues) == {"mip", "greedy"} and all(set(q) <= set("0123456789+") for q in queues.values())
     tried = [line.split() for line in out.partition("try next:")[2].splitlines() if line]
     assert all(words[0] == "allocator" and words[1] in COMMANDS for words in tried)
 
@@ -272,6 +280,7 @@ def test_doctor_finds_this_installation_well(capsys: Output) -> None:
     assert code == 0
     assert all(line.startswith(("ok ", "warning ")) for line in out.splitlines())
     assert all(f"{name} " in out for name in ("Python", "highs", "cpsat", "pulp", "demo snapshot: value"))
+    assert "demo trace: 24 of 24 jobs done" in out
 
 
 def test_doctor_tells_what_is_not_well(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`allocator doctor`: versions, solvers, both import orders, and a tiny solve on every back end."""
+"""`allocator doctor`: versions, solvers, both import orders, a tiny solve on every back end, and the demo data."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ def findings() -> Iterator[Finding]:
     for first, solver in ORDERS:
         yield order_works(first, solver)
     yield demo_works()
+    yield trace_works()
 
 
 def solver_works(name: str) -> Finding:
@@ -106,6 +107,20 @@ def demo_works() -> Finding:
         return Finding("not ok", f"demo snapshot: {str(error).splitlines()[0]}")
     return Finding("ok", f"demo snapshot: value {result.objective_value:.6g}, bound {result.bound:.6g}, "
                          f"{result.seconds['total']:.3f} s")
+
+
+def trace_works() -> Finding:
+    """Simulate the shipped trace: every job must come to its end."""
+    from allocator import read_workload, simulate
+    from allocator.cli.demo import demo_folder
+    from allocator.errors import AllocatorError
+
+    try:
+        m = simulate(read_workload(demo_folder("workloads")), policy="greedy").metrics
+    except AllocatorError as error:
+        return Finding("not ok", f"demo trace: {str(error).splitlines()[0]}")
+    said = f"demo trace: {m['finished']} of {m['jobs']} jobs done in {m['rounds']} simulated rounds"
+    return Finding("ok" if m["finished"] == m["jobs"] else "not ok", said)
 
 
 def tiny_model() -> LinearModel:
