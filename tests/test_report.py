@@ -21,7 +21,7 @@ from allocator.report.measures import duration, number, percent, time_unit
 from allocator.report.page import inline
 from allocator.report.policies import write_policy_report
 from allocator.report.runs import read_benchmark, read_simulation
-from allocator.report.seats import seat
+from allocator.report.seats import joined, seat
 from allocator.report.series import binned, series, share_done, window
 from tests.report_folders import benchmark, simulation, tables
 
@@ -52,6 +52,7 @@ class Page(HTMLParser):
         self.source = path.read_text(encoding="utf-8")
         self.feed(self.source)
         assert not self.open, f"never closed: {self.open}"
+        self.text = self.text.replace("\N{NO-BREAK SPACE}", " ")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = {k: v or "" for k, v in attrs}
@@ -265,10 +266,21 @@ def test_window_cuts_a_long_tail(tmp_path: Path) -> None:
 
 def test_seats() -> None:
     """Two jobs of two GPUs and one that takes over: a keeps its rows when it grows, c takes those b left."""
-    blocks = seat(["a", "b", "a", "c"], [2, 2, 3, 1], [0, 0, 5, 5], [5, 5, 9, 9], rows=4)
+    blocks = seat(["a", "b", "a", "c"], [2, 2, 3, 1], [0, 0, 5, 5], [5, 5, 9, 9], [4] * 4)
     rows = {b.span: (b.row, b.rows) for b in blocks}
     assert rows[0] == (0, 2) and rows[1] == (2, 2)
     assert rows[2] == (0, 3) and rows[3] == (3, 1)
+
+
+def test_seats_below_the_line() -> None:
+    """A pool of 4 GPUs loses the upper two at t = 5: the job that was there moves down; one that stays is one block."""
+    jobs, gpus = ["a", "b", "b", "c"], [2, 1, 1, 1]
+    begin, end = np.array([0.0, 0, 5, 0]), np.array([5.0, 5, 9, 5])
+    held = joined(seat(jobs, gpus, begin.tolist(), end.tolist(), [4, 4, 2, 4]), jobs, begin, end)
+    assert sorted((jobs[h.span], h.row, h.begin, h.end) for h in held) == [
+        ("a", 0, 0, 5), ("b", 0, 5, 9), ("b", 2, 0, 5), ("c", 3, 0, 5)]
+    alone = joined(seat(["b", "b"], [1, 1], [0, 5], [5, 9], [4, 2]), ["b", "b"], np.array([0.0, 5]), np.array([5.0, 9]))
+    assert [(h.row, h.begin, h.end) for h in alone] == [(0, 0, 9)]
 
 
 def test_seats_never_overlap() -> None:
@@ -277,7 +289,7 @@ def test_seats_never_overlap() -> None:
     begin = rng.integers(0, 50, 200).astype(float)
     end = begin + rng.integers(1, 10, 200)
     gpus = rng.integers(1, 5, 200)
-    blocks = seat(list(range(200)), gpus.tolist(), begin.tolist(), end.tolist(), rows=8)
+    blocks = seat(list(range(200)), gpus.tolist(), begin.tolist(), end.tolist(), [8] * 200)
     for t in range(60):
         here = [r for b in blocks if begin[b.span] <= t < end[b.span] for r in range(b.row, b.row + b.rows)]
         assert len(here) == len(set(here))

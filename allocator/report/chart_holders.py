@@ -9,9 +9,9 @@ import numpy as np
 
 from allocator.report.chart_cluster import DAY, HOUR
 from allocator.report.runs import Run, Study
-from allocator.report.seats import seat
+from allocator.report.seats import joined, seat
 from allocator.report.series import Floats, begin_of, binned, series
-from allocator.report.style import CLASSES, FAINT, INK, JOBS, colour, figure, nothing
+from allocator.report.style import CLASSES, FAINT, JOBS, colour, figure, nothing, readable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,26 +70,26 @@ def _bands(panel: Any, study: Study, run: Run, frame: pd.DataFrame, fill: Sequen
     from matplotlib.path import Path
 
     shape = series(study, run, length, BINS)
-    colours, floor = np.array(fill), 0.0
+    frame, floor = frame.assign(shade=list(fill)), 0.0
     pools = list(dict.fromkeys([*shape.capacity, *frame["pool"]]))
     for name in pools:
         mine = (frame["pool"] == name).to_numpy()
-        rows = frame[mine]
+        rows = _split(frame[mine], study, run, name)
         there = shape.capacity.get(name, np.zeros(BINS))
         begin, end = rows["begin_s"].to_numpy() / size, rows["end_s"].to_numpy() / size
         gpus = rows["gpus"].to_numpy().astype(int).tolist()
-        jobs = rows["job_id"].tolist()
-        most = max([int(there.max(initial=0.0).round()), 1])
-        blocks = seat(jobs, gpus, begin.tolist(), end.tolist(), most)
-        height = max([most, *(b.row + b.rows for b in blocks)])
+        jobs, shades = rows["job_id"].tolist(), rows["shade"].tolist()
+        most = rows["there"].tolist()
+        blocks = joined(seat(jobs, gpus, begin.tolist(), end.tolist(), most), jobs, begin, end)
+        height = max([1, round(there.max(initial=0.0)), *(b.row + b.rows for b in blocks)])
         boxes: dict[str, list[Floats]] = {}
         for b in blocks:
-            x0, x1, y0, y1 = begin[b.span], end[b.span], floor + b.row, floor + b.row + b.rows
-            boxes.setdefault(str(colours[mine][b.span]), []).append(
+            x0, x1, y0, y1 = b.begin, b.end, floor + b.row, floor + b.row + b.rows
+            boxes.setdefault(str(shades[b.span]), []).append(
                 np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)]))
             if label and (x1 - x0) * size > 0.045 * length and b.rows >= height * len(pools) * 0.05:
-                panel.text((x0 + x1) / 2, (y0 + y1) / 2, jobs[b.span], ha="center", va="center", fontsize=7, color=INK,
-                           clip_on=True)
+                panel.text((x0 + x1) / 2, (y0 + y1) / 2, jobs[b.span], ha="center", va="center", fontsize=7,
+                           color=readable(shades[b.span]), clip_on=True)
         codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
         width = 0.5 if len(frame) < 500 and height * len(pools) <= 64 else 0.2
         for shade, shapes in boxes.items():
@@ -102,6 +102,26 @@ def _bands(panel: Any, study: Study, run: Run, frame: pd.DataFrame, fill: Sequen
                        color=FAINT)
         floor += height
     panel.set_ylim(0, floor * 1.02)
+
+
+def _split(rows: pd.DataFrame, study: Study, run: Run, pool: str) -> pd.DataFrame:
+    """Spans of a pool, cut where the pool changes its size; column `there`: GPUs it has when each piece begins."""
+    import pandas as pd
+
+    timeline = study.frame(run, "timeline")
+    known = timeline[timeline["pool"] == pool]
+    at, gpus = known["at_s"].to_numpy() - begin_of(study, run), known["gpus"].fillna(0).to_numpy().astype(int)
+    new = np.flatnonzero(np.diff(gpus, prepend=-1))
+    at, gpus = at[new], gpus[new]
+    if not len(at):
+        return rows.assign(there=0)
+    pieces, cuts = [], [-np.inf, *at[1:], np.inf]
+    for i, there in enumerate(gpus.tolist()):
+        piece = rows[(rows["begin_s"] < cuts[i + 1]) & (rows["end_s"] > cuts[i])]
+        pieces.append(piece.assign(begin_s=piece["begin_s"].clip(lower=cuts[i]),
+                                   end_s=piece["end_s"].clip(upper=cuts[i + 1]), there=there))
+    whole: pd.DataFrame = pd.concat(pieces)
+    return whole
 
 
 def _areas(panel: Any, study: Study, run: Run, frame: pd.DataFrame, kind: Any, length: float, size: float) -> None:

@@ -14,7 +14,7 @@ from allocator.report.style import colour, figure, legend, line, nothing
 POINTS = 300
 MOMENTS = ((1.0, "1 s"), (10.0, "10 s"), (60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"), (36_000.0, "10 h"),
            (86_400.0, "1 d"), (864_000.0, "10 d"), (8_640_000.0, "100 d"))
-BETWEEN = ((3.0, "3 s"), (30.0, "30 s"), (120.0, "2 min"), (300.0, "5 min"), (1200.0, "20 min"), (1800.0, "30 min"),
+BETWEEN = ((3.0, "3 s"), (30.0, "30 s"), (120.0, "2 min"), (300.0, "5 min"), (1200.0, "20 min"),
            (7200.0, "2 h"), (18_000.0, "5 h"), (172_800.0, "2 d"), (432_000.0, "5 d"), (2_592_000.0, "30 d"))
 KINDS = (("jct_s", "completion time: submission to completion", "share of jobs done"),
          ("queue_s", "queueing: submission to first start", "share of jobs started"))

@@ -19,10 +19,10 @@ h3{font-size:1.02rem;margin:1.8rem 0 .1rem}p{margin:.4rem 0;max-width:72em}
 .caption{color:#555;font-size:.92rem}
 figure{margin:.3rem 0 1rem}figure svg{width:100%;height:auto;display:block}
 svg *{stroke-linejoin:round;stroke-linecap:butt}
-.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.82rem;margin:.6rem 0}
-th,td{padding:.25rem .42rem;text-align:right;vertical-align:top;white-space:nowrap}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.8rem;margin:.6rem 0}
+th,td{padding:.25rem .35rem;text-align:right;vertical-align:top;white-space:nowrap}
 td{font-variant-numeric:tabular-nums}
-thead th{border-bottom:2px solid #888;white-space:normal;min-width:3.8em;vertical-align:bottom}
+thead th{border-bottom:2px solid #888;white-space:normal;min-width:3.4em;font-size:.94em;vertical-align:bottom}
 tbody th{text-align:left}tr.first td,tr.first th{border-top:1px solid #bbb}
 small{display:block;font-weight:400;color:#666;font-size:.8em}.policy small{display:inline}
 .policy i{display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em}
@@ -80,5 +80,7 @@ def inline(svg: str, prefix: str, label: str) -> str:
 
 
 def _rounded(found: re.Match[str]) -> str:
+    if "scale" in found[2]:                      # of glyphs drawn as paths: small numbers that matter
+        return found[0]
     numbers = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), found[2])
     return f'{found[1]}{re.sub(chr(10), " ", numbers).strip()}"'

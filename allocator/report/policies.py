@@ -54,7 +54,7 @@ def html(study: Study, drawn: dict[str, list[Picture]]) -> str:
     what = ", ".join(policies) if len(policies) < 5 else f"{len(policies)} policies"
     title = f"{what} on {', '.join(workloads)}"
     parts = [f"<h1>{escape(title)}</h1>", f"<p class=about>{about(study)}</p>"]
-    parts += [f"<p class=lead>{text}</p>" for w in workloads for text in (headline(study, w),) if text]
+    parts += [f"<p class=lead>{_whole(text)}</p>" for w in workloads for text in (headline(study, w),) if text]
     parts += [f"<p class=note>{escape(n)}</p>" for n in study.notes]
     if not available():
         parts.append("<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>")
@@ -63,10 +63,16 @@ def html(study: Study, drawn: dict[str, list[Picture]]) -> str:
         if len(workloads) > 1:
             parts.append(f'<h2 id="workload-{i}">{escape(workload)}</h2>')
         parts += [shown(p) for p in compared]
-        parts += [f"<p>{text}</p>" for text in against(study, workload)]
+        parts += [f"<p>{_whole(text)}</p>" for text in against(study, workload)]
         parts += ["<h3>All numbers</h3>", table(study, workload), f"<p class=caption>{key_of(study)}</p>"]
         parts += [shown(p) for p in drawn[workload] if p not in compared]
     return page(title, parts)
+
+
+def _whole(text: str) -> str:
+    """No line break between a number and its percent sign, nor inside an interval."""
+    text = re.sub(r"\[[^\]<]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def about(study: Study) -> str:
@@ -103,8 +109,8 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
         yield picture("changes", f"Who wins where: change against {study.baseline}",
                       f"Blue ground: better than {escape(study.baseline)}, orange ground: worse. {dots}", compared)
     pooled = " of all seeds" if many else ""
-    yield picture("times", "How long jobs take", f"Further left and further up is better. All jobs{pooled}; a line that "
-                  "ends below “all” left jobs undone." + (" Band: 8 of 10 seeds." if "band" in band else ""),
+    yield picture("times", "How long jobs take", f"Further left and further up is better. All jobs{pooled}; a line "
+                  "that ends below “all” left jobs undone." + (" Band: 8 of 10 seeds." if "band" in band else ""),
                   chart_times.times(study, workload))
     windows = {load: window(study, [r for r in study.runs if (r.workload, r.load) == (workload, load)])
                for load in loads}

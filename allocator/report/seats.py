@@ -12,6 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A rectangle of a picture: as Block, from `begin` to `end`."""
+
+    span: int
+    row: int
+    rows: int
+    begin: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -24,13 +36,15 @@ class Block:
 
 
 def seat(jobs: Sequence[object], gpus: Sequence[int], begin: Sequence[float], end: Sequence[float],
-         rows: int) -> list[Block]:
-    """Blocks of all spans of a pool of at most `rows` GPUs (more rows are opened if spans overlap beyond that).
+         rows: Sequence[int]) -> list[Block]:
+    """Blocks of all spans of a pool.
 
+    rows: how many GPUs the pool has when each span begins; a span lies below that if there is room, and more rows are
+    opened if spans overlap beyond it. Cut spans where a pool shrinks, so that they can move below the line.
     A job that goes on at the moment its last span ended keeps the rows it can; others get the smallest hole they fit
     in, else the lowest free rows.
     """
-    free: Bools = np.ones(max(rows, 1), dtype=np.bool_)
+    free: Bools = np.ones(max([1, *rows]), dtype=np.bool_)
     taken: dict[int, NDArray[np.int64]] = {}
     left: dict[object, tuple[float, NDArray[np.int64]]] = {}
     order = sorted([(end[i], 0, i) for i in range(len(jobs))] + [(begin[i], 1, i) for i in range(len(jobs))],
@@ -46,8 +60,10 @@ def seat(jobs: Sequence[object], gpus: Sequence[int], begin: Sequence[float], en
             need = gpus[i]
             if need > free.sum():
                 free = np.concatenate([free, np.ones(need - int(free.sum()), dtype=np.bool_)])
-            own = stays[i][free[stays[i]]][:need] if i in stays else np.zeros(0, np.int64)
-            mine = np.sort(np.concatenate([own, _more(free, need - len(own), own)]))
+            open_ = free & (np.arange(len(free)) < rows[i])
+            open_ = open_ if need <= open_.sum() else free
+            own = stays[i][open_[stays[i]]][:need] if i in stays else np.zeros(0, np.int64)
+            mine = np.sort(np.concatenate([own, _more(open_, need - len(own), own)]))
             free[mine] = False
             taken[i] = mine
             blocks.extend(_blocks(i, mine))
@@ -85,3 +101,13 @@ def _more(free: Bools, need: int, own: NDArray[np.int64]) -> NDArray[np.int64]:
 def _blocks(span: int, rows: NDArray[np.int64]) -> list[Block]:
     return [Block(span, int(part[0]), len(part)) for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
             if len(part)]
+
+
+def joined(blocks: Sequence[Block], jobs: Sequence[object], begin: Floats, end: Floats) -> list[Held]:
+    """Rectangles of blocks, one for those of the same job and rows that follow each other without a pause."""
+    out: dict[tuple[object, int, int, float], Held] = {}
+    for b in sorted(blocks, key=lambda b: float(begin[b.span])):
+        start, stop = float(begin[b.span]), float(end[b.span])
+        before = out.pop((jobs[b.span], b.row, b.rows, start), None)
+        out[jobs[b.span], b.row, b.rows, stop] = Held(b.span, b.row, b.rows, before.begin if before else start, stop)
+    return list(out.values())

@@ -11,7 +11,7 @@ from allocator.report.page import Picture, page, shown
 from allocator.report.solver_pictures import figures
 from allocator.report.solver_results import read_results
 from allocator.report.solver_table import markdown
-from allocator.report.style import available, bytes_of
+from allocator.report.style import available, bytes_of, paper
 
 CAPTION = {"curves": "One line per seed; lower and further left is better; a line ends with its run.",
            "sizes": "Median of the seeds, bars to the best and the worst."}
@@ -23,8 +23,9 @@ def write_solver_report(folder: Path | str, out: Path | str | None = None) -> Pa
     out = Path(out) if out else Path(folder) / "report.html"
     drawn = []
     if available():
-        drawn = [Picture(name, title, CAPTION[name.partition("-")[0]], bytes_of(figure, "svg"), bytes_of(figure, "png"))
-                 for name, title, figure in figures(results)]
+        with paper():
+            drawn = [Picture(name, title, CAPTION[name.partition("-")[0]], bytes_of(figure, "svg"),
+                             bytes_of(figure, "png")) for name, title, figure in figures(results)]
         write_files(out.parent / "pictures", {f"{p.name}.{kind}": content for p in drawn
                                               for kind, content in (("svg", p.svg), ("png", p.png))})
     parts = ["<h1>Solver benchmark</h1>", *map(shown, drawn), "<h2>Tables</h2>", as_html(markdown(results)),

@@ -47,6 +47,7 @@ def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
 def _curves(results: Results, rows: Sequence[Measured], title: str) -> Any:
     """Per size: proven gap against CPU seconds, a line per engine and seed, a point where one proves nothing."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     sizes = sorted({r.instance for r in rows}, key=size_order)
     width = min(3, len(sizes))
@@ -67,6 +68,10 @@ def _curves(results: Results, rows: Sequence[Measured], title: str) -> Any:
                           color=colour, markersize=7, label=f"{name}: proves nothing,\ngap to others' bound")
         _scales(axes, f"{size}: {max(r.jobs for r in here):,} jobs")
         axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        if high < 100 * low:
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("processor time (CPU seconds, log)")
     for axes in list(grid.flat)[len(sizes):]:

@@ -49,6 +49,12 @@ def line(policy: str) -> dict[str, Any]:
     return {"color": colour(policy), "linestyle": DASHES.get(policy, "-"), "linewidth": 1.7, "label": policy}
 
 
+def readable(ground: str) -> str:
+    """Colour of words on this ground, #rrggbb."""
+    red, green, blue = (int(ground[i:i + 2], 16) for i in (1, 3, 5))
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "#ffffff"
+
+
 def mark(policy: str) -> str:
     """Its mark."""
     return MARKS.get(policy, "o")
