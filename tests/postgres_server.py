@@ -62,7 +62,8 @@ def _server() -> Path:
     settings = [part for setting in FAST for part in ("-c", setting)]
     log = (folder / "log").open("wb")
     server = subprocess.Popen([programs / "postgres", "-D", folder / "data", "-k", folder, "-h", "", *settings],
-                              stdout=log, stderr=log, cwd=folder, preexec_fn=_die_with_parent, **account)
+                              stdout=log, stderr=log, cwd=folder, preexec_fn=_die_with_parent,  # noqa: PLW1509 - one thread, one call
+                              **account)
     atexit.register(_stop, server)
     _await(server, folder)
     return folder

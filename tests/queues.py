@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import postgres_server
 
 from allocator.domain.snapshot import Snapshot
 from allocator.queue import allocations, lease, wants
+from allocator.queue.engine import create_queue, open_queue
 from allocator.queue.face import Queue
+from allocator.queue.schema import metadata
 
 BACKENDS = ("sqlite", "postgresql")
 NOW = 1_700_000_000.0
@@ -45,8 +48,8 @@ class Seen:
 
 
 def cluster(jobs: str = "", **more: str) -> Snapshot:
-    """Two pools (8 GPUs "a" of type A, 4 GPUs "b" of type B) and two models (m on both types, n on A only); jobs: rows of
-    jobs.csv without a header: job_id, model, submitted_s, remaining_work, max_gpus, state, pool, gpus."""
+    """Two pools (8 GPUs "a" of type A, 4 GPUs "b" of type B) and two models (m on both types, n on A only); jobs: rows
+    of jobs.csv without a header: job_id, model, submitted_s, remaining_work, max_gpus, state, pool, gpus."""
     from allocator.files.snapshots import snapshot_of
 
     files = {
@@ -71,11 +74,33 @@ def place(backend: str, folder: Path) -> Iterator[str]:
         postgres_server.drop(url)
 
 
+@cache
+def _shared() -> str:
+    """URL of one database for all tests that only need an empty queue: making one takes half a second."""
+    url = postgres_server.new_database()
+    create_queue(url)[0].close()
+    return url
+
+
+@contextmanager
+def empty(backend: str, folder: Path) -> Iterator[str]:
+    """The name of a queue with nothing in it, which may not exist yet. One at a time on PostgreSQL."""
+    if backend == "sqlite":
+        yield str(folder / "queue.db")
+        return
+    store = open_queue(_shared())
+    with store.write() as connection:
+        for table in reversed(metadata.sorted_tables):
+            connection.execute(table.delete())
+    store.close()
+    yield _shared()
+
+
 @contextmanager
 def fresh(backend: str, folder: Path, source: Snapshot | None = None,
           clock: Callable[[], float] | None = None) -> Iterator[Queue]:
     """A queue with the small cluster, without jobs unless `source` has some."""
-    with place(backend, folder) as name, Queue.create(
+    with empty(backend, folder) as name, Queue.create(
             name, source if source is not None else cluster(), clock=clock or Clock()) as queue:
         yield queue
 

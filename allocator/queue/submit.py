@@ -110,7 +110,8 @@ def submit(connection: Connection, submissions: Sequence[Submission], now_s: flo
     faults += [*problem_faults, *_predecessors(connection, named, file)]
     if faults:
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
-    rows = [_row(s, one, now_s, seq + i) for i, (s, one) in enumerate(zip(named, values, strict=True))]
+    rows = [_row(s, said.content(), one, now_s, seq + i)
+            for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))]
     for part in range(0, len(rows), PART):
         connection.execute(sa.insert(jobs), rows[part:part + PART])
     names = iter(named)
@@ -219,10 +220,10 @@ def _predecessors(connection: Connection, new: Sequence[Submission], file: str) 
             for s, name in waits if name not in known]
 
 
-def _row(s: Submission, values: tuple[float, float], now_s: float, seq: int) -> dict[str, Any]:
+def _row(s: Submission, content: str, values: tuple[float, float], now_s: float, seq: int) -> dict[str, Any]:
     submitted_s, total_work = values
     assert math.isfinite(total_work)
-    return {"job_id": s.cells["job_id"], "seq": seq, "submission_key": s.key, "content": s.content(),
+    return {"job_id": s.cells["job_id"], "seq": seq, "submission_key": s.key, "content": content,
             **{name: s.cells.get(name, "") for name in OWNED}, "command": json.dumps(s.command),
             "environment": json.dumps(dict(sorted(s.environment.items()))), "workdir": s.workdir,
             "remaining_work": total_work, "submitted_s": submitted_s, "updated_s": now_s}
