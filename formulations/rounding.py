@@ -229,7 +229,9 @@ def improve_pairs(board: Board) -> bool:
 def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
     """Moves that gain but break rows, each with the moves that mend the row that fewest moves mend, where the two gain
     together."""
-    c = board.choices
+    c, none = board.choices, np.zeros(0, dtype=np.int64)
+    if c.R == 0 or not len(moves.gain):
+        return none, none
     # together they gain at most the rent of unused units less their losses
     fine = (moves.gain > EPS) & (moves.loss < board.rent() - moves.loss.min(initial=0.0) + EPS)
     trial = np.flatnonzero(fine)
@@ -239,7 +241,7 @@ def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
     mends = np.concatenate([D < 0, D > 0], axis=1)
     key = np.where(broken, mends.sum(axis=0), len(D) + 1)
     worst = key.argmin(axis=1)
-    first, second = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    first, second = [none], [none]
     for w in np.unique(worst[broken.any(axis=1)]):
         r = w % c.R
         mine, partner = trial[(worst == w) & broken.any(axis=1)], np.flatnonzero(mends[:, w])
