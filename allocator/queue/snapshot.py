@@ -99,9 +99,11 @@ def _received(rows: Sequence[Any], held_s: Sequence[float]) -> Table | None:
         if now > 0:
             seconds[row.gpu_type] = seconds.get(row.gpu_type, 0.0) + now
         cells += [(row.job_id, kind, cell(float(s))) for kind, s in sorted(seconds.items()) if s > 0]
+    if not cells:
+        return None
     names = [c.name for c in RECEIVED.columns]
-    columns = dict(zip(names, map(list, zip(*cells, strict=True)), strict=True))
-    return Table(RECEIVED.file, columns, range(2, len(cells) + 2)) if cells else None
+    return Table(RECEIVED.file, dict(zip(names, map(list, zip(*cells, strict=True)), strict=True)),
+                 range(2, len(cells) + 2))
 
 
 def _texts(numbers: Sequence[float]) -> list[str]:
