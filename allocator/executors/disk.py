@@ -1,0 +1,92 @@
+"""Small JSON files that are either whole or not there, and locks that end with the process that holds them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from allocator.errors import AllocatorError
+
+LOCK_WAIT_S = 30.0
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace the file in one step, readable by its owner only; on return the disk has it. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump(value, out)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in the file; None where there is no such file, or nothing whole in it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in the folder last through a power cut, where the file system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def try_lock(path: Path) -> int | None:
+    """Lock the file (made if missing) for this process; None: another one has it. Give back with os.close.
+
+    The kernel takes the lock back when the process ends, however it ends; started programs do not inherit it.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process holds the lock."""
+    handle = try_lock(path)
+    if handle is not None:
+        os.close(handle)
+    return handle is None
+
+
+@contextmanager
+def locked(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+    """Hold the lock, after waiting for it. Raises AllocatorError when another process keeps it for so long."""
+    deadline = time.monotonic() + wait_s
+    while (handle := try_lock(path)) is None:
+        if time.monotonic() > deadline:
+            raise AllocatorError(f'"{path}" has been locked by another process for {wait_s:g} s')
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        os.close(handle)

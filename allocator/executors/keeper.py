@@ -1,0 +1,211 @@
+"""The process that looks after one allocation: python -m allocator.executors.keeper FOLDER
+
+It starts the job's command, has it stop when stop.json appears, makes sure that nothing of it is left, and writes
+exit.json. It lives in a session of its own, so it goes on when the controller is killed, and it holds keeper.lock for
+all its life, so that everybody can see whether it lives. Only the standard library: it has to start quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from allocator.executors import report
+from allocator.executors.disk import read_json, try_lock, write_json
+from allocator.executors.processes import adopt_orphans, boot, descendants, kill_all, process
+
+LOCK, KEEPER, EXIT, BASE = "keeper.lock", "keeper.json", "exit.json", "base.json"
+PROGRESS, OUT, ERR = "progress", "stdout", "stderr"
+TICK_S = 0.05           # between two looks
+LEFTOVERS_S = 5.0       # what a job that has ended left running gets this long to end by itself
+LAST_WORDS = 400        # characters of stderr in the detail of a failure
+HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")       # of the controller's environment; so is ALLOCATOR_*
+MARKER = "ALLOCATOR_ALLOCATION"
+
+
+class Keeper:
+    """One allocation: `folder` holds its order.json."""
+
+    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+        self.folder, self.order = folder, order
+        self.told = False               # to end, by a signal to the keeper
+        self.asked = False              # to stop, by stop.json, while the job's first process lived
+        self.status: int | None = None  # of the job's first process, as waitpid says it
+        self.stopping_since: float | None = None
+        self.killed = False
+
+    def keep(self) -> dict[str, Any]:
+        """Run the command to its end; returns what exit.json says. On return nothing of it is alive."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._tell)
+        try:
+            child = self._spawn()
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return self._ended("failed", None, f"could not be started: {error}")
+        while self._look(child.pid):
+            time.sleep(TICK_S)
+        child.returncode = 0            # waitpid was ours; Popen need not wonder
+        return self._verdict()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        if not self.order["command"]:
+            raise ValueError("the job has no command")
+        environment, workdir = environment_of(self.folder, self.order)
+        Path(workdir).mkdir(parents=True, exist_ok=True)
+        with _appended(self.folder / OUT) as out, _appended(self.folder / ERR) as err:
+            return subprocess.Popen(self.order["command"], env=environment, cwd=workdir, stdin=subprocess.DEVNULL,
+                                    stdout=out, stderr=err, process_group=0)
+
+    def _look(self, pid: int) -> bool:
+        """One look at everything; False: it is over."""
+        self._reap(pid)
+        self._remember_base()
+        now, grace_s = time.monotonic(), self.order["grace_s"]
+        if self.status is None:
+            self.asked = self.asked or (self.folder / "stop.json").exists()
+            if self.stopping_since is None and (self.told or self.asked):
+                self.stopping_since = now
+                _ask_group(pid)             # not reaped yet, so the number is still its own
+            if self.stopping_since is not None and now - self.stopping_since > grace_s:
+                self._kill()
+            return True
+        left = descendants(os.getpid())
+        if left and self.stopping_since is None:        # it ended by itself and left something running
+            self.stopping_since = now + LEFTOVERS_S - grace_s
+            for p in left:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(p.pid, signal.SIGTERM)
+        if left and now - (self.stopping_since or now) > grace_s:
+            self._kill()
+        return bool(left)
+
+    def _kill(self) -> None:
+        self.killed = self.killed or self.status is None
+        kill_all(lambda: descendants(os.getpid()), 0.0)
+
+    def _reap(self, first: int) -> None:
+        """Take note of every child that ended: the job's first process, and orphans of its own."""
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == first:
+                    self.status = ended[1]
+
+    def _remember_base(self) -> None:
+        """Where nothing is known of the job's earlier work, the first thing it reports is where it began."""
+        if self.order["base"] is None and (seen := report.read(self.folder / PROGRESS)) is not None:
+            self.order["base"] = seen[1]
+            with suppress(OSError):
+                write_json(self.folder / BASE, {"base": seen[1]})
+
+    def _verdict(self) -> dict[str, Any]:
+        assert self.status is not None
+        code = os.waitstatus_to_exitcode(self.status)
+        how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+        done, whole = work(self.folder, self.order), self.order["remaining_work"]
+        if code == 0 and (not (self.asked or self.told) or (whole > 0 and done >= whole * (1 - 1e-9))):
+            return self._ended("finished", code, how)
+        if self.asked:
+            grace = f" after {self.order['grace_s']:g} s in which it did not stop" if self.killed else ""
+            return self._ended("stopped", code, how + grace)
+        if self.told:
+            return self._ended("lost", code, f"its keeper was told to end; the job: {how}")
+        return self._ended("failed", code, f"{how}{last_words(self.folder / ERR)}")
+
+    def _ended(self, phase: str, code: int | None, detail: str) -> dict[str, Any]:
+        return ending(self.folder, self.order, phase, detail) | {"exit_code": code}
+
+    def _tell(self, number: int, frame: object) -> None:
+        self.told = True
+
+
+def ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -> dict[str, Any]:
+    """What exit.json says of an allocation that ended now. work_done: since it started; safe: in all; both as the
+    last checkpoint has it."""
+    seen = report.read(folder / PROGRESS)
+    return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": work(folder, order),
+            "safe": None if seen is None else seen[1]}
+
+
+def work(folder: Path, order: dict[str, Any]) -> float:
+    """Work since the allocation started that a checkpoint holds, from 0 to all that was left to do."""
+    base = order["base"]
+    if base is None:
+        base = (read_json(folder / BASE) or {}).get("base")
+    seen = report.read(folder / PROGRESS)
+    if seen is None or base is None:
+        return 0.0
+    return float(min(max(seen[1] - base, 0.0), order["remaining_work"]))
+
+
+def environment_of(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str], str]:
+    """(environment, working folder) of the job."""
+    workdir = order["workdir"] or str(folder.parent.parent / "jobs" / folder.name.rpartition(".")[0] / "work")
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith("ALLOCATOR_") and name not in HIDDEN}
+    own = {"CUDA_VISIBLE_DEVICES": ",".join(str(d) for d in order["devices"]),
+           "ALLOCATOR_JOB": order["job_id"], "ALLOCATOR_GPUS": str(order["gpus"]), "ALLOCATOR_POOL": order["pool"],
+           "ALLOCATOR_GPU_TYPE": order["gpu_type"], "ALLOCATOR_GENERATION": str(order["generation"]),
+           "ALLOCATOR_REMAINING_WORK": repr(order["remaining_work"]), "ALLOCATOR_GRACE_S": repr(order["grace_s"]),
+           "ALLOCATOR_PROGRESS": str(folder / PROGRESS), "ALLOCATOR_WORKDIR": workdir, MARKER: order["marker"]}
+    return {**kept, **order["environment"], **own}, workdir
+
+
+def last_words(path: Path) -> str:
+    """': ' and the end of the file in one line, '' if there is nothing."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LAST_WORDS))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return f": {words}" if words else ""
+
+
+def _appended(path: Path) -> Any:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+def _ask_group(pid: int) -> None:
+    """Ask every process of the job's group to end; one that was halted has to run for that."""
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def main(folder: Path) -> int:
+    """Look after the allocation, once: a second keeper, or one that comes after the end, does nothing."""
+    lock = try_lock(folder / LOCK)
+    order = read_json(folder / "order.json")
+    if lock is None or order is None or (folder / EXIT).exists() or (folder / KEEPER).exists():
+        return 0
+    adopt_orphans()
+    me = process(os.getpid())
+    assert me is not None
+    write_json(folder / KEEPER, {"pid": me.pid, "started": me.started, "boot": boot(), "at_s": time.time()})
+    exit_value = Keeper(folder, order).keep()
+    while folder.is_dir():
+        try:
+            write_json(folder / EXIT, exit_value)
+            return 0
+        except OSError as error:            # a full disk: until this is written the allocation counts as running
+            print(f"exit.json: {error}", file=sys.stderr)
+            time.sleep(1.0)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,155 @@
+"""What an executor remembers on disk: the highest token, every open allocation, the last one acknowledged of a job.
+
+    fence.json                     {"token": highest ever seen}
+    open/<job>.<generation>/       an allocation whose end was not acknowledged; comes into being whole, by a rename
+        order.json                 the order
+        stop.json                  it was told to stop
+    jobs/<job>/acknowledged.json   {"generation": last one acknowledged, and what the executor wants to keep of it}
+
+<job> is the job's id with everything but letters, digits, "_" and "-" as %XX; a SHA-256 where that would be too long.
+Everything is changed under one lock file and is readable by its owner only, because environments may hold secrets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from allocator.control.executor import Order, StaleOrder
+from allocator.executors.disk import locked, read_json, sync_folder, write_json
+
+ORDER, STOP, ACKNOWLEDGED = "order.json", "stop.json", "acknowledged.json"
+LONGEST_NAME = 150
+
+
+@dataclass(frozen=True)
+class Known:
+    """An open allocation: its folder and what order.json says (fields of Order and what the executor added)."""
+
+    folder: Path
+    order: Mapping[str, Any]
+
+    @property
+    def job_id(self) -> str:
+        """Whose it is."""
+        return str(self.order["job_id"])
+
+    @property
+    def generation(self) -> int:
+        """The job's how manieth it is."""
+        return int(self.order["generation"])
+
+
+class Ledger:
+    """The folder. Raises OSError where the disk does not let it; then nothing is half done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        for name in ("", "open", "jobs"):
+            (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.locked():
+            self._heal()
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Every change of the ledger happens inside this."""
+        return locked(self.folder / "lock")
+
+    def admit(self, token: int) -> None:
+        """Remember the highest token; raises StaleOrder if a higher one was seen."""
+        seen = int((read_json(self.folder / "fence.json") or {"token": -1})["token"])
+        if token < seen:
+            raise StaleOrder(f"an order with token {token} came after one with {seen}: another controller is in charge")
+        if token > seen:
+            write_json(self.folder / "fence.json", {"token": token})
+
+    def fresh(self, job_id: str, generation: int) -> bool:
+        """Whether the generation is newer than all that was seen of the job; False: it is known or acknowledged.
+        Raises StaleOrder if a newer one was seen."""
+        newest = max([int(self.acknowledged(job_id).get("generation", -1)), *self._generations(job_id)])
+        if generation < newest:
+            raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
+        return generation > newest
+
+    def place(self, job_id: str, generation: int) -> Path:
+        """Folder of an open allocation."""
+        return self.folder / "open" / f"{file_name(job_id)}.{generation}"
+
+    def job_folder(self, job_id: str) -> Path:
+        """Folder of a job, which stays."""
+        return self.folder / "jobs" / file_name(job_id)
+
+    def acknowledged(self, job_id: str) -> dict[str, Any]:
+        """What acknowledged.json says, {} if there is none."""
+        return read_json(self.job_folder(job_id) / ACKNOWLEDGED) or {}
+
+    def create(self, order: Order, files: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
+        """Make the open allocation, with these files beside its order, in one step."""
+        place = self.place(order.job_id, order.generation)
+        temporary = place.with_name(f".new-{secrets.token_hex(8)}")
+        temporary.mkdir(mode=0o700)
+        for name, content in {**files, ORDER: {**_plain(order), **more}}.items():
+            write_json(temporary / name, content)
+        os.rename(temporary, place)
+        sync_folder(place.parent)
+        return place
+
+    def known(self) -> Iterator[Known]:
+        """Every open allocation, by name."""
+        for entry in sorted(os.listdir(self.folder / "open")):
+            place = self.folder / "open" / entry
+            if not entry.startswith(".") and (order := read_json(place / ORDER)) is not None:
+                yield Known(place, order)
+
+    def stop(self, job_id: str, generation: int, unstarted: Mapping[str, Mapping[str, Any]]) -> None:
+        """Note that it shall stop. One that was never started gets these files, which say that it ended, so that
+        starting it later changes nothing. Nothing happens to one that is acknowledged. Raises StaleOrder."""
+        if self.fresh(job_id, generation):
+            self.create(Order(job_id, generation, -1, "", 0, "", 0.0), {**unstarted, STOP: {}})
+        elif self.place(job_id, generation).is_dir() and not (self.place(job_id, generation) / STOP).exists():
+            write_json(self.place(job_id, generation) / STOP, {})
+
+    def forget(self, job_id: str, generation: int, **kept: Any) -> None:
+        """Remember only that the allocation was acknowledged, and `kept`."""
+        folder = self.job_folder(job_id)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if int(self.acknowledged(job_id).get("generation", -1)) < generation:
+            write_json(folder / ACKNOWLEDGED, {"job_id": job_id, "generation": generation, **kept})
+        self._remove(self.place(job_id, generation))
+
+    def _generations(self, job_id: str) -> list[int]:
+        start = file_name(job_id) + "."
+        return [int(name[len(start):]) for name in os.listdir(self.folder / "open") if name.startswith(start)]
+
+    def _heal(self) -> None:
+        """Finish what a crash left in the middle."""
+        for entry in os.listdir(self.folder / "open"):
+            if entry.startswith("."):
+                shutil.rmtree(self.folder / "open" / entry, ignore_errors=True)
+        for one in self.known():
+            if int(self.acknowledged(one.job_id).get("generation", -1)) >= one.generation:
+                self._remove(one.folder)
+
+    def _remove(self, place: Path) -> None:
+        gone = place.with_name(f".gone-{secrets.token_hex(8)}")
+        with suppress(FileNotFoundError):
+            os.rename(place, gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def file_name(job_id: str) -> str:
+    """The job's id as the name of a file."""
+    name = quote(job_id, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
+    return name if 0 < len(name) <= LONGEST_NAME else hashlib.sha256(job_id.encode("utf-8", "replace")).hexdigest()
+
+
+def _plain(order: Order) -> dict[str, Any]:
+    """The order as JSON can hold it."""
+    return asdict(order) | {"command": list(order.command), "environment": dict(order.environment)}

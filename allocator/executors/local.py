@@ -1,0 +1,200 @@
+"""Jobs as processes of this machine, each with GPU indices of its own. State: a folder (ledger.py, keeper.py).
+
+Nothing is kept in memory: a new object on the same folder knows all that the old one did. What is beside order.json:
+    keeper.lock, keeper.json   held by the living keeper; who it is
+    stdout, stderr, progress   of the job; the outputs are kept under logs/ when the allocation is forgotten
+    exit.json                  how it ended; until then its GPU indices are taken
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from allocator.control.executor import Observation, Order, Phase
+from allocator.errors import UsageError
+from allocator.executors import keeper, report
+from allocator.executors.disk import is_locked, read_json, try_lock, write_json
+from allocator.executors.errors import NotNow
+from allocator.executors.ledger import Known, Ledger, file_name
+from allocator.executors.processes import Process, boot, kill_all, orphans
+
+GRACE_S = 60.0
+KILL_WAIT_S = 2.0
+KEPT_LOGS = 2000        # files under logs/
+PACKAGES = Path(__file__).resolve().parent.parent.parent
+
+
+def device_numbers(gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """GPU indices by pool, counted through in the order of the pools."""
+    numbers, first = {}, 0
+    for pool, n in gpus.items():
+        numbers[pool] = tuple(range(first, first + n))
+        first += n
+    return numbers
+
+
+class LocalExecutor:
+    """Executor of this machine (Linux).
+
+    devices: GPU indices by pool, none in two pools. grace_s: seconds between SIGTERM and SIGKILL.
+    """
+
+    name = "local"
+
+    def __init__(self, folder: Path, devices: Mapping[str, Sequence[int]], grace_s: float = GRACE_S) -> None:
+        indices = [d for pool in devices.values() for d in pool]
+        if len(set(indices)) != len(indices):
+            raise UsageError("a GPU index was given twice")
+        if not sys.platform.startswith("linux"):
+            raise UsageError("the local executor needs Linux")
+        self.devices = {pool: tuple(d) for pool, d in devices.items()}
+        self.grace_s = grace_s
+        self.ledger = Ledger(Path(folder))
+        (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start(self, order: Order) -> None:
+        """Start the job's command under a keeper. Raises StaleOrder; NotNow while GPUs or the job's last allocation
+        have not come free. What can never be started here is observed as failed."""
+        with self.ledger.locked():
+            self.ledger.admit(order.token)
+            if self.ledger.fresh(order.job_id, order.generation):
+                place = self._create(order)
+            else:
+                place = self.ledger.place(order.job_id, order.generation)
+            if place.is_dir() and not (place / keeper.EXIT).exists() and not (place / keeper.KEEPER).exists():
+                self._spawn(place)          # also after a crash before this line; a keeper too many ends by itself
+
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        """SIGTERM to the job's process group now, SIGKILL to all that is left when the grace period is over."""
+        with self.ledger.locked():
+            self.ledger.admit(token)
+            self.ledger.stop(job_id, generation, {keeper.EXIT: _never_started()})
+            place = self.ledger.place(job_id, generation)
+            if place.is_dir():
+                self._end_unkept(place)
+
+    def observe(self) -> Sequence[Observation]:
+        """Every open allocation whose keeper came up, or that ended."""
+        self._children = [child for child in self._children if child.poll() is None]
+        seen = (self._observed(one) for one in self.ledger.known())
+        return [one for one in seen if one is not None]
+
+    def acknowledge(self, job_id: str, generation: int) -> None:
+        """Forget the allocation; its outputs stay under logs/. Raises UsageError if it has not ended."""
+        with self.ledger.locked():
+            place = self.ledger.place(job_id, generation)
+            end = read_json(place / keeper.EXIT)
+            if end is None and place.is_dir():
+                raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
+            before = self.ledger.acknowledged(job_id).get("safe")
+            safe = [s for s in (before, (end or {}).get("safe")) if s is not None]
+            self._keep_logs(place, job_id, generation)
+            self.ledger.forget(job_id, generation, safe=max(safe, default=None))
+
+    def capacity(self) -> Mapping[str, int]:
+        """What it was made with."""
+        return {pool: len(numbers) for pool, numbers in self.devices.items()}
+
+    def _create(self, order: Order) -> Path:
+        mine = self.devices.get(order.pool, ())
+        if order.gpus > len(mine) or order.gpus < 1:
+            why = f'pool "{order.pool}" of this machine has {len(mine)} GPUs, not {order.gpus}'
+            return self.ledger.create(order, {keeper.EXIT: _end("failed", why)}, devices=[])
+        taken: set[int] = set()
+        for one in self.ledger.known():
+            if not (one.folder / keeper.EXIT).exists():
+                if one.job_id == order.job_id:
+                    raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
+                taken.update(one.order["devices"])
+        free = [d for d in mine if d not in taken]
+        if len(free) < order.gpus:
+            raise NotNow(f'job "{order.job_id}": {len(free)} GPUs are free in pool "{order.pool}", not {order.gpus}')
+        last = self.ledger.acknowledged(order.job_id).get("safe")
+        base = last if last is not None else 0.0 if order.generation <= 1 else None
+        return self.ledger.create(order, {}, devices=free[:order.gpus], grace_s=self.grace_s, base=base,
+                                  marker=secrets.token_hex(16))
+
+    def _spawn(self, place: Path) -> None:
+        with (place / "keeper.log").open("ab") as log:
+            self._children.append(subprocess.Popen(
+                [sys.executable, "-m", "allocator.executors.keeper", str(place)], cwd=PACKAGES, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def _end_unkept(self, place: Path) -> None:
+        """One that was told to stop before its keeper came up: it never will."""
+        lock = try_lock(place / keeper.LOCK)
+        if lock is not None:
+            try:
+                if not (place / keeper.KEEPER).exists() and not (place / keeper.EXIT).exists():
+                    write_json(place / keeper.EXIT, _never_started())
+            finally:
+                os.close(lock)
+
+    def _observed(self, one: Known) -> Observation | None:
+        end = read_json(one.folder / keeper.EXIT)
+        if end is None:
+            who = read_json(one.folder / keeper.KEEPER)
+            if who is None:
+                return None
+            if is_locked(one.folder / keeper.LOCK):
+                return self._running(one, self._words(one))
+            end = self._without_keeper(one, who)
+            if end is None:
+                return self._running(one, "its keeper is gone, but its processes do not die")
+        return Observation(one.job_id, one.generation, end["at_s"], Phase(end["phase"]), end["work_done"],
+                           end["detail"])
+
+    def _running(self, one: Known, detail: str) -> Observation:
+        return Observation(one.job_id, one.generation, time.time(), Phase.RUNNING,
+                           keeper.work(one.folder, dict(one.order)), detail)
+
+    def _words(self, one: Known) -> str:
+        seen = report.read(one.folder / keeper.PROGRESS)
+        return "" if seen is None else f"{seen[0]:g} done, {seen[1]:g} of it safe"
+
+    def _without_keeper(self, one: Known, who: dict[str, Any]) -> dict[str, Any] | None:
+        """How an allocation ended whose keeper is gone; None: not before its processes are dead."""
+        lock = try_lock(one.folder / keeper.LOCK)
+        if lock is None:
+            return None                                         # somebody else is at it
+        try:
+            end = read_json(one.folder / keeper.EXIT)
+            if end is not None:                                 # written between our two looks
+                return end
+            left = Process(who["pid"], "X", 0, 0, 0, who["started"])
+            marker = f"{keeper.MARKER}={one.order['marker']}".encode()
+            if who["boot"] == boot() and not kill_all(lambda: orphans(left, marker), KILL_WAIT_S):
+                return None
+            end = keeper.ending(one.folder, dict(one.order), "lost", "its keeper vanished; its processes are dead")
+            if one.folder.is_dir():
+                write_json(one.folder / keeper.EXIT, end)
+            return end
+        finally:
+            os.close(lock)
+
+    def _keep_logs(self, place: Path, job_id: str, generation: int) -> None:
+        logs = self.ledger.folder / "logs"
+        for name in (keeper.OUT, keeper.ERR):
+            with suppress(FileNotFoundError):
+                os.replace(place / name, logs / f"{file_name(job_id)}.{generation}.{name}")
+        files = list(os.scandir(logs))
+        if len(files) > KEPT_LOGS:
+            for entry in sorted(files, key=lambda e: e.stat().st_mtime)[:len(files) - KEPT_LOGS * 9 // 10]:
+                os.unlink(entry)
+
+
+def _end(phase: str, detail: str) -> dict[str, Any]:
+    return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": 0.0, "safe": None}
+
+
+def _never_started() -> dict[str, Any]:
+    return _end("stopped", "was told to stop before it was started")

@@ -1,0 +1,104 @@
+"""Finding and ending processes for good (Linux: /proc). A pid alone names nobody; pid and start time do."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+PR_SET_CHILD_SUBREAPER = 36
+Find = Callable[[], "list[Process]"]
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process. started: clock ticks between boot and its start; with the pid it is unique until the next boot."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    started: int
+
+    @property
+    def alive(self) -> bool:
+        """False: only its exit status is left, nothing runs."""
+        return self.state not in "ZX"
+
+
+def process(pid: int) -> Process | None:
+    """The process that has this pid now; None: nobody."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2:].split()            # the name before may hold spaces and brackets
+    return Process(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def processes() -> Iterator[Process]:
+    """All processes of the machine that can be seen."""
+    for name in os.listdir(PROC):
+        if name.isdigit() and (found := process(int(name))):
+            yield found
+
+
+def boot() -> str:
+    """Identity of this boot of the machine."""
+    return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def environment_has(pid: int, marker: bytes) -> bool:
+    """Whether the process was started with this NAME=value in its environment; False where that cannot be seen."""
+    try:
+        return marker in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def descendants(root: int) -> list[Process]:
+    """The living processes below `root`, without it."""
+    everybody = list(processes())
+    below, grew = {root}, True
+    while grew:
+        more = {p.pid for p in everybody if p.parent in below} - below
+        below |= more
+        grew = bool(more)
+    return [p for p in everybody if p.pid in below and p.pid != root and p.alive]
+
+
+def orphans(keeper: Process, marker: bytes) -> list[Process]:
+    """The living processes that a dead keeper left behind: its session, and whoever carries its marker.
+
+    The number of a session is not given to a new process while a member lives; if a process has that pid and is not
+    the keeper, the old session is empty.
+    """
+    leader = process(keeper.pid)
+    session = keeper.pid if leader is None or leader.started == keeper.started else -1
+    return [p for p in processes() if p.alive and p.pid not in (os.getpid(), keeper.pid)
+            and ((p.session == session and p.started >= keeper.started) or environment_has(p.pid, marker))]
+
+
+def kill_all(find: Find, wait_s: float) -> bool:
+    """Kill what `find` finds, again and again, until nothing is left (True) or wait_s are over."""
+    deadline = time.monotonic() + wait_s
+    while found := find():
+        for p in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(p.pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, so that none can slip away."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
