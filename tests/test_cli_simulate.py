@@ -129,7 +129,7 @@ def test_wrong_folders(capsys: Output, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("folder", "argv"), [
-    (DEMO, ["--until", "4000"]), (SPOT, ["--seed", "3", "--failures", "0.1", "--misjudged", "0.2", "--until", "5000",
+    (DEMO, ["--until", "4000", "--ageing", "1800"]), (SPOT, ["--seed", "3", "--failures", "0.1", "--misjudged", "0.2", "--until", "5000",
                                          "--objective", "throughput"])])
 def test_kept_rounds_are_decided_again_exactly(tmp_path: Path, folder: Path, argv: list[str]) -> None:
     """Every round kept as a snapshot, decided again by `allocator solve` with the printed options: the same bytes of
