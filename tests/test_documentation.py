@@ -19,9 +19,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROO
 
 
 def code(page: Path) -> Iterator[str]:
-    """Lines of fenced and indented code."""
-    fenced = False
-    for line in page.read_text(encoding="utf-8").splitlines():
+    """Lines of fenced and indented code, and what stands between backticks."""
+    text, fenced = page.read_text(encoding="utf-8"), False
+    yield from re.findall(r"(?<!`)`(allocator (?!linear)[^`\n]+)`", text)
+    for line in text.splitlines():
         if line.startswith("```"):
             fenced = not fenced
         elif fenced or line.startswith("    "):
@@ -52,6 +53,8 @@ def test_commands_and_options_exist(page: Path) -> None:
     for words in commands(page):
         known, below = options(main.parser())
         for i, word in enumerate(words):
+            if i and below and word.isupper():
+                break                                   # a placeholder for a command: FORMAT
             if word in below:
                 more, below = options(below[word])
                 known = known | more
@@ -64,9 +67,9 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 
 def test_commands_are_found() -> None:
-    """The reader of the pages sees what is there: README shows at least five commands, the how-to twenty."""
+    """The reader of the pages sees what is there: README shows at least five commands, the how-to fifteen."""
     assert len(list(commands(ROOT / "README.md"))) >= 5
-    assert len(list(commands(ROOT / "docs" / "howto.md"))) >= 20
+    assert len(list(commands(ROOT / "docs" / "howto.md"))) >= 15
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
