@@ -70,9 +70,21 @@ class Choices:
         return np.flatnonzero(np.diff(self.start) > 0)
 
     @cached_property
-    def signed(self) -> bool:
-        """Whether any coupling entry is negative."""
-        return bool((self.matrix.data < 0).any())
+    def total(self) -> Floats:
+        """Sum of the absolute entries of each coupling row, (R,)."""
+        a = self.matrix
+        return np.asarray(np.bincount(a.indices, np.abs(a.data), minlength=self.R), dtype=np.float64)
+
+    @cached_property
+    def unit(self) -> Floats:
+        """Mean absolute entry of each coupling row, (R,), 1 for an empty one: what makes dollars and GPUs alike."""
+        count = np.bincount(self.matrix.indices, minlength=self.R)
+        return np.where(self.total > 0, self.total / np.maximum(1, count), 1.0)
+
+    @cached_property
+    def total_value(self) -> float:
+        """Sum of the absolute values of all columns."""
+        return float(np.abs(self.value).sum())
 
     @cached_property
     def slots(self) -> tuple[Ints, Floats]:
@@ -143,17 +155,8 @@ def choices(model: LinearModel) -> Choices:
     low, high = model.lower[one], model.upper[one]
     if ((high != 1) | ((low > 0) & (low != 1))).any():
         raise NotChoices("an at-most-one row has bounds other than (.., 1] or [1, 1]")
-    owner_entry = np.flatnonzero(one[model.index])
-    column = model.entry_column[owner_entry]
-    if (model.coef[owner_entry] != 1).any():
-        raise NotChoices("a coefficient of an at-most-one row is not 1")
-    count = np.bincount(column, minlength=model.n)
-    if (count == 0).any():
-        raise NotChoices(f"column {int(np.argmin(count))} belongs to no at-most-one row")
-    at = np.cumsum(count) - count
-    owner = np.minimum.reduceat(model.index[owner_entry], at) if model.n else np.zeros(0, dtype=np.int64)
-    shared = np.zeros(model.m, dtype=bool)
-    shared[model.index[owner_entry][model.index[owner_entry] != owner[column]]] = True
+    mine = one[model.index]
+    owner, shared = _owners(model, one, mine)
     number = np.cumsum(one) - 1
     group = number[owner]
     if (np.diff(group) < 0).any():
@@ -161,7 +164,27 @@ def choices(model: LinearModel) -> Choices:
     start = np.searchsorted(group, np.arange(int(one.sum()) + 1))
     coupling = (~one | shared) & (np.isfinite(model.lower) | np.isfinite(model.upper))
     must = (model.lower[one] == 1) & ~shared[one]       # a shared row is watched as a coupling row, lower bound and all
-    return Choices(model, start, group, must, *_coupling(model, coupling))
+    return Choices(model, start, group, must, *_coupling(model, coupling, mine, shared))
+
+
+def _owners(model: LinearModel, one: Bools, mine: Bools) -> tuple[Ints, Bools]:
+    """The first at-most-one row of each column, (n,), and which rows (m,) are at-most-one rows of columns of others.
+    mine (z,): the entry lies in an at-most-one row."""
+    if (model.coef[mine] != 1).any():
+        raise NotChoices("a coefficient of an at-most-one row is not 1")
+    first = model.start[:-1]
+    if int(np.count_nonzero(mine)) == model.n and (np.diff(model.start) > 0).all() and mine[first].all():
+        return model.index[first], np.zeros(model.m, dtype=bool)          # one such row per column, in front
+    owner_entry = np.flatnonzero(mine)
+    column = model.entry_column[owner_entry]
+    count = np.bincount(column, minlength=model.n)
+    if (count == 0).any():
+        raise NotChoices(f"column {int(np.argmin(count))} belongs to no at-most-one row")
+    at = np.cumsum(count) - count
+    owner = np.minimum.reduceat(model.index[owner_entry], at) if model.n else np.zeros(0, dtype=np.int64)
+    shared = np.zeros(model.m, dtype=bool)
+    shared[model.index[owner_entry][model.index[owner_entry] != owner[column]]] = True
+    return owner, shared
 
 
 def _only_binaries(model: LinearModel) -> None:
@@ -172,12 +195,15 @@ def _only_binaries(model: LinearModel) -> None:
         raise NotChoices(f"column {int(np.argmin(binary))} is not binary")
 
 
-def _coupling(model: LinearModel, coupling: Bools) -> tuple[Ints, Floats, Floats, sparse.csr_matrix]:
+def _coupling(model: LinearModel, coupling: Bools, mine: Bools,
+              shared: Bools) -> tuple[Ints, Floats, Floats, sparse.csr_matrix]:
     rows = np.flatnonzero(coupling)
     below, above = model.tolerance()
-    entry = coupling[model.index]
-    number = np.cumsum(coupling) - 1
-    indptr = np.concatenate([[0], np.cumsum(entry)])[model.start]
-    row = number[model.index[entry]].astype(np.int32)
+    one = ~mine
+    plain = not shared.any() and bool(coupling[model.index[one]].all())     # then all but one entry per column
+    entry = one if plain else coupling[model.index]
+    number = (np.cumsum(coupling) - 1).astype(np.int32)
+    row = number[model.index[entry]]
+    indptr = model.start - np.arange(model.n + 1) if plain else np.concatenate([[0], np.cumsum(entry)])[model.start]
     matrix = sparse.csr_matrix((model.coef[entry], row, indptr.astype(np.int32)), shape=(model.n, len(rows)))
     return rows, (model.lower - below)[rows], (model.upper + above)[rows], matrix

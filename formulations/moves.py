@@ -47,9 +47,7 @@ class Board:
     def __init__(self, choices: Choices, choice: Ints, p: Floats) -> None:
         self.choices, self.choice, self.p = choices, choice.copy(), p
         self.reduced = choices.value - choices.matrix @ p
-        a = choices.matrix
-        total = np.bincount(a.indices, np.abs(a.data), minlength=choices.R)
-        self.unit = np.where(total > 0, total / np.maximum(1, np.bincount(a.indices, minlength=choices.R)), 1.0)
+        self.unit = choices.unit
         self.use = choices.use_of(self.choice)
 
     def refresh(self) -> None:

@@ -80,6 +80,8 @@ FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, chur
 
 def _used(block: Block, use: Bools) -> Block:
     """The block without the rows that bind nothing."""
+    if use.all():
+        return block
     new = np.where(use, np.cumsum(use) - 1, -1)
     return Block(block.kind, [name for name, u in zip(block.labels, use, strict=True) if u],
                  np.where(block.row >= 0, new[block.row], -1), block.coef, block.lower[use], block.upper[use])

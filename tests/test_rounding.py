@@ -54,6 +54,12 @@ def test_fill_swaps():
     assert fill(c, np.array([0, -1]), np.zeros(3)).tolist() == [-1, 1]
 
 
+def test_fill_without_coupling_rows():
+    """Nothing couples: everyone takes the best; no groups at all: the empty choice."""
+    assert fill(view([[(3, {}), (5, {})]], []), np.array([0]), np.zeros(1)).tolist() == [1]
+    assert fill(view([], []), np.zeros(0, dtype=int), np.zeros(0)).tolist() == []
+
+
 def test_fill_never_breaks_a_rule_or_loses_value():
     """At the optimum nothing moves."""
     c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])

@@ -126,7 +126,8 @@ class Search:
             self.offer(view.from_x(hint.values), "hint")
         self.price(minimise(view, prices, deadline=self._share(0.5), coldest=COLDEST))
         assert self.dual is not None
-        self._polish(self.dual.choice, "rounding", FAR)
+        # the larger the model, the cheaper is filling against the LP
+        self._polish(self.dual.choice, "rounding", FAR * max(1.0, view.J / 10_000))
         if self.gap_now() > max(self.gap, CLOSE):            # too far for the LP to start from these prices
             self.price(minimise(view, self.dual.prices, deadline=self._share(0.5)))
             self._polish(self.dual.choice, "rounding")

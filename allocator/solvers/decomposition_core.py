@@ -35,6 +35,7 @@ class Core:
         self.columns = columns
         self.has = np.zeros(choices.n, dtype=bool)
         self.has[columns] = True
+        self._base: float | None = None
         self.penalties = 2 * choices.R
         self._new_columns = 0
         self.engine = self._new()
@@ -44,7 +45,9 @@ class Core:
     @property
     def base(self) -> float:
         """Worth of the fixed groups."""
-        return self.choices.value_of(self.fixed)
+        if self._base is None:
+            self._base = self.choices.value_of(self.fixed)
+        return self._base
 
     def bounds(self) -> tuple[Floats, Floats]:
         """What the coupling rows leave to the core, (R,) each, with the tolerance of the model."""
@@ -116,6 +119,7 @@ class Core:
         self.groups = np.concatenate([self.groups, groups])
         self.free[groups] = True
         self.fixed[groups] = -1
+        self._base = None
         n = len(groups)
         self.engine.addRows(n, np.where(c.must[groups], 1.0, -INF), np.ones(n), 0, np.zeros(n, dtype=np.int32),
                             np.zeros(0, dtype=np.int32), np.zeros(0))

@@ -121,7 +121,4 @@ def violated(core: Core, here: Dual, p: Floats, u: Floats, which: Bools | None =
 
 def _typical(choices: Choices, worth: float) -> Floats:
     """Mean value per mean use of each row, (R,)."""
-    a = choices.matrix
-    total = np.bincount(a.indices, np.abs(a.data), minlength=choices.R)
-    count = np.maximum(1, np.bincount(a.indices, minlength=choices.R))
-    return np.asarray(worth / np.where(total > 0, total / count, 1.0), dtype=np.float64)
+    return np.asarray(worth / choices.unit, dtype=np.float64)
