@@ -1,0 +1,293 @@
+"""A cluster that exists in memory only, on a clock that moves when it is told to: exact, and the same by seed.
+
+Allocations do not influence each other, so the end of each is known as soon as it starts:
+
+    work done at t = rate x (min(t, stop ordered) - ready_s)          ready_s: when the pause of its start is over
+    finished       at ready_s + remaining work / rate
+    failed         after an exponential time of mean 1 / (failures per GPU-hour x GPUs), by seed, job and generation
+    stopped        a while after it was told to: the job does no more work meanwhile, but holds its GPUs
+
+The cluster outlives controllers: crash one, make another executor of the same cluster. It writes down every breach of
+what a controller must never do (`breaches`): more GPUs than a pool has, one job twice at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from allocator.control.executor import Observation, Order, Phase, StaleOrder
+from allocator.errors import UsageError
+
+HOUR = 3600.0
+
+
+class SimulatedClock:
+    """A Clock. now_s: seconds that really passed since the epoch; offset_s: by how much the clock on the wall errs."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s, self.offset_s = now_s, 0.0
+
+    def now(self) -> float:
+        """What the clock on the wall shows."""
+        return self.now_s + self.offset_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_s += max(0.0, seconds)
+
+    def jump(self, seconds: float) -> None:
+        """Set the clock on the wall forward (or back), while no time passes."""
+        self.offset_s += seconds
+
+
+def _one(order: Order) -> float:
+    return 1.0
+
+
+def _nothing(order: Order) -> float:
+    return 0.0
+
+
+def _no_pause(order: Order, again: bool) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How the cluster really is.
+
+    rate(order): work per second. pause_s(order, again): from the start to the first work; again: the job held GPUs
+    until this very moment. stop_s(order): from being told to stop to having stopped; a job that refuses to die takes
+    long. checkpoint_s(order): a running job has safe what it had done at the last multiple of these seconds of work;
+    0: all of it. failures_per_gpu_hour: of jobs, by themselves.
+    """
+
+    rate: Callable[[Order], float] = _one
+    pause_s: Callable[[Order, bool], float] = _no_pause
+    stop_s: Callable[[Order], float] = _nothing
+    checkpoint_s: Callable[[Order], float] = _nothing
+    failures_per_gpu_hour: float = 0.0
+    seed: int = 0
+
+
+@dataclass
+class _Run:
+    """An allocation. end_s, phase: how it will end as things stand; stopped_s: when it was told to stop."""
+
+    order: Order
+    started_s: float
+    ready_s: float
+    rate: float
+    every_s: float
+    end_s: float
+    phase: Phase
+    detail: str = ""
+    stopped_s: float = math.inf
+    over: bool = False
+    due: int = 0            # which entry of the cluster's calendar counts
+
+    def work(self, now_s: float) -> float:
+        """Safe work since the start."""
+        if self.over and self.phase is Phase.FINISHED:
+            return self.order.remaining_work
+        worked = max(0.0, min(now_s, self.stopped_s, self.end_s) - self.ready_s)
+        asked = self.stopped_s <= min(now_s, self.end_s)                # stopping begins with a checkpoint
+        if self.every_s > 0 and not asked:
+            worked -= worked % self.every_s
+        return min(self.rate * worked, self.order.remaining_work)
+
+
+@dataclass
+class SimulatedCluster:
+    """Machines with GPUs by pool, and what runs on them. All times inside are real ones (clock.now_s)."""
+
+    gpus: dict[str, int]
+    clock: SimulatedClock = field(default_factory=SimulatedClock)
+    truth: Truth = field(default_factory=Truth)
+    breaches: list[str] = field(default_factory=list)
+    orders: int = 0
+
+    def __post_init__(self) -> None:
+        self.used = dict.fromkeys(self.gpus, 0)
+        self.token = -1
+        self._open: dict[tuple[str, int], _Run] = {}
+        self._newest: dict[str, int] = {}               # by job: the newest generation ever ordered or stopped
+        self._alive: dict[str, int] = {}                # by job: the generation that holds GPUs
+        self._left_s: dict[str, float] = {}             # by job: when it last held GPUs
+        self._calendar: list[tuple[float, int, tuple[str, int]]] = []
+        self._entries = 0
+
+    def start(self, order: Order) -> None:
+        """As Executor.start."""
+        self.admit(order.token)
+        if not self._fresh(order.job_id, order.generation):
+            return
+        self.settle()
+        now = self.clock.now_s
+        if (other := self._alive.get(order.job_id)) is not None:
+            self.breaches.append(f'{now:g} s: job "{order.job_id}" starts again while its allocation {other} lives')
+        again = self._left_s.get(order.job_id) == now
+        ready, rate = now + self.truth.pause_s(order, again), self.truth.rate(order)
+        finish = ready + order.remaining_work / rate if rate > 0 else math.inf
+        fail = now + self._strike(order)
+        run = _Run(order, now, ready, rate, self.truth.checkpoint_s(order), min(finish, fail),
+                   Phase.FINISHED if finish <= fail else Phase.FAILED, "" if finish <= fail else "a simulated failure")
+        self.orders += 1
+        self._open[order.job_id, order.generation] = run
+        self._newest[order.job_id] = order.generation
+        self._alive[order.job_id] = order.generation
+        self.used[order.pool] = self.used.get(order.pool, 0) + order.gpus
+        if self.used[order.pool] > self.gpus.get(order.pool, 0):
+            self.breaches.append(f'{now:g} s: pool "{order.pool}" has {self.gpus.get(order.pool, 0)} GPUs and gives '
+                                 f"{self.used[order.pool]}")
+        self._enter(run)
+
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        """As Executor.stop; what was never started is known as stopped and does not start any more."""
+        self.admit(token)
+        self.settle()
+        now = self.clock.now_s
+        if self._fresh(job_id, generation):
+            self._newest[job_id] = generation
+            self._open[job_id, generation] = _Run(Order(job_id, generation, token, "", 0, "", 0.0), now, now, 0.0, 0.0,
+                                                  now, Phase.STOPPED, "was told to stop before it was started",
+                                                  over=True)
+            return
+        run = self._open.get((job_id, generation))
+        if run is None or run.over or run.stopped_s < math.inf:
+            return
+        run.stopped_s = now
+        # a failure that was to come first comes all the same
+        if run.phase is not Phase.FAILED or run.end_s > now + self.truth.stop_s(run.order):
+            run.end_s, run.phase, run.detail = now + self.truth.stop_s(run.order), Phase.STOPPED, ""
+        self._enter(run)
+        self.settle()
+
+    def observe(self) -> list[Observation]:
+        """As Executor.observe; at_s is what the clock on the wall shows."""
+        self.settle()
+        now, wrong = self.clock.now_s, self.clock.offset_s
+        return [Observation(key[0], key[1], (run.end_s if run.over else now) + wrong,
+                            run.phase if run.over else Phase.RUNNING, run.work(now), run.detail if run.over else "")
+                for key, run in self._open.items()]
+
+    def acknowledge(self, job_id: str, generation: int) -> None:
+        """As Executor.acknowledge. Raises UsageError for what has not ended."""
+        self.settle()
+        run = self._open.get((job_id, generation))
+        if run is not None and not run.over:
+            raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
+        self._open.pop((job_id, generation), None)
+        self._newest[job_id] = max(self._newest.get(job_id, -1), generation)
+
+    def set_gpus(self, pool: str, gpus: int) -> None:
+        """Machines come or go: the pool has so many GPUs from now on. Those that started last are lost first."""
+        self.settle()
+        self.gpus[pool] = gpus
+        here = [r for r in self._open.values() if r.order.pool == pool and not r.over]
+        for run in sorted(here, key=lambda r: (r.started_s, r.order.job_id), reverse=True):
+            if self.used[pool] <= gpus:
+                return
+            self.lose(run.order.job_id, "its machine is gone")
+
+    def lose(self, job_id: str, why: str) -> None:
+        """What the job holds is lost now, with what it did since its last checkpoint."""
+        self.settle()
+        generation = self._alive.get(job_id)
+        if generation is not None:
+            run = self._open[job_id, generation]
+            run.end_s, run.phase, run.detail = self.clock.now_s, Phase.LOST, why
+            self._enter(run)
+            self.settle()
+
+    def fail(self, job_id: str, why: str) -> None:
+        """What the job holds fails now."""
+        self.settle()
+        generation = self._alive.get(job_id)
+        if generation is not None:
+            run = self._open[job_id, generation]
+            run.end_s, run.phase, run.detail = self.clock.now_s, Phase.FAILED, why
+            self._enter(run)
+            self.settle()
+
+    def next_end(self) -> float:
+        """When the next allocation ends as things stand (clock.now_s), inf: none."""
+        self.settle()
+        while self._calendar:
+            end, entry, key = self._calendar[0]
+            if key in self._open and self._open[key].due == entry:
+                return end
+            heapq.heappop(self._calendar)
+        return math.inf
+
+    def settle(self) -> None:
+        """Let everything end that has ended by now."""
+        while self._calendar and self._calendar[0][0] <= self.clock.now_s:
+            end, entry, key = heapq.heappop(self._calendar)
+            run = self._open.get(key)
+            if run is None or run.over or run.due != entry:
+                continue
+            run.over = True
+            self.used[run.order.pool] -= run.order.gpus
+            if self._alive.get(key[0]) == key[1]:
+                del self._alive[key[0]]
+            self._left_s[key[0]] = end
+
+    def admit(self, token: int) -> None:
+        """Remember the highest token; raises StaleOrder if a higher one was seen."""
+        if token < self.token:
+            raise StaleOrder(f"an order with token {token} came after one with {self.token}")
+        self.token = token
+
+    def _fresh(self, job_id: str, generation: int) -> bool:
+        newest = self._newest.get(job_id, -1)
+        if generation < newest:
+            raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
+        return generation > newest
+
+    def _enter(self, run: _Run) -> None:
+        self._entries += 1
+        run.due = self._entries
+        if run.end_s < math.inf:
+            heapq.heappush(self._calendar, (run.end_s, run.due, (run.order.job_id, run.order.generation)))
+
+    def _strike(self, order: Order) -> float:
+        """Seconds until the allocation fails by itself."""
+        per_hour = self.truth.failures_per_gpu_hour * order.gpus
+        if per_hour <= 0:
+            return math.inf
+        luck = random.Random(f"{self.truth.seed} {order.job_id} {order.generation}")
+        return luck.expovariate(per_hour / HOUR)
+
+
+class SimulatedExecutor:
+    """A way to reach the cluster; it remembers nothing by itself."""
+
+    name = "simulated"
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.cluster = cluster
+
+    def start(self, order: Order) -> None:
+        """Raises StaleOrder."""
+        self.cluster.start(order)
+
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        """Raises StaleOrder."""
+        self.cluster.stop(job_id, generation, token)
+
+    def observe(self) -> Sequence[Observation]:
+        """Exact and complete."""
+        return self.cluster.observe()
+
+    def acknowledge(self, job_id: str, generation: int) -> None:
+        """Raises UsageError for what has not ended."""
+        self.cluster.acknowledge(job_id, generation)
+
+    def capacity(self) -> Mapping[str, int]:
+        """GPUs of the machines that are there."""
+        return dict(self.cluster.gpus)
