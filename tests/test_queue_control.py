@@ -307,7 +307,8 @@ def test_settings_pools_and_learned_rates(queue: Queue) -> None:
     rates = queue.snapshot().tables["rates.csv"].columns
     keys = zip(rates["model"], rates["gpu_type"], rates["gpus"], strict=True)
     speed = dict(zip(keys, rates["work_per_s"], strict=True))
-    assert float(speed["m", "A", "2"]) == pytest.approx(0.95) and speed["m", "A", "4"] == "3.5" and speed["m", "B", "2"] == "0.75"
+    assert float(speed["m", "A", "2"]) == pytest.approx(0.95)
+    assert speed["m", "A", "4"] == "3.5" and speed["m", "B", "2"] == "0.75"
     assert validate(queue.snapshot()).interval_s == 30
 
 

@@ -17,7 +17,20 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from allocator.cli import bench, demo, doctor, explain, generate, import_, report, schema, simulate, solve, validate
+from allocator.cli import (
+    bench,
+    demo,
+    doctor,
+    explain,
+    generate,
+    import_,
+    queue,
+    report,
+    schema,
+    simulate,
+    solve,
+    validate,
+)
 from allocator.cli.parsing import Parser
 from allocator.errors import AllocatorError
 
@@ -26,7 +39,7 @@ allocator demo                                   a shipped cluster, MIP beside g
 allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
-COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report)
+COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue)
 
 
 def parser() -> Parser:

@@ -121,15 +121,9 @@ def get_meta(connection: Connection, key: str) -> str | None:
 def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
     """Replace the whole cluster by that of a checked snapshot, with the GPUs and prices in force at its time.
 
-    What was learned is kept. Raises UsageError if a pool that jobs hold GPUs of would be gone.
+    What was learned is kept.
     """
     in_force = {"gpus": problem.pools.gpus.tolist(), "price_per_gpu_hour": problem.pools.price_per_gpu_hour.tolist()}
-    held = {row[0]: int(row[1]) for row in connection.execute(
-        sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(allocations.c.phase.in_(OPEN))
-        .group_by(allocations.c.pool))}
-    gone = sorted(set(held) - set(problem.pools.pool))
-    if gone:
-        raise UsageError(f"pool {quoted(gone[0])} would be gone, but jobs hold {held[gone[0]]} of its GPUs")
     for file, home in HOME.items():
         connection.execute(sa.delete(home))
         table = snapshot.tables.get(file)
@@ -148,6 +142,19 @@ def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
     put_meta(connection, "name", snapshot.name)
 
 
+def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
+    """Raises UsageError if a pool that jobs hold GPUs of is not among the new ones."""
+    gone = {pool: number for pool, number in _held(connection).items() if pool not in new}
+    for pool, number in gone.items():
+        raise UsageError(f"pool {quoted(pool)} would be gone, but jobs hold {number} of its GPUs")
+
+
+def _held(connection: Connection) -> dict[str, int]:
+    return {row[0]: int(row[1]) for row in connection.execute(
+        sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(allocations.c.phase.in_(OPEN))
+        .group_by(allocations.c.pool).order_by(allocations.c.pool))}
+
+
 def gpus(connection: Connection) -> dict[str, int]:
     """GPUs of each pool that may be used, in the order of the pools."""
     return {row[0]: int(row[1]) for row in connection.execute(
@@ -156,9 +163,7 @@ def gpus(connection: Connection) -> dict[str, int]:
 
 def used(connection: Connection) -> dict[str, int]:
     """GPUs of each pool that open allocations hold: ordered, running, stopping."""
-    found = {row[0]: int(row[1]) for row in connection.execute(
-        sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(allocations.c.phase.in_(OPEN))
-        .group_by(allocations.c.pool))}
+    found = _held(connection)
     return {pool: found.get(pool, 0) for pool in gpus(connection)}
 
 

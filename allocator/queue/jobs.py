@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from allocator.domain.columns import JOBS, Kind
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.errors import UsageError
 from allocator.queue.errors import QueueUnavailable
@@ -66,10 +67,18 @@ class Job:
     def to_dict(self) -> dict[str, Any]:
         """Flat, for JSON: cells beside the rest, empty ones left out."""
         out: dict[str, Any] = {"job_id": self.job_id, "state": self.state, "request": self.request or None}
-        out |= {name: text for name, text in self.cells.items() if text}
+        out |= {name: _value(name, text) for name, text in self.cells.items() if text}
         out |= {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*out, "cells")}
-        return out | {"total_work": self.total_work, "command": list(self.command),
-                      "want_pool": self.want_pool or None, "park_reason": self.park_reason or None}
+        return out | {"command": list(self.command), "want_pool": self.want_pool or None,
+                      "park_reason": self.park_reason or None}
+
+
+def _value(name: str, text: str) -> Any:
+    """A cell as JSON has it: numbers as numbers, everything else as its text."""
+    kind = JOBS.column(name).kind
+    if kind is Kind.INTEGER:
+        return int(float(text))
+    return float(text) if kind is Kind.NUMBER else text
 
 
 _PLAIN = [f.name for f in fields(Job) if f.name not in ("cells", "command", "environment", "received")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,27 @@ def load_at(connection: Connection, snapshot: Snapshot, now_s: float) -> tuple[P
     """Load a snapshot, with its now moved to now_s unless it counts unix seconds."""
     own = validate(snapshot).now_s
     return load(connection, snapshot, None if own >= UNIX else now_s)
+
+
+def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> tuple[str, ...]:
+    """Replace pools, tenants, rates, sharing and settings by those of a snapshot; its jobs do not count.
+
+    Returns warnings. Raises InvalidInput if the new cluster breaks a rule, alone or with the jobs of the queue (the
+    faults name them), UsageError if a pool that jobs hold GPUs of would be gone.
+    """
+    ours = ("jobs.csv", "placements.csv", "received.csv")
+    here = build(connection, now_s)
+    old = {file: table for file, table in here.tables.items() if file in ours}
+    new = {file: table for file, table in source.tables.items() if file not in ours}
+    faults = tuple(f for f in source.faults if f.file not in ours)
+    times = {k: v for k, v in source.config.items() if k == "now_s"}
+    empty = {"jobs.csv": Table(JOBS.file, {c.name: [] for c in JOBS.columns if c.required}, ())}
+    cluster.refuse_lost_pools(connection, new["pools.csv"].columns.get("pool", ()) if "pools.csv" in new else ())
+    problem = validate(replace(source, tables={**new, **empty}, faults=faults))
+    validate(replace(source, tables={**new, **old}, faults=(), config={
+        **{k: v for k, v in source.config.items() if k not in times}, "now_s": now_s}))
+    cluster.put(connection, source, problem)
+    return (*(w for w in problem.warnings if "jobs.csv" not in w), *lost(source))
 
 
 def lost(snapshot: Snapshot) -> tuple[str, ...]:

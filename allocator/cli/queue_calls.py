@@ -1,0 +1,253 @@
+"""What the verbs of `allocator queue` do. Standard output carries data, standard error what was done."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from allocator.cli.queue import JOB_OPTIONS
+from allocator.cli.tables import Table, percent, text
+from allocator.cli.tables import show as show_tables
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.queue import cluster, csv_jobs, jobs, snapshot
+from allocator.queue.engine import create_queue
+from allocator.queue.face import Queue
+from allocator.queue.jobs import Job
+from allocator.queue.submit import of_values
+from allocator.queue.submit import submit as submit_to
+
+NUMBERS = frozenset(("GPUs", "used", "free", "done", "work left", "age", "restarts", "failures", "generation"))
+
+
+def init(args: argparse.Namespace) -> int:
+    from allocator import read_snapshot
+
+    source = None if args.source is None else read_snapshot(args.source)
+    store, made = create_queue(args.queue)
+    with Queue(store) as queue:
+        _say(f"{'made' if made else 'is up to date:'} {store.name}")
+        if source is not None:
+            with store.write() as connection:
+                problem, warnings = snapshot.load_at(connection, source, queue.clock())
+            _warn((*problem.warnings, *warnings))
+            _say(f"{len(problem.jobs)} jobs, {len(problem.pools)} pools, {int(problem.pools.gpus.sum())} GPUs")
+    return 0
+
+
+def submit(args: argparse.Namespace) -> int:
+    values = {name: getattr(args, name) for name, *_ in JOB_OPTIONS}
+    environment = dict(_pairs(args.env, "--env", "NAME=VALUE"))
+    job = of_values({**values, "key": args.key, "command": args.command, "environment": environment,
+                     "workdir": os.path.abspath(args.workdir) if args.workdir else ""})
+    with Queue(args.queue) as queue:
+        done = queue.submit_many([job])[0]
+    if not done.new:
+        _say(f'job "{done.job_id}" was submitted before; nothing was added')
+    print(json.dumps({"job_id": done.job_id, "new": done.new}) if args.format == "json" else done.job_id)
+    return 0
+
+
+def import_csv(args: argparse.Namespace) -> int:
+    name = "standard input" if args.file == "-" else os.path.basename(args.file)
+    submissions, warnings = csv_jobs.submissions(_content(args.file), name)
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        done, more = submit_to(connection, submissions, queue.clock(), name)
+    _warn((*warnings, *more))
+    new = sum(s.new for s in done)
+    if args.format == "json":
+        print(json.dumps({"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]}))
+    _say(f"{new} jobs submitted" + (f", {len(done) - new} were there before" if new < len(done) else ""))
+    return 0
+
+
+def _content(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidInput([Fault(file, None, f"cannot be read: {why}")]) from None
+
+
+def export_csv(args: argparse.Namespace) -> int:
+    from allocator.files.plans import write_files
+
+    with Queue(args.queue) as queue, queue.store.read() as connection:
+        content = csv_jobs.exported(connection, jobs.listed(connection, states=args.state))
+    if args.file == "-":
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+        sys.stdout.write(content)
+    else:
+        path = Path(args.file)
+        write_files(path.parent, {path.name: content})
+    return 0
+
+
+def list_(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.read() as connection:
+        found = jobs.listed(connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit)
+        rows, numbers, name = csv_jobs.records(connection, found), jobs.counts(connection), queue.store.name
+        now = queue.clock()
+    if args.format == "json":
+        _json({"schema_version": 1, "queue": name, "now_s": now, "counts": numbers, "jobs": rows})
+    elif args.format == "csv":
+        sys.stdout.write(csv_jobs.as_csv(csv_jobs.FIELDS, rows))
+    else:
+        show_tables([Table("jobs", ("job", "tenant", "model", "state", "holds", "shall hold", "done", "age", "note"), [
+            [text(r["job_id"]), text(r["tenant"]), text(r["model"]), r["state"], _place(r["pool"], r["gpus"]),
+             _place(r["want_pool"], r["want_gpus"]), percent(r["progress"]), _span(now - r["submitted_s"]),
+             _note(r, now)]
+            for r in rows], NUMBERS)], [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"])
+    return 0
+
+
+def _place(pool: str | None, gpus: int) -> str:
+    return f"{gpus} x {text(pool)}" if pool else "-"
+
+
+def _note(row: Mapping[str, Any], now: float) -> str:
+    if row["park_reason"]:
+        return text(row["park_reason"])
+    if row["request"]:
+        return {"hold": "being held", "cancel": "being cancelled"}[row["request"]]
+    wait = (row["retry_at_s"] or 0) - now
+    if wait > 0:
+        return f"failed {row['failures']} times, next try in {_span(wait)}"
+    return row["phase"] if row["phase"] in ("ordered", "stopping") else ""
+
+
+def _span(seconds: float) -> str:
+    """A duration as people say it."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def show(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.read() as connection:
+        job = jobs.show(connection, args.job)
+        row, held = csv_jobs.records(connection, [job])[0], jobs.history(connection, args.job)
+    if args.format == "json":
+        _json({"schema_version": 1, **row, "allocations": held})
+        return 0
+    facts = [(k, v) for k, v in row.items() if v not in (None, "", {}, []) and k not in ("seq", "version")]
+    show_tables([
+        Table(f"job {text(job.job_id)}", ("what", "value"), [[k, text(_flat(v), 12)] for k, v in facts]),
+        Table("allocations", ("generation", "pool", "GPUs", "phase", "ordered_s", "ended_s", "work", "detail"), [
+            [text(a[k], 12) for k in ("generation", "pool", "gpus", "phase", "ordered_s", "ended_s", "work_done",
+                                      "detail")] for a in held], NUMBERS)])
+    return 0
+
+
+def _flat(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
+
+
+def act(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        done = jobs.act(connection, args.verb, args.jobs, queue.clock())
+        rows = csv_jobs.records(connection, done)
+    if args.format == "json":
+        _json({"schema_version": 1, "jobs": rows})
+    else:
+        for job in done:
+            print(f"{text(job.job_id)}: {_becomes(job)}")
+    return 0
+
+
+def _becomes(job: Job) -> str:
+    return {"hold": "held as soon as it has stopped", "cancel": "cancelled as soon as it has stopped"}.get(
+        job.request, job.state)
+
+
+def pools(args: argparse.Namespace) -> int:
+    changes = {name: _integer(value) for name, value in _pairs(args.changes, "--set", "POOL=GPUS")}
+    with Queue(args.queue) as queue:
+        if changes:
+            queue.set_gpus(changes)
+        with queue.store.read() as connection:
+            gpus, used, types = cluster.gpus(connection), cluster.used(connection), cluster.types(connection)
+    rows = [{"pool": p, "gpu_type": types[p], "gpus": n, "used": used[p], "free": n - used[p]} for p, n in gpus.items()]
+    if args.format == "json":
+        _json({"schema_version": 1, "pools": rows})
+    elif args.format == "csv":
+        sys.stdout.write(csv_jobs.as_csv(("pool", "gpu_type", "gpus", "used", "free"), rows))
+    else:
+        show_tables([Table("pools", ("pool", "type", "GPUs", "used", "free"), [
+            [text(v) for v in row.values()] for row in rows], NUMBERS)])
+    return 0
+
+
+def _integer(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f'"{value}" is not a whole number of GPUs') from None
+
+
+def config(args: argparse.Namespace) -> int:
+    changes = {key: _setting(value) for key, value in _pairs(args.changes, "--set", "KEY=VALUE")}
+    with Queue(args.queue) as queue:
+        if changes:
+            queue.configure(**changes)
+        with queue.store.read() as connection:
+            settings = cluster.config(connection)
+    if args.format == "json":
+        _json(settings)
+    else:
+        for key, value in settings.items():
+            print(f"{key} = {json.dumps(value)}")
+    return 0
+
+
+def _setting(value: str) -> Any:
+    if value == "":
+        return None
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def replace_cluster(args: argparse.Namespace) -> int:
+    from allocator import read_snapshot
+
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        warnings = snapshot.replace_cluster(connection, read_snapshot(args.source), queue.clock())
+    _warn(warnings)
+    return 0
+
+
+def export(args: argparse.Namespace) -> int:
+    from allocator.files.snapshots import write_snapshot
+
+    with Queue(args.queue) as queue:
+        print(write_snapshot(queue.snapshot(), args.folder))
+    return 0
+
+
+def _pairs(given: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:
+    pairs = [pair.partition("=") for pair in given]
+    if any(not sign or not name for name, sign, _ in pairs):
+        raise UsageError(f"{option} wants {form}")
+    return [(name, value) for name, _, value in pairs]
+
+
+def _json(document: Mapping[str, Any]) -> None:
+    print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        _say(f"warning: {warning}")

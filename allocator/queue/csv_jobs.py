@@ -1,0 +1,129 @@
+"""Jobs of the queue as CSV and as flat records: what comes in by the thousand, and what lists show."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from allocator.domain.columns import JOBS
+from allocator.domain.findings import hints, quoted
+from allocator.domain.snapshot import Table
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.files.csv_table import Reading, parse_csv
+from allocator.queue.allocations import Allocation, open_ones
+from allocator.queue.jobs import Job
+from allocator.queue.schema import OWNED
+from allocator.queue.submit import EXTRA, SET, Submission, of_values
+
+OF_QUEUE = tuple(c.name for c in JOBS.columns if c.name not in SET)
+"""Columns of jobs.csv that the queue itself knows better; a file may have them, they are ignored."""
+EXPORTED = (*(c.name for c in JOBS.columns), *EXTRA)
+FIELDS = ("job_id", "state", "model", "tenant", "pool", "gpus", "phase", "want_pool", "want_gpus", "progress",
+          "remaining_work", "total_work", "submitted_s", "first_started_s", "finished_s", "restarts", "failures",
+          "retry_at_s", "request", "park_reason")
+"""Columns of `queue list --format csv`."""
+
+
+def submissions(content: bytes, file: str) -> tuple[list[Submission], tuple[str, ...]]:
+    """The jobs of a CSV file with columns of workload.csv or jobs.csv, and key, command, environment (JSON object),
+    workdir; a command is a JSON list or a line as for a shell. total_work is remaining_work where it is empty.
+
+    Returns them with warnings. Raises InvalidInput with what is wrong with the form; `submit` judges the rest.
+    """
+    reading = Reading(file)
+    table = parse_csv(content, reading)
+    if table is None or reading.faults:
+        raise InvalidInput(reading.faults)
+    known = (*SET, *EXTRA, *OF_QUEUE)
+    strange = [name for name in table.columns if name not in known]
+    hint = hints(strange, [name for name in (*SET, *EXTRA) if name not in table.columns])
+    warnings = [*map(str, reading.warnings), *(
+        f"{file}:1: column {quoted(name)} is not known and is ignored{hint[name]}" for name in strange)]
+    beside = [name for name in OF_QUEUE if name in table.columns and name != "remaining_work"]
+    if beside:
+        warnings.append(f"{file}:1: {', '.join(beside)}: a submitted job starts with nothing held; ignored")
+    out, faults = [], []
+    for i, line in enumerate(table.lines):
+        try:
+            out.append(_submission(table, i, line))
+        except (UsageError, ValueError) as error:
+            faults.append(Fault(file, line, str(error)))
+    if faults:
+        raise InvalidInput(faults)
+    return out, tuple(warnings)
+
+
+def _submission(table: Table, i: int, line: int) -> Submission:
+    cells = {name: column[i] for name, column in table.columns.items()}
+    values: dict[str, Any] = {name: cells[name] for name in (*SET, "key", "workdir") if cells.get(name)}
+    if not values.get("total_work") and cells.get("remaining_work"):
+        values["total_work"] = cells["remaining_work"]
+    values["command"] = _command(cells.get("command", ""))
+    values["environment"] = _json(cells.get("environment", ""), dict, "environment") or {}
+    return of_values(values, line)
+
+
+def _command(text: str) -> list[Any]:
+    if text.startswith("["):
+        return list(_json(text, list, "command"))
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"command {quoted(text)}: {str(error).lower()}") from None
+
+
+def _json(text: str, kind: type, name: str) -> Any:
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} {quoted(text)} is no JSON {'object' if kind is dict else 'list'}")
+    return value
+
+
+def records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Each job flat, with the GPUs it holds: pool and gpus (None and 0 for nothing) and the phase of the allocation."""
+    held = {a.job_id: a for a in open_ones(connection)}
+    return [record(job, held.get(job.job_id)) for job in jobs]
+
+
+def record(job: Job, held: Allocation | None) -> dict[str, Any]:
+    """One job flat, see records."""
+    place = {"pool": held.pool, "gpus": held.gpus, "phase": held.phase} if held else {
+        "pool": None, "gpus": 0, "phase": None}
+    return {"job_id": job.job_id, "state": job.state, "model": job.cells["model"], "tenant": "default", **place,
+            "progress": job.progress, **job.to_dict()}
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV text; None is an empty cell, lists and mappings are JSON."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_text(row.get(name)) for name in columns] for row in rows)
+    return out.getvalue()
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
+
+
+def exported(connection: Connection, jobs: Sequence[Job]) -> str:
+    """Every job with the columns of jobs.csv, key, command, environment and workdir, so that import-csv can read it."""
+    rows = []
+    for job, flat in zip(jobs, records(connection, jobs), strict=True):
+        cells = {name: job.cells[name] for name in OWNED}
+        rows.append({**flat, **cells, "gpus": flat["gpus"] or None, "key": job.submission_key,
+                     "command": list(job.command) or None, "environment": dict(job.environment) or None})
+    return as_csv(EXPORTED, rows)
