@@ -133,7 +133,7 @@ def test_benchmark(tmp_path: Path) -> None:
             values = [float(r[key]) for r in mine]
             assert value == pytest.approx(sum(values) / (1 if key == "finished" else 6))
     assert len(page.cells) == 4
-    assert "mip against greedy, all 2 loads together: better in completion time −19 % [−24, −14] and" in page.text
+    assert "mip against greedy, both loads together: better in completion time −19 % [−24, −14] and" in page.text
     assert "worse in makespan +4.5 % [−0.5, +9.5]; undecided: training efficiency" in page.text
     assert "The price, for mip: makespan +4.5 %" in page.text
 
@@ -207,6 +207,23 @@ def test_faults_of_the_files(tmp_path: Path) -> None:
         write_report(bench)
 
 
+@pytest.mark.usefixtures("no_png")
+def test_benchmark_that_has_hardly_begun(tmp_path: Path) -> None:
+    """No finished task: a page that says so. Tasks but no comparison: everything but the changes. Odd cells: named."""
+    folder = benchmark(tmp_path, loads=("1",), seeds=1)
+    (folder / "comparison.csv").unlink()
+    assert Page(write_report(folder)).figures == list(PICTURES[1:])
+    lines = (folder / "results.csv").read_text().splitlines()
+    (folder / "results.csv").write_text(lines[0] + "\n")
+    assert "No simulation has finished" in Page(write_report(folder)).text
+    (folder / "results.csv").write_text("\n".join([lines[0], lines[1].replace(",5,5,", ",5,five,")]))
+    with pytest.raises(InvalidInput, match=r'results\.csv:2: finished "five" is not a number'):
+        write_report(folder)
+    (folder / "results.csv").write_text("")
+    with pytest.raises(InvalidInput, match=r"results\.csv: cannot be read"):
+        write_report(folder)
+
+
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command prints the path; --out puts page and pictures elsewhere; a folder without results is exit code 2."""
     folder = simulation(tmp_path / "r", {"mip": tables("mip", 2)})
@@ -248,6 +265,7 @@ def test_waiting_adds_up_to_queueing(tmp_path: Path) -> None:
     s = series(study, study.runs[0], length)
     width = length / len(s.waiting)
     assert s.waiting.sum() * width == pytest.approx(5 * 300.0)
+    assert s.paused.sum() == pytest.approx(0.0, abs=1e-6)
     assert s.all_held.sum() * width == pytest.approx(15 * 3600.0)
     assert s.paid.sum() * width == pytest.approx(2.0 * 15 * 3600.0)
     assert set(s.all_capacity) == {32.0} and set(s.cost_of_all) == {64.0}

@@ -60,7 +60,7 @@ def _there(change: Change | None) -> bool:
 
 
 def _load(load: str, study: Study, workload: str) -> str:
-    return f"load {load}" if load != POOLED else f"all {len(study.loads(workload))} loads"
+    return study.together(workload) if load == POOLED else f"load {load}"
 
 
 def _panel(panel: Any, study: Study, workload: str, key: str, lines: Sequence[tuple[str, str]]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from allocator.report.runs import Study
-from allocator.report.series import Floats, Series, series, spread
+from allocator.report.series import BINS, Floats, Series, series, spread
 from allocator.report.style import colour, figure, legend, line, nothing
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -27,8 +27,9 @@ def priced(found: Mapping[str, Found]) -> bool:
 
 
 def queue(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
-    """Jobs waiting over time, a panel per load; found: by load."""
-    return _rows(study, workload, found, ("jobs waiting", lambda s: s.waiting, None))
+    """Jobs before their first start, and jobs paused, over time; found: by load."""
+    return _rows(study, workload, found, ("jobs waiting for their first start", lambda s: s.waiting, None),
+                 ("jobs paused: started, but without GPUs now", lambda s: s.paused, None), queues=True)
 
 
 def use(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
@@ -42,21 +43,33 @@ def use(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
 Kind = tuple[str, Callable[[Series], Floats], Callable[[Series], Floats] | None]
 
 
-def _rows(study: Study, workload: str, found: Mapping[str, Found], *kinds: Kind) -> Any:
+def _rows(study: Study, workload: str, found: Mapping[str, Found], *kinds: Kind, queues: bool = False) -> Any:
+    """A panel per load and kind, kinds beside each other if there are several loads. queues: kinds have one scale, and
+    the time when all of them are empty is left out."""
     drawn = figure(11.5, 0.7 + 2.4 * len(found) * (1 if len(found) > 1 else len(kinds)))
     across = len(kinds) if len(found) > 1 else 1
-    grid = drawn.subplots(len(found) * len(kinds) // across, across, squeeze=False)
+    how = "none" if not queues else "row" if across > 1 else "all"
+    grid = drawn.subplots(len(found) * len(kinds) // across, across, squeeze=False, sharey=how)
     places = iter(grid.flat)
     for load, policies in found.items():
+        busy = _busy(policies, kinds) if queues else BINS
         for kind in kinds:
             panel = next(places)
-            _panel(panel, policies, kind)
+            _panel(panel, policies, kind, busy)
             panel.set_title(f"load {load}: {kind[0]}" if load else kind[0][0].upper() + kind[0][1:])
     legend(drawn, list(grid.flat))
     return drawn
 
 
-def _panel(panel: Any, policies: Found, kind: Kind) -> None:
+def _busy(policies: Found, kinds: Sequence[Kind]) -> int:
+    """Bins until the last in which a mean is above a hundredth of the highest, and a few more."""
+    means = [spread([value(s) for s in runs])[0] for runs in policies.values() if runs for _, value, _ in kinds]
+    top = np.max(means, axis=0, initial=0.0) if means else np.zeros(1)
+    over = np.flatnonzero(top > 0.01 * top.max(initial=0.0))
+    return min(BINS, int(1.06 * over[-1]) + 3) if len(over) else BINS
+
+
+def _panel(panel: Any, policies: Found, kind: Kind, bins: int) -> None:
     _, value, limit = kind
     first = next((s for runs in policies.values() for s in runs), None)
     if first is None:
@@ -74,7 +87,7 @@ def _panel(panel: Any, policies: Found, kind: Kind) -> None:
     if limit is not None:
         top, *_ = spread([limit(s) for runs in policies.values() for s in runs])
         panel.step(x, _stair(top), where="post", color="black", linewidth=1.1, label="all there is")
-    panel.set_xlim(0, x[-1])
+    panel.set_xlim(0, x[min(bins, len(x) - 1)])
     panel.set_ylim(bottom=0, top=None if panel.get_ylim()[1] > 1e-9 else 1)
     panel.set_xlabel(f"{unit} since the first submission")
     panel.grid(True)

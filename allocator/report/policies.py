@@ -22,11 +22,16 @@ REPORT, PICTURES = "report.html", "pictures"
 def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Path:
     """Report of what `allocator bench policies --out` left in the folder; returns its path.
 
-    out: the HTML file (default: report.html in the folder); pictures go to the folder `pictures` beside it. Raises
-    UsageError for files that are missing, InvalidInput for files with other columns. Without matplotlib the report
-    has tables and words only, and says so.
+    out: the HTML file (default: report.html in the folder); pictures go to the folder `pictures` beside it. Where no
+    simulation has finished yet, the page says so. Raises UsageError for files that are missing, InvalidInput for files
+    with other columns. Without matplotlib the report has tables and words only, and says so.
     """
-    return write(read_benchmark(Path(folder)), Path(out) if out else Path(folder) / REPORT)
+    study, out = read_benchmark(Path(folder)), Path(out) if out else Path(folder) / REPORT
+    if not study.runs:
+        words = "No simulation has finished; what went wrong is in the folder <code>failed</code>."
+        write_files(out.parent, {out.name: page("Nothing yet", ["<h1>Nothing yet</h1>", f"<p class=note>{words}</p>"])})
+        return out
+    return write(study, out)
 
 
 def write_simulation_report(folder: Path | str, out: Path | str | None = None) -> Path:
@@ -100,8 +105,8 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
     loads, many = study.loads(workload), len({r.seed for r in study.runs}) > 1
     band = ""
     if many:
-        band = " Median of the seeds." if len(study.policies(workload)) > chart_cluster.BANDS else \
-            " Line: median of the seeds; band: 8 of 10 seeds."
+        band = " Means over the seeds." if len(study.policies(workload)) > chart_cluster.BANDS else \
+            " Line: mean over the seeds; band: 8 of 10 seeds."
     compared = chart_changes.changes(study, workload)
     if compared is not None:
         dots = ("Dot: mean change over the seeds, with its 95 % interval; hollow: undecided (the interval holds 0, or "
@@ -116,7 +121,8 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
                for load in loads}
     found = {load: chart_cluster.collect(study, workload, load, windows[load].length_s) for load in loads}
     cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
-    yield picture("queue", "The queue", "Jobs that are there and hold no GPU; lower is better." + band + cut,
+    yield picture("queue", "The queue", "Jobs that are there and hold no GPU; lower is better. Queueing in the table "
+                  "is the wait for the first start only; pauses that make room for others show here." + band,
                   chart_cluster.queue(study, workload, found))
     load = loads[-1]
     seed = study.typical_seed(workload, load)
@@ -128,7 +134,7 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
                   "them; white is idle. The same jobs in every panel." + which,
                   chart_holders.holders(study, runs, length))
     title = "GPUs in use, and what they cost" if chart_cluster.priced(found) else "GPUs in use"
-    yield picture("use", title, "Below the black line: GPUs that stand idle." + band,
+    yield picture("use", title, "Below the black line: GPUs that stand idle." + band + cut,
                   chart_cluster.use(study, workload, found))
     yield picture("decisions", "Decisions", "Each point is a round. Gap: how much better a plan could be at most; of "
                   "policies that do not maximise the value it says how much they leave." + which,

@@ -24,6 +24,8 @@ FILES: Mapping[str, tuple[str, ...]] = {
 """The columns that reports use; everything else in the files may be there or not."""
 TEXT = ("policy", "job_id", "pool", "fallback")
 RESULTS_JSON, RESULTS, COMPARISON, GRID = "results.json", "results.csv", "comparison.csv", "grid.json"
+IDENTITY = ("workload", "load", "seed", "policy", "task")
+NAMES = ("workload", "load", "policy", "task", "baseline", "metric", "verdict")
 COMPARED = ("workload", "load", "policy", "baseline", "metric", "n", "change_percent", "low_percent", "high_percent")
 POOLED = "all"
 
@@ -80,6 +82,11 @@ class Study:
 
     def loads(self, workload: str) -> list[str]:
         return sorted({r.load for r in self.runs if r.workload == workload}, key=load_order)
+
+    def together(self, workload: str) -> str:
+        """What the loads of the workload are called where they are pooled."""
+        n = len(self.loads(workload))
+        return "both loads" if n == 2 else f"all {n} loads"
 
     def policies(self, workload: str | None = None) -> list[str]:
         """In their usual order, the baseline last."""
@@ -178,20 +185,11 @@ def read_simulation(folder: Path) -> Study:
 
 def read_benchmark(folder: Path) -> Study:
     """What `allocator bench policies --out` left: results.csv, comparison.csv, tasks/. Raises as read_simulation."""
-    import pandas as pd
-
-    results = pd.read_csv(folder / RESULTS, dtype={"load": "str", "task": "str", "workload": "str", "policy": "str"},
-                          keep_default_na=False, na_values=[""])
-    path = str(folder / RESULTS)
-    missing = [c for c in ("workload", "load", "seed", "policy", "task") if c not in results.columns]
-    if missing:
-        raise InvalidInput([Fault(path, 1, f'column "{c}" is missing') for c in missing])
-    keys = [c for c in results.columns if c not in ("workload", "load", "seed", "policy", "task")]
+    results = _table(folder / RESULTS, IDENTITY)
+    keys = [c for c in results.columns if c not in IDENTITY]
     runs = [Run(str(r["workload"]), _load(r["load"]), int(r["seed"]), str(r["policy"]),
                 _numbers({k: r[k] for k in keys}), folder / "tasks" / str(r["task"]))
             for r in results.to_dict("records")]
-    if not runs:
-        raise UsageError(f'"{path}" has no finished task yet')
     changes, baseline = _comparison(folder / COMPARISON)
     asked = json.loads((folder / GRID).read_text(encoding="utf-8")) if (folder / GRID).is_file() else {}
     baseline = baseline or str(asked.get("baseline", "")) or _ground(runs)
@@ -205,24 +203,36 @@ def read_benchmark(folder: Path) -> Study:
 
 
 def _ground(runs: Sequence[Run]) -> str:
-    names = {r.policy for r in runs}
-    return "greedy" if "greedy" in names else runs[0].policy
+    names = [r.policy for r in runs]
+    return "greedy" if "greedy" in names or not names else names[0]
 
 
 def _comparison(path: Path) -> tuple[list[Change], str]:
     """The rows of comparison.csv and their baseline; nothing where there is no such file."""
-    import pandas as pd
-
     if not path.is_file():
         return [], ""
-    frame = pd.read_csv(path, dtype={"load": "str"}, keep_default_na=False, na_values=[""])
-    missing = [c for c in COMPARED if c not in frame.columns]
-    if missing:
-        raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
-    rows = frame.to_dict("records")
+    rows = _table(path, COMPARED).to_dict("records")
     return [Change(str(r["workload"]), _load(r["load"]), str(r["policy"]), str(r["metric"]), int(r["n"]),
                    float(r["change_percent"]), float(r["low_percent"]), float(r["high_percent"]),
                    str(r.get("verdict", "open"))) for r in rows], str(rows[0]["baseline"]) if rows else ""
+
+
+def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """A table with these columns and others; names are text, the rest numbers where they are."""
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(path, dtype=dict.fromkeys(NAMES, "str"), keep_default_na=False, na_values=[""])
+    except (ValueError, pd.errors.ParserError) as error:
+        raise InvalidInput([Fault(str(path), None, f"cannot be read: {error}")]) from None
+    missing = [c for c in columns if c not in frame.columns]
+    if missing:
+        raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
+    odd = [(c, i) for c in frame.columns if c not in NAMES and frame[c].dtype.kind not in "iufb" for i in frame.index
+           if isinstance(frame[c][i], str)]
+    if odd:
+        raise InvalidInput([Fault(str(path), int(i) + 2, f'{c} "{frame[c][i]}" is not a number') for c, i in odd[:20]])
+    return frame
 
 
 def _json(path: Path) -> dict[str, Any]:

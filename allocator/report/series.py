@@ -1,7 +1,6 @@
 """Quantities over time, from who held what when: exact means over the bins of a grid, and their spread over seeds.
 
-Jobs wait from submission to completion whenever they hold no GPU; so an area under the queue is the time that jobs
-waited, between rounds too, which a look once a round would miss.
+Means are exact, not looks once a round: the area under the line of waiting jobs is the time that jobs waited.
 """
 
 from __future__ import annotations
@@ -26,11 +25,14 @@ MOST_OF_IT, TAIL = 0.9, 1.4
 
 @dataclass(frozen=True)
 class Series:
-    """Means over the bins between `edges` (B + 1,), seconds since the first submission. Arrays (B,); by pool: GPUs
-    held and GPUs there are; dollars per hour: paid, and what all GPUs would cost."""
+    """Means over the bins between `edges` (B + 1,), seconds since the first submission. Arrays (B,).
+
+    waiting: jobs before their first start; paused: jobs that held GPUs before, and hold none; by pool: GPUs held and
+    GPUs there are; dollars per hour: paid, and what all GPUs would cost."""
 
     edges: Floats
     waiting: Floats
+    paused: Floats
     held: Mapping[str, Floats]
     capacity: Mapping[str, Floats]
     paid: Floats
@@ -137,10 +139,11 @@ def series(study: Study, run: Run, length_s: float, bins: int = BINS) -> Series:
     starts, stops = spans["from_s"].to_numpy() - begin, spans["to_s"].to_numpy() - begin
     gpus, pool = spans["gpus"].to_numpy(), spans["pool"].to_numpy()
     submitted = jobs["submitted_s"].to_numpy() - begin
-    finished = jobs["finished_s"].fillna(max(end, begin + length_s)).to_numpy() - begin   # never done: still waits
-    ones = np.ones
-    waiting = binned(np.concatenate([submitted, finished, starts, stops]), np.concatenate(
-        [ones(len(jobs)), -ones(len(jobs)), -ones(len(spans)), ones(len(spans))]), edges)
+    last = max(end, begin + length_s)                           # what was never started or done waits to the end
+    started, finished = (jobs[c].fillna(last).to_numpy() - begin for c in ("started_s", "finished_s"))
+    up, on = np.ones(len(jobs)), np.ones(len(spans))
+    waiting = binned(np.concatenate([submitted, started]), np.concatenate([up, -up]), edges)
+    paused = binned(np.concatenate([started, finished, starts, stops]), np.concatenate([up, -up, -on, on]), edges)
     names = list(dict.fromkeys([*timeline["pool"], *pool]))
     held, capacity, price = {}, {}, {}
     for name in names:
@@ -150,7 +153,7 @@ def series(study: Study, run: Run, length_s: float, bins: int = BINS) -> Series:
         rows = timeline[timeline["pool"] == name]
         capacity[name], price[name] = (_known(rows, column, begin, edges) for column in ("gpus", "price_per_gpu_hour"))
     paid, full = (_sum((price[n] * part[n] for n in names), bins) for part in (held, capacity))
-    return Series(edges, np.maximum(waiting, 0.0), held, capacity, paid, full)
+    return Series(edges, waiting, np.maximum(paused, 0.0), held, capacity, paid, full)
 
 
 def _known(rows: pd.DataFrame, column: str, begin: float, edges: Floats) -> Floats:
@@ -163,9 +166,9 @@ def _known(rows: pd.DataFrame, column: str, begin: float, edges: Floats) -> Floa
 
 
 def spread(rows: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
-    """(median, 10th percentile, 90th percentile) over seeds, (B,) each."""
-    low, middle, high = np.percentile(np.array(rows), (10.0, 50.0, 90.0), axis=0)
-    return middle, low, high
+    """(mean, 10th percentile, 90th percentile) over seeds, (B,) each."""
+    low, high = np.percentile(np.array(rows), (10.0, 90.0), axis=0)
+    return np.mean(np.array(rows), axis=0), low, high
 
 
 def share_done(values: Floats, of: int, x: Floats) -> Floats:

@@ -121,11 +121,11 @@ def _alone(study: Study, workload: str, policy: str) -> str:
 
 def _policy(study: Study, workload: str, policy: str) -> str:
     """One policy against the baseline: where it is better, where it is worse, what stays open."""
-    loads, at = study.loads(workload), _whole(study, workload)
+    at = _whole(study, workload)
     by: dict[str, list[str]] = {}
     for change in _changes(study, workload, policy):
         by.setdefault(_verdict(study, change), []).append(_said(change))
-    where = f", all {len(loads)} loads together" if at == POOLED else f", load {at}" if at else ""
+    where = f", {study.together(workload)} together" if at == POOLED else f", load {at}" if at else ""
     parts = [f"{words} {_list(by[verdict])}" for verdict, words in
              (("better", "better in"), ("worse", "worse in"), ("open", "undecided:")) if verdict in by]
     if not parts:
