@@ -127,6 +127,9 @@ def run_all(workload: Workload, policies: Sequence[str], options: Options, out: 
             state = begin(workload, policy, options) if keeper is None else keeper.state()
             if state.rounds:
                 console.print(f"{policy}: goes on after round {state.rounds}")
+            elif keeper is not None and keeper.ignored:
+                console.print(f"{policy}: starts anew: the checkpoint there is damaged, or of another workload, other "
+                              "options or another version", soft_wrap=True)
             row = bar.add_task(policy, total=1.0, what="")
             writers: list[OnRound] = []
             if snapshots and out is not None:
