@@ -12,9 +12,7 @@ from allocator.cli.parsing import Parser, whole
 EXAMPLES = """
 allocator queue init cluster.db --from data/snapshots/demo      a queue with the pools, rates and jobs of a snapshot
 allocator queue submit cluster.db --job-id bert-1 --model bert --total-work 9e6 --max-gpus 8 -- python train.py
-allocator queue import-csv cluster.db jobs.csv                  many at once, all or none
 allocator queue list cluster.db --state active                  what waits and runs
-allocator queue cancel cluster.db bert-1 bert-2
 """
 ABOUT = """\
 QUEUE is a path (an SQLite file, nothing to set up) or a URL (postgresql://USER@HOST/DATABASE, for several hosts).
