@@ -1,0 +1,161 @@
+"""A tiny elastic training job, as an example and for the live demo: python -m allocator.executors.example_job
+
+Logistic regression on synthetic data by gradient descent with momentum. The global batch is split over the GPUs and the
+gradients are averaged, so the size changes the speed and nothing else; a GPU is pretended by the time a step takes:
+
+    steps per second = rate x n / (1 + overhead x (n - 1))            n = $ALLOCATOR_GPUS
+
+Work is counted in steps. In $ALLOCATOR_WORKDIR: checkpoint.npz (replaced in one step), and log.csv, one row whenever
+it starts or writes a checkpoint: event, generation, step, gpus, loss. Exit code 0 when all steps are done; after
+SIGTERM it writes a checkpoint and ends with 143, so that nobody takes it for done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allocator.executors import report
+
+BATCH, FEATURES, EXAMPLES = 64, 20, 2000
+LEARNING_RATE, MOMENTUM = 0.01, 0.9
+TOLD = 128 + signal.SIGTERM      # exit code, as shells say it
+
+
+@dataclass
+class Model:
+    """Weights after `step` steps. weights, velocity: arrays (FEATURES,)."""
+
+    step: int
+    weights: Any
+    velocity: Any
+
+
+def data(seed: int) -> tuple[Any, Any]:
+    """(examples (EXAMPLES, FEATURES), labels 0 or 1 (EXAMPLES,)): a noisy half-space."""
+    import numpy as np
+
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(EXAMPLES, FEATURES))
+    y = (x @ draw.normal(size=FEATURES) + draw.normal(size=EXAMPLES) > 0).astype(float)
+    return x, y
+
+
+def loss(model: Model, x: Any, y: Any) -> float:
+    """Mean logistic loss over all examples."""
+    import numpy as np
+
+    z = x @ model.weights
+    return float(np.mean(np.logaddexp(0.0, z) - y * z))
+
+
+def train(model: Model, x: Any, y: Any, seed: int, gpus: int) -> None:
+    """One step: every GPU takes its part of the batch, which depends on seed and step alone."""
+    import numpy as np
+
+    batch = np.random.default_rng((seed, model.step)).integers(EXAMPLES, size=BATCH)
+    gradient = np.zeros(FEATURES)
+    for part in np.array_split(batch, gpus):
+        gradient += x[part].T @ (1.0 / (1.0 + np.exp(-(x[part] @ model.weights))) - y[part])
+    model.velocity = MOMENTUM * model.velocity - LEARNING_RATE * gradient / BATCH
+    model.weights = model.weights + model.velocity
+    model.step += 1
+
+
+def load(path: Path) -> Model:
+    """The model of the checkpoint, a new one where there is none."""
+    import numpy as np
+
+    if not path.exists():
+        return Model(0, np.zeros(FEATURES), np.zeros(FEATURES))
+    with np.load(path) as kept:
+        return Model(int(kept["step"]), kept["weights"], kept["velocity"])
+
+
+def save(path: Path, model: Model) -> None:
+    """Replace the checkpoint in one step."""
+    import numpy as np
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as out:
+        np.savez(out, step=model.step, weights=model.weights, velocity=model.velocity)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(temporary, path)
+
+
+def steps_per_second(gpus: int, rate: float, overhead: float) -> float:
+    """Speed on that many GPUs."""
+    return rate * gpus / (1.0 + overhead * (gpus - 1))
+
+
+class Run:
+    """The job in this allocation."""
+
+    def __init__(self, folder: Path, steps: int, rate: float, overhead: float, every_s: float, seed: int) -> None:
+        self.folder, self.steps, self.every_s, self.seed = folder, steps, every_s, seed
+        self.gpus = int(os.environ.get("ALLOCATOR_GPUS", "1"))
+        self.step_s = 1.0 / steps_per_second(self.gpus, rate, overhead)
+        self.told = False
+        signal.signal(signal.SIGTERM, self._tell)
+
+    def run(self) -> int:
+        """Train from the last checkpoint to the end or to SIGTERM; returns the exit code."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        x, y = data(self.seed)
+        model = load(self.folder / "checkpoint.npz")
+        safe = model.step
+        self._log("start", model, loss(model, x, y))
+        report.progress(model.step, safe)
+        due = time.monotonic()
+        saved = due
+        while model.step < self.steps and not self.told:
+            train(model, x, y, self.seed, self.gpus)
+            due += self.step_s
+            if (wait := due - time.monotonic()) > 0:
+                time.sleep(wait)
+            if time.monotonic() - saved >= self.every_s:
+                safe, saved = self._save(model, loss(model, x, y)), time.monotonic()
+            report.progress(model.step, safe)
+        report.progress(model.step, self._save(model, loss(model, x, y)))
+        return 0 if model.step >= self.steps else TOLD
+
+    def _save(self, model: Model, now: float) -> int:
+        save(self.folder / "checkpoint.npz", model)
+        self._log("checkpoint", model, now)
+        return model.step
+
+    def _log(self, event: str, model: Model, now: float) -> None:
+        path = self.folder / "log.csv"
+        with path.open("a", encoding="ascii") as out:
+            if out.tell() == 0:
+                out.write("event,generation,step,gpus,loss\n")
+            out.write(f"{event},{os.environ.get('ALLOCATOR_GENERATION', '0')},{model.step},{self.gpus},{now:.6f}\n")
+
+    def _tell(self, number: int, frame: object) -> None:
+        self.told = True
+
+
+def main() -> int:
+    """Read the options and train; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="example_job", description="A tiny elastic training job.")
+    parser.add_argument("--steps", type=int, default=400, help="all of its work (default 400)")
+    parser.add_argument("--rate", type=float, default=20.0, help="steps per second on one GPU (default 20)")
+    parser.add_argument("--overhead", type=float, default=0.1, help="0 scales perfectly (default 0.1)")
+    parser.add_argument("--checkpoint-every", type=float, default=1.0, help="seconds (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the data (default 0)")
+    given = parser.parse_args()
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")        # before numpy is loaded: many jobs share the machine
+    folder = Path(os.environ.get("ALLOCATOR_WORKDIR", "."))
+    return Run(folder, given.steps, given.rate, given.overhead, given.checkpoint_every, given.seed).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Orders as files for an actor of your own (a script, an operator), and what it writes as observations.
+
+    open/<job>.<generation>/        one folder per allocation whose end was not acknowledged (ledger.py)
+        order.json                  start this: it appears whole, and never changes
+        stop.json                   appears when it shall stop
+        observation.json            yours: {"phase", "work_done", "at_s", "detail"}; replace it in one step (rename)
+
+An actor reconciles: whatever is in open/ shall run, unless stop.json is there, and nothing else. docs/executors.md.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from allocator.control.executor import ENDED, Observation, Order, Phase
+from allocator.errors import UsageError
+from allocator.executors.disk import read_json
+from allocator.executors.ledger import STOP, Known, Ledger
+
+OBSERVATION = "observation.json"
+CAPACITY = "capacity.json"
+
+
+class FilesExecutor:
+    """Executor whose machines are somebody else's business."""
+
+    name = "files"
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = Ledger(Path(folder))
+
+    def start(self, order: Order) -> None:
+        """Write order.json. Raises StaleOrder."""
+        with self.ledger.locked():
+            self.ledger.admit(order.token)
+            if self.ledger.fresh(order.job_id, order.generation):
+                self.ledger.create(order, {})
+
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        """Write stop.json; what was never ordered is observed as stopped. Raises StaleOrder."""
+        with self.ledger.locked():
+            self.ledger.admit(token)
+            self.ledger.stop(job_id, generation, {OBSERVATION: {
+                "phase": "stopped", "work_done": 0.0, "at_s": time.time(),
+                "detail": "was told to stop before it was started"}})
+
+    def observe(self) -> Sequence[Observation]:
+        """What the actor wrote, where it makes sense; what makes none is left out, as if it had not been written."""
+        seen = (self._observed(one) for one in self.ledger.known())
+        return [one for one in seen if one is not None]
+
+    def acknowledge(self, job_id: str, generation: int) -> None:
+        """Remove the folder of the allocation. Raises UsageError if it has not ended."""
+        with self.ledger.locked():
+            place = self.ledger.place(job_id, generation)
+            said = _said(read_json(place / OBSERVATION), math.inf)
+            if place.is_dir() and (said is None or said[0] not in ENDED):
+                raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
+            self.ledger.forget(job_id, generation)
+
+    def capacity(self) -> Mapping[str, int]:
+        """What the actor wrote to capacity.json, {pool: GPUs}; without it, as the queue says."""
+        found = read_json(self.ledger.folder / CAPACITY) or {}
+        return {pool: n for pool, n in found.items() if isinstance(n, int) and not isinstance(n, bool) and n >= 0}
+
+    def _observed(self, one: Known) -> Observation | None:
+        said = _said(read_json(one.folder / OBSERVATION), float(one.order["remaining_work"]))
+        if said is None:
+            return None
+        phase, work, at_s, detail = said
+        if phase is Phase.STOPPED and not (one.folder / STOP).exists():
+            phase, detail = Phase.LOST, f"the actor stopped it, and nobody had asked for that: {detail}"
+        return Observation(one.job_id, one.generation, at_s, phase, work, detail)
+
+
+def _said(value: dict[str, Any] | None, most: float) -> tuple[Phase, float, float, str] | None:
+    """(phase, work, time, detail) of an observation; None if it makes no sense. most: work there was to do."""
+    try:
+        assert value is not None
+        phase, work = Phase(value["phase"]), float(value.get("work_done", 0.0))
+        at_s = float(value["at_s"]) if "at_s" in value else time.time()
+    except (AssertionError, KeyError, TypeError, ValueError):
+        return None
+    if not (math.isfinite(at_s) and work >= 0):
+        return None
+    return phase, min(work, most), at_s, str(value.get("detail", ""))[:1000]

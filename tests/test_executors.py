@@ -1,0 +1,162 @@
+"""What every executor promises, whatever is behind it: real processes, files and an actor, a simulation, nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from allocator.control.executor import ENDED, Phase, StaleOrder
+from allocator.errors import AllocatorError, UsageError
+from tests.executor_rigs import RIGS, Rig, end, wait
+
+
+@pytest.fixture(params=RIGS)
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    """Each kind in turn; whatever still runs in the end is stopped."""
+    made = RIGS[request.param](tmp_path)
+    yield made
+    executor = made.executor()
+    for one in executor.observe():
+        with suppress(AllocatorError):
+            if one.phase not in ENDED:
+                end(made, executor, one.job_id, one.generation, token=99)
+
+
+def needs_ends(rig: Rig) -> None:
+    """Skip where jobs never end by themselves."""
+    if not rig.ends:
+        pytest.skip("jobs do not end by themselves here")
+
+
+def test_start_happens_once(rig: Rig) -> None:
+    """The same order three times, once from a new object: one allocation runs."""
+    executor = rig.executor()
+    order = rig.order("j", 1, "endless")
+    executor.start(order)
+    executor.start(order)
+    wait(rig, executor, "j", Phase.RUNNING)
+    rig.executor().start(order)
+    rig.pass_time()
+    assert [(o.job_id, o.generation, o.phase) for o in executor.observe()] == [("j", 1, Phase.RUNNING)]
+
+
+def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> None:
+    """Running, told to stop (twice), stopped; said again and again until acknowledged (twice), then silence; the same
+    order, late, does not start it anew."""
+    executor = rig.executor()
+    order = rig.order("j", 1, "endless")
+    executor.start(order)
+    wait(rig, executor, "j", Phase.RUNNING)
+    executor.stop("j", 1, 1)
+    executor.stop("j", 1, 1)
+    first = wait(rig, executor, "j", *ENDED)
+    assert first.phase is Phase.STOPPED
+    assert wait(rig, executor, "j", *ENDED) == first
+    executor.acknowledge("j", 1)
+    executor.acknowledge("j", 1)
+    executor.start(order)
+    executor.stop("j", 1, 1)
+    for _ in range(5):
+        rig.pass_time()
+        assert executor.observe() == []
+
+
+def test_work_is_counted_and_the_next_allocation_counts_from_zero(rig: Rig) -> None:
+    """A job has 3 of its work safe when it is stopped; its next allocation starts at none."""
+    needs_ends(rig)
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    assert end(rig, executor, "j", 1).work_done >= 3.0
+    executor.start(rig.order("j", 2, "endless", gpus=2))
+    seen = wait(rig, executor, "j", Phase.RUNNING)
+    assert (seen.generation, seen.work_done) in ((2, 0.0), (2, 3.0))
+
+
+def test_what_ends_by_itself_is_finished(rig: Rig) -> None:
+    """The end is known to a new object too, and is said no more after its acknowledgement."""
+    needs_ends(rig)
+    rig.executor().start(rig.order("j", 1, "short"))
+    executor = rig.executor()
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
+    assert [o.phase for o in rig.executor().observe()] == [Phase.FINISHED]
+    executor.stop("j", 1, 1)            # too late, and no reason to say anything else
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
+    executor.acknowledge("j", 1)
+    assert rig.executor().observe() == []
+
+
+def test_a_new_object_knows_what_runs(rig: Rig) -> None:
+    """Another object on the same state observes, stops and acknowledges what the first one started."""
+    rig.executor().start(rig.order("j", 4, "endless"))
+    heir = rig.executor()
+    assert wait(rig, heir, "j", Phase.RUNNING).generation == 4
+    assert end(rig, heir, "j", 4).phase is Phase.STOPPED
+    assert rig.executor().observe() == []
+
+
+def test_orders_of_a_controller_that_lost_the_lease_are_refused(rig: Rig) -> None:
+    """Token 2 was seen, so 1 is refused in starts and stops, also by a new object; 2 still goes."""
+    rig.executor().start(rig.order("j", 1, "endless", token=2))
+    executor = rig.executor()
+    with pytest.raises(StaleOrder):
+        executor.start(rig.order("k", 1, "endless", token=1))
+    with pytest.raises(StaleOrder):
+        executor.stop("j", 1, 1)
+    assert wait(rig, executor, "j", Phase.RUNNING).phase is Phase.RUNNING
+    assert end(rig, executor, "j", 1, token=2).phase is Phase.STOPPED
+
+
+def test_orders_of_an_old_generation_are_refused(rig: Rig) -> None:
+    """After allocation 5 neither a start nor a stop of 4 is obeyed, while it is open and after it."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 5, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING)
+    for _ in range(2):
+        with pytest.raises(StaleOrder):
+            executor.start(rig.order("j", 4, "endless"))
+        with pytest.raises(StaleOrder):
+            executor.stop("j", 4, 1)
+        if executor.observe():
+            end(rig, executor, "j", 5)
+
+
+def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
+    """A controller that crashed between writing an order down and giving it may stop it: it is observed as stopped
+    without any work, and the late order does not start it."""
+    executor = rig.executor()
+    executor.stop("j", 1, 1)
+    executor.start(rig.order("j", 1, "endless"))
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, seen.work_done) == (Phase.STOPPED, 0.0)
+    executor.acknowledge("j", 1)
+    executor.start(rig.order("j", 1, "endless"))
+    rig.pass_time()
+    assert executor.observe() == []
+
+
+def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:
+    """It would be forgotten and its GPUs given to another."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING)
+    with pytest.raises(UsageError, match="has not ended"):
+        executor.acknowledge("j", 1)
+    assert [o.phase for o in executor.observe()] == [Phase.RUNNING]
+
+
+@pytest.mark.parametrize("job", ["../../j", "a/b", ".", "", "j.1", "ünï \n", "x" * 3000, "-rf", "%2E", "\udc80"])
+def test_any_name_of_a_job(tmp_path: Path, job: str) -> None:
+    """Names never become paths: dots, slashes, nothing, 3,000 letters; two jobs never share a folder."""
+    for kind in ("files", "dry-run", "simulated"):
+        folder = tmp_path / kind / "deep"
+        folder.mkdir(parents=True)
+        executor = RIGS[kind](folder).executor()
+        executor.stop(job, 1, 1)
+        executor.stop(job + "1", 1, 1)
+        again = RIGS[kind](folder).executor() if kind != "simulated" else executor
+        assert {o.job_id for o in again.observe()} == {job, job + "1"}
+        assert {p.name for p in (tmp_path / kind).iterdir()} == {"deep"}
