@@ -99,7 +99,7 @@ def test_warnings_go_to_standard_error(capsys: Output, tmp_path: Path) -> None:
     folder = write_workload(tmp_path / "w", workload([{"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8}], gpus=4))
     code, out, err = call(capsys, folder, "--policy", "greedy", "--format", "json")
     assert code == 0 and json.loads(out)["policies"]["greedy"]["jct_s_mean"] is None
-    assert err.splitlines() == ["warning: greedy: 1 jobs were never done: j0"]
+    assert err.splitlines() == ["warning: greedy: 1 job was never done: j0"]
 
 
 @pytest.mark.parametrize(("argv", "code", "says"), [

@@ -102,7 +102,8 @@ def call(args: argparse.Namespace) -> int:
     for s in done:
         if s.unfinished:
             some = ", ".join(s.unfinished[:5]) + (" ..." if len(s.unfinished) > 5 else "")
-            print(f"warning: {s.policy}: {len(s.unfinished)} jobs were never done: {some}", file=sys.stderr)
+            jobs = "1 job was" if len(s.unfinished) == 1 else f"{len(s.unfinished)} jobs were"
+            print(f"warning: {s.policy}: {jobs} never done: {some}", file=sys.stderr)
     _show(workload, done, options, args.format)
     return 0
 
@@ -146,7 +147,7 @@ def run_all(workload: Workload, policies: Sequence[str], options: Options, out: 
                 if keeper is not None:
                     keeper.keep(state)
                 bar.update(row, completed=state.share,
-                           what=f"round {turn.number + 1}, {len(turn.problem.jobs)} jobs here")
+                           what=f"round {turn.number + 1}, jobs here: {len(turn.problem.jobs)}")
 
             try:
                 done.append(go_on(state, each))
