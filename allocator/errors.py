@@ -48,6 +48,9 @@ class InvalidInput(AllocatorError):
         self.faults = tuple(faults)
         super().__init__("\n".join(str(f) for f in self.faults))
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:      # errors cross processes
+        return type(self), (self.faults,)
+
 
 @dataclass(frozen=True)
 class Relaxation:
@@ -74,6 +77,9 @@ class Infeasible(AllocatorError):
                  *(f"smallest relaxation: {r}" for r in self.relaxations)]
         super().__init__("\n".join(lines))
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.conflict, self.relaxations)
+
 
 class NoPlanInTime(AllocatorError):
     """The time limit passed before any plan that keeps the hard rules was known."""
@@ -87,3 +93,6 @@ class AuditFailure(AllocatorError):
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
         super().__init__("the plan failed its audit and was withheld:\n" + "\n".join(self.faults))
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.faults,)
