@@ -333,8 +333,12 @@ def test_svg_becomes_an_element() -> None:
            'viewBox="0 0 9.12345 9"><metadata>x</metadata><defs><path id="m1" d="M 0.123456 1"/></defs>'
            '<g id="figure_1"><use xlink:href="#m1"/><text>0.12345</text></g></svg>')
     assert inline(svg, "a b", "A & B") == (
-        '<svg viewBox="0 0 9.12 9" role="img" aria-label="A &amp; B"><defs><path id="a-b-m1" d="M 0.12 1"/></defs>'
-        '<g><use href="#a-b-m1"/><text>0.12345</text></g></svg>')
+        '<svg viewBox="0 0 9.12 9" role="img" aria-label="A &amp; B"><defs><path id="a-b-0" d="M 0.12 1"/></defs>'
+        '<g><use href="#a-b-0"/><text>0.12345</text></g></svg>')
+    marks = "".join(f'<use xlink:href="#m" x="{x}" style="fill: red"/>\n' for x in range(3))
+    assert inline(f'<svg><path id="m"/>\n<g clip-path="url(#m)">\n{marks}</g></svg>', "p", "") == (
+        '<svg role="img" aria-label=""><path id="p-0"/><g clip-path="url(#p-0)" style="fill: red">'
+        '<use href="#p-0" x="0"/><use href="#p-0" x="1"/><use href="#p-0" x="2"/></g></svg>')
 
 
 @pytest.mark.usefixtures("no_png")

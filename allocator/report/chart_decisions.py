@@ -14,7 +14,7 @@ from allocator.report.series import Floats, begin_of
 from allocator.report.style import colour, figure, legend, mark, nothing
 
 FLOOR = 1e-6                # relative gap: what is smaller is drawn here
-MOST = 900                  # points of a policy in a panel
+MOST = 2700                 # points of a panel, all policies
 
 
 def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
@@ -33,7 +33,7 @@ def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
                "alpha": 0.55, "markeredgewidth": 0, "label": run.policy}
         any_round = any_round or len(frame) > 0
         for panel, x, y, least in ((over_time, at, took, 1e-5), (over_jobs, active, took, 1e-5), (gap, at, far, FLOOR)):
-            kept = _kept(y)
+            kept = _kept(y, max(150, MOST // len(runs)))
             panel.plot(x[kept], np.maximum(y[kept], least), **how)
         fell = frame["fallback"].notna().to_numpy()
         if fell.any():
@@ -65,10 +65,10 @@ def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
     return drawn
 
 
-def _kept(y: Floats) -> Any:
+def _kept(y: Floats, most: int) -> Any:
     """Which points to draw of many: the highest of every stretch, so that no slow round is lost, and one beside it."""
     known = np.flatnonzero(np.isfinite(y))
-    if len(known) <= MOST:
+    if len(known) <= most:
         return known
-    parts = np.array_split(known, MOST // 2)
+    parts = np.array_split(known, most // 2)
     return np.unique([k for part in parts for k in (part[np.argmax(y[part])], part[len(part) // 2])])

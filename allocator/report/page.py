@@ -62,25 +62,36 @@ def shown(picture: Picture) -> str:
 
 
 def inline(svg: str, prefix: str, label: str) -> str:
-    """An SVG file of matplotlib as an element of HTML: no declarations, no metadata, no names that could clash, and
-    coordinates to the hundredth of a point."""
+    """An SVG file of matplotlib as an element of HTML, a third as long: no declarations, no metadata, no names that
+    could clash, no style said twice, coordinates to the hundredth of a point."""
     svg = svg[svg.index("<svg"):]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r'<style type="text/css">\*\{[^}]*\}</style>', "", svg)
     svg = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href=", "href=")
     svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.S)
-    used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
-    prefix = re.sub(r"[^\w-]", "-", prefix)
-    svg = re.sub(r'\s+id="([^"]*)"', lambda m: f' id="{prefix}-{m[1]}"' if m[1] in used else "", svg)
-    svg = re.sub(r'(href="|url\()#', rf"\g<1>#{prefix}-", svg)
+    used = dict.fromkeys(re.findall(r'(?:href="|url\()#([^")]+)', svg))
+    names = {name: f"{re.sub(r'[^0-9A-Za-z_-]', '-', prefix)}-{i}" for i, name in enumerate(used)}
+    svg = re.sub(r'\s+id="([^"]*)"', lambda m: f' id="{names[m[1]]}"' if m[1] in used else "", svg)
+    svg = re.sub(r'(href="|url\()#([^")]+)', lambda m: f"{m[1]}#{names[m[2]]}", svg)
+    svg = re.sub(r">\s+<", "><", svg)
+    svg = re.sub(r"<g([^>]*)>((?:<use [^>]*/>){3,})</g>", _marks, svg)
     svg = re.sub(r'(\s(?:d|x|y|width|height|transform|points|viewBox)=")([^"]*)"', _rounded, svg)
     head, _, rest = svg.partition(">")
     head = re.sub(r'\s+(width|height|version)="[^"]*"', "", head)
     return f'{head} role="img" aria-label="{escape(label)}">{rest.strip()}'
 
 
+def _marks(found: re.Match[str]) -> str:
+    """Marks of one style: it is said once."""
+    styles = set(re.findall(r' style="[^"]*"', found[2]))
+    if len(styles) != 1 or "style=" in found[1]:
+        return found[0]
+    style = styles.pop()
+    return f"<g{found[1]}{style}>{found[2].replace(style, '')}</g>"
+
+
 def _rounded(found: re.Match[str]) -> str:
     if "scale" in found[2]:                      # of glyphs drawn as paths: small numbers that matter
         return found[0]
     numbers = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), found[2])
-    return f'{found[1]}{re.sub(chr(10), " ", numbers).strip()}"'
+    return f'{found[1]}{" ".join(numbers.split())}"'

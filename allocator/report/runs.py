@@ -75,7 +75,7 @@ class Study:
     changes: Sequence[Change]
     notes: Sequence[str] = ()
     machine: str = ""
-    _frames: dict[tuple[Path, str], Any] = field(default_factory=dict, repr=False)
+    _frames: dict[tuple[Path, str, str], Any] = field(default_factory=dict, repr=False)
 
     def workloads(self) -> list[str]:
         return list(dict.fromkeys(r.workload for r in self.runs))
@@ -108,11 +108,13 @@ class Study:
 
     def frame(self, run: Run, name: str) -> pd.DataFrame:
         """jobs, timeline, rounds or spans of a run. Raises InvalidInput for columns that are missing or no numbers."""
-        key = (run.folder, name)
+        key = (run.folder, name, run.policy)
         if key not in self._frames:
-            self._frames[key] = read_frame(run.folder / f"{name}.csv", FILES[name])
-        whole: pd.DataFrame = self._frames[key]
-        return whole[whole["policy"] == run.policy]
+            whole = read_frame(run.folder / f"{name}.csv", FILES[name])
+            self._frames.update({(run.folder, name, str(p)): rows for p, rows in whole.groupby("policy", sort=False)})
+            self._frames.setdefault(key, whole.iloc[:0])
+        frame: pd.DataFrame = self._frames[key]
+        return frame
 
 
 def _last(value: float) -> float:
