@@ -23,9 +23,11 @@ from allocator.cli import (
     doctor,
     explain,
     generate,
+    history,
     import_,
     queue,
     report,
+    run_,
     schema,
     simulate,
     solve,
@@ -39,7 +41,8 @@ allocator demo                                   a shipped cluster, MIP beside g
 allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
-COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue)
+COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue, run_,
+            history)
 
 
 def parser() -> Parser:

@@ -1,0 +1,158 @@
+"""`allocator run`: the controller of a queue."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.parsing import add_effort, number, whole
+
+if TYPE_CHECKING:
+    from allocator.control.executor import Executor
+    from allocator.queue.engine import Store
+    from allocator.service.controller import Controller
+    from allocator.service.options import Options
+
+EXAMPLES = """
+allocator run cluster.db --once                                say what would be done now (dry run)
+allocator run cluster.db --every 60 --executor local           run it, with GPUs of this machine
+allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics /run/allocator.prom
+"""
+ABOUT = """\
+Decides every S seconds which job gets which GPUs, writes the round to the journal, and has it carried out. It may be
+killed at any time and started again; started twice, the second one stands by and takes over when the first is gone.
+SIGTERM ends it in order: jobs run on. The exit code is then 0. A decision may take half of the interval, unless
+--time-limit says otherwise."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("run", examples=EXAMPLES, help="the controller of a queue", description=ABOUT)
+    parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+    when = parser.add_argument_group("when")
+    how_often = when.add_mutually_exclusive_group()
+    how_often.add_argument("--every", type=number(0.05), metavar="S",
+                           help="seconds between rounds (default: interval_s of the queue's settings)")
+    how_often.add_argument("--once", action="store_true", help="one round now, for cron or a systemd timer")
+    when.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
+                      help="arrivals, ends and changes of the cluster cause early rounds, at least S seconds after the "
+                           "one before")
+    when.add_argument("--poll", type=number(1e-3), metavar="S", help="seconds between looks at the machines (default: "
+                      "a tenth of the interval, at most 1)")
+    where = parser.add_argument_group("machines")
+    where.add_argument("--executor", choices=("dry-run", "files", "local"), default="dry-run",
+                       help="dry-run (default) only says what would be; files: an actor of your own; local: processes "
+                            "of this machine")
+    where.add_argument("--state", metavar="DIR",
+                       help="folder of the executor's state (default: beside an SQLite queue)")
+    where.add_argument("--grace", type=number(), default=60.0, metavar="S",
+                       help="local: seconds for a checkpoint between SIGTERM and SIGKILL (default: 60)")
+    parser.add_argument("--policy", default="mip", metavar="NAME", help="who decides (default: mip)")
+    add_effort(parser, gap=1e-3)
+    parser.set_defaults(time_limit=None)
+    parser.add_argument("--cold", action="store_true", help="every round starts anew instead of from the prices of the "
+                                                            "one before")
+    _steady(parser)
+    tell = parser.add_argument_group("what it tells")
+    tell.add_argument("--log", metavar="FILE", help="append JSON lines to FILE (default: standard error)")
+    tell.add_argument("--metrics", metavar="FILE", help="textfile for Prometheus, replaced after every round")
+    tell.add_argument("--port", type=whole(0, 65535), metavar="N", help="answer /metrics on 127.0.0.1:N")
+    parser.set_defaults(call=call)
+
+
+def _steady(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("stability and repair")
+    group.add_argument("--cooldown", type=number(), default=0.0, metavar="S",
+                       help="a job that was changed is left alone for S seconds")
+    group.add_argument("--min-run", type=number(), default=0.0, metavar="S",
+                       help="a started job runs at least S seconds")
+    group.add_argument("--payback", action="store_true",
+                       help="hold changes back that do not pay for their pause before the next change is expected")
+    group.add_argument("--stall", type=number(1e-3, True), metavar="S",
+                       help="a job without progress for S seconds has failed; inf: never (default: ten intervals, at "
+                            "least 600)")
+    group.add_argument("--no-learning", action="store_true", help="do not correct rates by what is observed")
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.control.stability import Stability
+    from allocator.queue.engine import open_queue
+    from allocator.service.options import Options
+
+    options = Options(
+        every_s=args.every, react_s=args.react, poll_s=args.poll, policy=args.policy, solver=args.solver, gap=args.gap,
+        time_limit_s=args.time_limit, seed=args.seed, threads=args.threads, warm=not args.cold,
+        learn=not args.no_learning, stall_s=args.stall,
+        stability=Stability(args.cooldown, args.min_run, args.payback))
+    with ExitStack() as stack:
+        store = open_queue(args.queue)
+        stack.callback(store.close)
+        return _serve(args, store, options, stack)
+
+
+def _serve(args: argparse.Namespace, store: Store, options: Options, stack: ExitStack) -> int:
+    from allocator.service.clock import WallClock
+    from allocator.service.controller import Controller
+    from allocator.service.telemetry import Telemetry, open_log, serve
+
+    clock = WallClock()
+    log = sys.stderr if args.log is None else stack.enter_context(open_log(Path(args.log)))
+    telemetry = Telemetry(clock.now, log, Path(args.metrics) if args.metrics else None)
+    executor = make_executor(args.executor, store, args.state, args.grace)
+    controller = Controller(store, executor, clock, options, telemetry=telemetry)
+    if args.port is not None:
+        server = serve(telemetry.metrics, args.port)
+        stack.callback(server.shutdown)
+        telemetry.event("metrics_port", port=server.server_address[1])
+    telemetry.event("started", queue=store.name, executor=executor.name, policy=options.policy,
+                    every_s=controller.cluster.interval_s, holder=controller.cluster.charge.holder)
+    with stopped_politely(controller, clock.wake):
+        controller.run(once=args.once)
+    return 0 if not args.once or controller.last_ok else 1
+
+
+def make_executor(name: str, store: Store, state: str | None, grace_s: float) -> Executor:
+    """The executor of the name, with its state in the folder; None: beside an SQLite queue. Raises UsageError."""
+    from allocator.errors import UsageError
+    from allocator.executors.dry_run import DryRunExecutor
+    from allocator.executors.files import FilesExecutor
+    from allocator.executors.local import LocalExecutor, device_numbers
+    from allocator.queue import cluster
+
+    path = store.engine.url.database if store.engine.url.get_backend_name() == "sqlite" else None
+    if state is None and path is None:
+        raise UsageError("a queue on a database server needs --state DIR for what the executor remembers")
+    folder = Path(state if state is not None else f"{path}.{name}")
+    if name == "dry-run":
+        return DryRunExecutor(folder / "dry-run.json", lambda line: print(line, file=sys.stderr))
+    if name == "files":
+        return FilesExecutor(folder)
+    with store.read() as connection:
+        gpus = cluster.gpus(connection)
+    return LocalExecutor(folder, device_numbers(gpus), grace_s)
+
+
+@contextmanager
+def stopped_politely(controller: Controller, wake: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT end the controller after what it is at; a decision is cut off, a second signal cuts all."""
+    from allocator.service.deciding import Stopped
+
+    def stop(number: int, _frame: Any) -> None:
+        if controller.stopping:
+            raise KeyboardInterrupt
+        controller.stopping = True
+        wake()
+        if controller.deciding:
+            raise Stopped
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,30 @@
+"""The clock on the wall, with a sleep that can be ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+
+class WallClock:
+    """wake() may be called from a signal handler: it only writes to a pipe, so that no lock is needed."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, or return at once after wake()."""
+        select.select([self._read], [], [], max(0.0, seconds))
+
+    def wake(self) -> None:
+        """End every sleep, for good."""
+        try:
+            os.write(self._write, b"!")
+        except BlockingIOError:
+            return

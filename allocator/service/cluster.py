@@ -1,0 +1,321 @@
+"""The queue and an executor as a cluster behind the controller's ports (control/ports.py).
+
+The database says what is wanted and what is known; the executor says what is. Every method may be cut off anywhere:
+calling it again heals what was left, because nothing is done that the database does not ask for, and everything it
+asks for is done again until the executor confirms it.
+
+    order of writes      the journal and the wants -> orders (stop, start) -> the executor's calls -> what it observed
+    order of machines    GPUs are given out only when the end of who held them is recorded (queue/allocations.py)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.control.executor import ENDED, Clock, Executor, Observation, Order, Phase, StaleOrder
+from allocator.control.stability import leave_alone
+from allocator.decision import Decided
+from allocator.domain.problem import Problem
+from allocator.domain.snapshot import Snapshot
+from allocator.domain.validate import validate
+from allocator.executors.errors import NotNow
+from allocator.policies.memory import Memory
+from allocator.queue import allocations, cluster, lease, wants
+from allocator.queue import snapshot as snapshots
+from allocator.queue.allocations import Allocation, Change
+from allocator.queue.engine import Store
+from allocator.queue.schema import ACTIVE, jobs, rounds
+from allocator.service import deciding, journal, learning, steadiness
+from allocator.service.charge import Charge
+from allocator.service.options import Options
+from allocator.service.telemetry import Telemetry
+
+MEMORY = "memory"                       # key of meta: prices that the last round left
+DEFAULT_INTERVAL_S = 300.0              # as config.toml's interval_s
+AT_ONCE = 4                             # times that stops confirmed at once are followed up within one step
+JUMP_S = 1.0                            # a last round so far in the future was written by a clock that jumped
+
+
+@dataclass(frozen=True)
+class Believed:
+    """What a round decides about. content: the snapshot as the journal keeps it; alone: jobs it leaves alone."""
+
+    snapshot: Snapshot
+    content: bytes
+    problem: Problem
+    memory: Memory | None
+    alone: frozenset[str]
+
+
+class QueueCluster:
+    """A queue, an executor and a lease. wait() is one look at everything; it does not sleep: True, a round is due."""
+
+    def __init__(self, store: Store, executor: Executor, clock: Clock, options: Options, telemetry: Telemetry,
+                 holder: str | None = None) -> None:
+        self.store, self.executor, self.clock, self.options, self.log = store, executor, clock, options, telemetry
+        with store.read() as connection:
+            self.interval_s = self._interval(connection)
+        self.charge = Charge(store, options.lease_s(self.interval_s), holder)
+        self.believed: Believed | None = None
+        self.thawed = False                                 # rules of stability are off for the round to come
+        self.again = False                                  # decide at once
+        self.force = False                                  # a round now, whatever the clock says (--once)
+        self._event = False                                 # something happened that --react reacts to
+        self._mark: tuple[Any, ...] | None = None
+        self._mark_now: tuple[Any, ...] | None = None
+        self._unsettled: int | None = None                  # the last round, until all that it wants is so
+
+    def _interval(self, connection: Connection) -> float:
+        if self.options.every_s is not None:
+            return self.options.every_s
+        return float(cluster.config(connection).get("interval_s", DEFAULT_INTERVAL_S))
+
+    # ---- one look -------------------------------------------------------------------------------------------------
+
+    def wait(self) -> bool:
+        """Take or keep the lease, record what the executor observed, order and give out starts and stops; True: a
+        round is due. Raises Standby, LeaseLost, QueueUnavailable."""
+        now = self.clock.now()
+        if self.charge.take(now):
+            self._take_up()
+            self.log.event("lease_taken", token=self.charge.token, holder=self.charge.holder)
+        seen = list(self.executor.observe())
+        known = self._record(seen, False)
+        due = self._due(now)
+        if due:
+            known = self._record(seen, True)
+        else:
+            self.reconcile(known)
+        return due
+
+    def _take_up(self) -> None:
+        """What the controller before may have left unfinished."""
+        with self.store.read() as connection:
+            last = connection.execute(sa.select(rounds.c.number, rounds.c.outcome).order_by(
+                rounds.c.number.desc()).limit(1)).first()
+        self._unsettled = int(last.number) if last is not None and last.outcome == "decided" else None
+
+    def _record(self, seen: Sequence[Observation], progress: bool) -> set[tuple[str, int]]:
+        """Write what was observed; mere progress only when a round needs it. Returns the allocations that the executor
+        knows of."""
+        with self.store.write() as connection:
+            open_ = {(a.job_id, a.generation): a for a in allocations.open_ones(connection)}
+            news = [learning.judged(one, open_.get((one.job_id, one.generation))) for one in seen
+                    if progress or self._is_news(one, open_)]
+            changes = allocations.observe(connection, self.charge.token, news, self.options.retries) if news else []
+        self._tell(changes, {(o.job_id, o.generation): o for o in news})
+        for one in seen:
+            if one.phase in ENDED:
+                self._call("acknowledge", self.executor.acknowledge, one.job_id, one.generation)
+            elif (one.job_id, one.generation) not in open_:
+                self.log.event("stranger", job_id=one.job_id, generation=one.generation)
+                self._call("stop", self.executor.stop, one.job_id, one.generation, self.charge.token)
+        return {(one.job_id, one.generation) for one in seen}
+
+    @staticmethod
+    def _is_news(one: Observation, open_: Mapping[tuple[str, int], Allocation]) -> bool:
+        held = open_.get((one.job_id, one.generation))
+        return held is not None and (one.phase in ENDED or held.phase == "ordered")
+
+    def _tell(self, changes: Sequence[Change], seen: Mapping[tuple[str, int], Observation]) -> None:
+        for change in changes:
+            if change.phase in ("finished", "failed", "lost", "stopped") or change.state != "running":
+                self._event = True
+                self.log.event("ended", job_id=change.job_id, generation=change.generation, phase=change.phase,
+                               state=change.state, detail=seen[change.job_id, change.generation].detail)
+
+    def _due(self, now: float) -> bool:
+        """Whether a round is due: a tick, an event with --react, or nobody ever decided; never without jobs."""
+        with self.store.read() as connection:
+            self.interval_s = self._interval(connection)
+            last = connection.execute(sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1)).scalar()
+            mark = self._what_matters(connection, now)
+        if not mark[0]:
+            return False
+        event = self._event or (self._mark is not None and mark != self._mark)
+        self._mark_now = mark
+        if self.force or self.again or last is None or last > now + JUMP_S:
+            return True
+        return now >= last + self.interval_s or (event and now >= last + self.options.react_s)
+
+    def _what_matters(self, connection: Connection, now: float) -> tuple[Any, ...]:
+        """Things that a new round may answer to, beside ends of allocations."""
+        newest = connection.execute(sa.select(sa.func.max(jobs.c.seq)).where(
+            jobs.c.state.in_(ACTIVE), jobs.c.submitted_s <= now, jobs.c.request == "")).scalar()
+        return newest, tuple(cluster.gpus(connection).items()), tuple(sorted(self.executor.capacity().items()))
+
+    # ---- one round ------------------------------------------------------------------------------------------------
+
+    def observe(self) -> Problem:
+        """The problem of now, exactly as the journal will keep it. Raises InvalidInput."""
+        now = self.clock.now()
+        with self.store.read() as connection:
+            built = snapshots.build(connection, now)
+            stored = cluster.get_meta(connection, MEMORY) if self.options.warm else None
+            since = steadiness.since(connection)
+        built = replace(built, config={**built.config, "interval_s": self.interval_s})
+        built = _with_capacity(built, self.executor.capacity())
+        problem = validate(built)
+        alone = frozenset[str]() if self.thawed else steadiness.alone(problem, since, self.options.stability)
+        if alone:
+            built = leave_alone(built, alone)
+            problem = validate(built)
+        memory = deciding.memory_of(journal.loads(stored))
+        self.believed = Believed(built, snapshots.packed(built), problem, memory, alone)
+        return problem
+
+    def apply(self, decided: Decided, took_s: float) -> int:
+        """Write the round and what it wants in one transaction, then have it carried out. Returns how many jobs
+        change. Raises LeaseLost: then nothing was written and nothing will be done."""
+        believed = self.believed
+        assert believed is not None
+        problem, plan = believed.problem, decided.allocation
+        told = deciding.result(decided, problem, policy=self.options.policy, seed=self.options.seed)
+        entry = replace(
+            self._entry(believed, took_s), status=told.status, value=told.objective_value, bound=told.bound,
+            gap=told.gap, plan=journal.squeezed(deciding.plan_text(told)), outcome="decided",
+            detail=_left_alone(believed.alone))
+        wanted = {problem.jobs.job_id[j]: (problem.pools.pool[int(plan.pool[j])], int(plan.gpus[j]))
+                  for j in (plan.pool >= 0).nonzero()[0].tolist()}
+        token = self.charge.token
+        with self.store.write() as connection:
+            number = wants.append(connection, token, entry, wanted)
+            if self.options.warm:
+                cluster.put_meta(connection, MEMORY, journal.dumps(deciding.memory_json(deciding.remembered(decided))))
+        self._unsettled = number
+        self._over()
+        changes = int(((plan.pool != problem.jobs.pool) | (plan.gpus != problem.jobs.gpus)).sum())
+        self.log.round(number, problem, told, took_s, changes)
+        return changes
+
+    def fail(self, error: Exception, took_s: float = 0.0) -> int:
+        """Write a round without a plan: what runs and what is wanted stays. Returns its number."""
+        believed = self.believed
+        base = wants.Round(self.clock.now(), "", None, self.options.policy, "none") if believed is None \
+            else self._entry(believed, took_s)
+        words = f"{type(error).__name__}: {error}"
+        with self.store.write() as connection:
+            number = wants.append(connection, self.charge.token, replace(
+                base, outcome="failed", status="none", detail=words), None)
+        # rules that cannot hold with jobs left alone may well hold without
+        self.again = self.thawed = believed is not None and bool(believed.alone)
+        self._mark, self._event, self.believed, self.force = self._mark_now, False, None, False
+        self.log.failed(number, words, took_s)
+        return number
+
+    def _entry(self, believed: Believed, took_s: float) -> wants.Round:
+        options: dict[str, Any] = {**self.options.decision(), "time_limit_s": _finite(
+            self.options.limit_s(self.interval_s)), "memory": deciding.memory_json(believed.memory)}
+        return wants.Round(believed.problem.now_s, believed.snapshot.digest, believed.content, self.options.policy,
+                           "none", options=options, seconds={"decide": round(took_s, 6)})
+
+    def _over(self) -> None:
+        self._mark, self._event, self.again, self.thawed, self.force = self._mark_now, False, False, False, False
+        self.believed = None
+
+    # ---- carrying it out ------------------------------------------------------------------------------------------
+
+    def carry_out(self) -> None:
+        """Stop and start what the last round wants; where stops are confirmed at once, start what waited for them."""
+        for _ in range(AT_ONCE):
+            if not self.reconcile() or not self._ended_by_now():
+                return
+
+    def _ended_by_now(self) -> bool:
+        seen = [one for one in self.executor.observe() if one.phase in ENDED]
+        if seen:
+            self._record(seen, False)
+        return bool(seen)
+
+    def reconcile(self, known: set[tuple[str, int]] | None = None) -> bool:
+        """Order the stops and starts that the wants ask for and that are safe by now, and give all that is ordered to
+        the executor (again). known: allocations it spoke of; one that is open and not among them is given again.
+        Returns whether anything is on its way to stop."""
+        now, token = self.clock.now(), self.charge.token
+        capacity = self.executor.capacity()
+        with self.store.write() as connection:
+            stops = allocations.order_stops(connection, token, now)
+            starts = allocations.order_starts(connection, token, now, capacity)
+            if known is not None:
+                starts = starts + self._forgotten(connection, known, {s.allocation.job_id for s in starts})
+            if self._unsettled is not None and not stops and not starts and not _waiting(connection):
+                wants.mark(connection, token, self._unsettled, "applied")
+                self._unsettled = None
+        for held in stops:
+            self._call("stop", self.executor.stop, held.job_id, held.generation, token)
+        for start in starts:
+            self._call("start", self.executor.start, _order(start, token))
+        return bool(stops)
+
+    @staticmethod
+    def _forgotten(connection: Connection, known: set[tuple[str, int]], given: set[str]) -> list[allocations.Start]:
+        """Allocations that run as far as the database knows, and of which the executor says nothing."""
+        lost = [a for a in allocations.open_ones(connection, ("running",))
+                if (a.job_id, a.generation) not in known and a.job_id not in given]
+        return [_start_of(connection, a) for a in lost]
+
+    def _call(self, name: str, verb: Callable[..., None], *arguments: Any) -> None:
+        """One call of the executor. What it cannot do now is asked of it again at the next look."""
+        try:
+            verb(*arguments)
+        except NotNow as error:
+            self.log.event("not_now", call=name, detail=str(error))
+        except StaleOrder as error:
+            with self.store.read() as connection:
+                lease.check(connection, self.charge.token)      # LeaseLost: it is this controller that is stale
+            self.log.event("stale_order", call=name, detail=str(error))
+            self._lost(arguments, str(error))
+        except OSError as error:
+            self.log.event("executor_failed", call=name, detail=f"{type(error).__name__}: {error}")
+
+    def _lost(self, arguments: Sequence[Any], words: str) -> None:
+        """The executor has seen a later generation than the database knows of (it was set back): count on from here."""
+        if arguments and isinstance(arguments[0], Order):
+            order = arguments[0]
+            one = Observation(order.job_id, order.generation, self.clock.now(), Phase.LOST, 0.0, words)
+            with self.store.write() as connection:
+                allocations.observe(connection, self.charge.token, [one], self.options.retries)
+
+
+def _order(start: allocations.Start, token: int) -> Order:
+    a = start.allocation
+    return Order(a.job_id, a.generation, token, a.pool, a.gpus, a.gpu_type, a.work_at_start, start.command,
+                 start.environment, start.workdir)
+
+
+def _waiting(connection: Connection) -> bool:
+    """Whether a job wants GPUs that it does not hold yet."""
+    return connection.execute(sa.select(jobs.c.job_id).where(
+        jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0).limit(1)).first() is not None
+
+
+def _start_of(connection: Connection, a: Allocation) -> allocations.Start:
+    row = connection.execute(sa.select(jobs.c.command, jobs.c.environment, jobs.c.workdir).where(
+        jobs.c.job_id == a.job_id)).one()
+    return allocations.Start(a, tuple(journal.loads(row.command)), journal.loads(row.environment), row.workdir)
+
+
+def _with_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snapshot:
+    """The snapshot with no more GPUs than are there."""
+    table = snapshot.tables["pools.csv"]
+    cells = [str(min(int(cell), capacity.get(pool, int(cell))))
+             for pool, cell in zip(table.columns["pool"], table.columns["gpus"], strict=True)]
+    if cells == list(table.columns["gpus"]):
+        return snapshot
+    return replace(snapshot, tables={**snapshot.tables, "pools.csv": replace(
+        table, columns={**table.columns, "gpus": cells})})
+
+
+def _left_alone(names: frozenset[str]) -> str:
+    some = sorted(names)
+    return f"left alone: {', '.join(some[:5])}{' ...' if len(some) > 5 else ''}" if some else ""
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None

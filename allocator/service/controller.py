@@ -1,0 +1,192 @@
+"""The controller: the one loop of every round (control/loop.py) over a queue and an executor, for ever.
+
+    look      lease, observations, starts and stops: every poll_s seconds
+    round     when one is due: observe, decide, audit (control.loop.turns), journal with wants, starts and stops, learn
+
+A round without a plan changes nothing: what is wanted stays wanted, the journal says why, the next one tries again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from allocator.control.executor import Clock, Executor
+from allocator.control.loop import Turn, turns
+from allocator.control.stability import leave_alone
+from allocator.decision import Decided, decide_round
+from allocator.domain.problem import Problem
+from allocator.domain.validate import validate
+from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
+from allocator.queue import allocations, cluster, jobs, wants
+from allocator.queue import snapshot as snapshots
+from allocator.queue.engine import Store
+from allocator.queue.errors import LeaseLost, QueueUnavailable
+from allocator.service import deciding, learning, steadiness
+from allocator.service.charge import Standby
+from allocator.service.cluster import Believed, QueueCluster
+from allocator.service.options import Options
+from allocator.service.telemetry import Telemetry
+from allocator.solvers.base import Limits
+
+PRUNE_EVERY = 20        # rounds between two times that what is old is dropped
+SILENT = ("dry-run",)   # executors whose jobs report nothing
+SURE = ("local", "simulated")           # executors whose jobs are known to report
+
+
+class Controller:
+    """Runs a queue. Everything it needs to go on is in the database: after a crash, make a new one.
+
+    decide: the function that decides (for tests). telemetry: what it tells.
+    """
+
+    def __init__(self, store: Store, executor: Executor, clock: Clock, options: Options | None = None, *,
+                 telemetry: Telemetry | None = None, holder: str | None = None,
+                 decide: Callable[..., Decided] = decide_round) -> None:
+        self.options = options or Options()
+        self.store, self.executor, self.clock = store, executor, clock
+        self.log = telemetry or Telemetry(clock.now)
+        self.cluster = QueueCluster(store, executor, clock, self.options, self.log, holder)
+        self.stopping = False
+        self.last_ok = True                         # the last round has a plan
+        self.deciding = False                       # for signal handlers: a decision may be cut off, a write not
+        self._decide_round = decide
+        self._rounds = 0
+        self._standing_by = ""
+
+    # ---- one step -------------------------------------------------------------------------------------------------
+
+    def step(self) -> Turn | None:
+        """One look, and one round if it is due; None: none was. Raises Standby, LeaseLost, QueueUnavailable: what was
+        not done is done by the next step of whoever is in charge then."""
+        begin = time.perf_counter()
+        try:
+            turn = next(turns(self.cluster, self._decide, self._rounds), None)
+        except (Standby, QueueUnavailable):
+            raise
+        except LeaseLost:
+            self.cluster.charge.drop()
+            raise
+        except AllocatorError as error:             # the snapshot breaks rules: nothing could be decided
+            self.last_ok = False
+            self.cluster.fail(error)
+            self.cluster.carry_out()
+            return None
+        if turn is None:
+            return None
+        self.last_ok = turn.failure is None
+        if turn.failure is not None:
+            self.cluster.fail(turn.failure, turn.decision_s)
+        self._rounds += 1
+        self.cluster.carry_out()
+        self._learn()
+        self._tell(time.perf_counter() - begin - turn.decision_s)
+        return turn
+
+    def _decide(self, problem: Problem) -> Decided:
+        believed = self.cluster.believed
+        assert believed is not None
+        limit_s = self.options.limit_s(self.cluster.interval_s)
+        end = time.monotonic() + limit_s
+        self.deciding = True
+        try:
+            found = self._decided(problem, believed, limit_s)
+            names = frozenset[str]()
+            if self.options.stability.payback and not self.cluster.thawed:
+                with self.store.read() as connection:
+                    names = steadiness.held_back(connection, problem, found)
+            return self._again(believed, names, found, end - time.monotonic()) if names else found
+        finally:
+            self.deciding = False
+
+    def _again(self, believed: Believed, names: frozenset[str], found: Decided, left_s: float) -> Decided:
+        """The decision with jobs left alone whose change would not pay; the first one where there is none."""
+        built = leave_alone(believed.snapshot, names)
+        problem = validate(built)
+        try:
+            second = self._decided(problem, believed, max(left_s, 0.05))
+        except (Infeasible, NoPlanInTime):
+            return found
+        self.cluster.believed = Believed(built, snapshots.packed(built), problem, believed.memory,
+                                         believed.alone | names)
+        return second
+
+    def _decided(self, problem: Problem, believed: Believed, limit_s: float) -> Decided:
+        o = self.options
+        return deciding.decided(problem, believed.memory, policy=o.policy, solver=o.solver,
+                                limits=Limits(limit_s, o.gap, o.threads, o.seed), decide=self._decide_round)
+
+    def _learn(self) -> None:
+        o, token, now = self.options, self.cluster.charge.token, self.clock.now()
+        silent = self.executor.name in SILENT
+        patience_s = math.inf if silent else o.patience_s(self.cluster.interval_s)
+        with self.store.write() as connection:
+            stuck, corrected = learning.learn(
+                connection, token, now, patience_s=patience_s, corrects=o.learn and not silent,
+                reports=self.executor.name in SURE)
+            if self._rounds % PRUNE_EVERY == 0:
+                wants.prune(connection, token, o.keep_rounds)
+                allocations.prune(connection, token, o.keep_observations)
+        for job_id in stuck:
+            self.log.event("stuck", job_id=job_id, patience_s=patience_s)
+        self.log.metrics.set("learned_rates", corrected)
+
+    def _tell(self, overhead_s: float) -> None:
+        with self.store.read() as connection:
+            gpus, used = cluster.gpus(connection), cluster.used(connection)
+            self.log.cluster(jobs.counts(connection), {p: (n, used[p]) for p, n in gpus.items()})
+        self.log.metrics.set("overhead_seconds", overhead_s)
+        self.log.metrics.set("in_charge", 1)
+        self.log.write()
+
+    # ---- running --------------------------------------------------------------------------------------------------
+
+    def run(self, *, once: bool = False) -> int:
+        """Step until told to stop (self.stopping), or until one round is over and carried out (once). Returns how many
+        rounds there were."""
+        rounds, wait_s = 0, self.options.looks_s(self.cluster.interval_s)
+        self.cluster.force = once
+        while not self.stopping:
+            turn = self._safely(once)
+            rounds += turn is not None
+            if once:
+                break
+            if not self.stopping:
+                self.clock.sleep(wait_s)
+        self.stop()
+        return rounds
+
+    def _safely(self, once: bool) -> Turn | None:
+        """One step; what comes from outside is told and tried again later."""
+        try:
+            turn = self.step()
+        except deciding.Stopped:
+            return None
+        except Standby as error:
+            if str(error) != self._standing_by:
+                self.log.event("standby", detail=str(error))
+                self._standing_by = str(error)
+            self.log.metrics.set("in_charge", 0)
+        except LeaseLost as error:
+            self.log.event("lease_lost", detail=str(error))
+            self.log.metrics.set("in_charge", 0)
+        except QueueUnavailable as error:
+            self.log.event("database_unavailable", detail=str(error))
+            if once:
+                raise
+        else:
+            self._standing_by = ""
+            return turn
+        return None
+
+    def stop(self) -> None:
+        """Give the lease back; jobs run on."""
+        try:
+            self.cluster.charge.release()
+            self.log.event("stopped")
+        except QueueUnavailable as error:
+            self.log.event("stopped", detail=str(error))
+        self.log.metrics.set("in_charge", 0)
+        self.log.write()
+

@@ -1,0 +1,112 @@
+"""Deciding one round so that nothing it does can hurt the controller: a hard deadline, every fault an error in words.
+
+A decision depends on the snapshot, the policy and effort, and the prices of the round before. All of them are in the
+journal, so that `replay` comes to the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import Any, NoReturn
+
+from allocator.decision import Decided, decide_round
+from allocator.domain.problem import Problem
+from allocator.domain.result import Result
+from allocator.errors import AllocatorError, NoPlanInTime
+from allocator.files.plans import to_json
+from allocator.policies.memory import Memory
+from allocator.results import result_of
+from allocator.service.options import GRACE_S
+from allocator.solvers.base import Limits
+
+DecideRound = Callable[..., Decided]
+
+
+class Hung(BaseException):
+    """The decision went on long after its time limit; no `except Exception` on the way may swallow this."""
+
+
+class Stopped(BaseException):
+    """The controller was told to stop while it decided; nothing of the round is kept."""
+
+
+class RoundFailed(NoPlanInTime):
+    """A round without a plan, for whatever reason: what runs goes on."""
+
+
+def decided(problem: Problem, memory: Memory | None, *, policy: str, solver: str, limits: Limits,
+            decide: DecideRound = decide_round) -> Decided:
+    """An audited decision with its bound. Raises Infeasible, RoundFailed; nothing else."""
+    try:
+        with alarm(limits.time_s + GRACE_S):
+            found = decide(problem, policy=policy, solver=solver, limits=limits, memory=memory)
+            _ = found.proof                         # finds the dual where the policy needed none
+            return found
+    except Hung:
+        raise RoundFailed(f"policy {policy} did not end within {limits.time_s + GRACE_S:g} s and was stopped") from None
+    except AllocatorError as error:
+        if error.exit_code in (4, 5):
+            raise
+        raise RoundFailed(f"{type(error).__name__}: {error}") from error
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:
+        raise RoundFailed(f"internal error: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """Raise Hung in the body after so many wall seconds, every second again. Only in the main thread, where signals
+    arrive; elsewhere the lease's end is what stops a hung controller. Code that never returns to Python is not
+    interrupted either; solvers run in processes of their own and are killed at their deadline."""
+    if math.isinf(seconds) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def result(found: Decided, problem: Problem, *, policy: str, seed: int) -> Result:
+    """The decision as users see it, without timings."""
+    told = found.round if found.round.problem is problem else replace(found.round, problem=problem)
+    return replace(result_of(told, found.task.dual, found.decision, found.witness, found.allocation, found.proof,
+                             policy=policy, seed=seed, seconds={}), seconds={})
+
+
+def plan_text(of: Result) -> str:
+    """plan.json without timings: the same decision gives the same bytes."""
+    return to_json(replace(of, seconds={}))
+
+
+def remembered(found: Decided) -> Memory:
+    """What the decision leaves to the next one."""
+    return Memory.of(found.round.problem.objective, found.round.model, found.task.dual.prices)
+
+
+def memory_json(memory: Memory | None) -> dict[str, Any] | None:
+    """A memory as JSON values; floats read back as the same."""
+    if memory is None:
+        return None
+    return {"objective": memory.objective, "prices": [[*key, price] for key, price in memory.prices.items() if price]}
+
+
+def memory_of(value: Mapping[str, Any] | None) -> Memory | None:
+    """The memory of memory_json."""
+    if value is None:
+        return None
+    return Memory(value["objective"], {(kind, label): price for kind, label, price in value["prices"]})

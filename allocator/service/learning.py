@@ -1,0 +1,152 @@
+"""What observations teach: progress corrects rates, and its absence finds stuck jobs.
+
+Between two rounds every running job gives one sample of its speed. What is remembered of each open allocation (where
+the sample began, when work was last done) is one value of the table meta, written with the corrected rates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.control.executor import Observation, Phase
+from allocator.domain.problem import Problem
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.validate import validate
+from allocator.performance import feedback
+from allocator.performance.table import RateTable
+from allocator.queue import allocations, cluster, lease
+from allocator.queue.allocations import Allocation
+from allocator.queue.schema import allocations as table
+from allocator.queue.schema import jobs, rates
+from allocator.service.journal import dumps, loads
+
+MARKS = "progress"              # key of meta
+STUCK = "no progress for"       # beginning of `detail` of an allocation that is stopped because of it
+
+
+def judged(one: Observation, held: Allocation | None) -> Observation:
+    """The observation with what the controller knows: a stuck job that stops has failed."""
+    if held is not None and one.phase == Phase.STOPPED and held.detail.startswith(STUCK):
+        return replace(one, phase=Phase.FAILED, detail=held.detail)
+    return one
+
+
+def learn(connection: Connection, token: int, now_s: float, *, patience_s: float, corrects: bool,
+          reports: bool) -> tuple[list[str], int]:
+    """Take one sample of every running allocation, correct rates, and order the stop of jobs that are stuck.
+
+    patience_s: without progress for so long is stuck. corrects: rates are learned. reports: jobs are known to report
+    progress; else only those that once did can be stuck. Returns the names of stuck jobs and the number of corrected
+    rates. Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    old: dict[str, list[float]] = loads(cluster.get_meta(connection, MARKS)) or {}
+    marks: dict[str, list[float]] = {}
+    samples: list[tuple[str, float, float]] = []
+    stuck: list[tuple[Allocation, float]] = []
+    for a in allocations.open_ones(connection, ("running",)):
+        at_s = a.observed_s if a.observed_s is not None else now_s
+        begin = a.running_s if a.running_s is not None else a.ordered_s
+        mark = old.get(a.job_id)
+        if mark is None or mark[0] != a.generation:
+            marks[a.job_id] = [a.generation, a.work_done, at_s, begin if a.work_done <= 0 else at_s]
+            continue
+        _, work, since_s, progress_s = mark
+        moved = a.work_done > work
+        if moved and work > 0 and at_s > since_s:           # the first stretch has the start in it
+            samples.append((a.job_id, (a.work_done - work) / (at_s - since_s), at_s))
+        marks[a.job_id] = [a.generation, a.work_done, at_s if moved or work <= 0 else since_s,
+                           at_s if moved else min(progress_s, now_s)]
+        quiet_s = now_s - marks[a.job_id][3]
+        if quiet_s > patience_s and (reports or a.work_done > 0):
+            stuck.append((a, quiet_s))
+    for a, quiet_s in stuck:
+        connection.execute(sa.update(table).where(
+            table.c.job_id == a.job_id, table.c.generation == a.generation, table.c.phase == "running").values(
+            phase="stopping", stop_ordered_s=now_s, detail=f"{STUCK} {quiet_s:.0f} s"))
+    cluster.put_meta(connection, MARKS, dumps(marks))
+    number = correct(connection, samples, now_s) if corrects and samples else 0
+    return [a.job_id for a, _ in stuck], number
+
+
+def correct(connection: Connection, samples: list[tuple[str, float, float]], now_s: float) -> int:
+    """Let samples (job_id, work per second, unix seconds) correct the rates; returns how many rates are corrected."""
+    problem = profile(connection)
+    believed = RateTable.of(problem)
+    where = _where(connection, [job_id for job_id, _, _ in samples])
+    known: dict[tuple[str, str, int], feedback.Estimate] = {
+        (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
+        for r in cluster.learned_rates(connection)}
+    before = dict(known)
+    for job_id, rate, at_s in samples:
+        key = where.get(job_id)
+        prior = math.nan if key is None else _prior(problem, believed, key)
+        if key is not None and prior > 0:
+            known[key] = feedback.update(known.get(key, feedback.Estimate()), math.log(rate / prior), at_s)
+    groups: dict[tuple[str, str], dict[int, feedback.Estimate]] = {}
+    for (model, kind, gpus), estimate in known.items():
+        groups.setdefault((model, kind), {})[gpus] = estimate
+    rows, corrected = [], 0
+    for (model, kind), sizes in groups.items():
+        touched = any(before.get((model, kind, k)) != e for k, e in sizes.items())
+        offered = sorted({*sizes, *_measured(problem, model, kind)})
+        for gpus, (mean, deviation) in feedback.posterior(sizes, offered, now_s).items():
+            prior = _prior(problem, believed, (model, kind, gpus))
+            counts = feedback.counts(mean, deviation) and prior > 0
+            corrected += counts
+            if touched:
+                own = sizes.get(gpus)
+                rows.append({"model": model, "gpu_type": kind, "gpus": gpus,
+                             "work_per_s": prior * math.exp(mean) if counts else None,
+                             "state": {} if own is None else own.to_dict()})
+    cluster.learn(connection, rows, now_s)
+    return corrected
+
+
+def profile(connection: Connection) -> Problem:
+    """The speeds that owners of the cluster gave, without what was learned, as a problem without jobs."""
+    tables: dict[str, Table] = {file: t for file, t in cluster.tables(connection).items()
+                                if file in ("pools.csv", "models.csv")}
+    names = [c.name for c in rates.c if c.name != "position"]
+    found = connection.execute(sa.select(*(rates.c[n] for n in names)).order_by(rates.c.position)).all()
+    columns: Mapping[str, list[str]] = {n: [row[i] for row in found] for i, n in enumerate(names)}
+    needed = ("model", "gpu_type", "gpus", "work_per_s")
+    tables["rates.csv"] = Table("rates.csv", {n: c for n, c in columns.items() if n in needed or any(c)},
+                                range(2, len(found) + 2))
+    heads = ("job_id", "model", "submitted_s", "remaining_work", "max_gpus")
+    tables["jobs.csv"] = Table("jobs.csv", {n: [] for n in heads}, range(0))
+    return validate(Snapshot("profile", {}, tables))
+
+
+def _where(connection: Connection, names: list[str]) -> dict[str, tuple[str, str, int]]:
+    """(model, gpu_type, gpus) of the running allocation of jobs."""
+    query = sa.select(table.c.job_id, jobs.c.model, table.c.gpu_type, table.c.gpus).join(
+        jobs, jobs.c.job_id == table.c.job_id).where(table.c.phase.in_(("running", "stopping")))
+    wanted = set(names)
+    return {r.job_id: (r.model, r.gpu_type, r.gpus) for r in connection.execute(query) if r.job_id in wanted}
+
+
+def _prior(problem: Problem, believed: RateTable, key: tuple[str, str, int]) -> float:
+    import numpy as np
+
+    model, kind, gpus = key
+    if model not in problem.models or kind not in problem.gpu_types:
+        return math.nan
+    one = [np.array([v], dtype=np.int64) for v in (problem.models.index(model), problem.gpu_types.index(kind), gpus)]
+    return float(believed.rate(one[0], one[1], one[2])[0][0])
+
+
+def _measured(problem: Problem, model: str, kind: str) -> list[int]:
+    """Sizes that rates.csv has rows for."""
+    if model not in problem.models or kind not in problem.gpu_types:
+        return []
+    r = problem.rates
+    mine = (r.model == problem.models.index(model)) & (r.gpu_type == problem.gpu_types.index(kind))
+    return sorted(set(r.gpus[mine].tolist()))
+
+
