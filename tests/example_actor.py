@@ -1,7 +1,7 @@
 """An example actor for the files executor: python example_actor.py FOLDER
 
-It reconciles: starts what is ordered and has no process yet, sends SIGTERM to what shall stop, says what it sees. A real
-one would talk to a batch system instead of starting processes, and would find them again after a restart.
+It reconciles: starts what is ordered and has no process yet, sends SIGTERM to what shall stop, says what it sees. A
+real one would talk to a batch system instead of starting processes, and would find them again after a restart.
 """
 
 from __future__ import annotations

@@ -42,8 +42,6 @@ class Keeper:
 
     def keep(self) -> dict[str, Any]:
         """Run the command to its end; returns what exit.json says. On return nothing of it is alive."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._tell)
         try:
             child = self._spawn()
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -58,7 +56,7 @@ class Keeper:
             raise ValueError("the job has no command")
         environment, workdir = environment_of(self.folder, self.order)
         Path(workdir).mkdir(parents=True, exist_ok=True)
-        with _appended(self.folder / OUT) as out, _appended(self.folder / ERR) as err:
+        with appended(self.folder / OUT) as out, appended(self.folder / ERR) as err:
             return subprocess.Popen(self.order["command"], env=environment, cwd=workdir, stdin=subprocess.DEVNULL,
                                     stdout=out, stderr=err, process_group=0)
 
@@ -120,6 +118,11 @@ class Keeper:
     def _ended(self, phase: str, code: int | None, detail: str) -> dict[str, Any]:
         return ending(self.folder, self.order, phase, detail) | {"exit_code": code}
 
+    def listen(self) -> None:
+        """Let the signals that would end this process end the job first."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._tell)
+
     def _tell(self, number: int, frame: object) -> None:
         self.told = True
 
@@ -168,7 +171,8 @@ def last_words(path: Path) -> str:
     return f": {words}" if words else ""
 
 
-def _appended(path: Path) -> Any:
+def appended(path: Path) -> Any:
+    """The file, open for appending, readable by its owner only."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
@@ -193,10 +197,12 @@ def main(folder: Path) -> int:
     if lock is None or order is None or (folder / EXIT).exists() or (folder / KEEPER).exists():
         return 0
     adopt_orphans()
+    keeper = Keeper(folder, order)
+    keeper.listen()
     me = process(os.getpid())
     assert me is not None
     write_json(folder / KEEPER, {"pid": me.pid, "started": me.started, "boot": boot(), "at_s": time.time()})
-    exit_value = Keeper(folder, order).keep()
+    exit_value = keeper.keep()
     while folder.is_dir():
         try:
             write_json(folder / EXIT, exit_value)

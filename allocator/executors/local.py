@@ -120,11 +120,12 @@ class LocalExecutor:
             raise NotNow(f'job "{order.job_id}": {len(free)} GPUs are free in pool "{order.pool}", not {order.gpus}')
         last = self.ledger.acknowledged(order.job_id).get("safe")
         base = last if last is not None else 0.0 if order.generation <= 1 else None
+        self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
         return self.ledger.create(order, {}, devices=free[:order.gpus], grace_s=self.grace_s, base=base,
                                   marker=secrets.token_hex(16))
 
     def _spawn(self, place: Path) -> None:
-        with (place / "keeper.log").open("ab") as log:
+        with keeper.appended(place / "keeper.log") as log:
             self._children.append(subprocess.Popen(
                 [sys.executable, "-m", "allocator.executors.keeper", str(place)], cwd=PACKAGES, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log))
