@@ -94,6 +94,22 @@ def test_the_table_has_a_column_per_policy(capsys: Output) -> None:
     assert "demo: 24 jobs, 16 GPUs in 1 pool" in out
 
 
+@pytest.mark.parametrize("argv", [
+    [DEMO, "--policy", "greedy,static"], [DEMO, "--policy", "greedy", "static"], ["--policy", "greedy,static", DEMO],
+    ["--policy", "greedy", "static", DEMO], ["--policy", "greedy", "--policy", "static", "--seed", "0", DEMO]])
+def test_policies_with_commas_or_blanks(capsys: Output, argv: list[object]) -> None:
+    """All ways to name two policies, before and after the folder."""
+    code, out, _ = call(capsys, *argv, "--format", "json", "--until", "600")
+    assert code == 0 and list(json.loads(out)["policies"]) == ["greedy", "static"]
+
+
+def test_a_folder_is_needed(capsys: Output) -> None:
+    """None, or only policies: a wrong call that says what is missing."""
+    for argv in ([], ["--policy", "greedy"], ["--policy", "greedy", "mip"]):
+        code, out, err = call(capsys, *argv)
+        assert (code, out) == (2, "") and "needs a WORKLOAD" in err
+
+
 def test_warnings_go_to_standard_error(capsys: Output, tmp_path: Path) -> None:
     """A job that no pool can hold: named on standard error, numbers that do not exist are null, exit code 0."""
     folder = write_workload(tmp_path / "w", workload([{"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8}], gpus=4))

@@ -30,9 +30,10 @@ spans.csv are written there, and a simulation that was killed goes on where it w
 def add(commands: Any) -> None:
     parser = commands.add_parser("simulate", examples=EXAMPLES, help="a trace under one or more policies",
                                  description=ABOUT)
-    parser.add_argument("workload", metavar="WORKLOAD", help="folder with workload.csv, pools.csv, rates.csv ...")
-    parser.add_argument("--policy", type=words, default=("mip", "greedy"), metavar="A,B",
-                        help="policies (default: mip,greedy)")
+    parser.add_argument("workload", metavar="WORKLOAD", nargs="?",
+                        help="folder with workload.csv, pools.csv, rates.csv ...")
+    parser.add_argument("--policy", type=words, nargs="+", action="extend", metavar="A,B",
+                        help="policies, with commas or blanks between (default: mip,greedy)")
     parser.add_argument("--objective", metavar="NAME", help="instead of that of config.toml")
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
     parser.add_argument("--interval", type=number(1e-3), metavar="S", help="seconds between rounds, instead of "
@@ -75,30 +76,30 @@ def call(args: argparse.Namespace) -> int:
 
     if args.keep_snapshots and not args.out:
         raise UsageError("--keep-snapshots needs --out DIR")
-    for i, name in enumerate(args.policy):
+    folder, chosen = _folder_and_policies(args.workload, args.policy)
+    for i, name in enumerate(chosen):
         policies.policy(name)
-        if name in args.policy[:i]:
+        if name in chosen[:i]:
             raise UsageError(f'policy "{name}" is named twice')
     options = Options(
-        seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, objective=args.objective,
-        budget=args.budget, interval_s=args.interval, ageing_s=args.ageing, misjudged=args.misjudged, noise=args.noise,
-        failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
-        react_s=args.react, until_s=args.until,
-        prove_every=args.prove)
+        seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, threads=args.threads,
+        objective=args.objective, budget=args.budget, interval_s=args.interval, ageing_s=args.ageing,
+        misjudged=args.misjudged, noise=args.noise, failures_per_gpu_hour=args.failures, latency_s=args.latency,
+        latency_factor=args.charge_decisions, react_s=args.react, until_s=args.until, prove_every=args.prove)
     from allocator import read_workload
 
-    workload = read_workload(args.workload)
+    workload = read_workload(folder)
     for warning in workload.problem.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     out = Path(args.out) if args.out else None
-    done = run_all(workload, args.policy, options, out, args.keep_snapshots, args.checkpoint)
+    done = run_all(workload, chosen, options, out, args.keep_snapshots, args.checkpoint)
     if args.out:
         from allocator.simulator.files import write_simulations
 
         write_simulations(Path(args.out), workload.problem.name, options.seed, done)
         _forget(Path(args.out))
         if args.keep_snapshots:
-            _tell_how_to_decide_again(Path(args.out), args.policy, options)
+            _tell_how_to_decide_again(Path(args.out), chosen, options)
     for s in done:
         if s.unfinished:
             some = ", ".join(s.unfinished[:5]) + (" ..." if len(s.unfinished) > 5 else "")
@@ -106,6 +107,19 @@ def call(args: argparse.Namespace) -> int:
             print(f"warning: {s.policy}: {jobs} never done: {some}", file=sys.stderr)
     _show(workload, done, options, args.format)
     return 0
+
+
+def _folder_and_policies(workload: str | None, given: Sequence[Sequence[str]] | None) -> tuple[str, tuple[str, ...]]:
+    """The folder may come after the policies: it is then the last word that the parser took for one of them."""
+    from allocator.errors import UsageError
+    from allocator.policies.registry import POLICIES
+
+    words_ = list(given or ())
+    if workload is None and words_ and not set(words_[-1]) <= set(POLICIES):
+        workload = ",".join(words_.pop())
+    if workload is None:
+        raise UsageError("simulate needs a WORKLOAD: a folder with workload.csv, such as data/workloads/demo")
+    return workload, tuple(name for some in words_ for name in some) or ("mip", "greedy")
 
 
 def run_all(workload: Workload, policies: Sequence[str], options: Options, out: Path | None,
@@ -181,6 +195,7 @@ def _tell_how_to_decide_again(out: Path, policies: Sequence[str], options: Optio
     from shlex import quote
 
     effort = f"--gap {options.gap} --seed {options.seed} --solver {options.solver}"
+    effort += f" --threads {options.threads}" if options.threads > 1 else ""
     for policy in policies:
         print(f"the same decisions again: allocator solve {quote(str(out / 'snapshots' / policy))}/* "
               f"--policy {policy} {effort}", file=sys.stderr)

@@ -12,7 +12,8 @@ from allocator.errors import UsageError
 class Options:
     """Values of one simulation.
 
-    seed: of everything random here, and of the solver. solver, gap, time_limit_s: effort of each decision (api.solve).
+    seed: of everything random here, and of the solver. solver, gap, time_limit_s, threads: effort of each decision
+    (api.solve).
     objective, budget (US dollars per hour), interval_s, ageing_s: instead of those of the workload.
     misjudged: standard deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
     each start of an allocation anew. failures_per_gpu_hour: rate at which a running job fails and falls back to its
@@ -28,6 +29,7 @@ class Options:
     solver: str = "auto"
     gap: float = 1e-3
     time_limit_s: float = math.inf
+    threads: int = 1
     objective: str | None = None
     budget: float | None = None
     interval_s: float | None = None
@@ -50,5 +52,7 @@ class Options:
             raise UsageError(f"interval_s {self.interval_s} must be above 0")
         if self.ageing_s is not None and not self.ageing_s > 0:
             raise UsageError(f"ageing_s {self.ageing_s} must be above 0")
+        if self.threads < 1:
+            raise UsageError(f"threads {self.threads} must be at least 1")
         if self.react_s <= 0:
             raise UsageError("react_s must be above 0")

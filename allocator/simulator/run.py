@@ -81,7 +81,7 @@ def go_on(state: State, on_round: OnRound | None = None) -> Simulation:
     """Run a simulation from its state to the end."""
     world = state.cluster.world
     o = world.options
-    limits = Limits(o.time_limit_s, o.gap, seed=o.seed)
+    limits = Limits(o.time_limit_s, o.gap, o.threads, o.seed)
 
     def decide(problem: Problem) -> Decided:
         return decide_round(problem, policy=state.policy, solver=o.solver, limits=limits)
