@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.queue import cluster, lease
-from allocator.queue.jobs import PART, Job, job_of, swap
+from allocator.queue.jobs import PART, Job, job_of
 from allocator.queue.schema import OPEN, allocations, jobs, observations
 from allocator.queue.states import Retries, ended
 
@@ -144,10 +144,12 @@ def order_starts(connection: Connection, token: int, now_s: float,
     if rows:
         room = free(connection, capacity)
         types = cluster.types(connection)
+        fitting = []
         for job in map(job_of, rows):
             if job.want_gpus <= room.get(job.want_pool, 0):
                 room[job.want_pool] -= job.want_gpus
-                _order(connection, job, types[job.want_pool], now_s)
+                fitting.append(job)
+        _order(connection, fitting, types, now_s)
     return starts(connection)
 
 
@@ -158,12 +160,18 @@ def free(connection: Connection, capacity: Mapping[str, int] | None = None) -> d
             for pool, number in cluster.gpus(connection).items()}
 
 
-def _order(connection: Connection, job: Job, gpu_type: str, now_s: float) -> None:
-    generation = job.generation + 1
-    swap(connection, job, {"state": "running", "generation": generation, "retry_at_s": None}, now_s)
-    connection.execute(sa.insert(allocations).values(
-        job_id=job.job_id, generation=generation, pool=job.want_pool, gpus=job.want_gpus, gpu_type=gpu_type,
-        phase="ordered", ordered_s=now_s, work_at_start=job.remaining_work))
+def _order(connection: Connection, found: Sequence[Job], types: Mapping[str, str], now_s: float) -> None:
+    """Open the next allocation of each job, with what it wants."""
+    if not found:
+        return
+    connection.execute(sa.update(jobs).where(
+        jobs.c.job_id == sa.bindparam("key"), jobs.c.version == sa.bindparam("seen")).values(
+        state="running", generation=jobs.c.generation + 1, retry_at_s=None, version=jobs.c.version + 1,
+        updated_s=now_s), [{"key": job.job_id, "seen": job.version} for job in found])
+    connection.execute(sa.insert(allocations), [
+        {"job_id": job.job_id, "generation": job.generation + 1, "pool": job.want_pool, "gpus": job.want_gpus,
+         "gpu_type": types[job.want_pool], "phase": "ordered", "ordered_s": now_s, "work_at_start": job.remaining_work}
+        for job in found])
 
 
 def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: Retries = RETRIES) -> list[Change]:
@@ -175,28 +183,24 @@ def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: R
     """
     lease.check(connection, token)
     given = list(seen)
-    known = _known(connection, {one.job_id for one in given})
-    out: list[Change] = []
-    quiet: dict[str, tuple[Seen, Allocation]] = {}      # progress only: the last of each job, written together
+    before = _open(connection, {one.job_id for one in given})
+    now = dict(before)
+    told: dict[tuple[str, str], Seen] = {}
     for one in given:
-        pair = known.get(one.job_id)
-        if pair is None or pair[1].generation != one.generation:
+        pair = now.get(one.job_id)
+        if pair is None or pair[1].generation != one.generation or pair[1].phase in ENDED:
             continue
-        job, allocation = pair
-        if one.phase == "running" and allocation.phase != "ordered":
-            work, at_s = _work(one, allocation), allocation.observed_s
-            if work > allocation.work_done or at_s is None or one.at_s > at_s:
-                quiet[one.job_id] = (one, quiet.get(one.job_id, pair)[1])
-                known[one.job_id] = (job, replace(allocation, work_done=work, observed_s=max(one.at_s, at_s or 0.0)))
-            continue
-        before = quiet.pop(one.job_id, pair)[1]
-        out.append(_apply(connection, one, job, allocation, before.work_done, retries))
-        del known[one.job_id]
-        known |= _known(connection, {one.job_id})
-    return out + _progress(connection, [(one, known[name][1], before) for name, (one, before) in quiet.items()])
+        moved = _moved(one, *pair, retries)
+        if moved is not None:
+            now[one.job_id] = moved
+            told[one.job_id, str(one.phase)] = one
+    changed = {name: pair for name, pair in now.items() if pair is not before[name]}
+    _write(connection, changed, told)
+    return [Change(name, allocation.generation, allocation.phase, job.state,
+                   allocation.work_done - before[name][1].work_done) for name, (job, allocation) in changed.items()]
 
 
-def _known(connection: Connection, names: set[str]) -> dict[str, tuple[Job, Allocation]]:
+def _open(connection: Connection, names: set[str]) -> dict[str, tuple[Job, Allocation]]:
     """The job and its open allocation, of these names that have one."""
     found: dict[str, tuple[Job, Allocation]] = {}
     ordered = sorted(names)
@@ -210,80 +214,77 @@ def _known(connection: Connection, names: set[str]) -> dict[str, tuple[Job, Allo
     return found
 
 
-def _work(one: Seen, allocation: Allocation) -> float:
+def _moved(one: Seen, job: Job, held: Allocation, retries: Retries) -> tuple[Job, Allocation] | None:
+    """The job and its allocation after an observation; None: it says nothing new."""
+    work, phase, at_s = _work(one, held), str(one.phase), one.at_s
+    if phase == "running" and held.phase != "ordered":
+        if held.observed_s is not None and at_s <= held.observed_s and work <= held.work_done:
+            return None
+        held = replace(held, work_done=work, observed_s=max(at_s, held.observed_s or at_s))
+        return replace(job, remaining_work=held.work_at_start - work, updated_s=at_s), held
+    began = _began(one, held, work)
+    if held.running_s is None and began is not None:
+        first = job.first_started_s is None
+        job = replace(job, first_started_s=began if first else job.first_started_s,
+                      restarts=job.restarts + (0 if first else 1), largest_gpus=max(job.largest_gpus, held.gpus))
+    held = replace(held, work_done=work, observed_s=at_s, detail=one.detail, running_s=began, phase=phase)
+    job = replace(job, remaining_work=held.work_at_start - work, updated_s=at_s)
+    if phase == "running":
+        return job, held
+    end = at_s if began is None else max(at_s, began)
+    job = _had(job, held, 0.0 if began is None else end - began)
+    return replace(job, **ended(job, phase, end, work > 0, one.detail, retries)), replace(held, ended_s=end)
+
+
+def _work(one: Seen, held: Allocation) -> float:
     """Work done since the start, the greatest ever seen; what is no number counts as nothing."""
+    if one.phase == "finished":
+        return held.work_at_start
     said = one.work_done if one.work_done == one.work_done else 0.0
-    return min(max(float(said), allocation.work_done), allocation.work_at_start)
+    return min(max(float(said), held.work_done), held.work_at_start)
 
 
-def _apply(connection: Connection, one: Seen, job: Job, allocation: Allocation, before: float,
-           retries: Retries) -> Change:
-    """The first sight of a running allocation, or its end; before: work that the database knows of."""
-    work = allocation.work_at_start if one.phase == "finished" else _work(one, allocation)
-    began = _began(one, allocation, work)
-    values: dict[str, Any] = {"work_done": work, "observed_s": one.at_s, "detail": one.detail, "running_s": began}
-    changes: dict[str, Any] = {"remaining_work": allocation.work_at_start - work}
-    if allocation.running_s is None and began is not None:
-        changes |= {"first_started_s": began} if job.first_started_s is None else {"restarts": job.restarts + 1}
-        changes["largest_gpus"] = max(job.largest_gpus, allocation.gpus)
-    if one.phase == "running":
-        phase = "running" if allocation.phase == "ordered" else allocation.phase
-    else:
-        phase = str(one.phase)
-        values["ended_s"] = at_s = max(one.at_s, began if began is not None else one.at_s)
-        changes |= _held(job, allocation, 0.0 if began is None else at_s - began)
-        moved = replace(job, first_started_s=changes.get("first_started_s", job.first_started_s))
-        changes |= ended(moved, phase, at_s, work > 0, one.detail, retries)
-    values["phase"] = phase
-    connection.execute(sa.update(allocations).where(
-        allocations.c.job_id == one.job_id, allocations.c.generation == one.generation,
-        allocations.c.phase == allocation.phase).values(**values))
-    swap(connection, job, changes, one.at_s)
-    connection.execute(sa.insert(observations), [_row(one, work)])
-    return Change(one.job_id, one.generation, phase, changes.get("state", job.state), work - before)
-
-
-def _began(one: Seen, allocation: Allocation, work: float) -> float | None:
+def _began(one: Seen, held: Allocation, work: float) -> float | None:
     """When it began to run; None: it never did, as far as anybody knows. An end that comes before any sight of it
     running says that it ran since it was ordered."""
-    if allocation.running_s is not None:
-        return allocation.running_s
+    if held.running_s is not None:
+        return held.running_s
     if one.phase == "running":
         return one.at_s
-    return None if one.phase in ("stopped", "lost") and work <= 0 else min(allocation.ordered_s, one.at_s)
+    return None if one.phase in ("stopped", "lost") and work <= 0 else min(held.ordered_s, one.at_s)
 
 
-def _held(job: Job, allocation: Allocation, seconds: float) -> dict[str, Any]:
-    """What it has had so far, with these seconds more."""
-    received = dict(job.received)
-    if seconds > 0:
-        received[allocation.gpu_type] = received.get(allocation.gpu_type, 0.0) + seconds
-    return {"attained_gpu_s": job.attained_gpu_s + seconds * allocation.gpus,
-            "received": json.dumps(received, sort_keys=True)}
+def _had(job: Job, held: Allocation, seconds: float) -> Job:
+    """The job with what it has had so far, these seconds more."""
+    if seconds <= 0:
+        return job
+    received = {**job.received, held.gpu_type: job.received.get(held.gpu_type, 0.0) + seconds}
+    return replace(job, attained_gpu_s=job.attained_gpu_s + seconds * held.gpus, received=received)
 
 
-def _row(one: Seen, work: float) -> dict[str, Any]:
-    return {"job_id": one.job_id, "generation": one.generation, "at_s": one.at_s, "work_done": work,
-            "kind": str(one.phase), "detail": one.detail}
+_OF_ALLOCATION = ("phase", "running_s", "ended_s", "observed_s", "work_done", "detail")
+_OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "largest_gpus", "first_started_s",
+           "finished_s", "failures", "retry_at_s", "park_reason", "want_pool", "want_gpus", "updated_s")
 
 
-def _progress(connection: Connection, quiet: Sequence[tuple[Seen, Allocation, Allocation]]) -> list[Change]:
-    """Work of allocations that go on running, many at once; each with its allocation now and before."""
-    if not quiet:
-        return []
-    rows = [{"key": now.job_id, "number": now.generation, "work": now.work_done, "at_s": now.observed_s}
-            for _, now, _ in quiet]
-    left = [{"key": now.job_id, "left": now.work_at_start - now.work_done, "at_s": now.observed_s}
-            for _, now, _ in quiet]
+def _write(connection: Connection, changed: Mapping[str, tuple[Job, Allocation]],
+           told: Mapping[tuple[str, str], Seen]) -> None:
+    """All changes at once: two statements, and one for the observations, the last of each kind by job."""
+    if not changed:
+        return
+    key: sa.BindParameter[str] = sa.bindparam("key")
     connection.execute(sa.update(allocations).where(
-        allocations.c.job_id == sa.bindparam("key", type_=sa.Text),
-        allocations.c.generation == sa.bindparam("number", type_=sa.Integer)).values(
-        work_done=sa.bindparam("work"), observed_s=sa.bindparam("at_s")), rows)
-    connection.execute(sa.update(jobs).where(jobs.c.job_id == sa.bindparam("key", type_=sa.Text)).values(
-        remaining_work=sa.bindparam("left"), version=jobs.c.version + 1, updated_s=sa.bindparam("at_s")), left)
-    connection.execute(sa.insert(observations), [_row(one, now.work_done) for one, now, _ in quiet])
-    return [Change(now.job_id, now.generation, now.phase, "running", now.work_done - before.work_done)
-            for _, now, before in quiet]
+        allocations.c.job_id == key, allocations.c.generation == sa.bindparam("number")).values(
+        {name: sa.bindparam(f"new_{name}") for name in _OF_ALLOCATION}), [
+        {"key": name, "number": held.generation, **{f"new_{n}": getattr(held, n) for n in _OF_ALLOCATION}}
+        for name, (_, held) in changed.items()])
+    connection.execute(sa.update(jobs).where(jobs.c.job_id == key).values(
+        {name: sa.bindparam(f"new_{name}") for name in (*_OF_JOB, "received")} | {"version": jobs.c.version + 1}), [
+        {"key": name, "new_received": json.dumps(job.received, sort_keys=True),
+         **{f"new_{n}": getattr(job, n) for n in _OF_JOB}} for name, (job, _) in changed.items()])
+    connection.execute(sa.insert(observations), [
+        {"job_id": one.job_id, "generation": one.generation, "at_s": one.at_s, "kind": kind, "detail": one.detail,
+         "work_done": _work(one, changed[one.job_id][1])} for (_, kind), one in told.items()])
 
 
 def recent(connection: Connection, after_id: int = 0) -> list[dict[str, Any]]:

@@ -140,7 +140,7 @@ def _store(queue: str | os.PathLike[str], wait_s: float) -> Store:
         raise UsageError("the name of the queue is empty")
     try:
         url = _url(text)
-        engine = sa.create_engine(url, **_options(url, wait_s))
+        engine = sa.create_engine(url, hide_parameters=True, **_options(url, wait_s))
     except (ArgumentError, NoSuchModuleError, ValueError):
         raise UsageError(f'"{_bare(text)}" is no path and no database URL that works here; write a path for SQLite, '
                          "or postgresql://USER@HOST/DATABASE") from None
