@@ -23,6 +23,7 @@ from allocator.report.policies import write_policy_report
 from allocator.report.runs import read_benchmark, read_simulation
 from allocator.report.seats import joined, seat
 from allocator.report.series import binned, series, share_done, window
+from allocator.report.words import against, headline
 from tests.report_folders import benchmark, simulation, tables
 
 PICTURES = ("changes", "times", "queue", "holders", "use", "decisions")
@@ -159,6 +160,20 @@ def test_unfinished_jobs_are_said(tmp_path: Path) -> None:
     assert "mip left 3 jobs unfinished" in page.text
     assert "no policy completes jobs sooner" in page.text
     assert "2 of 5" in page.text
+
+
+def test_headline_is_fair(tmp_path: Path) -> None:
+    """The headline names who completes jobs soonest, and who is better in something else."""
+    folder = simulation(tmp_path, {p: tables(p) for p in ("mip", "static", "greedy")})
+    document = json.loads((folder / "results.json").read_text())
+    document["policies"]["static"]["efficiency_mean"] = 1.3
+    document["policies"]["mip"]["makespan_s"] *= 2
+    (folder / "results.json").write_text(json.dumps(document))
+    study = read_simulation(folder)
+    assert headline(study, "made-up") == (
+        "On made-up jobs are done soonest, on average, under <b>mip</b> (−19 % against greedy). The price, for mip: "
+        "makespan +75 %. Others have better means in training efficiency (static) and makespan (greedy).")
+    assert against(study, "made-up")[1].startswith("<b>static</b> against greedy: better in training efficiency +30 %;")
 
 
 @pytest.mark.usefixtures("no_png")

@@ -9,7 +9,7 @@ import numpy as np
 
 from allocator.report.runs import Study
 from allocator.report.series import BINS, Floats, Series, series, spread
-from allocator.report.style import colour, figure, legend, line, nothing
+from allocator.report.style import colour, figure, legend, line, nothing, whole_ticks
 
 HOUR, DAY = 3600.0, 86_400.0
 BANDS = 5                   # policies; with more, bands would hide each other
@@ -89,6 +89,7 @@ def _panel(panel: Any, policies: Found, kind: Kind, bins: int) -> None:
         panel.step(x, _stair(top), where="post", color="black", linewidth=1.1, label="all there is")
     panel.set_xlim(0, x[min(bins, len(x) - 1)])
     panel.set_ylim(bottom=0, top=None if panel.get_ylim()[1] > 1e-9 else 1)
+    whole_ticks(panel)
     panel.set_xlabel(f"{unit} since the first submission")
     panel.grid(True)
 

@@ -11,7 +11,7 @@ from allocator.report.chart_cluster import DAY, HOUR
 from allocator.report.runs import Run, Study
 from allocator.report.seats import joined, seat
 from allocator.report.series import Floats, begin_of, binned, series
-from allocator.report.style import CLASSES, FAINT, JOBS, colour, figure, nothing, readable
+from allocator.report.style import CLASSES, FAINT, JOBS, colour, figure, nothing, readable, whole_ticks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,6 +102,7 @@ def _bands(panel: Any, study: Study, run: Run, frame: pd.DataFrame, fill: Sequen
                        color=FAINT)
         floor += height
     panel.set_ylim(0, floor * 1.02)
+    whole_ticks(panel)
 
 
 def _split(rows: pd.DataFrame, study: Study, run: Run, pool: str) -> pd.DataFrame:

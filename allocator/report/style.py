@@ -22,7 +22,7 @@ DASHES = {"greedy": "--", "greedy-naive": ":", "static": ":", "maxmin": "--", "e
           "srtf": "--", "marginal": "--"}
 MARKS = {"mip": "o", "greedy": "s", "greedy-naive": "X", "marginal": "v", "static": "P", "sia": "^", "maxmin": "D",
          "las": "<", "srtf": ">", "equal": "h", "ffdl": "p", "afs": "*"}
-SPARE = ("#aa4499", "#117733", "#6699cc", "#661100", "#ddcc77", "#888888")
+SPARE = ("#aa4499", "#117733", "#6699cc", "#661100", "#ddcc77", "#b15928")
 ORDER = tuple(COLOURS)
 CLASSES = ("#fde0a8", "#f6b26b", "#d9774a", "#a8456a", "#6a2d7c", "#2c1a4d")
 """Size classes, small and light to large and dark."""
@@ -108,6 +108,14 @@ def legend(drawn: Any, axes: Sequence[Any], **more: Any) -> None:
     if seen:
         drawn.legend(list(seen.values()), list(seen), loc="outside upper left", ncols=min(7, len(seen)), fontsize=9,
                      handlelength=2.4, **more)
+
+
+def whole_ticks(panel: Any) -> None:
+    """Ticks of the upright axis at whole numbers, where it is long enough for that."""
+    from matplotlib.ticker import MaxNLocator
+
+    if panel.get_ylim()[1] > 3:
+        panel.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 4, 5, 10], integer=True))
 
 
 def nothing(axes: Any, words: str) -> None:

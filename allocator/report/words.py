@@ -10,6 +10,7 @@ from allocator.report.measures import BY_KEY, OF_FINISHED, SENTENCE, duration, i
 from allocator.report.runs import POOLED, Change, Study
 
 MAIN = "jct_s_mean"
+ELSEWHERE = ("queue_s_mean", "efficiency_mean", "jct_s_p99", "makespan_s", "ftf_max")
 
 
 def headline(study: Study, workload: str) -> str:
@@ -26,7 +27,7 @@ def headline(study: Study, workload: str) -> str:
         return f"On {escape(workload)} no policy completes jobs sooner than the others."
     parts = [f"<b>{escape(policy)}</b>{_where(study, workload, policy, where)}" for policy, where in won.items()]
     text = f"On {escape(workload)} jobs are done soonest, on average, under {'; '.join(parts)}."
-    return text + "".join(_price(study, workload, p) for p in won if p != study.baseline)
+    return text + "".join(_price(study, workload, p) for p in won if p != study.baseline) + _others(study, workload)
 
 
 def against(study: Study, workload: str) -> list[str]:
@@ -77,6 +78,22 @@ def _price(study: Study, workload: str, policy: str) -> str:
     """What the winner is worse in."""
     lost = [_said(c) for c in _changes(study, workload, policy) if _verdict(study, c) == "worse"]
     return f" The price, for {escape(policy)}: {_list(lost)}." if lost else ""
+
+
+def _others(study: Study, workload: str) -> str:
+    """Who is best in something else where somebody else completes jobs soonest."""
+    parts, loads = [], study.loads(workload)
+    for key in ELSEWHERE:
+        ahead: dict[str, list[str]] = {}
+        for load in loads:
+            leader = best(study, workload, load, key)
+            if leader is not None and leader != best(study, workload, load, MAIN):
+                ahead.setdefault(leader, []).append(load)
+        names = [escape(p) + (f" at load {_list(where)}" if len(where) < len(loads) else "")
+                 for p, where in ahead.items()]
+        if names:
+            parts.append(f"{BY_KEY[key].title} ({', '.join(names)})")
+    return f" Others have better means in {_list(parts)}." if parts else ""
 
 
 def _changes(study: Study, workload: str, policy: str) -> list[Change]:
