@@ -15,7 +15,6 @@ import pytest
 from allocator.control.executor import ENDED, Order, Phase
 from allocator.executors import example_job, report
 from allocator.executors.disk import read_json
-from allocator.executors.local import LocalExecutor
 from tests.executor_rigs import LocalRig, wait
 
 STEPS = 120
