@@ -1,0 +1,274 @@
+"""Worlds for the controller: a queue, a simulated cluster that notes every breach, and faults at any point of a step.
+
+A point is an instant around something that the controller does to the world: a transaction (before it, at its end
+before the commit, after the commit), a read, a call of the executor (before and after). Points are counted, and a seed
+decides what happens at which: nothing is known of the controller's inside, so no write can be forgotten.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import sqlalchemy as sa
+from queues import NOW, cluster
+
+from allocator.control.executor import Observation, Order
+from allocator.decision import Decided, decide_round
+from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
+from allocator.executors.errors import NotNow
+from allocator.executors.faults import CrashHere, Unreliable
+from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
+from allocator.queue import snapshot as snapshots
+from allocator.queue.engine import Store
+from allocator.queue.errors import LeaseLost, QueueUnavailable, Refused
+from allocator.queue.face import Queue
+from allocator.queue.schema import OPEN, allocations, jobs, pools, rounds
+from allocator.queue.states import Retries
+from allocator.service.charge import Standby
+from allocator.service.controller import Controller
+from allocator.service.options import Options
+
+EVERY_S, LOOK_S = 60.0, 20.0
+RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
+WORLDLY = ("write before", "write end", "write after", "read", "call before", "call after")
+
+
+class Fate:
+    """What happens at which point. plan: by the number of the point; log: what happened."""
+
+    def __init__(self, plan: Mapping[int, str], pause: Callable[[], None] = lambda: None) -> None:
+        self.plan, self.pause, self.points, self.log = dict(plan), pause, 0, list[str]()
+        self.quiet = False
+
+    def at(self, where: str, name: str = "") -> None:
+        """One point."""
+        if self.quiet:
+            return
+        self.points += 1
+        kind = self.plan.pop(self.points, None)
+        if kind is None:
+            return
+        self.log.append(f"{kind} {where} {name} ({self.points})")
+        if kind == "crash":
+            raise CrashHere(where)
+        if kind == "pause":
+            if where == "write end":            # nobody else can write now; a pause is as good at the next point
+                self.plan[self.points + 1] = "pause"
+                return
+            self.pause()
+        elif where.startswith("call"):
+            raise NotNow("not now") if kind == "later" and where == "call before" else OSError(28, "disk full")
+        else:
+            raise QueueUnavailable("the disk is full" if kind == "later" else "the connection is lost")
+
+
+class FaultyStore:
+    """A store in which things happen."""
+
+    def __init__(self, store: Store, fate: Fate) -> None:
+        self.store, self.fate, self.name, self.engine = store, fate, store.name, store.engine
+
+    @contextmanager
+    def write(self) -> Iterator[Any]:
+        self.fate.at("write before")
+        with self.store.write() as connection:
+            yield connection
+            self.fate.at("write end")
+        self.fate.at("write after")
+
+    @contextmanager
+    def read(self) -> Iterator[Any]:
+        self.fate.at("read")
+        with self.store.read() as connection:
+            yield connection
+
+    def close(self) -> None:
+        pass
+
+
+class FaultyExecutor:
+    """An executor around whose calls things happen. observe and capacity change nothing: one point each."""
+
+    def __init__(self, inner: Any, fate: Fate) -> None:
+        self.inner, self.fate, self.name = inner, fate, inner.name
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        self.fate.at("call before", name)
+        getattr(self.inner, name)(*arguments)
+        self.fate.at("call after", name)
+
+    def start(self, order: Order) -> None:
+        self._call("start", order)
+
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        self._call("stop", job_id, generation, token)
+
+    def acknowledge(self, job_id: str, generation: int) -> None:
+        self._call("acknowledge", job_id, generation)
+
+    def observe(self) -> list[Observation]:
+        seen = list(self.inner.observe())
+        with_errors = self.fate.plan.get(self.fate.points + 1) in ("crash", "pause")
+        if with_errors:
+            self.fate.at("call after", "observe")
+        else:
+            self.fate.points += not self.fate.quiet
+            self.fate.plan.pop(self.fate.points, None)
+        return seen
+
+    def capacity(self) -> Mapping[str, int]:
+        return self.inner.capacity()
+
+
+def truth(seed: int, failures: float) -> Truth:
+    """Machines on which jobs take seconds to stop, and fail now and then; checkpoints are always up to date."""
+    return Truth(rate=lambda o: RATES[o.gpu_type, o.gpus], stop_s=lambda o: (0.0, 0.0, 5.0, 45.0)[hash_of(o, seed) % 4],
+                 pause_s=lambda o, again: 3.0, failures_per_gpu_hour=failures, seed=seed)
+
+
+def hash_of(order: Order, seed: int) -> int:
+    return random.Random(f"{seed} {order.job_id} {order.generation}").randrange(1 << 30)
+
+
+class World:
+    """A run of the controller from a queue with jobs until all are over, with faults."""
+
+    def __init__(self, queue_name: str, seed: int, *, faults: int, points: int = 700) -> None:
+        draw = random.Random(seed)
+        self.draw, self.seed = draw, seed
+        self.clock = SimulatedClock(NOW)
+        self.queue = Queue.create(queue_name, cluster(), clock=self.clock.now)
+        self.machines = SimulatedCluster({"a": 8, "b": 4}, self.clock, truth(seed, draw.choice((0.0, 0.0, 2.0))))
+        kinds = ("crash", "crash", "crash", "pause", "later", "lost")
+        plan = {draw.randrange(1, points): draw.choice(kinds) for _ in range(faults)}
+        self.fate = Fate(plan, self.another)
+        self.bad_rounds = draw.choice((0.0, 0.0, 0.3)) if faults else 0.0
+        self.unreliable = bool(faults) and draw.random() < 0.3
+        self.expected: dict[str, str] = {}
+        self.least: dict[str, float] = {}
+        self.looks = self.crashes = 0
+        self.other: Controller | None = None
+        self.controller = self.new()
+
+    def new(self, fate: Fate | None = None) -> Controller:
+        """A controller that knows nothing but the database."""
+        fate = fate or self.fate
+        executor: Any = SimulatedExecutor(self.machines)
+        if self.unreliable and fate is self.fate:
+            executor = Unreliable(executor, self.seed)
+        quiet, fate.quiet = fate.quiet, True
+        try:
+            return Controller(FaultyStore(self.queue.store, fate), FaultyExecutor(executor, fate), self.clock,  # type: ignore[arg-type]
+                              Options(every_s=EVERY_S, poll_s=LOOK_S, react_s=30.0, policy="greedy", stall_s=1e9,
+                                      retries=Retries(most=1000, first_s=10.0, most_s=40.0)), decide=self.decide)
+        finally:
+            fate.quiet = quiet
+
+    def decide(self, problem: Any, **effort: Any) -> Decided:
+        """A policy that fails now and then, in every way there is."""
+        if self.draw.random() < self.bad_rounds:
+            raise self.draw.choice((NoPlanInTime("hung"), AuditFailure(["a lie"]), Infeasible(["rules"], []),
+                                    RuntimeError("the worker was killed"), ZeroDivisionError()))
+        return decide_round(problem, **effort)
+
+    def another(self) -> None:
+        """This controller is paused for long; another one takes over meanwhile, and acts."""
+        if self.other is None:
+            self.other = self.new(Fate({}))
+        self.clock.sleep(3 * EVERY_S)
+        for _ in range(self.draw.randrange(1, 5)):
+            self._step(self.other)
+            self.clock.sleep(LOOK_S)
+
+    def submit(self, **job: Any) -> None:
+        """What the queue has acknowledged must be done."""
+        self.expected[self.queue.submit(**job).job_id] = "done"
+
+    def script(self) -> None:
+        """What users do, by the number of the look."""
+        n, draw = self.looks, self.draw
+        if n == 0:
+            for i in range(5):
+                self.submit(job_id=f"j{i}", model="m", total_work=60.0 + 40 * i, max_gpus=4)
+            self.submit(job_id="endless", model="n", total_work=1e7, max_gpus=1)
+        elif n == 3:
+            self.submit(job_id="late", model="m", total_work=150.0, max_gpus=2, weight=3)
+            with suppress(Refused):             # it is done by now
+                self.queue.hold("j4")
+        elif n == 6:
+            self.queue.cancel("endless")
+            self.expected["endless"] = "cancelled"
+        elif n == 9:
+            with suppress(Refused):
+                self.queue.release("j4")
+        elif n in (12, 20) and draw.random() < 0.5:
+            self.machines.set_gpus("a", draw.choice((4, 8)))
+        elif n == 24:
+            self.machines.set_gpus("a", 8)
+
+    def run(self, most: int = 400) -> None:
+        """Until everything is over."""
+        while self.looks < most:
+            self.script()
+            self._step(self.controller)
+            self.check()
+            self.looks += 1
+            self.clock.sleep(LOOK_S)
+            if self.looks > 26 and self.over():
+                break
+        self.check_end()
+
+    def _step(self, controller: Controller) -> None:
+        """One look; a crash makes another controller."""
+        try:
+            controller.step()
+        except (Standby, LeaseLost, QueueUnavailable):
+            pass
+        except CrashHere:
+            self.crashes += 1
+            self.controller = self.new()
+
+    def over(self) -> bool:
+        counts = self.queue.counts()
+        return not sum(counts[s] for s in ("queued", "running", "paused", "held")) and not self.machines.observe()
+
+    def check(self) -> None:
+        """What holds at every moment."""
+        assert self.machines.breaches == [], self.story()
+        with self.queue.store.read() as connection:
+            used = dict(connection.execute(sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
+                allocations.c.phase.in_(OPEN)).group_by(allocations.c.pool)).all())
+            most = dict(connection.execute(sa.select(pools.c.pool, pools.c.gpus)).all())
+            numbers = list(connection.execute(sa.select(rounds.c.number).order_by(rounds.c.number)).scalars())
+            left = dict(connection.execute(sa.select(jobs.c.job_id, jobs.c.remaining_work)).all())
+        assert all(used[p] <= most[p] for p in used), self.story()
+        assert numbers == list(range(1, len(numbers) + 1)), self.story()
+        assert set(self.expected) <= set(left), self.story()
+        for job_id, work in left.items():
+            assert work <= self.least.get(job_id, work) + 1e-9, f"{job_id} lost work; {self.story()}"
+        self.least = left
+
+    def check_end(self) -> None:
+        """The queue as a run without faults leaves it."""
+        found = {j.job_id: j for j in self.queue.jobs()}
+        assert {n: j.state for n, j in found.items()} == self.expected, self.story()
+        with self.queue.store.read() as connection:
+            done = {(r.job_id): r.work for r in connection.execute(sa.select(
+                allocations.c.job_id, sa.func.sum(allocations.c.work_done).label("work")).group_by(
+                allocations.c.job_id))}
+            kept = connection.execute(sa.select(rounds.c.snapshot, rounds.c.snapshot_digest, rounds.c.plan,
+                                                rounds.c.outcome)).all()
+        for name, job in found.items():
+            if job.state == "done":
+                assert abs(done[name] - job.total_work) < 1e-6 and job.remaining_work == 0, f"{name}; {self.story()}"
+        assert list(self.machines.observe()) == [] and not any(self.machines.used.values()), self.story()
+        for row in kept:
+            assert (row.plan is None) == (row.outcome == "failed"), self.story()
+            assert snapshots.unpacked(row.snapshot).digest == row.snapshot_digest, self.story()
+
+    def story(self) -> str:
+        """For whoever has to find out."""
+        return f"seed {self.seed}, look {self.looks}: {self.fate.log}; {self.machines.breaches}"
