@@ -175,20 +175,64 @@ def _order(connection: Connection, found: Sequence[Job], types: Mapping[str, str
 
 
 def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: Retries = RETRIES) -> list[Change]:
-    """Record what an executor observed; returns what changed, in the order given. What is already known, or of an
+    """Record what an executor observed; returns what changed, by job. What is already known, or of an
     allocation that has ended or never was, changes nothing.
 
     The work of an allocation is the greatest ever seen, at most what was left at its start. An end is final.
     Raises LeaseLost.
     """
     lease.check(connection, token)
-    given = list(seen)
-    before = _open(connection, {one.job_id for one in given})
+    marks = _marks(connection)
+    given = [one for one in seen if one.job_id in marks and marks[one.job_id].generation == one.generation]
+    moving = {one.job_id for one in given if one.phase != "running" or marks[one.job_id].running_s is None}
+    quiet = _progress(connection, [one for one in given if one.job_id not in moving], marks)
+    return quiet + _moves(connection, [one for one in given if one.job_id in moving], moving, retries)
+
+
+def _marks(connection: Connection) -> dict[str, Any]:
+    """What progress is measured by, of every open allocation by job: rows, not objects, because they are many."""
+    columns = ("job_id", "generation", "phase", "running_s", "observed_s", "work_done", "work_at_start")
+    rows = connection.execute(sa.select(*(allocations.c[name] for name in columns)).where(
+        allocations.c.phase.in_(OPEN))).all()
+    return {row.job_id: row for row in rows}
+
+
+def _progress(connection: Connection, given: Sequence[Seen], marks: Mapping[str, Any]) -> list[Change]:
+    """Record allocations that go on running; of several observations of one only the last that says something new."""
+    news: dict[str, tuple[float, float]] = {}           # work, time
+    for one in given:
+        mark = marks[one.job_id]
+        work_before, at_before = news.get(one.job_id, (mark.work_done, mark.observed_s))
+        said = one.work_done if one.work_done == one.work_done else 0.0
+        work = min(max(float(said), work_before), mark.work_at_start)
+        if at_before is None or one.at_s > at_before or work > work_before:
+            news[one.job_id] = work, max(one.at_s, at_before if at_before is not None else one.at_s)
+    if news:
+        _many(connection, "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
+              [(work, at_s, name, marks[name].generation) for name, (work, at_s) in news.items()])
+        _many(connection, "UPDATE jobs SET remaining_work = ?, version = version + 1, updated_s = ? WHERE job_id = ?",
+              [(marks[name].work_at_start - work, at_s, name) for name, (work, at_s) in news.items()])
+        _many(connection, "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
+              "VALUES (?, ?, ?, ?, 'running')",
+              [(name, marks[name].generation, at_s, work) for name, (work, at_s) in news.items()])
+    return [Change(name, marks[name].generation, marks[name].phase, "running", work - marks[name].work_done)
+            for name, (work, _) in news.items()]
+
+
+def _many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Run a statement for many rows, past everything that costs time for each."""
+    mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
+    connection.exec_driver_sql(statement.replace("?", mark), list(rows))
+
+
+def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retries: Retries) -> list[Change]:
+    """Record first sights and ends, and what was seen of the same allocations before and after."""
+    before = _open(connection, names)
     now = dict(before)
     told: dict[tuple[str, str], Seen] = {}
     for one in given:
-        pair = now.get(one.job_id)
-        if pair is None or pair[1].generation != one.generation or pair[1].phase in ENDED:
+        pair = now[one.job_id]
+        if pair[1].phase in ENDED:
             continue
         moved = _moved(one, *pair, retries)
         if moved is not None:
@@ -217,7 +261,7 @@ def _open(connection: Connection, names: set[str]) -> dict[str, tuple[Job, Alloc
 def _moved(one: Seen, job: Job, held: Allocation, retries: Retries) -> tuple[Job, Allocation] | None:
     """The job and its allocation after an observation; None: it says nothing new."""
     work, phase, at_s = _work(one, held), str(one.phase), one.at_s
-    if phase == "running" and held.phase != "ordered":
+    if phase == "running" and held.running_s is not None:
         if held.observed_s is not None and at_s <= held.observed_s and work <= held.work_done:
             return None
         held = replace(held, work_done=work, observed_s=max(at_s, held.observed_s or at_s))
@@ -227,7 +271,8 @@ def _moved(one: Seen, job: Job, held: Allocation, retries: Retries) -> tuple[Job
         first = job.first_started_s is None
         job = replace(job, first_started_s=began if first else job.first_started_s,
                       restarts=job.restarts + (0 if first else 1), largest_gpus=max(job.largest_gpus, held.gpus))
-    held = replace(held, work_done=work, observed_s=at_s, detail=one.detail, running_s=began, phase=phase)
+    held = replace(held, work_done=work, observed_s=at_s, detail=one.detail, running_s=began,
+                   phase=held.phase if phase == "running" and held.phase == "stopping" else phase)
     job = replace(job, remaining_work=held.work_at_start - work, updated_s=at_s)
     if phase == "running":
         return job, held

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,59 +32,68 @@ LEAST_SHARE = 1e-6       # of its work that a job which has not ended has left a
 UNIX = 1e9               # a clock that says less does not count unix seconds
 _STATE = ("job_id", "state", "request", "remaining_work", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
           "received", "submitted_s", "retry_at_s")
+_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s")
 
 
 def build(connection: Connection, now_s: float) -> Snapshot:
     """The snapshot of now. The same rows and now_s give the same snapshot, cell by cell."""
     rows = _active(connection, now_s)
-    stuck = _stuck(connection, [row for row in rows if row.after])
-    columns: dict[str, list[str]] = {"job_id": [row.job_id for row in rows]}
-    for name in OWNED:
-        columns[name] = [getattr(row, name) for row in rows]
-    holds = [row.phase in ("ordered", "running") and row.request == "" for row in rows]
-    columns["state"] = [_state(row, held, row.job_id in stuck, now_s)
-                        for row, held in zip(rows, holds, strict=True)]
-    columns["pool"] = [row.pool if held else "" for row, held in zip(rows, holds, strict=True)]
-    columns["gpus"] = [str(row.gpus) if held else "" for row, held in zip(rows, holds, strict=True)]
-    columns["submitted_s"] = _texts([row.submitted_s for row in rows])
-    columns["remaining_work"] = _texts([max(row.remaining_work, float(row.total_work) * LEAST_SHARE) for row in rows])
-    columns["resizes_left"] = [text and str(max(0, int(float(text)) - row.resizes))
-                               for text, row in zip(columns["resizes_left"], rows, strict=True)]
-    held_s = [max(0.0, now_s - row.running_s) if row.running_s is not None else 0.0 for row in rows]
-    columns["attained_gpu_s"] = _texts([row.attained_gpu_s + s * (row.gpus or 0)
-                                        for row, s in zip(rows, held_s, strict=True)])
-    columns["restarts"] = [str(row.restarts) for row in rows]
-    columns["largest_gpus"] = [str(row.largest_gpus) for row in rows]
-    tables = {"jobs.csv": Table(JOBS.file, {c.name: columns[c.name] for c in JOBS.columns if c.required or any(
-        columns[c.name])}, range(2, len(rows) + 2))}
-    received = _received(rows, held_s)
-    if received is not None:
-        tables[RECEIVED.file] = received
+    c = _columns(rows)                                     # by column, not row by row: there may be thousands
+    stuck = _stuck(connection, c)
+    holds = [phase in ("ordered", "running") and request == ""
+             for phase, request in zip(c["phase"], c["request"], strict=True)]
+    columns: dict[str, list[str]] = {"job_id": c["job_id"], **{name: c[name] for name in OWNED}}
+    columns["state"] = _states(c, holds, stuck, now_s)
+    columns["pool"] = [pool if held else "" for pool, held in zip(c["pool"], holds, strict=True)]
+    columns["gpus"] = [str(gpus) if held else "" for gpus, held in zip(c["gpus"], holds, strict=True)]
+    columns["submitted_s"] = _texts(c["submitted_s"])
+    columns["remaining_work"] = _texts(np.maximum(c["remaining_work"], LEAST_SHARE * np.array(
+        c["total_work"], dtype=np.float64)))
+    columns["resizes_left"] = [text and str(max(0, int(float(text)) - used))
+                               for text, used in zip(c["resizes_left"], c["resizes"], strict=True)]
+    held_s = [0.0 if since is None else max(0.0, now_s - since) for since in c["running_s"]]
+    columns["attained_gpu_s"] = _texts([had + s * (gpus or 0) for had, s, gpus in zip(
+        c["attained_gpu_s"], held_s, c["gpus"], strict=True)])
+    columns["restarts"], columns["largest_gpus"] = list(map(str, c["restarts"])), list(map(str, c["largest_gpus"]))
+    kept = {one.name: columns[one.name] for one in JOBS.columns if one.required or any(columns[one.name])}
+    tables = {JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)), **_received(c, held_s),
+              **cluster.tables(connection)}
     return Snapshot(cluster.get_meta(connection, "name") or "queue", {**cluster.config(connection), "now_s": now_s},
-                    {**tables, **cluster.tables(connection)})
+                    tables)
 
 
 def _active(connection: Connection, now_s: float) -> Sequence[Any]:
-    held = ("pool", "gpus", "gpu_type", "phase", "running_s")
     return connection.execute(
-        sa.select(*(jobs.c[n] for n in (*_STATE, *OWNED)), *(allocations.c[n] for n in held))
+        sa.select(*(jobs.c[n] for n in (*_STATE, *OWNED)), *(allocations.c[n] for n in _HELD))
         .select_from(jobs.outerjoin(allocations, sa.and_(allocations.c.job_id == jobs.c.job_id,
                                                          allocations.c.phase.in_(OPEN))))
         .where(jobs.c.state.in_(ACTIVE), jobs.c.request != "cancel", jobs.c.submitted_s <= now_s)
         .order_by(jobs.c.submitted_s, jobs.c.seq)).all()
 
 
-def _state(row: Any, held: bool, stuck: bool, now_s: float) -> str:
-    if held:
-        return "running"
-    if row.state == "held" or row.request == "hold" or stuck or (row.retry_at_s is not None and row.retry_at_s > now_s):
-        return "held"
-    return "paused" if row.state == "running" else str(row.state)
+def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    names = (*_STATE, *OWNED, *_HELD)
+    columns = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in names]
+    return dict(zip(names, columns, strict=True))
 
 
-def _stuck(connection: Connection, rows: Sequence[Any]) -> set[str]:
+def _states(c: Mapping[str, Sequence[Any]], holds: Sequence[bool], stuck: set[str], now_s: float) -> list[str]:
+    out = []
+    for job_id, state, request, retry_at_s, held in zip(
+            c["job_id"], c["state"], c["request"], c["retry_at_s"], holds, strict=True):
+        if held:
+            out.append("running")
+        elif state == "held" or request == "hold" or (retry_at_s is not None and retry_at_s > now_s) or job_id in stuck:
+            out.append("held")
+        else:
+            out.append("paused" if state == "running" else state)
+    return out
+
+
+def _stuck(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
     """Jobs that come after one which was cancelled or parked."""
-    waits = {row.job_id: [name.strip() for name in row.after.split("|")] for row in rows}
+    waits = {job_id: [name.strip() for name in after.split("|")]
+             for job_id, after in zip(c["job_id"], c["after"], strict=True) if after}
     names = sorted({name for after in waits.values() for name in after})
     over: set[str] = set()
     for part in range(0, len(names), PART):
@@ -93,22 +102,25 @@ def _stuck(connection: Connection, rows: Sequence[Any]) -> set[str]:
     return {job_id for job_id, after in waits.items() if not over.isdisjoint(after)}
 
 
-def _received(rows: Sequence[Any], held_s: Sequence[float]) -> Table | None:
-    cells: list[tuple[str, str, str]] = []
-    for row, now in zip(rows, held_s, strict=True):
-        seconds = json.loads(row.received) if row.received != "{}" else {}
+def _received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
+    """received.csv, if there is anything to say."""
+    cells: list[tuple[str, str, float]] = []
+    for job_id, text, kind, now in zip(c["job_id"], c["received"], c["gpu_type"], held_s, strict=True):
+        if now <= 0 and text == "{}":
+            continue
+        seconds = json.loads(text)
         if now > 0:
-            seconds[row.gpu_type] = seconds.get(row.gpu_type, 0.0) + now
-        cells += [(row.job_id, kind, cell(float(s))) for kind, s in sorted(seconds.items()) if s > 0]
+            seconds[kind] = seconds.get(kind, 0.0) + now
+        cells += [(job_id, name, s) for name, s in sorted(seconds.items()) if s > 0]
     if not cells:
-        return None
-    names = [c.name for c in RECEIVED.columns]
-    return Table(RECEIVED.file, dict(zip(names, map(list, zip(*cells, strict=True)), strict=True)),
-                 range(2, len(cells) + 2))
+        return {}
+    ids, kinds, numbers = map(list, zip(*cells, strict=True))
+    columns: dict[str, list[Any]] = {"job_id": ids, "gpu_type": kinds, "seconds": _texts(numbers)}
+    return {RECEIVED.file: Table(RECEIVED.file, columns, range(2, len(cells) + 2))}
 
 
-def _texts(numbers: Sequence[float]) -> list[str]:
-    return texts(np.array(numbers, dtype=np.float64))
+def _texts(numbers: Any) -> list[str]:
+    return texts(np.asarray(numbers, dtype=np.float64))
 
 
 def packed(snapshot: Snapshot) -> bytes:
