@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from allocator.cli.job_options import JOB_OPTIONS
 from allocator.cli.parsing import Parser, whole
 
 EXAMPLES = """
@@ -17,19 +18,6 @@ allocator queue list cluster.db --state active                  what waits and r
 ABOUT = """\
 QUEUE is a path (an SQLite file, nothing to set up) or a URL (postgresql://USER@HOST/DATABASE, for several hosts).
 What a command confirmed with exit code 0 is on disk. Every verb can be repeated: it does nothing twice."""
-JOB_OPTIONS = (    # column of jobs.csv, metavar, help
-    ("job_id", "NAME", "unique name (default: made of the model and a number; then give a --key)"),
-    ("model", "NAME", "key into rates.csv"), ("total_work", "W", "whole work of the job, in the model's unit"),
-    ("max_gpus", "N", "largest size"), ("min_gpus", "N", "smallest size (default: 1)"),
-    ("requested_gpus", "N", "the size its user asks for (default: min_gpus)"),
-    ("sizes", "N|N", 'allowed sizes, "1|2|4"'), ("gpu_types", "T|T", 'allowed GPU types, "A100|V100" (default: any)'),
-    ("tenant", "NAME", 'who pays (default: "default")'), ("weight", "X", "scales its value (default: 1)"),
-    ("deadline_s", "T", "unix seconds by which it should be done"),
-    ("preemptible", "BOOL", "false: while running it may not be paused, moved or resized"),
-    ("restart_s", "S", "pause when its allocation changes"), ("resizes_left", "N", "changes it can stand"),
-    ("memory_gb", "GB", "per GPU, for sharing"), ("checkpoint_s", "S", "cost of a checkpoint"),
-    ("checkpoint_every_s", "S", "interval of checkpoints"), ("after", "J|J", "starts when these jobs are done"),
-    ("submitted_s", "T", "unix seconds from which on it counts (default: now)"))
 
 
 def add(commands: Any) -> None:

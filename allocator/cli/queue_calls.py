@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.queue import JOB_OPTIONS
+from allocator.cli.job_options import JOB_OPTIONS
 from allocator.cli.tables import Table, percent, text
 from allocator.cli.tables import show as show_tables
 from allocator.errors import Fault, InvalidInput, UsageError
