@@ -72,8 +72,7 @@ class Choices:
     @cached_property
     def total(self) -> Floats:
         """Sum of the absolute entries of each coupling row, (R,)."""
-        a = self.matrix
-        return np.asarray(np.bincount(a.indices, np.abs(a.data), minlength=self.R), dtype=np.float64)
+        return np.asarray(abs(self.matrix).T @ np.ones(self.n), dtype=np.float64)
 
     @cached_property
     def unit(self) -> Floats:

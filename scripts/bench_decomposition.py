@@ -1,10 +1,14 @@
-"""Measure the decomposition: gap and CPU seconds on the sizes of the solver table, and the robustness sweep.
+"""Measure the decomposition: gap and CPU seconds on the sizes of the solver table, rounds that follow each other, and
+the robustness sweep.
 
+    python scripts/bench_decomposition.py rounds [--sizes M,L,XL,XXL,XL-every] [--seeds 5] [--repeat 3]
     python scripts/bench_decomposition.py table [--sizes M,L,XL,XXL] [--seeds 5]
     python scripts/bench_decomposition.py sweep [--sizes L,XL] [--seeds 20,21,22]
 
 CPU seconds are those of this process, from the instance's arrays to the answer (formulating included). The gap is
 recomputed here: the bound the answer claims against the value of its plan, which is checked against every row.
+rounds: a cold round and the one after it (2 % of the jobs replaced, 5 % of the values moved), which starts from the
+cold one's plan and prices; the least of `repeat` times, because other work on the machine only adds to them.
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ import time
 import numpy as np
 
 from allocator.bench.instances import EVERYTHING, PLAIN, TENANTS, Rules, generate
+from allocator.bench.next_round import next_round, warm_hint
 from allocator.solvers import decomposition, highs
-from allocator.solvers.base import Hint, Limits
+from allocator.solvers.base import Answer, Hint, Limits
 from formulations.assignment import formulate
+from formulations.instance import Instance
 
 THREADS = "OPENBLAS_NUM_THREADS"      # one thread, so that CPU seconds are wall seconds; read when numpy is loaded
 GAPS = {"S": 5e-4, "M": 5e-4, "L": 2e-4, "XL": 5e-4, "XXL": 1e-4}
@@ -39,6 +45,31 @@ def measure(size: str, seed: int, rules: Rules, gap: float, time_s: float) -> tu
     return (answer.bound - answer.objective) / abs(answer.objective), seconds, answer.detail
 
 
+def rounds(size: str, seed: int, repeat: int) -> str:
+    """A Markdown row: seconds and gap of a cold round and of the warm one after it."""
+    name, every = size.removesuffix("-every"), size.endswith("-every")
+    gap = 1e-3 if every else GAPS[name]
+    instance = generate(name, seed, EVERYTHING if every else PLAIN)
+    after = next_round(instance, seed)
+    model, model_after = formulate(instance), formulate(after)
+    cold = [solved(instance, gap, Hint()) for _ in range(repeat)]
+    hint = warm_hint(model, cold[0][1], model_after)
+    warm = [solved(after, gap, hint) for _ in range(repeat)]
+    cells = [f"{min(s for s, _ in runs):.3f} | {100 * runs[0][1].bound / runs[0][1].objective - 100:.4f}"
+             for runs in (cold, warm)]
+    return f"| {size} | {seed} | {100 * gap:g} | {' | '.join(cells)} |"
+
+
+def solved(instance: Instance, gap: float, hint: Hint) -> tuple[float, Answer]:
+    """(CPU seconds, answer): formulated, solved, the plan checked against every row."""
+    begin = time.process_time()
+    model = formulate(instance)
+    answer = decomposition.solve(model, Limits(time_s=60.0, gap=gap), hint, lambda values, bound: None)
+    if answer.values is None or not model.feasible(answer.values):
+        raise SystemExit(f"no feasible plan: {answer.detail}")
+    return time.process_time() - begin, answer
+
+
 def show(label: str, rows: list[tuple[float, float, str]], gap: float) -> None:
     """One line: gaps in percent and seconds, median, p90 and worst."""
     gaps, seconds = np.array([r[0] for r in rows]) * 100, np.array([r[1] for r in rows])
@@ -52,7 +83,8 @@ def main() -> None:
     if THREADS not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, THREADS: "1"})
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["table", "sweep"])
+    parser.add_argument("what", choices=["table", "sweep", "rounds"])
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--sizes", default="")
     parser.add_argument("--rules", default="plain,100 tenants,every rule")
     parser.add_argument("--seeds", default="")
@@ -60,6 +92,11 @@ def main() -> None:
     parser.add_argument("--each", action="store_true", help="a line for every run")
     a = parser.parse_args()
     highs.version()                                           # loading the library is not part of a solve
+    if a.what == "rounds":
+        print("| size | seed | gap asked % | cold s | gap % | warm s | gap % |\n|---|---|---|---|---|---|---|")
+        for size, seed in itertools.product((a.sizes or "M,L,XL,XXL,XL-every").split(","), range(int(a.seeds or 5))):
+            print(rounds(size, seed, a.repeat), flush=True)
+        return
     print("median / p90 / worst")
     if a.what == "table":
         for size, name in itertools.product((a.sizes or "M,L,XL,XXL").split(","), a.rules.split(",")):

@@ -30,9 +30,11 @@ from formulations.rounding import fill, repair, round_dual
 FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
 NEAR, NEAR_PER_ROW = 2_000, 30       # columns that repairing and filling look at
 CLOSE = 0.01             # relative gap from which the LP can start at the last round's prices
-COLDEST = 1e-3           # temperature at which prices of the last round are adapted before that
+COLDEST = 1e-3           # temperature of the prices before the LP,
+COLDEST_OF_MANY, MANY = 2.5e-4, 20_000      # and from so many groups on, where the LP costs more
 FAR = 4.0                # times the asked gap: filling a repaired plan that is farther away will not do
 KNAP = 4.0               # times the asked gap: knapsacks will not close more
+VAIN = ((1_000, 2), (FULL_GROUPS, 3))       # (groups, looks): so many without a better plan end the dive
 PASSES = 6               # of one filling
 ROUNDING = 1e-8          # relative gaps below this are rounding errors of the certificate
 LAGRANGIAN, KNAPSACKS = "Lagrangian", "Lagrangian with the knapsacks of rows that concern few groups"
@@ -97,10 +99,10 @@ class Search:
 
     def offer(self, plan: Ints | None, step: str) -> None:
         """Take a plan if it keeps the rows and is better."""
-        if plan is None or not self.view.feasible(plan):
+        if plan is None:
             return
         value = self.view.value_of(plan)
-        if value > self.value:
+        if value > self.value and self.view.feasible(plan):
             self.plan, self.value = plan, value
             if not self.steps or self.steps[-1] != step:
                 self.steps.append(step)
@@ -124,7 +126,8 @@ class Search:
             prices = None
         if hint.values is not None and len(hint.values) == view.n and np.isfinite(hint.values).all():
             self.offer(view.from_x(hint.values), "hint")
-        self.price(minimise(view, prices, deadline=self._share(0.5), coldest=COLDEST))
+        coldest = COLDEST if view.J < MANY else COLDEST_OF_MANY
+        self.price(minimise(view, prices, deadline=self._share(0.5), coldest=coldest))
         assert self.dual is not None
         # the larger the model, the cheaper is filling against the LP
         self._polish(self.dual.choice, "rounding", FAR * max(1.0, view.J / 10_000))
@@ -133,7 +136,7 @@ class Search:
             self._polish(self.dual.choice, "rounding")
         if self.plan is None:
             self.offer(round_dual(view, self.dual), "rounding")
-        self._knapsacks()
+        self._knapsacks(1)
 
     def _polish(self, choice: Ints, step: str, far: float = math.inf) -> None:
         """Repair a choice; fill it if that may still help: not where its gap is more than `far` times what is asked."""
@@ -200,12 +203,15 @@ class Search:
         assert self.dual is not None
         if self.done():
             return
+        # small models have a search over all that is left ahead of them, which knows better
+        vain, patience = 0, next((looks for groups, looks in VAIN if groups >= self.view.J), math.inf)
         for candidate in dive(relaxation, 0.4 * self.gap * abs(self.bound), self.until):
             before = self.value
             self._polish(candidate, "dive", FAR)
             if self.value > before:
                 self._knapsacks()
-            if self.done():
+            vain = 0 if self.value > before else vain + 1
+            if self.done() or vain >= patience:
                 return
 
     def _nearby(self, fractional: Ints) -> None:
