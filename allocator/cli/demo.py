@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 allocator demo
 allocator demo --solver cpsat
+allocator demo --live              ten training jobs on eight pretended GPUs, run by the real controller
 """
 ROWS_SHOWN = ("jct_s_mean", "jct_s_p99", "queue_s_mean", "queue_s_p99", "makespan_s", "efficiency_mean", "ftf_max",
               "gpu_hours", "dollars", "restarts", "decision_s_mean")
@@ -34,10 +35,19 @@ def add(commands: Any) -> None:
                                              "under both.")
     parser.add_argument("--solver", default="auto", metavar="NAME",
                         help="auto (default), highs, decomposition, cpsat, pulp")
+    parser.add_argument("--live", action="store_true",
+                        help="run ten small training jobs on eight pretended GPUs for about a minute; the same command "
+                             "goes on after a kill")
+    parser.add_argument("--dir", metavar="DIR", help="with --live: folder of its state (default: one in the temporary "
+                                                     "folder)")
     parser.set_defaults(call=call)
 
 
 def call(args: argparse.Namespace) -> int:
+    if args.live:
+        from allocator.cli.demo_live import live
+
+        return live(args.dir)
     from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
     from allocator.cli import tables
 

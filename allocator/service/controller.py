@@ -148,7 +148,7 @@ class Controller:
         rounds, wait_s = 0, self.options.looks_s(self.cluster.interval_s)
         self.cluster.force = once
         while not self.stopping:
-            turn = self._safely(once)
+            turn = self.attempt(once)
             rounds += turn is not None
             if once:
                 break
@@ -157,7 +157,7 @@ class Controller:
         self.stop()
         return rounds
 
-    def _safely(self, once: bool) -> Turn | None:
+    def attempt(self, once: bool = False) -> Turn | None:
         """One step; what comes from outside is told and tried again later."""
         try:
             turn = self.step()
