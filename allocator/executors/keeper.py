@@ -128,11 +128,11 @@ class Keeper:
 
 
 def ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -> dict[str, Any]:
-    """What exit.json says of an allocation that ended now. work_done: since it started; safe: in all; both as the
-    last checkpoint has it."""
+    """What exit.json says of an allocation that ended now. work_done: since it started; safe: in all, None: nothing
+    is known; both as the last checkpoint has it."""
     seen = report.read(folder / PROGRESS)
     return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": work(folder, order),
-            "safe": None if seen is None else seen[1]}
+            "safe": order["base"] if seen is None else seen[1]}
 
 
 def work(folder: Path, order: dict[str, Any]) -> float:

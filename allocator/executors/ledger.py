@@ -53,6 +53,7 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self._orders: dict[str, Known] = {}             # by name of the folder: order.json never changes
         for name in ("", "open", "jobs"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.locked():
@@ -103,10 +104,16 @@ class Ledger:
 
     def known(self) -> Iterator[Known]:
         """Every open allocation, by name."""
-        for entry in sorted(os.listdir(self.folder / "open")):
-            place = self.folder / "open" / entry
-            if not entry.startswith(".") and (order := read_json(place / ORDER)) is not None:
-                yield Known(place, order)
+        names = sorted(name for name in os.listdir(self.folder / "open") if not name.startswith("."))
+        before, self._orders = self._orders, {}
+        for name in names:
+            if (one := before.get(name)) is None:
+                place = self.folder / "open" / name
+                order = read_json(place / ORDER)
+                one = None if order is None else Known(place, order)
+            if one is not None:
+                self._orders[name] = one
+        yield from tuple(self._orders.values())
 
     def stop(self, job_id: str, generation: int, unstarted: Mapping[str, Mapping[str, Any]]) -> None:
         """Note that it shall stop. One that was never started gets these files, which say that it ended, so that

@@ -59,7 +59,7 @@ class LocalExecutor:
         self.grace_s = grace_s
         self.ledger = Ledger(Path(folder))
         (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: dict[Path, subprocess.Popen[bytes]] = {}         # keepers started by this object
 
     def start(self, order: Order) -> None:
         """Start the job's command under a keeper. Raises StaleOrder; NotNow while GPUs or the job's last allocation
@@ -84,7 +84,7 @@ class LocalExecutor:
 
     def observe(self) -> Sequence[Observation]:
         """Every open allocation whose keeper came up, or that ended."""
-        self._children = [child for child in self._children if child.poll() is None]
+        self._reap()
         seen = (self._observed(one) for one in self.ledger.known())
         return [one for one in seen if one is not None]
 
@@ -96,7 +96,8 @@ class LocalExecutor:
             if end is None and place.is_dir():
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
             before = self.ledger.acknowledged(job_id).get("safe")
-            safe = [s for s in (before, (end or {}).get("safe")) if s is not None]
+            first = 0.0 if generation <= 1 else None            # a job begins with nothing
+            safe = [s for s in (before, (end or {}).get("safe"), first) if s is not None]
             self._keep_logs(place, job_id, generation)
             self.ledger.forget(job_id, generation, safe=max(safe, default=None))
 
@@ -125,10 +126,16 @@ class LocalExecutor:
                                   marker=secrets.token_hex(16))
 
     def _spawn(self, place: Path) -> None:
+        self._reap()
+        if place in self._children:
+            return                          # still coming up
         with keeper.appended(place / "keeper.log") as log:
-            self._children.append(subprocess.Popen(
+            self._children[place] = subprocess.Popen(
                 [sys.executable, "-m", "allocator.executors.keeper", str(place)], cwd=PACKAGES, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def _reap(self) -> None:
+        self._children = {place: child for place, child in self._children.items() if child.poll() is None}
 
     def _end_unkept(self, place: Path) -> None:
         """One that was told to stop before its keeper came up: it never will."""
