@@ -49,6 +49,7 @@ def live(folder: str | None) -> int:
     from allocator.service.telemetry import Telemetry, open_log
 
     place = Path(folder) if folder else Path(tempfile.gettempdir()) / f"allocator-demo-{os.getuid()}"
+    place = place.absolute()            # jobs and keepers have other working folders
     with ExitStack() as stack:
         queue, again = _queue(place)
         stack.callback(queue.close)
