@@ -69,7 +69,8 @@ class QueueCluster:
         self._event = False                                 # something happened that --react reacts to
         self._mark: tuple[Any, ...] | None = None
         self._mark_now: tuple[Any, ...] | None = None
-        self._unsettled: int | None = None                  # the last round, until all that it wants is so
+        # the last round with the outcome to come and its detail, until all that it wants is so
+        self._unsettled: tuple[int, str, str] | None = None
 
     def _interval(self, connection: Connection) -> float:
         if self.options.every_s is not None:
@@ -97,9 +98,10 @@ class QueueCluster:
     def _take_up(self) -> None:
         """What the controller before may have left unfinished."""
         with self.store.read() as connection:
-            last = connection.execute(sa.select(rounds.c.number, rounds.c.outcome).order_by(
+            last = connection.execute(sa.select(rounds.c.number, rounds.c.outcome, rounds.c.detail).order_by(
                 rounds.c.number.desc()).limit(1)).first()
-        self._unsettled = int(last.number) if last is not None and last.outcome == "decided" else None
+        self._unsettled = (int(last.number), "applied", last.detail) \
+            if last is not None and last.outcome == "decided" else None
 
     def _record(self, seen: Sequence[Observation], progress: bool) -> set[tuple[str, int]]:
         """Write what was observed; mere progress only when a round needs it. Returns the allocations that the executor
@@ -188,7 +190,7 @@ class QueueCluster:
             number = wants.append(connection, token, entry, wanted)
             if self.options.warm:
                 cluster.put_meta(connection, MEMORY, journal.dumps(deciding.memory_json(deciding.remembered(decided))))
-        self._unsettled = number
+        self._unsettled = (number, "applied", entry.detail)
         self._over()
         changes = int(((plan.pool != problem.jobs.pool) | (plan.gpus != problem.jobs.gpus)).sum())
         self.log.round(number, problem, told, took_s, changes)
@@ -245,7 +247,7 @@ class QueueCluster:
             if known is not None:
                 starts = starts + self._forgotten(connection, known, {s.allocation.job_id for s in starts})
             if self._unsettled is not None and not stops and not starts and not _waiting(connection):
-                wants.mark(connection, token, self._unsettled, "applied")
+                wants.mark(connection, token, *self._unsettled)
                 self._unsettled = None
         for held in stops:
             self._call("stop", self.executor.stop, held.job_id, held.generation, token)
