@@ -160,3 +160,21 @@ def test_any_name_of_a_job(tmp_path: Path, job: str) -> None:
         again = RIGS[kind](folder).executor() if kind != "simulated" else executor
         assert {o.job_id for o in again.observe()} == {job, job + "1"}
         assert {p.name for p in (tmp_path / kind).iterdir()} == {"deep"}
+
+
+def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
+    """A folder without its order.json, or with an empty one, is swept away by the next object, and the order given
+    again is the first."""
+    from allocator.executors.files import FilesExecutor
+
+    for content in (None, ""):
+        place = tmp_path / "open" / "j.1"
+        place.mkdir(parents=True)
+        if content is not None:
+            (place / "order.json").write_text(content)
+        executor = FilesExecutor(tmp_path)
+        assert not place.exists()
+        executor.start(RIGS["dry-run"](tmp_path).order("j", 1, "endless"))
+        assert (place / "order.json").exists()
+        (place / "order.json").unlink()
+        place.rmdir()

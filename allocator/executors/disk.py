@@ -17,8 +17,9 @@ from allocator.errors import AllocatorError
 LOCK_WAIT_S = 30.0
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace the file in one step, readable by its owner only; on return the disk has it. Raises OSError."""
+def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> None:
+    """Replace the file in one step, readable by its owner only; on return the disk has it, and its name too unless
+    sync_name is false. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -31,7 +32,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise
-    sync_folder(path.parent)
+    if sync_name:
+        sync_folder(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

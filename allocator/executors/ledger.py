@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from allocator.control.executor import Order, StaleOrder
-from allocator.executors.disk import locked, read_json, sync_folder, write_json
+from allocator.executors.disk import locked, read_json, write_json
 
 ORDER, STOP, ACKNOWLEDGED = "order.json", "stop.json", "acknowledged.json"
 LONGEST_NAME = 150
@@ -92,14 +92,16 @@ class Ledger:
         return read_json(self.job_folder(job_id) / ACKNOWLEDGED) or {}
 
     def create(self, order: Order, files: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
-        """Make the open allocation, with these files beside its order, in one step."""
+        """Make the open allocation, with these files beside its order, in one step.
+
+        A power cut may take the names away again: then it was not ordered yet, and whatever ran is dead.
+        """
         place = self.place(order.job_id, order.generation)
         temporary = place.with_name(f".new-{secrets.token_hex(8)}")
         temporary.mkdir(mode=0o700)
         for name, content in {**files, ORDER: {**_plain(order), **more}}.items():
-            write_json(temporary / name, content)
+            write_json(temporary / name, content, sync_name=False)
         os.rename(temporary, place)
-        sync_folder(place.parent)
         return place
 
     def known(self) -> Iterator[Known]:
@@ -138,7 +140,7 @@ class Ledger:
     def _heal(self) -> None:
         """Finish what a crash left in the middle."""
         for entry in os.listdir(self.folder / "open"):
-            if entry.startswith("."):
+            if entry.startswith(".") or read_json(self.folder / "open" / entry / ORDER) is None:
                 shutil.rmtree(self.folder / "open" / entry, ignore_errors=True)
         for one in self.known():
             if int(self.acknowledged(one.job_id).get("generation", -1)) >= one.generation:
