@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -30,7 +30,8 @@ from allocator.queue import allocations, cluster, lease, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.allocations import Allocation, Change
 from allocator.queue.engine import Store
-from allocator.queue.schema import ACTIVE, jobs, rounds
+from allocator.queue.schema import ACTIVE, OPEN, jobs, rounds
+from allocator.queue.schema import allocations as allocations_table
 from allocator.service import deciding, journal, learning, steadiness
 from allocator.service.charge import Charge
 from allocator.service.options import Options
@@ -51,6 +52,13 @@ class Believed:
     problem: Problem
     memory: Memory | None
     alone: frozenset[str]
+
+
+class Held(NamedTuple):
+    """What is known of an open allocation."""
+
+    phase: str
+    detail: str
 
 
 class QueueCluster:
@@ -87,11 +95,9 @@ class QueueCluster:
             self._take_up()
             self.log.event("lease_taken", token=self.charge.token, holder=self.charge.holder)
         seen = list(self.executor.observe())
-        known = self._record(seen, False)
-        due = self._due(now)
-        if due:
-            known = self._record(seen, True)
-        else:
+        due = self._due(now, any(one.phase in ENDED for one in seen))
+        known = self._record(seen, due)
+        if not due:
             self.reconcile(known)
         return due
 
@@ -107,8 +113,8 @@ class QueueCluster:
         """Write what was observed; mere progress only when a round needs it. Returns the allocations that the executor
         knows of."""
         with self.store.write() as connection:
-            open_ = {(a.job_id, a.generation): a for a in allocations.open_ones(connection)}
-            news = [learning.judged(one, open_.get((one.job_id, one.generation))) for one in seen
+            open_ = _open(connection)
+            news = [learning.judged(one, _detail(open_, one)) for one in seen
                     if progress or self._is_news(one, open_)]
             changes = allocations.observe(connection, self.charge.token, news, self.options.retries) if news else []
         self._tell(changes, {(o.job_id, o.generation): o for o in news})
@@ -121,7 +127,7 @@ class QueueCluster:
         return {(one.job_id, one.generation) for one in seen}
 
     @staticmethod
-    def _is_news(one: Observation, open_: Mapping[tuple[str, int], Allocation]) -> bool:
+    def _is_news(one: Observation, open_: Mapping[tuple[str, int], Held]) -> bool:
         held = open_.get((one.job_id, one.generation))
         return held is not None and (one.phase in ENDED or held.phase == "ordered")
 
@@ -132,15 +138,16 @@ class QueueCluster:
                 self.log.event("ended", job_id=change.job_id, generation=change.generation, phase=change.phase,
                                state=change.state, detail=seen[change.job_id, change.generation].detail)
 
-    def _due(self, now: float) -> bool:
-        """Whether a round is due: a tick, an event with --react, or nobody ever decided; never without jobs."""
+    def _due(self, now: float, ended: bool) -> bool:
+        """Whether a round is due: a tick, an event with --react, or nobody ever decided; never without jobs. ended: an
+        end was observed just now."""
         with self.store.read() as connection:
             self.interval_s = self._interval(connection)
             last = connection.execute(sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1)).scalar()
             mark = self._what_matters(connection, now)
         if not mark[0]:
             return False
-        event = self._event or (self._mark is not None and mark != self._mark)
+        event = self._event or ended or (self._mark is not None and mark != self._mark)
         self._mark_now = mark
         if self.force or self.again or last is None or last > now + JUMP_S:
             return True
@@ -258,9 +265,10 @@ class QueueCluster:
     @staticmethod
     def _forgotten(connection: Connection, known: set[tuple[str, int]], given: set[str]) -> list[allocations.Start]:
         """Allocations that run as far as the database knows, and of which the executor says nothing."""
-        lost = [a for a in allocations.open_ones(connection, ("running",))
+        if all(key in known or key[0] in given or held.phase != "running" for key, held in _open(connection).items()):
+            return []
+        return [_start_of(connection, a) for a in allocations.open_ones(connection, ("running",))
                 if (a.job_id, a.generation) not in known and a.job_id not in given]
-        return [_start_of(connection, a) for a in lost]
 
     def _call(self, name: str, verb: Callable[..., None], *arguments: Any) -> None:
         """One call of the executor. What it cannot do now is asked of it again at the next look."""
@@ -289,6 +297,18 @@ def _order(start: allocations.Start, token: int) -> Order:
     a = start.allocation
     return Order(a.job_id, a.generation, token, a.pool, a.gpus, a.gpu_type, a.work_at_start, start.command,
                  start.environment, start.workdir)
+
+
+def _open(connection: Connection) -> dict[tuple[str, int], Held]:
+    """Every open allocation by job and generation. Thousands are looked at every second: only what is needed."""
+    t = allocations_table
+    rows = connection.execute(sa.select(t.c.job_id, t.c.generation, t.c.phase, t.c.detail).where(t.c.phase.in_(OPEN)))
+    return {(job_id, generation): Held(phase, detail) for job_id, generation, phase, detail in rows}
+
+
+def _detail(open_: Mapping[tuple[str, int], Held], one: Observation) -> str:
+    held = open_.get((one.job_id, one.generation))
+    return "" if held is None else held.detail
 
 
 def _waiting(connection: Connection) -> bool:

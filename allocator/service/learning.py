@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -19,20 +20,20 @@ from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
 from allocator.performance import feedback
 from allocator.performance.table import RateTable
-from allocator.queue import allocations, cluster, lease
-from allocator.queue.allocations import Allocation
+from allocator.queue import cluster, lease
 from allocator.queue.schema import allocations as table
 from allocator.queue.schema import jobs, rates
 from allocator.service.journal import dumps, loads
 
 MARKS = "progress"              # key of meta
+NEEDED = ("job_id", "generation", "observed_s", "running_s", "ordered_s", "work_done")
 STUCK = "no progress for"       # beginning of `detail` of an allocation that is stopped because of it
 
 
-def judged(one: Observation, held: Allocation | None) -> Observation:
-    """The observation with what the controller knows: a stuck job that stops has failed."""
-    if held is not None and one.phase == Phase.STOPPED and held.detail.startswith(STUCK):
-        return replace(one, phase=Phase.FAILED, detail=held.detail)
+def judged(one: Observation, detail: str) -> Observation:
+    """The observation with what the controller knows (detail: of the allocation): a stuck job that stops has failed."""
+    if one.phase == Phase.STOPPED and detail.startswith(STUCK):
+        return replace(one, phase=Phase.FAILED, detail=detail)
     return one
 
 
@@ -48,8 +49,8 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     old: dict[str, list[float]] = loads(cluster.get_meta(connection, MARKS)) or {}
     marks: dict[str, list[float]] = {}
     samples: list[tuple[str, float, float]] = []
-    stuck: list[tuple[Allocation, float]] = []
-    for a in allocations.open_ones(connection, ("running",)):
+    stuck: list[tuple[Any, float]] = []
+    for a in connection.execute(sa.select(*(table.c[n] for n in NEEDED)).where(table.c.phase == "running")).all():
         at_s = a.observed_s if a.observed_s is not None else now_s
         begin = a.running_s if a.running_s is not None else a.ordered_s
         mark = old.get(a.job_id)
@@ -82,10 +83,12 @@ def correct(connection: Connection, samples: list[tuple[str, float, float]], now
     known: dict[tuple[str, str, int], feedback.Estimate] = {
         (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
         for r in cluster.learned_rates(connection)}
-    before = dict(known)
+    before, priors = dict(known), dict[tuple[str, str, int], float]()
     for job_id, rate, at_s in samples:
         key = where.get(job_id)
-        prior = math.nan if key is None else _prior(problem, believed, key)
+        if key is not None and key not in priors:
+            priors[key] = _prior(problem, believed, key)
+        prior = math.nan if key is None else priors[key]
         if key is not None and prior > 0:
             known[key] = feedback.update(known.get(key, feedback.Estimate()), math.log(rate / prior), at_s)
     groups: dict[tuple[str, str], dict[int, feedback.Estimate]] = {}
