@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from allocator.control.executor import Executor, Observation, Order, Phase
+from allocator.control.executor import ENDED, Executor, Observation, Order, Phase
+from allocator.executors.disk import read_json
 from allocator.executors.dry_run import DryRunExecutor
 from allocator.executors.files import FilesExecutor
 from allocator.executors.local import LocalExecutor, device_numbers
+from allocator.executors.processes import Process, processes
 from allocator.executors.simulated import SimulatedCluster, SimulatedExecutor, Truth
 from tests.example_actor import Actor
 
@@ -144,3 +147,44 @@ def end(rig: Rig, executor: Executor, job: str, generation: int, token: int = 1)
     seen = wait(rig, executor, job, Phase.STOPPED, Phase.FINISHED, Phase.FAILED, Phase.LOST)
     executor.acknowledge(job, generation)
     return seen
+
+
+def alive(name: str) -> list[Process]:
+    """Processes with JOB_NAME=name in their environment."""
+    found = []
+    for p in processes():
+        with suppress(OSError):
+            if p.alive and f"JOB_NAME={name}".encode() in Path(f"/proc/{p.pid}/environ").read_bytes().split(b"\0"):
+                found.append(p)
+    return found
+
+
+def gone(name: str) -> bool:
+    """Whether all of them end soon."""
+    deadline = time.monotonic() + 10.0
+    while (left := alive(name)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not left
+
+
+def named(order: Order, name: str) -> Order:
+    """The order with JOB_NAME in its environment."""
+    return Order(**{**vars(order), "environment": {"JOB_NAME": name}})
+
+
+def ended(rig: LocalRig, executor: LocalExecutor, job: str) -> Observation:
+    """How the job ended."""
+    return wait(rig, executor, job, *ENDED)
+
+
+def keeper_of(executor: LocalExecutor, job: str, generation: int = 1) -> int:
+    """Pid of the keeper."""
+    return int((read_json(executor.ledger.place(job, generation) / "keeper.json") or {})["pid"])
+
+
+def starts_are(rig: LocalRig, job: str, times: int) -> None:
+    """Wait until the job has started so often."""
+    path, deadline = rig.folder / "jobs" / job / "work" / "started", time.monotonic() + 30.0
+    while (path.read_text() if path.exists() else "") != "\n" * times:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,28 +1,22 @@
-"""The local executor with real processes: crashes of the controller and of keepers, jobs that will not die, GPUs."""
+"""The local executor with real processes: what jobs are given, how they stop and end, GPUs, progress, outputs."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from allocator.control.executor import ENDED, Observation, Order, Phase
+from allocator.control.executor import Order, Phase
 from allocator.errors import AllocatorError, UsageError
-from allocator.executors import disk, ledger, local
-from allocator.executors.disk import read_json, try_lock
+from allocator.executors import local
 from allocator.executors.errors import NotNow
-from allocator.executors.faults import CrashHere
-from allocator.executors.keeper import main as keeper_main
 from allocator.executors.local import LocalExecutor, device_numbers
-from allocator.executors.processes import Process, boot, descendants, orphans, process, processes
-from tests.executor_rigs import KINDS, LocalRig, end, shell, wait
+from allocator.executors.processes import descendants, process
+from tests.executor_rigs import KINDS, LocalRig, end, ended, gone, keeper_of, named, shell, starts_are, wait
 
 ENDLESS = KINDS["endless"]
 STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
@@ -37,46 +31,6 @@ def rig(tmp_path: Path) -> Iterator[LocalRig]:
     for one in executor.ledger.known():
         with suppress(AllocatorError):
             end(made, executor, one.job_id, one.generation, token=99)
-
-
-def alive(name: str) -> list[Process]:
-    """Processes with JOB_NAME=name in their environment."""
-    found = []
-    for p in processes():
-        with suppress(OSError):
-            if p.alive and f"JOB_NAME={name}".encode() in Path(f"/proc/{p.pid}/environ").read_bytes().split(b"\0"):
-                found.append(p)
-    return found
-
-
-def gone(name: str) -> bool:
-    """Whether all of them end soon."""
-    deadline = time.monotonic() + 10.0
-    while (left := alive(name)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not left
-
-
-def named(order: Order, name: str) -> Order:
-    """The order with JOB_NAME in its environment."""
-    return Order(**{**vars(order), "environment": {"JOB_NAME": name}})
-
-
-def ended(rig: LocalRig, executor: LocalExecutor, job: str) -> Observation:
-    return wait(rig, executor, job, *ENDED)
-
-
-def keeper_of(executor: LocalExecutor, job: str, generation: int = 1) -> int:
-    """Pid of the keeper."""
-    return int((read_json(executor.ledger.place(job, generation) / "keeper.json") or {})["pid"])
-
-
-def starts_are(rig: LocalRig, job: str, times: int) -> None:
-    """Wait until the job has started so often."""
-    path, deadline = rig.folder / "jobs" / job / "work" / "started", time.monotonic() + 30.0
-    while (path.read_text() if path.exists() else "") != "\n" * times:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,98 +155,6 @@ def test_a_halted_job_stops_too(rig: LocalRig) -> None:
     assert "exit code 143" in ended(rig, executor, "j").detail
 
 
-def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None:
-    """A controller starts a job and is killed with -9, with its whole process group. Another one finds the job running,
-    does not start it again, stops it and has its work."""
-    code = ("import sys, time; from pathlib import Path\n"
-            "from allocator.executors.local import LocalExecutor\nfrom tests.executor_rigs import LocalRig\n"
-            "rig = LocalRig(Path(sys.argv[1])); executor = rig.executor()\n"
-            "executor.start(rig.order('j', 1, 'endless'))\n"
-            "while not executor.observe(): time.sleep(0.02)\nprint('up', flush=True); time.sleep(60)\n")
-    controller = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE,
-                                  start_new_session=True, cwd=Path(__file__).parent.parent)
-    assert controller.stdout is not None and controller.stdout.readline() == b"up\n"
-    os.killpg(controller.pid, signal.SIGKILL)
-    controller.wait()
-    controller.stdout.close()
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
-    seen = end(rig, executor, "j", 1)
-    assert (seen.phase, seen.work_done) == (Phase.STOPPED, 3.0)
-    assert (rig.folder / "jobs" / "j" / "work" / "started").read_text() == "\n"
-
-
-def test_without_its_keeper_a_job_is_lost_and_dead(rig: LocalRig) -> None:
-    """kill -9 of the keeper: the allocation is lost, with what was safe, only when its processes, one of them in a
-    session of its own, are dead; its GPUs are free then, and the next allocation goes on from there."""
-    executor = rig.executor()
-    script = f"echo '5 3' > $ALLOCATOR_PROGRESS; setsid sleep 60 & {STUBBORN}"
-    executor.start(named(shell("j", 1, script, gpus=4), "kept"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
-    os.kill(keeper_of(executor, "j"), signal.SIGKILL)
-    seen = ended(rig, executor, "j")
-    assert (seen.phase, seen.work_done) == (Phase.LOST, 3.0)
-    assert not alive("kept")
-    assert ended(rig, executor, "j") == seen
-    executor.acknowledge("j", 1)
-    executor.start(shell("j", 2, "echo '9 8' > $ALLOCATOR_PROGRESS; exit 0", gpus=4))
-    assert ended(rig, executor, "j").work_done == 5.0           # from 3 to 8
-
-
-def test_a_keeper_told_to_end_ends_its_job_well(rig: LocalRig) -> None:
-    """As when the machine shuts down: the job gets its SIGTERM, and the allocation is lost, for nobody asked."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    starts_are(rig, "j", 1)
-    time.sleep(0.1)                             # for its trap to be set
-    os.kill(keeper_of(executor, "j"), signal.SIGTERM)
-    seen = ended(rig, executor, "j")
-    assert seen.phase is Phase.LOST and "exit code 143" in seen.detail
-
-
-def test_a_second_keeper_does_nothing(rig: LocalRig) -> None:
-    """While the first lives, and after its end."""
-    executor = rig.executor()
-    order = rig.order("j", 1, "endless")
-    executor.start(order)
-    wait(rig, executor, "j", Phase.RUNNING)
-    assert keeper_main(executor.ledger.place("j", 1)) == 0
-    executor.stop("j", 1, 1)
-    assert ended(rig, executor, "j").phase is Phase.STOPPED
-    assert keeper_main(executor.ledger.place("j", 1)) == 0
-    assert (rig.folder / "jobs" / "j" / "work" / "started").read_text() == "\n"
-
-
-def test_a_pid_that_was_given_again_is_left_alone() -> None:
-    """A process has the pid of a keeper that is long gone: neither it nor its session is taken for the keeper's."""
-    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    try:
-        while (now := process(other.pid)) is None or now.session != other.pid:
-            time.sleep(0.01)
-        same = Process(now.pid, "S", 0, 0, 0, now.started)
-        reused = Process(now.pid, "S", 0, 0, 0, now.started - 1)
-        assert orphans(reused, b"ALLOCATOR_ALLOCATION=none") == []
-        child = Process(now.pid, "S", 0, 0, 0, now.started)
-        assert now.pid not in {p.pid for p in orphans(child, b"ALLOCATOR_ALLOCATION=none")} and same == child
-    finally:
-        other.kill()
-        other.wait()
-
-
-def test_after_a_reboot_nothing_is_killed(rig: LocalRig) -> None:
-    """keeper.json of another boot: its numbers mean nothing now; the allocation is lost."""
-    executor = rig.executor()
-    executor.start(shell("j", 1, "exit 0"))
-    ended(rig, executor, "j")
-    place = executor.ledger.place("j", 1)
-    (place / "exit.json").unlink()
-    me = process(os.getpid())
-    assert me is not None and boot()
-    disk.write_json(place / "keeper.json", {"pid": me.session, "started": 0, "boot": "another", "at_s": 0.0})
-    assert ended(rig, executor, "j").phase is Phase.LOST
-
-
 def test_progress_that_makes_no_sense_is_no_progress(rig: LocalRig) -> None:
     """Nonsense, infinities, negative and excessive numbers: from 0 to all that was left, and no error."""
     executor = rig.executor()
@@ -318,96 +180,6 @@ def test_where_a_job_began(rig: LocalRig) -> None:
     assert ended(rig, executor, "j").work_done == 4.0
     executor.start(shell("k", 7, "echo '500 500' > $ALLOCATOR_PROGRESS; sleep 1; echo '504 503' > $ALLOCATOR_PROGRESS"))
     assert ended(rig, executor, "k").work_done == 3.0
-
-
-def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Callable[[], bool]:
-    """CrashHere before or after the point-th change of the disk or start of a process; returns whether it came."""
-    count = [0]
-
-    def crashing(do: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: object, **options: object) -> object:
-            count[0] += 1
-            mine = count[0] == point
-            if mine and before:
-                raise CrashHere
-            result = do(*args, **options)
-            if mine:
-                raise CrashHere
-            return result
-        return call
-
-    monkeypatch.setattr(ledger, "write_json", crashing(disk.write_json))
-    monkeypatch.setattr(local, "write_json", crashing(disk.write_json))
-    for name in ("rename", "replace"):
-        monkeypatch.setattr(ledger.os if name == "rename" else local.os, name, crashing(getattr(os, name)))
-    monkeypatch.setattr(ledger.shutil, "rmtree", crashing(ledger.shutil.rmtree))
-    monkeypatch.setattr(LocalExecutor, "_spawn", crashing(LocalExecutor._spawn))
-    return lambda: count[0] >= point
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(tmp_path: Path, before: bool) -> None:
-    """The life of an allocation (start, stop, acknowledge, start of the next), with a crash at every single write,
-    rename and process start in turn, and the same call given again from a new object: each allocation runs once, no GPU
-    is given twice, and in the end nothing is open."""
-    point, came = 0, True
-    while came:
-        point += 1
-        rig = LocalRig(tmp_path / str(point))
-        rig.folder.parent.mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            crashed = crash_at(patch, point, before)
-
-            def surely(call: Callable[[LocalExecutor], object], rig: LocalRig = rig) -> LocalExecutor:
-                for _ in range(2):
-                    with suppress(CrashHere):
-                        executor = rig.executor()
-                        call(executor)
-                        return executor
-                raise AssertionError("crashed twice")
-
-            for generation in (1, 2):
-                order = rig.order("j", generation, "endless", gpus=3)
-                executor = surely(lambda e, o=order: e.start(o))    # type: ignore[misc]
-                assert [one.order["devices"] for one in executor.ledger.known()] == [[0, 1, 2]]
-                with pytest.raises(NotNow):
-                    executor.start(rig.order("k", generation, "endless", gpus=2))
-                if generation == 1 or point % 2:
-                    wait(rig, executor, "j", Phase.RUNNING)
-                    starts_are(rig, "j", generation)
-                executor = surely(lambda e, g=generation: e.stop("j", g, 1))   # type: ignore[misc]
-                wait(rig, executor, "j", *ENDED)
-                executor = surely(lambda e, g=generation: e.acknowledge("j", g))   # type: ignore[misc]
-                assert executor.observe() == []
-            came = crashed()
-        started = (rig.folder / "jobs" / "j" / "work" / "started").read_text()
-        assert started in (("\n\n",) if point % 2 else ("\n", "\n\n"))
-        assert not os.listdir(rig.folder / "open")
-    assert point > 10
-
-
-def test_two_controllers_at_once(rig: LocalRig) -> None:
-    """Eight processes order the same four allocations at the same time: each runs once, on a GPU of its own."""
-    code = ("import sys; from pathlib import Path\nfrom tests.executor_rigs import LocalRig\n"
-            "rig = LocalRig(Path(sys.argv[1])); executor = rig.executor()\n"
-            "for n in range(4): executor.start(rig.order(f'j{n}', 1, 'endless'))\n")
-    several = [subprocess.Popen([sys.executable, "-c", code, str(rig.folder.parent)], cwd=Path(__file__).parent.parent)
-               for _ in range(4)]
-    assert [one.wait() for one in several] == [0] * 4
-    executor = rig.executor()
-    for n in range(4):
-        wait(rig, executor, f"j{n}", Phase.RUNNING, work=3.0)
-        assert (rig.folder / "jobs" / f"j{n}" / "work" / "started").read_text() == "\n"
-    assert sorted(one.order["devices"] for one in executor.ledger.known()) == [[0], [1], [2], [3]]
-
-
-def test_a_lock_that_is_never_given_back_is_an_error(tmp_path: Path) -> None:
-    """Rather than waiting for ever."""
-    held = try_lock(tmp_path / "lock")
-    assert held is not None
-    with pytest.raises(AllocatorError, match="locked by another process"), disk.locked(tmp_path / "lock", 0.05):
-        pass
-    os.close(held)
 
 
 def test_old_outputs_are_removed(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:
