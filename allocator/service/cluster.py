@@ -95,8 +95,11 @@ class QueueCluster:
             self._take_up()
             self.log.event("lease_taken", token=self.charge.token, holder=self.charge.holder)
         seen = list(self.executor.observe())
-        due = self._due(now, any(one.phase in ENDED for one in seen))
+        ended = any(one.phase in ENDED for one in seen)
+        due = self._due(now, ended)
         known = self._record(seen, due)
+        if due and ended:
+            due = self._due(now, ended)                 # perhaps those were the last
         if not due:
             self.reconcile(known)
         return due
