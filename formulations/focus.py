@@ -15,6 +15,8 @@ from formulations.choices import Choices
 from formulations.lagrangian import group_max, project
 from formulations.linear import Bools, Floats, Ints, LinearModel
 
+NEAR, NEAR_PER_ROW = 2_000, 30       # so many columns, and a hundredth of all
+
 
 @dataclass(frozen=True)
 class Focus:
@@ -36,6 +38,12 @@ class Focus:
         choice = self.base.copy()
         choice[self.groups] = np.append(self.columns, -1)[own]
         return choice
+
+
+def near_ties(choices: Choices, prices: Floats) -> NearTies | None:
+    """The near ties at model prices (m,); None where they are not much less than the whole."""
+    want = NEAR + NEAR_PER_ROW * choices.R + choices.n // 100
+    return None if choices.n < 2 * want else NearTies(choices, prices, want)
 
 
 class NearTies:

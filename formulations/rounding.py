@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 from formulations.choices import Choices
+from formulations.focus import NearTies, near_ties
 from formulations.lagrangian import Dual, evaluate, project, spread
 from formulations.linear import Bools, Floats, Ints
 from formulations.moves import Board, Moves
@@ -25,14 +26,15 @@ CHUNK = 512              # pairs that are checked at once
 EPS = 1e-12
 
 
-def round_dual(choices: Choices, dual: Dual) -> Ints | None:
-    """The plan that the prices suggest, repaired and filled; None where every start gets stuck."""
-    prices = dual.prices
+def round_dual(choices: Choices, dual: Dual, until: float = math.inf) -> Ints | None:
+    """The plan that the prices suggest, repaired and filled; None where every start gets stuck, or at `until`
+    (time.monotonic)."""
+    prices, ties = dual.prices, near_ties(choices, dual.prices)
     for turn in range(8):
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
-        plan = repair(choices, start, prices)
+        plan = repair(choices, start, prices, until, ties if turn == 0 else None)
         if plan is not None:
-            return fill(choices, plan, dual.prices)
+            return fill(choices, plan, dual.prices, until=until, ties=ties)
         prices = _sharpen(choices, start, prices, dual, turn)
     return None
 
@@ -48,10 +50,21 @@ def _sharpen(choices: Choices, choice: Ints, prices: Floats, dual: Dual, turn: i
     return spread(choices, prices[choices.rows] + np.where(up, step, 0.0) - np.where(down, step, 0.0))
 
 
-def repair(choices: Choices, choice: Ints, prices: Floats, until: float = math.inf) -> Ints | None:
+def repair(choices: Choices, choice: Ints, prices: Floats, until: float = math.inf,
+           ties: NearTies | None = None) -> Ints | None:
     """A choice near the given one that keeps all rows, by moves of the least loss (at the prices) per violation
     removed; pairs of moves where single ones get stuck. None if stuck, if a must-group owns no column, or at `until`
-    (time.monotonic)."""
+    (time.monotonic). Large models are repaired among near ties first; ties: those at the prices, if they are known."""
+    ties = near_ties(choices, prices) if ties is None else ties
+    if ties is not None:
+        focus = ties.around(choice)
+        own = _repair(focus.view, focus.narrow(choice), focus.prices, until)
+        if own is not None:
+            return focus.widen(own)
+    return _repair(choices, choice, prices, until)
+
+
+def _repair(choices: Choices, choice: Ints, prices: Floats, until: float) -> Ints | None:
     board = Board(choices, choice, project(choices, prices))
     if not _fill_must(board):
         return None
@@ -64,10 +77,23 @@ def repair(choices: Choices, choice: Ints, prices: Floats, until: float = math.i
     return board.choice if choices.feasible(board.choice) else None
 
 
-def fill(choices: Choices, choice: Ints, prices: Floats, passes: int = 20, until: float = math.inf) -> Ints:
+def fill(choices: Choices, choice: Ints, prices: Floats, passes: int = 20, until: float = math.inf,
+         ties: NearTies | None = None) -> Ints:
     """A feasible choice made better: moves that gain value and keep all rows, largest gain first; then pairs of moves,
     one that gives way for another that gains more. Stops when nothing helps, after `passes`, or at `until`
-    (time.monotonic)."""
+    (time.monotonic). Large models are filled among near ties; ties: those at the prices, if they are known."""
+    ties = near_ties(choices, prices) if ties is None else ties
+    if ties is None:
+        filled = _fill(choices, choice, prices, passes, until)
+    else:
+        focus = ties.around(choice)
+        filled = focus.widen(_fill(focus.view, focus.narrow(choice), focus.prices, passes, until))
+    better = choices.value_of(filled) > choices.value_of(choice)
+    # rounding of many sums may break a row: vanishingly rare
+    return filled if better and choices.feasible(filled) else choice
+
+
+def _fill(choices: Choices, choice: Ints, prices: Floats, passes: int, until: float) -> Ints:
     board = Board(choices, choice, project(choices, prices))
     for _ in range(passes):
         gained = improve_singly(board)
@@ -75,9 +101,7 @@ def fill(choices: Choices, choice: Ints, prices: Floats, passes: int = 20, until
         if time.monotonic() >= until or (not gained and not improve_pairs(board)):
             break
         board.refresh()
-    if not choices.feasible(board.choice):             # rounding of many sums: vanishingly rare
-        return choice
-    return board.choice if choices.value_of(board.choice) > choices.value_of(choice) else choice
+    return board.choice
 
 
 def _fill_must(board: Board) -> bool:

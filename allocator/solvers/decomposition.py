@@ -21,14 +21,13 @@ from allocator.solvers.decomposition_branch import Field, Found, branch, neighbo
 from allocator.solvers.decomposition_pricing import Relaxation, relax
 from allocator.solvers.decomposition_primal import dive
 from formulations.choices import Choices, NotChoices, choices
-from formulations.focus import Focus, NearTies
+from formulations.focus import NearTies, near_ties
 from formulations.knapsacks import tighten
 from formulations.lagrangian import Dual, group_max, minimise
 from formulations.linear import Ints, LinearModel
 from formulations.rounding import fill, repair, round_dual
 
 FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
-NEAR, NEAR_PER_ROW = 2_000, 30       # columns that repairing and filling look at
 CLOSE = 0.01             # relative gap from which the LP can start at the last round's prices
 COLDEST = 1e-3           # temperature of the prices before the LP,
 COLDEST_OF_MANY, MANY = 2.5e-4, 20_000      # and from so many groups on, where the LP costs more
@@ -75,8 +74,7 @@ class Search:
         self.dual: Dual | None = None
         self.steps: list[str] = []
         self.closed = False
-        self._ties: NearTies | None = None
-        self._ties_of: Dual | None = None
+        self._ties: tuple[Dual, NearTies | None] | None = None
         top = group_max(view, np.abs(view.value), 0.0)
         mean = float(top[view.filled].mean()) if len(view.filled) else 1.0
         self.worth = 2.0 ** math.frexp(mean)[1] if mean > 0 else 1.0
@@ -141,33 +139,13 @@ class Search:
     def _polish(self, choice: Ints, step: str, far: float = math.inf) -> None:
         """Repair a choice; fill it if that may still help: not where its gap is more than `far` times what is asked."""
         assert self.dual is not None
-        plan = self._repaired(choice)
+        view, prices = self.view, self.dual.prices
+        if self._ties is None or self._ties[0] is not self.dual:
+            self._ties = self.dual, near_ties(view, prices)
+        plan = repair(view, choice, prices, self.until, self._ties[1])
         self.offer(plan, step)
         if plan is not None and not self.done() and self._gap_of(plan) <= far * max(self.gap, ROUNDING):
-            focus = self._near(plan)
-            if focus is None:
-                self.offer(fill(self.view, plan, self.dual.prices, PASSES, self.until), step)
-            else:
-                self.offer(focus.widen(fill(focus.view, focus.narrow(plan), focus.prices, PASSES, self.until)), step)
-
-    def _repaired(self, choice: Ints) -> Ints | None:
-        assert self.dual is not None
-        focus = self._near(choice)
-        if focus is not None:
-            own = repair(focus.view, focus.narrow(choice), focus.prices, self.until)
-            if own is not None:
-                return focus.widen(own)
-        return repair(self.view, choice, self.dual.prices, self.until)
-
-    def _near(self, choice: Ints) -> Focus | None:
-        """The near ties around a choice; None where they are not much less than the whole."""
-        assert self.dual is not None
-        want = NEAR + NEAR_PER_ROW * self.view.R + self.view.n // 100
-        if self.view.n < 2 * want:
-            return None
-        if self._ties is None or self._ties_of is not self.dual:
-            self._ties, self._ties_of = NearTies(self.view, self.dual.prices, want), self.dual
-        return self._ties.around(choice)
+            self.offer(fill(view, plan, prices, PASSES, self.until, self._ties[1]), step)
 
     def _knapsacks(self, turns: int = 3) -> None:
         """Tighten the bound by the rows of few groups, and put their best choices into the plan."""
