@@ -1,0 +1,115 @@
+"""A workload run twice: by the simulator, and by the real controller over a queue and a simulated executor."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.control.executor import Order
+from allocator.control.loop import Turn
+from allocator.domain.snapshot import Table
+from allocator.domain.workload import Workload
+from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
+from allocator.files.problem_tables import snapshot_folder
+from allocator.performance.table import RateTable
+from allocator.queue import snapshot as snapshots
+from allocator.queue.engine import create_queue
+from allocator.queue.face import Queue
+from allocator.queue.submit import SET
+from allocator.service.controller import Controller
+from allocator.service.options import Options
+from allocator.simulator import simulate
+
+Plan = tuple[float, dict[str, tuple[str, int]] | None]
+
+
+def plan(turn: Turn) -> Plan:
+    """(time, pool and GPUs by job) of a round."""
+    problem = turn.problem
+    if turn.decided is None:
+        return problem.now_s, None
+    a = turn.decided.allocation
+    return problem.now_s, {problem.jobs.job_id[j]: (problem.pools.pool[int(a.pool[j])], int(a.gpus[j]))
+                           for j in np.flatnonzero(a.pool >= 0).tolist()}
+
+
+def simulated(workload: Workload, policy: str) -> list[Plan]:
+    """What the simulator decides."""
+    plans: list[Plan] = []
+    simulate(workload, policy=policy, on_round=lambda _state, turn: plans.append(plan(turn)))
+    return plans
+
+
+@dataclass
+class Twin:
+    """The same cluster as a queue, machines and a controller."""
+
+    workload: Workload
+    queue: Queue
+    machines: SimulatedCluster
+    controller: Controller
+
+    @classmethod
+    def of(cls, workload: Workload, folder: Path, policy: str, **options: Any) -> Twin:
+        """Everything submitted beforehand, for later."""
+        problem = workload.problem
+        clock = SimulatedClock(problem.now_s)
+        whole = snapshot_folder(problem)
+        jobs = whole.tables["jobs.csv"]
+        tables = {name: table for name, table in whole.tables.items() if name != "received.csv"}
+        tables["jobs.csv"] = Table("jobs.csv", {name: [] for name in jobs.columns}, range(0))
+        store, _ = create_queue(folder / "queue.db")
+        with store.write() as connection:
+            snapshots.load(connection, dataclasses.replace(whole, tables=tables))
+        queue = Queue(store, clock=clock.now)
+        cells = {**jobs.columns, "total_work": jobs.columns.get("total_work", jobs.columns["remaining_work"])}
+        names = [name for name in SET if name in cells]
+        queue.submit_many([{name: cells[name][i] for name in names if cells[name][i]} for i in range(len(jobs))])
+        machines = SimulatedCluster(dict(zip(problem.pools.pool, problem.pools.gpus.tolist(), strict=True)), clock,
+                                    truth(workload))
+        controller = Controller(store, SimulatedExecutor(machines), clock, Options(**{
+            "every_s": problem.interval_s, "policy": policy, "warm": False, "learn": False, "stall_s": 1e12,
+            "time_limit_s": 1e6, **options}))
+        return cls(workload, queue, machines, controller)
+
+    def run(self, rounds: int, most: int = 100_000) -> list[Plan]:
+        """Look at every tick until all jobs are over or there were so many rounds."""
+        plans: list[Plan] = []
+        for _ in range(most):
+            turn = self.controller.step()
+            if turn is not None:
+                plans.append(plan(turn))
+                if len(plans) > rounds:
+                    break
+            self.machines.clock.sleep(self.workload.problem.interval_s)
+            counts = self.queue.counts()
+            if not sum(counts[state] for state in ("queued", "running", "paused", "held")):
+                break
+        return plans
+
+
+def truth(workload: Workload) -> Truth:
+    """Machines as the workload believes them to be, and the simulator with its default options."""
+    problem = workload.problem
+    table = RateTable.of(problem)
+    job = {name: j for j, name in enumerate(problem.jobs.job_id)}
+    kind = {name: t for t, name in enumerate(problem.gpu_types)}
+    pool = {name: p for p, name in enumerate(problem.pools.pool)}
+    known: dict[tuple[int, str, int], float] = {}
+
+    def rate(order: Order) -> float:
+        key = (int(problem.jobs.model[job[order.job_id]]), order.gpu_type, order.gpus)
+        if key not in known:
+            one = [np.array([v]) for v in (key[0], kind[order.gpu_type], order.gpus)]
+            known[key] = float(table.rate(*one)[0][0])
+        return known[key]
+
+    def pause_s(order: Order, again: bool) -> float:
+        start = float(problem.pools.startup_s[pool[order.pool]])
+        return start + (float(problem.jobs.restart_s[job[order.job_id]]) if again else 0.0)
+
+    return Truth(rate=rate, pause_s=pause_s)
