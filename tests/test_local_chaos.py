@@ -124,11 +124,11 @@ def chaos(folder: Path, seed: int) -> int:
 
 
 def test_killed_at_random(tmp_path: Path) -> None:
-    """Two seeds."""
-    assert sum(chaos(tmp_path / str(seed), seed) for seed in range(2)) > 5
+    """One seed."""
+    assert chaos(tmp_path, 0) > 3
 
 
 @pytest.mark.soak
 def test_killed_at_random_for_long(tmp_path: Path) -> None:
     """Sixty seeds."""
-    assert sum(chaos(tmp_path / str(seed), seed) for seed in range(2, 62)) > 200
+    assert sum(chaos(tmp_path / str(seed), seed) for seed in range(1, 61)) > 200
