@@ -129,12 +129,18 @@ def make_executor(name: str, store: Store, state: str | None, grace_s: float) ->
         raise UsageError("a queue on a database server needs --state DIR for what the executor remembers")
     folder = Path(state if state is not None else f"{path}.{name}")
     if name == "dry-run":
-        return DryRunExecutor(folder / "dry-run.json", lambda line: print(line, file=sys.stderr))
+        return DryRunExecutor(folder / "dry-run.json", _say)
     if name == "files":
         return FilesExecutor(folder)
     with store.read() as connection:
         gpus = cluster.gpus(connection)
     return LocalExecutor(folder, device_numbers(gpus), grace_s)
+
+
+def _say(line: str) -> None:
+    """What a dry run would do, without the command, which may have secrets in it."""
+    what, quote, _ = line.partition('": ')
+    print(what + quote[:1], file=sys.stderr, flush=True)
 
 
 @contextmanager
