@@ -136,7 +136,7 @@ def hash_of(order: Order, seed: int) -> int:
 class World:
     """A run of the controller from a queue with jobs until all are over, with faults."""
 
-    def __init__(self, queue_name: str, seed: int, *, faults: int, points: int = 700) -> None:
+    def __init__(self, queue_name: str, seed: int, *, faults: int, points: int = 320) -> None:
         draw = random.Random(seed)
         self.draw, self.seed = draw, seed
         self.clock = SimulatedClock(NOW)
