@@ -43,6 +43,14 @@ def test_submitting_again_finds_the_job(queue: Queue) -> None:
     assert len(queue.jobs()) == 2
 
 
+def test_names_the_queue_gives_are_free(queue: Queue) -> None:
+    """A name made of model and number that is taken, in the queue or in the same call, is not given again."""
+    queue.submit(**ONE | {"job_id": "m-3"})
+    given = queue.submit_many([ONE | {"job_id": "m-2-2"}, *({"key": k, "model": "m", "total_work": 5, "max_gpus": 1}
+                                                           for k in "kl")])
+    assert [s.job_id for s in given] == ["m-2-2", "m-3-2", "m-4"]
+
+
 @pytest.mark.parametrize(("more", "says"), [
     ({"total_work": 101}, 'job_id "j" is already in the queue with another content'),
     ({"key": "other"}, 'job_id "j" is already in the queue, submitted with another key'),

@@ -7,6 +7,7 @@ with another content under the same key is a fault.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -169,9 +170,17 @@ def _storable(name: str) -> bool:
 def _named(connection: Connection, new: Sequence[Submission]) -> tuple[list[Submission], int]:
     """The new submissions, each with a job_id, and the number of the first in the order of submission."""
     seq = int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(jobs.c.seq), 0))).scalar_one()) + 1
+    said = {s.cells.get("job_id", "") for s in new}
     out = []
     for i, s in enumerate(new):
-        name = s.cells.get("job_id", "") or f"{s.cells.get('model', '') or 'job'}-{seq + i}"
+        name = s.cells.get("job_id", "")
+        if not name:
+            name = base = f"{s.cells.get('model', '') or 'job'}-{seq + i}"
+            for n in itertools.count(2):
+                if name not in said and not _known(connection, jobs.c.job_id, [name]):
+                    break
+                name = f"{base}-{n}"
+            said.add(name)
         out.append(replace(s, cells={**s.cells, "job_id": name}))
     return out, seq
 
@@ -194,8 +203,9 @@ def _judged(connection: Connection, new: Sequence[Submission], now_s: float,
     try:
         problem = validate(raw)
     except InvalidInput as error:
-        ours = [place(f) for f in error.faults if f.file == "jobs.csv" and not f.message.startswith("total_work ")]
-        return [], [*faults, *(ours or error.faults)], ()
+        ours = [place(f) for f in error.faults if f.file == "jobs.csv" and not f.message.startswith("total_work ")
+                and " is already in line " not in f.message]           # told by _present, with the right line
+        return [], [*faults, *ours, *(f for f in error.faults if f.file != "jobs.csv")], ()
     warnings = tuple(w.replace("jobs.csv:", f"{file}:") for w in problem.warnings if w.startswith("jobs.csv:")
                      and "submitted_s" not in w) if file != PLACE else ()
     return list(zip(problem.jobs.submitted_s.tolist(), problem.jobs.total_work.tolist(), strict=True)), faults, warnings
