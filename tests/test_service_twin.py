@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from service_twin import Twin, simulated
 
+from allocator.bench.twin import Twin, simulated
 from allocator.files.workloads import read_workload
 
 ROOT = Path(__file__).resolve().parent.parent

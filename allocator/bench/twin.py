@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,13 +78,17 @@ class Twin:
             "time_limit_s": 1e6, **options}))
         return cls(workload, queue, machines, controller)
 
-    def run(self, rounds: int, most: int = 100_000) -> list[Plan]:
-        """Look at every tick until all jobs are over or there were so many rounds."""
+    def run(self, rounds: int, most: int = 100_000, on_step: Callable[[Turn, float], None] | None = None) -> list[Plan]:
+        """Look at every tick until all jobs are over or there were more rounds than this. on_step: called after every
+        round with the wall seconds of the whole look."""
         plans: list[Plan] = []
         for _ in range(most):
+            begin = time.perf_counter()
             turn = self.controller.step()
             if turn is not None:
                 plans.append(plan(turn))
+                if on_step is not None:
+                    on_step(turn, time.perf_counter() - begin)
                 if len(plans) > rounds:
                     break
             self.machines.clock.sleep(self.workload.problem.interval_s)

@@ -1,0 +1,113 @@
+"""A week of operation through the real controller, its queue and its ports, on a simulated clock and cluster.
+
+    python scripts/week_of_operation.py --jobs 10000 --days 7
+
+Prints, as Markdown: whether every round decided what the pure simulator decides, wall time of a round beside its
+decision by the number of active jobs, size of the database, memory of the process. Takes some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from allocator.bench.twin import Twin, simulated
+from allocator.control.loop import Turn
+from allocator.domain.workload import Workload
+
+HEADS = {"workload.csv": "job_id,model,submitted_s,total_work,max_gpus,requested_gpus,checkpoint_every_s"}
+MODELS = {"small": (1.0, 0.02), "middle": (0.6, 0.05), "large": (0.3, 0.1)}       # speed, overhead of each further GPU
+POOLS = (("a", "A", 1.0), ("b", "B", 0.5))
+
+
+def week(jobs: int, days: float, gpus: int, load: float, seed: int) -> Workload:
+    """Poisson arrivals (Gamma-distributed work) that ask for `load` of the GPUs."""
+    from allocator.files.workloads import workload_of
+
+    draw = np.random.default_rng(seed)
+    at = np.sort(draw.uniform(0.0, days * 86_400, jobs)).round(1)
+    at[0] = 0.0
+    model = draw.choice(list(MODELS), jobs)
+    mean = load * 2 * gpus * days * 86_400 / jobs                      # GPU-seconds of a job
+    work = np.maximum(60.0, draw.gamma(0.7, mean / 0.7, jobs)).round(1)
+    size = draw.choice([1, 2, 4, 8], jobs, p=[0.4, 0.3, 0.2, 0.1])
+    rows = "".join(f"j{i},{m},{t},{w * MODELS[m][0]:.3f},{2 * k},{k},600\n"
+                   for i, (m, t, w, k) in enumerate(zip(model, at, work, size, strict=True)))
+    rates = "".join(f"{m},{kind},{k},{speed * r * k / (1 + c * (k - 1)):.6g}\n" for m, (speed, c) in MODELS.items()
+                    for _, kind, r in POOLS for k in (1, 2, 4, 8, 16))
+    files = {"workload.csv": f"{HEADS['workload.csv']}\n{rows}",
+             "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\n" + "".join(
+                 f"{p},{kind},{gpus},{2 * r}\n" for p, kind, r in POOLS),
+             "rates.csv": f"model,gpu_type,gpus,work_per_s\n{rates}",
+             "config.toml": "interval_s = 300\nrestart_s = 60\n"}
+    return workload_of("week", {name: text.encode() for name, text in files.items()})
+
+
+def main() -> int:
+    """Run both and print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--days", type=float, default=7.0)
+    parser.add_argument("--gpus", type=int, default=256, help="of each of two pools")
+    parser.add_argument("--load", type=float, default=0.6, help="GPU-seconds asked for / those of the machines")
+    parser.add_argument("--policy", default="greedy")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=int, default=200, help="rounds whose snapshots are kept")
+    given = parser.parse_args()
+    workload = week(given.jobs, given.days, given.gpus, given.load, given.seed)
+    begin = time.perf_counter()
+    expected = simulated(workload, given.policy)
+    print(f"simulator: {len(expected)} rounds in {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+    folder = Path(tempfile.mkdtemp(prefix="week-"))
+    seen: list[tuple[int, float]] = []
+
+    def note(turn: Turn, seconds: float) -> None:
+        seen.append((len(turn.problem.jobs), 1e3 * (seconds - turn.decision_s)))
+        if len(seen) % 200 == 0:
+            print(f"round {len(seen)}: {seen[-1][0]} jobs, {_memory():.0f} MB, {_size(folder):.1f} MB", file=sys.stderr)
+
+    try:
+        twin = Twin.of(workload, folder, given.policy, keep_rounds=given.keep)
+        plans = twin.run(len(expected), on_step=note)
+        same = sum(a == b for a, b in zip(plans, expected, strict=False))
+        counts = twin.queue.counts()
+        twin.queue.close()
+        print(f"{given.jobs} jobs in {given.days:g} days on {2 * given.gpus} GPUs, policy {given.policy}: {len(plans)} "
+              f"rounds, {same} of {len(expected)} as the simulator decides; {counts['done']} jobs done, breaches: "
+              f"{len(twin.machines.breaches)}; database {_size(folder):.1f} MB with {given.keep} snapshots kept; "
+              f"memory at most {_memory():.0f} MB\n")
+        _table(seen)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0 if plans == expected else 1
+
+
+def _table(seen: list[tuple[int, float]]) -> None:
+    print("| active jobs | rounds | median ms beside the decision | 99 % | most |\n|---|---|---|---|---|")
+    edges = (1, 100, 250, 500, 1000, 2000, 10**9)
+    for low, high in pairwise(edges):
+        here = [ms for n, ms in seen if low <= n < high]
+        if here:
+            most = f"{max(n for n, _ in seen if low <= n < high)}"
+            print(f"| {low} to {most} | {len(here)} | {np.median(here):.0f} | {np.percentile(here, 99):.0f} | "
+                  f"{max(here):.0f} |")
+
+
+def _memory() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _size(folder: Path) -> float:
+    return sum(p.stat().st_size for p in folder.iterdir()) / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())
