@@ -241,6 +241,21 @@ def test_cooldown_holds(tmp_path: Path) -> None:
     rig.queue.close()
 
 
+def test_left_alone_gives_way_to_rules(tmp_path: Path) -> None:
+    """The budget falls below what jobs within their minimum run time cost: that round fails, and the next one, at once,
+    decides without the minimum and keeps the budget."""
+    rig = Rig(tmp_path, Options(every_s=60.0, stability=Stability(min_run_s=1e4)))
+    submit(rig, "one", "two", work=1e5)
+    rig.steps(60)
+    rig.queue.configure(budget_per_hour=3.0)
+    rig.steps(80, each_s=5.0)
+    outcomes = [r.outcome for r in rig.queue.rounds()]
+    assert outcomes[1] == "failed" and outcomes[2] in ("decided", "applied")
+    prices = {"a": 2.5, "b": 1.0}
+    assert 0 < sum(prices[j.want_pool] * j.want_gpus for j in rig.queue.jobs() if j.want_gpus) <= 3.0
+    rig.queue.close()
+
+
 def test_status_and_metrics(rig: Rig) -> None:
     """Who is in charge, jobs, pools; metrics in Prometheus' format with what happened."""
     submit(rig, "one", "two")

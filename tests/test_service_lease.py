@@ -113,3 +113,50 @@ def test_sigterm_while_deciding(tmp_path: Path, processes: list[Process]) -> Non
             assert one.child.wait(PATIENCE_S) == 0 and one.child.stderr.read() == b""  # type: ignore[union-attr]
             held = queue.lease()
             assert held is None or held.holder == ""
+
+
+@pytest.mark.soak
+def test_the_live_demo_survives_kills(tmp_path: Path) -> None:
+    """`demo --live`, killed with -9 twice and given again: all ten jobs are done and no job began at step 0 twice."""
+    command = [sys.executable, "-m", "allocator", "demo", "--live", "--dir", str(tmp_path / "live")]
+    for seconds in (14.0, 9.0):
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(seconds)
+        child.kill()
+        child.wait()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0 and "10 of 10 jobs done" in done.stdout and "none begun anew" in done.stdout
+    logs = sorted((tmp_path / "live" / "jobs").glob("*/log.csv"))
+    assert len(logs) == 10
+    for log in logs:
+        starts = [line.split(",")[2] for line in log.read_text().splitlines() if line.startswith("start")]
+        assert starts.count("0") == 1, log
+
+
+def test_two_lives_of_a_controller_on_real_processes(tmp_path: Path) -> None:
+    """The local executor: a controller is killed with -9 while jobs run; the next one finds them running, stops and
+    starts nobody, and sees them end."""
+    with Queue.create(tmp_path / "queue.db", cluster()) as queue:
+        for i in range(2):
+            queue.submit(job_id=f"j{i}", model="m", total_work=1000, max_gpus=1, command=[
+                "sh", "-c", f"echo begun >> {tmp_path}/j{i}; while [ ! -e {tmp_path}/end ]; do sleep 0.05; done"])
+        command = [sys.executable, "-m", "allocator", "run", str(tmp_path / "queue.db"), "--every", "2", "--poll",
+                   "0.1", "--policy", "greedy", "--executor", "local", "--log", str(tmp_path / "log")]
+        child = subprocess.Popen(command)
+        try:
+            until(lambda: all((tmp_path / f"j{i}").exists() for i in range(2)))
+            child.kill()
+            child.wait()
+            child = subprocess.Popen(command)
+            until(lambda: (held := queue.lease()) is not None and held.token == 2)
+            until(lambda: any(r.token == 2 for r in queue.rounds()))
+            (tmp_path / "end").touch()
+            until(lambda: queue.counts()["done"] == 2)
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(PATIENCE_S) == 0
+        finally:
+            (tmp_path / "end").touch()
+            child.kill()
+            child.wait()
+        assert [(tmp_path / f"j{i}").read_text() for i in range(2)] == ["begun\n", "begun\n"]
+        assert [job.generation for job in queue.jobs()] == [1, 1]
