@@ -23,7 +23,7 @@ from scipy import sparse
 
 from formulations.choices import Choices
 from formulations.lagrangian import Dual, project
-from formulations.linear import Bools, Floats, Ints
+from formulations.linear import Floats, Ints
 
 UNITS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
 WORK = 4_000_000         # states x columns of one block; beyond, cheaper columns only, and a weaker delta
@@ -56,7 +56,8 @@ def tighten(choices: Choices, dual: Dual, plan: Ints, enough: float, deadline: f
     lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], dual.reduced)
     rent = _rent(c, p, c.use_of(plan))
     credit, bound, choice = np.zeros(c.J), dual.bound, plan.copy()
-    rows = _candidates(c, rent)
+    a = c.matrix.tocsc()
+    rows = _candidates(c, a, rent)
     blocks = max((_blocks(c, rows, share) for share in (0.5, 1.0)), key=lambda bs: sum(rent[b.row] for b in bs))
     costs = [float(lost[b.groups].sum() + rent[b.rows].sum()) for b in blocks]
     worth = abs(dual.bound) + 1e-300
@@ -64,7 +65,7 @@ def tighten(choices: Choices, dual: Dual, plan: Ints, enough: float, deadline: f
         if bound <= enough or costs[i] <= 1e-9 * worth or time.monotonic() >= deadline:
             break
         b = blocks[i]
-        delta, chosen = _delta(c, p, loss, dual, b, costs[i] * (1 + 1e-9))
+        delta, chosen = _delta(c, a, p, loss, dual, b, costs[i] * (1 + 1e-9))
         if chosen is not None:
             choice[b.groups] = chosen
         delta -= 1e-10 * (delta + float(np.abs(p[b.rows] * np.nan_to_num(c.high[b.rows], posinf=0.0)).sum()))
@@ -80,9 +81,8 @@ def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
     return np.asarray(np.maximum(p * (edge - use), 0.0), dtype=np.float64)
 
 
-def _candidates(c: Choices, rent: Floats) -> list[_Block]:
+def _candidates(c: Choices, a: sparse.csc_matrix, rent: Floats) -> list[_Block]:
     """Rows that cost the plan something and have positive coefficients of one unit, the most wasteful first."""
-    a = c.matrix.tocsc()
     mark = np.random.default_rng(0).random(c.n)
     prints = np.asarray(mark @ a).reshape(-1)              # equal rows have equal prints
     found = []
@@ -103,7 +103,11 @@ def _unit(k: Floats) -> float:
     """The largest of UNITS of which all positive coefficients are whole multiples (dollars: perhaps cents), else 0."""
     if not len(k) or not (k > 0).all():
         return 0.0
-    return next((u for u in UNITS if (np.abs(k / u - np.rint(k / u)) <= 1e-12 * k / u).all()), 0.0)
+    return next((u for u in UNITS if _whole(k[:100], u) and _whole(k, u)), 0.0)
+
+
+def _whole(k: Floats, u: float) -> bool:
+    return bool((np.abs(k / u - np.rint(k / u)) <= 1e-12 * k / u).all())
 
 
 def _row(a: sparse.csc_matrix, r: int) -> tuple[Ints, Floats]:
@@ -122,29 +126,33 @@ def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
     return blocks
 
 
-def _delta(c: Choices, p: Floats, loss: Floats, dual: Dual, b: _Block, most: float) -> tuple[float, Ints | None]:
+def _delta(c: Choices, a: sparse.csc_matrix, p: Floats, loss: Floats, dual: Dual, b: _Block,
+           most: float) -> tuple[float, Ints | None]:
     """delta of a block whose best known choice costs `most`, and the columns (groups of the block,) that reach it;
     something smaller than delta if the knapsack is too large."""
     # bounds carry the model's tolerance of 1e-9, more than the rounding errors of sums of multiples of a unit
     low = float(np.ceil(c.low[b.rows].max() / b.unit - 1e-6))
     high = float(np.floor(c.high[b.rows].min() / b.unit + 1e-6))
     columns = c.columns_of(b.groups)
-    k = np.zeros(len(columns))
-    part = c.matrix[columns].tocsc()[:, b.row]
-    k[part.indices] = np.rint(part.data / b.unit)
-    nothing = np.flatnonzero(~c.must[b.groups])
-    owner = np.repeat(np.arange(len(b.groups)), c.start[b.groups + 1] - c.start[b.groups])
+    cheap = np.flatnonzero(loss[columns] <= most)
+    columns, k = columns[cheap], np.zeros(len(cheap))
+    touching, size = _row(a, b.row)
+    near = np.flatnonzero(loss[touching] <= most)
+    k[np.searchsorted(columns, touching[near])] = np.rint(size[near] / b.unit)
+    nothing = np.flatnonzero(~c.must[b.groups] & (dual.reduced[b.groups] <= most))
+    owner = np.searchsorted(b.groups, c.group[columns])
     items = _Items(np.concatenate([owner, nothing]), np.concatenate([k, np.zeros(len(nothing))]).astype(np.int64),
                    np.concatenate([loss[columns], dual.reduced[b.groups][nothing]]),
                    np.concatenate([columns, np.full(len(nothing), -1)]))
     if not np.isfinite(high):
         high = items.largest()
     limit = most
-    while items.work(limit, high) > WORK:
+    while items.work(high) > WORK:
         limit *= 0.5
         if limit < 1e-12 * most:
             return 0.0, None
-    best, picks = _knapsack(items.cheap(limit), int(high))
+        items = items.take(np.flatnonzero(items.cost <= limit))
+    best, picks = _knapsack(items.tidy(), int(high))
     u = b.unit * np.arange(len(best))
     total = np.where(np.arange(len(best)) >= low, best, np.inf)
     for r in b.rows[p[b.rows] != 0]:
@@ -164,21 +172,19 @@ class _Items:
     cost: Floats
     column: Ints
 
-    def take(self, at: Ints | Bools) -> _Items:
+    def take(self, at: Ints) -> _Items:
         return _Items(self.owner[at], self.k[at], self.cost[at], self.column[at])
 
-    def cheap(self, limit: float) -> _Items:
-        """Entries of cost up to the limit, sorted by owner and size, the cheapest of equal sizes only."""
-        near = self.take(self.cost <= limit)
-        near = near.take(np.lexsort((near.cost, near.k, near.owner)))
+    def tidy(self) -> _Items:
+        """Sorted by owner and size, the cheapest of equal sizes only."""
+        near = self.take(np.lexsort((self.cost, self.k, self.owner)))
         return near.take(np.append(True, (np.diff(near.owner) != 0) | (np.diff(near.k) != 0)))
 
-    def work(self, limit: float, high: float) -> float:
-        """Columns x states of the knapsack with entries of cost up to the limit."""
-        near = self.cost <= limit
-        count = np.bincount(self.owner[near], minlength=int(self.owner.max(initial=-1)) + 1)
-        alone = near & (count[self.owner] == 1)
-        return float((near & ~alone).sum()) * max(0.0, high + 1 - float(self.k[alone].sum()))
+    def work(self, high: float) -> float:
+        """Columns x states of the knapsack."""
+        count = np.bincount(self.owner, minlength=int(self.owner.max(initial=-1)) + 1)
+        alone = count[self.owner] == 1
+        return float((~alone).sum()) * max(0.0, high + 1 - float(self.k[alone].sum()))
 
     def largest(self) -> float:
         """Sum of the owners' largest sizes."""

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
 from formulations.choices import Choices
 from formulations.linear import Bools, Floats, Ints
@@ -182,8 +183,9 @@ class _Rows:
         A = choices.matrix if groups is None else choices.matrix[columns]
         if len(self.at) != choices.R or (self.at != np.arange(choices.R)).any():
             A = A[:, self.at].tocsr()
-        A = A.copy()
-        A.data *= (self.sign / self.unit)[A.indices]
+        scaled = np.take(self.sign / self.unit, A.indices)
+        scaled *= A.data
+        A = sparse.csr_matrix((scaled, A.indices, A.indptr), shape=A.shape)
         b = self.b * share
         if groups is not None:       # a sample of a feasible model may break its rows by chance: ask for a little less
             b = b + SAMPLE_ROOM * np.abs(b)
