@@ -7,8 +7,10 @@ the sample began, when work was last done) is one value of the table meta, writt
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,7 +28,9 @@ from allocator.queue.schema import jobs, rates
 from allocator.service.journal import dumps, loads
 
 MARKS = "progress"              # key of meta
-NEEDED = ("job_id", "generation", "observed_s", "running_s", "ordered_s", "work_done")
+NEEDED = ("job_id", "generation", "observed_s", "running_s", "ordered_s", "work_done", "gpu_type", "gpus")
+Key = tuple[str, str, int]      # model, GPU type, GPUs
+Sample = tuple[Key, float, float]       # work per second, unix seconds
 STUCK = "no progress for"       # beginning of `detail` of an allocation that is stopped because of it
 
 
@@ -48,9 +52,10 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     lease.check(connection, token)
     old: dict[str, list[float]] = loads(cluster.get_meta(connection, MARKS)) or {}
     marks: dict[str, list[float]] = {}
-    samples: list[tuple[str, float, float]] = []
+    samples: list[Sample] = []
     stuck: list[tuple[Any, float]] = []
-    for a in connection.execute(sa.select(*(table.c[n] for n in NEEDED)).where(table.c.phase == "running")).all():
+    running = sa.select(*(table.c[n] for n in NEEDED), jobs.c.model).join(jobs, jobs.c.job_id == table.c.job_id)
+    for a in connection.execute(running.where(table.c.phase == "running")).all():
         at_s = a.observed_s if a.observed_s is not None else now_s
         begin = a.running_s if a.running_s is not None else a.ordered_s
         mark = old.get(a.job_id)
@@ -60,7 +65,7 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
         _, work, since_s, progress_s = mark
         moved = a.work_done > work
         if moved and work > 0 and at_s > since_s:           # the first stretch has the start in it
-            samples.append((a.job_id, (a.work_done - work) / (at_s - since_s), at_s))
+            samples.append(((a.model, a.gpu_type, a.gpus), (a.work_done - work) / (at_s - since_s), at_s))
         marks[a.job_id] = [a.generation, a.work_done, at_s if moved or work <= 0 else since_s,
                            at_s if moved else min(progress_s, now_s)]
         quiet_s = now_s - marks[a.job_id][3]
@@ -75,21 +80,17 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     return [a.job_id for a, _ in stuck], number
 
 
-def correct(connection: Connection, samples: list[tuple[str, float, float]], now_s: float) -> int:
-    """Let samples (job_id, work per second, unix seconds) correct the rates; returns how many rates are corrected."""
+def correct(connection: Connection, samples: list[Sample], now_s: float) -> int:
+    """Let samples correct the rates; returns how many rates are corrected."""
     problem = profile(connection)
     believed = RateTable.of(problem)
-    where = _where(connection, [job_id for job_id, _, _ in samples])
-    known: dict[tuple[str, str, int], feedback.Estimate] = {
+    known: dict[Key, feedback.Estimate] = {
         (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
         for r in cluster.learned_rates(connection)}
-    before, priors = dict(known), dict[tuple[str, str, int], float]()
-    for job_id, rate, at_s in samples:
-        key = where.get(job_id)
-        if key is not None and key not in priors:
-            priors[key] = _prior(problem, believed, key)
-        prior = math.nan if key is None else priors[key]
-        if key is not None and prior > 0:
+    before = dict(known)
+    for key, (rate, at_s) in _medians(samples).items():
+        prior = _prior(problem, believed, key)
+        if prior > 0 and rate > 0:
             known[key] = feedback.update(known.get(key, feedback.Estimate()), math.log(rate / prior), at_s)
     groups: dict[tuple[str, str], dict[int, feedback.Estimate]] = {}
     for (model, kind, gpus), estimate in known.items():
@@ -113,25 +114,32 @@ def correct(connection: Connection, samples: list[tuple[str, float, float]], now
 
 def profile(connection: Connection) -> Problem:
     """The speeds that owners of the cluster gave, without what was learned, as a problem without jobs."""
-    tables: dict[str, Table] = {file: t for file, t in cluster.tables(connection).items()
-                                if file in ("pools.csv", "models.csv")}
+    tables = {file: t for file, t in cluster.tables(connection).items() if file in ("pools.csv", "models.csv")}
     names = [c.name for c in rates.c if c.name != "position"]
     found = connection.execute(sa.select(*(rates.c[n] for n in names)).order_by(rates.c.position)).all()
     columns: Mapping[str, list[str]] = {n: [row[i] for row in found] for i, n in enumerate(names)}
     needed = ("model", "gpu_type", "gpus", "work_per_s")
     tables["rates.csv"] = Table("rates.csv", {n: c for n, c in columns.items() if n in needed or any(c)},
                                 range(2, len(found) + 2))
+    return _checked(tuple((file, tuple((n, tuple(c)) for n, c in t.columns.items())) for file, t in tables.items()))
+
+
+@lru_cache(maxsize=2)
+def _checked(content: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...]) -> Problem:
+    """The problem of tables as values: profiles hardly ever change."""
+    tables = {file: Table(file, dict(columns), range(2, len(columns[0][1]) + 2)) for file, columns in content}
     heads = ("job_id", "model", "submitted_s", "remaining_work", "max_gpus")
     tables["jobs.csv"] = Table("jobs.csv", {n: [] for n in heads}, range(0))
     return validate(Snapshot("profile", {}, tables))
 
 
-def _where(connection: Connection, names: list[str]) -> dict[str, tuple[str, str, int]]:
-    """(model, gpu_type, gpus) of the running allocation of jobs."""
-    query = sa.select(table.c.job_id, jobs.c.model, table.c.gpu_type, table.c.gpus).join(
-        jobs, jobs.c.job_id == table.c.job_id).where(table.c.phase.in_(("running", "stopping")))
-    wanted = set(names)
-    return {r.job_id: (r.model, r.gpu_type, r.gpus) for r in connection.execute(query) if r.job_id in wanted}
+def _medians(samples: list[Sample]) -> dict[Key, tuple[float, float]]:
+    """One sample per size and round, (work per second, unix seconds): jobs that run alike say the same thing."""
+    by_key: dict[Key, list[tuple[float, float]]] = {}
+    for key, rate, at_s in samples:
+        by_key.setdefault(key, []).append((rate, at_s))
+    return {key: (statistics.median(rate for rate, _ in found), max(at_s for _, at_s in found))
+            for key, found in by_key.items()}
 
 
 def _prior(problem: Problem, believed: RateTable, key: tuple[str, str, int]) -> float:
