@@ -20,7 +20,7 @@ from allocator.queue.face import Queue
 
 Output = pytest.CaptureFixture[str]
 VERBS = ("init", "submit", "list", "show", "hold", "release", "cancel", "retry", "import-csv", "export-csv", "pools",
-         "config", "cluster", "export")
+         "config", "purge", "cluster", "export")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -201,6 +201,23 @@ def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: P
     write_snapshot(cluster(), tmp_path / "old-pools")
     code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "old-pools")
     assert code == 2 and 'pool "z" would be gone, but jobs hold 2 of its GPUs' in err
+
+
+def test_a_snapshot_with_faults_leaves_no_queue(capsys: Output, tmp_path: Path) -> None:
+    """init --from something wrong: its faults, exit code 3, nothing made."""
+    write_snapshot(cluster("j,mm,5,50,4,queued,,\n"), tmp_path / "source")
+    code, out, err = call(capsys, "queue", "init", tmp_path / "new.db", "--from", tmp_path / "source")
+    assert (code, out) == (3, "") and "jobs.csv:2:" in err and not (tmp_path / "new.db").exists()
+
+
+def test_text_that_no_database_holds(capsys: Output, name: str) -> None:
+    """Bytes of a shell that are no UTF-8 are unknown names or faults, never an internal error."""
+    for code, verb, *more in (
+            (2, "hold", "a\udcff"), (2, "show", "a\udcff"), (0, "list", "--tenant", "\udcff"),
+            (3, "submit", "--job-id", "a\udcff"), (3, "submit", "--key", "\udcff"),
+            (2, "submit", "--job-id", "a", "--workdir", "\udcff"), (2, "pools", "--set", "\udcff=1"),
+            (3, "submit", "--job-id", "a", "--after", "\udcff")):
+        assert call(capsys, "queue", verb, name, *more)[0] == code, (verb, more)
 
 
 @pytest.mark.parametrize(("argv", "code"), [

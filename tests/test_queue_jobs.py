@@ -202,6 +202,23 @@ def test_a_job_that_finishes_while_it_is_cancelled_is_done(queue: Queue) -> None
         queue.cancel("j")
 
 
+def test_purge_forgets_what_is_over(queue: Queue) -> None:
+    """Done and cancelled jobs that ended before, but those that others come after; the name is free then."""
+    queue.submit_many([ONE | {"job_id": name, **more} for name, more in (
+        ("j", {}), ("k", {}), ("l", {"after": "k"}), ("n", {}))])
+    control = Controller(queue)
+    control.want(j=("a", 2))
+    control.starts()
+    control.say("j", "running", 1)
+    control.say("j", "finished")
+    queue.cancel("k", "n")
+    assert queue.purge(0) == 0
+    queue.clock.now += 10  # type: ignore[attr-defined]
+    assert queue.purge(5) == 2 and [job.job_id for job in queue.jobs()] == ["k", "l"]
+    assert queue.submit(**ONE).new
+    assert queue.snapshot().tables["jobs.csv"].columns["state"] == ["held", "queued"]
+
+
 def test_running_jobs_of_a_snapshot(tmp_path: Path) -> None:
     """A snapshot's running jobs hold their GPUs in the queue, with an allocation of their own; times move with now."""
     rows = "r,m,5,50,4,running,a,2\nq,m,7,50,4,queued,,\n"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from allocator.cli.job_options import JOB_OPTIONS
-from allocator.cli.parsing import Parser, whole
+from allocator.cli.parsing import Parser, number, whole
 
 EXAMPLES = """
 allocator queue init cluster.db --from data/snapshots/demo      a queue with the pools, rates and jobs of a snapshot
@@ -145,6 +145,10 @@ def _cluster(verbs: Any) -> None:
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE",
                         help="an empty value is the default; may be given several times")
     parser.set_defaults(call=_later("config"))
+    parser = _verb(verbs, "purge", "forget jobs that are done or cancelled, and all they held",
+                   "allocator queue purge cluster.db --older-than 90")
+    parser.add_argument("--older-than", type=number(), required=True, metavar="DAYS", help="since they ended")
+    parser.set_defaults(call=_later("purge"))
     parser = _verb(verbs, "cluster", "replace pools, tenants, rates, sharing and settings by those of a snapshot",
                    "allocator queue cluster cluster.db --from my-cluster", ())
     parser.add_argument("--from", dest="source", required=True, metavar="SNAPSHOT", help="its jobs do not count")

@@ -25,9 +25,11 @@ NUMBERS = frozenset(("GPUs", "used", "free", "done", "work left", "age", "restar
 
 
 def init(args: argparse.Namespace) -> int:
-    from allocator import read_snapshot
+    from allocator import read_snapshot, validate
 
     source = None if args.source is None else read_snapshot(args.source)
+    if source is not None:
+        validate(source)                           # a source with faults leaves no queue behind
     store, made = create_queue(args.queue)
     with Queue(store) as queue:
         _say(f"{'made' if made else 'is up to date:'} {store.name}")
@@ -214,6 +216,15 @@ def _setting(value: str) -> Any:
         return json.loads(value)
     except ValueError:
         return value
+
+
+def purge(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue:
+        number = queue.purge(args.older_than * 86400)
+    if args.format == "json":
+        _json({"schema_version": 1, "forgotten": number})
+    _say(f"{number} jobs forgotten")
+    return 0
 
 
 def replace_cluster(args: argparse.Namespace) -> int:

@@ -181,7 +181,8 @@ def _bare(text: str) -> str:
 
 
 def _shown(url: URL) -> str:
-    return url.set(query={k: v for k, v in url.query.items() if k in ("host", "port")}).render_as_string()
+    shown = url.set(drivername="postgresql", query={k: v for k, v in url.query.items() if k in ("host", "port")})
+    return shown.render_as_string()
 
 
 def _path(store: Store) -> Path | None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from allocator.domain.snapshot import Snapshot
+from allocator.domain.validate import validate
 from allocator.queue import cluster, jobs, lease, snapshot, wants
 from allocator.queue.engine import WAIT_S, Store, create_queue, open_queue
 from allocator.queue.jobs import Job
@@ -39,6 +40,8 @@ class Queue:
 
         The snapshot's times move so that its now is now, unless it counts unix seconds.
         """
+        if source is not None:
+            validate(source)                       # a source with faults leaves no queue behind
         store, _ = create_queue(queue, wait_s=wait_s)
         try:
             if source is not None:
@@ -105,6 +108,11 @@ class Queue:
     def retry(self, *job_ids: str) -> list[Job]:
         """Bring parked or cancelled jobs back; end the pause of jobs that failed."""
         return self._act("retry", job_ids)
+
+    def purge(self, older_s: float) -> int:
+        """Forget jobs that ended longer ago than this many seconds; returns how many."""
+        with self.store.write() as connection:
+            return jobs.purge(connection, self.clock() - older_s)
 
     def _act(self, verb: str, job_ids: Sequence[str]) -> list[Job]:
         with self.store.write() as connection:

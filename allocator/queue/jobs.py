@@ -94,10 +94,15 @@ def job_of(row: Any) -> Job:
 
 def show(connection: Connection, job_id: str) -> Job:
     """One job. Raises UsageError if there is no such job."""
-    row = connection.execute(sa.select(jobs).where(jobs.c.job_id == job_id)).first()
+    row = connection.execute(sa.select(jobs).where(jobs.c.job_id == job_id)).first() if storable(job_id) else None
     if row is None:
         raise unknown(connection, job_id)
     return job_of(row)
+
+
+def storable(name: str) -> bool:
+    """Whether a database can hold the text: no NUL, and no half of a character."""
+    return "\0" not in name and not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def unknown(connection: Connection, job_id: str) -> UsageError:
@@ -116,6 +121,8 @@ def listed(connection: Connection, *, states: Sequence[str] = (), tenant: str | 
     if strange is not None:
         raise UsageError(f"no state {quoted(strange)}{did_you_mean(strange, (*STATES, 'active'))}; known: active, "
                          f"{', '.join(STATES)}")
+    if not all(storable(name) for name in (tenant or "", model or "")):
+        return []
     if wanted:
         query = query.where(jobs.c.state.in_(wanted))
     if tenant is not None:
@@ -149,6 +156,23 @@ def observed(connection: Connection, job_id: str, generation: int | None = None)
     if generation is not None:
         query = query.where(observations.c.generation == generation)
     return [dict(row._mapping) for row in connection.execute(query.order_by(observations.c.id)).all()]
+
+
+def purge(connection: Connection, before_s: float) -> int:
+    """Forget jobs that were done or cancelled before a time, with all they held; returns how many.
+
+    Jobs that others still come after stay. Forgotten names and keys may be submitted anew.
+    """
+    over = connection.execute(sa.select(jobs.c.job_id).where(
+        jobs.c.state.in_(("done", "cancelled")), jobs.c.finished_s < before_s)).scalars()
+    waits = connection.execute(sa.select(jobs.c.after).where(jobs.c.after != "", jobs.c.state.not_in(
+        ("done", "cancelled")))).scalars()
+    needed = {name.strip() for after in waits for name in after.split("|")}
+    gone = [job_id for job_id in over if job_id not in needed]
+    for part in range(0, len(gone), PART):
+        for table in (observations, allocations, jobs):
+            connection.execute(sa.delete(table).where(table.c.job_id.in_(gone[part:part + PART])))
+    return len(gone)
 
 
 def act(connection: Connection, verb: str, job_ids: Sequence[str], now_s: float) -> list[Job]:

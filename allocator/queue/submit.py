@@ -23,7 +23,7 @@ from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster
-from allocator.queue.jobs import PART
+from allocator.queue.jobs import PART, storable
 from allocator.queue.schema import OWNED, jobs
 
 SET = ("job_id", "submitted_s", *OWNED)
@@ -76,6 +76,8 @@ def of_values(values: Mapping[str, Any], line: int | None = None) -> Submission:
         raise UsageError("environment must be a mapping of text to text")
     if any("\0" in text for text in (*command, *environment, *environment.values(), str(values.get("workdir") or ""))):
         raise UsageError("command, environment and workdir cannot hold a NUL")
+    if not storable(str(values.get("workdir") or "")):
+        raise UsageError("workdir has bytes that are no UTF-8")
     if any(not name or "=" in name for name in environment):
         raise UsageError('a name in environment is empty or has a "="')
     cells = {name: cell(values[name]) for name in SET if values.get(name) is not None}
@@ -155,16 +157,11 @@ def _present(connection: Connection, submissions: Sequence[Submission],
 def _known(connection: Connection, column: sa.Column[Any], names: Iterable[str]) -> dict[str | None, tuple[str, str]]:
     """(job_id, content) of the jobs with these names in the column."""
     found: dict[str | None, tuple[str, str]] = {}
-    ordered = sorted(name for name in names if name and _storable(name))
+    ordered = sorted(name for name in names if name and storable(name))
     for part in range(0, len(ordered), PART):
         query = sa.select(column, jobs.c.job_id, jobs.c.content).where(column.in_(ordered[part:part + PART]))
         found |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
     return found
-
-
-def _storable(name: str) -> bool:
-    """Whether a database can hold the text; what it cannot is a fault that validation finds."""
-    return "\0" not in name and not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def _named(connection: Connection, new: Sequence[Submission]) -> tuple[list[Submission], int]:
@@ -191,7 +188,7 @@ def _judged(connection: Connection, new: Sequence[Submission], now_s: float,
     if not new:
         return [], [], ()
     faults: list[Fault] = [Fault(file, s.line, f"key {quoted(s.key)} has a character that cannot be kept")
-                           for s in new if s.key is not None and not (s.key.isprintable() and _storable(s.key))]
+                           for s in new if s.key is not None and not (s.key.isprintable() and storable(s.key))]
     columns = {name: [s.cells.get(name, "") for s in new] for name in SET}
     columns["submitted_s"] = [text or cell(now_s) for text in columns["submitted_s"]]
     columns["remaining_work"] = columns["total_work"]
