@@ -24,7 +24,7 @@ def code(page: Path) -> Iterator[str]:
     """Lines of fenced and indented code, and what stands between backticks."""
     text, fenced = page.read_text(encoding="utf-8"), False
     yield from re.findall(r"(?<!`)`(allocator (?!linear)[^`\n]+)`", text)
-    for line in text.splitlines():
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():         # a backslash goes on in the next line
         if line.startswith("```"):
             fenced = not fenced
         elif fenced or line.startswith("    "):
@@ -62,6 +62,8 @@ def test_commands_and_options_exist(page: Path) -> None:
                 known = known | more
             elif i == 0:
                 pytest.fail(f"{page.name}: allocator {shlex.join(words)}: no such command")
+            elif word == "--":
+                break                                   # the rest is the user's own command
             elif word.startswith("--"):
                 assert word.partition("=")[0] in known, f"{page.name}: allocator {shlex.join(words)}: {word}"
             elif words[i - 1] in ("--policy", "--policies") and word not in ("P", "A,B"):
