@@ -1,11 +1,12 @@
 """Decomposition: prices for the few coupling rows, one best option per group at those prices, a small exact rest.
 
-    dual -> round and fill -> LP by column generation -> dive -> fill -> small MIPs
+    dual at one temperature -> round and fill -> knapsacks -> LP by column generation -> dive -> small MIPs
 
 Works on models made of choices (formulations/choices.py); others go to HiGHS as they are. Each step runs only while
 the gap asked for is not reached. The bound is the Lagrangian one, computed from the model alone (float64, outward
 rounding), unless a MIP over all columns that a better plan may use closed the gap; `detail` says which.
-Method and measurements: design page solvers.md section 3; Dantzig and Wolfe 1960, Geoffrion 1974.
+A warm round starts at the last round's prices; nothing else needs to be kept. Method and measurements: docs/solvers.md;
+Dantzig and Wolfe 1960, Geoffrion 1974.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from formulations.linear import Ints, LinearModel
 from formulations.rounding import fill, repair, round_dual
 
 FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
-CLOSE = 0.01             # relative gap from which the LP can start at the last round's prices
+CLOSE = 0.01             # relative gap from which the LP can start at such prices
 COLDEST = 1e-3           # temperature of the prices before the LP,
 COLDEST_OF_MANY, MANY = 2.5e-4, 20_000      # and from so many groups on, where the LP costs more
 FAR = 4.0                # times the asked gap: filling a repaired plan that is farther away will not do
