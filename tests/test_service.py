@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from queues import NOW, cluster
 
+from allocator.bench.sabotage import Sabotage
 from allocator.control.stability import Stability
 from allocator.decision import Decided, decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, UsageError
@@ -149,6 +150,18 @@ def test_a_policy_that_hangs_is_stopped(tmp_path: Path) -> None:
     rig.decide = decide_round
     rig.steps(120)
     assert rig.queue.job("one").want_gpus
+    rig.queue.close()
+
+
+def test_sabotage(tmp_path: Path) -> None:
+    """A policy that hangs, breaks rules and crashes in turn: such rounds fail with their reason, and all jobs end."""
+    rig = Rig(tmp_path, Options(every_s=60.0, time_limit_s=0.1), decide=Sabotage())
+    submit(rig, "one", "two", "three", "four", "five", work=700.0)
+    rig.steps(900, each_s=60.0)
+    failed = [r.detail for r in rig.queue.rounds() if r.outcome == "failed"]
+    for words, detail in zip(("did not end within", "AuditFailure", "ZeroDivisionError"), failed, strict=False):
+        assert words in detail
+    assert len(failed) >= 3 and rig.queue.counts()["done"] == 5 and rig.machines.breaches == []
     rig.queue.close()
 
 

@@ -38,6 +38,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--live", action="store_true",
                         help="run ten small training jobs on eight pretended GPUs for about a minute; the same command "
                              "goes on after a kill")
+    parser.add_argument("--sabotage", action="store_true",
+                        help="with --live: the policy hangs, breaks rules and crashes in turn; all jobs end")
     parser.add_argument("--dir", metavar="DIR", help="with --live: folder of its state (default: one in the temporary "
                                                      "folder)")
     parser.set_defaults(call=call)
@@ -47,7 +49,7 @@ def call(args: argparse.Namespace) -> int:
     if args.live:
         from allocator.cli.demo_live import live
 
-        return live(args.dir)
+        return live(args.dir, args.sabotage)
     from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
     from allocator.cli import tables
 

@@ -40,8 +40,10 @@ PATIENCE_S = 900.0
 QUEUE, MARK = "queue.db", "made-by-allocator-demo"
 
 
-def live(folder: str | None) -> int:
-    """Run, or go on with, the demo; returns the exit code."""
+def live(folder: str | None, sabotage: bool = False) -> int:
+    """Run, or go on with, the demo; returns the exit code. sabotage: by a policy that hangs, lies and crashes."""
+    from allocator.bench.sabotage import Sabotage
+    from allocator.decision import decide_round
     from allocator.executors.local import LocalExecutor, device_numbers
     from allocator.service.clock import WallClock
     from allocator.service.controller import Controller
@@ -59,7 +61,8 @@ def live(folder: str | None) -> int:
                               events.append)
         executor = LocalExecutor(place / "executor", device_numbers({POOL: GPUS}), GRACE_S)
         controller = Controller(queue.store, executor, clock, Options(
-            every_s=EVERY_S, react_s=REACT_S, poll_s=POLL_S, time_limit_s=1.0, stall_s=60.0), telemetry=telemetry)
+            every_s=EVERY_S, react_s=REACT_S, poll_s=POLL_S, time_limit_s=1.0, stall_s=60.0), telemetry=telemetry,
+            decide=Sabotage() if sabotage else decide_round)
         print(f"{'goes on with' if again else 'ten jobs on eight pretended GPUs; state in'} {place}\n"
               "kill it with -9 (pid "
               f"{os.getpid()}) and give the same command again: it goes on", file=sys.stderr, flush=True)
@@ -149,7 +152,7 @@ def _say(console: Any, events: deque[Mapping[str, Any]], said: float) -> float:
     """Print events that are new, as words; returns the time of the last."""
     for event in list(events):
         if event["at_s"] > said and (words := _words(event)):
-            console.print(words)
+            console.print(words, soft_wrap=True)
     return max((event["at_s"] for event in events), default=said)
 
 
@@ -159,7 +162,7 @@ def _words(event: Mapping[str, Any]) -> str:
         case "round":
             return f"round {event['number']}: {event['jobs']} jobs, {event['changes']} change"
         case "round_failed":
-            return f"round {event['number']} failed: {event['reason']}"
+            return f"round {event['number']} failed, all goes on as it was: {_short(event['reason'])}"
         case "ended":
             return f"{event['job_id']} {event['phase']}" + (f": {event['detail']}" if event["detail"] else "")
         case "standby":
@@ -167,6 +170,11 @@ def _words(event: Mapping[str, Any]) -> str:
         case "lease_taken":
             return f"in charge, token {event['token']}"
     return ""
+
+
+def _short(reason: str) -> str:
+    words = " ".join(reason.split())
+    return words if len(words) < 100 else f"{words[:97]}..."
 
 
 def _picture(controller: Controller, jobs: Any, events: deque[Mapping[str, Any]], seconds: float) -> RenderableType:

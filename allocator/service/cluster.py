@@ -211,7 +211,7 @@ class QueueCluster:
         believed = self.believed
         base = wants.Round(self.clock.now(), "", None, self.options.policy, "none") if believed is None \
             else self._entry(believed, took_s)
-        words = f"{type(error).__name__}: {error}"
+        words = str(error) if isinstance(error, deciding.RoundFailed) else f"{type(error).__name__}: {error}"
         with self.store.write() as connection:
             number = wants.append(connection, self.charge.token, replace(
                 base, outcome="failed", status="none", detail=words), None)

@@ -1,0 +1,49 @@
+"""A policy that goes wrong in turn, to show that a controller survives it: it hangs, breaks rules, crashes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from allocator.audit import audit
+from allocator.decision import Decided, decide_round
+from allocator.domain.problem import Problem
+from allocator.errors import AuditFailure
+
+TURNS = ("", "", "hang", "", "lie", "", "crash")
+"""What happens in the rounds, over and over; "": nothing."""
+
+
+class Sabotage:
+    """Decides like decide_round, except where it is a bad turn."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def __call__(self, problem: Problem, **effort: Any) -> Decided:
+        """Raises AuditFailure, ZeroDivisionError, or never returns."""
+        turn = TURNS[self.rounds % len(TURNS)]
+        self.rounds += 1
+        if turn == "hang":
+            _hang()
+        if turn == "crash":
+            raise ZeroDivisionError("sabotage")
+        found = decide_round(problem, **effort)
+        if turn == "lie":
+            most = int(problem.pools.gpus.max(initial=1))
+            plan = replace(found.allocation, pool=np.zeros_like(found.allocation.pool),
+                           gpus=np.full_like(found.allocation.gpus, most))
+            raise AuditFailure(audit(problem, plan, found.round.repairs).faults or ("no fault found",))
+        return found
+
+
+def _hang() -> None:
+    """For ever, whatever anybody raises that an `except Exception` catches."""
+    while True:
+        try:
+            time.sleep(0.05)
+        except Exception:
+            continue
