@@ -254,6 +254,33 @@ def test_cooldown_holds(tmp_path: Path) -> None:
     rig.queue.close()
 
 
+def test_changes_that_do_not_pay_are_held_back(tmp_path: Path) -> None:
+    """greedy doubles a job with 40 s left, which costs 30 s: 1.9 (60 - 30) < 60. With --payback it is left alone."""
+    for payback, gpus in ((False, 2), (True, 1)):
+        folder = tmp_path / str(payback)
+        folder.mkdir()
+        rig = Rig(folder, Options(every_s=60.0, policy="greedy", stability=Stability(payback=payback)))
+        submit(rig, "one", work=100.0, max_gpus=2, requested_gpus=1)
+        submit(rig, *(f"full-{i}" for i in range(7)), work=50.0, max_gpus=1, gpu_types="A")
+        rig.steps(61, each_s=60.0)
+        job = rig.queue.job("one")
+        assert (job.want_gpus, job.generation) == (gpus, 1 if payback else 2)
+        assert ("left alone: one" in rig.queue.rounds()[1].detail) == payback
+        assert replay(rig.queue.store, 2).same
+        rig.queue.close()
+
+
+def test_a_jump_makes_nobody_stuck(tmp_path: Path) -> None:
+    """A clock that jumps by ten hours just when a job has written no checkpoint for a while."""
+    rig = Rig(tmp_path, Options(every_s=60.0, stall_s=300.0), checkpoint_s=lambda order: 200.0)
+    submit(rig, "one", work=2000.0, max_gpus=1)
+    rig.steps(120)
+    rig.clock.jump(36000.0)
+    rig.steps(2500, each_s=30.0)
+    assert rig.events("stuck") == [] and rig.queue.job("one").state == "done"
+    rig.queue.close()
+
+
 def test_left_alone_gives_way_to_rules(tmp_path: Path) -> None:
     """The budget falls below what jobs within their minimum run time cost: that round fails, and the next one, at once,
     decides without the minimum and keeps the budget."""

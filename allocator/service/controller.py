@@ -123,8 +123,8 @@ class Controller:
         patience_s = math.inf if silent else o.patience_s(self.cluster.interval_s)
         with self.store.write() as connection:
             stuck, corrected = learning.learn(
-                connection, token, now, patience_s=patience_s, corrects=o.learn and not silent,
-                reports=self.executor.name in SURE)
+                connection, token, now, patience_s=patience_s, interval_s=self.cluster.interval_s,
+                corrects=o.learn and not silent, reports=self.executor.name in SURE)
             if self._rounds % PRUNE_EVERY == 0:
                 wants.prune(connection, token, o.keep_rounds)
                 allocations.prune(connection, token, o.keep_observations)

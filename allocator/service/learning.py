@@ -28,9 +28,10 @@ from allocator.queue.schema import jobs, rates
 from allocator.service.journal import dumps, loads
 
 MARKS = "progress"              # key of meta
-NEEDED = ("job_id", "generation", "observed_s", "running_s", "ordered_s", "work_done", "gpu_type", "gpus")
+NEEDED = ("job_id", "generation", "observed_s", "work_done", "gpu_type", "gpus")
 Key = tuple[str, str, int]      # model, GPU type, GPUs
 Sample = tuple[Key, float, float]       # work per second, unix seconds
+MARK = 5                        # numbers of one: generation, work, when it was reached, quiet seconds, last round
 STUCK = "no progress for"       # beginning of `detail` of an allocation that is stopped because of it
 
 
@@ -41,13 +42,13 @@ def judged(one: Observation, detail: str) -> Observation:
     return one
 
 
-def learn(connection: Connection, token: int, now_s: float, *, patience_s: float, corrects: bool,
-          reports: bool) -> tuple[list[str], int]:
+def learn(connection: Connection, token: int, now_s: float, *, patience_s: float, interval_s: float,
+          corrects: bool, reports: bool) -> tuple[list[str], int]:
     """Take one sample of every running allocation, correct rates, and order the stop of jobs that are stuck.
 
-    patience_s: without progress for so long is stuck. corrects: rates are learned. reports: jobs are known to report
-    progress; else only those that once did can be stuck. Returns the names of stuck jobs and the number of corrected
-    rates. Raises LeaseLost.
+    patience_s: without progress for so long is stuck. interval_s: between rounds. corrects: rates are learned.
+    reports: jobs are known to report progress; else only those that once did can be stuck. Returns the names of stuck
+    jobs and the number of corrected rates. Raises LeaseLost.
     """
     lease.check(connection, token)
     old: dict[str, list[float]] = loads(cluster.get_meta(connection, MARKS)) or {}
@@ -57,18 +58,17 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     running = sa.select(*(table.c[n] for n in NEEDED), jobs.c.model).join(jobs, jobs.c.job_id == table.c.job_id)
     for a in connection.execute(running.where(table.c.phase == "running")).all():
         at_s = a.observed_s if a.observed_s is not None else now_s
-        begin = a.running_s if a.running_s is not None else a.ordered_s
         mark = old.get(a.job_id)
-        if mark is None or mark[0] != a.generation:
-            marks[a.job_id] = [a.generation, a.work_done, at_s, begin if a.work_done <= 0 else at_s]
+        if mark is None or mark[0] != a.generation or len(mark) != MARK:
+            marks[a.job_id] = [a.generation, a.work_done, at_s, 0.0, now_s]
             continue
-        _, work, since_s, progress_s = mark
+        _, work, since_s, quiet_s, looked_s = mark
         moved = a.work_done > work
         if moved and work > 0 and at_s > since_s:           # the first stretch has the start in it
             samples.append(((a.model, a.gpu_type, a.gpus), (a.work_done - work) / (at_s - since_s), at_s))
-        marks[a.job_id] = [a.generation, a.work_done, at_s if moved or work <= 0 else since_s,
-                           at_s if moved else min(progress_s, now_s)]
-        quiet_s = now_s - marks[a.job_id][3]
+        # counted round by round, so that a clock that jumps or a controller that was away makes nobody stuck
+        quiet_s = 0.0 if moved else quiet_s + min(max(0.0, now_s - looked_s), 2 * interval_s)
+        marks[a.job_id] = [a.generation, a.work_done, at_s if moved or work <= 0 else since_s, quiet_s, now_s]
         if quiet_s > patience_s and (reports or a.work_done > 0):
             stuck.append((a, quiet_s))
     for a, quiet_s in stuck:
