@@ -59,6 +59,7 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
     search = Search(view, limits.gap, until, report)
     search.start(hint)
     search.settle()
+    search.finish()
     if search.plan is None:
         answer = highs.solve(model, _rest(limits, until), hint, report)
         return _noted(answer, "no plan by rounding: solved by HiGHS as one model")
@@ -75,6 +76,7 @@ class Search:
         self.dual: Dual | None = None
         self.steps: list[str] = []
         self.closed = False
+        self._full: Ints | None = None           # the plan that filling has made
         self._ties: tuple[Dual, NearTies | None] | None = None
         top = group_max(view, np.abs(view.value), 0.0)
         mean = float(top[view.filled].mean()) if len(view.filled) else 1.0
@@ -126,11 +128,13 @@ class Search:
         if hint.values is not None and len(hint.values) == view.n and np.isfinite(hint.values).all():
             self.offer(view.from_x(hint.values), "hint")
         coldest = COLDEST if view.J < MANY else COLDEST_OF_MANY
-        self.price(minimise(view, prices, deadline=self._share(0.5), coldest=coldest))
+        deadline = self._share(0.5)
+        self.price(minimise(view, prices, deadline=deadline, coldest=coldest))
+        cut = deadline is not None and time.monotonic() >= deadline
         assert self.dual is not None
         # the larger the model, the cheaper is filling against the LP
         self._polish(self.dual.choice, "rounding", FAR * max(1.0, view.J / 10_000))
-        if self.gap_now() > max(self.gap, CLOSE):            # too far for the LP to start from these prices
+        if self.gap_now() > max(self.gap, CLOSE) and not cut:        # too far for the LP to start from these prices
             self.price(minimise(view, self.dual.prices, deadline=self._share(0.5)))
             self._polish(self.dual.choice, "rounding")
         if self.plan is None:
@@ -143,10 +147,26 @@ class Search:
         view, prices = self.view, self.dual.prices
         if self._ties is None or self._ties[0] is not self.dual:
             self._ties = self.dual, near_ties(view, prices)
-        plan = repair(view, choice, prices, self.until, self._ties[1])
+        first = self.plan is None                # some plan is needed in any case, a pass of filling better than none
+        plan = repair(view, choice, prices, math.inf if first else self.until, self._ties[1])
         self.offer(plan, step)
-        if plan is not None and not self.done() and self._gap_of(plan) <= far * max(self.gap, ROUNDING):
-            self.offer(fill(view, plan, prices, PASSES, self.until, self._ties[1]), step)
+        late = time.monotonic() >= self.until
+        if plan is not None and not self.reached() and (
+                first if late else self._gap_of(plan) <= far * max(self.gap, ROUNDING)):
+            self._fill(plan, step)
+
+    def _fill(self, plan: Ints, step: str) -> None:
+        assert self.dual is not None
+        ties = self._ties[1] if self._ties is not None else None
+        full = fill(self.view, plan, self.dual.prices, PASSES, self.until, ties)
+        self.offer(full, step)
+        if self.plan is full:
+            self._full = full
+
+    def finish(self) -> None:
+        """Fill the best plan if it has not been, where the gap was not reached."""
+        if self.plan is not None and self.plan is not self._full and not self.reached():
+            self._fill(self.plan, "filling")
 
     def _knapsacks(self, turns: int = 3) -> None:
         """Tighten the bound by the rows of few groups, and put their best choices into the plan."""
