@@ -117,7 +117,8 @@ def test_lists_in_every_format(capsys: Output, name: str) -> None:
     table = call(capsys, "queue", "list", name, "--state", "running")[1]
     assert "2 x a" in table and "1 queued, 1 running" in table and "\nj " not in table
     shown = json.loads(call(capsys, "queue", "show", name, "i", "--format", "json")[1])
-    assert [a["gpus"] for a in shown["allocations"]] == [2] and "ordered" in call(capsys, "queue", "show", name, "i")[1]
+    assert [a["gpus"] for a in shown["allocations"]] == [2] and shown["observations"] == []
+    assert "ordered" in call(capsys, "queue", "show", name, "i")[1]
     used = json.loads(call(capsys, "queue", "pools", name, "--format", "json")[1])["pools"]
     assert used[0] == {"pool": "a", "gpu_type": "A", "gpus": 8, "used": 2, "free": 6}
 

@@ -13,7 +13,7 @@ from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 
 from allocator.domain.validate import validate
 from allocator.errors import UsageError
-from allocator.queue import allocations, lease, wants
+from allocator.queue import allocations, jobs, lease, wants
 from allocator.queue import cluster as cluster_
 from allocator.queue import snapshot as snapshots
 from allocator.queue.errors import LeaseLost
@@ -321,11 +321,11 @@ def test_observations_are_kept_for_learning_and_dropped_after(queue: Queue) -> N
         control.see(Seen("j", 1, NOW + t, "running", t), Seen("k", 1, NOW + t, "running", t))
     control.say("k", "finished")
     with queue.store.write() as connection:
-        rows = allocations.recent(connection)
-        assert len(rows) == 11 and {r["model"] for r in rows} == {"m"} and rows[-1]["kind"] == "finished"
-        assert allocations.recent(connection, rows[-1]["id"]) == []
+        rows = jobs.observed(connection, "k")
+        assert len(rows) == 6 and rows[-1]["kind"] == "finished" and len(jobs.observed(connection, "j")) == 5
         assert allocations.prune(connection, control.lease.token, 2) == 9
-        assert [r["work_done"] for r in allocations.recent(connection)] == [3.0, 4.0]
+        assert [r["work_done"] for r in jobs.observed(connection, "j")] == [3.0, 4.0]
+        assert jobs.observed(connection, "k") == []
 
 
 def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:

@@ -136,8 +136,9 @@ def show(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
         job = jobs.show(connection, args.job)
         row, held = csv_jobs.records(connection, [job])[0], jobs.history(connection, args.job)
+        seen = jobs.observed(connection, args.job)
     if args.format == "json":
-        _json({"schema_version": 1, **row, "allocations": held})
+        _json({"schema_version": 1, **row, "allocations": held, "observations": seen})
         return 0
     facts = [(k, v) for k, v in row.items() if v not in (None, "", {}, []) and k not in ("seq", "version")]
     show_tables([

@@ -104,12 +104,11 @@ def starts(connection: Connection) -> list[Start]:
     return out
 
 
-def order_stops(connection: Connection, token: int, now_s: float, grace_s: float = 0.0) -> list[Allocation]:
+def order_stops(connection: Connection, token: int, now_s: float) -> list[Allocation]:
     """Order the stop of every allocation that its job shall not hold (any more); returns those that are stopping now,
     to be given to the executor (again), the earlier ones included.
 
     An allocation that is ordered but was never seen running is stopped the same way: its start may be under way.
-    grace_s: leave allocations that were ordered less long ago than this, unless their owner wants them gone.
     Raises LeaseLost.
     """
     lease.check(connection, token)
@@ -117,8 +116,8 @@ def order_stops(connection: Connection, token: int, now_s: float, grace_s: float
         sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request)
         .join(jobs, jobs.c.job_id == allocations.c.job_id)
         .where(allocations.c.phase.in_(("ordered", "running")),
-               sa.or_(jobs.c.request != "", sa.and_(allocations.c.ordered_s <= now_s - grace_s, sa.or_(
-                   jobs.c.want_pool != allocations.c.pool, jobs.c.want_gpus != allocations.c.gpus))))).all()
+               sa.or_(jobs.c.request != "", jobs.c.want_pool != allocations.c.pool,
+                      jobs.c.want_gpus != allocations.c.gpus))).all()
     for row in rows:
         connection.execute(sa.update(allocations).where(
             allocations.c.job_id == row.job_id, allocations.c.generation == row.generation,
@@ -330,18 +329,6 @@ def _write(connection: Connection, changed: Mapping[str, tuple[Job, Allocation]]
     connection.execute(sa.insert(observations), [
         {"job_id": one.job_id, "generation": one.generation, "at_s": one.at_s, "kind": kind, "detail": one.detail,
          "work_done": _work(one, changed[one.job_id][1])} for (_, kind), one in told.items()])
-
-
-def recent(connection: Connection, after_id: int = 0) -> list[dict[str, Any]]:
-    """Observations with a greater id than `after_id`, with pool, gpus, gpu_type and running_s of their allocation and
-    the model of their job: what rates are learned from."""
-    query = sa.select(observations, allocations.c.pool, allocations.c.gpus, allocations.c.gpu_type,
-                      allocations.c.running_s, jobs.c.model).join(
-        allocations, sa.and_(allocations.c.job_id == observations.c.job_id,
-                             allocations.c.generation == observations.c.generation)).join(
-        jobs, jobs.c.job_id == observations.c.job_id)
-    rows = connection.execute(query.where(observations.c.id > after_id).order_by(observations.c.id)).all()
-    return [dict(row._mapping) for row in rows]
 
 
 def prune(connection: Connection, token: int, keep: int) -> int:

@@ -201,11 +201,3 @@ def learn(connection: Connection, rows: Iterable[Mapping[str, Any]], now_s: floa
         connection.execute(sa.insert(learned).values(
             **{name: row[name] for name in ("model", "gpu_type", "gpus")}, work_per_s=row.get("work_per_s"),
             state=json.dumps(row.get("state", {}), sort_keys=True), updated_s=now_s))
-
-
-def forget(connection: Connection, models: Sequence[str] | None = None) -> None:
-    """Drop what was learned, of these models or of all."""
-    query = sa.delete(learned)
-    connection.execute(query if models is None else query.where(learned.c.model.in_(list(models))))
-
-

@@ -150,12 +150,11 @@ def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in rows]
 
 
-def observed(connection: Connection, job_id: str, generation: int | None = None) -> list[dict[str, Any]]:
-    """The kept observations of a job, oldest first."""
-    query = sa.select(observations).where(observations.c.job_id == job_id)
-    if generation is not None:
-        query = query.where(observations.c.generation == generation)
-    return [dict(row._mapping) for row in connection.execute(query.order_by(observations.c.id)).all()]
+def observed(connection: Connection, job_id: str) -> list[dict[str, Any]]:
+    """The kept observations of a job, oldest first, as rows of the table without id and job_id."""
+    columns = [c for c in observations.c if c.name not in ("id", "job_id")]
+    rows = connection.execute(sa.select(*columns).where(observations.c.job_id == job_id).order_by(observations.c.id))
+    return [dict(row._mapping) for row in rows]
 
 
 def purge(connection: Connection, before_s: float) -> int:

@@ -129,13 +129,6 @@ def ended(job: Facts, phase: str, at_s: float, worked: bool, detail: str, retrie
     return changes
 
 
-def park(job: Facts, reason: str) -> Changes:
-    """Give a job that holds nothing up until its owner says "retry"."""
-    if job.state in ("queued", "paused"):
-        return {"state": "failed", "park_reason": reason, "retry_at_s": None, **NOTHING}
-    raise _refused(job, "parked")
-
-
 def _refused(job: Facts, word: str) -> Refused:
     why = {"done": "it is done", "cancelled": 'it is cancelled; "retry" brings it back',
            "failed": 'it is parked; "retry" brings it back', "held": 'it is held; "release" it first'}
