@@ -11,12 +11,16 @@ import pytest
 from models import INF, dense, one_resource
 from rounds import best, random_instance
 
+from allocator.bench.instances import generate
 from allocator.solvers import registry
 from allocator.solvers.base import Answer, Hint, Limits, Solver, Termination
 from allocator.solvers.isolated import Isolated
 from allocator.solvers.pulp_reference import read_log
 from formulations.assignment import formulate
+from formulations.choices import choices
+from formulations.lagrangian import minimise
 from formulations.linear import LinearModel
+from formulations.rounding import round_dual
 
 EXACT = Limits(gap=0.0)
 REL = 1e-6
@@ -268,6 +272,16 @@ def test_prices_of_lower_bounds_are_negative() -> None:
     model = dense([-3, 1], [(2, [1, 0], INF), (-INF, [0, 0.1], 100.0)], box=(0, 1e6), integer=False)
     answer = registry.get("highs").solve(model, EXACT)
     assert answer.prices == pytest.approx([-3, 10])
+
+
+@pytest.mark.parametrize("time_s", [0.05, 0.4])
+def test_cpsat_stopped_in_presolve_claims_no_bound(time_s: float) -> None:
+    """2,000 jobs take CP-SAT longer than this to load: a bound of 0, which it then has, would be below every plan."""
+    model = formulate(generate("L", 0))
+    structure = choices(model)
+    plan = round_dual(structure, minimise(structure))
+    assert plan is not None
+    assert registry.get("cpsat").solve(model, Limits(time_s=time_s)).bound >= structure.value_of(plan)
 
 
 def test_pulp_takes_what_it_finds() -> None:

@@ -59,7 +59,8 @@ def _solve(model: LinearModel, whole: IntegerModel, limits: Limits, hint: Hint, 
     solver = cp_model.CpSolver()
     log: list[str] = []
     _set(solver, replace(limits, time_s=limits.time_s - (time.monotonic() - begin)), log)
-    listener, stream = _listener(cp_model, model, whole, report)
+    proven = [math.inf]
+    listener, stream = _listener(cp_model, whole, report, proven)
     solver.best_bound_callback = stream
     status = solver.solve(program, listener)
     bound = whole.bound(solver.best_objective_bound)
@@ -70,8 +71,8 @@ def _solve(model: LinearModel, whole: IntegerModel, limits: Limits, hint: Hint, 
         values = np.array(solver.response_proto.solution, dtype=np.float64)
         ended = Termination.GAP if status == cp_model.OPTIMAL else Termination.TIME_LIMIT
         return Answer(ended, values, float(model.value @ values), bound, log=text)
-    if status == cp_model.UNKNOWN:
-        return Answer(Termination.TIME_LIMIT, bound=bound if bound < _void(whole) else math.inf, log=text)
+    if status == cp_model.UNKNOWN:      # stopped before or in presolve its bound is 0: only what it announced counts
+        return Answer(Termination.TIME_LIMIT, bound=min(proven), log=text)
     return Answer(Termination.FAILED, log=text, detail=f"CP-SAT ended with {solver.status_name()}: "
                                                        f"{program.validate()[:500]}")
 
@@ -120,8 +121,8 @@ def _set(solver: Any, limits: Limits, log: list[str]) -> None:
         solver.log_callback = log.append
 
 
-def _listener(cp_model: Any, model: LinearModel, whole: IntegerModel, report: Report) -> tuple[Any, Any]:
-    """(solution callback, bound callback); CP-SAT calls them from its own threads."""
+def _listener(cp_model: Any, whole: IntegerModel, report: Report, proven: list[float]) -> tuple[Any, Any]:
+    """(solution callback, bound callback); CP-SAT calls them from its own threads. Bounds are added to `proven`."""
     lock = threading.Lock()
 
     def send(values: Floats | None, bound: float) -> None:
@@ -135,6 +136,7 @@ def _listener(cp_model: Any, model: LinearModel, whole: IntegerModel, report: Re
 
     def stream(bound: float) -> None:
         if whole.bound(bound) < _void(whole):
+            proven.append(whole.bound(bound))
             send(None, whole.bound(bound))
 
     return Listener(), stream
