@@ -112,7 +112,7 @@ def parts(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, tuple) and value and isinstance(value[0], np.ndarray):
         yield name, [v.tolist() for v in value]
     else:
-        yield name, value
+        yield name, repr(value) if isinstance(value, Mapping) else value       # a nan in a table equals itself
 
 
 def content(problem: Problem) -> dict[str, Any]:
