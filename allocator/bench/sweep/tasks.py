@@ -36,6 +36,7 @@ class Options:
     gap: float = 1e-3
     time_limit_s: float = math.inf
     solver: str = "auto"
+    threads: int = 1
     budget: float | None = None
     interval_s: float | None = None
     ageing_s: float | None = None
