@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.errors import AllocatorError
+from allocator.files.plans import sync_folder
 
 LOCK_WAIT_S = 30.0
 
@@ -43,16 +44,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new names in the folder last through a power cut, where the file system can."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def try_lock(path: Path) -> int | None:

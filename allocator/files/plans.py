@@ -75,7 +75,7 @@ def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) 
             _fill(temporary, text)
         for temporary, path in waiting:
             os.replace(temporary, path)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         raise _in_words(error, folder) from error
     except ValueError as error:                     # a NUL in the path
@@ -101,7 +101,7 @@ def _fill(path: Path, text: str | bytes | Iterable[str]) -> None:
         os.fsync(out.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the new names last through a power cut, where the file system lets folders be synced."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
