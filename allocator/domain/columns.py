@@ -74,6 +74,10 @@ def _gpus(name: str, doc: str, low: int = 1, **more: Any) -> Column:
     return Column(name, Kind.INTEGER, doc, low=low, high=MOST_GPUS, **more)
 
 
+def _batch(name: str, doc: str, **more: Any) -> Column:
+    return Column(name, Kind.INTEGER, doc, low=1, high=MOST_INTEGER, **more)
+
+
 JOBS = TableSchema("jobs.csv", "every job that is queued, running or paused", (
     _text("job_id", "unique name", required=True),
     _text("model", "key into rates.csv and models.csv", required=True),
@@ -136,7 +140,7 @@ MODELS = TableSchema("models.csv", "fitted speed models; a measured row wins at 
     _text("model", "as in jobs.csv", required=True),
     _text("gpu_type", "as in pools.csv", required=True),
     Column("kind", Kind.CHOICE, "form of the speed curve, see performance/curves", required=True,
-           choices=("amdahl", "power", "overhead")),
+           choices=("amdahl", "power", "overhead", "capped", "iteration", "goodput")),
     Column("parameters", Kind.JSON, "parameters of that form, a JSON object; see CURVE_PARAMETERS", required=True),
 ), key=("model", "gpu_type"))
 
@@ -199,11 +203,36 @@ CONFIG: tuple[Column, ...] = (
 CONFIG_TABLES = ("solver", "horizon", "sharing")
 
 _RANGE = (_gpus("min_gpus", "smallest size it may be offered at", default=1),
-          _gpus("max_gpus", "largest size it may be offered at", default=1024))
+          _gpus("max_gpus", "largest size it may be offered at", default=1024),
+          _number("error", "relative standard error of the speed, found by cross-validation", low=0))
 _RATE_1 = _number("rate_1", "work per second on one GPU", required=True, low=0)
 CURVE_PARAMETERS: Mapping[str, tuple[Column, ...]] = {     # models.csv `parameters`, by `kind`
     "amdahl": (_RATE_1, _number("parallel", "share p of the work that runs in parallel", required=True, low=0, high=1),
                *_RANGE),
     "power": (_RATE_1, _number("exponent", "a in rate_1 k^a", required=True, low=0, high=4), *_RANGE),
     "overhead": (_RATE_1, _number("c", "overhead of each further GPU", required=True, low=0), *_RANGE),
+    "capped": (_RATE_1, _number("cap", "speed at which something else than the GPUs is the bottleneck", required=True,
+                                above=0), *_RANGE),
+    "iteration": (
+        _number("compute", "alpha: GPU-seconds of one unit of the batch", required=True, above=0),
+        _number("sync", "beta: seconds of synchronisation per GPU", required=True, low=0),
+        _number("constant", "seconds of a step that depend on nothing", default=0.0, low=0),
+        _number("noise", "epochs are 1 + noise/sqrt(batch) times those of an infinite batch", default=0.0),
+        _batch("min_batch", "smallest global batch; default: one batch, of size 1"),
+        _batch("max_batch", "largest global batch; default min_batch"),
+        _batch("max_local", "largest batch that fits one GPU; default no limit"), *_RANGE),
+    "goodput": (
+        _number("alpha_c", "seconds of a pass that depend on nothing", required=True, low=0),
+        _number("beta_c", "seconds of a pass per sample on the GPU", required=True, low=0),
+        _number("alpha_r", "seconds of synchronisation inside a node", required=True, low=0),
+        _number("beta_r", "the same per GPU beyond two", required=True, low=0),
+        _number("alpha_n", "seconds of synchronisation between nodes", required=True, low=0),
+        _number("beta_n", "the same per GPU beyond two", required=True, low=0),
+        _number("gamma", "overlap of computing and synchronising, 1 = none", required=True, low=1, high=10),
+        _number("noise_scale", "gradient noise scale in samples; default: every sample counts alike", low=0),
+        _batch("batch_0", "smallest global batch; work is counted in samples at this batch", required=True),
+        _batch("max_batch", "largest global batch; default batch_0"),
+        _batch("min_local", "smallest batch of one GPU", default=1),
+        _batch("max_local", "largest batch that fits one GPU", required=True),
+        _gpus("gpus_per_node", "a job of k GPUs sits on k / gpus_per_node nodes", default=8), *_RANGE),
 }

@@ -3,6 +3,10 @@
     amdahl    rate(k) = rate_1 / ((1 - p) + p/k)        p = `parallel`, the share that runs in parallel (Amdahl 1967)
     power     rate(k) = rate_1 k^a                      a = `exponent`
     overhead  rate(k) = rate_1 k / (1 + c (k - 1))      c: what each further GPU costs all the others
+    capped    rate(k) = min(k rate_1, cap)              workers are independent until something they share is the
+                                                        bottleneck: a parameter server, the network (Li, Walls, Guo,
+                                                        "CM-DARE", ICDCS 2020)
+    iteration, goodput                                  at the best batch inside the size: batched.py
 
 Every kind holds for min_gpus <= k <= max_gpus (default 1 to 1024). Names and ranges: CURVE_PARAMETERS of
 domain/columns.py.
@@ -16,6 +20,7 @@ import numpy as np
 
 from allocator.domain.columns import CURVE_PARAMETERS
 from allocator.domain.problem import Floats, Ints
+from allocator.performance import batched
 
 _RANGE = {c.name: int(c.default) for c in CURVE_PARAMETERS["amdahl"] if c.default is not None}
 MIN_GPUS, MAX_GPUS = _RANGE["min_gpus"], _RANGE["max_gpus"]
@@ -34,8 +39,26 @@ def overhead(q: Parameters, k: Floats) -> Floats:
     return q["rate_1"] * k / (1.0 + q["c"] * (k - 1.0))
 
 
+def capped(q: Parameters, k: Floats) -> Floats:
+    return np.minimum(k * q["rate_1"], q["cap"])
+
+
+def bottleneck(q: Parameters) -> Floats:
+    """GPUs beyond which a capped model gains nothing: stop there, or widen what is shared."""
+    return np.asarray(q["cap"] / q["rate_1"])
+
+
+def iteration(q: Parameters, k: Floats) -> Floats:
+    return batched.best("iteration", q, k).rate
+
+
+def goodput(q: Parameters, k: Floats) -> Floats:
+    return batched.best("goodput", q, k).rate
+
+
 KINDS: Mapping[str, Callable[[Parameters, Floats], Floats]] = {
-    "amdahl": amdahl, "power": power, "overhead": overhead}
+    "amdahl": amdahl, "power": power, "overhead": overhead, "capped": capped, "iteration": iteration,
+    "goodput": goodput}
 
 
 def rate(kind: str, parameters: Parameters, k: Ints) -> Floats:

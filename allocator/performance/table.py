@@ -65,9 +65,25 @@ class RateTable:
         names, code = self._curves.kinds
         for i, kind in enumerate(names):
             mine = np.flatnonzero(open_ & (code[curve] == i))
-            c = curve[mine]
-            out[mine] = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, gpus[mine])
+            # the same curve and size comes up for many jobs, and the best batch of it takes a while
+            distinct, back = np.unique(curve[mine] * SPAN + gpus[mine], return_inverse=True)
+            c, k = np.divmod(distinct, SPAN)
+            found = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, k)
+            out[mine] = found[back.reshape(-1)]
         return out, row
+
+    def curve(self, model: Ints, gpu_type: Ints) -> Ints:
+        """The row of models.csv of each, -1 = none."""
+        row: Ints = self._curve_of[model * self._types + gpu_type]
+        return row
+
+    def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> NDArray[np.bool_]:
+        """True where rates.csv says nothing, neither at the size nor at sizes around it, and a curve may."""
+        out = np.full(gpus.shape, np.nan)
+        if len(self._keys):
+            self._look_up(self._key(model, gpu_type, gpus), out, np.zeros(gpus.shape, dtype=np.int64))
+        open_: NDArray[np.bool_] = np.isnan(out) & (self.curve(model, gpu_type) >= 0)
+        return open_
 
     def _look_up(self, wanted: Ints, out: Floats, row: Ints) -> None:
         above = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)

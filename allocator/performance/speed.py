@@ -1,0 +1,134 @@
+"""One face of everything known about speed: rate and uncertainty of many (model, GPU type, size, batch ...) at once.
+
+What answers, in this order: a row of rates.csv at exactly the settings asked for; the rule between measured sizes
+where the batch is free; a curve of models.csv, at its best batch where the batch is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints, Problem
+from allocator.performance import batched, curves
+from allocator.performance.feedback import SPREAD
+from allocator.performance.table import RateTable
+
+MEASURED = 0.02           # relative error of a measured speed
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """What is asked for, arrays (n,): indices of the Problem, GPUs, global batch, passes per step, nodes. 0 = free:
+    the best batch, the fewest passes that fit the memory, the fewest nodes."""
+
+    model: Ints
+    gpu_type: Ints
+    gpus: Ints
+    batch: Ints
+    accumulation: Ints
+    spread: Ints
+
+    @classmethod
+    def of(cls, model: Ints, gpu_type: Ints, gpus: Ints, batch: Ints | None = None) -> Configurations:
+        """With everything else free."""
+        free = np.zeros(gpus.shape, dtype=np.int64)
+        return cls(model, gpu_type, gpus, free if batch is None else batch, free, free)
+
+    def __getitem__(self, rows: Ints) -> Configurations:
+        return Configurations(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Arrays (n,). rate: useful work per second, nan = not known or not possible. error: relative standard deviation of
+    it. batch, accumulation: what it needs, 0 = unknown. row: of rates.csv, -1 = none."""
+
+    rate: Floats
+    error: Floats
+    batch: Ints
+    accumulation: Ints
+    row: Ints
+
+
+class SpeedModel(Protocol):
+    """Whatever knows how fast jobs run."""
+
+    def speed(self, at: Configurations) -> Speed:
+        """Speeds of these configurations; raises nothing."""
+
+
+class Beliefs:
+    """The SpeedModel of a Problem: its rates.csv and models.csv."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._table = RateTable.of(problem)
+
+    def speed(self, at: Configurations) -> Speed:
+        """Speeds of these configurations."""
+        n = len(at.gpus)
+        free = (at.batch == 0) & (at.accumulation == 0) & (at.spread == 0)
+        rate, row = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
+        rate[free], row[free] = self._table.rate(at.model[free], at.gpu_type[free], at.gpus[free])
+        bound = np.flatnonzero(~free)
+        rate[bound], row[bound] = self._measured(at[bound])
+        rates = self._problem.rates
+        batch = np.where(row >= 0, np.maximum(rates.batch_size[row], 0) if len(rates.gpus) else 0, 0)
+        passes = np.where(row >= 0, np.maximum(rates.accumulation[row], 0) if len(rates.gpus) else 0, 0)
+        error = np.where(np.isnan(rate), np.nan, MEASURED)
+        between = np.flatnonzero((row < 0) & (np.isnan(rate) | self._table.by_curve(at.model, at.gpu_type, at.gpus)))
+        made = self._curves(at[between])
+        for array, value in ((rate, made.rate), (error, made.error), (batch, made.batch), (passes, made.accumulation)):
+            array[between] = value
+        return Speed(rate, error, batch, passes, row)
+
+    def _measured(self, at: Configurations) -> tuple[Floats, Ints]:
+        """Fastest row of rates.csv with these settings, and its number."""
+        rates = self._problem.rates
+        same = np.ones((len(at.gpus), len(rates.gpus)), dtype=bool)
+        for wanted, there in ((at.model, rates.model), (at.gpu_type, rates.gpu_type), (at.gpus, rates.gpus)):
+            same &= wanted[:, None] == there
+        for wanted, there in ((at.batch, rates.batch_size), (at.accumulation, rates.accumulation),
+                              (at.spread, rates.spread)):
+            same &= (wanted[:, None] == 0) | (wanted[:, None] == there)
+        if not same.size:
+            return np.full(len(at.gpus), np.nan), np.full(len(at.gpus), -1, dtype=np.int64)
+        row = np.argmax(np.where(same, rates.rate, -1.0), axis=1)
+        known = same.any(axis=1)
+        return np.where(known, rates.rate[row], np.nan), np.where(known, row, -1)
+
+    def _curves(self, at: Configurations) -> Speed:
+        n, known = len(at.gpus), self._problem.curves
+        rate, error = np.full(n, np.nan), np.full(n, np.nan)
+        batch, passes = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        curve = self._table.curve(at.model, at.gpu_type)
+        names, code = known.kinds
+        for i, kind in enumerate(names):
+            mine = np.flatnonzero((curve >= 0) & (code[curve] == i))
+            q = {name: v[curve[mine]] for name, v in known.numbers.items()}
+            k = at.gpus[mine].astype(np.float64)
+            inside = (k >= batched.number(q, "min_gpus", 1.0)) & (k <= batched.number(q, "max_gpus", curves.MAX_GPUS))
+            if kind in batched.KINDS:
+                found = _settled(kind, q, k, at[mine])
+                sized = ~np.isnan(found.rate) & (found.batch > 1)
+                batch[mine] = np.where(sized, found.batch, 0).astype(np.int64)
+                passes[mine] = np.where(sized, found.passes, 0).astype(np.int64)
+                value = found.rate
+            else:
+                value = np.where((at.batch[mine] == 0) & (at.spread[mine] == 0), curves.KINDS[kind](q, k), np.nan)
+            rate[mine] = np.where(inside, value, np.nan)
+            error[mine] = np.where(np.isnan(rate[mine]), np.nan, batched.number(q, "error", SPREAD))
+        return Speed(rate, error, batch, passes, np.full(n, -1, dtype=np.int64))
+
+
+def _settled(kind: str, q: dict[str, Floats], k: Floats, at: Configurations) -> batched.Chosen:
+    """Of a kind that knows the batch: the best one where it is free."""
+    best = batched.best(kind, q, k)
+    size = np.where(at.batch > 0, at.batch, best.batch).astype(np.float64)
+    fewest = batched.passes_for(kind, q, k, size)
+    passes = np.where(at.accumulation > 0, at.accumulation, fewest)
+    nodes = np.where(at.spread > 0, at.spread, np.ceil(k / batched.number(q, "gpus_per_node", 8.0)))
+    return batched.at(kind, q, k, size, passes, nodes)
