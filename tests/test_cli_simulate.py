@@ -28,10 +28,10 @@ METRICS = [
     "jobs", "finished", "queue_s_mean", "queue_s_median", "queue_s_p99", "jct_s_mean", "jct_s_median", "jct_s_p99",
     "makespan_s", "efficiency_mean", "gpu_hours", "dollars", "restarts", "utilisation", "decision_s_mean",
     "decision_s_p99", "decision_s_max", "gap_mean", "gap_max", "ftf_mean", "ftf_max"]
-MORE = ["failures", "rounds"]              # beyond the contract: docs/simulation.md
+MORE = ["failures", "rounds", "revocations", "mean_gpus", "bill_dollars"]     # beyond the contract: docs/simulation.md
 COLUMNS = {
     "jobs.csv": "policy,job_id,model,tenant,submitted_s,started_s,finished_s,queue_s,jct_s,efficiency,ftf,restarts,"
-                "gpu_hours,dollars,requested_gpus,total_work",
+                "revocations,gpu_hours,dollars,requested_gpus,total_work",
     "timeline.csv": "policy,round,at_s,pool,gpus,used,running,queued,price_per_gpu_hour",
     "rounds.csv": "policy,round,at_s,active,queued,changes,value,bound,gap,decision_s,status,fallback",
     "spans.csv": "policy,job_id,pool,gpus,from_s,to_s"}

@@ -52,6 +52,17 @@ def add(commands: Any) -> None:
     world.add_argument("--noise", type=number(), default=0.0, metavar="SIGMA", help="the same, anew at every start")
     world.add_argument("--failures", type=number(), default=0.0, metavar="RATE",
                        help="failures per GPU-hour; a job falls back to its last checkpoint")
+    world.add_argument("--revocations", type=number(), default=1.0, metavar="F",
+                       help="spot GPUs are revoked at F times the pool's revocations_per_gpu_hour, 0: never (default: "
+                            "1); pools in capacity.csv lose GPUs when that says so")
+    world.add_argument("--spot-batch", type=number(1), default=1.0, metavar="N",
+                       help="mean number of GPUs that one revocation takes in a region in full use (default: 1)")
+    world.add_argument("--spot-burst", type=number(1), default=1.0, metavar="F",
+                       help="revocations are F times as frequent in a server's first hour (default: 1)")
+    world.add_argument("--victims", choices=("youngest", "random"), default="youngest",
+                       help="whose GPUs go when a pool shrinks (default: the last to start)")
+    world.add_argument("--checkpoints", choices=("given", "young-daly"), default="given",
+                       help="every checkpoint_every_s, or at the best interval for the hazard (default: given)")
     world.add_argument("--latency", type=number(), default=0.0, metavar="S",
                        help="a plan comes true S seconds after its round")
     world.add_argument("--charge-decisions", type=number(), default=0.0, metavar="F",
@@ -84,7 +95,9 @@ def call(args: argparse.Namespace) -> int:
     options = Options(
         seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, threads=args.threads,
         objective=args.objective, budget=args.budget, interval_s=args.interval, ageing_s=args.ageing,
-        misjudged=args.misjudged, noise=args.noise, failures_per_gpu_hour=args.failures, latency_s=args.latency,
+        misjudged=args.misjudged, noise=args.noise, failures_per_gpu_hour=args.failures,
+        revocations=args.revocations, spot_batch=args.spot_batch, spot_burst=args.spot_burst, victims=args.victims,
+        checkpoints=args.checkpoints, latency_s=args.latency,
         latency_factor=args.charge_decisions, react_s=args.react, until_s=args.until, prove_every=args.prove)
     from allocator import read_workload
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints, Problem
-from allocator.options.menu import allowed_types
+from allocator.domain.problem import Floats, Ints, Market, Problem
+from allocator.options.types import allowed_types
 from allocator.performance.table import RateTable
-from allocator.simulator.world import HOUR, World
+from allocator.simulator.revocations import HOUR
+from allocator.simulator.world import World
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,27 +31,31 @@ def jobs_frame(world: World) -> pd.DataFrame:
         "tenant": [p.tenants.tenant[q] for q in j.tenant[:n]], "submitted_s": j.submitted_s[:n], "started_s": started,
         "finished_s": finished, "queue_s": started - j.submitted_s[:n], "jct_s": finished - j.submitted_s[:n],
         "efficiency": asked / (finished - started), "ftf": (finished - j.submitted_s[:n]) / alone_s(world)[:n],
-        "restarts": np.maximum(0, world.starts[:n] - 1), "gpu_hours": world.attained[:n] / HOUR,
-        "dollars": world.dollars[:n], "requested_gpus": j.requested_gpus[:n], "total_work": j.total_work[:n]})
+        "restarts": np.maximum(0, world.starts[:n] - 1), "revocations": world.revocations[:n],
+        "gpu_hours": world.attained[:n] / HOUR, "dollars": world.dollars[:n], "requested_gpus": j.requested_gpus[:n],
+        "total_work": j.total_work[:n]})
 
 
 def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str, Any]:
     """METRICS: over all jobs that were submitted (queue_s: that were started; jct_s, efficiency, ftf: finished).
 
-    makespan_s: first submission to last completion. utilisation: GPU-seconds held / GPU-seconds there were until then.
+    makespan_s: first submission to last completion. utilisation: GPU-seconds held / GPU-seconds there were until then;
+    mean_gpus: / makespan_s. bill_dollars: what the owner pays until then: reserved GPUs used or not, others as held.
     Numbers that do not exist (no job finished ...) are None.
     """
     ends = jobs["finished_s"].dropna()
     begin = world.workload.problem.now_s
     end = float(ends.max()) if len(ends) == len(jobs) and len(ends) else world.now
-    there = _capacity_until(world, end)
+    there, paid = _until(world, end)
     out: dict[str, Any] = {"jobs": len(jobs), "finished": len(ends)}
     for name in ("queue_s", "jct_s"):
         out |= _spread(name, jobs[name], mean=None, median=50, p99=99)
     held = float(world.attained.sum())
     out |= {"makespan_s": end - begin, **_spread("efficiency", jobs["efficiency"], mean=None),
-            "gpu_hours": held / HOUR, "dollars": float(world.dollars.sum()), "restarts": int(jobs["restarts"].sum()),
-            "failures": int(world.failures.sum()), "utilisation": held / there if there > 0 else None,
+            "gpu_hours": held / HOUR, "mean_gpus": held / (end - begin) if end > begin else None,
+            "dollars": float(world.dollars.sum()), "bill_dollars": paid + world.rented,
+            "restarts": int(jobs["restarts"].sum()), "failures": int(world.failures.sum()),
+            "revocations": int(world.revocations.sum()), "utilisation": held / there if there > 0 else None,
             "rounds": len(rounds), **_spread("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
             **_spread("gap", rounds["gap"], mean=None, max=100), **_spread("ftf", jobs["ftf"], mean=None, max=100)}
     return out
@@ -93,8 +99,8 @@ def alone_s(world: World) -> Floats:
     times = np.concatenate([a[there], b[there]])
     step = np.concatenate([np.ones(int(there.sum())), -np.ones(int(there.sum()))])
     contention = _mean_between(times, step, a, b)
-    at = np.array([t for t, _ in world.capacity_log])
-    size = np.diff([g for _, g in world.capacity_log], prepend=0)
+    at = np.array([t for t, _, _ in world.log])
+    size = np.diff([g.sum() for _, g, _ in world.log], prepend=0)
     share = _mean_between(at, size.astype(np.float64), a, b) / np.maximum(1.0, contention)
     low, high = p.jobs.min_gpus, p.jobs.max_gpus
     s = np.clip(share, low, high)
@@ -122,8 +128,12 @@ def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
     return np.asarray((until(np.maximum(b, a + 1e-9)) - until(a)) / length, dtype=np.float64)
 
 
-def _capacity_until(world: World, end: float) -> float:
-    """GPU-seconds there were from the first submission to `end`."""
-    times = [t for t, _ in world.capacity_log] + [end]
-    return math.fsum(g * max(0.0, min(t1, end) - t0) for (t0, g), t1 in
-                     zip(world.capacity_log, times[1:], strict=True))
+def _until(world: World, end: float) -> tuple[float, float]:
+    """(GPU-seconds there were, dollars of the reserved ones used or not) from the first submission to `end`."""
+    reserved = world.workload.problem.pools.market == Market.RESERVED
+    times = [t for t, _, _ in world.log] + [end]
+    passed = [max(0.0, min(t1, end) - t0) for t0, t1 in pairwise(times)]
+    there = math.fsum(float(g.sum()) * s for (_, g, _), s in zip(world.log, passed, strict=True))
+    paid = math.fsum(float((g * price)[reserved].sum()) * s
+                     for (_, g, price), s in zip(world.log, passed, strict=True))
+    return there, paid / HOUR

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from allocator.errors import UsageError
 
+VICTIMS = ("youngest", "random")
+CHECKPOINTS = ("given", "young-daly")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -18,6 +21,11 @@ class Options:
     misjudged: standard deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
     each start of an allocation anew. failures_per_gpu_hour: rate at which a running job fails and falls back to its
     last checkpoint.
+    revocations: spot servers are revoked at so many times revocations_per_gpu_hour of their pool (revocations.py); 0:
+    never. spot_batch: mean number of servers that one event takes in a zone whose spot pools are all in use (1: each by
+    itself). spot_burst: hazard before the age spot_burst_s over that after it.
+    victims: whose GPUs go when capacity falls, "youngest" (the last to start) or "random". checkpoints: "given", every
+    checkpoint_every_s, or "young-daly", every sqrt(2 checkpoint_s / (GPUs x hazard)) on pools with a hazard.
     latency_s: a plan comes true so long after its round; latency_factor: so many times the seconds that it took to
     decide come on top (1: as measured; such a run is not reproducible to the byte).
     react_s: arrivals and completions cause early rounds, at least so long after the one before; inf: ticks only.
@@ -37,6 +45,12 @@ class Options:
     misjudged: float = 0.0
     noise: float = 0.0
     failures_per_gpu_hour: float = 0.0
+    revocations: float = 1.0
+    spot_batch: float = 1.0
+    spot_burst: float = 1.0
+    spot_burst_s: float = 3600.0
+    victims: str = "youngest"
+    checkpoints: str = "given"
     latency_s: float = 0.0
     latency_factor: float = 0.0
     react_s: float = math.inf
@@ -44,8 +58,8 @@ class Options:
     prove_every: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("gap", "time_limit_s", "misjudged", "noise", "failures_per_gpu_hour", "latency_s",
-                     "latency_factor", "react_s", "prove_every"):
+        for name in ("gap", "time_limit_s", "misjudged", "noise", "failures_per_gpu_hour", "revocations",
+                     "spot_burst_s", "latency_s", "latency_factor", "react_s", "prove_every"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
         if self.interval_s is not None and not 0 < self.interval_s < math.inf:
@@ -54,5 +68,11 @@ class Options:
             raise UsageError(f"ageing_s {self.ageing_s} must be above 0")
         if self.threads < 1:
             raise UsageError(f"threads {self.threads} must be at least 1")
+        for name in ("spot_batch", "spot_burst"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise UsageError(f"{name} {getattr(self, name)} must be at least 1")
+        for name, choices in (("victims", VICTIMS), ("checkpoints", CHECKPOINTS)):
+            if getattr(self, name) not in choices:
+                raise UsageError(f'{name} "{getattr(self, name)}" must be one of {", ".join(choices)}')
         if self.react_s <= 0:
             raise UsageError("react_s must be above 0")

@@ -8,20 +8,22 @@ stretch of time without outside changes is one vectorised step, exact to the rou
     failure    = when the GPU-hours held reach the next strike (exponential, chance.py); the job falls back to its last
                  checkpoint: the last change of its allocation, or the last multiple of checkpoint_every_s since then
 
-A job whose machines vanish falls back in the same way. GPUs held during a pause are held: they count and they cost.
+A job whose machines vanish falls back in the same way; an asynchronous one keeps the others (revocations.py). GPUs held
+during a pause are held: they count and they cost. Writing checkpoints takes checkpoint_s of every
+checkpoint_every_s + checkpoint_s seconds, spread evenly: the true rate is so much lower.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.performance.table import RateTable
 from allocator.simulator import chance
 from allocator.simulator.options import Options
+from allocator.simulator.revocations import HOUR, Spot
 
-HOUR = 3600.0
 DONE = 1e-9             # of the total work: less than that left is rounding, not work
 
 
@@ -30,6 +32,9 @@ class World:
 
     active: numbers of the jobs submitted and not done, ascending. pool -1, gpus 0, rate 0: holds nothing. since_s: when
     it got what it holds. starts: how often it got an allocation. received (N, T) seconds by type. capacity, price (P,).
+    event_s: when the first of its servers dies or is replaced, inf without spot servers; revocations: servers lost;
+    cycle_s: seconds from a checkpoint to the next, nan = none. rented: dollars for GPUs that are not reserved. log:
+    capacity and price (P,) since when.
     spans: who held what and when, as columns (job, pool, gpus, from_s, to_s) of one array per step.
     """
 
@@ -53,7 +58,15 @@ class World:
         self.received: Floats = np.zeros((n, len(problem.gpu_types)))
         self.capacity: Ints = problem.pools.gpus.copy()
         self.price: Floats = problem.pools.price_per_gpu_hour.copy()
-        self.capacity_log: list[tuple[float, int]] = [(self.now, int(self.capacity.sum()))]
+        self.event_s: Floats = np.full(n, np.inf)
+        self.cycle_s: Floats = np.full(n, np.nan)
+        self.revocations: Ints = np.zeros(n, dtype=np.int64)
+        self.rented = 0.0
+        self.log: list[tuple[float, Ints, Floats]] = [(self.now, self.capacity.copy(), self.price.copy())]
+        self._spot = Spot(workload, options)
+        self._rents: Bools = problem.pools.market != Market.RESERVED
+        self._rents_any = bool(self._rents.any())
+        self._least_billed = bool((problem.pools.min_billing_s > 0).any())
         self.spans: list[Floats] = []
         self._table = RateTable.of(problem)
         self.strike: Floats = self._strikes(np.arange(n))
@@ -82,13 +95,17 @@ class World:
     def advance(self, to: float) -> None:
         """Let time pass until `to`."""
         while True:
-            end = min(to, max(self.now, self.next_change()))
+            event, zone = self._spot.event()
+            end = min(to, max(self.now, min(self.next_change(), event)))
             if end > self.now:
                 self._run(self.now, end)
                 self.now = end
-            if self.next_change() > self.now:
+            if event <= self.now:
+                self._strike(zone)
+            elif self.next_change() <= self.now:
+                self._change()
+            else:
                 break
-            self._change()
         self._arrive()
 
     def give(self, jobs: Ints, pool: Ints, gpus: Ints) -> int:
@@ -102,7 +119,10 @@ class World:
         attributes, pools = self.workload.problem.jobs, self.workload.problem.pools
         self.pool[j], self.gpus[j], self.since_s[j] = p, k, self.now
         self.ready_s[j] = self.now + pools.startup_s[p] + np.where(again, attributes.restart_s[j], 0.0)
-        self.rate[j] = self._true_rate(j, p, k)
+        self.cycle_s[j], working = self._checkpoints(j, p, k)
+        self.rate[j] = self._true_rate(j, p, k) * working
+        for i in np.flatnonzero(self._spot.revocable[p]).tolist():
+            self.event_s[j[i]] = self._spot.start(int(j[i]), int(p[i]), int(k[i]), self.now, float(self.rate[j[i]]))
         self.started_s[j] = np.where(np.isnan(self.started_s[j]), self.now, self.started_s[j])
         self.starts[j] += 1
         self.largest[j] = np.maximum(self.largest[j], k)
@@ -117,19 +137,35 @@ class World:
         return np.bincount(self.pool[r], self.gpus[r], minlength=len(self.capacity)).astype(np.int64)
 
     def _run(self, begin: float, end: float) -> None:
-        """A stretch of time in which nothing happens but work, completions and failures."""
+        """A stretch of time in which nothing happens but work, completions, failures and deaths of servers."""
         r = self.active[self.pool[self.active] >= 0]
         if not len(r):
             return
+        struck = self._stretch(r, np.full(len(r), begin), end)
+        while len(struck):
+            at = self.event_s[struck]
+            for j, t in zip(struck.tolist(), at.tolist(), strict=True):
+                self._lose(j, self._spot.due(j, t), t)
+            struck = self._stretch(struck, at, end)
+        over = ~np.isnan(self.finished_s[r])
+        if over.any():
+            self.active = self.active[np.isnan(self.finished_s[self.active])]
+
+    def _stretch(self, r: Ints, begin: Floats, end: float) -> Ints:
+        """The running jobs r, each from its own begin until it is done or fails, or its servers change, at the latest
+        to the end; returns the jobs whose servers change."""
         k, p = self.gpus[r], self.pool[r]
         work_from = np.maximum(begin, self.ready_s[r])
         finish = work_from + self.remaining[r] / self.rate[r]
         fail = begin + (self.strike[r] - self.attained[r] / HOUR) * HOUR / k
         last = np.minimum(np.minimum(finish, np.maximum(fail, begin)), end)
+        loses = len(self._spot.servers) > 0
+        if loses:
+            last = np.minimum(last, self.event_s[r])
         held = last - begin
         self.remaining[r] -= self.rate[r] * np.maximum(0.0, last - work_from)
         self.attained[r] += held * k
-        self.dollars[r] += held * k * self.price[p] / HOUR
+        self._pay(r, p, held * k * self.price[p] / HOUR)
         self.received[r, self.workload.problem.pools.gpu_type[p]] += held
         done = (finish <= last) | (self.remaining[r] <= DONE * self.workload.problem.jobs.total_work[r])
         self.remaining[r[done]] = 0.0
@@ -140,8 +176,33 @@ class World:
         self.strike[r[failed]] = self._strikes(r[failed])
         gone = done | failed
         self._release(r[gone], last[gone])
-        if done.any():
-            self.active = self.active[np.isnan(self.finished_s[self.active])]
+        return r[~gone & (self.event_s[r] <= last)] if loses else r[:0]
+
+    def _lose(self, job: int, lost: Bools, at: float) -> None:
+        """Servers of a job change: the lost ones (k,) are replaced, others may have come up."""
+        servers, attributes = self._spot.servers[job], self.workload.problem.jobs
+        pool = int(self.pool[job])
+        if lost.any():
+            self.revocations[job] += int(lost.sum())
+            self._spot.replace(job, pool, lost, at)
+        up, one = servers.up_s, np.array([job])
+        self.event_s[job] = servers.dies_s.min()
+        if attributes.synchronous[job]:
+            if lost.any():
+                self._fall_back(one, np.array([at]))
+                self.ready_s[job] = max(self.ready_s[job], up.max() + attributes.restart_s[job])
+            return
+        if not (up <= at).any():                    # all gone: nothing until the first of them is back
+            self.ready_s[job] = max(self.ready_s[job], up.min())
+        self.rate[job] = servers.rate * np.mean(up <= max(at, up.min()))
+        later = up[up > max(at, up.min())]
+        self.event_s[job] = min(self.event_s[job], later.min(initial=np.inf))
+
+    def _strike(self, zone: int) -> None:
+        """A common event takes servers of a zone."""
+        r = self.active[self.pool[self.active] >= 0]
+        for j, lost in self._spot.strike(zone, r, self.pool[r], self.now):
+            self._lose(j, lost, self.now)
 
     def _arrive(self) -> None:
         submitted = self.workload.problem.jobs.submitted_s
@@ -158,31 +219,92 @@ class World:
             self.price[p] = c.price_per_gpu_hour[i]
         if c.gpus[i] >= 0:
             self.capacity[p] = c.gpus[i]
-            self.capacity_log.append((self.now, int(self.capacity.sum())))
+        self.log.append((self.now, self.capacity.copy(), self.price.copy()))
+        if c.gpus[i] >= 0:
             self._evict()
 
     def _evict(self) -> None:
-        """Jobs lose what their pool does not have any more: the last to start first."""
+        """Jobs lose what their pool does not have any more: the last to start first, or at random (Options.victims). Of
+        an asynchronous job the GPUs that are left work on, where its speed on so many is known."""
+        problem, o = self.workload.problem, self.options
         for p in np.flatnonzero(self.used() > self.capacity).tolist():
             here = self.active[self.pool[self.active] == p]
-            order = here[np.lexsort((here, self.since_s[here]))]
-            lost = order[np.cumsum(self.gpus[order]) > self.capacity[p]]
-            self._fall_back(lost, np.full(len(lost), self.now))
-            self._release(lost, np.full(len(lost), self.now))
+            key = self.since_s[here] if o.victims == "youngest" else \
+                chance.uniform(o.seed, chance.VICTIM, here, self.changed)
+            order = here[np.lexsort((here, key))]
+            held = np.cumsum(self.gpus[order])
+            lost = order[held > self.capacity[p]]
+            if len(lost) and self._shrinks(lost[:1], self.gpus[lost[:1]] - held[held > self.capacity[p]][:1]
+                                           + self.capacity[p]):
+                lost = lost[1:]
+            now = np.full(len(lost), self.now)
+            spot = problem.pools.market[p] == Market.SPOT
+            self.revocations[lost] += self.gpus[lost] if spot else 0
+            self._fall_back(lost, now)
+            self._release(lost, now)
+
+    def _shrinks(self, job: Ints, gpus: Ints) -> bool:
+        """Whether a job (1,) goes on with fewer GPUs (1,), without a pause; if so, it does."""
+        pool, ready, attributes = self.pool[job], self.ready_s[job], self.workload.problem.jobs
+        if attributes.synchronous[job[0]] or gpus[0] < attributes.min_gpus[job[0]]:
+            return False
+        rate = self._true_rate(job, pool, gpus)
+        if not rate[0] > 0:
+            return False
+        if self.workload.problem.pools.market[pool[0]] == Market.SPOT:
+            self.revocations[job] += self.gpus[job] - gpus
+        self._release(job, np.full(1, self.now))
+        self.pool[job], self.gpus[job], self.since_s[job] = pool, gpus, self.now
+        self.ready_s[job] = np.maximum(ready, self.now)
+        self.cycle_s[job], working = self._checkpoints(job, pool, gpus)
+        self.rate[job] = rate * working
+        if self._spot.revocable[pool[0]]:
+            one = int(job[0])
+            self.event_s[one] = self._spot.start(one, int(pool[0]), int(gpus[0]), self.now, float(self.rate[one]))
+        return True
+
+    def _checkpoints(self, jobs: Ints, pool: Ints, gpus: Ints) -> tuple[Floats, Floats]:
+        """Seconds from one checkpoint to the next (nan = none), and the share of them in which the job works.
+
+        Young (CACM 17, 1974) and Daly (FGCS 22, 2006): the best interval is sqrt(2 x cost / rate of failures).
+        """
+        attributes = self.workload.problem.jobs
+        every, cost = attributes.checkpoint_every_s[jobs], attributes.checkpoint_s[jobs]
+        hazard = self._spot.hazard[pool] * gpus
+        if self.options.checkpoints == "young-daly":
+            chosen = (hazard > 0) & (cost > 0)
+            every = np.where(chosen, np.sqrt(2 * cost * HOUR / np.where(chosen, hazard, 1.0)), every)
+        return every + cost, np.where(np.isnan(every), 1.0, every / (every + cost))
 
     def _fall_back(self, jobs: Ints, at: Floats) -> None:
         """Work since the last checkpoint is lost."""
-        attributes = self.workload.problem.jobs
-        worked = np.maximum(0.0, at - self.ready_s[jobs])
-        every = attributes.checkpoint_every_s[jobs]
+        worked, cycle = np.maximum(0.0, at - self.ready_s[jobs]), self.cycle_s[jobs]
         with np.errstate(invalid="ignore"):
-            lost_s = np.where(np.isnan(every), worked, worked % every)
-        self.remaining[jobs] = np.minimum(self.remaining[jobs] + self.rate[jobs] * lost_s, attributes.total_work[jobs])
+            lost_s = np.where(np.isnan(cycle), worked, worked % cycle)
+        total = self.workload.problem.jobs.total_work[jobs]
+        self.remaining[jobs] = np.minimum(self.remaining[jobs] + self.rate[jobs] * lost_s, total)
 
     def _release(self, jobs: Ints, at: Floats) -> None:
         if len(jobs):
             self.spans.append(np.column_stack([jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at]))
+            if self._least_billed:
+                self._bill_least(jobs, at)
+            if self._spot.servers:
+                self.event_s[jobs] = np.inf
+                for j in jobs.tolist():
+                    self._spot.stop(j)
         self.pool[jobs], self.gpus[jobs], self.rate[jobs] = -1, 0, 0.0
+
+    def _bill_least(self, jobs: Ints, at: Floats) -> None:
+        """What was held for less than the pool's shortest time is billed for that."""
+        pool = self.pool[jobs]
+        short = np.maximum(0.0, self.workload.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs]))
+        self._pay(jobs, pool, short * self.gpus[jobs] * self.price[pool] / HOUR)
+
+    def _pay(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
+        self.dollars[jobs] += dollars
+        if self._rents_any:
+            self.rented += float(dollars[self._rents[pool]].sum())
 
     def _true_rate(self, jobs: Ints, pool: Ints, gpus: Ints) -> Floats:
         """What the policy believes times how wrong it is about this job and type, times noise of this start."""

@@ -1,0 +1,131 @@
+"""Spot servers that vanish: when each dies, and what that does to the job it works for.
+
+A server (one GPU of a spot pool) is born when its start-up is over and dies at the age T, whichever comes first of
+
+    hazard     h = revocations_per_gpu_hour x Options.revocations; h x spot_burst before the age spot_burst_s
+    event      with spot_batch > 1 instead: events of a zone are a Poisson process of rate h N / spot_batch, N the GPUs
+               of the zone's spot pools at the start; each takes every server with probability spot_batch / N (times
+               spot_burst while it is young). A server's hazard is h as before, but several go at once: the
+               common-shock model of Marshall and Olkin (JASA 62, 1967), with exchangeable servers
+    lifetime   lifetime_s of the pool
+
+Pools with rows in capacity.csv lose GPUs when these say so and to no hazard: what a trace has seen is not drawn again.
+A replacement is asked for at once and is there startup_s later. A synchronous job meanwhile stands still, having fallen
+back to its last checkpoint, and pays restart_s on top; an asynchronous one works on with the other servers' share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Market
+from allocator.domain.workload import Workload
+from allocator.simulator import chance
+from allocator.simulator.options import Options
+
+HOUR = 3600.0
+
+
+@dataclass
+class Servers:
+    """The servers of one allocation, arrays (k,): seconds at which they are up and die; rate: of the job with all."""
+
+    up_s: Floats
+    dies_s: Floats
+    rate: float
+
+
+class Spot:
+    """Servers of the jobs on pools that can lose them. drawn (N,): servers that each job has had so far."""
+
+    def __init__(self, workload: Workload, options: Options) -> None:
+        problem, pools = workload.problem, workload.problem.pools
+        spot = pools.market == Market.SPOT
+        traced = np.isin(np.arange(len(pools)), workload.changes.pool[workload.changes.gpus >= 0])
+        self._options, self._startup_s = options, pools.startup_s
+        self.hazard: Floats = np.where(spot & ~traced, pools.revocations_per_gpu_hour * options.revocations, 0.0)
+        self.lifetime_s: Floats = np.where(spot, pools.lifetime_s, np.inf)
+        self.revocable: Bools = (self.hazard > 0) | np.isfinite(self.lifetime_s)
+        self.servers: dict[int, Servers] = {}
+        self.drawn: Ints = np.zeros(len(problem.jobs), dtype=np.int64)
+        together = options.spot_batch > 1
+        self._alone: Floats = np.zeros(len(pools)) if together else self.hazard
+        self._zone: Ints = np.where(self.hazard > 0, pools.zone, -1) if together else np.full(len(pools), -1)
+        zones = int(self._zone.max(initial=-1)) + 1
+        size = np.bincount(self._zone[self._zone >= 0], pools.gpus[self._zone >= 0], zones)
+        worst = np.zeros(zones)                      # hazards of a zone's pools differ: thinned from the largest
+        np.maximum.at(worst, self._zone[self._zone >= 0], self.hazard[self._zone >= 0])
+        self._take: Floats = np.minimum(1.0, options.spot_batch / np.maximum(size, 1.0))
+        self._worst, self._per_s = worst, worst / np.maximum(self._take, 1e-12) / HOUR
+        self._events: Ints = np.zeros(zones, dtype=np.int64)
+        self.next_event_s: Floats = np.full(zones, problem.now_s)
+        for z in range(zones):
+            self._draw_event(z)
+
+    def start(self, job: int, pool: int, gpus: int, now: float, rate: float) -> float:
+        """New servers for a job; returns when the first of them dies."""
+        up = np.full(gpus, now + self._startup_s[pool])
+        self.servers[job] = Servers(up, up + self._lives(job, pool, gpus), rate)
+        return float(self.servers[job].dies_s.min())
+
+    def stop(self, job: int) -> None:
+        """The job lets go of its servers."""
+        self.servers.pop(job, None)
+
+    def due(self, job: int, now: float) -> Bools:
+        """(k,) True for the job's servers that die by now."""
+        return np.asarray(self.servers[job].dies_s <= now, dtype=np.bool_)
+
+    def replace(self, job: int, pool: int, lost: Bools, now: float) -> None:
+        """Ask for new servers in place of the lost ones (k,)."""
+        own = self.servers[job]
+        own.up_s[lost] = now + self._startup_s[pool]
+        own.dies_s[lost] = own.up_s[lost] + self._lives(job, pool, int(lost.sum()))
+
+    def event(self) -> tuple[float, int]:
+        """Time and zone of the next common event, (inf, -1) if there is none."""
+        if not len(self.next_event_s):
+            return np.inf, -1
+        z = int(self.next_event_s.argmin())
+        return float(self.next_event_s[z]), z
+
+    def strike(self, zone: int, jobs: Ints, pool: Ints, now: float) -> list[tuple[int, Bools]]:
+        """The zone's event comes: which servers (k,) of which of the jobs (held in `pool`) it takes. Draws the next."""
+        o, number = self._options, int(self._events[zone])
+        out = []
+        for j, p in zip(jobs.tolist(), pool.tolist(), strict=True):
+            if self._zone[p] != zone:
+                continue
+            up = self.servers[j].up_s
+            chances = self._take[zone] * self.hazard[p] / self._worst[zone]
+            chances = chances * np.where(now - up < o.spot_burst_s, o.spot_burst, 1.0)
+            place = np.arange(len(up)) + (number << 16)
+            struck = (chance.uniform(o.seed, chance.EVENT, np.full(len(up), j), place) < chances) & (up <= now)
+            if struck.any():
+                out.append((j, struck))
+        self._draw_event(zone)
+        return out
+
+    def _draw_event(self, zone: int) -> None:
+        self._events[zone] += 1
+        if self._per_s[zone] > 0:
+            place, number = np.array([-1 - zone]), self._events[zone:zone + 1]
+            wait = chance.exponential(self._options.seed, chance.EVENT, place, number)
+            self.next_event_s[zone] += float(wait[0]) / self._per_s[zone]
+        else:
+            self.next_event_s[zone] = np.inf
+
+    def _lives(self, job: int, pool: int, count: int) -> Floats:
+        """(count,) seconds that the next servers of a job live."""
+        o = self._options
+        serial = self.drawn[job] + np.arange(count)
+        self.drawn[job] += count
+        age = np.full(count, self.lifetime_s[pool])
+        h = self._alone[pool] / HOUR
+        if h > 0:
+            e = chance.exponential(o.seed, chance.REVOCATION, np.full(count, job), serial)
+            early = o.spot_burst * h * o.spot_burst_s
+            age = np.minimum(age, np.where(e < early, e / (o.spot_burst * h), o.spot_burst_s + (e - early) / h))
+        return age
