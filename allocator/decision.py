@@ -14,6 +14,7 @@ from functools import cached_property
 
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation
+from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.errors import AuditFailure, UsageError
@@ -119,8 +120,8 @@ def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits,
 
 def overridden(problem: Problem, objective: str | None, budget: float | None) -> Problem:
     """The problem with another objective or budget; raises UsageError on values that make no sense."""
-    if objective is not None and objective not in ("progress", "throughput"):
-        raise UsageError(f'unknown objective "{objective}" (known: progress, throughput)')
+    if objective is not None and objective not in OBJECTIVES:
+        raise UsageError(f'unknown objective "{objective}" (known: {", ".join(OBJECTIVES)})')
     if budget is not None and not 0 <= budget < math.inf:
         raise UsageError(f"budget {budget} is not a number of dollars per hour")
     if objective is not None:

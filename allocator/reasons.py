@@ -9,7 +9,8 @@ what it got ("better options"):
     exceeds_quota         every better option alone breaks its tenant's max_gpus or budget_per_hour
     protected             the GPUs are held by jobs that may not be moved, or the GPUs it may not leave are gone
     budget                a better option fits the free GPUs and the tenant, but not what is left of budget_per_hour
-    quota                 a better option fits the free GPUs and the budget, but not what is left to the tenant
+    quota                 a better option fits the free GPUs and the budget, but not what is left to the tenant, of its
+                          GPUs, its dollars or its GPUs in spot pools of one region
     capacity              it offers more than the price, but no whole size of it fits the GPUs that are left
     outranked             it offers less per GPU-hour than the price at which the GPUs go
     not_evaluated         it would fit, and the policy did not try it
@@ -19,13 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, State
-from allocator.options.menu import allowed_types, blocked
+from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.options.menu import blocked
 from allocator.options.round import Round
+from allocator.options.types import allowed_types
 from formulations import linear
+from formulations.rows import exposure_label
 
 PAYS = -1e-5            # a job that is just at the price pays it: prices are exact to about this share of a value
 CODES = ("held", "no_matching_gpu_type", "exceeds_cluster", "exceeds_quota", "protected", "budget", "quota", "capacity",
@@ -35,7 +39,8 @@ CODES = ("held", "no_matching_gpu_type", "exceeds_cluster", "exceeds_quota", "pr
 @dataclass(frozen=True)
 class Prices:
     """Dual prices by name: pool (P,) per GPU; budget per dollar/hour; quota, guarantee (Q,) per GPU of the tenant;
-    tenant_budget (Q,) per dollar/hour; churn per kept job. In units of the objective; guarantee and churn <= 0."""
+    tenant_budget (Q,) per dollar/hour; churn per kept job; exposure (Q Z,) per GPU of a
+    tenant in a zone. In units of the objective; guarantee and churn <= 0."""
 
     pool: Floats
     budget: float
@@ -43,6 +48,7 @@ class Prices:
     tenant_budget: Floats
     guarantee: Floats
     churn: float
+    exposure: Floats
 
     @classmethod
     def of(cls, round_: Round, prices: Floats) -> Prices:
@@ -60,14 +66,23 @@ class Prices:
         def single(kind: str) -> float:
             return float(named[kind][1].sum())
 
+        row = {exposure_label(q, z): n for n, (q, z) in enumerate(product(i.tenants, i.zones))}
+        exposed = np.zeros(len(row))
+        family, p = named[linear.EXPOSURE]
+        exposed[[row[label] for label in family.labels]] = p
         return cls(named[linear.CAPACITY][1], single(linear.BUDGET), by_tenant(linear.QUOTA),
-                   by_tenant(linear.TENANT_BUDGET), by_tenant(linear.GUARANTEE), single(linear.CHURN))
+                   by_tenant(linear.TENANT_BUDGET), by_tenant(linear.GUARANTEE), single(linear.CHURN), exposed)
 
     def charge(self, round_: Round) -> Floats:
         """(n,) what every option of the whole menu would have to pay for all it uses."""
         m, q = round_.menu, round_.problem.jobs.tenant[round_.menu.job]
-        return (m.gpus * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
-                + m.cost * (self.budget + self.tenant_budget[q]) + m.keep * self.churn)
+        total = (m.gpus * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
+                 + m.cost * (self.budget + self.tenant_budget[q]) + m.keep * self.churn)
+        if not len(self.exposure):
+            return total
+        pools = round_.problem.pools
+        zone = pools.zone[m.pool]
+        return total + m.gpus * np.where(zone >= 0, self.exposure[q * len(pools.zones) + zone], 0.0)
 
 
 @dataclass(frozen=True)
@@ -151,6 +166,7 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
     room = np.where(pool[m.job] == m.pool, extra, m.gpus) <= free[m.pool]
     payable = dollars <= budget
     granted = (extra <= quota[tenant]) & (dollars <= purse[tenant])
+    granted &= _unexposed(problem, m.pool, m.gpus, m.job, pool, gpus)
     purse_full = left(tenants.budget_per_hour, np.zeros(len(tenants)))
     alone = (m.gpus <= tenants.max_gpus[tenant]) & (m.cost <= purse_full[tenant])
 
@@ -175,6 +191,20 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
         "capacity": (any_(lumpy), lumpy),
         "outranked": (some & ~any_(fits), better),
     }
+
+
+def _unexposed(problem: Problem, pool: Ints, gpus: Ints, job: Ints, now: Ints, held: Ints) -> Bools:
+    """(n,) options that keep their tenant's limit on spot GPUs of one region. now, held (J,): the plan."""
+    pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
+    zones = len(pools.zones)
+    if not zones:
+        return np.ones(len(job), dtype=bool)
+    at = np.where(now >= 0, pools.zone[now], -1)
+    on = at >= 0
+    used = np.bincount(owner[on] * zones + at[on], held[on], len(tenants) * zones)
+    zone = pools.zone[pool]
+    before = used[owner[job] * zones + zone] - np.where(at[job] == zone, held[job], 0)
+    return np.asarray((zone < 0) | (before + gpus <= tenants.exposure[owner[job]]))
 
 
 def _any(J: int, job: Ints) -> Callable[[Bools], Bools]:

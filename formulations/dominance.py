@@ -22,6 +22,8 @@ def needed(instance: Instance) -> Bools:
     tenant = i.tenant[i.job]
     fits = (i.gpus <= i.capacity[i.pool]) & (i.cost <= i.budget * (1 + 1e-9) + 1e-9) & (i.gpus <= i.quota[tenant])
     fits &= i.cost <= i.tenant_budget[tenant] * (1 + 1e-9) + 1e-9
+    if i.zones:
+        fits &= (i.exposed < 0) | (i.gpus <= i.exposure[tenant])
     fixed = i.must[i.job] | i.keep
     open_ = ~fixed & (i.guarantee[tenant] <= 0)
     return np.where(i.must[i.job], True, fits & ~(open_ & ((i.value <= 0) | _beaten(i, fits))))

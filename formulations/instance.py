@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from formulations.linear import Bools, Floats, Ints
 
@@ -16,8 +19,10 @@ class Instance:
     the option is what the running job holds now.
     must (J,): the job may not be left without an option. tenant (J,).
     capacity (P,) GPUs; budget dollars per hour, inf = none; quota (Q,) GPUs, inf = none; tenant_budget (Q,);
-    guarantee (Q,) least GPUs, 0 = none; least_kept: at least so many `keep` options are chosen, 0 = no limit on change.
-    jobs, pools, tenants: names for row labels.
+    guarantee (Q,) least GPUs, 0 = none; zone (P,): number of the region where GPUs may be revoked together, -1 = they
+    are not revoked; exposure (Q,) most GPUs in any one zone, inf = no limit; least_kept: at
+    least so many `keep` options are chosen, 0 = no limit on change.
+    jobs, pools, tenants, zones: names for row labels.
     """
 
     value: Floats
@@ -34,7 +39,17 @@ class Instance:
     quota: Floats
     tenant_budget: Floats
     guarantee: Ints
+    zone: Ints
+    exposure: Floats
     least_kept: int
     jobs: Sequence[str]
     pools: Sequence[str]
     tenants: Sequence[str]
+    zones: Sequence[str]
+
+    @cached_property
+    def exposed(self) -> Ints:
+        """(n,) q Z + z of the tenant and the zone of an option, -1 where nothing limits it."""
+        q, z = self.tenant[self.job], self.zone[self.pool]
+        limited = (z >= 0) & np.isfinite(self.exposure[q])
+        return np.where(limited, q * len(self.zones) + z, -1)

@@ -28,6 +28,7 @@ QUOTA = "quota"
 TENANT_BUDGET = "tenant_budget"
 GUARANTEE = "guarantee"
 CHURN = "churn"
+EXPOSURE = "exposure"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import numpy as np
 
 from formulations.linear import Bools, Floats
 
+HOUR = 3600.0
+
 
 def pause_s(keep: Bools, running: Bools, restart_s: Floats, startup_s: Floats) -> Floats:
     """Seconds lost before work goes on: 0 to keep, restart + startup for a running job that changes, else startup."""
@@ -25,3 +27,32 @@ def progress(weight: Floats, done: Floats, remaining_work: Floats) -> Floats:
 def throughput(weight: Floats, done: Floats, remaining_work: Floats, base: Floats) -> Floats:
     """weight x min(done, remaining_work) / base, base = work of one interval as requested on the slowest type."""
     return weight * np.minimum(done, remaining_work) / base
+
+
+def busy_s(pause: Floats, rate: Floats, remaining_work: Floats, interval_s: float) -> Floats:
+    """Seconds of the interval that the GPUs are held: until the job is done, at most all of it."""
+    return np.minimum(interval_s, pause + remaining_work / rate)
+
+
+def dollars(keep: Bools, cost_per_hour: Floats, busy: Floats, min_billing_s: Floats) -> Floats:
+    """What an option adds to the bill of this interval; what is newly got is billed for min_billing_s at least."""
+    return cost_per_hour * np.where(keep, busy, np.maximum(busy, min_billing_s)) / HOUR
+
+
+def work_worth(weight: Floats, money: Floats, cost_per_hour: Floats, rate: Floats) -> Floats:
+    """(w + mu c) / s: weighted hours and money that a unit of work costs at this option, to the end of the job.
+
+    The least over a job's options is V_j, what a unit of its work is worth; the option that attains it is the
+    rental width (Li et al. 2024, systems of fixed width: minimise (w + mu k)/s(k)). mu = money, weighted hours per
+    dollar; c = cost_per_hour; s = rate in work per second.
+    """
+    return (weight + money * cost_per_hour) / (rate * HOUR)
+
+
+def response(weight: Floats, done: Floats, busy: Floats, worth: Floats, interval_s: float) -> Floats:
+    """V done + w (interval - busy): weighted hours that this interval saves, against waiting for its length.
+
+    Waiting costs w interval now and V per unit of work later. An option that runs through costs w interval too and
+    takes `done` off what is left; one that finishes ends the job's time early. The money it costs comes off later.
+    """
+    return worth * done + weight * (interval_s - busy) / HOUR

@@ -75,7 +75,21 @@ def churn(i: Instance) -> Block:
     return _used(block, np.array([i.least_kept > 0]))
 
 
-FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, churn)
+def exposure(i: Instance) -> Block:
+    """sum_{o of q in z} k_o x_o <= exposure_q for every tenant q that has a limit and every zone z."""
+    zones = len(i.zones)
+    limit = np.repeat(i.exposure, zones)
+    labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]
+    block = Block(linear.EXPOSURE, labels, i.exposed, i.gpus.astype(float), np.full(len(limit), -np.inf), limit)
+    return _used(block, np.isfinite(limit))
+
+
+def exposure_label(tenant: str, zone: str) -> str:
+    """Name of the row of a tenant and a zone."""
+    return f'{tenant}" in region "{zone}'
+
+
+FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, churn, exposure)
 
 
 def _used(block: Block, use: Bools) -> Block:

@@ -20,6 +20,7 @@ restart_s = 45
 max_changes = 3
 ageing_s = 7200
 objective = "throughput"
+dollar_price = 0.25
 
 [solver]
 threads = 1
@@ -33,18 +34,18 @@ most = 2
     "jobs.csv": """\
 job_id,model,submitted_s,remaining_work,total_work,tenant,state,pool,gpus,min_gpus,max_gpus,requested_gpus,sizes,\
 gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,\
-attained_gpu_s,restarts,largest_gpus
-bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,,7200,2,8
-bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1,,,
-gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,30,1,2
-"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,
-gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,
+max_spot_gpus,synchronous,attained_gpu_s,restarts,largest_gpus
+bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,,6,false,7200,2,8
+bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1,,,,,
+gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,0,,30,1,2
+"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,,,
+gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,
 """,
     "pools.csv": """\
-pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb
-east,A100,8,4,spot,1.5,us-east,20,0.07,40
-west,V100,4,2,on_demand,0.9,us-west,30,0.01,16
-north,V100,6,,,0.4,,,,16
+pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb,lifetime_s,min_billing_s
+east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,60
+west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,600
+north,V100,6,,,0.4,,,,16,,
 """,
     "rates.csv": """\
 model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency
@@ -69,9 +70,9 @@ at_s,pool,price_per_gpu_hour,gpus
 2000,east,9,1
 """,
     "tenants.csv": """\
-tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour
-red,2,12,4,100
-blue,1,,1,50
+tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour,max_spot_gpus,max_spot_share,dollar_price
+red,2,12,4,100,10,1,0.5
+blue,1,,1,50,,,
 """,
     "nodes.csv": """\
 node,pool,gpus,state,rack

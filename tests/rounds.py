@@ -27,6 +27,7 @@ def random_instance(rng: np.random.Generator, jobs: int = 4, pools: int = 2, ten
             must[j] = rng.random() < 0.2
     kept = int(keep.sum())
     value = np.round(rng.random(n) * gpus_ ** 0.7, 2) if n else np.zeros(0)
+    zones = int(rng.integers(0, 3))
     price = rng.integers(0, 4, pools).astype(float)
     inf = np.inf
     return Instance(
@@ -37,8 +38,10 @@ def random_instance(rng: np.random.Generator, jobs: int = 4, pools: int = 2, ten
         tenant_budget=np.where(rng.random(tenants) < 0.3, rng.integers(1, 12, tenants), inf),
         guarantee=np.where(rng.random(tenants) < 0.3, rng.integers(1, 4, tenants), 0),
         least_kept=int(rng.integers(0, kept + 1)) if rng.random() < 0.4 else 0,
+        zone=rng.integers(-1, zones, pools),
+        exposure=np.where(rng.random(tenants) < 0.5, rng.integers(0, 5, tenants), inf),
         jobs=[f"j{j}" for j in range(jobs)], pools=[f"p{p}" for p in range(pools)],
-        tenants=[f"q{q}" for q in range(tenants)])
+        tenants=[f"q{q}" for q in range(tenants)], zones=[f"z{z}" for z in range(zones)])
 
 
 def best(model: LinearModel, start: np.ndarray) -> float | None:

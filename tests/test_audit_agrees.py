@@ -59,6 +59,7 @@ class Reading:
                 node = p["gpus_per_node"]
                 size = k in j["sizes"] if j["sizes"] else (k <= node and k in (1, 2, 4, 8)) or k % node == 0
                 free = size and j["min_gpus"] <= k <= j["max_gpus"] and not tied
+                free = free and (p["market"] != "spot" or j["max_spot_gpus"] is None or k <= j["max_spot_gpus"])
                 free = free and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"])
                 r = self.rate(p["gpu_type"], k)
                 if r and (free or self.held(j) == (p["pool"], k)):
@@ -113,10 +114,24 @@ class Reading:
         pool = next(p for p in self.pools if p["pool"] == got[0])
         pause = pool["startup_s"] + (j["restart_s"] if j["state"] == "running" else 0)
         pause = 0 if self.held(j) == got else pause
-        done = self.options(j)[got] * max(0, self.config["interval_s"] - pause)
+        rate, span = self.options(j)[got], self.config["interval_s"]
+        done = rate * max(0, span - pause)
+        busy = min(span, pause + j["remaining_work"] / rate)
+        billed = busy if self.held(j) == got else max(busy, pool["min_billing_s"])
+        owner = next(t for t in self.tenants if t["tenant"] == j["tenant"])
+        mu = self.config["dollar_price"] + owner["dollar_price"]
+        money = mu * self.hourly(got) * billed / 3600
         if self.config["objective"] == "progress":
-            return j["weight"] * min(1.0, done / j["remaining_work"])
-        return j["weight"] * min(done, j["remaining_work"]) / self.base(j)
+            return j["weight"] * min(1.0, done / j["remaining_work"]) - money
+        if self.config["objective"] == "throughput":
+            return j["weight"] * min(done, j["remaining_work"]) / self.base(j) - money
+        least = min((j["weight"] + mu * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
+        return least * min(done, j["remaining_work"]) + j["weight"] * (span - busy) / 3600 - money
+
+    def hourly(self, got: Option) -> float:
+        """Dollars per hour that an option adds to the bill."""
+        pool = next(p for p in self.pools if p["pool"] == got[0])
+        return 0.0 if pool["market"] == "reserved" else float(pool["price_per_gpu_hour"] * got[1])
 
     def legal(self, gets: dict[str, Option], released: set[str]) -> bool:
         by = {j["job_id"]: j for j in self.jobs}
@@ -138,6 +153,13 @@ class Reading:
                 return False
             if sum(k * price[q] for q, k in mine) > t["budget_per_hour"] + 1e-7:
                 return False
+            spot = {p["pool"]: p["region"] for p in self.pools if p["market"] == "spot"}
+            for zone in set(spot.values()):
+                held = sum(k for q, k in mine if spot.get(q) == zone)
+                if t["max_spot_gpus"] is not None and held > t["max_spot_gpus"]:
+                    return False
+                if t["max_spot_share"] is not None and held > t["max_spot_share"] * t["guaranteed_gpus"]:
+                    return False
         changed = sum(j["state"] == "running" and gets.get(j["job_id"]) != self.held(j) for j in self.jobs)
         return changed <= max(self.config["max_changes"], self.forced(released))
 
@@ -148,7 +170,9 @@ def scene(rng: np.random.Generator) -> Reading:
         return values[int(rng.integers(len(values)))]
 
     pools = [{"pool": f"p{i}", "gpu_type": pick("A", "B"), "gpus": pick(2, 3, 4, 6, 8), "gpus_per_node": pick(2, 4, 8),
-              "price_per_gpu_hour": pick(0.0, 0.7, 2.1), "startup_s": pick(0, 20, 400)} for i in range(pick(1, 2))]
+              "price_per_gpu_hour": pick(0.0, 0.7, 2.1), "startup_s": pick(0, 20, 400),
+              "market": pick("reserved", "on_demand", "spot", "spot"), "region": pick("west", "east"),
+              "min_billing_s": pick(0, 0, 250)} for i in range(pick(1, 2))]
     rates = [{"gpu_type": t, "gpus": k, "work_per_s": round(k ** 0.8 * pick(1.0, 1.7), 3)}
              for t in ("A", "B") for k in pick((1, 4, 8), (1, 2), (2, 3, 4))]
     jobs = []
@@ -158,7 +182,7 @@ def scene(rng: np.random.Generator) -> Reading:
                "state": pick("queued", "running", "running", "paused", "held"),
                "min_gpus": low, "max_gpus": high, "requested_gpus": pick(low, high),
                "sizes": pick([], [], sorted({low, high, min(high, low + 1)})),
-               "gpu_types": pick([], [], ["A"], ["A", "B"]),
+               "gpu_types": pick([], [], ["A"], ["A", "B"]), "max_spot_gpus": pick(None, None, None, 0, 2),
                "weight": pick(1.0, 2.5), "remaining_work": pick(50.0, 3000.0), "restart_s": pick(0, 30),
                "preemptible": pick(True, True, False), "resizes_left": pick(None, None, 0, 2),
                "after": pick([], [], ["j0"], ["gone"]) if i else [], "pool": None, "gpus": None}
@@ -166,8 +190,10 @@ def scene(rng: np.random.Generator) -> Reading:
             job |= {"pool": pick(*pools)["pool"], "gpus": pick(1, 2, 3, 4)}
         jobs.append(job)
     tenants = [{"tenant": t, "max_gpus": pick(4, 8, 12), "guaranteed_gpus": pick(0, 0, 3, 4),
-                "budget_per_hour": pick(math.inf, math.inf, 3.0)} for t in ("t", "u")]
-    config = {"interval_s": 300.0, "objective": pick("progress", "throughput"),
+                "budget_per_hour": pick(math.inf, math.inf, 3.0), "max_spot_gpus": pick(None, None, 2, 4),
+                "max_spot_share": pick(None, None, None, 0.5), "dollar_price": pick(0.0, 0.0, 0.3)} for t in ("t", "u")]
+    config = {"interval_s": 300.0, "objective": pick("progress", "throughput", "response"),
+              "dollar_price": pick(0.0, 0.0, 0.5),
               "budget_per_hour": pick(math.inf, 5.0, 8.4), "max_changes": pick(0, 1, 99)}
     return Reading(jobs, pools, rates, tenants, config)
 

@@ -28,7 +28,8 @@ def two_jobs(**changes: object) -> Instance:
         pool=np.array([0, 0, 0, 1]), gpus=np.array([1, 2, 2, 4]), cost=np.array([2.0, 4.0, 4.0, 0.0]),
         keep=np.array([True, False, False, False]), must=np.array([False, False]), tenant=np.array([0, 1]),
         capacity=np.array([3, 4]), budget=6.0, quota=np.array([INF, 4.0]), tenant_budget=np.array([3.0, INF]),
-        guarantee=np.array([0, 2]), least_kept=1, jobs=["a", "b"], pools=["p", "s"], tenants=["x", "y"])
+        guarantee=np.array([0, 2]), zone=np.array([-1, 0]), exposure=np.array([INF, 4.0]), least_kept=1,
+        jobs=["a", "b"], pools=["p", "s"], tenants=["x", "y"], zones=["west"])
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -44,22 +45,24 @@ def test_every_rule_is_the_row_it_should_be() -> None:
     a, model = dense(two_jobs())
     assert [(f.kind, list(f.labels)) for f in model.families] == [
         ("at_most_one", ["a", "b"]), ("capacity", ["p", "s"]), ("budget", [""]), ("quota", ["y"]),
-        ("tenant_budget", ["x"]), ("guarantee", ["y"]), ("churn", [""])]
+        ("tenant_budget", ["x"]), ("guarantee", ["y"]), ("churn", [""]), ("exposure", ['y" in region "west'])]
     assert a.tolist() == [
         [1, 1, 0, 0], [0, 0, 1, 1],      # one option each
         [1, 2, 2, 0], [0, 0, 0, 4],      # GPUs of p and s
         [2, 4, 4, 0],                    # dollars
         [0, 0, 2, 4], [2, 4, 0, 0],      # GPUs of y, dollars of x
-        [0, 0, 2, 4], [1, 0, 0, 0]]      # guarantee of y, jobs kept
-    assert model.upper.tolist() == [1, 1, 3, 4, 6, 4, 3, INF, INF]
-    assert model.lower.tolist() == [-INF] * 7 + [2, 1]
+        [0, 0, 2, 4], [1, 0, 0, 0],      # guarantee of y, jobs kept
+        [0, 0, 0, 4]]                    # GPUs of y in the spot pool
+    assert model.upper.tolist() == [1, 1, 3, 4, 6, 4, 3, INF, INF, 4]
+    assert model.lower.tolist() == [-INF] * 7 + [2, 1, -INF]
     assert model.row_name(5) == 'quota of "y"' and model.row_name(8) == "churn"
 
 
 def test_rules_that_are_not_there_have_no_rows() -> None:
     """Without budget, quotas, guarantees and a limit on changes only jobs and pools are left."""
     none = np.array([INF, INF])
-    _, model = dense(two_jobs(budget=INF, quota=none, tenant_budget=none, guarantee=np.array([0, 0]), least_kept=0))
+    _, model = dense(two_jobs(budget=INF, quota=none, tenant_budget=none, guarantee=np.array([0, 0]), least_kept=0,
+                              exposure=none))
     assert model.m == 4
 
 
@@ -149,4 +152,5 @@ def test_elastic_programme_bends_rules_but_not_physics() -> None:
     """Budget, quotas, guarantees, churn and must-run rows may give way; job and pool rows may not."""
     model = formulate(two_jobs(must=np.array([True, False])))
     assert [model.row_name(r) for r in np.flatnonzero(soft_rows(model))] == [
-        'at_most_one of "a"', "budget", 'quota of "y"', 'tenant_budget of "x"', 'guarantee of "y"', "churn"]
+        'at_most_one of "a"', "budget", 'quota of "y"', 'tenant_budget of "x"', 'guarantee of "y"', "churn",
+        'exposure of "y" in region "west"']

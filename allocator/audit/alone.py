@@ -8,7 +8,7 @@ import numpy as np
 
 from allocator.audit.scene import Scene
 from allocator.domain.columns import MOST_GPUS
-from allocator.domain.problem import Bools, State
+from allocator.domain.problem import Bools, Market, State
 
 
 def faults(s: Scene) -> Iterator[str]:
@@ -32,6 +32,10 @@ def faults(s: Scene) -> Iterator[str]:
                                              "which its gpu_types exclude")
         yield from _each(s, s.on & (s.gpus > pools.gpus[s.pool]),
                          lambda j: f"{s.planned(j)}, which has only {pools.gpus[s.pool[j]]}")
+
+    if len(pools):
+        spot = fresh & (pools.market[s.pool] == Market.SPOT) & (s.gpus > jobs.max_spot_gpus)
+        yield from _each(s, spot, lambda j: f"{s.planned(j)}, a spot pool, where it may hold {jobs.max_spot_gpus[j]:g}")
 
     yield from _each(s, s.on & ~(s.rate > 0), lambda j: f"{s.planned(j)}: no rate is known there")
     yield from _each(s, s.on & (s.rate > 0) & ~_row_true(s),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.audit.scene import Scene
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Floats, Ints, Market
 
 WORK = 300_000        # extensions of sums per pool; beyond, the search gives up and the claim stands
 
@@ -24,6 +24,8 @@ def options(s: Scene, chosen: Ints) -> tuple[Ints, Ints, Ints, Floats]:
         for p in range(len(pools)):
             able = same[s.types[same, pools.gpu_type[p]]]
             most = np.minimum(np.minimum(jobs.max_gpus[able], pools.gpus[p]), s.table.largest[jobs.model[able]])
+            if pools.market[p] == Market.SPOT:
+                most = np.minimum(most, jobs.max_spot_gpus[able]).astype(np.int64)
             node, top = int(pools.gpus_per_node[p]), int(most.max(initial=0))
             sizes = s.problem.size_lists[code] if code >= 0 else np.array(sorted(
                 {1 << i for i in range(node.bit_length())} | set(range(node, top + 1, node))), dtype=np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from allocator.audit.guarantee import most_gpus
 from allocator.audit.scene import Scene, above
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Floats, Ints, Market
 
 
 def faults(s: Scene, cost: Floats) -> Iterator[str]:
@@ -43,6 +43,7 @@ def _tenants(s: Scene, cost: Floats) -> Iterator[str]:
             yield f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its max_gpus is {tenants.max_gpus[q]:g}'
         if above(spent[q], tenants.budget_per_hour[q]):
             yield f'tenant "{name}" costs {spent[q]:g} $/h, its budget_per_hour is {tenants.budget_per_hour[q]:g}'
+        yield from _exposure(s, q)
         if gpus[q] < tenants.guaranteed_gpus[q]:
             needed = int(s.repairs.usable[q])
             if gpus[q] >= needed:
@@ -50,6 +51,22 @@ def _tenants(s: Scene, cost: Floats) -> Iterator[str]:
             if gpus[q] < needed:
                 yield (f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its guarantee of {tenants.guaranteed_gpus[q]} '
                        f"amounts to {needed} that its jobs could hold")
+
+
+def _exposure(s: Scene, q: int) -> Iterator[str]:
+    """GPUs of a tenant in the spot pools of one region."""
+    tenants, pools = s.problem.tenants, s.problem.pools
+    limit = tenants.max_spot_gpus[q]
+    if np.isfinite(tenants.max_spot_share[q]):
+        limit = min(limit, int(tenants.max_spot_share[q] * tenants.guaranteed_gpus[q] + 1e-9))
+    if not np.isfinite(limit):
+        return
+    mine = s.on & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
+    for region in sorted({pools.region[p] for p in s.pool[mine].tolist()}):
+        held = sum(int(s.gpus[j]) for j in np.flatnonzero(mine).tolist() if pools.region[s.pool[j]] == region)
+        if held > limit:
+            yield (f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its max_spot_gpus is '
+                   f"{limit:g}")
 
 
 def _releases(s: Scene) -> Iterator[str]:

@@ -71,6 +71,7 @@ def generate(size: str | tuple[int, int, int], seed: int = 0, rules: Rules = PLA
         value=value, start=start, job=job, pool=pool, gpus=count, cost=count * PRICE[pool], keep=keep, must=must,
         tenant=tenant, capacity=capacity, budget=rules.budget * float(capacity @ PRICE[:T]),
         quota=quota, tenant_budget=np.full(rules.tenants, np.inf), guarantee=guarantee,
+        zone=np.full(len(capacity), -1), exposure=np.full(rules.tenants, np.inf), zones=[],
         least_kept=kept - int(rules.churn * kept) if rules.churn < 1 else 0,
         jobs=[f"job-{j}" for j in range(J)], pools=[f"type-{t}" for t in range(T)],
         tenants=[f"team-{q}" for q in range(rules.tenants)])

@@ -30,7 +30,8 @@ def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings
         gpus=_up(grids, names, gpus.astype(np.int64), source, found), gpus_per_node=table["gpus_per_node"],
         market=table["market"], price_per_gpu_hour=price, region=tuple(table["region"]),
         startup_s=table["startup_s"], revocations_per_gpu_hour=table["revocations_per_gpu_hour"],
-        memory_gb=table["memory_gb"])
+        memory_gb=table["memory_gb"], min_billing_s=table["min_billing_s"],
+        lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf))
 
 
 def in_force(table: Grid, moves: Sequence[Grid], names: Names, column: str, now_s: float) -> tuple[Floats, list[str]]:

@@ -105,6 +105,9 @@ JOBS = TableSchema("jobs.csv", "every job that is queued, running or paused", (
     _number("checkpoint_s", "cost of a checkpoint", default=0.0, low=0),
     _number("checkpoint_every_s", "interval of checkpoints", above=0),
     Column("after", Kind.TEXTS, "starts when these jobs are done (no longer in the snapshot)"),
+    _gpus("max_spot_gpus", "most GPUs it may hold in spot pools; 0: never there; default no limit", low=0),
+    Column("synchronous", Kind.BOOLEAN, "true: a revoked GPU stops the job, which falls back to its last checkpoint; "
+           "false: only the share of the lost worker is lost until it is replaced", default=True),
     _number("attained_gpu_s", "GPU-seconds it has held so far", default=0.0, low=0),
     Column("restarts", Kind.INTEGER, "starts after the first and changes of its allocation so far", default=0, low=0),
     _gpus("largest_gpus", "most GPUs it has held so far; default what it holds now", low=0, default=RULE),
@@ -121,6 +124,8 @@ POOLS = TableSchema("pools.csv", "identical GPUs that are bought and placed alik
     _number("startup_s", "added to the pause of a job that starts or moves there", default=0.0, low=0),
     _number("revocations_per_gpu_hour", "expected revocations", default=0.0, low=0),
     _number("memory_gb", "memory of one GPU", above=0),
+    _number("lifetime_s", "spot GPUs are taken back after so long at the latest; default no limit", above=0),
+    _number("min_billing_s", "GPUs that a job gets are billed for so long at least", default=0.0, low=0),
 ), key=("pool",), required=True)
 
 RATES = TableSchema("rates.csv", "measured speed", (
@@ -157,6 +162,9 @@ TENANTS = TableSchema("tenants.csv", "who shares the cluster", (
     _gpus("max_gpus", "most GPUs at once", low=0),
     _gpus("guaranteed_gpus", "GPUs it gets whenever its jobs can hold them", low=0, default=0),
     _number("budget_per_hour", "US dollars", low=0),
+    _gpus("max_spot_gpus", "most GPUs at once in the spot pools of any one region", low=0),
+    _number("max_spot_share", "the same limit as a share of guaranteed_gpus", low=0, high=1),
+    _number("dollar_price", "added to dollar_price of config.toml for its jobs", default=0.0, low=0),
 ), key=("tenant",))
 
 NODES = TableSchema("nodes.csv", "machines of the pools", (
@@ -191,6 +199,8 @@ SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
 TABLES: Mapping[str, TableSchema] = {
     t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING)}
 
+OBJECTIVES = ("progress", "throughput", "response")       # formulas: formulations/README.md
+
 CONFIG: tuple[Column, ...] = (
     _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),
     _number("interval_s", "length of a round", default=300.0, above=0),
@@ -198,7 +208,9 @@ CONFIG: tuple[Column, ...] = (
     _number("restart_s", "pause of a running job that changes", default=30.0, low=0),
     Column("max_changes", Kind.INTEGER, "most running jobs whose allocation changes this round", low=0),
     _number("ageing_s", "waiting so long adds a job's weight once more to its weight; default: no ageing", above=0),
-    Column("objective", Kind.CHOICE, "what a plan is worth", default="progress", choices=("progress", "throughput")),
+    Column("objective", Kind.CHOICE, "what a plan is worth", default="progress", choices=OBJECTIVES),
+    _number("dollar_price", "worth of one dollar in units of the objective: dollars that a plan spends are deducted",
+            default=0.0, low=0),
 )
 CONFIG_TABLES = ("solver", "horizon", "sharing")
 

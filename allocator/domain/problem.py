@@ -65,6 +65,8 @@ class Jobs:
     checkpoint_s: Floats
     checkpoint_every_s: Floats  # nan = none
     after: tuple[tuple[str, ...], ...]   # names of predecessors
+    max_spot_gpus: Floats       # inf = no limit
+    synchronous: Bools
     attained_gpu_s: Floats      # GPU-seconds held so far
     restarts: Ints              # starts after the first, and changes
     largest_gpus: Ints          # most GPUs ever held
@@ -95,9 +97,30 @@ class Pools:
     startup_s: Floats
     revocations_per_gpu_hour: Floats
     memory_gb: Floats           # nan = unknown
+    lifetime_s: Floats          # inf = no limit
+    min_billing_s: Floats
 
     def __len__(self) -> int:
         return len(self.pool)
+
+    @cached_property
+    def zone(self) -> Ints:
+        """(P,) number of the region of a spot pool, -1 for pools of the other markets: what is revoked together."""
+        number: dict[str, int] = {}
+        spot = (self.market == Market.SPOT).tolist()
+        return np.array([number.setdefault(name, len(number)) if s else -1
+                         for name, s in zip(self.region, spot, strict=True)], dtype=np.int64)
+
+    @cached_property
+    def zones(self) -> tuple[str, ...]:
+        """Names of the zones, the regions of spot pools."""
+        first = {z: p for p, z in reversed(list(enumerate(self.zone.tolist()))) if z >= 0}
+        return tuple(self.region[first[z]] for z in range(len(first)))
+
+    @cached_property
+    def marginal_price(self) -> Floats:
+        """(P,) dollars per GPU-hour that using the pool adds to the bill: reserved GPUs are paid for anyway."""
+        return np.where(self.market == Market.RESERVED, 0.0, self.price_per_gpu_hour)
 
 
 @dataclass(frozen=True)
@@ -109,9 +132,19 @@ class Tenants:
     max_gpus: Floats            # inf = no limit
     guaranteed_gpus: Ints
     budget_per_hour: Floats     # inf = no limit
+    max_spot_gpus: Floats       # inf = no limit
+    max_spot_share: Floats      # inf = no limit
+    dollar_price: Floats
 
     def __len__(self) -> int:
         return len(self.tenant)
+
+    @cached_property
+    def exposure(self) -> Floats:
+        """(Q,) most GPUs in the spot pools of any one region: max_spot_gpus, and max_spot_share of guaranteed_gpus."""
+        share = np.where(np.isinf(self.max_spot_share), 0.0, self.max_spot_share) * self.guaranteed_gpus
+        by_share = np.where(np.isinf(self.max_spot_share), np.inf, np.floor(share + 1e-9))
+        return np.minimum(self.max_spot_gpus, by_share)
 
 
 @dataclass(frozen=True)
@@ -196,6 +229,7 @@ class Problem:
     max_changes: int                     # -1 = no limit
     ageing_s: float                      # inf = none
     objective: str
+    dollar_price: float                  # worth of a dollar, in units of the objective
     settings: Mapping[str, Mapping[str, Any]]    # tables [solver], [horizon], [sharing] of config.toml
     jobs: Jobs
     pools: Pools
@@ -220,3 +254,8 @@ class Problem:
         """
         waited_s = np.maximum(0.0, self.now_s - self.jobs.submitted_s - self.received.sum(axis=1))
         return np.asarray(self.jobs.weight * (1.0 + waited_s / self.ageing_s), dtype=np.float64)
+
+    @property
+    def money(self) -> Floats:
+        """(J,) worth of one dollar spent on the job, in units of the objective."""
+        return np.asarray(self.dollar_price + self.tenants.dollar_price[self.jobs.tenant], dtype=np.float64)

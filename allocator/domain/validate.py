@@ -53,7 +53,8 @@ def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], k
         budget_per_hour=math.inf if budget is None else float(budget), restart_s=float(config["restart_s"]),
         max_changes=-1 if changes is None else int(changes), objective=str(config["objective"]),
         ageing_s=math.inf if config["ageing_s"] is None else float(config["ageing_s"]),
-        settings=config.tables, jobs=_jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
+        dollar_price=float(config["dollar_price"]), settings=config.tables,
+        jobs=_jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
         pools=pools, tenants=_tenants(tables["tenants.csv"], known), rates=cluster.rates(tables["rates.csv"], known),
         curves=cluster.curves(tables["models.csv"], known), nodes=cluster.nodes(tables["nodes.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),
@@ -81,7 +82,8 @@ def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) 
         weight=jobs["weight"], deadline_s=jobs["deadline_s"], preemptible=jobs["preemptible"],
         restart_s=default("restart_s", restart_s), resizes_left=jobs["resizes_left"], memory_gb=jobs["memory_gb"],
         checkpoint_s=jobs["checkpoint_s"], checkpoint_every_s=jobs["checkpoint_every_s"],
-        after=tuple(jobs["after"]), attained_gpu_s=jobs["attained_gpu_s"], restarts=jobs["restarts"],
+        after=tuple(jobs["after"]), max_spot_gpus=default("max_spot_gpus", math.inf), synchronous=jobs["synchronous"],
+        attained_gpu_s=jobs["attained_gpu_s"], restarts=jobs["restarts"],
         largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)))
 
 
@@ -99,7 +101,9 @@ def _tenants(tenants: Grid, known: Names) -> Tenants:
     return Tenants(tenant=tuple(known.tenants), weight=filled("weight", math.nan),
                    max_gpus=filled("max_gpus", math.inf),
                    guaranteed_gpus=filled("guaranteed_gpus", 0).astype(np.int64),
-                   budget_per_hour=filled("budget_per_hour", math.inf))
+                   budget_per_hour=filled("budget_per_hour", math.inf),
+                   max_spot_gpus=filled("max_spot_gpus", math.inf),
+                   max_spot_share=filled("max_spot_share", math.inf), dollar_price=filled("dollar_price", 0.0))
 
 
 def _coded(lists: Sequence[Any], alike: Callable[[Any], Any] = tuple) -> tuple[Ints, list[Any]]:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
+from allocator.options.types import allowed_types
+from allocator.options.worth import Offer, worth
 from allocator.performance.table import RateTable
 from formulations import objectives
 
@@ -57,13 +59,6 @@ def locked(problem: Problem) -> Bools:
     return fixed
 
 
-def allowed_types(problem: Problem) -> Bools:
-    """(J, T) True where the job may use the GPU type."""
-    sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), dtype=bool)])   # code -1 = the last = any
-    allowed: Bools = sets[problem.jobs.gpu_types]
-    return allowed
-
-
 def sizes_by_rule(gpus_per_node: int, largest: int) -> Ints:
     """Powers of two up to gpus_per_node, then whole multiples of it, none above `largest`, ascending."""
     inside = 2 ** np.arange(int(gpus_per_node).bit_length(), dtype=np.int64)
@@ -81,10 +76,12 @@ def menu(problem: Problem, table: RateTable) -> Menu:
     free = ~blocked(problem) & ~locked(problem)
     types = allowed_types(problem)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
+    most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
     found: list[tuple[Ints, Ints, Ints]] = []
     for p in range(len(pools)):
         able = np.flatnonzero(free & types[:, pools.gpu_type[p]])
-        owner, gpus = _sizes(problem, able, p, np.minimum(most[able], pools.gpus[p]))
+        limit = most_spot if pools.market[p] == Market.SPOT else most
+        owner, gpus = _sizes(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
         other = ~(running[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other]))
     held = np.flatnonzero(running & ~blocked(problem))
@@ -127,32 +124,7 @@ def _priced(problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Int
     running = jobs.state == State.RUNNING
     keep = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     pause = objectives.pause_s(keep, running[job], jobs.restart_s[job], pools.startup_s[pool])
-    done = objectives.work_done(rate, pause, problem.interval_s)
     start = np.searchsorted(job, np.arange(len(jobs) + 1))
-    if problem.objective == "throughput":
-        base = _requested_work(problem, table, start, job, gpus, rate)[job]
-        value = objectives.throughput(problem.weight[job], done, jobs.remaining_work[job], base)
-    else:
-        value = objectives.progress(problem.weight[job], done, jobs.remaining_work[job])
-    return Menu(start, job, pool, gpus, row, rate, pause, value, gpus * pools.price_per_gpu_hour[pool], keep)
-
-
-def _requested_work(problem: Problem, table: RateTable, start: Ints, job: Ints, gpus: Ints, rate: Floats) -> Floats:
-    """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that has a rate there.
-
-    Where no type has one: the slowest option at the size nearest to requested_gpus, the smaller of two as near.
-    """
-    jobs = problem.jobs
-    slowest = np.full(len(jobs), np.inf)
-    types = allowed_types(problem)
-    for t in np.unique(problem.pools.gpu_type):
-        r, _ = table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus)
-        slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
-    missing = ~np.isfinite(slowest)
-    if missing[job].any():
-        distance = np.abs(gpus - jobs.requested_gpus[job])
-        order = np.lexsort((rate, gpus, distance, job))
-        first = order[start[:-1][np.diff(start) > 0]]
-        first = first[missing[job[first]]]
-        slowest[job[first]] = rate[first]
-    return slowest * problem.interval_s
+    offer = Offer(start, job, pool, gpus, rate, pause, keep)
+    return Menu(start, job, pool, gpus, row, rate, pause, worth(problem, table, offer),
+                gpus * pools.price_per_gpu_hour[pool], keep)

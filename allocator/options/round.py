@@ -88,8 +88,9 @@ def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:
         value=full.value, start=full.start, job=full.job, pool=full.pool, gpus=full.gpus, cost=full.cost,
         keep=full.keep, must=must_run(problem, full, mended.released), tenant=jobs.tenant,
         capacity=problem.pools.gpus, budget=problem.budget_per_hour, quota=tenants.max_gpus,
-        tenant_budget=tenants.budget_per_hour, guarantee=mended.usable, least_kept=least_kept,
-        jobs=jobs.job_id, pools=problem.pools.pool, tenants=tenants.tenant)
+        tenant_budget=tenants.budget_per_hour, guarantee=mended.usable,
+        zone=problem.pools.zone, exposure=tenants.exposure, least_kept=least_kept,
+        jobs=jobs.job_id, pools=problem.pools.pool, tenants=tenants.tenant, zones=problem.pools.zones)
 
 
 def _take(i: Instance, option: Ints) -> Instance:

@@ -18,7 +18,7 @@ from formulations.linear import Ints, LinearModel
 RULES = {linear.AT_MOST_ONE: "non-preemptible job", linear.BUDGET: "budget_per_hour",
          linear.QUOTA: "max_gpus of tenant",
          linear.TENANT_BUDGET: "budget_per_hour of tenant", linear.GUARANTEE: "guaranteed_gpus of tenant",
-         linear.CHURN: "max_changes", linear.CAPACITY: "GPUs of pool"}
+         linear.EXPOSURE: "max_spot_gpus of tenant", linear.CHURN: "max_changes", linear.CAPACITY: "GPUs of pool"}
 SECONDS = 10.0         # for the analysis when the round itself has no time limit
 PROBES = 60            # at most so many rules are tried one by one when the conflict is narrowed down
 

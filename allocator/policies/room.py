@@ -14,7 +14,7 @@ import numpy as np
 from allocator.domain.problem import State
 from allocator.options.round import Round
 from formulations.instance import Instance
-from formulations.linear import Ints
+from formulations.linear import Floats, Ints
 
 
 class Room:
@@ -37,6 +37,8 @@ class Room:
         self._quota: list[float] = (i.quota - np.bincount(tenant, gpus, Q)).tolist()
         self._budget = float(i.budget) - float(cost.sum())
         self._tenant_budget: list[float] = (i.tenant_budget - np.bincount(tenant, cost, Q)).tolist()
+        self._exposed = i.exposed.data
+        self._exposure: list[float] = _left_exposure(i, held).tolist()
         self._tenant, self._now = i.tenant.data, self.choice.data
         self._pool, self._gpus, self._cost, self._keep = i.pool.data, i.gpus.data, i.cost.data, i.keep.data
         running = round_.problem.jobs.state == State.RUNNING
@@ -60,20 +62,26 @@ class Room:
     def affords(self, j: int, o: int) -> bool:
         """Whether quota and budgets leave room for the option o of a job that has nothing, GPUs of the pool aside."""
         q, cost = self._tenant[j], self._cost[o]
-        return bool(self._gpus[o] <= self._quota[q] and cost <= _slack(self._budget)
+        zone = self._exposed[o]
+        return bool(self._gpus[o] <= self._quota[q] and (zone < 0 or self._gpus[o] <= self._exposure[zone])
+                    and cost <= _slack(self._budget)
                     and cost <= _slack(self._tenant_budget[q]))
 
     def _swap(self, j: int, old: int, o: int) -> bool:
         q, pool, before = self._tenant[j], self._pool[o], self._pool[old]
         extra, cost = self._gpus[o] - self._gpus[old], self._cost[o] - self._cost[old]
         changes = self._keep[o] - self._keep[old] if self._counts[j] else 0
+        zone, gone = self._exposed[o], self._exposed[old]
         if ((extra if pool == before else self._gpus[o]) > self.free[pool] or extra > self._quota[q]
                 or self._changes + min(0, changes) < 0
+                or (zone >= 0 and (extra if zone == gone else self._gpus[o]) > self._exposure[zone])
                 or cost > _slack(self._budget) or cost > _slack(self._tenant_budget[q])
                 or (extra < 0 and self.owed[q] > extra)):
             return False
         self._changes += changes
         self.free[before] += self._gpus[old]
+        if gone >= 0:
+            self._exposure[gone] += self._gpus[old]
         self.free[pool] -= self._gpus[o]
         self._charge(j, q, o, extra, cost)
         return True
@@ -83,11 +91,20 @@ class Room:
         self.owed[q] -= gpus
         self._budget -= cost
         self._tenant_budget[q] -= cost
+        if self._exposed[o] >= 0:
+            self._exposure[self._exposed[o]] -= self._gpus[o]
         self._now[j] = o
 
     def take_first(self, j: int, options: Iterable[int]) -> bool:
         """Give job j the first of the options that fits; False if none does."""
         return any(self.take(j, o) for o in options)
+
+
+def _left_exposure(i: Instance, held: Ints) -> Floats:
+    """(Q Z,) GPUs that each tenant may still get in each zone."""
+    zone, limit = i.exposed[held], np.repeat(i.exposure, len(i.zones))
+    on = zone >= 0
+    return np.asarray(limit - np.bincount(zone[on], i.gpus[held][on], len(limit)))
 
 
 def _slack(left: float) -> float:
@@ -110,4 +127,5 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
                 and math.fsum(cost) <= _slack(i.budget) and (of_tenant <= i.quota).all()
                 and (np.bincount(tenant, cost, Q) <= i.tenant_budget + 1e-9 * np.maximum(
                     1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))).all()
+                and (_left_exposure(i, held) >= 0).all()
                 and (not guarantees or (of_tenant >= i.guarantee).all()) and i.keep[held].sum() >= i.least_kept)

@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS = ("0001", "0002")      # known schema versions, oldest first
+REVISIONS = ("0001", "0002", "0003")      # known schema versions, oldest first
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -33,7 +33,7 @@ PHASES = ("ordered", "running", "stopping", "stopped", "finished", "failed", "lo
 OPEN = ("ordered", "running", "stopping")
 OWNED = ("model", "total_work", "tenant", "min_gpus", "max_gpus", "requested_gpus", "sizes", "gpu_types", "weight",
          "deadline_s", "preemptible", "restart_s", "resizes_left", "memory_gb", "checkpoint_s", "checkpoint_every_s",
-         "after")
+         "after", "max_spot_gpus", "synchronous")
 """Columns of jobs.csv that the owner of a job sets, beside job_id and submitted_s."""
 
 metadata = MetaData()
@@ -146,7 +146,7 @@ pools = Table(
     Column("position", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
     *(_cell(name) for name in ("gpu_type", "gpus_per_node", "market", "price_per_gpu_hour", "region", "startup_s",
-                               "revocations_per_gpu_hour", "memory_gb")),
+                               "revocations_per_gpu_hour", "memory_gb", "lifetime_s", "min_billing_s")),
     CheckConstraint("gpus >= 0", name="pools_gpus"),
 )
 
@@ -157,7 +157,8 @@ def _rows(name: str, *cells: str) -> Table:
                  *(_cell(cell) for cell in cells))
 
 
-tenants = _rows("tenants", "tenant", "weight", "max_gpus", "guaranteed_gpus", "budget_per_hour")
+tenants = _rows("tenants", "tenant", "weight", "max_gpus", "guaranteed_gpus", "budget_per_hour",
+                "max_spot_gpus", "max_spot_share", "dollar_price")
 rates = _rows("rates", "model", "gpu_type", "gpus", "work_per_s", "batch_size", "accumulation", "memory_gb", "spread",
               "variant", "efficiency")
 curves = _rows("curves", "model", "gpu_type", "kind", "parameters")
