@@ -1,0 +1,192 @@
+"""Servers that may be taken back: how long they live, what a job on them loses, how often it should save.
+
+    S(a)   = exp(-integral of h over [0, a]) for a < L, 0 from L on     h piecewise constant in age, L hard lifetime
+    lambda = n h_eff            revocations per second of n synchronous workers; each stops the job
+    phi    = lambda tau exp(-lambda R) / (exp(lambda (tau + delta)) - 1)         synchronous, exact for constant h
+             ~ 1 - delta/tau - lambda (R + tau/2)                                its first order
+    phi    = tau/(tau + delta) / (1 + h_eff R)                                   asynchronous: shares of lost workers
+    tau*   solves exp(-lambda (tau + delta)) = 1 - lambda tau                    exact best interval
+             ~ sqrt(2 delta / lambda)                                            its first order (Young 1974)
+
+tau: useful seconds between checkpoints, delta: seconds a checkpoint takes, R: seconds until a lost worker is
+replaced, h_eff = 1 / (mean life). The exponential terms are those of Daly (2006), section 3: a stretch tau + delta
+must pass without a loss, and so must R (several losses may overlap while the job stands: such a pause has the mean
+(exp(lambda R) - 1) / lambda, the busy period of M/G/infinity, which needs no more of R than its mean). Times are
+seconds, hazards are per server and hour, as in pools.csv.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.linear import Bools, Floats
+
+HOUR_S = 3600.0
+STEPS = 256             # of the grid on which the renewal equation is solved
+NEWTON = 60             # steps at most; about six are taken
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """Revocations per server-hour: per_hour[i] at ages start_h[i] <= a < start_h[i + 1], start_h[0] = 0. A server that
+    lives so long ends at lifetime_h in any case. per_hour, start_h (B,)."""
+
+    per_hour: Floats
+    start_h: Floats
+    lifetime_h: float = math.inf
+
+    @classmethod
+    def constant(cls, per_hour: float, lifetime_h: float = math.inf) -> Hazard:
+        """The same hazard at every age."""
+        return cls(np.array([per_hour], dtype=np.float64), np.zeros(1), lifetime_h)
+
+    @property
+    def ageless(self) -> bool:
+        """Whether age makes no difference."""
+        return math.isinf(self.lifetime_h) and bool((self.per_hour == self.per_hour[0]).all())
+
+
+def cumulative(hazard: Hazard, age_h: Floats | float) -> Floats:
+    """Integral of the hazard over [0, age], shape of age_h; the lifetime is not looked at."""
+    age = np.asarray(age_h, dtype=np.float64)
+    full = np.concatenate([[0.0], np.cumsum(hazard.per_hour[:-1] * np.diff(hazard.start_h))])
+    at = np.searchsorted(hazard.start_h, age, side="right") - 1
+    return np.asarray(full[at] + hazard.per_hour[at] * (age - hazard.start_h[at]))
+
+
+def survival(hazard: Hazard, age_h: Floats | float) -> Floats:
+    """Probability to live longer than age_h, shape of age_h; 0 from the lifetime on."""
+    age = np.asarray(age_h, dtype=np.float64)
+    return np.where(age < hazard.lifetime_h, np.exp(-cumulative(hazard, age)), 0.0)
+
+
+def revoked_within(hazard: Hazard, hours: Floats | float) -> Floats:
+    """Probability to be revoked within so many hours and before the lifetime, whose end is no revocation."""
+    return np.asarray(-np.expm1(-cumulative(hazard, np.minimum(np.asarray(hours, dtype=np.float64),
+                                                               hazard.lifetime_h))))
+
+
+def mean_life_h(hazard: Hazard) -> float:
+    """Expected hours until a server is lost by revocation or lifetime; inf if it never is."""
+    ends = np.minimum(np.append(hazard.start_h[1:], math.inf), hazard.lifetime_h)
+    hours = np.maximum(0.0, ends - hazard.start_h)
+    alive = np.exp(-cumulative(hazard, hazard.start_h))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        piece = np.where(hazard.per_hour > 0, -np.expm1(-hazard.per_hour * hours) / hazard.per_hour, hours)
+    return float(np.where(hours > 0, alive * piece, 0.0).sum())
+
+
+def losses(hazard: Hazard, hours: float) -> float:
+    """Expected losses in `hours` of one place whose server is new at first and replaced at once whenever it is lost.
+
+    h x hours where age makes no difference; else the renewal equation m = F + m * dF on a grid (error of second order
+    in hours / STEPS; the end of the lifetime is an atom of F and taken exactly).
+    """
+    if hours <= 0 or hazard.ageless:
+        return max(0.0, hours) * float(hazard.per_hour[0])
+    life = hazard.lifetime_h
+    step = hours / STEPS if hours < life else life / math.ceil(STEPS * min(1.0, life / hours))
+    count = math.ceil(hours / step - 1e-9)
+    f = -np.expm1(-cumulative(hazard, np.minimum(step * np.arange(count + 1), life)))
+    df = np.diff(f)
+    end, atom = (round(life / step), 1.0 - float(f.max())) if hours >= life else (count + 1, 0.0)
+    m = np.zeros(count + 1)
+    for k in range(1, count + 1):
+        before = (m[:k] + m[1:k + 1]) / 2                         # m[k] is still 0 here: it is solved for below
+        known = f[k] + before[::-1] @ df[:k] + (atom * (1.0 + m[k - end]) if k >= end else 0.0)
+        m[k] = known / (1.0 - df[0] / 2)
+    return float(np.interp(hours, step * np.arange(count + 1), m))
+
+
+def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -> Floats:
+    """Losses per second of one place in the long run: 1 / (mean life) for a constant hazard and a hard lifetime."""
+    rate, life = np.asarray(per_hour, dtype=np.float64) / HOUR_S, np.asarray(lifetime_s, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        both = rate / -np.expm1(-rate * life)
+        return np.where(np.isinf(life), rate, np.where(rate > 0, both, 1.0 / life))
+
+
+def young_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
+    """Interval of checkpoints to first order, sqrt(2 delta / rate); rate: losses per second that stop the job."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.sqrt(2.0 * np.asarray(checkpoint_s, dtype=np.float64) / np.asarray(rate, dtype=np.float64))
+    return np.where(np.asarray(rate) > 0, found, np.inf)
+
+
+def best_interval_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
+    """The interval that makes phi largest, exactly: x = rate x tau solves log(1 - x) + x + rate x delta = 0.
+
+    Newton from the right of the root, where the function is concave and falling, so it never overshoots. inf where
+    nothing is ever lost, 0 where checkpoints are free.
+    """
+    rate = np.asarray(rate, dtype=np.float64)
+    d = rate * np.asarray(checkpoint_s, dtype=np.float64)
+    x = np.minimum(np.sqrt(2.0 * d), -np.expm1(-1.0 - d))
+    for _ in range(NEWTON):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            series = -x * x * (1 / 2 + x * (1 / 3 + x * (1 / 4 + x / 5)))       # of log(1 - x) + x, which cancels
+            value = np.where(x < 1e-3, series, np.log1p(-x) + x) + d
+            step = np.where((x > 0) & (x < 1), value * (1.0 - x) / x, 0.0)
+        x = np.maximum(0.0, x + step)
+        if bool((np.abs(step) <= 1e-13 * x).all()):
+            break
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(rate > 0, x / rate, np.inf)
+
+
+def synchronous_share(rate: Floats | float, checkpoint_s: Floats | float, every_s: Floats | float,
+                      replace_s: Floats | float) -> Floats:
+    """Useful seconds per second when every loss stops all and what was done since the last checkpoint is done again.
+
+    rate: losses per second of all workers together. every_s: useful seconds between checkpoints (inf: none ever).
+    """
+    rate, delta, tau, pause = (np.asarray(a, dtype=np.float64) for a in (rate, checkpoint_s, every_s, replace_s))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        lossless = np.where(np.isinf(tau), 1.0, np.where(tau + delta > 0, tau / (tau + delta), 1.0))
+        x, d = rate * tau, rate * delta
+        share = np.where(np.isinf(x), 0.0, np.where(x + d > 0, x / np.expm1(x + d), np.where(tau > 0, lossless, 1.0)))
+        return np.where(rate > 0, share * np.exp(-rate * pause), lossless)
+
+
+def useful_fraction(n: Floats | float, hazard_per_hour: Floats | float, *, checkpoint_s: Floats | float = 0.0,
+                    checkpoint_every_s: Floats | float = math.nan, replace_s: Floats | float = 0.0,
+                    lifetime_s: Floats | float = math.inf, synchronous: Bools | bool = True) -> Floats:
+    """phi in [0, 1]: useful work per second of n revocable workers, as a share of what they do when none is ever lost.
+
+    All arguments broadcast; the result has their common shape. n: workers (GPUs). hazard_per_hour: revocations of one
+    worker per hour (revocations_per_gpu_hour). checkpoint_s, checkpoint_every_s: as in jobs.csv; nan = the best
+    interval where the job is synchronous, no checkpoints where it is not (the parameter server, which is not revocable,
+    holds the state). replace_s: seconds from a loss until the new worker works (start of the server and of the
+    program). lifetime_s: hard lifetime. A synchronous loss stops all workers and throws them back to the last
+    checkpoint; an asynchronous one stops the lost worker only. Long-run mean, exact for a constant hazard without
+    lifetime; a lifetime counts as losses at the rate 1 / (mean life), which is exact when asynchronous.
+    """
+    one = loss_rate(hazard_per_hour, lifetime_s)
+    rate = np.asarray(n, dtype=np.float64) * one
+    every, given = np.asarray(checkpoint_every_s, dtype=np.float64), ~np.isnan(checkpoint_every_s)
+    together = synchronous_share(rate, checkpoint_s, np.where(given, every, best_interval_s(rate, checkpoint_s)),
+                                 replace_s)
+    saving = synchronous_share(0.0, checkpoint_s, np.where(given, every, np.inf), 0.0)
+    apart = saving / (1.0 + one * np.asarray(replace_s, dtype=np.float64))
+    return np.where(synchronous, together, apart)
+
+
+def synchronous_seconds(work_s: Floats | float, rate: Floats | float, checkpoint_s: Floats | float,
+                        every_s: Floats | float, replace_s: Floats | float) -> Floats:
+    """Expected seconds to do work_s useful seconds with synchronous losses at a constant rate per second; exact.
+
+    m = ceil(work / tau) - 1 whole stretches end with a checkpoint, the last one ends with the job:
+    exp(rate R) / rate x (m (exp(rate (tau + delta)) - 1) + exp(rate r) - 1), r = work - m tau. inf if it never ends.
+    """
+    work, rate, delta, tau, pause = (np.asarray(a, dtype=np.float64)
+                                     for a in (work_s, rate, checkpoint_s, every_s, replace_s))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        free = tau <= 0                                     # checkpoints at every moment: only pauses cost
+        m = np.where(np.isinf(tau) | free, 0.0, np.maximum(0.0, np.ceil(work / np.where(free, 1.0, tau) - 1e-12) - 1))
+        last = work - m * np.where(m > 0, tau, 0.0)
+        lossy = np.exp(rate * pause) / rate * (np.where(m > 0, m * np.expm1(rate * (tau + delta)), 0.0)
+                                               + np.where(free, rate * work, np.expm1(rate * last)))
+        return np.where(rate > 0, lossy, work + m * delta)
