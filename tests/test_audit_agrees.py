@@ -125,8 +125,36 @@ class Reading:
             return j["weight"] * min(1.0, done / j["remaining_work"]) - money
         if self.config["objective"] == "throughput":
             return j["weight"] * min(done, j["remaining_work"]) / self.base(j) - money
+        if self.config["objective"] == "cost":
+            return self.saving(j, got, min(done, j["remaining_work"]), self.hourly(got) * billed / 3600) - money
         least = min((j["weight"] + mu * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
         return least * min(done, j["remaining_work"]) + j["weight"] * (span - busy) / 3600 - money
+
+    def saving(self, j: Row, got: Option, done: float, dollars: float) -> float:
+        """Objective cost: finishing after waiting, minus dollars, minus finishing after this."""
+        market = {p["pool"]: p["market"] for p in self.pools}
+        options = self.options(j)
+        firm = [o for o in options if market[o[0]] == "on_demand"] or [
+            o for o in options if market[o[0]] == "reserved"] or list(options)
+        late = 10 * j["weight"] * max(1.0, *(self.hourly(o) for o in options))
+        span, due = self.config["interval_s"], j["deadline_s"]
+
+        def finish(work: float, worst: float, now: Option | None) -> float:
+            costs = []
+            for o in firm:
+                pool = next(p for p in self.pools if p["pool"] == o[0])
+                pause = 0 if o == now else pool["startup_s"] + (j["restart_s"] if now else 0)
+                hours = (pause + work / options[o]) / 3600 if work > 0 else 0
+                slow = pause + worst / options[o] if worst > 0 else 0
+                over = max(0, slow - (due - span)) / 3600 if due is not None else 0
+                costs.append(self.hourly(o) * hours + late * over)
+            return min(costs)
+
+        left = j["remaining_work"]
+        spot = market[got[0]] == "spot"
+        saved = finish(left, left, None) - dollars - finish(left - done, left if spot else left - done, got)
+        keeps_up = late * min(span, done / (self.base(j) / span)) / 3600
+        return saved + (keeps_up if due is None else 0.001 * keeps_up if self.hourly(got) == 0 else 0.0)
 
     def hourly(self, got: Option) -> float:
         """Dollars per hour that an option adds to the bill."""
@@ -184,6 +212,7 @@ def scene(rng: np.random.Generator) -> Reading:
                "sizes": pick([], [], sorted({low, high, min(high, low + 1)})),
                "gpu_types": pick([], [], ["A"], ["A", "B"]), "max_spot_gpus": pick(None, None, None, 0, 2),
                "weight": pick(1.0, 2.5), "remaining_work": pick(50.0, 3000.0), "restart_s": pick(0, 30),
+               "deadline_s": pick(None, 200, 700, 2000),
                "preemptible": pick(True, True, False), "resizes_left": pick(None, None, 0, 2),
                "after": pick([], [], ["j0"], ["gone"]) if i else [], "pool": None, "gpus": None}
         if job["state"] == "running":
@@ -192,7 +221,7 @@ def scene(rng: np.random.Generator) -> Reading:
     tenants = [{"tenant": t, "max_gpus": pick(4, 8, 12), "guaranteed_gpus": pick(0, 0, 3, 4),
                 "budget_per_hour": pick(math.inf, math.inf, 3.0), "max_spot_gpus": pick(None, None, 2, 4),
                 "max_spot_share": pick(None, None, None, 0.5), "dollar_price": pick(0.0, 0.0, 0.3)} for t in ("t", "u")]
-    config = {"interval_s": 300.0, "objective": pick("progress", "throughput", "response"),
+    config = {"interval_s": 300.0, "now_s": 0.0, "objective": pick("progress", "throughput", "response", "cost"),
               "dollar_price": pick(0.0, 0.0, 0.5),
               "budget_per_hour": pick(math.inf, 5.0, 8.4), "max_changes": pick(0, 1, 99)}
     return Reading(jobs, pools, rates, tenants, config)

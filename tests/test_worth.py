@@ -9,6 +9,7 @@ from builders import problem
 from allocator.decision import decide
 from allocator.options.menu import Menu, menu
 from allocator.performance.table import RateTable
+from allocator.performance.useful import useful
 
 SQRT = {k: float(k) ** 0.5 for k in (1, 2, 4, 9, 16)}
 
@@ -100,3 +101,42 @@ def test_a_job_may_be_kept_off_spot() -> None:
                 pools=[{"market": "spot", "gpus": 8}, {"market": "on_demand", "gpus": 2}])
     jobs = decide(p).jobs
     assert list(jobs["pool"]) == ["p1", "p0"]
+
+
+def cost_of(hours_left: float | None, spot: float | None = 1.0, **job: object) -> Menu:
+    """Two hours of work at one per second; a GPU on demand for $3, one on spot for `spot`; rounds of half an hour."""
+    pools = [{"market": "on_demand", "price_per_gpu_hour": 3}]
+    pools += [{"market": "spot", "price_per_gpu_hour": spot}] if spot is not None else []
+    due = None if hours_left is None else 3600 * hours_left
+    return offers(jobs=[{"remaining_work": 7200, "sizes": [1], "restart_s": 0, "deadline_s": due, **job}], rates={1: 1.0}, pools=pools,
+                  config={"interval_s": 1800, "objective": "cost", "now_s": 0})
+
+
+def test_cost_with_time_to_spare_waits_for_spot() -> None:
+    """Ten hours for two: half an hour on demand saves nothing (0), on spot it saves $1.5 of later work for $.5."""
+    assert cost_of(10).value.tolist() == pytest.approx([0.0, 1.0])
+
+
+def test_cost_without_time_to_spare_runs_on_demand() -> None:
+    """Two hours for two: each half hour not worked surely is half an hour late, $15; spot counts for money only."""
+    assert cost_of(2).value.tolist() == pytest.approx([15.0, 1.0])
+
+
+def test_cost_of_a_job_without_deadline_keeps_the_pace_that_was_asked_for() -> None:
+    """Half an hour of the requested size is worth the $15 that half an hour behind would cost, and spot saves $1."""
+    assert cost_of(None).value.tolist() == pytest.approx([15.0, 16.0])
+
+
+def test_revocations_count_in_cost_and_response_and_not_in_the_contract_s_objectives() -> None:
+    """Asynchronous, one revocation an hour, an hour to replace: half of the time is useful."""
+    def value(objective: str) -> float:
+        return offers(jobs=[{"remaining_work": 7200, "sizes": [1], "synchronous": False, "restart_s": 0}],
+                      rates={1: 1.0}, config={"interval_s": 1800, "objective": objective},
+                      pools=[{"market": "spot", "revocations_per_gpu_hour": 2, "startup_s": 0}]).value.item()
+
+    assert value("progress") == pytest.approx(0.25)
+    lossy = problem(jobs=[{"synchronous": False, "restart_s": 3600}], pools=[
+        {"market": "spot", "revocations_per_gpu_hour": 1}])
+    one = np.array([0])
+    assert useful(lossy, one, one, np.array([4])).tolist() == [0.5]
+    assert value("response") == pytest.approx(0.5)                    # nothing to replace: nothing is lost

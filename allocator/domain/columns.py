@@ -199,7 +199,7 @@ SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
 TABLES: Mapping[str, TableSchema] = {
     t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING)}
 
-OBJECTIVES = ("progress", "throughput", "response")       # formulas: formulations/README.md
+OBJECTIVES = ("progress", "throughput", "response", "cost")       # formulas: formulations/README.md
 
 CONFIG: tuple[Column, ...] = (
     _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),

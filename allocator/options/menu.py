@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
+from allocator.options.ragged import ragged
 from allocator.options.types import allowed_types
 from allocator.options.worth import Offer, worth
 from allocator.performance.table import RateTable
@@ -109,14 +110,6 @@ def _sizes(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints, I
     gpus = flat[k]
     fits = (gpus >= jobs.min_gpus[able][owner]) & (gpus <= most[owner])
     return able[owner[fits]], gpus[fits]
-
-
-def ragged(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """All integers of the ranges begin[i] .. end[i], with the i they belong to: (i, integer), each (total,)."""
-    length = end - begin
-    owner = np.repeat(np.arange(len(begin)), length)
-    offset = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
-    return owner, begin[owner] + offset
 
 
 def _priced(problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Ints, rate: Floats, row: Ints) -> Menu:
