@@ -15,6 +15,7 @@ from allocator.policies.gavel import maxmin
 from allocator.policies.greedy import greedy, greedy_naive
 from allocator.policies.las import las
 from allocator.policies.optimise import marginal, mip
+from allocator.policies.rental import rental
 from allocator.policies.sia import sia
 from allocator.policies.srtf import srtf
 from allocator.policies.static import static
@@ -41,6 +42,7 @@ POLICIES: Mapping[str, Entry] = {
     "ffdl": Entry(ffdl, prunes=False),
     "maxmin": Entry(maxmin, prunes=False),
     "sia": Entry(sia, prunes=False),
+    "rental": Entry(rental, prunes=False),
 }
 
 

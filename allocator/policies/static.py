@@ -19,8 +19,13 @@ from formulations.linear import Ints
 
 def static(task: Task) -> Decision:
     """Running jobs keep what they hold; waiting jobs start in order of submission at the requested size."""
+    return in_order(task, wishes(task.round, at_requested(task.round)))
+
+
+def in_order(task: Task, liked: Wishes) -> Decision:
+    """Running jobs keep what they hold; waiting jobs start in order of submission with an option they like."""
     round_ = task.round
-    order, liked = oldest_first(round_), wishes(round_, at_requested(round_))
+    order = oldest_first(round_)
 
     def steps(room: Room) -> None:
         serve_pinned(round_, room, order, round_.instance.must)
