@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.linear import Bools, Floats
+from formulations.linear import Bools, Floats, Ints
 
 HOUR_S = 3600.0
 STEPS = 256             # of the grid on which the renewal equation is solved
@@ -151,7 +151,7 @@ def synchronous_share(rate: Floats | float, checkpoint_s: Floats | float, every_
         return np.where(rate > 0, share * np.exp(-rate * pause), lossless)
 
 
-def useful_fraction(n: Floats | float, hazard_per_hour: Floats | float, *, checkpoint_s: Floats | float = 0.0,
+def useful_fraction(n: Floats | Ints | float, hazard_per_hour: Floats | float, *, checkpoint_s: Floats | float = 0.0,
                     checkpoint_every_s: Floats | float = math.nan, replace_s: Floats | float = 0.0,
                     lifetime_s: Floats | float = math.inf, synchronous: Bools | bool = True) -> Floats:
     """phi in [0, 1]: useful work per second of n revocable workers, as a share of what they do when none is ever lost.

@@ -56,7 +56,7 @@ def read_folder(path: str | os.PathLike[str], sort: Sort) -> Snapshot:
     contents: dict[str, bytes] = {}
     for file in sort.files:
         if file in present:
-            content = _content(folder, readings[file])
+            content = content_of(folder, readings[file])
             if content is not None:
                 contents[file] = content
         elif file in sort.schemas and sort.schemas[file].required:
@@ -149,7 +149,7 @@ def _folders(parent: str) -> Iterable[str]:
         return [e.name for e in entries if e.is_dir()]
 
 
-def _content(folder: str, reading: Reading) -> bytes | None:
+def content_of(folder: str, reading: Reading) -> bytes | None:
     """The bytes of a file; only regular files are opened, since reading a pipe or a device may never end."""
     path = os.path.join(folder, reading.file)
     try:
