@@ -22,6 +22,7 @@ from allocator.cli import (
     demo,
     doctor,
     explain,
+    fit,
     generate,
     history,
     import_,
@@ -31,6 +32,7 @@ from allocator.cli import (
     schema,
     simulate,
     solve,
+    spot,
     validate,
 )
 from allocator.cli.parsing import Parser
@@ -42,7 +44,7 @@ allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
 COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue, run_,
-            history)
+            history, fit, spot)
 
 
 def parser() -> Parser:

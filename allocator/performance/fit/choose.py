@@ -1,0 +1,200 @@
+"""Which form fits each (model, GPU type): cross-validation, leaving out one size at a time.
+
+Each size is predicted from the others alone. The target is the speed of the fastest setting measured there. The form
+with the least mean relative error is chosen, a later one of ORDER only if it is better by MARGIN; its parameters are
+those fitted to everything. `error` of models.csv, the relative standard error, is the root of the mean squared error
+of cross-validation; with one size it is UNSEEN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats
+from allocator.performance import batched, curves
+from allocator.performance.fit import batches
+from allocator.performance.fit.forms import FORMS
+from allocator.performance.fit.observations import Observations
+
+KIND = {"overhead": "overhead", "power": "power", "capped": "capped", "iteration": "iteration",
+        "iteration over batches": "iteration", "goodput": "goodput"}        # form -> kind of models.csv
+ORDER = tuple(KIND)
+MARGIN = 0.95
+UNSEEN = 0.3              # relative error where no size could be left out
+FOLDS = 6                 # parts left out in turn, for the fits that take longer
+NODE = 8                  # GPUs per node where the rows do not tell
+Parameters = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The model of one group. kind, parameters: a row of models.csv. form: of ORDER. tried: form -> mean relative error
+    in cross-validation. mean, median, rms: of the chosen form; inside: mean relative error on the rows it was fitted
+    to. deviation: standard deviation of each parameter. seen: the rows, equal settings averaged. sizes: distinct."""
+
+    model: str
+    gpu_type: str
+    kind: str
+    form: str
+    parameters: Parameters
+    deviation: Mapping[str, float]
+    tried: Mapping[str, float]
+    mean: float
+    median: float
+    rms: float
+    inside: float
+    seen: Observations
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Group:
+    model: str
+    gpu_type: str
+    rows: Observations            # averaged
+    best: Observations            # fastest of each size
+
+
+def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[Fitted]:
+    """The best model of every (model, GPU type), in order of first appearance; those that no form can fit are left out.
+
+    forms: of ORDER; those over batches need several batches and sizes.
+    """
+    groups = [_Group(m, t, rows, rows.take(rows.fastest())) for m, t, rows in
+              ((m, t, some.averaged()) for m, t, some in seen.groups())]
+    plain = _plain(groups, [f for f in forms if f in FORMS]) if groups else {}
+    tried = [{**{f: p[i] for f, p in plain.items()}, **_batched(g, forms)} for i, g in enumerate(groups)]
+    return [_chosen(g, found) for g, found in zip(groups, tried, strict=True) if found]
+
+
+def _plain(groups: list[_Group], forms: Sequence[str]) -> dict[str, list[tuple[Parameters, Floats]]]:
+    """Form -> per group (parameters, error of each size when left out), all groups at once."""
+    most = max(len(g.best) for g in groups)
+    k, rate, weight = np.ones((len(groups), most)), np.ones((len(groups), most)), np.zeros((len(groups), most))
+    for i, g in enumerate(groups):
+        s = len(g.best)
+        k[i, :s], rate[i, :s], weight[i, :s] = g.best.gpus, g.best.useful, 1.0
+    several = weight.sum(axis=1) > 1
+    out: dict[str, list[tuple[Parameters, Floats]]] = {}
+    for form in forms:
+        q = FORMS[form](k, rate, weight)
+        wrong = np.full(k.shape, np.nan)
+        for s in range(most):
+            left = np.flatnonzero(several & (weight[:, s] > 0))
+            if len(left):
+                without = weight[left].copy()
+                without[:, s] = 0.0
+                p = FORMS[form](k[left], rate[left], without)
+                wrong[left, s] = curves.KINDS[KIND[form]](p, k[left, s]) / rate[left, s] - 1.0
+        out[form] = [({name: float(v[i]) for name, v in q.items()}, wrong[i, : len(g.best)])
+                     for i, g in enumerate(groups)]
+    return out
+
+
+def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
+    """Useful speed of each row at its own settings."""
+    k = rows.gpus.astype(np.float64)
+    if "max_batch" not in q:
+        return curves.KINDS[kind](q, k)
+    wide = {name: np.asarray(v, dtype=np.float64) for name, v in q.items()}
+    wide |= {"max_local": np.asarray(np.inf), "max_batch": np.asarray(np.inf), "min_local": np.asarray(0.0)}
+    nodes = np.where(rows.nodes > 0, rows.nodes, np.ceil(k / batched.number(wide, "gpus_per_node", float(NODE))))
+    if kind == "goodput":                                              # rows below the smallest useful batch too
+        step = batched.goodput_s(wide, k, rows.batch, rows.passes, nodes)
+        useful = batched.goodput_efficiency(wide, np.maximum(rows.batch, wide["batch_0"]))
+        return np.asarray(rows.batch / step * useful)
+    return batched.at(kind, wide, k, rows.batch, rows.passes, nodes).rate
+
+
+def _batched(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Floats]]:
+    """The same for the forms that need batches, where the rows have several."""
+    rows, out = g.rows, {}
+    if (rows.batch == 0).any() or np.unique(rows.batch).size < 2 or len(g.best) < 2:
+        return {}
+    fold = np.searchsorted(g.best.gpus, rows.gpus) % FOLDS
+    for form, kind in (("iteration over batches", "iteration"), ("goodput", "goodput")):
+        if form not in forms:
+            continue
+        wrong = np.full(len(g.best), np.nan)
+        for f in range(min(FOLDS, len(g.best))):
+            out_rows = np.arange(len(g.best)) % FOLDS == f
+            q = fit_batched(kind, rows.take(fold != f), rows)
+            wrong[out_rows] = at_rows(kind, q, g.best.take(out_rows)) / g.best.useful[out_rows] - 1.0
+        out[form] = fit_batched(kind, rows, rows), wrong
+    return out
+
+
+def fit_batched(kind: str, some: Observations, every: Observations) -> Parameters:
+    """Parameters of kind goodput or iteration from some rows of a group, with the bounds of every row of it."""
+    known = ~np.isnan(every.efficiency) & (every.efficiency > 0)
+    first = float(every.batch[known].min()) if known.any() else float(every.batch.min())
+    local = np.ceil(every.batch / (every.gpus * every.passes) - 1e-9)
+    q: Parameters = {"max_batch": float(every.batch[known].max() if known.any() else every.batch.max()),
+                     "max_local": float(local.max())}
+    if kind == "iteration":
+        q["min_batch"] = first
+        k, batch, rate = (v[None] for v in (some.gpus.astype(np.float64), some.batch, some.useful))
+        q |= {name: float(v[0]) for name, v in batches.iteration(k, batch, rate).items()}
+        # fitted against the smallest batch of these rows; bounds count from that of all
+        scale = (1.0 + q["noise"] / np.sqrt(first)) / (1.0 + q["noise"] / np.sqrt(some.batch.min()))
+        return q | {name: q[name] * scale for name in ("compute", "sync", "constant")}
+    together = every.gpus[every.nodes == 1]
+    per_node = int(together.max()) if together.size else NODE
+    q |= {"batch_0": first, "gpus_per_node": float(per_node), "min_local": float(local.min())}
+    q |= batches.goodput(some, per_node)
+    phi = batches.noise_scale(every, first)
+    if not np.isnan(phi):
+        q["noise_scale"] = phi
+    if known.any():                                     # the level of the useful share goes into the seconds
+        model = batched.goodput_efficiency(q, np.maximum(every.batch[known], first))
+        level = float(np.exp(np.mean(np.log(every.efficiency[known] / model))))
+        q |= {name: q[name] / level for name in batches.NAMES}
+    return q
+
+
+def _chosen(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Fitted:
+    several = len(g.best) > 1
+    mean = {form: float(np.nanmean(np.abs(wrong))) if several else UNSEEN for form, (_, wrong) in tried.items()}
+    form = next(iter(mean))
+    for other, value in mean.items():
+        form = other if value < MARGIN * mean[form] else form
+    q, wrong = tried[form]
+    kind = KIND[form]
+    rms = float(np.sqrt(np.nanmean(wrong**2))) if several else UNSEEN
+    known: Bools = g.best.useful > 0
+    inside = at_rows(kind, q, g.best)[known] / g.best.useful[known] - 1.0
+    bounds = {"min_gpus": float(g.best.gpus.min()), "max_gpus": float(g.best.gpus.max())}
+    return Fitted(g.model, g.gpu_type, kind, form, q | bounds | {"error": rms}, _deviations(kind, q, g.rows), mean,
+                  mean[form], float(np.nanmedian(np.abs(wrong))) if several else UNSEEN, rms,
+                  float(np.mean(np.abs(inside))), g.rows, tuple(g.best.gpus.tolist()))
+
+
+def stretched(f: Fitted, reach: float) -> Fitted:
+    """The same offered at sizes up to `reach` times the largest measured one."""
+    most = float(int(f.sizes[-1] * reach))
+    return replace(f, parameters={**f.parameters, "max_gpus": most})
+
+
+FREE = {"overhead": ("rate_1", "c"), "power": ("rate_1", "exponent"), "capped": ("rate_1", "cap"),
+        "iteration": ("compute", "sync", "constant", "noise"), "goodput": (*batches.NAMES, "gamma")}
+
+
+def _deviations(kind: str, q: Parameters, rows: Observations) -> dict[str, float]:
+    """Standard deviation of each fitted parameter: (J'J)^-1 s^2 of the logarithms of the speeds, J by differences."""
+    if "max_batch" not in q:
+        rows = rows.take(rows.fastest())
+    names = [n for n in FREE[kind] if abs(q.get(n, 0.0)) > 0]
+    free = len(rows) - len(names)
+    if free < 1:
+        return {}
+    base = np.log(at_rows(kind, q, rows))
+    slopes = np.stack([np.log(at_rows(kind, q | {n: q[n] * 1.0001}, rows)) - base for n in names], axis=1) / 1e-4
+    good = np.isfinite(base) & np.isfinite(slopes).all(axis=1)
+    if good.sum() <= len(names):
+        return {}
+    wrong = np.log(rows.useful[good]) - base[good]
+    spread = np.linalg.pinv(slopes[good].T @ slopes[good]) * float(wrong @ wrong) / max(1, int(good.sum()) - len(names))
+    return {n: float(abs(q[n]) * np.sqrt(max(0.0, v))) for n, v in zip(names, np.diag(spread), strict=True)}

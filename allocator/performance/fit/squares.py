@@ -1,0 +1,85 @@
+"""Least squares: many small non-negative linear ones at once, and one non-linear one inside a box.
+
+Errors of speeds are relative, so all residuals here are relative or logarithmic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from allocator.domain.problem import Floats
+
+RIDGE = 1e-13             # of the diagonal: keeps a column that says nothing from dividing by 0
+
+
+def non_negative(a: Floats, y: Floats) -> Floats:
+    """min |a x - y|^2 with x >= 0, for G problems at once: a (G, n, p), y (G, n) -> x (G, p), p at most 4.
+
+    The best of the least-squares solutions over all supports whose entries are >= 0: exact, since the optimum is one
+    of them (Lawson and Hanson 1974, ch. 23, by enumeration).
+    """
+    g, _, p = a.shape
+    normal, right = a.transpose(0, 2, 1) @ a, np.einsum("gnp,gn->gp", a, y)
+    best, least = np.zeros((g, p)), np.zeros(g)
+    for size in range(1, p + 1):
+        for chosen in combinations(range(p), size):
+            s = np.array(chosen)
+            inner = normal[:, s[:, None], s]
+            inner = inner + RIDGE * np.einsum("gii->gi", inner)[:, :, None] * np.eye(size) + 1e-300 * np.eye(size)
+            x = np.linalg.solve(inner, right[:, s, None])[:, :, 0]
+            value = np.einsum("gi,gij,gj->g", x, normal[:, s[:, None], s], x)
+            value = value - 2.0 * np.einsum("gi,gi->g", x, right[:, s])
+            better = (x >= 0).all(axis=1) & (value < least)
+            best[better] = 0.0
+            best[np.ix_(better, s)] = x[better]
+            least = np.where(better, value, least)
+    return best
+
+
+@dataclass(frozen=True)
+class Found:
+    """x (p,), half the sum of squares there, and the covariance of x (p, p) if the residuals have variance 1."""
+
+    x: Floats
+    value: float
+    covariance: Floats
+
+
+def gauss_newton(residuals: Callable[[Floats], Floats], x: Floats, low: Floats, high: Floats, steps: int = 60) -> Found:
+    """Levenberg and Marquardt's method inside a box: steps that leave it are cut, and do not count if they are worse.
+
+    residuals: x (p,) or many at once (m, p) -> (n,) or (m, n). Stops when a step gains less than a millionth.
+    """
+    p, damping = len(x), 1e-2
+    x = np.clip(x, low, high)
+    width = 1e-6 * np.maximum(1.0, np.abs(x))
+    r = residuals(x)
+    value = 0.5 * float(r @ r)
+    jacobian = np.zeros((len(r), p))
+    for _ in range(steps):
+        at = x + np.diag(width)
+        jacobian = ((residuals(at) - r) / width[:, None]).T
+        normal, slope = jacobian.T @ jacobian, jacobian.T @ r
+        stuck = ((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0))
+        gained = False
+        for _ in range(8):
+            inner = normal + damping * np.diag(np.diag(normal) + 1e-12)
+            inner[stuck], inner[:, stuck] = 0.0, 0.0
+            inner[stuck, stuck] = 1.0
+            new = np.clip(x - np.linalg.solve(inner, np.where(stuck, 0.0, slope)), low, high)
+            there = residuals(new)
+            worth = 0.5 * float(there @ there)
+            if worth < value:
+                gained = value - worth > 1e-6 * value
+                x, r, value, damping = new, there, worth, max(damping / 5.0, 1e-9)
+                break
+            damping *= 4.0
+        if not gained:
+            break
+    normal = jacobian.T @ jacobian
+    covariance = np.linalg.pinv(normal + RIDGE * np.diag(np.diag(normal) + 1e-12))
+    return Found(x, value, np.asarray(covariance, dtype=np.float64))
