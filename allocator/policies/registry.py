@@ -17,6 +17,7 @@ from allocator.policies.las import las
 from allocator.policies.optimise import marginal, mip
 from allocator.policies.rental import rental
 from allocator.policies.sia import sia
+from allocator.policies.spot_first import spot_first, spot_wait
 from allocator.policies.srtf import srtf
 from allocator.policies.static import static
 
@@ -43,6 +44,8 @@ POLICIES: Mapping[str, Entry] = {
     "maxmin": Entry(maxmin, prunes=False),
     "sia": Entry(sia, prunes=False),
     "rental": Entry(rental, prunes=False),
+    "spot-first": Entry(spot_first, prunes=False),
+    "spot-wait": Entry(spot_wait, prunes=False),
 }
 
 

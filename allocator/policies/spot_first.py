@@ -1,0 +1,69 @@
+"""What clusters do with spot GPUs without a plan: take them whenever they are there, and fall back on demand.
+
+    spot-first   a job at the size it asked for: on spot GPUs if any are free, else in the other pools at once, cheapest
+                 market first; back to spot as soon as it fits
+    spot-wait    the same, but while its deadline leaves time a job waits for spot; when the time to spare is used up it
+                 goes where GPUs are not taken back, and stays there (the greedy policy of Wu et al., NSDI 2024, section
+                 3: spot whenever there is any, on demand when the deadline forces it)
+
+Who holds spot GPUs keeps them; the others are served in order of submission. Jobs without a deadline never wait.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Market, State
+from allocator.options.round import Round
+from allocator.policies.base import Decision, Task
+from allocator.policies.room import Room
+from allocator.policies.steps import at_requested, oldest_first, rates, replan, serve, wishes
+from formulations.linear import Ints
+
+FIRST = {Market.SPOT: 0, Market.RESERVED: 1, Market.ON_DEMAND: 2}
+
+
+def spot_first(task: Task) -> Decision:
+    """Spot if it is there, else whatever else is, at once."""
+    return _take(task, at_requested(task.round))
+
+
+def spot_wait(task: Task) -> Decision:
+    """Spot if it is there; else wait as long as the deadline allows."""
+    round_ = task.round
+    liked = at_requested(round_)
+    job = round_.instance.job[liked]
+    spot = round_.problem.pools.market[round_.instance.pool[liked]] == Market.SPOT
+    return _take(task, liked[np.where(_must_be_sure(round_, liked)[job], ~spot, _may_wait(round_)[job] <= spot)])
+
+
+def _take(task: Task, liked: Ints) -> Decision:
+    round_ = task.round
+    i, jobs, pools = round_.instance, round_.problem.jobs, round_.problem.pools
+    rank = np.array([FIRST[Market(m)] for m in pools.market.tolist()], dtype=np.int64)
+    order, ways = oldest_first(round_), wishes(round_, liked, rank[i.pool[liked]])
+    on_spot = (jobs.state == State.RUNNING) & np.isin(jobs.pool, np.flatnonzero(pools.market == Market.SPOT))
+    on_spot &= (round_.stay() >= 0) & np.isin(round_.stay(), liked)
+
+    def steps(room: Room, pinned: Bools) -> None:
+        serve(round_, room, order, ways, pinned | on_spot)
+
+    return replan(task, order, steps)
+
+
+def _may_wait(round_: Round) -> Bools:
+    """(J,) jobs with a deadline: they take nothing but spot until they must be sure."""
+    return ~np.isnan(round_.problem.jobs.deadline_s)
+
+
+def _must_be_sure(round_: Round, liked: Ints) -> Bools:
+    """(J,) jobs that could not wait another interval and still be done in time on the fastest sure option they like;
+    a job that has started there is held to it by the pauses that moving back and forth would cost."""
+    p, i = round_.problem, round_.instance
+    sure = liked[p.pools.market[i.pool[liked]] != Market.SPOT]
+    job = i.job[sure]
+    pause = p.pools.startup_s[i.pool[sure]] + p.jobs.restart_s[job]
+    soonest = np.full(len(p.jobs), np.inf)
+    np.minimum.at(soonest, job, pause + p.jobs.remaining_work[job] / rates(round_)[sure])
+    done_s = p.now_s + p.interval_s + soonest
+    return np.asarray(np.isfinite(soonest) & (done_s > p.jobs.deadline_s), dtype=np.bool_)
