@@ -38,14 +38,15 @@ def sizes(rng: np.random.Generator, law: str, count: int) -> Floats:
 
 
 def workload(arrivals: int, *, law: str = "exponential", seed: int = 0, mu: float = 1 / 9, gpus: int = 400,
-             requested: tuple[int, int] = (1, 1), market: str = "on_demand") -> Workload:
+             requested: tuple[int, int] = (1, 1), market: str = "on_demand", interval_s: float = 1e9) -> Workload:
     """Poisson arrivals of both classes. gpus: of the only pool, at a dollar per GPU-hour; mu: dollar_price;
-    requested: GPUs asked for by the two classes, which rigid policies go by."""
+    requested: GPUs asked for by the two classes, which rigid policies go by. interval_s: ticks beside the events, and
+    how far ahead policies with an objective look."""
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(1.0 / (2 * RATE), arrivals)) * HOUR
     kind = rng.integers(0, 2, arrivals)
     k = np.arange(1, MOST + 1)
-    return Tables("rental", {"interval_s": 1e9, "restart_s": 0, "dollar_price": mu}, {
+    return Tables("rental", {"interval_s": interval_s, "restart_s": 0, "dollar_price": mu}, {
         "workload.csv": {"job_id": [f"job-{i}" for i in range(arrivals)], "submitted_s": at,
                          "model": [("amdahl", "sqrt")[i] for i in kind.tolist()],
                          "total_work": sizes(rng, law, arrivals), "requested_gpus": np.array(requested)[kind],
