@@ -11,8 +11,8 @@ from allocator.performance.transient_fit import fit_cap, fit_hazard, fit_hazard_
 from formulations.transient import Hazard, revoked_within
 
 CHECKPOINTS = (   # model, MB, mean seconds of five checkpoints: Li, Walls, Guo, "Characterizing and Modeling
-    # Distributed Training with Transient Cloud GPU Servers", ICDCS 2020; repository cake-lab/CM-DARE (Apache-2.0), commit e3f2dca,
-    # data/processed_data/checkpoint/ckpt.csv, columns "Checkpoint Size (MB)" and "Duration mean (s)"
+    # Distributed Training with Transient Cloud GPU Servers", ICDCS 2020; repository cake-lab/CM-DARE (Apache-2.0),
+    # commit e3f2dca, data/processed_data/checkpoint/ckpt.csv, columns "Checkpoint Size (MB)" and "Duration mean (s)"
     ("ResNet-15", 6.27, 3.79), ("ResNet-32", 15.99, 3.82), ("Custom ResNet 1", 9.26, 3.54),
     ("Custom ResNet 2", 10.57, 3.48), ("Custom ResNet 3", 12.78, 3.65), ("Custom ResNet 4", 22.45, 3.97),
     ("Custom ResNet 5", 28.7, 4.44), ("Custom ResNet 6", 38.85, 4.65), ("Custom ResNet 7", 48.15, 5.00),

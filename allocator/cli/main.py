@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from allocator.cli import (
     bench,
+    configure,
     demo,
     doctor,
     explain,
@@ -44,7 +45,7 @@ allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
 COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue, run_,
-            history, fit, spot)
+            history, configure, fit, spot)
 
 
 def parser() -> Parser:

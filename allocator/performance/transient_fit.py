@@ -20,7 +20,7 @@ from allocator.domain.problem import Bools, Floats
 from formulations.servers import bottleneck, capped
 from formulations.transient import Hazard
 
-SHARPNESS = 6.0         # fits ResNet-15, ResNet-32 and two Shake-Shake models on P100 within 5 % (docs/transient.md)
+SHARPNESS = 8.0         # ResNet-15, ResNet-32 and two Shake-Shake models on P100 and K80 within 6 % (docs/transient.md)
 CAPS = 1000             # caps tried
 
 
