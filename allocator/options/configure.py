@@ -1,0 +1,159 @@
+"""Every way to run one job to its end: pool, size, batch, with time and cost; the front, the knee, the choices.
+
+    hours = (pause + remaining_work / speed) / 3600      pause: startup_s, and restart_s of a running job that changes
+    cost  = GPUs x price x max(hours, min_billing_s)     reserved pools at their listed price too
+
+At a measured size each row of rates.csv is a way (its batch, accumulation, variant); elsewhere the batches of a curve
+that knows them, or the rule between measured sizes. A row or batch that needs more memory than a GPU of the pool has
+is left out. What other jobs hold does not count; nor do revocations of spot GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.findings import nearest
+from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
+from allocator.errors import Infeasible, Relaxation, UsageError
+from allocator.options.menu import sizes_by_rule
+from allocator.options.types import allowed_types
+from allocator.performance import batched
+from allocator.performance.knee import front, knee
+from allocator.performance.profiling import plan
+from allocator.performance.speed import MEASURED, Beliefs, Configurations
+from allocator.performance.table import RateTable
+
+SHOWN_BATCHES = 9         # of a curve in each size
+
+
+@dataclass(frozen=True)
+class Ways:
+    """n ways to run the job, by pool, size, batch; arrays (n,).
+
+    gpu_type: index; batch, accumulation: 0 = unknown; variant; rate: useful work per second; error: relative standard
+    deviation of it; measured; hours and cost (dollars) to the end; front: nothing is both cheaper and faster.
+    """
+
+    job: str
+    pool: tuple[str, ...]
+    gpu_type: Ints
+    gpus: Ints
+    batch: Ints
+    accumulation: Ints
+    variant: tuple[str, ...]
+    rate: Floats
+    error: Floats
+    measured: Bools
+    hours: Floats
+    cost: Floats
+    front: Bools
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def knee(self) -> int:
+        """The way beyond which money buys little time."""
+        return knee(self.cost, self.hours)
+
+    def fastest(self, cost: float = np.inf) -> int:
+        """The fastest way of at most this many dollars, the cheaper of two as fast. Raises Infeasible."""
+        within = np.flatnonzero(self.cost <= cost)
+        if not len(within):
+            raise Infeasible([f'every way to run job "{self.job}" costs more than {cost:g} $'],
+                             [Relaxation("--cost", "", cost, float(self.cost.min()))])
+        return int(within[np.lexsort((self.cost[within], self.hours[within]))[0]])
+
+    def cheapest(self, hours: float = np.inf) -> int:
+        """The cheapest way that ends within these hours, the faster of two as cheap. Raises Infeasible."""
+        within = np.flatnonzero(self.hours <= hours)
+        if not len(within):
+            raise Infeasible([f'every way to run job "{self.job}" takes longer than {hours:g} hours'],
+                             [Relaxation("--deadline", "", hours, float(self.hours.min()))])
+        return int(within[np.lexsort((self.hours[within], self.cost[within]))[0]])
+
+    def next_to_try(self, most: int = 8) -> list[tuple[int, str, float]]:
+        """What to measure next (index, why, gain): corners, then what could change the choice of least time x cost."""
+        return plan(self.gpu_type, self.gpus, self.batch, 0.5 * np.log(self.hours * np.maximum(self.cost, 1e-9)),
+                    self.error, self.measured, most)
+
+
+def job_number(problem: Problem, job_id: str) -> int:
+    """Its place in the jobs. Raises UsageError for an unknown one."""
+    if job_id not in problem.jobs.job_id:
+        near = nearest(job_id, problem.jobs.job_id)
+        raise UsageError(f'no job "{job_id}" in the snapshot' + (f', did you mean "{near}"?' if near else ""))
+    return problem.jobs.job_id.index(job_id)
+
+
+def configure(problem: Problem, job_id: str) -> Ways:
+    """All ways to run a job. Raises UsageError for an unknown job or one that can run nowhere."""
+    j = job_number(problem, job_id)
+    pool, gpus, batch, row = _tried(problem, j)
+    pools, rates = problem.pools, problem.rates
+    model = np.full(len(pool), problem.jobs.model[j])
+    at = Configurations.of(model, pools.gpu_type[pool], gpus, np.where(row >= 0, 0, batch))
+    speed = Beliefs(problem).speed(at)
+    own = row >= 0
+    rate = np.where(own, rates.rate[row], speed.rate) if len(rates.rate) else speed.rate
+    size = np.where(own, np.maximum(rates.batch_size[row], 0), speed.batch) if len(rates.rate) else speed.batch
+    passes = np.where(own, np.maximum(rates.accumulation[row], 0), speed.accumulation) if len(rates.rate) \
+        else speed.accumulation
+    good = rate > 0
+    if not good.any():
+        raise UsageError(f'job "{job_id}" can run in no pool: no size, GPU type and memory that fit have a known speed')
+    jobs = problem.jobs
+    keeps = (jobs.state[j] == State.RUNNING) & (jobs.pool[j] == pool) & (jobs.gpus[j] == gpus)
+    pause = np.where(keeps, 0.0, pools.startup_s[pool] + (jobs.restart_s[j] if jobs.state[j] == State.RUNNING else 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seconds = pause + jobs.remaining_work[j] / rate
+    billed = np.maximum(seconds, pools.min_billing_s[pool])
+    cost = gpus * pools.price_per_gpu_hour[pool] * billed / 3600.0
+    once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]    # the best batch again
+    keep = np.intersect1d(np.flatnonzero(good), once)
+    keep = keep[np.lexsort((size[keep], gpus[keep], pool[keep]))]
+    names = [rates.variant[r] if r >= 0 else "" for r in row.tolist()]
+    return Ways(job=job_id, pool=tuple(pools.pool[p] for p in pool[keep]), gpu_type=pools.gpu_type[pool[keep]],
+                gpus=gpus[keep], batch=size[keep], accumulation=passes[keep], variant=tuple(names[i] for i in keep),
+                rate=rate[keep], error=np.where(own, MEASURED, speed.error)[keep], measured=own[keep],
+                hours=seconds[keep] / 3600.0, cost=cost[keep], front=front(cost[keep], seconds[keep]))
+
+
+def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """(pool, gpus, batch, row) of every way: row of rates.csv or -1; batch of a curve, 0 = free."""
+    jobs, pools, rates, table = problem.jobs, problem.pools, problem.rates, RateTable.of(problem)
+    model, types = jobs.model[j], allowed_types(problem)[j]
+    found: list[tuple[int, int, int, int]] = []
+    for p in np.flatnonzero(types[pools.gpu_type]).tolist():
+        most = min(int(jobs.max_gpus[j]), int(pools.gpus[p]), int(table.largest[model]))
+        if pools.market[p] == Market.SPOT:
+            most = int(min(most, jobs.max_spot_gpus[j]))
+        sizes = problem.size_lists[jobs.sizes[j]] if jobs.sizes[j] >= 0 else \
+            sizes_by_rule(int(pools.gpus_per_node[p]), most)
+        room = pools.memory_gb[p] if pools.memory_gb[p] > 0 else np.inf
+        here = (rates.model == model) & (rates.gpu_type == pools.gpu_type[p])
+        fits = here & ~(rates.memory_gb > room)
+        for k in sizes[(sizes >= jobs.min_gpus[j]) & (sizes <= most)].tolist():
+            rows = np.flatnonzero(fits & (rates.gpus == k)).tolist()
+            if rows:
+                found += [(p, k, 0, r) for r in rows]
+            elif not (here & (rates.gpus == k)).any():
+                found += [(p, k, b, -1) for b in _batches(problem, table, int(model), p, k)]
+    made = np.array(found, dtype=np.int64).reshape(-1, 4)
+    return made[:, 0], made[:, 1], made[:, 2], made[:, 3]
+
+
+def _batches(problem: Problem, table: RateTable, model: int, pool: int, gpus: int) -> list[int]:
+    """Batches worth showing where no row of rates.csv speaks: those of a curve, evenly in their logarithm, its best
+    among them as 0 = free; [0] where nothing knows batches."""
+    one, gpu_type = np.array([model]), problem.pools.gpu_type[[pool]]
+    curve = int(table.curve(one, gpu_type)[0])
+    if not table.by_curve(one, gpu_type, np.array([gpus]))[0] or problem.curves.kind[curve] not in batched.KINDS:
+        return [0]
+    low, high = map(float, batched.range_of(problem.curves.kind[curve], problem.curves.parameters[curve]))
+    if high <= low:
+        return [0]
+    tried = np.unique(np.round(np.geomspace(max(low, gpus), max(high, gpus), SHOWN_BATCHES)))
+    return [0, *tried.astype(np.int64).tolist()]

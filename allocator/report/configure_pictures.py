@@ -1,0 +1,35 @@
+"""All ways to run one job: hours against dollars, with the front, the knee and what the limits choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from allocator.options.configure import Ways
+from allocator.report import style
+
+
+def draw(ways: Ways, chosen: Mapping[str, int]) -> bytes:
+    """An SVG. chosen: label -> way. Raises UsageError without matplotlib."""
+    with style.paper():
+        figure = style.figure(7.5, 4.5)
+        panel = figure.subplots()
+        for i, pool in enumerate(dict.fromkeys(ways.pool)):
+            mine = np.array([p == pool for p in ways.pool])
+            panel.scatter(ways.cost[mine], ways.hours[mine], s=12 + 3 * np.sqrt(ways.gpus[mine]), alpha=0.7, label=pool,
+                          color=style.SPARE[i % len(style.SPARE)], linewidths=0)
+        front = np.flatnonzero(ways.front)
+        front = front[np.argsort(ways.cost[front])]
+        panel.plot(ways.cost[front], ways.hours[front], "-", color=style.FAINT, linewidth=1, label="front")
+        for label, way in chosen.items():
+            panel.plot(ways.cost[way], ways.hours[way], "o", markersize=11, markerfacecolor="none",
+                       markeredgecolor=style.INK)
+            batch = f", batch {ways.batch[way]}" if ways.batch[way] else ""
+            panel.annotate(f"{label}: {ways.gpus[way]} x {ways.pool[way]}{batch}", (ways.cost[way], ways.hours[way]),
+                           xytext=(9, 7), textcoords="offset points", fontsize=8)
+        panel.set_yscale("log")
+        panel.set(xlabel="dollars to the end", ylabel="hours to the end", title=f"job {ways.job}")
+        panel.grid(True)
+        style.legend(figure, [panel])
+        return style.bytes_of(figure, "svg")
