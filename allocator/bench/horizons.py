@@ -1,0 +1,57 @@
+"""Synthetic horizons for measuring: the rounds of bench/instances, seen for several intervals.
+
+Up to 14 options a job. The fastest option of a job does 4 to 12 units of work in an interval, the job needs about three
+such intervals (log-normal, sigma 0.8), at most 48 units. A change or a start costs 10 to 40 % of an interval. Work is
+worth less every interval (3 %), finishing earns a bonus that falls with time. Calibration: design page solvers.md 4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from allocator.bench.instances import generate
+from formulations.horizon import Horizon
+from formulations.linear import Floats
+
+OPTIONS, MOST_UNITS, INTERVAL_S = 14, 48, 300.0
+
+
+def horizon(size: str | tuple[int, int, int], seed: int = 0, intervals: int = 12, whole: bool = True) -> Horizon:
+    """A horizon. whole: rates and what a pause leaves are whole units an interval; else any numbers."""
+    i = generate(size, seed)
+    J, H = len(i.start) - 1, intervals
+    rng = np.random.default_rng([seed, J, 99])
+    tie = rng.random(len(i.job))
+    order = np.lexsort((tie, i.job))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order)) - i.start[i.job[order]]
+    option = np.flatnonzero(place < OPTIONS)
+    job, value = i.job[option], i.value[option]
+    start = np.searchsorted(job, np.arange(J + 1))
+    top = np.maximum.reduceat(value, start[:-1])
+    u = rng.integers(4, 13, J).astype(float)
+    rate = value / top[job] * u[job]
+    need = np.clip(np.floor(u * rng.lognormal(np.log(3.0), 0.8, J)), 2, MOST_UNITS)
+    lost = rng.uniform(0.1, 0.4, J)[job]
+    if whole:
+        rate = np.maximum(1.0, np.round(rate))
+        lost = 1.0 - np.floor(rate * (1 - lost) + 1e-9) / rate
+    worth = top / u
+    bonus = worth * need * rng.uniform(0.2, 0.8, J)
+    runs = rng.random(J) < 0.5
+    current = np.where(runs, start[:-1] + (rng.random(J) * np.diff(start)).astype(np.int64), -1)
+    first = bonus[:, None] * (1 - np.arange(H) / H)
+    drop = bonus[:, None] / H * np.ones(H)
+    T, n = len(i.capacity), len(option)
+    gpus, cost, pool = i.gpus[option].astype(float), i.cost[option], i.pool[option]
+    matrix = sparse.csr_matrix(
+        (np.stack([gpus, cost], axis=1).ravel(), np.stack([pool, np.full(n, T)], axis=1).ravel(),
+         2 * np.arange(n + 1)), shape=(n, T + 1))
+    high: Floats = np.append(i.capacity, i.budget).astype(float)
+    return Horizon(
+        start=start, rate=rate / INTERVAL_S, switch_s=lost * INTERVAL_S, startup_s=lost * INTERVAL_S, matrix=matrix,
+        high=np.tile(high, (H, 1)), low=np.full(T + 1, -np.inf), current=current, must=np.zeros(J, dtype=bool),
+        remaining=need, interval_s=INTERVAL_S, work=worth[:, None] * 0.97 ** np.arange(H),
+        finish=first, slope=-(drop / INTERVAL_S), unfinished=np.zeros(J), loss=np.zeros(J), held=np.zeros((n, H)),
+        jobs=i.jobs, rows=[*i.pools, "budget"])
