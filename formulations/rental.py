@@ -1,0 +1,215 @@
+"""Renting GPUs on a long-run budget: the best width of every class of jobs, and the price of a unit of budget.
+
+Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU: load rho_i = lambda_i E[X_i]. On
+k GPUs at price c a job's work takes 1/s(k) of that, so rho_i / s_i(k) jobs of the class are there on average:
+
+    min_k  sum_i w_i rho_i / s_i(k_i)      s.t.   sum_i rho_i c_i k_i / s_i(k_i) <= b
+
+Fixed widths, nobody queues: least mean response time of all policies of the same average rent (Li, Berg, Mukhopadhyay,
+Harchol-Balter, "GPU rental on a budget", EPEW 2024). At the price mu every class by itself minimises
+(w + mu c k) / s(k); mu is found by bisection, and where widths jump (tables, several GPU types) at most one class is
+mixed of two. With Poisson arrivals it is an M/G/infinity queue: n_i ~ Poisson(rho_i / s_i).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from formulations.linear import Floats, Ints
+from formulations.rental_speed import HALVINGS, TABLE, SpeedUps
+
+SAME = 1e-9             # a class jumps at a price where its spending does by more than this share
+MOST_EXPONENT = 600.0   # prices lie between 2^-600 and 2^600
+
+
+class TooLittle(ValueError):
+    """No width is stable: the budget is not above `least`; `response_h`: mean response time of what `least` buys."""
+
+    def __init__(self, least: float, response_h: float) -> None:
+        super().__init__(f"the budget must be above {least!r}")
+        self.least, self.response_h = least, response_h
+
+
+@dataclass(frozen=True)
+class Classes:
+    """M classes: arrivals per hour, load rho (mean GPUs at one GPU per job), weight w, all (M,) and above 0.
+
+    R >= M rows, the ways a class can run (GPU types): of (R,) class of each, ascending, every class at least once;
+    price (R,) of a GPU in units of the budget, above 0: 1 for a budget in GPUs, dollars per GPU-hour for one in dollars
+    per hour; speed: its R curves.
+    """
+
+    arrivals: Floats
+    load: Floats
+    weight: Floats
+    of: Ints
+    price: Floats
+    speed: SpeedUps
+
+    def __len__(self) -> int:
+        return len(self.load)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """(M,) first row of every class."""
+        return np.searchsorted(self.of, np.arange(len(self))).astype(np.int64)
+
+    @cached_property
+    def cheapest(self) -> Classes:
+        """With the cheapest row of each class alone: what equal widths and equal spending are computed for."""
+        row, _ = choose(self, np.array([2.0**MOST_EXPONENT]))
+        rows = row[0]
+        return Classes(self.arrivals, self.load, self.weight, np.arange(len(self)), self.price[rows],
+                       self.speed.take(rows))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """n options in use, arrays (n,): class, row, width, share of the class's jobs (of one class: adding up to 1), and
+    time: hours per hour of work on one GPU, 1/s. mu: weighted mean number of jobs saved per unit of budget (mean number
+    = arrivals x mean response time); 0: more money buys nothing."""
+
+    classes: Classes
+    budget: float
+    mu: float
+    of: Ints
+    row: Ints
+    width: Floats
+    share: Floats
+    time: Floats
+
+    @property
+    def jobs(self) -> Floats:
+        """(n,) mean number of jobs there; the number is Poisson distributed with this mean."""
+        return self.classes.load[self.of] * self.share * self.time
+
+    @property
+    def gpus(self) -> float:
+        """Mean number of GPUs rented."""
+        return float(self.jobs @ self.width)
+
+    @property
+    def sd_gpus(self) -> float:
+        """Standard deviation of the number of GPUs rented, with Poisson arrivals."""
+        return float(np.sqrt(self.jobs @ self.width**2))
+
+    @property
+    def spend(self) -> float:
+        """Mean spending, in units of the budget."""
+        return float(self.jobs @ (self.width * self.classes.price[self.row]))
+
+    @property
+    def response_h(self) -> float:
+        """Mean response time of all jobs, hours: by Little's law mean number / arrivals."""
+        return float(self.jobs.sum() / self.classes.arrivals.sum())
+
+    @property
+    def weighted(self) -> float:
+        """The objective: mean number of jobs there, weighted."""
+        return float(self.jobs @ self.classes.weight[self.of])
+
+    def by_class(self, values: Floats) -> Floats:
+        """(M,) sums of an array (n,) of the options."""
+        return np.bincount(self.of, values, minlength=len(self.classes))
+
+
+def plan(classes: Classes, budget: float) -> Plan:
+    """The best widths for a long-run mean of `budget` units per hour; raises TooLittle where that is not stable."""
+    least = at_price(classes, np.array([2.0**MOST_EXPONENT]))
+    if not budget > least.spend[0]:
+        raise TooLittle(float(least.spend[0]), float(least.response_h[0]))
+    if at_price(classes, np.array([2.0**-MOST_EXPONENT])).spend[0] <= budget:
+        row, width = choose(classes, np.array([2.0**-MOST_EXPONENT]))
+        return _plan(classes, budget, 0.0, np.arange(len(classes)), row[0], width[0])
+    low, high = -MOST_EXPONENT, MOST_EXPONENT         # of mu: too much is spent at 2^low
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if at_price(classes, np.array([2.0**middle])).spend[0] > budget:
+            low = middle
+        else:
+            high = middle
+    return _mixed(classes, budget, 2.0**high, 2.0**low)
+
+
+def widths(classes: Classes, mu: float) -> tuple[Ints, Floats]:
+    """(M,) row and width of every class at a price mu above 0 of a unit of budget: the fixed-width policy."""
+    row, width = choose(classes, np.array([mu]))
+    return row[0], width[0]
+
+
+def choose(classes: Classes, mu: Floats) -> tuple[Ints, Floats]:
+    """(N, M) row and width of every class at N prices: the row, and in it the k, that minimise (w + mu c k) / s(k)."""
+    price = classes.price / classes.weight[classes.of]
+    width = classes.speed.width(mu[:, None] * price)
+    if len(classes.speed) == len(classes):
+        return np.broadcast_to(np.arange(len(classes)), width.shape), width
+    worth = (1.0 / mu[:, None] + price * width) / classes.speed.speed(width)       # divided by mu: stays finite
+    best = worth <= np.minimum.reduceat(worth, classes.starts, axis=1)[:, classes.of]
+    row = np.minimum.reduceat(np.where(best, np.arange(len(classes.of)), len(classes.of)), classes.starts, axis=1)
+    return row, np.take_along_axis(width, row, axis=1)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What N budgets buy, arrays (N,): the price mu, mean spending, mean response time in hours, mean and standard
+    deviation of GPUs rented. Every point is exact; budgets in between do no worse than the line between two points."""
+
+    mu: Floats
+    spend: Floats
+    response_h: Floats
+    gpus: Floats
+    sd_gpus: Floats
+
+
+def at_price(classes: Classes, mu: Floats) -> Curve:
+    """What the best widths at N prices above 0 spend, and bring."""
+    row, width = choose(classes, mu)
+    jobs = classes.load * _time(classes, row, width)
+    rented = jobs * width
+    with np.errstate(over="ignore"):
+        return Curve(mu, (rented * classes.price[row]).sum(axis=1), jobs.sum(axis=1) / classes.arrivals.sum(),
+                     rented.sum(axis=1), np.sqrt((rented * width).sum(axis=1)))
+
+
+def _time(classes: Classes, row: Ints, width: Floats) -> Floats:
+    """(..., M) 1/s of a width in one row of each class."""
+    k = np.clip(width[..., classes.of], classes.speed.least, classes.speed.most)
+    return np.asarray(np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1), dtype=np.float64)
+
+
+def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
+    """The plan between two neighbouring prices: classes that jump there do so one by one until the budget is spent."""
+    (row, cheap_row), (width, cheap_width) = choose(classes, np.array([dear, cheap]))
+    time, cheap_time = _time(classes, np.stack([row, cheap_row]), np.stack([width, cheap_width]))
+    cost = classes.load * time * width * classes.price[row]
+    more = classes.load * cheap_time * cheap_width * classes.price[cheap_row] - cost
+    jumps = np.flatnonzero(more > SAME * cost)
+    after = np.cumsum(more[jumps])
+    share = np.clip((budget - cost.sum() - (after - more[jumps])) / more[jumps], 0.0, 1.0)
+    all_ = jumps[share >= 1.0]
+    row, width, time = row.copy(), width.copy(), time.copy()
+    row[all_], width[all_], time[all_] = cheap_row[all_], cheap_width[all_], cheap_time[all_]
+    i = jumps[(share > 0.0) & (share < 1.0)]
+    if not len(i):
+        return _plan(classes, budget, dear, np.arange(len(classes)), row, width)
+    one, part = int(i[0]), float(share[(share > 0.0) & (share < 1.0)][0])
+    if row[one] == cheap_row[one] and classes.speed.kind[row[one]] == TABLE:     # a width between two sizes does as well
+        mean_time = (1 - part) * time[one] + part * cheap_time[one]
+        used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
+        width[one] = used / mean_time
+        return _plan(classes, budget, dear, np.arange(len(classes)), row, width)
+    n = np.arange(len(classes))
+    both = _plan(classes, budget, dear, np.append(n, one), np.append(row, cheap_row[one]),
+                 np.append(width, cheap_width[one]))
+    both.share[one], both.share[-1] = 1 - part, part
+    order = np.argsort(both.of, kind="stable")
+    return Plan(classes, budget, dear, *(a[order] for a in (both.of, both.row, both.width, both.share, both.time)))
+
+
+def _plan(classes: Classes, budget: float, mu: float, of: Ints, row: Ints, width: Floats) -> Plan:
+    """Every option with a share of 1."""
+    time = 1.0 / classes.speed.take(row).speed(width)
+    return Plan(classes, budget, mu, of, row, width, np.ones(len(of)), time)
