@@ -34,9 +34,9 @@ def add(commands: Any) -> None:
     parser = commands.add_parser("spot", examples=EXAMPLES, description=ABOUT,
                                  help="one job on servers that may be taken back: time, cost, choice")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=type(parser), required=True)
-    plan = verbs.add_parser("plan", examples=PLAN_EXAMPLES, description=ABOUT, epilog=_columns(),
+    plan = verbs.add_parser("plan", examples=PLAN_EXAMPLES, description=ABOUT,
                             help="expected time and cost per cluster, and which to take")
-    plan.add_argument("clusters", metavar="CLUSTERS.csv", help="a row per cluster and sort of server")
+    plan.add_argument("clusters", metavar="CLUSTERS.csv", help="a row per cluster and sort of server; columns: docs/transient.md")
     plan.add_argument("--work", type=number(1e-9), required=True, metavar="W", help="work of the job, as in work_per_s")
     plan.add_argument("--cost", type=number(), metavar="USD", help="name the fastest for at most so many dollars")
     plan.add_argument("--deadline", type=number(), metavar="S", help="name the cheapest within so many seconds")
@@ -53,13 +53,6 @@ def add(commands: Any) -> None:
                                                                                "begin (default: 0, one piece)")
     fit.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
     fit.set_defaults(call=call_fit)
-
-
-def _columns() -> str:
-    from allocator.domain.spot_columns import CLUSTERS
-
-    return "columns:\n" + "\n".join(f"  {c.name:<20} {c.doc}{' (required)' if c.required else ''}"
-                                    for c in CLUSTERS.columns)
 
 
 def _ages(text: str) -> tuple[float, ...]:
