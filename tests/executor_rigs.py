@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 from allocator.control.executor import ENDED, Executor, Observation, Order, Phase
+from allocator.executors.devices import device_numbers
 from allocator.executors.disk import read_json
 from allocator.executors.dry_run import DryRunExecutor
 from allocator.executors.files import FilesExecutor
-from allocator.executors.local import LocalExecutor, device_numbers
+from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import Process, processes
 from allocator.executors.simulated import SimulatedCluster, SimulatedExecutor, Truth
 from tests.example_actor import Actor

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from allocator.control.executor import Order, Phase
 from allocator.errors import AllocatorError, UsageError
 from allocator.executors import local
+from allocator.executors.devices import device_map, device_numbers
 from allocator.executors.errors import NotNow
-from allocator.executors.local import LocalExecutor, device_numbers
+from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import descendants, process
 from tests.executor_rigs import KINDS, LocalRig, end, ended, gone, keeper_of, named, shell, starts_are, wait
 
@@ -198,3 +200,41 @@ def test_old_outputs_are_removed(rig: LocalRig, monkeypatch: pytest.MonkeyPatch)
 def test_device_numbers() -> None:
     """Counted through."""
     assert device_numbers({"a": 2, "b": 0, "c": 1}) == {"a": (0, 1), "b": (), "c": (2,)}
+
+
+def test_device_map() -> None:
+    """Ranges and indices by pool; what has no pool belongs to the one before; more indices than GPUs are welcome."""
+    gpus = {"a": 2, "b": 0, "c=1": 2}
+    assert device_map("c=1=7,a=4-5, 0", gpus | {"c=1": 1}) == {"a": (4, 5, 0), "b": (), "c=1": (7,)}
+    assert device_map("a=0-3,c=1=4-7", gpus) == {"a": (0, 1, 2, 3), "b": (), "c=1": (4, 5, 6, 7)}
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("a=0-1,c=2-3,c=1=4-5", 'no pool "c"'), ("a=0-2,c=1=2-3", 'GPU 2 is named for pool "a" and again for pool "c=1"'),
+    ("a=0-1,1,c=1=4-5", 'GPU 1 is named for pool "a" and again for pool "a"'),
+    ("a=0-1", 'pool "c=1" has 2 GPUs in the queue, but 0 indices'), ("0-1,a=0-1,c=1=2-3", "belongs to no pool"),
+    ("a=3-2,c=1=4-5", '"3-2" is neither'), ("a=,c=1=4-5", '"" is neither'), ("a=0--1,c=1=4-5", "neither"),
+    ("", "neither"), ("a=0-99999999999,c=1=1", "neither")])
+def test_device_maps_that_cannot_be(text: str, words: str) -> None:
+    """Each says what is wrong with it."""
+    with pytest.raises(UsageError, match=r"^devices: ") as caught:
+        device_map(text, {"a": 2, "b": 0, "c=1": 2})
+    assert words in str(caught.value)
+
+
+def test_another_map_gives_no_index_twice(rig: LocalRig) -> None:
+    """A job of b holds 4 and 5. A controller that is started with 0-5 for a and 6-7 for b counts them out of a until
+    that job has ended, and gives them to nobody."""
+    executor = rig.executor()
+    executor.start(replace(shell("j", 1, ENDLESS, gpus=2), pool="b"))
+    wait(rig, executor, "j", Phase.RUNNING)
+    later = LocalExecutor(rig.folder, {"a": range(6), "b": (6, 7)}, grace_s=5.0)
+    assert later.capacity() == {"a": 4, "b": 2}
+    later.start(shell("k", 1, ENDLESS, gpus=4))
+    with pytest.raises(NotNow, match="0 GPUs are free"):
+        later.start(shell("l", 1, ENDLESS))
+    end(rig, later, "j", 1)
+    assert later.capacity() == {"a": 6, "b": 2}
+    later.start(shell("l", 1, ENDLESS, gpus=2))
+    given = {one.job_id: one.order["devices"] for one in later.ledger.known()}
+    assert given == {"k": [0, 1, 2, 3], "l": [4, 5]}

@@ -44,7 +44,8 @@ def live(folder: str | None, sabotage: bool = False) -> int:
     """Run, or go on with, the demo; returns the exit code. sabotage: by a policy that hangs, lies and crashes."""
     from allocator.bench.sabotage import Sabotage
     from allocator.decision import decide_round
-    from allocator.executors.local import LocalExecutor, device_numbers
+    from allocator.executors.devices import device_numbers
+    from allocator.executors.local import LocalExecutor
     from allocator.service.clock import WallClock
     from allocator.service.controller import Controller
     from allocator.service.options import Options

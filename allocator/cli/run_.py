@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 allocator run cluster.db --once                                say what would be done now (dry run)
 allocator run cluster.db --every 60 --executor local           run it, with GPUs of this machine
+allocator run cluster.db --executor local --devices a100=0-3,v100=4-7
 allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics /run/allocator.prom
 """
 ABOUT = """\
@@ -52,6 +53,9 @@ def add(commands: Any) -> None:
                        help="folder of the executor's state (default: beside an SQLite queue)")
     where.add_argument("--grace", type=number(), default=60.0, metavar="S",
                        help="local: seconds for a checkpoint between SIGTERM and SIGKILL (default: 60)")
+    where.add_argument("--devices", metavar="POOL=0-3,POOL=4-7",
+                       help="local: GPU indices of each pool; more than it has now allow it to be raised later "
+                            "(default: counted through in the order of the pools)")
     parser.add_argument("--policy", default="mip", metavar="NAME", help="who decides (default: mip)")
     add_effort(parser, gap=1e-3)
     parser.set_defaults(time_limit=None)
@@ -103,7 +107,7 @@ def _serve(args: argparse.Namespace, store: Store, options: Options, stack: Exit
     clock = WallClock()
     log = sys.stderr if args.log is None else stack.enter_context(open_log(Path(args.log)))
     telemetry = Telemetry(clock.now, log, Path(args.metrics) if args.metrics else None)
-    executor = make_executor(args.executor, store, args.state, args.grace)
+    executor = make_executor(args.executor, store, args.state, args.grace, args.devices)
     controller = Controller(store, executor, clock, options, telemetry=telemetry)
     if args.port is not None:
         server = serve(telemetry.metrics, args.port)
@@ -116,14 +120,18 @@ def _serve(args: argparse.Namespace, store: Store, options: Options, stack: Exit
     return 0 if not args.once or controller.last_ok else 1
 
 
-def make_executor(name: str, store: Store, state: str | None, grace_s: float) -> Executor:
-    """The executor of the name, with its state in the folder; None: beside an SQLite queue. Raises UsageError."""
+def make_executor(name: str, store: Store, state: str | None, grace_s: float, devices: str | None = None) -> Executor:
+    """The executor of the name, with its state in the folder; None: beside an SQLite queue. devices: as --devices.
+    Raises UsageError."""
     from allocator.errors import UsageError
+    from allocator.executors.devices import device_map, device_numbers
     from allocator.executors.dry_run import DryRunExecutor
     from allocator.executors.files import FilesExecutor
-    from allocator.executors.local import LocalExecutor, device_numbers
+    from allocator.executors.local import LocalExecutor
     from allocator.queue import cluster
 
+    if devices is not None and name != "local":
+        raise UsageError(f'--devices is of the executor "local", not of "{name}"')
     path = store.engine.url.database if store.engine.url.get_backend_name() == "sqlite" else None
     if state is None and path is None:
         raise UsageError("a queue on a database server needs --state DIR for what the executor remembers")
@@ -134,7 +142,7 @@ def make_executor(name: str, store: Store, state: str | None, grace_s: float) ->
         return FilesExecutor(folder)
     with store.read() as connection:
         gpus = cluster.gpus(connection)
-    return LocalExecutor(folder, device_numbers(gpus), grace_s)
+    return LocalExecutor(folder, device_numbers(gpus) if devices is None else device_map(devices, gpus), grace_s)
 
 
 def _say(line: str) -> None:

@@ -13,7 +13,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,6 @@ GRACE_S = 60.0
 KILL_WAIT_S = 2.0
 KEPT_LOGS = 2000        # files under logs/
 PACKAGES = Path(__file__).resolve().parent.parent.parent
-
-
-def device_numbers(gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """GPU indices by pool, counted through in the order of the pools."""
-    numbers, first = {}, 0
-    for pool, n in gpus.items():
-        numbers[pool] = tuple(range(first, first + n))
-        first += n
-    return numbers
 
 
 class LocalExecutor:
@@ -102,8 +93,14 @@ class LocalExecutor:
             self.ledger.forget(job_id, generation, safe=max(safe, default=None))
 
     def capacity(self) -> Mapping[str, int]:
-        """What it was made with."""
-        return {pool: len(numbers) for pool, numbers in self.devices.items()}
+        """Indices of each pool, without those that jobs of other pools still hold because the indices were given to
+        other pools meanwhile."""
+        taken = {d: one.order["pool"] for one in self._unended() for d in one.order["devices"]}
+        return {pool: sum(taken.get(d, pool) == pool for d in numbers) for pool, numbers in self.devices.items()}
+
+    def _unended(self) -> Iterator[Known]:
+        """Open allocations whose GPU indices are taken."""
+        return (one for one in self.ledger.known() if not (one.folder / keeper.EXIT).exists())
 
     def _create(self, order: Order) -> Path:
         mine = self.devices.get(order.pool, ())
@@ -111,11 +108,10 @@ class LocalExecutor:
             why = f'pool "{order.pool}" of this machine has {len(mine)} GPUs, not {order.gpus}'
             return self.ledger.create(order, {keeper.EXIT: _end("failed", why)}, devices=[])
         taken: set[int] = set()
-        for one in self.ledger.known():
-            if not (one.folder / keeper.EXIT).exists():
-                if one.job_id == order.job_id:
-                    raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
-                taken.update(one.order["devices"])
+        for one in self._unended():
+            if one.job_id == order.job_id:
+                raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
+            taken.update(one.order["devices"])
         free = [d for d in mine if d not in taken]
         if len(free) < order.gpus:
             raise NotNow(f'job "{order.job_id}": {len(free)} GPUs are free in pool "{order.pool}", not {order.gpus}')

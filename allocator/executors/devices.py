@@ -1,0 +1,65 @@
+"""Which GPU indices of this machine belong to which pool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from allocator.domain.findings import did_you_mean, quoted
+from allocator.errors import UsageError
+
+MOST_INDEX = 65_535
+_RANGE = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
+
+
+def device_numbers(gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """GPU indices by pool, counted through in the order of the pools."""
+    numbers, first = {}, 0
+    for pool, n in gpus.items():
+        numbers[pool] = tuple(range(first, first + n))
+        first += n
+    return numbers
+
+
+def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """GPU indices by pool from POOL=0-3,POOL=4-7; an index or range without a pool belongs to the pool before it.
+
+    gpus: GPUs of each pool of the queue; a pool may have more indices than that, so that it can be raised later.
+    Raises UsageError with every fault: no range, an unknown pool, an index named twice, too few indices for a pool.
+    """
+    faults: list[str] = []
+    owner: dict[int, str] = {}
+    found: dict[str, list[int]] = {}
+    pool = ""
+    for part in text.split(","):
+        head, named, span = part.rpartition("=")
+        if named:
+            pool = head.strip()
+            if pool not in gpus:
+                faults.append(f"the queue has no pool {quoted(pool)}{did_you_mean(pool, gpus)}")
+        elif not pool:
+            faults.append(f"{quoted(part)} belongs to no pool: say POOL=0-3")
+        indices = _indices(span)
+        if indices is None:
+            faults.append(f"{quoted(part)}: {quoted(span)} is neither a GPU index nor a range such as 0-3")
+            continue
+        twice = [i for i in indices if i in owner]
+        if twice:
+            before = quoted(owner[twice[0]])
+            faults.append(f"GPU {twice[0]} is named for pool {before} and again for pool {quoted(pool)}")
+        owner.update((i, pool) for i in indices if i not in owner)
+        found.setdefault(pool, []).extend(indices)
+    faults += [f"pool {quoted(name)} has {n} GPUs in the queue, but {len(found.get(name, ()))} indices"
+               for name, n in gpus.items() if len(found.get(name, ())) < n]
+    if faults:
+        raise UsageError("devices: " + "; ".join(faults))
+    return {name: tuple(found.get(name, ())) for name in gpus}
+
+
+def _indices(span: str) -> range | None:
+    match = _RANGE.fullmatch(span)
+    if match is None:
+        return None
+    first = int(match[1])
+    last = first if match[2] is None else int(match[2])
+    return range(first, last + 1) if first <= last <= MOST_INDEX else None
