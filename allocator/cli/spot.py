@@ -36,7 +36,8 @@ def add(commands: Any) -> None:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=type(parser), required=True)
     plan = verbs.add_parser("plan", examples=PLAN_EXAMPLES, description=ABOUT,
                             help="expected time and cost per cluster, and which to take")
-    plan.add_argument("clusters", metavar="CLUSTERS.csv", help="a row per cluster and sort of server; columns: docs/transient.md")
+    plan.add_argument("clusters", metavar="CLUSTERS.csv",
+                      help="a row per cluster and sort of server; its columns: docs/transient.md")
     plan.add_argument("--work", type=number(1e-9), required=True, metavar="W", help="work of the job, as in work_per_s")
     plan.add_argument("--cost", type=number(), metavar="USD", help="name the fastest for at most so many dollars")
     plan.add_argument("--deadline", type=number(), metavar="S", help="name the cheapest within so many seconds")
