@@ -132,7 +132,9 @@ def best(kind: str, q: Parameters, k: Floats) -> Chosen:
     low = np.broadcast_to(np.maximum(low, np.where(high > low, k * number(q, "min_local", 1.0), low)), k.shape)
     high = np.broadcast_to(high, k.shape)
     step = np.log(np.maximum(high / low, 1.0))[:, None] * np.linspace(0.0, 1.0, BATCHES)
-    tried = np.minimum(np.round(low[:, None] * np.exp(step)), np.maximum(high, low)[:, None])
+    tried = low[:, None] * np.exp(step)
+    even = np.round(tried / k[:, None]) * k[:, None]                   # the same on every GPU, where the bounds allow
+    tried = np.clip(np.where(step > 0, even, np.round(tried)), low[:, None], np.maximum(high, low)[:, None])
     wide = {name: np.broadcast_to(np.asarray(v, dtype=np.float64), k.shape)[:, None] for name, v in q.items()}
     found = at(kind, wide, k[:, None], tried)
     place = np.argmax(np.where(np.isnan(found.rate), -np.inf, found.rate), axis=1)[:, None]

@@ -103,8 +103,9 @@ def iteration(k: Floats, batch: Floats, rate: Floats, noise: Floats | None = Non
     grid = np.concatenate([-np.geomspace(0.9, 0.005, GRID // 2), [0.0], np.geomspace(0.005, 30.0, GRID // 2)])
     u = np.broadcast_to(grid, (len(k), len(grid)))                       # in units of sqrt B0
     for closer in (0.1, 3e-3, 1e-4, 3e-6, 1e-7, 0.0):
-        errors = [_linear(k, batch, rate, tried * first, constant)[1] for tried in u.T]
-        best = u[np.arange(len(u)), np.argmin(errors, axis=0)][:, None]
+        many_k, many_batch, many_rate = (np.repeat(v, u.shape[1], axis=0) for v in (k, batch, rate))
+        errors = _linear(many_k, many_batch, many_rate, (u * first[:, None]).reshape(-1), constant)[1].reshape(u.shape)
+        best = np.take_along_axis(u, np.argmin(errors, axis=1)[:, None], axis=1)
         u = np.maximum(best + closer * np.maximum(np.abs(best), 0.06) * np.linspace(-1.0, 1.0, FINER), -0.9)
     return _linear(k, batch, rate, best[:, 0] * first, constant)[0]
 
