@@ -1,8 +1,8 @@
 """The lower convex hull of many small sets of points at once: what is worth buying as money runs from scarce to plenty.
 
 Every group has points (x, y): what an option costs and what it leaves to wait. Mixing options moves along straight
-lines, so only the hull from the cheapest point downwards counts; each step along it has a price, its slope. Source:
-Sinha and Zoltners, "The multiple-choice knapsack problem", Operations Research 27 (1979), section 2 (the LP relaxation).
+lines, so only the hull from the cheapest point downwards counts; each step along it has a price, its slope.
+Source: Sinha and Zoltners, "The multiple-choice knapsack problem", Operations Research 27 (1979), section 2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Renting GPUs on a long-run budget: the best width of every class of jobs, and the price of a unit of budget.
 
-Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU: load rho_i = lambda_i E[X_i]. On
-k GPUs at price c a job's work takes 1/s(k) of that, so rho_i / s_i(k) jobs of the class are there on average:
+Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU: load rho_i = lambda_i E[X_i].
+On k GPUs at price c a job's work takes 1/s(k) of that, so rho_i / s_i(k) jobs of the class are there on average:
 
     min_k  sum_i w_i rho_i / s_i(k_i)      s.t.   sum_i rho_i c_i k_i / s_i(k_i) <= b
 
@@ -196,7 +196,7 @@ def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
     if not len(i):
         return _plan(classes, budget, dear, np.arange(len(classes)), row, width)
     one, part = int(i[0]), float(share[(share > 0.0) & (share < 1.0)][0])
-    if row[one] == cheap_row[one] and classes.speed.kind[row[one]] == TABLE:     # a width between two sizes does as well
+    if row[one] == cheap_row[one] and classes.speed.kind[row[one]] == TABLE:     # a width in between does as well
         mean_time = (1 - part) * time[one] + part * cheap_time[one]
         used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
         width[one] = used / mean_time
@@ -206,7 +206,8 @@ def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
                  np.append(width, cheap_width[one]))
     both.share[one], both.share[-1] = 1 - part, part
     order = np.argsort(both.of, kind="stable")
-    return Plan(classes, budget, dear, *(a[order] for a in (both.of, both.row, both.width, both.share, both.time)))
+    return Plan(classes, budget, dear, both.of[order], both.row[order], both.width[order], both.share[order],
+                both.time[order])
 
 
 def _plan(classes: Classes, budget: float, mu: float, of: Ints, row: Ints, width: Floats) -> Plan:

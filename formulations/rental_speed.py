@@ -2,9 +2,9 @@
 
 On k >= 1 GPUs a job works s(k) times as fast as on one: Amdahl's law 1 / (1 - p + p/k), a power k^a, or a table of
 sizes, in between along the straight line of its concave hull (the same as giving some jobs one size and the others the
-next). The width for a price pi minimises (1 + pi k) / s(k). Sources: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental
-on a budget", EPEW 2024; the closed forms are derived from its convex program: Amdahl k = sqrt(p / ((1 - p) pi)), power
-k = a / ((1 - a) pi).
+next). The width for a price pi minimises (1 + pi k) / s(k). Source: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU
+rental on a budget", EPEW 2024; the closed forms are derived from its convex program: Amdahl
+k = sqrt(p / ((1 - p) pi)), power k = a / ((1 - a) pi).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from formulations.frontier import frontier
 from formulations.linear import Floats, Ints
 
 AMDAHL, POWER, TABLE = range(3)
-HALVINGS = 80       # of an exponent between 0 and 1000: down to the last bits of a float
+HALVINGS = 64       # of an exponent between 0 and 1000: down to the last bits of a float
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class SpeedUps:
     def _between(self, k: Floats) -> Floats:
         last = self.k.shape[1] - 1
         if last == 0:
-            return np.broadcast_to(self.s[:, 0], np.shape(k)).copy()
+            return np.broadcast_to(self.s[:, 0], np.broadcast_shapes(np.shape(k), (len(self),)))
         rows = np.arange(len(self))
         at = np.clip((self.k <= np.asarray(k)[..., None]).sum(axis=-1) - 1, 0, last - 1)
         k0, k1, s0, s1 = self.k[rows, at], self.k[rows, at + 1], self.s[rows, at], self.s[rows, at + 1]

@@ -1,6 +1,6 @@
 """Renting whole GPUs on a budget: widths 1, 2, 3 ... or the sizes of a table, over several GPU types with prices.
 
-    min  sum_i w_i rho_i sum_o z_io / s_o      s.t.   sum_i rho_i sum_o z_io c_o k_o / s_o <= b,   sum_o z_io = 1,  z >= 0
+    min  sum_i w_i rho_i sum_o z_io / s_o    s.t.   sum_i rho_i sum_o z_io c_o k_o / s_o <= b,   sum_o z_io = 1,  z >= 0
 
 over options o = (row, k), z_io the share of the jobs of class i that run so. It is the linear relaxation of a
 multiple-choice knapsack: exact without a solver by the frontier of each class and its steps in order of their slopes;
@@ -15,7 +15,7 @@ import numpy as np
 
 from formulations.frontier import frontier, slopes
 from formulations.linear import Floats, Ints
-from formulations.rental import Classes, Plan, TooLittle, widths
+from formulations.rental import Classes, Plan, TooLittle
 from formulations.rental import plan as continuous
 from formulations.rental_speed import TABLE
 
@@ -55,8 +55,9 @@ def plan_whole(classes: Classes, budget: float) -> Plan:
 
 def steps(classes: Classes, most: Floats) -> Steps:
     """Every step of every class among whole widths up to most (R,), the one that saves most per unit first."""
+    speed = classes.speed
     sizes = [np.array([k for k, _ in points], dtype=np.float64) if kind == TABLE else np.arange(1.0, top + 0.5)
-             for kind, points, top in zip(classes.speed.kind.tolist(), classes.speed.points, most.tolist(), strict=True)]
+             for kind, points, top in zip(speed.kind.tolist(), speed.points, most.tolist(), strict=True)]
     row = np.repeat(np.arange(len(sizes)), [len(one) for one in sizes])
     width = np.concatenate(sizes)
     time = 1.0 / _speed(classes, row, width)

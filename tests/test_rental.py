@@ -72,7 +72,7 @@ def test_widths_solve_the_equations_of_the_optimum(budget: float) -> None:
         k = math.sqrt(low * high)
         other = max(1.0, math.sqrt(4 * k))
         low, high = (k, high) if 0.4 * (0.2 * other + 0.8) + 0.4 * math.sqrt(k) < budget else (low, k)
-    if 0.4 * (0.2 * 2 + 0.8) + 0.4 > budget:                # at mu >= 1 the square root stays at one GPU
+    if budget < 0.4 * (0.2 * 2 + 0.8) + 0.4:                # at mu >= 1 the square root stays at one GPU
         other, k = ((budget - 0.4) / 0.4 - 0.8) / 0.2, 1.0
         mu = 4 / other**2
     else:
@@ -137,7 +137,7 @@ def test_money_and_weights_shift_widths() -> None:
 
 
 def test_a_table_is_the_line_between_its_sizes() -> None:
-    """1:1, 2:1.9, 3:2 (below the hull: left out), 4:3.4, load 1, budget 1.1: between sizes 2 and 4 s(k) = .4 + .75 k, so
+    """1:1, 2:1.9, 3:2 (below the hull: left out), 4:3.4, load 1, budget 1.1: between 2 and 4 s(k) = .4 + .75 k, so
     k / s(k) = 1.1 at k = .44 / .175."""
     made = classes(speed_ups([TABLE], [math.nan], [((1, 1.0), (2, 1.9), (3, 2.0), (4, 3.4))]), load=[1.0])
     assert f.plan(made, 1.1).width[0] == pytest.approx(0.44 / 0.175)
