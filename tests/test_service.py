@@ -328,3 +328,23 @@ def test_old_snapshots_are_dropped(tmp_path: Path) -> None:
         replay(rig.queue.store, 1)
     assert replay(rig.queue.store, 45).same
     rig.queue.close()
+
+
+@pytest.mark.parametrize(("settle_s", "outcome", "holder"), [(30.0, "applied", "new"), (0.0, "decided", "old")])
+def test_once_follows_its_round(tmp_path: Path, settle_s: float, outcome: str, holder: str) -> None:
+    """One GPU; the job that has it is put on hold and takes 20 s to stop. One call ends with the next job on it if it
+    may look on for 30 s; else the next call starts that. Each call decides once."""
+    rig = Rig(tmp_path, Options(every_s=300.0, poll_s=5.0, settle_s=settle_s), stop_s=lambda order: 20.0)
+    rig.queue.set_gpus({"a": 1, "b": 0})
+    submit(rig, "old", work=1e5, max_gpus=1)
+    assert rig.controller.run(once=True) == 1 and rig.queue.rounds()[0].outcome == "applied"
+    rig.clock.sleep(60.0)
+    rig.queue.hold("old")
+    submit(rig, "new", work=1e5, max_gpus=1)
+    assert rig.new().run(once=True) == 1
+    assert [r.outcome for r in rig.queue.rounds()] == ["applied", outcome]
+    assert [j.job_id for j in rig.queue.jobs(states=["running"])] == [holder]
+    rig.clock.sleep(60.0)
+    assert rig.new().run(once=True) == 1
+    assert rig.queue.job("new").state == "running" and rig.machines.breaches == []
+    rig.queue.close()

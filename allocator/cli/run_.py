@@ -25,6 +25,7 @@ allocator run cluster.db --every 60 --executor local           run it, with GPUs
 allocator run cluster.db --executor local --devices a100=0-3,v100=4-7
 allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics /run/allocator.prom
 """
+KILLED_S = 5.0          # what is killed when the grace period is over is seen to be dead so much later, at the latest
 ABOUT = """\
 Decides every S seconds which job gets which GPUs, writes the round to the journal, and has it carried out. It may be
 killed at any time and started again; started twice, the second one stands by and takes over when the first is gone.
@@ -39,7 +40,8 @@ def add(commands: Any) -> None:
     how_often = when.add_mutually_exclusive_group()
     how_often.add_argument("--every", type=number(0.05), metavar="S",
                            help="seconds between rounds (default: interval_s of the queue's settings)")
-    how_often.add_argument("--once", action="store_true", help="one round now, for cron or a systemd timer")
+    how_often.add_argument("--once", action="store_true", help="one round now, for cron or a systemd timer; waits "
+                           "for its stops, at most the grace period and 5 s")
     when.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
                       help="arrivals, ends and changes of the cluster cause early rounds, at least S seconds after the "
                            "one before")
@@ -91,7 +93,7 @@ def call(args: argparse.Namespace) -> int:
     options = Options(
         every_s=args.every, react_s=args.react, poll_s=args.poll, policy=args.policy, solver=args.solver, gap=args.gap,
         time_limit_s=args.time_limit, seed=args.seed, threads=args.threads, warm=not args.cold,
-        learn=not args.no_learning, stall_s=args.stall,
+        learn=not args.no_learning, stall_s=args.stall, settle_s=args.grace + KILLED_S,
         stability=Stability(args.cooldown, args.min_run, args.payback))
     with ExitStack() as stack:
         store = open_queue(args.queue)

@@ -143,19 +143,37 @@ class Controller:
     # ---- running --------------------------------------------------------------------------------------------------
 
     def run(self, *, once: bool = False) -> int:
-        """Step until told to stop (self.stopping), or until one round is over and carried out (once). Returns how many
-        rounds there were."""
+        """Step until told to stop (self.stopping); or make one round and go on looking until all that it wants is so,
+        at most options.settle_s (once). Returns how many rounds there were."""
         rounds, wait_s = 0, self.options.looks_s(self.cluster.interval_s)
         self.cluster.force = once
         while not self.stopping:
             turn = self.attempt(once)
             rounds += turn is not None
             if once:
+                if turn is not None:
+                    self._settle(wait_s)
                 break
             if not self.stopping:
                 self.clock.sleep(wait_s)
         self.stop()
         return rounds
+
+    def _settle(self, wait_s: float) -> None:
+        """Look on, without another round, while stops of the last one are under way and starts wait for them."""
+        for _ in range(1 + math.ceil(self.options.settle_s / wait_s)):
+            try:
+                if self.cluster.wait():
+                    self.cluster.carry_out()
+            except (Standby, LeaseLost) as error:
+                self.log.event("lease_lost", detail=str(error))
+                self.cluster.charge.drop()
+                return
+            with self.store.read() as connection:
+                last = wants.history(connection, limit=1)
+            if self.stopping or not last or last[0].outcome != "decided":
+                return
+            self.clock.sleep(wait_s)
 
     def attempt(self, once: bool = False) -> Turn | None:
         """One step; what comes from outside is told and tried again later."""

@@ -29,7 +29,7 @@ class Options:
     time_limit_s None: half of the interval. warm: start from the prices of the round before. learn: correct rates by
     what is observed. stall_s: a job that reports no progress for so long is stopped and counts as failed; None: ten
     intervals, at least ten minutes; inf: never. keep_rounds: rounds whose snapshot and plan are kept;
-    keep_observations: of each allocation.
+    keep_observations: of each allocation. settle_s: how long a single round (once) is followed until it is carried out.
     """
 
     every_s: float | None = None
@@ -48,6 +48,7 @@ class Options:
     retries: Retries = field(default_factory=Retries)
     keep_rounds: int = 1000
     keep_observations: int = 5
+    settle_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("every_s", "react_s", "poll_s", "time_limit_s", "stall_s"):
@@ -56,6 +57,8 @@ class Options:
                 raise UsageError(f"{name} {value} must be above 0")
         if self.every_s is not None and math.isinf(self.every_s):
             raise UsageError("every_s must be a number of seconds")
+        if not 0 <= self.settle_s < math.inf:
+            raise UsageError(f"settle_s {self.settle_s} must be a number of seconds")
         if not self.gap >= 0:
             raise UsageError(f"gap {self.gap} must not be negative")
         policies.policy(self.policy)
