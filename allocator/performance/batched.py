@@ -28,7 +28,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats
 
 Parameters = Mapping[str, float] | Mapping[str, Floats]
-BATCHES = 50              # global batches tried in each size, evenly spaced in their logarithm
+BATCHES = 50              # batches tried in each size, evenly in their logarithm; half of them multiples of the size
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,10 @@ def best(kind: str, q: Parameters, k: Floats) -> Chosen:
     low, high = range_of(kind, q)
     low = np.broadcast_to(np.maximum(low, np.where(high > low, k * number(q, "min_local", 1.0), low)), k.shape)
     high = np.broadcast_to(high, k.shape)
-    step = np.log(np.maximum(high / low, 1.0))[:, None] * np.linspace(0.0, 1.0, BATCHES)
-    tried = low[:, None] * np.exp(step)
-    even = np.round(tried / k[:, None]) * k[:, None]                   # the same on every GPU, where the bounds allow
-    tried = np.clip(np.where(step > 0, even, np.round(tried)), low[:, None], np.maximum(high, low)[:, None])
+    step = np.log(np.maximum(high / low, 1.0))[:, None] * np.linspace(0.0, 1.0, BATCHES // 2)
+    any_ = low[:, None] * np.exp(step)
+    even = np.where(step > 0, np.round(any_ / k[:, None]) * k[:, None], any_)      # the same on every GPU
+    tried = np.clip(np.concatenate([even, np.round(any_)], axis=1), low[:, None], np.maximum(high, low)[:, None])
     wide = {name: np.broadcast_to(np.asarray(v, dtype=np.float64), k.shape)[:, None] for name, v in q.items()}
     found = at(kind, wide, k[:, None], tried)
     place = np.argmax(np.where(np.isnan(found.rate), -np.inf, found.rate), axis=1)[:, None]
