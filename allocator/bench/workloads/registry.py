@@ -58,6 +58,8 @@ GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
               1.0, (0.7, 1.0, 1.3), 200, V100_HOURS),
     Generator("spot", "reserved V100s beside spot A100s that come and go, prices that wander, checkpoints",
               0.8, (0.6, 0.8, 1.0), 150, V100_HOURS),
+    Generator("zones", "spot V100s in five zones of two regions that fail together, reserved and on-demand ones beside "
+              "them, deadlines", 0.6, (0.4, 0.6, 0.8), 150, OFFERED),
 )}
 
 

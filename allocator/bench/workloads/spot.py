@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.bench.workloads import draw
+from allocator.bench.workloads.availability import prices
 from allocator.bench.workloads.measured import ON_DEMAND, SPOT_REVOCATIONS, STARTUP_S
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.tables import Columns, Tables
@@ -24,8 +25,6 @@ THERE_H = ((0.55, 0.6), (0.45, 13.0))      # share and mean of the two kinds of 
 GONE_H = ((0.70, 0.4), (0.30, 2.5))        # mean 1.0, median about 0.45
 SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
 MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
-FLOOR, ABOVE = 0.30, 0.03                  # price / price on demand: floor, and how far above it the walk is drawn to
-STEP_S, KEEP, SHAKE = 3_600.0, 0.999, 0.0025    # of ln(price): 1.2 % a day, correlation of days 0.98
 CHECKPOINT_S, EVERY_S = 10, 900
 
 
@@ -46,7 +45,7 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Table
     passed = np.diff(at, append=horizon)
     given = np.concatenate([[0.0], np.cumsum(passed * (reserved + there * MACHINE * faster))])
     window = float(np.interp(demand.sum() / load, given, np.append(at, horizon)))
-    prices_at, price = spot_price(rng, 3.0 * window + 86_400.0)
+    prices_at, price = prices(rng, ON_DEMAND["A100"], 3.0 * window + 86_400.0)
     workload: Columns = {
         "job_id": draw.names(jobs), "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
         "model": model, "total_work": work, "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
@@ -59,10 +58,10 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Table
     until = 3.0 * window + 86_400.0
     kept = np.flatnonzero(at <= until)[1:]
     capacity: Columns = {"at_s": np.round(at[kept]), "pool": ["a100-spot"] * len(kept), "gpus": there[kept] * MACHINE}
-    prices: Columns = {"at_s": prices_at[1:], "pool": ["a100-spot"] * (len(price) - 1), "price_per_gpu_hour": price[1:]}
+    walk: Columns = {"at_s": prices_at[1:], "pool": ["a100-spot"] * (len(price) - 1), "price_per_gpu_hour": price[1:]}
     return Tables("spot", {"interval_s": 300, "restart_s": 45},
                   {"workload.csv": workload, "pools.csv": pools, "models.csv": curves, "capacity.csv": capacity,
-                   "prices.csv": prices}, window_s=window, load=load)
+                   "prices.csv": walk}, window_s=window, load=load)
 
 
 def _machines(gpus: int) -> tuple[int, int]:
@@ -91,15 +90,3 @@ def availability(rng: np.random.Generator, machines: int, until_s: float) -> tup
 def _mixture(rng: np.random.Generator, kinds: tuple[tuple[float, float], ...], count: int) -> Floats:
     share, mean_h = np.array(kinds).T
     return np.asarray(rng.exponential(3_600.0 * mean_h[rng.choice(len(kinds), count, p=share)]))
-
-
-def spot_price(rng: np.random.Generator, until_s: float) -> tuple[Floats, Floats]:
-    """Times and dollars per A100-hour: a first-order autoregression of the logarithm, never below the floor."""
-    at = np.arange(0.0, until_s, STEP_S)
-    log = np.empty(len(at))
-    level = float(rng.normal(0.0, SHAKE / np.sqrt(1.0 - KEEP**2)))
-    for i, shock in enumerate(rng.normal(0.0, SHAKE, len(at)).tolist()):
-        level = KEEP * level + shock
-        log[i] = level
-    share = np.maximum(FLOOR, (FLOOR + ABOVE) * np.exp(log))
-    return at, np.round(share * ON_DEMAND["A100"], 3)
