@@ -26,8 +26,9 @@ STARTS = (1.5, 4.0)                   # gamma
 GRID, FINER = 161, 41                 # values of the noise
 
 
-def goodput(seen: Observations, per_node: int) -> dict[str, float]:
-    """Parameters of kind goodput from rows with a batch, without bounds of the batch."""
+def goodput(seen: Observations, per_node: int, near: dict[str, float] | None = None) -> dict[str, float]:
+    """Parameters of kind goodput from rows with a batch, without bounds of the batch. near: where to start, if the
+    parameters of almost the same rows are known; else the best of several starts."""
     k, b = seen.gpus.astype(np.float64), np.ceil(seen.batch / (seen.gpus * seen.passes) - 1e-9)
     step = seen.batch / seen.rate
     unit = float(np.median(step))
@@ -46,11 +47,14 @@ def goodput(seen: Observations, per_node: int) -> dict[str, float]:
         if np.unique(k[rows]).size < 2:                                  # one size: how it grows is not seen
             high[slow[1]] = low[slow[1]] + 1e-6
     single = np.unique(b).size < 2
-    start = np.log(unit * np.array([0.4, 0.4 / np.median(b), 0.1, 0.01, 0.3, 0.03]))
-    best, least = np.append(start, STARTS[0]), np.inf
-    for gamma in STARTS:
-        x, weight = np.append(start, gamma), np.ones(len(k))
-        for _ in range(4):
+    usual = np.log(unit * np.array([0.4, 0.4 / np.median(b), 0.1, 0.01, 0.3, 0.03]))
+    starts = [np.append(usual, gamma) for gamma in STARTS]
+    if near is not None:
+        starts = [np.append(np.log(np.maximum([near[n] for n in NAMES], 2 * LEAST * unit)), near["gamma"])]
+    best, least = starts[0], np.inf
+    for start in starts:
+        x, weight = start, np.ones(len(k))
+        for _ in range(4 if near is None else 2):
             part = COMPUTE * weight * known
 
             def residuals(x: Floats, weight: Floats = weight, part: Floats = part) -> Floats:

@@ -118,17 +118,18 @@ def _batched(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Flo
     for form, kind in (("iteration over batches", "iteration"), ("goodput", "goodput")):
         if form not in forms:
             continue
-        wrong = np.full(len(g.best), np.nan)
+        wrong, whole = np.full(len(g.best), np.nan), fit_batched(kind, rows, rows)
         for f in range(min(FOLDS, len(g.best))):
             out_rows = np.arange(len(g.best)) % FOLDS == f
-            q = fit_batched(kind, rows.take(fold != f), rows)
+            q = fit_batched(kind, rows.take(fold != f), rows, whole)
             wrong[out_rows] = at_rows(kind, q, g.best.take(out_rows)) / g.best.useful[out_rows] - 1.0
-        out[form] = fit_batched(kind, rows, rows), wrong
+        out[form] = whole, wrong
     return out
 
 
-def fit_batched(kind: str, some: Observations, every: Observations) -> Parameters:
-    """Parameters of kind goodput or iteration from some rows of a group, with the bounds of every row of it."""
+def fit_batched(kind: str, some: Observations, every: Observations, near: Parameters | None = None) -> Parameters:
+    """Parameters of kind goodput or iteration from some rows of a group, with the bounds of every row of it. near:
+    parameters of almost the same rows, to start from."""
     known = ~np.isnan(every.efficiency) & (every.efficiency > 0)
     first = float(every.batch[known].min()) if known.any() else float(every.batch.min())
     local = np.ceil(every.batch / (every.gpus * every.passes) - 1e-9)
@@ -144,7 +145,7 @@ def fit_batched(kind: str, some: Observations, every: Observations) -> Parameter
     together = every.gpus[every.nodes == 1]
     per_node = int(together.max()) if together.size else NODE
     q |= {"batch_0": first, "gpus_per_node": float(per_node), "min_local": float(local.min())}
-    q |= batches.goodput(some, per_node)
+    q |= batches.goodput(some, per_node, near)
     phi = batches.noise_scale(every, first)
     if not np.isnan(phi):
         q["noise_scale"] = phi
