@@ -28,6 +28,7 @@ from allocator.cli import (
     history,
     import_,
     queue,
+    rent,
     report,
     run_,
     schema,
@@ -45,7 +46,7 @@ allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
 COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue, run_,
-            history, configure, fit, spot)
+            history, configure, fit, spot, rent)
 
 
 def parser() -> Parser:
