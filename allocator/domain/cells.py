@@ -47,7 +47,7 @@ class _Misread(Exception):
 
 def parse(column: Column, cells: Sequence[str]) -> tuple[Parsed, list[Complaint]]:
     """The column's values and what is wrong with its cells, by row."""
-    given = np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
+    given = np.fromiter(map(bool, cells), dtype=bool, count=len(cells)) if "" in cells else np.ones(len(cells), bool)
     wrong: dict[int, str] = {}
     if column.kind in (Kind.NUMBER, Kind.INTEGER):
         value: Any = _numbers(column, cells, given, wrong)
@@ -62,8 +62,15 @@ def parse(column: Column, cells: Sequence[str]) -> tuple[Parsed, list[Complaint]
 
 def absent(column: Column, rows: int) -> Parsed:
     """A column that the file does not have: its default everywhere, not ok if it is required."""
-    parsed, _ = parse(column, [""] * rows)
-    return parsed
+    given, ok = np.zeros(rows, dtype=bool), np.full(rows, not column.required)
+    if column.kind in (Kind.NUMBER, Kind.INTEGER):
+        none = _missing(column)
+        whole = column.kind is Kind.INTEGER
+        return Parsed(np.full(rows, -1 if math.isnan(none) else int(none)) if whole else np.full(rows, none), given, ok)
+    default = _default(column)
+    if column.kind in (Kind.CHOICE, Kind.BOOLEAN):
+        return Parsed(np.full(rows, default, dtype=np.int64 if column.kind is Kind.CHOICE else bool), given, ok)
+    return Parsed([default] * rows, given, ok)
 
 
 def _numbers(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int, str]) -> Any:
@@ -72,12 +79,16 @@ def _numbers(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int
     if given.any():
         for i, message in _out_of_range(column, cells, value, given, whole):
             wrong.setdefault(i, message)
-    missing = math.nan if column.default in (None, RULE) else float(column.default)
-    value[~given] = missing
+    value[~given] = _missing(column)
     if whole:
         value[~np.isfinite(value) | (np.abs(value) > MOST_INTEGER)] = -1
         return value.astype(np.int64)
     return value + 0.0                       # -0.0 becomes 0.0
+
+
+def _missing(column: Column) -> float:
+    """The number of an empty cell, nan = none."""
+    return math.nan if column.default in (None, RULE) else float(column.default) + 0.0
 
 
 def _floats(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int, str]) -> Floats:
@@ -130,6 +141,8 @@ def plain(number: float) -> str:
 
 def _objects(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> Any:
     """Each distinct text is read once; most columns of names repeat a few."""
+    if column.kind is Kind.TEXT and "" not in cells and "".join(cells).isprintable():
+        return list(cells)                      # names without a strange character, at once
     read = READERS[column.kind]
     seen: dict[str, Any] = {}
     bad: dict[str, str] = {}

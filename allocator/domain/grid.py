@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class Grid:
     def refer(self, found: Findings, column: str, known: Mapping[str, int], *, among: str, judge: bool) -> Ints:
         """(n,) index of each name among the known ones, -1 = none; unknown ones are faults if `judge`."""
         names = self[column]
-        code = np.fromiter((known.get(name, -1) for name in names), dtype=np.int64, count=len(self))
+        code = np.fromiter(map(known.get, names, repeat(-1)), dtype=np.int64, count=len(self))
         unknown = (code < 0) & self.given(column) & self.ok(column)
         if judge and unknown.any():
             hint = hints([names[i] for i in np.flatnonzero(unknown).tolist()], known)

@@ -112,7 +112,8 @@ def _coded(lists: Sequence[Any], alike: Callable[[Any], Any] = tuple) -> tuple[I
     number: dict[Any, int] = {alike(()): -1}
     for value in distinct.values():
         number.setdefault(value, len(number) - 1)
-    code = np.fromiter((number[distinct[v]] for v in lists), dtype=np.int64, count=len(lists))
+    known = {value: number[same] for value, same in distinct.items()}
+    code = np.fromiter(map(known.__getitem__, lists), dtype=np.int64, count=len(lists))
     return code, list(number)[1:]
 
 

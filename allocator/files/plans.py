@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +159,13 @@ def _jobs(result: Result) -> Iterable[str]:
 def _column(values: Sequence[Any]) -> Sequence[str]:
     """Each value of a column as JSON text."""
     seen: dict[Any, str] = {}
-    if {type(v) for v in values} <= {str, int, type(None)}:             # names and whole numbers repeat
+    sorts = set(map(type, values))
+    if sorts == {float} and all(map(math.isfinite, values)):
+        return list(map(repr, values))
+    if sorts <= {str, int, type(None)}:             # names and whole numbers repeat
         for v in set(values):
-            seen[v] = dumps(v)
-        return [seen[v] for v in values]
+            seen[v] = encode_basestring(v) if isinstance(v, str) else dumps(v)
+        return list(map(seen.__getitem__, values))
     return [repr(v) if type(v) is float and -math.inf < v < math.inf else dumps(v) for v in values]
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,8 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self) | {"strays": list(self.strays)}
+        return {"mean": self.mean, "variance": self.variance, "weight": self.weight, "at_s": self.at_s,
+                "strays": list(self.strays)}
 
 
 def aged(estimate: Estimate, at_s: float) -> float:

@@ -10,20 +10,35 @@ token, and may be repeated.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.queue import cluster, lease
+from allocator.queue.bulk import many
 from allocator.queue.jobs import PART, Job, job_of
 from allocator.queue.schema import OPEN, allocations, jobs, observations
 from allocator.queue.states import Retries, ended
 
 ENDED = ("stopped", "finished", "failed", "lost")
 RETRIES = Retries()
+# statements of every look, built once
+_JOINED = jobs.c.job_id == allocations.c.job_id
+_OPEN_ONES = sa.select(allocations).join(jobs, _JOINED).where(
+    allocations.c.phase.in_(sa.bindparam("phases", expanding=True))).order_by(jobs.c.seq)
+_ORDERED = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir).join(
+    jobs, _JOINED).where(allocations.c.phase == "ordered").order_by(jobs.c.seq)
+_UNWANTED = sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request).join(
+    jobs, _JOINED).where(allocations.c.phase.in_(("ordered", "running")), sa.or_(
+        jobs.c.request != "", jobs.c.want_pool != allocations.c.pool, jobs.c.want_gpus != allocations.c.gpus))
+_WANTING = sa.select(*(jobs.c[n] for n in ("job_id", "generation", "version", "want_pool", "want_gpus",
+                                           "remaining_work"))).where(
+    jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0,
+    sa.or_(jobs.c.retry_at_s.is_(None), jobs.c.retry_at_s <= sa.bindparam("now_s"))).order_by(jobs.c.seq)
 
 
 @dataclass(frozen=True)
@@ -87,17 +102,14 @@ class Seen(Protocol):
 
 def open_ones(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
     """Allocations in these phases, by submission of their jobs."""
-    query = sa.select(allocations).join(jobs, jobs.c.job_id == allocations.c.job_id)
-    rows = connection.execute(query.where(allocations.c.phase.in_(phases)).order_by(jobs.c.seq)).all()
+    rows = connection.execute(_OPEN_ONES, {"phases": list(phases)}).all()
     return [Allocation(**row._mapping) for row in rows]
 
 
 def starts(connection: Connection) -> list[Start]:
     """Every allocation that is ordered and not yet seen running, to be given to the executor (again)."""
-    query = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir).join(
-        jobs, jobs.c.job_id == allocations.c.job_id).where(allocations.c.phase == "ordered").order_by(jobs.c.seq)
     out = []
-    for row in connection.execute(query).all():
+    for row in connection.execute(_ORDERED).all():
         values = dict(row._mapping)
         command, environment, workdir = (values.pop(name) for name in ("command", "environment", "workdir"))
         out.append(Start(Allocation(**values), tuple(json.loads(command)), json.loads(environment), workdir))
@@ -112,19 +124,12 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
     Raises LeaseLost.
     """
     lease.check(connection, token)
-    rows = connection.execute(
-        sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request)
-        .join(jobs, jobs.c.job_id == allocations.c.job_id)
-        .where(allocations.c.phase.in_(("ordered", "running")),
-               sa.or_(jobs.c.request != "", jobs.c.want_pool != allocations.c.pool,
-                      jobs.c.want_gpus != allocations.c.gpus))).all()
-    for row in rows:
-        connection.execute(sa.update(allocations).where(
-            allocations.c.job_id == row.job_id, allocations.c.generation == row.generation,
-            allocations.c.phase.in_(("ordered", "running"))).values(phase="stopping", stop_ordered_s=now_s))
-        if row.want_pool and not row.request:
-            connection.execute(sa.update(jobs).where(jobs.c.job_id == row.job_id).values(
-                resizes=jobs.c.resizes + 1, version=jobs.c.version + 1))
+    rows = connection.execute(_UNWANTED).all()
+    many(connection, "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
+         "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
+         [(now_s, row.job_id, row.generation) for row in rows])
+    many(connection, "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
+         [(row.job_id,) for row in rows if row.want_pool and not row.request])
     return open_ones(connection, ("stopping",))
 
 
@@ -136,15 +141,12 @@ def order_starts(connection: Connection, token: int, now_s: float,
     capacity: GPUs by pool that are there right now, where that is less than the queue says. Raises LeaseLost.
     """
     lease.check(connection, token)
-    rows = connection.execute(
-        sa.select(jobs).where(jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0,
-                              sa.or_(jobs.c.retry_at_s.is_(None), jobs.c.retry_at_s <= now_s))
-        .order_by(jobs.c.seq)).all()
+    rows = connection.execute(_WANTING, {"now_s": now_s}).all()
     if rows:
         room = free(connection, capacity)
         types = cluster.types(connection)
         fitting = []
-        for job in map(job_of, rows):
+        for job in rows:
             if job.want_gpus <= room.get(job.want_pool, 0):
                 room[job.want_pool] -= job.want_gpus
                 fitting.append(job)
@@ -159,69 +161,82 @@ def free(connection: Connection, capacity: Mapping[str, int] | None = None) -> d
             for pool, number in cluster.gpus(connection).items()}
 
 
-def _order(connection: Connection, found: Sequence[Job], types: Mapping[str, str], now_s: float) -> None:
+def _order(connection: Connection, found: Sequence[Any], types: Mapping[str, str], now_s: float) -> None:
     """Open the next allocation of each job, with what it wants."""
-    if not found:
-        return
-    connection.execute(sa.update(jobs).where(
-        jobs.c.job_id == sa.bindparam("key"), jobs.c.version == sa.bindparam("seen")).values(
-        state="running", generation=jobs.c.generation + 1, retry_at_s=None, version=jobs.c.version + 1,
-        updated_s=now_s), [{"key": job.job_id, "seen": job.version} for job in found])
-    connection.execute(sa.insert(allocations), [
-        {"job_id": job.job_id, "generation": job.generation + 1, "pool": job.want_pool, "gpus": job.want_gpus,
-         "gpu_type": types[job.want_pool], "phase": "ordered", "ordered_s": now_s, "work_at_start": job.remaining_work}
-        for job in found])
+    many(connection, "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
+         "version = version + 1, updated_s = ? WHERE job_id = ? AND version = ?",
+         [(now_s, job.job_id, job.version) for job in found])
+    many(connection, "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
+         "work_at_start) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?)",
+         [(job.job_id, job.generation + 1, job.want_pool, job.want_gpus, types[job.want_pool], now_s,
+           job.remaining_work) for job in found])
 
 
-def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: Retries = RETRIES) -> list[Change]:
+class Mark(NamedTuple):
+    """What is known of an open allocation: rows, not objects, because they are many and looked at often."""
+
+    job_id: str
+    generation: int
+    phase: str
+    running_s: float | None
+    observed_s: float | None
+    work_done: float
+    work_at_start: float
+    detail: str
+
+
+_MARKS = sa.select(*(allocations.c[name] for name in Mark._fields)).where(allocations.c.phase.in_(OPEN))
+
+
+def marks(connection: Connection, names: Collection[str] | None = None) -> dict[str, Mark]:
+    """Every open allocation, by job; names: of these jobs only (all the same where they are many)."""
+    few = names is not None and len(names) <= PART
+    rows = connection.execute(_MARKS.where(allocations.c.job_id.in_(names)) if few and names is not None else _MARKS)
+    return {mark.job_id: mark for mark in map(Mark._make, rows.all())}
+
+
+def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: Retries = RETRIES,
+            known: Mapping[str, Mark] | None = None) -> list[Change]:
     """Record what an executor observed; returns what changed, by job. What is already known, or of an
     allocation that has ended or never was, changes nothing.
 
     The work of an allocation is the greatest ever seen, at most what was left at its start. An end is final.
-    Raises LeaseLost.
+    known: `marks` of this transaction, if they were read already. Raises LeaseLost.
     """
     lease.check(connection, token)
-    marks = _marks(connection)
-    given = [one for one in seen if one.job_id in marks and marks[one.job_id].generation == one.generation]
-    moving = {one.job_id for one in given if one.phase != "running" or marks[one.job_id].running_s is None}
-    quiet = _progress(connection, [one for one in given if one.job_id not in moving], marks)
-    return quiet + _moves(connection, [one for one in given if one.job_id in moving], moving, retries)
+    if known is None:
+        known = marks(connection)
+    moving: set[str] = set()
+    given: list[tuple[Seen, Mark]] = []
+    for one in seen:
+        mark = known.get(one.job_id)
+        if mark is not None and mark.generation == one.generation:
+            given.append((one, mark))
+            if mark.running_s is None or one.phase != "running":
+                moving.add(one.job_id)
+    quiet = _progress(connection, [pair for pair in given if pair[0].job_id not in moving])
+    return quiet + _moves(connection, [one for one, _ in given if one.job_id in moving], moving, retries)
 
 
-def _marks(connection: Connection) -> dict[str, Any]:
-    """What progress is measured by, of every open allocation by job: rows, not objects, because they are many."""
-    columns = ("job_id", "generation", "phase", "running_s", "observed_s", "work_done", "work_at_start")
-    rows = connection.execute(sa.select(*(allocations.c[name] for name in columns)).where(
-        allocations.c.phase.in_(OPEN))).all()
-    return {row.job_id: row for row in rows}
-
-
-def _progress(connection: Connection, given: Sequence[Seen], marks: Mapping[str, Any]) -> list[Change]:
+def _progress(connection: Connection, given: Sequence[tuple[Seen, Mark]]) -> list[Change]:
     """Record allocations that go on running; of several observations of one only the last that says something new."""
-    news: dict[str, tuple[float, float]] = {}           # work, time
-    for one in given:
-        mark = marks[one.job_id]
-        work_before, at_before = news.get(one.job_id, (mark.work_done, mark.observed_s))
-        said = one.work_done if one.work_done == one.work_done else 0.0
-        work = min(max(float(said), work_before), mark.work_at_start)
-        if at_before is None or one.at_s > at_before or work > work_before:
-            news[one.job_id] = work, max(one.at_s, at_before if at_before is not None else one.at_s)
-    if news:
-        _many(connection, "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
-              [(work, at_s, name, marks[name].generation) for name, (work, at_s) in news.items()])
-        _many(connection, "UPDATE jobs SET remaining_work = ?, version = version + 1, updated_s = ? WHERE job_id = ?",
-              [(marks[name].work_at_start - work, at_s, name) for name, (work, at_s) in news.items()])
-        _many(connection, "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
-              "VALUES (?, ?, ?, ?, 'running')",
-              [(name, marks[name].generation, at_s, work) for name, (work, at_s) in news.items()])
-    return [Change(name, marks[name].generation, marks[name].phase, "running", work - marks[name].work_done)
-            for name, (work, _) in news.items()]
-
-
-def _many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Run a statement for many rows, past everything that costs time for each."""
-    mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    connection.exec_driver_sql(statement.replace("?", mark), list(rows))
+    news: dict[str, tuple[float, float, Mark]] = {}     # work, time
+    for one, mark in given:
+        before = news.get(one.job_id)
+        work_before, at_before = (mark.work_done, mark.observed_s) if before is None else before[:2]
+        said, at_s = one.work_done, one.at_s
+        work = min(max(0.0 if math.isnan(said) else float(said), work_before), mark.work_at_start)
+        if at_before is None or at_s > at_before or work > work_before:
+            news[one.job_id] = work, at_s if at_before is None else max(at_s, at_before), mark
+    found = news.values()
+    many(connection, "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
+         [(work, at_s, mark.job_id, mark.generation) for work, at_s, mark in found])
+    many(connection, "UPDATE jobs SET remaining_work = ?, version = version + 1, updated_s = ? WHERE job_id = ?",
+         [(mark.work_at_start - work, at_s, mark.job_id) for work, at_s, mark in found])
+    many(connection, "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
+         "VALUES (?, ?, ?, ?, 'running')", [(mark.job_id, mark.generation, at_s, work) for work, at_s, mark in found])
+    return [Change(mark.job_id, mark.generation, mark.phase, "running", work - mark.work_done)
+            for work, _, mark in found]
 
 
 def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retries: Retries) -> list[Change]:
@@ -314,21 +329,20 @@ _OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "
 def _write(connection: Connection, changed: Mapping[str, tuple[Job, Allocation]],
            told: Mapping[tuple[str, str], Seen]) -> None:
     """All changes at once: two statements, and one for the observations, the last of each kind by job."""
-    if not changed:
-        return
-    key: sa.BindParameter[str] = sa.bindparam("key")
-    connection.execute(sa.update(allocations).where(
-        allocations.c.job_id == key, allocations.c.generation == sa.bindparam("number")).values(
-        {name: sa.bindparam(f"new_{name}") for name in _OF_ALLOCATION}), [
-        {"key": name, "number": held.generation, **{f"new_{n}": getattr(held, n) for n in _OF_ALLOCATION}}
-        for name, (_, held) in changed.items()])
-    connection.execute(sa.update(jobs).where(jobs.c.job_id == key).values(
-        {name: sa.bindparam(f"new_{name}") for name in (*_OF_JOB, "received")} | {"version": jobs.c.version + 1}), [
-        {"key": name, "new_received": json.dumps(job.received, sort_keys=True),
-         **{f"new_{n}": getattr(job, n) for n in _OF_JOB}} for name, (job, _) in changed.items()])
-    connection.execute(sa.insert(observations), [
-        {"job_id": one.job_id, "generation": one.generation, "at_s": one.at_s, "kind": kind, "detail": one.detail,
-         "work_done": _work(one, changed[one.job_id][1])} for (_, kind), one in told.items()])
+    many(connection, f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
+         [(*(getattr(held, n) for n in _OF_ALLOCATION), name, held.generation)
+          for name, (_, held) in changed.items()])
+    many(connection, f"UPDATE jobs SET {_set(_OF_JOB)}, received = ?, version = version + 1 WHERE job_id = ?",
+         [(*(getattr(job, n) for n in _OF_JOB), json.dumps(job.received, sort_keys=True), name)
+          for name, (job, _) in changed.items()])
+    many(connection, "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
+         "VALUES (?, ?, ?, ?, ?, ?)",
+         [(one.job_id, one.generation, one.at_s, kind, one.detail, _work(one, changed[one.job_id][1]))
+          for (_, kind), one in told.items()])
+
+
+def _set(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} = ?" for name in names)
 
 
 def prune(connection: Connection, token: int, keep: int) -> int:

@@ -16,32 +16,49 @@ from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
 from allocator.queue import schema
+from allocator.queue.bulk import many
 from allocator.queue.schema import OPEN, allocations, learned, meta, pools
 
 HOME: Mapping[str, sa.Table] = {"pools.csv": pools, "tenants.csv": schema.tenants, "rates.csv": schema.rates,
                                 "models.csv": schema.curves, "sharing.csv": schema.sharing}
 """Files of a snapshot that the queue keeps, beside jobs.csv."""
+_NAMES = {file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()}
+_QUERIES = {file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(HOME[file].c.position))
+            for file, names in _NAMES.items()}
+# statements of every look, built once
+_USED = sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
+    allocations.c.phase.in_(OPEN)).group_by(allocations.c.pool).order_by(allocations.c.pool)
+_GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
+_LEARNED = sa.select(learned).where(learned.c.work_per_s.is_not(None)).order_by(
+    learned.c.model, learned.c.gpu_type, learned.c.gpus)
+_META = sa.select(meta.c.value).where(meta.c.key == sa.bindparam("key"))
 
 
 def tables(connection: Connection) -> dict[str, Table]:
     """The tables of the cluster by file; optional ones without rows are left out. Learned rates are in rates.csv."""
     out: dict[str, Table] = {}
-    for file, home in HOME.items():
-        names = [c.name for c in TABLES[file].columns if c.name in home.c]
-        rows = connection.execute(sa.select(*(home.c[n] for n in names)).order_by(home.c.position)).all()
-        columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {n: [] for n in names}
-        if file == "pools.csv":
-            columns["gpus"] = list(map(str, columns["gpus"]))
+    for file in HOME:
+        columns = stored(connection, file)
         if file == "rates.csv":
             columns = _corrected(connection, columns)
-        if file == "pools.csv" or len(columns[names[0]]):
-            out[file] = _table(file, columns)
+        if file == "pools.csv" or len(next(iter(columns.values()))):
+            out[file] = table_of(file, columns)
     if "rates.csv" not in out and "models.csv" not in out:
-        out["rates.csv"] = _table("rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required})
+        out["rates.csv"] = table_of("rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required})
     return out
 
 
-def _table(file: str, columns: Mapping[str, list[str]]) -> Table:
+def stored(connection: Connection, file: str) -> dict[str, list[str]]:
+    """Columns of one of the cluster's files as its owner gave them, without what was learned."""
+    names, query = _QUERIES[file]
+    rows = connection.execute(query).all()
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {n: [] for n in names}
+    if file == "pools.csv":
+        columns["gpus"] = list(map(str, columns["gpus"]))
+    return columns
+
+
+def table_of(file: str, columns: Mapping[str, list[str]]) -> Table:
     """Columns without any value are left out unless they are required."""
     required = {c.name for c in TABLES[file].columns if c.required}
     kept = {name: cells for name, cells in columns.items() if name in required or any(cells)}
@@ -51,8 +68,7 @@ def _table(file: str, columns: Mapping[str, list[str]]) -> Table:
 def _corrected(connection: Connection, rates: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that the fastest useful
     speed is the learned one; a size without gets a row of its own."""
-    found = connection.execute(sa.select(learned).where(learned.c.work_per_s.is_not(None))
-                               .order_by(learned.c.model, learned.c.gpu_type, learned.c.gpus)).all()
+    found = connection.execute(_LEARNED).all()
     out = {name: list(cells) for name, cells in rates.items()}
     rows: dict[tuple[str, str, str], list[int]] = {}
     for i, key in enumerate(zip(out["model"], out["gpu_type"], map(_size, out["gpus"]), strict=True)):
@@ -80,7 +96,7 @@ def _useful(rates: Mapping[str, list[str]], i: int) -> float:
 
 def config(connection: Connection) -> dict[str, Any]:
     """config.toml of the queue, without now_s."""
-    value = connection.execute(sa.select(meta.c.value).where(meta.c.key == "config")).scalar()
+    value = get_meta(connection, "config")
     found: dict[str, Any] = json.loads(value) if value is not None else {}
     return found
 
@@ -108,13 +124,13 @@ def _judge_config(given: Mapping[str, Any]) -> None:
 
 def put_meta(connection: Connection, key: str, value: str) -> None:
     """Set one value of the table meta."""
-    connection.execute(sa.delete(meta).where(meta.c.key == key))
-    connection.execute(sa.insert(meta).values(key=key, value=value))
+    many(connection, "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+         "value = excluded.value", [(key, value)])
 
 
 def get_meta(connection: Connection, key: str) -> str | None:
     """One value of the table meta."""
-    value: str | None = connection.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
+    value: str | None = connection.execute(_META, {"key": key}).scalar()
     return value
 
 
@@ -150,15 +166,12 @@ def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
 
 
 def _held(connection: Connection) -> dict[str, int]:
-    return {row[0]: int(row[1]) for row in connection.execute(
-        sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(allocations.c.phase.in_(OPEN))
-        .group_by(allocations.c.pool).order_by(allocations.c.pool))}
+    return {row[0]: int(row[1]) for row in connection.execute(_USED)}
 
 
 def gpus(connection: Connection) -> dict[str, int]:
     """GPUs of each pool that may be used, in the order of the pools."""
-    return {row[0]: int(row[1]) for row in connection.execute(
-        sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position))}
+    return {row[0]: int(row[1]) for row in connection.execute(_GPUS)}
 
 
 def used(connection: Connection) -> dict[str, int]:
@@ -195,9 +208,8 @@ def learned_rates(connection: Connection) -> list[dict[str, Any]]:
 
 def learn(connection: Connection, rows: Iterable[Mapping[str, Any]], now_s: float) -> None:
     """Write what was learned, each row whole: model, gpu_type, gpus, work_per_s, state."""
-    for row in rows:
-        key = [learned.c[name] == row[name] for name in ("model", "gpu_type", "gpus")]
-        connection.execute(sa.delete(learned).where(*key))
-        connection.execute(sa.insert(learned).values(
-            **{name: row[name] for name in ("model", "gpu_type", "gpus")}, work_per_s=row.get("work_per_s"),
-            state=json.dumps(row.get("state", {}), sort_keys=True), updated_s=now_s))
+    many(connection, "INSERT INTO learned (model, gpu_type, gpus, work_per_s, state, updated_s) "
+         "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (model, gpu_type, gpus) DO UPDATE SET "
+         "work_per_s = excluded.work_per_s, state = excluded.state, updated_s = excluded.updated_s",
+         [(row["model"], row["gpu_type"], row["gpus"], row.get("work_per_s"),
+           json.dumps(row.get("state", {}), sort_keys=True), now_s) for row in rows])

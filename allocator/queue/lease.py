@@ -61,9 +61,12 @@ def release(connection: Connection, held: Lease) -> None:
                        .values(holder="", expires_s=0.0))
 
 
+_CURRENT = sa.select(lease.c.token, lease.c.holder).where(lease.c.name == NAME)
+
+
 def check(connection: Connection, token: int) -> None:
     """Raises LeaseLost unless the token is the current one, and not given back."""
-    row = connection.execute(sa.select(lease.c.token, lease.c.holder).where(lease.c.name == NAME)).first()
+    row = connection.execute(_CURRENT).first()
     if row is None or int(row.token) != token or not row.holder:
         holder = f'"{row.holder}" is in charge now' if row is not None and row.holder else "nobody is in charge"
         raise LeaseLost(f"the lease with token {token} is lost: {holder}")

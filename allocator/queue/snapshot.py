@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,18 @@ from allocator.queue.submit import Submission, cell
 
 LEAST_SHARE = 1e-6       # of its work that a job which has not ended has left at least
 UNIX = 1e9               # a clock that says less does not count unix seconds
+SQUEEZE = 2              # effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
 _STATE = ("job_id", "state", "request", "remaining_work", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
           "received", "submitted_s", "retry_at_s")
 _HELD = ("pool", "gpus", "gpu_type", "phase", "running_s")
+
+
+_ACTIVE = (
+    sa.select(*(jobs.c[n] for n in (*_STATE, *OWNED)), *(allocations.c[n] for n in _HELD))
+    .select_from(jobs.outerjoin(allocations, sa.and_(allocations.c.job_id == jobs.c.job_id,
+                                                     allocations.c.phase.in_(OPEN))))
+    .where(jobs.c.state.in_(ACTIVE), jobs.c.request != "cancel", jobs.c.submitted_s <= sa.bindparam("now_s"))
+    .order_by(jobs.c.submitted_s, jobs.c.seq))
 
 
 def build(connection: Connection, now_s: float) -> Snapshot:
@@ -63,12 +73,7 @@ def build(connection: Connection, now_s: float) -> Snapshot:
 
 
 def _active(connection: Connection, now_s: float) -> Sequence[Any]:
-    return connection.execute(
-        sa.select(*(jobs.c[n] for n in (*_STATE, *OWNED)), *(allocations.c[n] for n in _HELD))
-        .select_from(jobs.outerjoin(allocations, sa.and_(allocations.c.job_id == jobs.c.job_id,
-                                                         allocations.c.phase.in_(OPEN))))
-        .where(jobs.c.state.in_(ACTIVE), jobs.c.request != "cancel", jobs.c.submitted_s <= now_s)
-        .order_by(jobs.c.submitted_s, jobs.c.seq)).all()
+    return connection.execute(_ACTIVE, {"now_s": now_s}).all()
 
 
 def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
@@ -108,15 +113,26 @@ def _received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[s
     for job_id, text, kind, now in zip(c["job_id"], c["received"], c["gpu_type"], held_s, strict=True):
         if now <= 0 and text == "{}":
             continue
-        seconds = json.loads(text)
-        if now > 0:
+        had = _seconds(text)
+        if now <= 0:
+            cells += [(job_id, name, s) for name, s in had]
+        elif not had:
+            cells.append((job_id, kind, now))
+        else:
+            seconds = dict(had)
             seconds[kind] = seconds.get(kind, 0.0) + now
-        cells += [(job_id, name, s) for name, s in sorted(seconds.items()) if s > 0]
+            cells += [(job_id, name, s) for name, s in sorted(seconds.items())]
     if not cells:
         return {}
     ids, kinds, numbers = map(list, zip(*cells, strict=True))
     columns: dict[str, list[Any]] = {"job_id": ids, "gpu_type": kinds, "seconds": _texts(numbers)}
     return {RECEIVED.file: Table(RECEIVED.file, columns, range(2, len(cells) + 2))}
+
+
+@lru_cache(maxsize=1 << 16)
+def _seconds(text: str) -> tuple[tuple[str, float], ...]:
+    """Seconds by GPU type of a cell of received: it changes when an allocation ends, not from round to round."""
+    return tuple(sorted((kind, s) for kind, s in json.loads(text).items() if s > 0))
 
 
 def _texts(numbers: Any) -> list[str]:
@@ -127,7 +143,7 @@ def packed(snapshot: Snapshot) -> bytes:
     """The snapshot as bytes for the journal; the same snapshot gives the same bytes, unpacking gives its digest."""
     document = {"name": snapshot.name, "config": snapshot.config, "tables": {
         file: {name: list(cells) for name, cells in table.columns.items()} for file, table in snapshot.tables.items()}}
-    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 6)
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), SQUEEZE)
 
 
 def unpacked(content: bytes) -> Snapshot:

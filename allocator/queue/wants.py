@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from allocator.errors import UsageError
 from allocator.queue import lease
+from allocator.queue.bulk import many
 from allocator.queue.schema import jobs, rounds
 
 
@@ -64,17 +65,14 @@ def _want(connection: Connection, wants: Mapping[str, tuple[str, int]], at_s: fl
     found = connection.execute(sa.select(jobs.c.job_id, jobs.c.want_pool, jobs.c.want_gpus, jobs.c.request).where(
         jobs.c.state.in_(("queued", "paused", "running")))).all()
     changed = []
-    for row in found:
-        pool, gpus = wants.get(row.job_id, ("", 0)) if row.request == "" else ("", 0)
+    for job_id, pool_before, gpus_before, request in found:
+        pool, gpus = wants.get(job_id, ("", 0)) if request == "" else ("", 0)
         if gpus < 1:
             pool, gpus = "", 0
-        if (pool, gpus) != (row.want_pool, row.want_gpus):
-            changed.append({"key": row.job_id, "pool": pool, "gpus": int(gpus), "at_s": at_s})
-    if changed:
-        key: sa.BindParameter[str] = sa.bindparam("key")
-        connection.execute(sa.update(jobs).where(jobs.c.job_id == key).values(
-            want_pool=sa.bindparam("pool"), want_gpus=sa.bindparam("gpus"), version=jobs.c.version + 1,
-            updated_s=sa.bindparam("at_s")), changed)
+        if gpus != gpus_before or pool != pool_before:
+            changed.append((pool, int(gpus), at_s, job_id))
+    many(connection, "UPDATE jobs SET want_pool = ?, want_gpus = ?, version = version + 1, updated_s = ? "
+         "WHERE job_id = ?", changed)
 
 
 def mark(connection: Connection, token: int, number: int, outcome: str, detail: str = "",

@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.control.executor import ENDED, Clock, Executor, Observation, Order, Phase, StaleOrder
+from allocator.control.executor import Clock, Executor, Observation, Order, Phase, StaleOrder
 from allocator.control.stability import leave_alone
 from allocator.decision import Decided
 from allocator.domain.problem import Problem
@@ -30,8 +30,7 @@ from allocator.queue import allocations, cluster, lease, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.allocations import Allocation, Change
 from allocator.queue.engine import Store
-from allocator.queue.schema import ACTIVE, OPEN, jobs, rounds
-from allocator.queue.schema import allocations as allocations_table
+from allocator.queue.schema import ACTIVE, jobs, rounds
 from allocator.service import deciding, journal, learning, steadiness
 from allocator.service.charge import Charge
 from allocator.service.options import Options
@@ -43,6 +42,13 @@ AT_ONCE = 4                             # times that stops confirmed at once are
 JUMP_S = 1.0                            # a last round so far in the future was written by a clock that jumped
 
 
+# statements of every look, built once
+_LAST = sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1)
+_NEWEST = sa.select(sa.func.max(jobs.c.seq)).where(
+    jobs.c.state.in_(ACTIVE), jobs.c.submitted_s <= sa.bindparam("now_s"), jobs.c.request == "")
+_WAITING = sa.select(jobs.c.job_id).where(jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0).limit(1)
+
+
 @dataclass(frozen=True)
 class Believed:
     """What a round decides about. content: the snapshot as the journal keeps it; alone: jobs it leaves alone."""
@@ -52,13 +58,6 @@ class Believed:
     problem: Problem
     memory: Memory | None
     alone: frozenset[str]
-
-
-class Held(NamedTuple):
-    """What is known of an open allocation."""
-
-    phase: str
-    detail: str
 
 
 class QueueCluster:
@@ -95,7 +94,7 @@ class QueueCluster:
             self._take_up()
             self.log.event("lease_taken", token=self.charge.token, holder=self.charge.holder)
         seen = list(self.executor.observe())
-        ended = any(one.phase in ENDED for one in seen)
+        ended = any(one.phase != "running" for one in seen)
         due = self._due(now, ended)
         known = self._record(seen, due)
         if due and ended:
@@ -116,37 +115,38 @@ class QueueCluster:
         """Write what was observed; mere progress only when a round needs it. Returns the allocations that the executor
         knows of."""
         with self.store.write() as connection:
-            open_ = _open(connection)
-            news = [learning.judged(one, _detail(open_, one)) for one in seen
-                    if progress or self._is_news(one, open_)]
-            changes = allocations.observe(connection, self.charge.token, news, self.options.retries) if news else []
-        self._tell(changes, {(o.job_id, o.generation): o for o in news})
+            known = allocations.marks(connection, {one.job_id for one in seen})
+            mine = [(one, mark) for one in seen if (mark := known.get(one.job_id)) is not None
+                    and mark.generation == one.generation]
+            news = [one if one.phase == "running" else learning.judged(one, mark.detail) for one, mark in mine
+                    if progress or mark.phase == "ordered" or one.phase != "running"]
+            changes = allocations.observe(connection, self.charge.token, news, self.options.retries, known) \
+                if news else []
+        self._tell(changes, news)
+        keys = {(one.job_id, one.generation) for one in seen}
+        strange = keys - {(one.job_id, one.generation) for one, _ in mine}
         for one in seen:
-            if one.phase in ENDED:
+            if one.phase != "running":
                 self._call("acknowledge", self.executor.acknowledge, one.job_id, one.generation)
-            elif (one.job_id, one.generation) not in open_:
+            elif strange and (one.job_id, one.generation) in strange:
                 self.log.event("stranger", job_id=one.job_id, generation=one.generation)
                 self._call("stop", self.executor.stop, one.job_id, one.generation, self.charge.token)
-        return {(one.job_id, one.generation) for one in seen}
+        return keys
 
-    @staticmethod
-    def _is_news(one: Observation, open_: Mapping[tuple[str, int], Held]) -> bool:
-        held = open_.get((one.job_id, one.generation))
-        return held is not None and (one.phase in ENDED or held.phase == "ordered")
-
-    def _tell(self, changes: Sequence[Change], seen: Mapping[tuple[str, int], Observation]) -> None:
-        for change in changes:
-            if change.phase in ("finished", "failed", "lost", "stopped") or change.state != "running":
-                self._event = True
-                self.log.event("ended", job_id=change.job_id, generation=change.generation, phase=change.phase,
-                               state=change.state, detail=seen[change.job_id, change.generation].detail)
+    def _tell(self, changes: Sequence[Change], seen: Sequence[Observation]) -> None:
+        ended = [c for c in changes if c.state != "running" or c.phase in ("finished", "failed", "lost", "stopped")]
+        words = {(one.job_id, one.generation): one.detail for one in seen} if ended else {}
+        for change in ended:
+            self._event = True
+            self.log.event("ended", job_id=change.job_id, generation=change.generation, phase=change.phase,
+                           state=change.state, detail=words[change.job_id, change.generation])
 
     def _due(self, now: float, ended: bool) -> bool:
         """Whether a round is due: a tick, an event with --react, or nobody ever decided; never without jobs. ended: an
         end was observed just now."""
         with self.store.read() as connection:
             self.interval_s = self._interval(connection)
-            last = connection.execute(sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1)).scalar()
+            last = connection.execute(_LAST).scalar()
             mark = self._what_matters(connection, now)
         if not mark[0]:
             return False
@@ -158,8 +158,7 @@ class QueueCluster:
 
     def _what_matters(self, connection: Connection, now: float) -> tuple[Any, ...]:
         """Things that a new round may answer to, beside ends of allocations."""
-        newest = connection.execute(sa.select(sa.func.max(jobs.c.seq)).where(
-            jobs.c.state.in_(ACTIVE), jobs.c.submitted_s <= now, jobs.c.request == "")).scalar()
+        newest = connection.execute(_NEWEST, {"now_s": now}).scalar()
         return newest, tuple(cluster.gpus(connection).items()), tuple(sorted(self.executor.capacity().items()))
 
     # ---- one round ------------------------------------------------------------------------------------------------
@@ -240,7 +239,7 @@ class QueueCluster:
                 return
 
     def _ended_by_now(self) -> bool:
-        seen = [one for one in self.executor.observe() if one.phase in ENDED]
+        seen = [one for one in self.executor.observe() if one.phase != "running"]
         if seen:
             self._record(seen, False)
         return bool(seen)
@@ -268,7 +267,8 @@ class QueueCluster:
     @staticmethod
     def _forgotten(connection: Connection, known: set[tuple[str, int]], given: set[str]) -> list[allocations.Start]:
         """Allocations that run as far as the database knows, and of which the executor says nothing."""
-        if all(key in known or key[0] in given or held.phase != "running" for key, held in _open(connection).items()):
+        if all((name, held.generation) in known or name in given or held.phase != "running"
+               for name, held in allocations.marks(connection).items()):
             return []
         return [_start_of(connection, a) for a in allocations.open_ones(connection, ("running",))
                 if (a.job_id, a.generation) not in known and a.job_id not in given]
@@ -302,22 +302,9 @@ def _order(start: allocations.Start, token: int) -> Order:
                  start.environment, start.workdir)
 
 
-def _open(connection: Connection) -> dict[tuple[str, int], Held]:
-    """Every open allocation by job and generation. Thousands are looked at every second: only what is needed."""
-    t = allocations_table
-    rows = connection.execute(sa.select(t.c.job_id, t.c.generation, t.c.phase, t.c.detail).where(t.c.phase.in_(OPEN)))
-    return {(job_id, generation): Held(phase, detail) for job_id, generation, phase, detail in rows}
-
-
-def _detail(open_: Mapping[tuple[str, int], Held], one: Observation) -> str:
-    held = open_.get((one.job_id, one.generation))
-    return "" if held is None else held.detail
-
-
 def _waiting(connection: Connection) -> bool:
     """Whether a job wants GPUs that it does not hold yet."""
-    return connection.execute(sa.select(jobs.c.job_id).where(
-        jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0).limit(1)).first() is not None
+    return connection.execute(_WAITING).first() is not None
 
 
 def _start_of(connection: Connection, a: Allocation) -> allocations.Start:

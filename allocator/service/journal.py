@@ -6,10 +6,12 @@ import json
 import zlib
 from typing import Any
 
+from allocator.queue.snapshot import SQUEEZE
+
 
 def squeezed(text: str) -> bytes:
     """Text for a column of bytes; the same text gives the same bytes."""
-    return zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
+    return zlib.compress(text.encode("utf-8", "surrogatepass"), SQUEEZE)
 
 
 def unsqueezed(content: bytes) -> str:

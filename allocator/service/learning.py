@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -23,12 +22,15 @@ from allocator.domain.validate import validate
 from allocator.performance import feedback
 from allocator.performance.table import RateTable
 from allocator.queue import cluster, lease
+from allocator.queue.bulk import many
 from allocator.queue.schema import allocations as table
-from allocator.queue.schema import jobs, rates
+from allocator.queue.schema import jobs
 from allocator.service.journal import dumps, loads
 
 MARKS = "progress"              # key of meta
-NEEDED = ("job_id", "generation", "observed_s", "work_done", "gpu_type", "gpus")
+_NEEDED = ("job_id", "generation", "observed_s", "work_done", "gpu_type", "gpus")
+_RUNNING = sa.select(*(table.c[n] for n in _NEEDED), jobs.c.model).join(
+    jobs, jobs.c.job_id == table.c.job_id).where(table.c.phase == "running")
 Key = tuple[str, str, int]      # model, GPU type, GPUs
 Sample = tuple[Key, float, float]       # work per second, unix seconds
 MARK = 5                        # numbers of one: generation, work, when it was reached, quiet seconds, last round
@@ -54,42 +56,38 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     old: dict[str, list[float]] = loads(cluster.get_meta(connection, MARKS)) or {}
     marks: dict[str, list[float]] = {}
     samples: list[Sample] = []
-    stuck: list[tuple[Any, float]] = []
-    running = sa.select(*(table.c[n] for n in NEEDED), jobs.c.model).join(jobs, jobs.c.job_id == table.c.job_id)
-    for a in connection.execute(running.where(table.c.phase == "running")).all():
-        at_s = a.observed_s if a.observed_s is not None else now_s
-        mark = old.get(a.job_id)
-        if mark is None or mark[0] != a.generation or len(mark) != MARK:
-            marks[a.job_id] = [a.generation, a.work_done, at_s, 0.0, now_s]
+    stuck: list[tuple[float, str, str, int]] = []
+    for job_id, generation, observed_s, done, gpu_type, gpus, model in connection.execute(_RUNNING).all():
+        at_s = now_s if observed_s is None else observed_s
+        mark = old.get(job_id)
+        if mark is None or mark[0] != generation or len(mark) != MARK:
+            marks[job_id] = [generation, done, at_s, 0.0, now_s]
             continue
         _, work, since_s, quiet_s, looked_s = mark
-        moved = a.work_done > work
+        moved = done > work
         if moved and work > 0 and at_s > since_s:           # the first stretch has the start in it
-            samples.append(((a.model, a.gpu_type, a.gpus), (a.work_done - work) / (at_s - since_s), at_s))
+            samples.append(((model, gpu_type, gpus), (done - work) / (at_s - since_s), at_s))
         # counted round by round, so that a clock that jumps or a controller that was away makes nobody stuck
         quiet_s = 0.0 if moved else quiet_s + min(max(0.0, now_s - looked_s), 2 * interval_s)
-        marks[a.job_id] = [a.generation, a.work_done, at_s if moved or work <= 0 else since_s, quiet_s, now_s]
-        if quiet_s > patience_s and (reports or a.work_done > 0):
-            stuck.append((a, quiet_s))
-    for a, quiet_s in stuck:
-        connection.execute(sa.update(table).where(
-            table.c.job_id == a.job_id, table.c.generation == a.generation, table.c.phase == "running").values(
-            phase="stopping", stop_ordered_s=now_s, detail=f"{STUCK} {quiet_s:.0f} s"))
+        marks[job_id] = [generation, done, at_s if moved or work <= 0 else since_s, quiet_s, now_s]
+        if quiet_s > patience_s and (reports or done > 0):
+            stuck.append((now_s, f"{STUCK} {quiet_s:.0f} s", job_id, generation))
+    many(connection, "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ?, detail = ? "
+         "WHERE job_id = ? AND generation = ? AND phase = 'running'", stuck)
     cluster.put_meta(connection, MARKS, dumps(marks))
     number = correct(connection, samples, now_s) if corrects and samples else 0
-    return [a.job_id for a, _ in stuck], number
+    return [job_id for _, _, job_id, _ in stuck], number
 
 
 def correct(connection: Connection, samples: list[Sample], now_s: float) -> int:
     """Let samples correct the rates; returns how many rates are corrected."""
-    problem = profile(connection)
-    believed = RateTable.of(problem)
+    believed = profile(connection)
     known: dict[Key, feedback.Estimate] = {
         (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
         for r in cluster.learned_rates(connection)}
     before = dict(known)
     for key, (rate, at_s) in _medians(samples).items():
-        prior = _prior(problem, believed, key)
+        prior = believed.rate(key)
         if prior > 0 and rate > 0:
             known[key] = feedback.update(known.get(key, feedback.Estimate()), math.log(rate / prior), at_s)
     groups: dict[tuple[str, str], dict[int, feedback.Estimate]] = {}
@@ -98,9 +96,9 @@ def correct(connection: Connection, samples: list[Sample], now_s: float) -> int:
     rows, corrected = [], 0
     for (model, kind), sizes in groups.items():
         touched = any(before.get((model, kind, k)) != e for k, e in sizes.items())
-        offered = sorted({*sizes, *_measured(problem, model, kind)})
+        offered = sorted({*sizes, *believed.sizes.get((model, kind), ())})
         for gpus, (mean, deviation) in feedback.posterior(sizes, offered, now_s).items():
-            prior = _prior(problem, believed, (model, kind, gpus))
+            prior = believed.rate((model, kind, gpus))
             counts = feedback.counts(mean, deviation) and prior > 0
             corrected += counts
             if touched:
@@ -112,25 +110,42 @@ def correct(connection: Connection, samples: list[Sample], now_s: float) -> int:
     return corrected
 
 
-def profile(connection: Connection) -> Problem:
-    """The speeds that owners of the cluster gave, without what was learned, as a problem without jobs."""
-    tables = {file: t for file, t in cluster.tables(connection).items() if file in ("pools.csv", "models.csv")}
-    names = [c.name for c in rates.c if c.name != "position"]
-    found = connection.execute(sa.select(*(rates.c[n] for n in names)).order_by(rates.c.position)).all()
-    columns: Mapping[str, list[str]] = {n: [row[i] for row in found] for i, n in enumerate(names)}
-    needed = ("model", "gpu_type", "gpus", "work_per_s")
-    tables["rates.csv"] = Table("rates.csv", {n: c for n, c in columns.items() if n in needed or any(c)},
-                                range(2, len(found) + 2))
-    return _checked(tuple((file, tuple((n, tuple(c)) for n, c in t.columns.items())) for file, t in tables.items()))
+class Profile:
+    """The speeds that owners of the cluster gave. sizes: those that rates.csv has rows for, by model and GPU type."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._table, self._rates = RateTable.of(problem), dict[Key, float]()
+        self._model = {name: m for m, name in enumerate(problem.models)}
+        self._type = {name: t for t, name in enumerate(problem.gpu_types)}
+        self.sizes: dict[tuple[str, str], set[int]] = {}
+        r = problem.rates
+        for m, t, k in zip(r.model.tolist(), r.gpu_type.tolist(), r.gpus.tolist(), strict=True):
+            self.sizes.setdefault((problem.models[m], problem.gpu_types[t]), set()).add(k)
+
+    def rate(self, key: Key) -> float:
+        """Work per second, nan where none is known."""
+        if key not in self._rates:
+            model, kind = self._model.get(key[0], -1), self._type.get(key[1], -1)
+            self._rates[key] = math.nan if model < 0 or kind < 0 else float(self._table.rate(
+                np.array([model]), np.array([kind]), np.array([key[2]]))[0][0])
+        return self._rates[key]
+
+
+def profile(connection: Connection) -> Profile:
+    """The speeds of the queue's cluster, without what was learned."""
+    stored = {file: cluster.stored(connection, file) for file in ("pools.csv", "models.csv", "rates.csv")}
+    return _checked(tuple((file, tuple((n, tuple(c)) for n, c in columns.items()))
+                          for file, columns in stored.items()))
 
 
 @lru_cache(maxsize=2)
-def _checked(content: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...]) -> Problem:
-    """The problem of tables as values: profiles hardly ever change."""
-    tables = {file: Table(file, dict(columns), range(2, len(columns[0][1]) + 2)) for file, columns in content}
+def _checked(content: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...]) -> Profile:
+    """The profile of tables as values: they hardly ever change."""
+    tables = {file: cluster.table_of(file, {name: list(cells) for name, cells in columns})
+              for file, columns in content if file != "models.csv" or columns[0][1]}
     heads = ("job_id", "model", "submitted_s", "remaining_work", "max_gpus")
     tables["jobs.csv"] = Table("jobs.csv", {n: [] for n in heads}, range(0))
-    return validate(Snapshot("profile", {}, tables))
+    return Profile(validate(Snapshot("profile", {}, tables)))
 
 
 def _medians(samples: list[Sample]) -> dict[Key, tuple[float, float]]:
@@ -140,24 +155,3 @@ def _medians(samples: list[Sample]) -> dict[Key, tuple[float, float]]:
         by_key.setdefault(key, []).append((rate, at_s))
     return {key: (statistics.median(rate for rate, _ in found), max(at_s for _, at_s in found))
             for key, found in by_key.items()}
-
-
-def _prior(problem: Problem, believed: RateTable, key: tuple[str, str, int]) -> float:
-    import numpy as np
-
-    model, kind, gpus = key
-    if model not in problem.models or kind not in problem.gpu_types:
-        return math.nan
-    one = [np.array([v], dtype=np.int64) for v in (problem.models.index(model), problem.gpu_types.index(kind), gpus)]
-    return float(believed.rate(one[0], one[1], one[2])[0][0])
-
-
-def _measured(problem: Problem, model: str, kind: str) -> list[int]:
-    """Sizes that rates.csv has rows for."""
-    if model not in problem.models or kind not in problem.gpu_types:
-        return []
-    r = problem.rates
-    mine = (r.model == problem.models.index(model)) & (r.gpu_type == problem.gpu_types.index(kind))
-    return sorted(set(r.gpus[mine].tolist()))
-
-

@@ -25,11 +25,14 @@ class Since:
     changed: frozenset[str]
 
 
+_SINCE = sa.select(allocations.c.job_id, allocations.c.ordered_s, allocations.c.generation).where(
+    allocations.c.phase.in_(OPEN))
+
+
 def since(connection: Connection) -> Since:
     """Since when jobs hold what they hold."""
-    rows = connection.execute(sa.select(allocations.c.job_id, allocations.c.ordered_s, allocations.c.generation).where(
-        allocations.c.phase.in_(OPEN))).all()
-    return Since({r.job_id: r.ordered_s for r in rows}, frozenset(r.job_id for r in rows if r.generation > 1))
+    rows = connection.execute(_SINCE).all()
+    return Since({name: at_s for name, at_s, _ in rows}, frozenset(name for name, _, number in rows if number > 1))
 
 
 def alone(problem: Problem, known: Since, rules: Stability) -> frozenset[str]:
