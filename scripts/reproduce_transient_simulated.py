@@ -1,4 +1,4 @@
-"""Measured training on transient servers, simulated from single-worker figures (allocator/bench/transient_case.py).
+"""Measured training on transient servers, simulated from single-worker figures (allocator/bench/transient_runs.py).
 
     python scripts/reproduce_transient_simulated.py [--runs 2000] [--seed 0]
 
@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from allocator.bench import transient_case as case
+from allocator.bench import transient_runs as case
 from allocator.bench.solvers import machine
 
 

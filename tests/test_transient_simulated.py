@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from allocator.bench import transient_case as case
+from allocator.bench import transient_runs as case
 
 
 def test_eight_transient_k80() -> None:

@@ -1,0 +1,82 @@
+"""Training on transient cloud servers as measured by CM-DARE, simulated from its single-worker figures.
+
+Li, Walls, Guo, "Characterizing and Modeling Distributed Training with Transient Cloud GPU Servers", ICDCS 2020, and
+their ICAC 2019 study: ResNet-32 on CIFAR-10, 64,000 steps, asynchronous, one parameter server. Inputs are steps per
+second of one worker, the bottleneck of the parameter server, prices, start-up and checkpoint times, and one hazard; a
+cluster of n has speed min(n v1, cap).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.bench.workloads.tables import Tables
+from allocator.simulator import Options, Simulation, simulate
+
+STEPS = 64_000
+CAP = 44.0                      # steps per second that one parameter server sustains
+HAZARD = 0.0182                 # revocations per K80-hour, censored maximum likelihood over 128 servers
+CHECKPOINT_S = 4.0
+SERVER = 0.143                  # dollars per hour of the parameter server
+# Hazard of the first hour and after it through two points of the 128 lifetimes: .078 within 1 h, .344 within 24 h.
+LATER, BURST = 0.0148, 5.49
+REVOKED = {1: 0.078, 3: 0.141, 6: 0.156, 12: 0.203, 16: 0.297, 24: 0.344}
+SERVERS = 128
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """n workers of a type: speed of one (steps/s), dollars per hour of one, start-up; measured: seconds and dollars."""
+
+    name: str
+    n: int
+    v1: float
+    price: float
+    startup_s: float
+    measured_s: float
+    measured_usd: float
+    spot: bool = True
+
+
+K80, P100, V100 = (4.51, 0.256, 83.0), (11.8, 0.551, 91.0), (15.1, 0.861, 91.0)
+CLUSTERS = (
+    Cluster("1 K80 on demand", 1, 4.51, 0.723, 72.0, 14081, 2.828, spot=False),
+    Cluster("2 K80", 2, *K80, 7765, 1.411), Cluster("4 K80", 4, *K80, 3765, 1.157),
+    Cluster("8 K80", 8, *K80, 1841, 1.115), Cluster("1 P100", 1, *P100, 5417, 0.829),
+    Cluster("4 P100", 4, *P100, 1694, 1.104), Cluster("1 V100", 1, *V100, 4436, 1.061),
+    Cluster("4 V100", 4, *V100, 1560, 1.554))
+
+
+def run(cluster: Cluster, runs: int, seed: int = 0) -> Simulation:
+    """So many independent runs of a cluster, side by side. A single worker needs no parameter server."""
+    n = cluster.n
+    price = cluster.price + (SERVER / n if n > 1 else 0.0)
+    workload = Tables("transient", {"interval_s": 86_400.0, "restart_s": 0}, {
+        "workload.csv": {"job_id": [f"run-{i}" for i in range(runs)], "submitted_s": np.zeros(runs),
+                         "model": ["resnet-32"] * runs, "total_work": [STEPS] * runs, "requested_gpus": [n] * runs,
+                         "min_gpus": [n] * runs, "max_gpus": [n] * runs, "sizes": [(n,)] * runs,
+                         "synchronous": ["false"] * runs, "checkpoint_s": [CHECKPOINT_S] * runs},
+        "pools.csv": {"pool": ["workers"], "gpu_type": ["GPU"], "gpus": [n * runs], "gpus_per_node": [1],
+                      "market": ["spot" if cluster.spot else "on_demand"], "price_per_gpu_hour": [price],
+                      "startup_s": [cluster.startup_s], "lifetime_s": [86_400 if cluster.spot else None],
+                      "revocations_per_gpu_hour": [HAZARD if cluster.spot else 0]},
+        "rates.csv": {"model": ["resnet-32"], "gpu_type": ["GPU"], "gpus": [n],
+                      "work_per_s": [min(n * cluster.v1, CAP)]}}).workload()
+    return simulate(workload, policy="static", options=Options(seed=seed, checkpoints="young-daly", prove_every=0))
+
+
+def revoked_within(servers: int, hours: float, hazard: float, burst: float, seed: int = 0) -> float:
+    """Share of servers that the simulator has revoked within so many hours."""
+    seconds = hours * 3600.0
+    workload = Tables("lifetimes", {"interval_s": 86_400.0}, {
+        "workload.csv": {"job_id": [f"server-{i}" for i in range(servers)], "submitted_s": np.zeros(servers),
+                         "model": ["m"] * servers, "total_work": [seconds] * servers,
+                         "synchronous": ["false"] * servers, "requested_gpus": np.ones(servers, np.int64),
+                         "max_gpus": np.ones(servers, np.int64)},
+        "pools.csv": {"pool": ["workers"], "gpu_type": ["GPU"], "gpus": [servers], "gpus_per_node": [1],
+                      "market": ["spot"], "startup_s": [86_400.0], "revocations_per_gpu_hour": [hazard]},
+        "rates.csv": {"model": ["m"], "gpu_type": ["GPU"], "gpus": [1], "work_per_s": [1.0]}}).workload()
+    done = simulate(workload, policy="static", options=Options(seed=seed, spot_burst=burst, prove_every=0))
+    return float((done.jobs["revocations"] > 0).mean())
