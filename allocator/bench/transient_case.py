@@ -1,82 +1,80 @@
-"""Training on transient cloud servers as measured by CM-DARE, simulated from its single-worker figures.
+"""The clusters of servers that may be taken back on which ResNet-32 was trained (Li et al., ICAC 2019), simulated.
 
-Li, Walls, Guo, "Characterizing and Modeling Distributed Training with Transient Cloud GPU Servers", ICDCS 2020, and
-their ICAC 2019 study: ResNet-32 on CIFAR-10, 64,000 steps, asynchronous, one parameter server. Inputs are steps per
-second of one worker, the bottleneck of the parameter server, prices, start-up and checkpoint times, and one hazard; a
-cluster of n has speed min(n v1, cap).
+`PUBLISHED` holds what was measured; inputs are speeds of single servers, prices, start-up times and hazards
+(data/spot/resnet32.csv), see docs/transient.md.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from allocator.bench.workloads.tables import Tables
-from allocator.simulator import Options, Simulation, simulate
+from allocator.domain.workload import Workload
+from allocator.market.clusters import Cluster
+from allocator.market.spot import Outlook, outlook
+from allocator.simulator import Options, simulate
+from formulations.transient import Hazard
 
-STEPS = 64_000
-CAP = 44.0                      # steps per second that one parameter server sustains
-HAZARD = 0.0182                 # revocations per K80-hour, censored maximum likelihood over 128 servers
-CHECKPOINT_S = 4.0
-SERVER = 0.143                  # dollars per hour of the parameter server
-# Hazard of the first hour and after it through two points of the 128 lifetimes: .078 within 1 h, .344 within 24 h.
-LATER, BURST = 0.0148, 5.49
-REVOKED = {1: 0.078, 3: 0.141, 6: 0.156, 12: 0.203, 16: 0.297, 24: 0.344}
-SERVERS = 128
+WORK = 64_000.0
+PUBLISHED = {       # mean seconds, mean dollars, runs
+    "1 K80 on demand": (14081, 2.828, 10), "2 K80 on demand": (7172, 3.17, 10), "4 K80 on demand": (3581, 3.02, 10),
+    "8 K80 on demand": (1830, 3.01, 10), "2 K80 spot": (7765, 1.411, 31), "4 K80 spot": (3765, 1.157, 31),
+    "8 K80 spot": (1841, 1.115, 32), "1 P100 spot": (5417, 0.829, 33), "1 V100 spot": (4436, 1.061, 24),
+    "4 P100 spot": (1694, 1.104, 10), "4 V100 spot": (1560, 1.554, 10), "2 V100 + P100 + K80 spot": (1760, 1.327, 10),
+    "V100 + 2 P100 + K80 spot": (1789, 1.173, 10), "V100 + P100 + 2 K80 spot": (2001, 1.148, 10)}
+EDGES_H, REVOKED, SERVERS = (0, 1, 3, 6, 12, 16, 24), (10, 8, 2, 6, 12, 6), 128      # K80: revoked by age
+AT_ONCE = {"prove_every": 0, "react_s": 1e-6}
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """n workers of a type: speed of one (steps/s), dollars per hour of one, start-up; measured: seconds and dollars."""
+class Played:
+    """Of simulated runs: mean seconds and its standard error, dollars and revocations per run, share of runs that lost
+    a server."""
 
-    name: str
-    n: int
-    v1: float
-    price: float
-    startup_s: float
-    measured_s: float
-    measured_usd: float
-    spot: bool = True
+    seconds: float
+    error: float
+    dollars: float
+    revocations: float
+    touched: float
 
 
-K80, P100, V100 = (4.51, 0.256, 83.0), (11.8, 0.551, 91.0), (15.1, 0.861, 91.0)
-CLUSTERS = (
-    Cluster("1 K80 on demand", 1, 4.51, 0.723, 72.0, 14081, 2.828, spot=False),
-    Cluster("2 K80", 2, *K80, 7765, 1.411), Cluster("4 K80", 4, *K80, 3765, 1.157),
-    Cluster("8 K80", 8, *K80, 1841, 1.115), Cluster("1 P100", 1, *P100, 5417, 0.829),
-    Cluster("4 P100", 4, *P100, 1694, 1.104), Cluster("1 V100", 1, *V100, 4436, 1.061),
-    Cluster("4 V100", 4, *V100, 1560, 1.554))
-
-
-def run(cluster: Cluster, runs: int, seed: int = 0) -> Simulation:
-    """So many independent runs of a cluster, side by side. A single worker needs no parameter server."""
-    n = cluster.n
-    price = cluster.price + (SERVER / n if n > 1 else 0.0)
-    workload = Tables("transient", {"interval_s": 86_400.0, "restart_s": 0}, {
+def workload(seen: Outlook, runs: int, work: float = WORK) -> Workload:
+    """So many copies of one job, each on servers of its own, at the speed of the outlook. Clusters of one sort only."""
+    c = seen.cluster
+    k, hazard = int(c.workers[0]), c.hazards[0]
+    life = "" if math.isinf(hazard.lifetime_h) else repr(hazard.lifetime_h * 3600)
+    return Tables("transient", {"interval_s": 1e7, "restart_s": 0}, {
         "workload.csv": {"job_id": [f"run-{i}" for i in range(runs)], "submitted_s": np.zeros(runs),
-                         "model": ["resnet-32"] * runs, "total_work": [STEPS] * runs, "requested_gpus": [n] * runs,
-                         "min_gpus": [n] * runs, "max_gpus": [n] * runs, "sizes": [(n,)] * runs,
-                         "synchronous": ["false"] * runs, "checkpoint_s": [CHECKPOINT_S] * runs},
-        "pools.csv": {"pool": ["workers"], "gpu_type": ["GPU"], "gpus": [n * runs], "gpus_per_node": [1],
-                      "market": ["spot" if cluster.spot else "on_demand"], "price_per_gpu_hour": [price],
-                      "startup_s": [cluster.startup_s], "lifetime_s": [86_400 if cluster.spot else None],
-                      "revocations_per_gpu_hour": [HAZARD if cluster.spot else 0]},
-        "rates.csv": {"model": ["resnet-32"], "gpu_type": ["GPU"], "gpus": [n],
-                      "work_per_s": [min(n * cluster.v1, CAP)]}}).workload()
-    return simulate(workload, policy="static", options=Options(seed=seed, checkpoints="young-daly", prove_every=0))
+                         "model": ["resnet32"] * runs, "total_work": np.full(runs, work),
+                         **{name: np.full(runs, k) for name in ("requested_gpus", "min_gpus", "max_gpus")},
+                         "sizes": [str(k)] * runs, "synchronous": [str(c.synchronous).lower()] * runs,
+                         "checkpoint_s": np.full(runs, c.checkpoint_s),
+                         "checkpoint_every_s": ["" if math.isinf(seen.every_s) else repr(seen.every_s)] * runs},
+        "pools.csv": {"pool": ["servers"], "gpu_type": [c.gpu_types[0]], "gpus": [runs * k], "gpus_per_node": [k],
+                      "market": ["spot" if c.spot[0] else "on_demand"], "lifetime_s": [life],
+                      "price_per_gpu_hour": [c.dollars_per_hour / k], "startup_s": [float(c.startup_s[0])],
+                      "revocations_per_gpu_hour": [float(hazard.per_hour[-1])]},
+        "rates.csv": {"model": ["resnet32"], "gpu_type": [c.gpu_types[0]], "gpus": [k], "work_per_s": [seen.speed]},
+    }).workload()
 
 
-def revoked_within(servers: int, hours: float, hazard: float, burst: float, seed: int = 0) -> float:
-    """Share of servers that the simulator has revoked within so many hours."""
-    seconds = hours * 3600.0
-    workload = Tables("lifetimes", {"interval_s": 86_400.0}, {
-        "workload.csv": {"job_id": [f"server-{i}" for i in range(servers)], "submitted_s": np.zeros(servers),
-                         "model": ["m"] * servers, "total_work": [seconds] * servers,
-                         "synchronous": ["false"] * servers, "requested_gpus": np.ones(servers, np.int64),
-                         "max_gpus": np.ones(servers, np.int64)},
-        "pools.csv": {"pool": ["workers"], "gpu_type": ["GPU"], "gpus": [servers], "gpus_per_node": [1],
-                      "market": ["spot"], "startup_s": [86_400.0], "revocations_per_gpu_hour": [hazard]},
-        "rates.csv": {"model": ["m"], "gpu_type": ["GPU"], "gpus": [1], "work_per_s": [1.0]}}).workload()
-    done = simulate(workload, policy="static", options=Options(seed=seed, spot_burst=burst, prove_every=0))
-    return float((done.jobs["revocations"] > 0).mean())
+def play(seen: Outlook, runs: int, seed: int = 0, burst: float = 1.0, work: float = WORK) -> Played:
+    """Simulate; burst: hazard of the first hour over the later one, which is that of the outlook's last piece."""
+    options = Options(seed=seed, spot_burst=burst, **AT_ONCE)  # type: ignore[arg-type]
+    done = simulate(workload(seen, runs, work), policy="static", options=options)
+    jobs = done.jobs
+    seconds = (jobs["finished_s"] - jobs["submitted_s"]).to_numpy(dtype=np.float64)
+    return Played(float(seconds.mean()), float(seconds.std(ddof=1) / math.sqrt(runs)), float(jobs["dollars"].mean()),
+                  float(jobs["revocations"].mean()), float((jobs["revocations"] > 0).mean()))
+
+
+def revoked_within(hours: float, hazard_per_hour: float, burst: float, runs: int, seed: int = 0) -> float:
+    """Share of simulated servers that are taken back within so many hours: runs on one server each, of that length."""
+    one = Cluster(name="one", gpu_types=("K80",), spot=np.ones(1, dtype=np.bool_), workers=np.ones(1, dtype=np.int64),
+                  work_per_s=np.ones(1), price=np.zeros(1), hazards=(Hazard.constant(hazard_per_hour),),
+                  startup_s=np.zeros(1), replace_s=np.zeros(1), servers_price=0.0, cap=math.inf, sharpness=math.inf,
+                  measured=math.nan, checkpoint_s=0.0, every_s=math.nan, synchronous=False, quality=math.nan)
+    return play(outlook(one, hours * 3600), runs, seed, burst, hours * 3600).touched
