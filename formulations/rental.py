@@ -21,7 +21,7 @@ import numpy as np
 from formulations.linear import Floats, Ints
 from formulations.rental_speed import HALVINGS, TABLE, SpeedUps
 
-SAME = 1e-9             # a class jumps at a price where its spending does by more than this share
+SAME = 1e-9             # shares of jobs, and of spending, below this are none
 MOST_EXPONENT = 600.0   # prices lie between 2^-600 and 2^600
 
 
@@ -111,9 +111,14 @@ class Plan:
         """The objective: mean number of jobs there, weighted."""
         return float(self.jobs @ self.classes.weight[self.of])
 
+    @property
+    def weighted_h(self) -> float:
+        """Mean response time, hours, every job counting as much as its weight: what is minimised."""
+        return self.weighted / float(self.classes.arrivals @ self.classes.weight)
+
     def by_class(self, values: Floats) -> Floats:
         """(M,) sums of an array (n,) of the options."""
-        return np.bincount(self.of, values, minlength=len(self.classes))
+        return np.bincount(self.of, values, minlength=len(self.classes)).astype(np.float64)
 
 
 def plan(classes: Classes, budget: float) -> Plan:
@@ -123,7 +128,7 @@ def plan(classes: Classes, budget: float) -> Plan:
         raise TooLittle(float(least.spend[0]), float(least.response_h[0]))
     if at_price(classes, np.array([2.0**-MOST_EXPONENT])).spend[0] <= budget:
         row, width = choose(classes, np.array([2.0**-MOST_EXPONENT]))
-        return _plan(classes, budget, 0.0, np.arange(len(classes)), row[0], width[0])
+        return fixed(classes, budget, 0.0, np.arange(len(classes)), row[0], width[0])
     low, high = -MOST_EXPONENT, MOST_EXPONENT         # of mu: too much is spent at 2^low
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -155,13 +160,15 @@ def choose(classes: Classes, mu: Floats) -> tuple[Ints, Floats]:
 @dataclass(frozen=True)
 class Curve:
     """What N budgets buy, arrays (N,): the price mu, mean spending, mean response time in hours, mean and standard
-    deviation of GPUs rented. Every point is exact; budgets in between do no worse than the line between two points."""
+    deviation of GPUs rented, weighted mean number of jobs. Every point is exact; budgets in between do no worse than
+    the line between two points."""
 
     mu: Floats
     spend: Floats
     response_h: Floats
     gpus: Floats
     sd_gpus: Floats
+    weighted: Floats
 
 
 def at_price(classes: Classes, mu: Floats) -> Curve:
@@ -171,7 +178,7 @@ def at_price(classes: Classes, mu: Floats) -> Curve:
     rented = jobs * width
     with np.errstate(over="ignore"):
         return Curve(mu, (rented * classes.price[row]).sum(axis=1), jobs.sum(axis=1) / classes.arrivals.sum(),
-                     rented.sum(axis=1), np.sqrt((rented * width).sum(axis=1)))
+                     rented.sum(axis=1), np.sqrt((rented * width).sum(axis=1)), jobs @ classes.weight)
 
 
 def _time(classes: Classes, row: Ints, width: Floats) -> Floats:
@@ -189,20 +196,20 @@ def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
     jumps = np.flatnonzero(more > SAME * cost)
     after = np.cumsum(more[jumps])
     share = np.clip((budget - cost.sum() - (after - more[jumps])) / more[jumps], 0.0, 1.0)
-    all_ = jumps[share >= 1.0]
+    all_ = jumps[share >= 1.0 - SAME]
     row, width, time = row.copy(), width.copy(), time.copy()
     row[all_], width[all_], time[all_] = cheap_row[all_], cheap_width[all_], cheap_time[all_]
-    i = jumps[(share > 0.0) & (share < 1.0)]
+    i = jumps[(share > SAME) & (share < 1.0 - SAME)]
     if not len(i):
-        return _plan(classes, budget, dear, np.arange(len(classes)), row, width)
-    one, part = int(i[0]), float(share[(share > 0.0) & (share < 1.0)][0])
+        return fixed(classes, budget, dear, np.arange(len(classes)), row, width)
+    one, part = int(i[0]), float(share[(share > SAME) & (share < 1.0 - SAME)][0])
     if row[one] == cheap_row[one] and classes.speed.kind[row[one]] == TABLE:     # a width in between does as well
         mean_time = (1 - part) * time[one] + part * cheap_time[one]
         used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
         width[one] = used / mean_time
-        return _plan(classes, budget, dear, np.arange(len(classes)), row, width)
+        return fixed(classes, budget, dear, np.arange(len(classes)), row, width)
     n = np.arange(len(classes))
-    both = _plan(classes, budget, dear, np.append(n, one), np.append(row, cheap_row[one]),
+    both = fixed(classes, budget, dear, np.append(n, one), np.append(row, cheap_row[one]),
                  np.append(width, cheap_width[one]))
     both.share[one], both.share[-1] = 1 - part, part
     order = np.argsort(both.of, kind="stable")
@@ -210,7 +217,7 @@ def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
                 both.time[order])
 
 
-def _plan(classes: Classes, budget: float, mu: float, of: Ints, row: Ints, width: Floats) -> Plan:
-    """Every option with a share of 1."""
+def fixed(classes: Classes, budget: float, mu: float, of: Ints, row: Ints, width: Floats) -> Plan:
+    """The plan of given classes, rows and widths (n,), each with a share of 1."""
     time = 1.0 / classes.speed.take(row).speed(width)
     return Plan(classes, budget, mu, of, row, width, np.ones(len(of)), time)

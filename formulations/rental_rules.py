@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from formulations.linear import Floats
-from formulations.rental import MOST_EXPONENT, Classes, Curve, at_price, plan
+from formulations.rental import MOST_EXPONENT, Classes, Curve, Plan, at_price, fixed, plan, widths
 from formulations.rental_speed import HALVINGS
 
 REACH = 4.0     # a curve goes to so many times the budget that was asked for
 TINY = 1e-9     # a curve starts where so much more than the least is spent
 
 
-def equal_widths(classes: Classes, budget: Floats) -> tuple[Floats, Floats]:
-    """(N, M) widths and (N,) mean response times when all classes get the same width, as far as they may have it.
+def equal_widths(classes: Classes, budget: Floats) -> Floats:
+    """(N, M) widths when all classes get the same width, as far as they may have it.
 
     budget (N,): units per hour, above what the narrowest widths cost. Every class on its cheapest row.
     """
@@ -24,12 +24,11 @@ def equal_widths(classes: Classes, budget: Floats) -> tuple[Floats, Floats]:
         k = np.clip(2.0**middle[:, None], c.speed.least, c.speed.most)
         over = (c.load * c.price * k / c.speed.speed(k)).sum(axis=1) > budget
         low, high = np.where(over, low, middle), np.where(over, middle, high)
-    k = np.clip(2.0**low[:, None], c.speed.least, c.speed.most)
-    return k, _response(c, k)
+    return np.clip(2.0**low[:, None], c.speed.least, c.speed.most)
 
 
-def equal_spend(classes: Classes, budget: Floats) -> tuple[Floats, Floats]:
-    """(N, M) widths and (N,) mean response times when the same is spent on every class, as far as widths allow.
+def equal_spend(classes: Classes, budget: Floats) -> Floats:
+    """(N, M) widths when the same is spent on every class, as far as widths allow.
 
     budget (N,) as in `equal_widths`. A class whose narrowest width costs more than its part gets that, one that cannot
     use its part gets its widest; the others share the rest equally.
@@ -44,8 +43,7 @@ def equal_spend(classes: Classes, budget: Floats) -> tuple[Floats, Floats]:
         over = np.clip(middle[:, None], floor, ceiling).sum(axis=1) > budget
         low, high = np.where(over, low, middle), np.where(over, middle, high)
     part = np.clip(low[:, None], floor, ceiling)
-    k = c.speed.width_of_cost(part / (c.load * c.price))
-    return k, _response(c, k)
+    return c.speed.width_of_cost(part / (c.load * c.price))
 
 
 def curve(classes: Classes, budget: float, points: int = 100) -> Curve:
@@ -65,13 +63,9 @@ def curve(classes: Classes, budget: float, points: int = 100) -> Curve:
     exponents = np.concatenate([np.linspace(first, last, points), steps, np.nextafter(steps, -np.inf) - TINY])
     found = at_price(classes, 2.0 ** np.append(dear, np.sort(exponents)[::-1]))
     new = np.append(True, np.diff(found.spend) > TINY * most)
-    return Curve(found.mu[new], found.spend[new], found.response_h[new], found.gpus[new], found.sd_gpus[new])
-
-
-def marginal(classes: Classes, budget: float, unit: float = 1.0) -> float:
-    """Hours of mean response time that `unit` more of budget saves, exactly (mu / arrivals is its limit for small ones,
-    where all weights are 1). Raises TooLittle."""
-    return plan(classes, budget).response_h - plan(classes, budget + unit).response_h
+    mu = np.append(found.mu[1:2], found.mu[1:])          # of the least budget: what the first dollar more is worth
+    return Curve(mu[new], found.spend[new], found.response_h[new], found.gpus[new], found.sd_gpus[new],
+                 found.weighted[new])
 
 
 def _steps(classes: Classes) -> Floats:
@@ -92,7 +86,15 @@ def _exponent(classes: Classes, spend: float, low: float, high: float) -> float:
     return float(low)
 
 
-def _response(c: Classes, k: Floats) -> Floats:
-    return np.asarray((c.load / c.speed.speed(k)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64)
+def response_h(classes: Classes, width: Floats) -> Floats:
+    """(...) mean response time, hours, of widths (..., M) on the cheapest row of every class."""
+    c = classes.cheapest
+    return np.asarray((c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64)
+
+
+def rule(classes: Classes, budget: float, width: Floats) -> Plan:
+    """The plan of widths (M,) on the cheapest row of every class; its mu means nothing."""
+    row, _ = widths(classes, 2.0**MOST_EXPONENT)
+    return fixed(classes, budget, 0.0, np.arange(len(classes)), row, width)
 
 

@@ -44,8 +44,8 @@ class SpeedUps:
 
     def take(self, rows: Ints) -> SpeedUps:
         """These curves, in that order."""
-        return SpeedUps(*(getattr(self, f)[rows] for f in ("kind", "parameter", "factor", "least", "most", "k", "s",
-                                                           "step")), tuple(self.points[r] for r in rows.tolist()))
+        return SpeedUps(self.kind[rows], self.parameter[rows], self.factor[rows], self.least[rows], self.most[rows],
+                        self.k[rows], self.s[rows], self.step[rows], tuple(self.points[r] for r in rows.tolist()))
 
     def speed(self, k: Floats) -> Floats:
         """(..., R) speed on k (..., R) GPUs within least and most."""
@@ -82,7 +82,7 @@ class SpeedUps:
         at = np.clip((self.k <= np.asarray(k)[..., None]).sum(axis=-1) - 1, 0, last - 1)
         k0, k1, s0, s1 = self.k[rows, at], self.k[rows, at + 1], self.s[rows, at], self.s[rows, at + 1]
         share = np.clip((k - k0) / np.where(k1 > k0, k1 - k0, 1.0), 0.0, 1.0)
-        return s0 + share * (s1 - s0)
+        return np.asarray(s0 + share * (s1 - s0), dtype=np.float64)
 
 
 def speed_ups(kind: Sequence[int], parameter: Sequence[float], points: Sequence[Sequence[tuple[int, float]]],

@@ -15,7 +15,7 @@ import numpy as np
 
 from formulations.frontier import frontier, slopes
 from formulations.linear import Floats, Ints
-from formulations.rental import Classes, Plan, TooLittle
+from formulations.rental import SAME, Classes, Plan, TooLittle
 from formulations.rental import plan as continuous
 from formulations.rental_speed import TABLE
 
@@ -92,13 +92,13 @@ def _buy(classes: Classes, s: Steps, budget: float) -> Plan:
     if not budget > spent:
         raise TooLittle(spent, float((classes.load * s.time[at]).sum() / classes.arrivals.sum()))
     after = spent + np.cumsum(s.cost)
-    whole = int(np.searchsorted(after, budget, side="right"))
+    whole = int(np.searchsorted(after - SAME * s.cost, budget, side="right"))
     at[s.of[:whole]] = s.to[:whole]          # the last step of a class counts
     if whole == len(s.of):
         return _plan(classes, budget, 0.0, s, m, at, np.ones(len(m)))
     before = after[whole - 1] if whole else spent
     share, one = float((budget - before) / s.cost[whole]), int(s.of[whole])
-    if share <= 0.0:
+    if share <= SAME:
         return _plan(classes, budget, float(s.slope[whole]), s, m, at, np.ones(len(m)))
     shares = np.ones(len(m) + 1)
     shares[one], shares[-1] = 1.0 - share, share

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from formulations import rental as f
 from formulations.frontier import frontier
-from formulations.rental_rules import curve, equal_spend, equal_widths, marginal
+from formulations.rental_rules import curve, equal_spend, equal_widths, response_h, rule
 from formulations.rental_speed import AMDAHL, POWER, TABLE, SpeedUps, speed_ups
 
 TABLE_OF_THE_EXAMPLE = (    # budget, mu, widths, mean response time: optimal, with equal widths, with equal spending
@@ -52,8 +52,8 @@ def test_the_published_example(row: tuple[float, ...], copies: int) -> None:
     assert plan.response_h == pytest.approx(best, abs=1e-6)
     assert plan.spend == pytest.approx(budget, rel=1e-12)
     if copies == 1:
-        assert equal_widths(made, np.array([budget]))[1][0] == pytest.approx(same, abs=1e-6)
-        assert equal_spend(made, np.array([budget]))[1][0] == pytest.approx(spend, abs=1e-6)
+        assert response_h(made, equal_widths(made, np.array([budget])))[0] == pytest.approx(same, abs=1e-6)
+        assert rule(made, budget, equal_spend(made, np.array([budget]))[0]).response_h == pytest.approx(spend, abs=1e-6)
 
 
 def test_the_example_at_two_gpus_is_known_in_fractions() -> None:
@@ -188,14 +188,9 @@ def test_equal_rules_are_never_better_and_spend_the_same() -> None:
     made = example()
     for b in (0.9, 1.7, 4.0):
         best = f.plan(made, b).response_h
-        for widths, response in (equal_widths(made, np.array([b])), equal_spend(made, np.array([b]))):
-            assert response[0] > best
-            assert (0.4 * widths / made.speed.speed(widths)).sum() == pytest.approx(b, rel=1e-9)
-
-
-def test_one_more_unit() -> None:
-    """From 2 to 3 GPUs: 1/3 h -> .246269 h."""
-    assert marginal(example(), 2.0) == pytest.approx(1 / 3 - 0.246269, abs=1e-6)
+        for widths in (equal_widths(made, np.array([b])), equal_spend(made, np.array([b]))):
+            assert rule(made, b, widths[0]).response_h > best
+            assert rule(made, b, widths[0]).spend == pytest.approx(b, rel=1e-9)
 
 
 @settings(max_examples=200, deadline=None)

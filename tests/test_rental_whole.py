@@ -85,7 +85,7 @@ def test_equal_to_exhaustive_search(made: f.Classes, times: float) -> None:
     budget = times * sum(min(c for c, _ in some) for some in choices)
     plan = plan_whole(made, budget)
     assert plan.weighted == pytest.approx(exhaustive(choices, budget), rel=1e-9)
-    assert plan.spend <= budget * (1 + 1e-12)
+    assert plan.spend <= budget * (1 + 1e-8)
     assert len(plan.of) <= len(made) + 1 and np.all(plan.share > 0)
     assert np.all(plan.width == np.round(plan.width))
 

@@ -1,0 +1,133 @@
+"""A rental plan for classes of jobs, with its price, its curve and what simpler rules would cost (contract sec. 8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allocator.errors import Infeasible, Relaxation
+from allocator.market.classes import RentalClasses
+from formulations.rental import Classes, Curve, Plan, TooLittle, plan
+from formulations.rental_rules import curve, equal_spend, equal_widths, response_h, rule
+from formulations.rental_whole import plan_whole
+
+SCHEMA_VERSION = 1
+POINTS, WHOLE_POINTS = 100, 40      # of the curve
+
+
+@dataclass(frozen=True)
+class Rent:
+    """The plan of a budget. unit: "gpus" or "dollars_per_hour"; more: the plan of one more unit of budget; rules: plans
+    of the same budget by other rules, by name; curve: None unless asked for."""
+
+    classes: RentalClasses
+    plan: Plan
+    unit: str
+    whole: bool
+    more: Plan
+    rules: Mapping[str, Plan]
+    least_budget: float
+    curve: Curve | None
+
+    @property
+    def saved_h(self) -> float:
+        """Hours of (weighted) mean response time that one more unit of budget saves."""
+        return self.plan.weighted_h - self.more.weighted_h
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of contract section 8, with more beside."""
+        p = self.plan
+        return {"schema_version": SCHEMA_VERSION, "budget": p.budget, "unit": self.unit, "whole": self.whole,
+                "mu": p.mu, "mean_response_h": p.response_h, "weighted_response_h": p.weighted_h,
+                "mean_gpus": p.gpus, "sd_gpus": p.sd_gpus, "spend": p.spend, "mean_jobs": float(p.jobs.sum()),
+                "mean_weighted_jobs": p.weighted, "least_budget": self.least_budget,
+                "saved_h_by_one_more": self.saved_h,
+                "comparison": {name: {"mean_response_h": r.response_h, "weighted_response_h": r.weighted_h,
+                                      "spend": r.spend} for name, r in self.rules.items()},
+                "classes": self.rows()} | ({} if self.curve is None else {"curve": self.curve_rows()})
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A class each. width: of the mean job (whole GPUs: the mean of the options by shares)."""
+        p, c = self.plan, self.classes
+        width, time, jobs = p.by_class(p.share * p.width), p.by_class(p.share * p.time), p.by_class(p.jobs)
+        gpus = p.by_class(p.jobs * p.width)
+        spend = p.by_class(p.jobs * p.width * p.classes.price[p.row])
+        return [{"class_id": name, "width": float(width[i]), "mean_response_h": float(
+            time[i] * c.mean_work_gpu_hours[i]), "mean_jobs": float(jobs[i]), "mean_gpus": float(gpus[i]),
+            "spend": float(spend[i]), "options": [self._option(int(o)) for o in np.flatnonzero(p.of == i)]}
+            for i, name in enumerate(c.class_id)]
+
+    def _option(self, o: int) -> dict[str, Any]:
+        row = int(self.plan.row[o])
+        pool = self.classes.pool(row)
+        rented = self.classes.rented
+        name = None if rented is None or pool < 0 else rented.pool[pool]
+        gpu_type = self.classes.gpu_type[row] or ("" if rented is None or pool < 0 else rented.gpu_type[pool])
+        return {"pool": name, "gpu_type": gpu_type or None, "width": float(self.plan.width[o]),
+                "share": float(self.plan.share[o])}
+
+    def curve_rows(self) -> list[dict[str, float]]:
+        """A point of the curve each; the rules are compared where a budget is above the least."""
+        if self.curve is None:
+            return []
+        c, made = self.curve, self.plan.classes
+        budget = np.maximum(c.spend, self.least_budget)
+        columns = {"budget": c.spend, "mean_response_h": c.response_h, "mu": c.mu, "mean_gpus": c.gpus,
+                   "sd_gpus": c.sd_gpus, "mean_weighted_jobs": c.weighted,
+                   "equal_widths_h": response_h(made, equal_widths(made, budget)),
+                   "equal_spend_h": response_h(made, equal_spend(made, budget))}
+        return [dict(zip(columns, values, strict=True)) for values in
+                zip(*(v.tolist() for v in columns.values()), strict=True)]
+
+
+def rent(classes: RentalClasses, budget: float, *, whole: bool = False, dollars: bool = False,
+         with_curve: bool = False) -> Rent:
+    """The best plan for a long-run mean of `budget` GPUs, or dollars per hour.
+
+    Raises Infeasible, with the smallest budget that would do, where the classes cannot be stable.
+    """
+    made, unit = classes.model(dollars), "dollars_per_hour" if dollars else "gpus"
+    decide = plan_whole if whole else plan
+    try:
+        found = decide(made, budget)
+    except TooLittle as why:
+        raise _infeasible(classes, budget, why, dollars) from None
+    one = np.array([budget])
+    least = made.cheapest
+    shape = None
+    if with_curve:
+        shape = _whole_curve(made, budget) if whole else curve(made, budget, POINTS)
+    rules = {"fractional_widths": plan(made, budget)} if whole else {}
+    rules |= {"equal_widths": rule(made, budget, equal_widths(made, one)[0]),
+              "equal_spend": rule(made, budget, equal_spend(made, one)[0])}
+    return Rent(classes, found, unit, whole, decide(made, budget + 1.0), rules, float(
+        (least.load * least.price * least.speed.least / least.speed.speed(least.speed.least)).sum()), shape)
+
+
+def _whole_curve(made: Classes, budget: float) -> Curve:
+    """The plans of whole widths at the budgets of the fractional curve."""
+    at = curve(made, budget, WHOLE_POINTS).spend
+    plans = [plan_whole(made, b) for b in at[1:].tolist()]
+    columns = np.array([(p.mu, p.spend, p.response_h, p.gpus, p.sd_gpus, p.weighted) for p in plans]).reshape(-1, 6).T
+    return Curve(columns[0], columns[1], columns[2], columns[3], columns[4], columns[5])
+
+
+def _infeasible(classes: RentalClasses, budget: float, why: TooLittle, dollars: bool) -> Infeasible:
+    unit = "dollars per hour" if dollars else "GPUs"
+    need = _just_above(why.least)
+    many = len(classes.class_id)
+    return Infeasible(
+        [f"a budget of {budget:g} {unit} for {many} class{'es' if many > 1 else ''} of jobs",
+         f"their work alone keeps {why.least:g} {unit} busy at the narrowest widths: with no more than that, jobs wait "
+         f"ever longer; {need:g} {unit} give a mean response time of {why.response_h:.4g} h"],
+        [Relaxation("budget", "", budget, need)])
+
+
+def _just_above(value: float) -> float:
+    """A number of six digits, so that it can be given as it is shown, a little above a positive one."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 5)
+    return float(f"{(math.floor(value / step * (1 + 1e-9)) + 1) * step:g}")
