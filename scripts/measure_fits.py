@@ -1,0 +1,311 @@
+"""Acceptance of speed models: what fits predict, on generated jobs and on published profiles.
+
+    python scripts/measure_fits.py                 # generated jobs only
+    python scripts/measure_fits.py DATA            # a folder with sia/profiles, gavel/*.json.gz, mlperf-training/*.csv
+
+Prints the machine, the seeds and the tables of docs/speed-models.md. CPU seconds, one thread.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints
+from allocator.files.observations import read_observations
+from allocator.performance import batched
+from allocator.performance.fit import batches
+from allocator.performance.fit.choose import Fitted, at_rows, fit, fit_batched
+from allocator.performance.fit.observations import Observations
+from allocator.performance.knee import knee
+from allocator.performance.profiling import corners, gain, learned
+
+SEED = 0
+SIZES = np.array([8.0, 12.0, 16.0, 20.0])       # Scavenger's numbers of workers
+
+
+def main() -> None:
+    """Everything that the arguments allow."""
+    print(f"machine: {platform.machine()}, {platform.system()}, Python {platform.python_version()}, "
+          f"numpy {np.__version__}; seed {SEED}\n")
+    drawn_jobs()
+    speed()
+    if len(sys.argv) > 1:
+        data = Path(sys.argv[1])
+        goodput_on_profiles(data / "sia" / "profiles")
+        tables(data)
+        configuration_search(data / "sia" / "profiles")
+
+
+def draw(jobs: int, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
+    """(k, batch, seconds, K* of the smallest batch): whole tables (jobs, 20) of time to train, section by formula.
+
+    e = e* + theta gamma, gamma = c0 + c1 / sqrt B, tau = alpha B / K + beta K. Normalised noise 0.7 to 0.9, falling by
+    2 to 10 % over the batches; epochs 13 to 500, changing by -25 to 25 %; K* 6 to 40.
+    """
+    small = rng.random(jobs) < 0.5
+    low, high = np.where(small, 384.0, 512.0), np.where(small, 1024.0, 1280.0)
+    batch = np.round(low[:, None] + (high - low)[:, None] * np.linspace(0, 1, 5))
+    gamma, drop = rng.uniform(0.7, 0.9, jobs), rng.uniform(0.02, 0.1, jobs)
+    c1 = drop * gamma / (1 / np.sqrt(low) - 1 / np.sqrt(high))
+    c0 = gamma - c1 / np.sqrt(low)
+    epochs = np.exp(rng.uniform(np.log(13), np.log(500), jobs))
+    theta = -rng.uniform(-0.25, 0.25, jobs) * epochs / (drop * gamma)
+    e_star = epochs - theta * gamma
+    best = np.exp(rng.uniform(np.log(6), np.log(40), jobs))
+    beta = np.exp(rng.uniform(np.log(0.5), np.log(5), jobs)) / (best**2 / 8 + 8)
+    alpha = beta * best**2 / batch.mean(axis=1)
+    k, b = np.repeat(SIZES, 5)[None] + np.zeros((jobs, 1)), np.tile(batch, (1, 4))
+    e = e_star[:, None] + theta[:, None] * (c0[:, None] + c1[:, None] / np.sqrt(b))
+    seconds = e * 50_000 / b * (alpha[:, None] * b / k + beta[:, None] * k)
+    return k, b, seconds, np.sqrt(alpha * low / beta)
+
+
+def drawn_jobs(jobs: int = 1000) -> None:
+    """Line 1 of the acceptance: four corner points, 2 % noise."""
+    rng = np.random.default_rng(SEED)
+    k, b, seconds, best = draw(jobs, rng)
+    noisy = seconds * np.exp(rng.normal(0, 0.02, seconds.shape))
+    corner = ((k == 8) | (k == 20)) & ((b == b.min(axis=1)[:, None]) | (b == b.max(axis=1)[:, None]))
+    place = np.argsort(~corner, axis=1, kind="stable")[:, :4]
+    print(f"## {jobs} drawn jobs of the noise-and-epochs model, fitted to 4 corner points of 20, 2 % noise\n")
+    print("| constant in the step | mean error against measured | against the truth | worst 5 % of jobs | "
+          "chosen within 1.05 of the optimum: fastest | cheapest | knee |")
+    print("|---|---|---|---|---|---|---|")
+    for constant in (False, True):
+        predicted = _predict(k, b, noisy, place, constant)
+        error = np.where(corner, np.nan, np.abs(predicted / noisy - 1))
+        truth = np.where(corner, np.nan, np.abs(predicted / seconds - 1))
+        ways = []
+        for objective in (lambda t: t, lambda t: t * k, lambda t: t * np.sqrt(k)):
+            taken = np.argmin(objective(predicted), axis=1)
+            value = objective(seconds)
+            ways.append(np.mean(value[np.arange(jobs), taken] <= 1.05 * value.min(axis=1)))
+        print(f"| {'fitted' if constant else 'none'} | {_pc(np.nanmean(error))} | {_pc(np.nanmean(truth))} | "
+              f"{_pc(np.quantile(np.nanmean(error, axis=1), 0.95))} | " + " | ".join(_pc(w) for w in ways) + " |")
+    q = batches.iteration(*(np.take_along_axis(v, place, axis=1) for v in (k, b, 1.0 / seconds)), constant=False)
+    found = np.sqrt(q["compute"] * b.min(axis=1) / q["sync"])
+    print(f"\nK* = sqrt(alpha B / beta) without noise: largest relative error {np.max(np.abs(found / best - 1)):.1e}\n")
+
+
+def _predict(k: Floats, b: Floats, seconds: Floats, place: Ints, constant: bool) -> Floats:
+    q = batches.iteration(*(np.take_along_axis(v, place, axis=1) for v in (k, b, 1.0 / seconds)), constant=constant)
+    first = np.sqrt(b.min(axis=1))[:, None]
+    u, alpha, beta, left = (q[n][:, None] for n in ("noise", "compute", "sync", "constant"))
+    return np.asarray((1 + u / np.sqrt(b)) / (1 + u / first) * (alpha * b / k + beta * k + left) / b)
+
+
+def speed(groups: int = 1000) -> None:
+    """Fits per minute, cross-validation and choice of the form included."""
+    rng = np.random.default_rng(SEED)
+    print("## fits per minute and core\n\n| groups | rows | CPU s | fits per minute |\n|---|---|---|---|")
+    sizes = np.array([1, 2, 4, 8, 16, 32])
+    rows = [(f"m{i}", k, 5.0 * k / (1 + c * (k - 1)) * np.exp(rng.normal(0, 0.02)))
+            for i, c in enumerate(rng.uniform(0, 0.2, groups)) for k in sizes.tolist()]
+    names, k, rate = map(list, zip(*rows, strict=True))
+    _timed("6 sizes, no batches", Observations.of(names, ["A"] * len(rows), k, rate), groups)
+    some = groups // 20
+    k, b, seconds, _ = draw(some, rng)
+    names = [f"m{i}" for i in range(some) for _ in range(20)]
+    _timed("4 sizes x 5 batches", Observations.of(names, names, k.reshape(-1), 1 / seconds.reshape(-1),
+                                                  batch=b.reshape(-1)), some)
+    print()
+
+
+def _timed(what: str, seen: Observations, groups: int) -> None:
+    begin = time.process_time()
+    fit(seen)
+    took = time.process_time() - begin
+    print(f"| {groups}: {what} | {len(seen)} | {took:.2f} | {60 * groups / took:,.0f} |")
+
+
+def goodput_on_profiles(folder: Path, seeds: int = 5) -> None:
+    """Seven parameters from half of the placements (and those of one GPU), steps of the others predicted."""
+    print("## goodput parameters on the Sia profiles: relative error of step time on placements left out (median)\n")
+    seen = read_observations(folder, "sia")
+    errors: dict[str, list[Floats]] = {}
+    by_table: dict[str, list[Floats]] = {}
+    took = fits = 0.0
+    machines: dict[str, dict[str, str]] = {}
+    for model, machine, rows in seen.groups():
+        if model == "gpt_pmp" or len(np.unique(rows.gpus)) < 4:
+            continue
+        rng = np.random.default_rng(SEED)
+        mine = []
+        for _ in range(seeds):
+            train = _split(rows, rng)
+            begin = time.process_time()
+            q = fit_batched("goodput", rows.take(train), rows)
+            took, fits = took + time.process_time() - begin, fits + 1
+            test = rows.take(~train)
+            mine.append(np.abs(at_rows("goodput", q, test) / _useful(q, test) - 1))
+            by_table.setdefault(machine, []).append(_table_error(rows, train, q))
+        errors.setdefault(machine, []).extend(mine)
+        machines.setdefault(machine, {})[model] = _pc(float(np.median(np.concatenate(mine))))
+    models = sorted({m for row in machines.values() for m in row})
+    print(f"| machine | {' | '.join(models)} | all rows | with measured computing |\n|---|{'---|' * (len(models) + 2)}")
+    for machine, row in machines.items():
+        both = (_pc(np.median(np.concatenate(way[machine]))) for way in (errors, by_table))
+        print(f"| {machine} | {' | '.join(row.get(m, '-') for m in models)} | {' | '.join(both)} |")
+    sia = [m for m in machines if m in ("aws", "rtx", "dgx", "dgx-ext")]
+    for name, chosen in (("Sia's three GPU types (aws, rtx, dgx, dgx-ext)", sia), ("every machine", list(machines))):
+        plain = np.concatenate([e for m in chosen for e in errors[m]])
+        table = np.concatenate([e for m in chosen for e in by_table[m]])
+        print(f"\n{name}: median {_pc(np.median(plain))}, with measured computing {_pc(np.median(table))}")
+    print(f"\n{60 * fits / took:,.0f} goodput fits per minute and core ({1000 * took / fits:.0f} ms each)\n")
+
+
+def _split(rows: Observations, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Rows of half of the placements (GPUs, nodes), always with those of one GPU."""
+    place = rows.gpus * 1000 + rows.nodes.astype(np.int64)
+    kinds = np.unique(place)
+    kept = rng.permutation(kinds)[: (len(kinds) + 1) // 2]
+    return np.isin(place, kept) | (rows.gpus == 1)
+
+
+def _useful(q: dict[str, float], rows: Observations) -> Floats:
+    """Measured steps with the efficiency of the model, so that only the step time is compared."""
+    return np.asarray(rows.rate * batched.goodput_efficiency(q, np.maximum(rows.batch, q["batch_0"])) * _level(q, rows))
+
+
+def _level(q: dict[str, float], rows: Observations) -> float:
+    """What fit_batched took out of the seconds for the level of the useful share."""
+    known = ~np.isnan(rows.efficiency)
+    if not known.any():
+        return 1.0
+    model = batched.goodput_efficiency(q, np.maximum(rows.batch[known], q["batch_0"]))
+    return float(np.exp(np.mean(np.log(rows.efficiency[known] / model))))
+
+
+def _table_error(rows: Observations, train: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+                 q: dict[str, float]) -> Floats:
+    """The second way: computing time of each local batch as measured on one GPU, the model for the rest."""
+    k, local = rows.gpus.astype(np.float64), rows.batch / rows.gpus
+    level = _level(q, rows)
+    grad = {b: float(np.mean((rows.batch / rows.rate)[(k == 1) & (local == b)])) for b in np.unique(local)
+            if ((k == 1) & (local == b)).any()}
+    test = np.flatnonzero(~train & np.isin(local, list(grad)))
+    g = np.array([grad[b] for b in local[test].tolist()])
+    beyond = np.maximum(k[test] - 2, 0)
+    near, far = (level * (q[f"alpha_{w}"] + q[f"beta_{w}"] * beyond) for w in "rn")
+    sync = np.where(rows.nodes[test] > 1, far, near)
+    step = batched.overlapped(g, np.where(k[test] > 1, sync, 0.0), np.asarray(q["gamma"]))
+    return np.abs(step / (rows.batch / rows.rate)[test] - 1)
+
+
+def tables(data: Path) -> None:
+    """Forms of curves on the Gavel and MLPerf tables."""
+    print("## forms on the Gavel and MLPerf tables\n")
+    print("| table | groups (2+ sizes) | error on its rows, median | mean | groups within 10 % | "
+          "sizes left out, median | mean | groups within 10 % |\n|---|---|---|---|---|---|---|---|")
+    for file in ("simulation", "physical_cluster", "shockwave_tacc"):
+        found = fit(read_observations(data / "gavel" / f"{file}_throughputs.json.gz", "gavel"))
+        far = [f.gpu_type.endswith("unconsolidated") for f in found]
+        _line(f"gavel {file}, packed", [f for f, spread in zip(found, far, strict=True) if not spread])
+        _line(f"gavel {file}, spread", [f for f, spread in zip(found, far, strict=True) if spread])
+    found = fit(read_observations(next((data / "mlperf-training").glob("*.csv")), "mlperf"))
+    _line("mlperf", found)
+    _line("mlperf, 4 sizes and more", [f for f in found if len(f.sizes) >= 4])
+    print()
+
+
+def _line(name: str, found: list[Fitted]) -> None:
+    some = [f for f in found if len(f.sizes) > 1]
+    if some:
+        inside, out = np.array([f.inside for f in some]), np.array([f.mean for f in some])
+        said = [_pc(value) for e in (inside, out) for value in (np.median(e), e.mean(), np.mean(e <= 0.1))]
+        print(f"| {name} | {len(some)} | {' | '.join(said)} |")
+
+
+def configuration_search(folder: Path) -> None:
+    """Line 2: choose size and batch from a few measurements, against the best and the median arbitrary choice."""
+    print("## configuration search on the Sia profiles\n")
+    out: dict[str, list[Floats]] = {}
+    count = 0
+    for model, machine, every in read_observations(folder, "sia").groups():
+        per_node = 4 if machine in ("aws", "quad") else 8
+        rows = every.averaged()
+        rows = rows.take(~np.isnan(rows.efficiency) & (rows.nodes <= np.ceil(rows.gpus / per_node)))
+        if model == "gpt_pmp" or machine in ("quad", "dgx") or len(np.unique(rows.gpus)) < 4:
+            continue
+        count += 1
+        rng = np.random.default_rng(SEED)
+        for name, first, more in (("4 corners", _corners(rows), 0), ("4 corners + 2", _corners(rows), 2),
+                                  ("4 corners + 4", _corners(rows), 4), ("4 corners + 6", _corners(rows), 6),
+                                  ("8 arbitrary", rng.permutation(len(rows))[:8], 0)):
+            out.setdefault(name, []).append(_outcome(rows, first, more))
+    print(f"{count} profiles, packed placements, work of {HOURS} hours at the fastest; {TRY_S:g} s for each "
+          "configuration tried, on its GPUs. Means.\n")
+    print("| search | fastest: time over the oracle's | cheapest: cost over the oracle's | least time x cost: time | "
+          "cost | fastest v median arbitrary | cheapest v median arbitrary | knee v median arbitrary |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, some in out.items():
+        a = np.array(some).mean(axis=0)
+        print(f"| {name} | {' | '.join(_pc(v - 1) for v in a[:4])} | {a[4]:.1f} x faster | {_pc(1 - a[5])} cheaper | "
+              f"{a[6]:.1f} x faster, {_pc(1 - a[7])} cheaper |")
+    print()
+
+
+HOURS, TRY_S = 3.0, 60.0
+
+
+def _corners(rows: Observations) -> Ints:
+    return np.array(corners(np.zeros(len(rows), dtype=np.int64), rows.gpus, rows.batch.astype(np.int64)))
+
+
+def _search(rows: Observations, first: Ints, more: int, price: float) -> tuple[Ints, Floats]:
+    """(tried, log speed believed in the end): measure `first`, then where log time + price log GPUs may fall most."""
+    x = np.stack([np.log2(rows.gpus), np.log2(rows.batch / rows.gpus)], axis=1)
+    truth, size = np.log(rows.useful), price * np.log(rows.gpus)
+    tried = first
+    for left in range(more, -1, -1):
+        mean, deviation = learned(_believed(rows.take(tried), rows), x, tried, truth[tried])
+        if left:
+            worth = gain(size - mean, deviation)
+            worth[tried] = -1.0
+            tried = np.append(tried, int(np.argmax(worth)))
+    return tried, mean
+
+
+def _believed(some: Observations, rows: Observations) -> Floats:
+    """Log speed of every row from a model of a few: iteration over batches, or goodput if that is clearly better."""
+    best, least = np.zeros(len(rows)), np.inf
+    for kind in ("iteration", "goodput")[: 1 + (len(some) >= 8)]:
+        bounds = replace(rows, efficiency=np.full(len(rows), np.nan)) if kind == "iteration" else some
+        q = fit_batched(kind, some, bounds) | {"max_batch": float(rows.batch.max())}
+        q |= {"batch_0": float(rows.batch.min())} if kind == "goodput" else {}
+        log_speed = np.log(np.maximum(at_rows(kind, q, rows), 1e-9))
+        wrong = float(np.mean(np.abs(np.log(np.maximum(at_rows(kind, q, some), 1e-9) / some.useful))))
+        if wrong < 0.7 * least:
+            best, least = log_speed, wrong
+    return best
+
+
+def _outcome(rows: Observations, first: Ints, more: int) -> Floats:
+    """Ratios to the oracle and to the median of all configurations, what was spent on profiling included."""
+    time_s = HOURS * 3600.0 * rows.useful.max() / rows.useful
+    cost = time_s * rows.gpus
+    ratio: dict[float, tuple[float, float, float, float]] = {}
+    for price in (0.0, 1.0, 0.5):
+        tried, mean = _search(rows, first, more, price)
+        spent_s, spent = TRY_S * len(tried), TRY_S * float(rows.gpus[tried].sum())
+        taken, best = (int(np.argmin(price * np.log(rows.gpus) - y)) for y in (mean, np.log(rows.useful)))
+        t, c = time_s[taken] + spent_s, cost[taken] + spent
+        ratio[price] = t / time_s[best], c / cost[best], float(np.median(time_s)) / t, c / float(np.median(cost))
+    guessed = np.exp(-mean)
+    at = knee(guessed * rows.gpus, guessed)
+    return np.array([ratio[0.0][0], ratio[1.0][1], ratio[0.5][0], ratio[0.5][1], ratio[0.0][2], ratio[1.0][3],
+                     float(np.median(time_s)) / (time_s[at] + spent_s), (cost[at] + spent) / float(np.median(cost))])
+
+
+def _pc(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+if __name__ == "__main__":
+    main()
