@@ -22,8 +22,8 @@ Shorts = NDArray[np.int16]
 
 
 def price(start: Ints, rate: Floats, pause: Floats, remaining: Floats, units: Ints, reach: Ints, current: Ints,
-          must: Bools, D: float, credit: Floats, later: Floats, reward: Floats, slope: Floats, held: Floats, rent: Floats,
-          slack: Floats, nodes: int, best: Floats, plan: Ints) -> None:
+          must: Bools, D: float, credit: Floats, later: Floats, reward: Floats, slope: Floats, held: Floats,
+          rent: Floats, slack: Floats, nodes: int, best: Floats, plan: Ints) -> None:
     """Fill best (J,) and plan (J, H), see horizon_kernel.price; slack and nodes are not used."""
     size = np.diff(start)
     order = np.lexsort((size, units))

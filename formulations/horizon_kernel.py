@@ -30,8 +30,8 @@ def price(start: Any, rate: Any, pause: Any, remaining: Any, units: Any, reach: 
         F = np.zeros((H + 1, 2, states + 1))
         now = current[j] - start[j] if current[j] >= 0 else -1
         unit = remaining[j] / states
-        table(F, rate[own], pause[own], remaining[j], units[j], unit, reach[j], must[j], D, credit[j], later[j], reward[j],
-              slope[j], held[own], rent[own])
+        table(F, rate[own], pause[own], remaining[j], units[j], unit, reach[j], must[j], D, credit[j], later[j],
+              reward[j], slope[j], held[own], rent[own])
         best[j] = search(F, rate[own], pause[own], remaining[j], units[j], unit, now, must[j], D, credit[j], later[j],
                          reward[j], slope[j], held[own], rent[own], slack[j], nodes, plan[j])
         for h in range(H):
@@ -120,7 +120,7 @@ def search(F: Any, rate: Any, pause: Any, remaining: float, B: int, unit: float,
                     W += did
                     to[depth, c], works[depth, c], gains[depth, c] = h + m, W, V
                     mine[c] = V + most_after(F, h + m, 1, W, B, unit, later)
-        c = np.argmax(mine)
+        c = int(np.argmax(mine))
         most = mine[c]
         fresh = False
         if most <= max(known + slack, NEVER) or (seen > nodes and known > NEVER):

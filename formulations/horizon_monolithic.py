@@ -28,7 +28,7 @@ def monolithic(x: Horizon) -> LinearModel:
     k, c = np.arange(n * H), np.arange(J * H)
     X, Y, S, B = (i * n * H + k for i in range(4))
     U, Z, T = (4 * n * H + i * J * H + c for i in range(3))
-    own, cj, ch = j * H + h, np.repeat(np.arange(J), H), np.tile(np.arange(H), J)
+    own, cj = j * H + h, np.repeat(np.arange(J), H)
     later = h > 0
     pairs = [(a, b) for a in range(H) for b in range(a + 1)]
     upto, part = (np.array(side) for side in zip(*pairs, strict=True))

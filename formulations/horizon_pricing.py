@@ -8,8 +8,8 @@ is at least the gain of every feasible set of plans (weak duality; formulations/
 recursion is (interval, idle or running before, work done in units of R_j / B_j); a step is a whole run, "hold option k
 for m intervals", whose work is exact. Only where a run is followed by another decision is the work done rounded: up to
 the next unit, paid with the largest later credit of the work that is left out. As finishing earlier is never worth
-less, the recursion is at least b_j, so L holds for the problem as it stands, not for a discretised one. A search forwards
-with exact work done, pruned by the recursion, then finds the best plan itself and what it is worth.
+less, the recursion is at least b_j, so L holds for the problem as it stands, not for a discretised one. A search
+forwards with exact work done, pruned by the recursion, then finds the best plan itself and what it is worth.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from formulations import horizon_arrays, horizon_kernel
 from formulations.horizon import ENOUGH, Horizon, bounds
 from formulations.linear import Floats, Ints
 
-FEWEST = 12              # units of the smallest grid that is tried
+FEWEST, MANY = 12, 48    # grids from so many units to so many are tried, and some of the finest
 MARGIN = 1e-9            # of all amounts that enter the bound: more than the rounding of their sums
 
 
@@ -80,9 +80,10 @@ def _grid(x: Horizon, units: int) -> tuple[Ints, Ints]:
     filled = np.flatnonzero(np.diff(x.start) > 0)
     if len(filled):
         top[filled] = np.maximum.reduceat(x.rate, x.start[filled])
-    tried = np.arange(min(FEWEST, units), units + 1)
+    tried = np.unique(np.concatenate([np.arange(min(FEWEST, units), min(units, MANY) + 1),
+                                      np.arange(max(FEWEST, units - FEWEST), units + 1)]))
     lost = np.zeros((x.J, len(tried)))
-    for m in (1, 2, 3):
+    for m in (1, 2):
         for pause in (x.startup_s, x.switch_s):
             share = np.minimum(1.0, x.rate * np.maximum(0.0, m * D - pause) / x.remaining[x.job])
             off = share[:, None] * tried

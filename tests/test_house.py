@@ -39,7 +39,7 @@ ONLY = {  # units that may know even less than their floor allows
     "allocator.solvers": {"formulations", "allocator.errors"},
     "allocator.audit": {"allocator.domain", "allocator.performance", "allocator.errors"},
 }
-LAZY = {"highspy", "ortools", "pulp", "pandas", "rich", "matplotlib"}
+LAZY = {"highspy", "ortools", "pulp", "pandas", "rich", "matplotlib", "numba"}
 HOME = {  # solver package -> beginnings of the files under allocator/solvers that may import it
     "highspy": ("highs", "decomposition"), "ortools": ("cpsat",), "pulp": ("pulp",)}
 TOP_REQUIRED = {"pyproject.toml", "allocator", "formulations", "data", "tests", "scripts", "README.md", ".ci"}
@@ -132,7 +132,7 @@ def cycles(root: Path) -> list[str]:
 
 def strangers(root: Path) -> list[str]:
     """Third-party imports where they may not be: solvers outside their file, heavy packages at import time,
-    anything but numpy, scipy and the standard library in formulations."""
+    anything but numpy, scipy, numba (optional, lazy) and the standard library in formulations."""
     faults = []
     for name, path in modules(root).items():
         for full, line, at_import in imports(name, path):
@@ -142,7 +142,7 @@ def strangers(root: Path) -> list[str]:
                 faults.append(f"{place}: {top} outside its own file")
             if top in LAZY and at_import:
                 faults.append(f"{place}: {top} is imported as soon as the module is")
-            if name.startswith("formulations") and top not in {"formulations", "numpy", "scipy"} | set(
+            if name.startswith("formulations") and top not in {"formulations", "numpy", "scipy", "numba"} | set(
                     sys.stdlib_module_names):
                 faults.append(f"{place}: formulations may not know {top}")
     return faults

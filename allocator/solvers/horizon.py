@@ -1,0 +1,260 @@
+"""Look several intervals ahead: plan columns priced by dynamic programming, prices by the smooth dual, then a choice.
+
+    simple plans -> [prices of the plans known -> best plan of every job at them, and the bound] ... -> round -> solver
+
+The bound is that of formulations/horizon_pricing, for the problem as it stands, whatever the solver claims. Known plans
+are a model of choices, so all that serves a single round serves here: formulations/lagrangian (prices by Newton steps),
+formulations/rounding (a plan from prices) and any Solver for the rest. Dantzig and Wolfe 1960; Lübbecke and Desrosiers
+2005, "Selected topics in column generation". Measurements: docs/horizon.md.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.solvers.base import Hint, Limits, Solver
+from formulations.choices import Choices, choices
+from formulations.horizon import Horizon, feasible, follow, plan_model
+from formulations.horizon_pricing import Pricing
+from formulations.lagrangian import Dual, evaluate, minimise
+from formulations.linear import Floats, Ints
+from formulations.rounding import round_dual
+
+ROUGH, FINE = (48, 50), (192, 400)    # (units, decisions) of pricing while prices are far off, and for the certificate
+CLOSE = 0.1              # relative distance of bound and known plans from which pricing is fine
+TEMPERATURE = 1e-3       # of the prices of known plans
+KEPT = 0.2               # of the mean worth of a job at the prices: so much may a simple plan lose and be kept
+ROUNDS = 40              # of pricing
+PART = 0.25              # of the asked gap that the missing plans may cost
+RESERVE = 1.5            # times the longest step so far: time that must be left to begin another
+
+
+@dataclass(frozen=True)
+class Start:
+    """What an earlier look ahead knew, both or either: plan (J, H) in the option numbers of now, prices (H, R)."""
+
+    plan: Ints | None = None
+    prices: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """plan (J, H): option in every interval, -1 = none, None if none was found that keeps all rows. gain: what it is
+    worth more than holding nothing; bound: no plan gains more. prices (H, R): worth of one more unit of every row.
+    passes: of pricing; columns: plans looked at; detail: how it went."""
+
+    plan: Ints | None
+    gain: float
+    bound: float
+    prices: Floats
+    passes: int
+    columns: int
+    seconds: float
+    detail: str
+
+    @property
+    def gap(self) -> float:
+        """(bound - gain) / max(|gain|, 1e-9), inf without a plan."""
+        return (self.bound - self.gain) / max(abs(self.gain), 1e-9) if self.plan is not None else math.inf
+
+
+def look_ahead(x: Horizon, limits: Limits, start: Start | None = None, solver: Solver | None = None,
+               compiled: bool | None = None) -> Ahead:
+    """The best plans found within limits.time_s, or as soon as limits.gap is proven.
+
+    start.plan, if it keeps all rows, is never lost: the answer gains as much or more. solver: for what rounding leaves;
+    None: rounding only. compiled: see formulations.horizon_pricing.Pricing.
+    """
+    search = _Search(x, limits, solver, compiled)
+    search.begin(start or Start())
+    search.price()
+    search.settle()
+    return search.answer()
+
+
+class _Columns:
+    """The plans known so far: job (N,), gain (N,), plan (N, H); the model of choosing among them."""
+
+    def __init__(self, x: Horizon) -> None:
+        self.x = x
+        self.job, self.gain = np.zeros(0, dtype=np.int64), np.zeros(0)
+        self.plan = np.zeros((0, x.H), dtype=np.int64)
+        self._seen: set[int] = set()
+        self._mix = np.random.default_rng(0).integers(1, 2**62, x.H + 1) * 2 + 1
+        self._view: Choices | None = None
+
+    def add(self, job: Ints, plan: Ints) -> int:
+        """Take plans that are worth something and not known; returns how many."""
+        followed = follow(self.x, job, plan)
+        plan = followed.plan
+        # where something is to be used at least, plans that are worth nothing may be needed
+        wanted = (plan >= 0).any(axis=1) & ((followed.gain > 0) | self.x.must[job] | np.isfinite(self.x.low).any())
+        new = []
+        for i, key in enumerate(self._keys(job, plan)):
+            if wanted[i] and key not in self._seen:
+                self._seen.add(key)
+                new.append(i)
+        if new:
+            order = np.argsort(np.concatenate([self.job, job[new]]), kind="stable")
+            self.job = np.concatenate([self.job, job[new]])[order]
+            self.gain = np.concatenate([self.gain, followed.gain[new]])[order]
+            self.plan = np.concatenate([self.plan, plan[new]])[order]
+            self._view = None
+        return len(new)
+
+    def view(self) -> Choices:
+        """The choice among known plans."""
+        if self._view is None:
+            self._view = choices(plan_model(self.x, self.job, self.gain, self.plan))
+        return self._view
+
+    def keep(self, dual: Dual) -> None:
+        """Forget plans that lose much at the prices; pricing finds them again where they matter."""
+        view = self.view()
+        reduced = view.value - view.matrix @ dual.prices[self.x.J:]
+        loss = dual.reduced[self.job] - reduced
+        stays = loss <= KEPT * max(float(dual.reduced.mean()), 1e-12)
+        self._seen -= set(self._keys(self.job[~stays], self.plan[~stays]))
+        self.job, self.gain, self.plan, self._view = self.job[stays], self.gain[stays], self.plan[stays], None
+
+    def _keys(self, job: Ints, plan: Ints) -> list[int]:
+        with np.errstate(over="ignore"):
+            keys: list[int] = (((plan + 2) * self._mix[:-1]).sum(axis=1) + (job + 1) * self._mix[-1]).tolist()
+        return keys
+
+    def find(self, plan: Ints) -> Ints:
+        """The columns (J,) of plans (J, H) that have been added, -1 = holds nothing or unknown."""
+        found = np.full(self.x.J, -1)
+        same = np.flatnonzero((self.plan == plan[self.job]).all(axis=1))
+        found[self.job[same]] = same
+        return found
+
+
+class _Search:
+    """Best plan, best bound and the prices that gave it."""
+
+    def __init__(self, x: Horizon, limits: Limits, solver: Solver | None, compiled: bool | None) -> None:
+        self.x, self.limits, self.solver = x, limits, solver
+        self.begun = time.monotonic()
+        self.until = self.begun + limits.time_s
+        self.columns = _Columns(x)
+        self.plan: Ints | None = None
+        self.gain, self.bound = -math.inf, math.inf
+        self.prices, self.known = np.zeros(x.H * x.R), math.inf
+        self.passes, self.steps = 0, ["known plan"]
+        self._compiled = compiled
+        self.all_known = x.H == 1            # every plan is an option
+        self._longest = 0.0
+
+    def begin(self, start: Start) -> None:
+        """Simple plans, and those of an earlier look: together they give first prices and a first plan."""
+        x, every = self.x, np.arange(self.x.J)
+        stay = np.repeat(x.current[:, None], x.H, axis=1)
+        plans = [stay] if start.plan is None else [start.plan, stay]
+        for plan in plans:
+            self.columns.add(every, plan)
+            self._offer(follow(x, every, plan).plan, "known plan")
+        steady = np.repeat(np.arange(x.n)[:, None], x.H, axis=1)
+        self.columns.add(x.job, steady)
+        if start.prices is not None and start.prices.shape == (x.H, x.R):
+            self.prices = np.where(np.isfinite(start.prices), start.prices, 0.0).reshape(-1)
+        dual = self._master()
+        self.prices = dual.prices[x.J:]
+        self._round(dual)
+        if self.all_known:
+            return
+        if start.plan is None or start.prices is None:
+            self.columns.keep(dual)
+            steady = self.columns.plan[(self.columns.plan >= 0).any(axis=1)].max(axis=1)
+            for late in range(x.H // 4, x.H, max(1, x.H // 4)):
+                later = np.repeat(steady[:, None], x.H, axis=1)
+                later[:, :late] = -1
+                self.columns.add(x.job[steady], later)
+            dual = self._master()
+            self.prices = dual.prices[x.J:]
+        self.columns.keep(dual)
+
+    def price(self) -> None:
+        """Column generation, until what is missing costs less than a part of the asked gap."""
+        x, every, fine = self.x, np.arange(self.x.J), False
+        dual: Dual | None = None
+        grids = {f: Pricing(x, *(FINE if f else ROUGH), self._compiled) for f in (False, True)}
+        prices, enough = self.prices, PART * max(self.limits.gap, 1e-6)
+        while self.passes < ROUNDS and self._has_time():
+            begun = time.monotonic()
+            fine = fine or self.bound - self.known <= CLOSE * abs(self.bound)
+            slack = 0.1 * enough * abs(self.known) / max(1, x.J) if math.isfinite(self.known) else 0.0
+            priced = grids[fine].price(prices, slack)
+            self.passes += 1
+            if priced.bound < self.bound:
+                self.bound, self.prices = priced.bound, prices
+                if dual is not None and not self.all_known:
+                    self.columns.keep(dual)
+            new = self.columns.add(every, priced.plan)
+            near = self.bound - self.known <= enough * abs(self.bound)
+            if (near or not new) and fine:
+                break
+            fine = fine or not new
+            dual = self._master()
+            prices, self.known = dual.prices[x.J:], dual.bound
+            self._longest = max(self._longest, time.monotonic() - begun)
+
+    def settle(self) -> None:
+        """The plan that the prices suggest, then the solver's."""
+        view = self.columns.view()
+        dual = evaluate(view, self._all(self.prices))
+        self._round(dual)
+        if self._done() or self.solver is None or not self._has_time():
+            return
+        model, left = view.model, self.until - time.monotonic()
+        values = view.to_x(self.columns.find(self.plan)) if self.plan is not None else None
+        missing = max(0.0, self.bound - dual.bound) / max(abs(self.bound), 1e-9)
+        gap = self.limits.gap if self.all_known else max(0.2 * self.limits.gap, 0.9 * (self.limits.gap - missing))
+        answer = self.solver.solve(model, Limits(left, gap, self.limits.threads, self.limits.seed),
+                                   Hint(values, dual.prices))
+        if answer.values is not None:
+            self._take(view, view.from_x(answer.values), "solver")
+        if self.all_known and math.isfinite(answer.bound):
+            self.bound = min(self.bound, answer.bound)
+
+    def answer(self) -> Ahead:
+        """What was found."""
+        x = self.x
+        return Ahead(self.plan, self.gain, max(self.bound, self.gain), self.prices.reshape(x.H, x.R), self.passes,
+                     len(self.columns.job), time.monotonic() - self.begun, f"plan: {self.steps[-1]}")
+
+    def _master(self) -> Dual:
+        deadline = None if math.isinf(self.until) else self.until
+        warm = self._all(self.prices) if self.prices.any() else None
+        return minimise(self.columns.view(), warm, deadline, coldest=TEMPERATURE)
+
+    def _all(self, p: Floats) -> Floats:
+        return np.concatenate([np.zeros(self.x.J), p])
+
+    def _round(self, dual: Dual) -> None:
+        begun, view = time.monotonic(), self.columns.view()
+        choice = round_dual(view, dual, self.until if self.plan is not None else math.inf)
+        if choice is not None:
+            self._take(view, choice, "rounding")
+        self._longest = max(self._longest, time.monotonic() - begun)
+
+    def _take(self, view: Choices, choice: Ints, step: str) -> None:
+        if view.feasible(choice):
+            nothing = np.full((1, self.x.H), -1)
+            self._offer(np.concatenate([self.columns.plan, nothing])[choice], step)
+
+    def _offer(self, plan: Ints, step: str) -> None:
+        gain = float(follow(self.x, np.arange(self.x.J), plan).gain.sum())
+        if gain > self.gain and feasible(self.x, plan):
+            self.plan, self.gain = plan, gain
+            self.steps.append(step)
+
+    def _has_time(self) -> bool:
+        return time.monotonic() + RESERVE * self._longest < self.until
+
+    def _done(self) -> bool:
+        return self.plan is not None and self.bound - self.gain <= self.limits.gap * max(abs(self.gain), 1e-9)
