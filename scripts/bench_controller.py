@@ -34,15 +34,16 @@ from allocator.service.controller import Controller
 from allocator.service.options import Options
 
 EVERY_S = 300.0
+MACHINES = "simulated machines"
 WARM_UP = 6             # rounds before the measured ones
-ASIDE = ("build", "solve")
+ASIDE = ("build", "solve", MACHINES)
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (cluster.QueueCluster, "wait", "look: lease, what is due"),
     (cluster.QueueCluster, "_record", "observe: write what was seen"),
-    (SimulatedExecutor, "observe", "executor (simulated)"),
-    (SimulatedExecutor, "start", "executor (simulated)"),
-    (SimulatedExecutor, "stop", "executor (simulated)"),
-    (SimulatedExecutor, "acknowledge", "executor (simulated)"),
+    (SimulatedExecutor, "observe", MACHINES),
+    (SimulatedExecutor, "start", MACHINES),
+    (SimulatedExecutor, "stop", MACHINES),
+    (SimulatedExecutor, "acknowledge", MACHINES),
     (cluster.QueueCluster, "observe", "snapshot"),
     (snapshots, "build", "snapshot"),
     (steadiness, "since", "snapshot"),
@@ -170,7 +171,7 @@ def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> N
     names = [name for name in dict.fromkeys((*(p for _, _, p in PARTS), "other")) if any(name in lap for lap in laps)]
     for name in (n for n in names if n not in ASIDE):
         _row(name, np.array([lap.get(name, [0.0, 0.0]) for lap in laps]))
-    _row("**all beside build and solve**", np.array([np.sum([v for n, v in lap.items() if n not in ASIDE], axis=0)
+    _row("**all beside building and solving**", np.array([np.sum([v for n, v in lap.items() if n not in ASIDE], axis=0)
                                                     for lap in laps]))
     for name in ASIDE:
         _row(f"({name})", np.array([lap.get(name, [0.0, 0.0]) for lap in laps]))
@@ -196,6 +197,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     METER.patch()
+    begin = time.process_time()
+    sum(range(10**7))
+    print(f"Yardstick, sum(range(10**7)): {1e3 * (time.process_time() - begin):.0f} ms of CPU; load "
+          f"{os.getloadavg()[0]:.1f}\n")
     print(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} CPUs, policy "
           f"{given.policy}, seed {given.seed}")
     for active in given.active:

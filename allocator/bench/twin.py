@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 
 from allocator.control.executor import Order
 from allocator.control.loop import Turn
+from allocator.control.ticks import tick_at
 from allocator.domain.snapshot import Table
 from allocator.domain.workload import Workload
 from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
@@ -25,7 +27,9 @@ from allocator.queue.submit import SET
 from allocator.service.controller import Controller
 from allocator.service.options import Options
 from allocator.simulator import simulate
+from allocator.simulator.options import Options as Simulated
 
+SAME_S = 1e-6
 Plan = tuple[float, dict[str, tuple[str, int]] | None]
 
 
@@ -39,11 +43,18 @@ def plan(turn: Turn) -> Plan:
                            for j in np.flatnonzero(a.pool >= 0).tolist()}
 
 
-def simulated(workload: Workload, policy: str) -> list[Plan]:
-    """What the simulator decides."""
+def simulated(workload: Workload, policy: str, **options: Any) -> list[Plan]:
+    """What the simulator decides, with these values of its options."""
     plans: list[Plan] = []
-    simulate(workload, policy=policy, on_round=lambda _state, turn: plans.append(plan(turn)))
+    simulate(workload, policy=policy, options=Simulated(**options),
+             on_round=lambda _state, turn: plans.append(plan(turn)))
     return plans
+
+
+def alike(a: Plan, b: Plan) -> bool:
+    """The same GPUs for the same jobs at the same time, to the microsecond: ends of jobs, which cause early rounds,
+    are sums of other numbers in the two worlds."""
+    return a[1] == b[1] and abs(a[0] - b[0]) <= SAME_S
 
 
 @dataclass
@@ -79,9 +90,10 @@ class Twin:
         return cls(workload, queue, machines, controller)
 
     def run(self, rounds: int, most: int = 100_000, on_step: Callable[[Turn, float], None] | None = None) -> list[Plan]:
-        """Look at every tick until all jobs are over or there were more rounds than this. on_step: called after every
-        round with the wall seconds of the whole look."""
+        """Look whenever a round may be due until all jobs are over or there were more rounds than this. on_step: called
+        after every round with the wall seconds of the whole look."""
         plans: list[Plan] = []
+        start, clock = self.machines.clock.now_s, self.machines.clock
         for _ in range(most):
             begin = time.perf_counter()
             turn = self.controller.step()
@@ -91,11 +103,21 @@ class Twin:
                     on_step(turn, time.perf_counter() - begin)
                 if len(plans) > rounds:
                     break
-            self.machines.clock.sleep(self.workload.problem.interval_s)
+            clock.now_s = self._next(start, plans[-1][0] if plans else start)
             counts = self.queue.counts()
             if not sum(counts[state] for state in ("queued", "running", "paused", "held")):
                 break
         return plans
+
+    def _next(self, start: float, last: float) -> float:
+        """The next time at which a round may be due: the next tick, and with react_s an arrival, an end, or react_s
+        after the last round."""
+        now, interval = self.machines.clock.now_s, self.workload.problem.interval_s
+        times = [start + (tick_at(now, start, interval) + 1) * interval]
+        if math.isfinite(react_s := self.controller.options.react_s):
+            submitted = self.workload.problem.jobs.submitted_s
+            times += [self.machines.next_end(), last + react_s, submitted[submitted > now].min(initial=math.inf)]
+        return float(min(t for t in times if t > now))
 
 
 def truth(workload: Workload) -> Truth:

@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 
 from allocator.control.executor import Clock, Executor, Observation, Order, Phase, StaleOrder
 from allocator.control.stability import leave_alone
+from allocator.control.ticks import tick_at
 from allocator.decision import Decided
 from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot
@@ -43,7 +44,9 @@ JUMP_S = 1.0                            # a last round so far in the future was 
 
 
 # statements of every look, built once
-_LAST = sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1)
+_FIRST = sa.select(rounds.c.at_s).where(rounds.c.number == 1).scalar_subquery()
+_LAST = sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1).scalar_subquery()
+_ENDS = sa.select(_FIRST, _LAST)        # of the journal: when its first and its last round were; NULL: there is none
 _NEWEST = sa.select(sa.func.max(jobs.c.seq)).where(
     jobs.c.state.in_(ACTIVE), jobs.c.submitted_s <= sa.bindparam("now_s"), jobs.c.request == "")
 _WAITING = sa.select(jobs.c.job_id).where(jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0).limit(1)
@@ -137,7 +140,8 @@ class QueueCluster:
         ended = [c for c in changes if c.state != "running" or c.phase in ("finished", "failed", "lost", "stopped")]
         words = {(one.job_id, one.generation): one.detail for one in seen} if ended else {}
         for change in ended:
-            self._event = True
+            # a stop that a round ordered is no news to it
+            self._event |= change.phase != "stopped" or change.state not in ("queued", "paused", "running")
             self.log.event("ended", job_id=change.job_id, generation=change.generation, phase=change.phase,
                            state=change.state, detail=words[change.job_id, change.generation])
 
@@ -146,7 +150,7 @@ class QueueCluster:
         end was observed just now."""
         with self.store.read() as connection:
             self.interval_s = self._interval(connection)
-            last = connection.execute(_LAST).scalar()
+            first, last = connection.execute(_ENDS).one()
             mark = self._what_matters(connection, now)
         if not mark[0]:
             return False
@@ -154,7 +158,8 @@ class QueueCluster:
         self._mark_now = mark
         if self.force or self.again or last is None or last > now + JUMP_S:
             return True
-        return now >= last + self.interval_s or (event and now >= last + self.options.react_s)
+        return tick_at(now, first, self.interval_s) > tick_at(last, first, self.interval_s) \
+            or (event and now >= last + self.options.react_s)
 
     def _what_matters(self, connection: Connection, now: float) -> tuple[Any, ...]:
         """Things that a new round may answer to, beside ends of allocations."""

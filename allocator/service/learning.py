@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -57,7 +59,8 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     marks: dict[str, list[float]] = {}
     samples: list[Sample] = []
     stuck: list[tuple[float, str, str, int]] = []
-    for job_id, generation, observed_s, done, gpu_type, gpus, model in connection.execute(_RUNNING).all():
+    rows: Sequence[Any] = connection.execute(_RUNNING).all()
+    for job_id, generation, observed_s, done, gpu_type, gpus, model in rows:
         at_s = now_s if observed_s is None else observed_s
         mark = old.get(job_id)
         if mark is None or mark[0] != generation or len(mark) != MARK:

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from allocator.control.ticks import tick_at
 from allocator.decision import Decided
 from allocator.domain.problem import Ints, Nodes, Placements, Problem, State
 from allocator.domain.workload import Workload
@@ -43,7 +44,7 @@ class SimulatedCluster:
                 self._advance(o.until_s)
                 return False
             self._advance(due)
-            self._tick = max(self._tick, math.floor((world.now - self._start) / self._problem.interval_s + 1e-9) + 1)
+            self._tick = max(self._tick, tick_at(world.now, self._start, self._problem.interval_s) + 1)
             if len(world.active):
                 self.last = world.now
                 return True
