@@ -29,6 +29,8 @@ def draw(ways: Ways, chosen: Mapping[str, int]) -> bytes:
             panel.annotate(f"{label}: {ways.gpus[way]} x {ways.pool[way]}{batch}", (ways.cost[way], ways.hours[way]),
                            xytext=(9, 7), textcoords="offset points", fontsize=8)
         panel.set_yscale("log")
+        panel.margins(x=0.2)
+        style.plain_ticks(panel.yaxis)
         panel.set(xlabel="dollars to the end", ylabel="hours to the end", title=f"job {ways.job}")
         panel.grid(True)
         style.legend(figure, [panel])

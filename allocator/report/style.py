@@ -30,6 +30,7 @@ JOBS = ("#88ccee", "#e58f9b", "#ddcc77", "#7fc49b", "#a99ee0", "#d79bcf", "#7fd0
         "#f3ab92", "#cfdc7a", "#b7cdf0", "#ffc4d0", "#d2d26a", "#bfe9ff", "#8fb8b8", "#c7a3a3", "#c9c9c9", "#f0c27d")
 """Jobs where they are few: light, so that names can be read on them."""
 GOOD, BAD, INK, FAINT = "#e8f1f8", "#fdf0e6", "#222222", "#8a8a8a"
+TIMES = ((4 * 86_400.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
 SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"], "font.size": 9,
     "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelsize": 9,
@@ -110,6 +111,11 @@ def legend(drawn: Any, axes: Sequence[Any], **more: Any) -> None:
                      handlelength=2.4, **more)
 
 
+def time_axis(length_s: float) -> tuple[float, str]:
+    """(seconds, name) of the unit of an axis of so many seconds."""
+    return next(((size, name) for least, size, name in TIMES if length_s > least), (1.0, "seconds"))
+
+
 def whole_ticks(panel: Any) -> None:
     """Ticks of the upright axis at whole numbers, where it is long enough for that."""
     from matplotlib.ticker import MaxNLocator
@@ -123,3 +129,15 @@ def nothing(axes: Any, words: str) -> None:
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=FAINT)
     axes.set_xticks([])
     axes.set_yticks([])
+
+
+def plain_ticks(*axes: Any) -> None:
+    """Ticks of logarithmic axes as numbers, few of them: powers are written by math text, which is off here."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(lambda x, _place: f"{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
+        low, high = axis.get_view_interval()
+        if high < 30 * low:
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

@@ -1,9 +1,10 @@
 """Which form fits each (model, GPU type): cross-validation, leaving out one size at a time.
 
 Each size is predicted from the others alone. The target is the speed of the fastest setting measured there. The form
-with the least mean relative error is chosen, a later one of ORDER only if it is better by MARGIN; its parameters are
-those fitted to everything. `error` of models.csv, the relative standard error, is the root of the mean squared error
-of cross-validation; with one size it is UNSEEN.
+with the least mean relative error is chosen, a later one of ORDER only if it is better by MARGIN; one that knows the
+batch may be worse by WORTH than one that does not, since it also says which batch to run with. Its parameters are those
+fitted to everything. `error` of models.csv, the relative standard error, is the root of the mean squared error of
+cross-validation; with one size it is UNSEEN.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ KIND = {"overhead": "overhead", "power": "power", "capped": "capped", "iteration
         "iteration over batches": "iteration", "goodput": "goodput"}        # form -> kind of models.csv
 ORDER = tuple(KIND)
 MARGIN = 0.95
+WORTH = 0.02              # error that is accepted for knowing which batch is best
 UNSEEN = 0.3              # relative error where no size could be left out
 FOLDS = 6                 # parts left out in turn, for the fits that take longer
 NODE = 8                  # GPUs per node where the rows do not tell
@@ -161,7 +163,8 @@ def _chosen(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Fitted:
     mean = {form: float(np.nanmean(np.abs(wrong))) if several else UNSEEN for form, (_, wrong) in tried.items()}
     form = next(iter(mean))
     for other, value in mean.items():
-        form = other if value < MARGIN * mean[form] else form
+        more = WORTH if form in FORMS and other not in FORMS else 0.0
+        form = other if value < max(MARGIN * mean[form], mean[form] + more if more else 0.0) else form
     q, wrong = tried[form]
     kind = KIND[form]
     rms = float(np.sqrt(np.nanmean(wrong**2))) if several else UNSEEN
