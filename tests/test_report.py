@@ -196,7 +196,7 @@ def test_many_policies_and_workloads_names(tmp_path: Path) -> None:
 
 def test_faults_of_the_files(tmp_path: Path) -> None:
     """Missing files, missing columns and cells that are no numbers are named with file, line and value."""
-    with pytest.raises(UsageError, match="is not a folder"):
+    with pytest.raises(UsageError, match="neither a folder nor a queue"):
         write_report(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="holds no results"):
         write_report(tmp_path)

@@ -9,9 +9,8 @@ import numpy as np
 
 from allocator.report.runs import Study
 from allocator.report.series import BINS, Floats, Series, series, spread
-from allocator.report.style import colour, figure, legend, line, nothing, whole_ticks
+from allocator.report.style import colour, figure, legend, line, nothing, time_axis, whole_ticks
 
-HOUR, DAY = 3600.0, 86_400.0
 BANDS = 5                   # policies; with more, bands would hide each other
 Found = Mapping[str, list[Series]]
 
@@ -55,7 +54,7 @@ def _rows(study: Study, workload: str, found: Mapping[str, Found], *kinds: Kind,
         busy = _busy(policies, kinds) if queues else BINS
         for kind in kinds:
             panel = next(places)
-            _panel(panel, policies, kind, busy)
+            _panel(panel, policies, kind, busy, study.origin)
             panel.set_title(f"load {load}: {kind[0]}" if load else kind[0][0].upper() + kind[0][1:])
     legend(drawn, list(grid.flat))
     return drawn
@@ -69,13 +68,13 @@ def _busy(policies: Found, kinds: Sequence[Kind]) -> int:
     return min(BINS, int(1.06 * over[-1]) + 3) if len(over) else BINS
 
 
-def _panel(panel: Any, policies: Found, kind: Kind, bins: int) -> None:
+def _panel(panel: Any, policies: Found, kind: Kind, bins: int, origin: str) -> None:
     _, value, limit = kind
     first = next((s for runs in policies.values() for s in runs), None)
     if first is None:
         nothing(panel, "nothing was simulated")
         return
-    size, unit = (DAY, "days") if first.edges[-1] > 4 * DAY else (HOUR, "hours")
+    size, unit = time_axis(float(first.edges[-1]))
     x = first.edges / size
     for policy, runs in policies.items():
         if not runs:
@@ -90,7 +89,7 @@ def _panel(panel: Any, policies: Found, kind: Kind, bins: int) -> None:
     panel.set_xlim(0, x[min(bins, len(x) - 1)])
     panel.set_ylim(bottom=0, top=None if panel.get_ylim()[1] > 1e-9 else 1)
     whole_ticks(panel)
-    panel.set_xlabel(f"{unit} since the first submission")
+    panel.set_xlabel(f"{unit} since {origin}")
     panel.grid(True)
 
 

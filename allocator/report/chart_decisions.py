@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from allocator.report.chart_cluster import DAY, HOUR
 from allocator.report.measures import duration
 from allocator.report.runs import Run, Study
 from allocator.report.series import Floats, begin_of
-from allocator.report.style import colour, figure, legend, mark, nothing
+from allocator.report.style import colour, figure, legend, mark, nothing, time_axis
 
 FLOOR = 1e-6                # relative gap: what is smaller is drawn here
 MOST = 2700                 # points of a panel, all policies
@@ -23,7 +22,8 @@ def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
 
     drawn = figure(11.5, 3.9)
     over_time, over_jobs, gap = panels = drawn.subplots(1, 3)
-    size, unit = (DAY, "days") if length > 4 * DAY else (HOUR, "hours")
+    size, unit = time_axis(length)
+    below = f"{unit} since {study.origin}"
     any_round = False
     for run in runs:
         frame = study.frame(run, "rounds")
@@ -33,16 +33,16 @@ def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
                "alpha": 0.55, "markeredgewidth": 0, "label": run.policy}
         any_round = any_round or len(frame) > 0
         for panel, x, y, least in ((over_time, at, took, 1e-5), (over_jobs, active, took, 1e-5), (gap, at, far, FLOOR)):
-            kept = _kept(y, max(150, MOST // len(runs)))
-            panel.plot(x[kept], np.maximum(y[kept], least), **how)
+            some = kept(y, max(150, MOST // len(runs)))
+            panel.plot(x[some], np.maximum(y[some], least), **how)
         fell = frame["fallback"].notna().to_numpy()
         if fell.any():
             over_time.plot(at[fell], np.maximum(took[fell], 1e-5), "x", color="black", markersize=5, label="fell back")
-    for panel, title, below in ((over_time, "Seconds to decide, per round", f"{unit} since the first submission"),
-                            (over_jobs, "Seconds to decide, by jobs present", "jobs running or waiting"),
-                            (gap, "Proven gap, per round", f"{unit} since the first submission")):
+    for panel, title, axis in ((over_time, "Seconds to decide, per round", below),
+                               (over_jobs, "Seconds to decide, by jobs present", "jobs running or waiting"),
+                               (gap, "Proven gap, per round", below)):
         panel.set_title(title)
-        panel.set_xlabel(below)
+        panel.set_xlabel(axis)
         if not any_round:
             nothing(panel, "no round")
             continue
@@ -65,7 +65,7 @@ def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
     return drawn
 
 
-def _kept(y: Floats, most: int) -> Any:
+def kept(y: Floats, most: int) -> Any:
     """Which points to draw of many: the highest of every stretch, so that no slow round is lost, and one beside it."""
     known = np.flatnonzero(np.isfinite(y))
     if len(known) <= most:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.report.chart_cluster import DAY, HOUR
 from allocator.report.runs import Run, Study
 from allocator.report.seats import joined, seat
 from allocator.report.series import Floats, begin_of, binned, series
-from allocator.report.style import CLASSES, FAINT, JOBS, colour, figure, nothing, readable, whole_ticks
+from allocator.report.style import CLASSES, FAINT, JOBS, colour, figure, nothing, readable, time_axis, whole_ticks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +28,7 @@ def holders(study: Study, runs: Sequence[Run], length: float) -> Any:
     drawn = figure(11.5, 0.6 + high * len(runs))
     panels = drawn.subplots(len(runs), 1, squeeze=False, sharex=True)[:, 0]
     names = sorted({j for frame in spans.values() for j in frame["job_id"]})
-    size, unit = (DAY, "days") if length > 4 * DAY else (HOUR, "hours")
+    size, unit = time_axis(length)
     many = max((len(frame) for frame in spans.values()), default=0) > SPANS
     classes: set[int] = set()
     for panel, run in zip(panels, runs, strict=True):
@@ -47,7 +46,7 @@ def holders(study: Study, runs: Sequence[Run], length: float) -> Any:
         panel.set_title(run.policy, color=colour(run.policy))
         panel.set_xlim(0, length / size)
         panel.set_ylabel("GPUs")
-    panels[-1].set_xlabel(f"{unit} since the first submission")
+    panels[-1].set_xlabel(f"{unit} since {study.origin}")
     if many or len(names) > FEW:
         _classes(drawn, sorted(classes))
     return drawn

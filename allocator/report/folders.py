@@ -1,10 +1,11 @@
-"""Which report a folder wants, told by the files in it."""
+"""Which report a folder wants, told by the files in it; what is no folder is a queue."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from allocator.errors import UsageError
+from allocator.report.journal_page import LAST, write_queue_report
 from allocator.report.policies import write_policy_report, write_simulation_report
 from allocator.report.runs import RESULTS, RESULTS_JSON
 from allocator.report.solver_page import write_solver_report
@@ -12,14 +13,19 @@ from allocator.report.solver_page import write_solver_report
 RUNS = "runs.csv"
 
 
-def write_report(folder: Path | str, out: Path | str | None = None) -> Path:
-    """Write the report of a simulation, a policy benchmark or a solver benchmark; returns the path of the page.
+def write_report(source: Path | str, out: Path | str | None = None, last: int | None = None) -> Path:
+    """Write the report of a simulation, a benchmark of policies or solvers, or a queue; returns the path of the page.
 
-    out: the HTML file (default: report.html in the folder). Raises UsageError if the folder is none of these.
+    source: the folder, or the path or URL of the queue. out: the HTML file (default: report.html in the folder, or in
+    QUEUE.report). last: rounds of a queue to show. Raises UsageError if the source is none of these.
     """
-    folder = Path(folder)
+    folder = Path(source)
+    if "://" in str(source) or folder.is_file():
+        return write_queue_report(str(source), out, LAST if last is None else last)
     if not folder.is_dir():
-        raise UsageError(f'"{folder}" is not a folder')
+        raise UsageError(f'"{folder}" is neither a folder nor a queue')
+    if last is not None:
+        raise UsageError(f'"{folder}" is a folder; only queues have a last round')
     for name, write in ((RESULTS_JSON, write_simulation_report), (RESULTS, write_policy_report),
                         (RUNS, write_solver_report)):
         if (folder / name).is_file():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -25,6 +25,7 @@ td{font-variant-numeric:tabular-nums}
 thead th{border-bottom:2px solid #888;white-space:normal;min-width:3.4em;font-size:.94em;vertical-align:bottom}
 tbody th{text-align:left}tr.first td,tr.first th{border-top:1px solid #bbb}
 small{display:block;font-weight:400;color:#666;font-size:.8em}.policy small{display:inline}
+.text{text-align:left;white-space:normal;min-width:16em}
 .policy i{display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em}
 .best{font-weight:700}.better{background:#dcebf6}.worse{background:#fbe3cf}
 nav a{margin-right:1em}a{color:#0072b2}code{background:#f3f3f3;padding:0 .2em}
@@ -53,6 +54,16 @@ class Picture:
 def page(title: str, parts: Sequence[str]) -> str:
     """The whole file; parts: HTML from top to bottom."""
     return PAGE.format(title=escape(title), style=STYLE, body="\n".join(p for p in parts if p))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], text: Collection[int] = ()) -> str:
+    """A table; head and cells are HTML, the first of a row is its heading. text: columns that hold sentences."""
+    kinds = [" class=text" if i in text else "" for i in range(1, len(head))]
+    lines = ("".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row[1:], strict=True)).join(
+        (f"<tr><th>{row[0]}</th>", "</tr>")) for row in rows)
+    body = "\n".join(lines)
+    names = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(["", *kinds], head, strict=True))
+    return f"<div class=wide><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def shown(picture: Picture) -> str:

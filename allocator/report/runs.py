@@ -66,7 +66,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything a report is made of. single: one folder of `simulate`, else a benchmark. notes: what to know first."""
+    """Everything a report is made of. single: one folder of `simulate`, else a benchmark. notes: what to know first.
+    origin: what happened when the clocks of the pictures show 0."""
 
     name: str
     single: bool
@@ -75,6 +76,7 @@ class Study:
     changes: Sequence[Change]
     notes: Sequence[str] = ()
     machine: str = ""
+    origin: str = "the first submission"
     _frames: dict[tuple[Path, str, str], Any] = field(default_factory=dict, repr=False)
 
     def workloads(self) -> list[str]:

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from allocator.files.plans import write_files
-from allocator.report.page import Picture, page, shown
+from allocator.report.page import Picture, page, shown, table
 from allocator.report.solver_pictures import figures
 from allocator.report.solver_results import read_results
 from allocator.report.solver_table import markdown
@@ -43,9 +43,7 @@ def _block(block: str) -> str:
     lines = block.splitlines()
     if lines[0].startswith("| "):
         head, *body = ([_words(c) for c in line.strip("| ").split(" | ")] for line in lines if "|---" not in line)
-        rows = "\n".join(f"<tr><th>{row[0]}</th>{''.join(f'<td>{c}</td>' for c in row[1:])}</tr>" for row in body)
-        return (f"<div class=wide><table><thead><tr>{''.join(f'<th>{c}</th>' for c in head)}</tr></thead>"
-                f"<tbody>{rows}</tbody></table></div>")
+        return table(head, body)
     if lines[0].startswith("- "):
         return f"<ul>{''.join(f'<li>{_words(line[2:])}</li>' for line in lines)}</ul>"
     return f"<p>{_words(' '.join(lines))}</p>"

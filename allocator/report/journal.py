@@ -1,0 +1,201 @@
+"""What a queue knows of its last rounds, read in one transaction, and the same as frames that the charts draw."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.queue import cluster, wants
+from allocator.queue import snapshot as snapshots
+from allocator.queue.face import Queue
+from allocator.queue.jobs import Job, listed
+from allocator.queue.schema import ACTIVE, OPEN, allocations, pools, rounds
+from allocator.report.runs import Run, Study
+from allocator.service.status import status
+
+SIZES = 240             # kept snapshots that are asked for the sizes of pools
+_HELD = ("job_id", "generation", "pool", "gpus", "phase", "ordered_s", "running_s", "stop_ordered_s", "ended_s")
+
+
+@dataclass(frozen=True)
+class Holding:
+    """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: still). Times in unix seconds."""
+
+    job_id: str
+    generation: int
+    pool: str
+    gpus: int
+    phase: str
+    ordered_s: float
+    running_s: float | None
+    stop_ordered_s: float | None
+    ended_s: float | None
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """A pool as a round saw it."""
+
+    at_s: float
+    pool: str
+    gpus: float
+    price_per_gpu_hour: float
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The last rounds of a queue, oldest first, and all that held GPUs or waited since the first of them.
+
+    begin_s, end_s: from when to when, unix seconds; now_s: when it was read. jobs: those that were not over at begin_s
+    and are submitted by now_s. status: as `allocator status`.
+    """
+
+    name: str
+    begin_s: float
+    end_s: float
+    now_s: float
+    rounds: Sequence[wants.Round]
+    jobs: Sequence[Job]
+    held: Sequence[Holding]
+    sizes: Sequence[PoolSize]
+    status: Mapping[str, Any]
+
+    @property
+    def origin(self) -> str:
+        """What happened at begin_s, in words."""
+        return "the first submission" if not self.rounds or self.rounds[0].number == 1 \
+            else f"round {self.rounds[0].number}"
+
+
+def read_journal(queue: Queue, last: int) -> Journal:
+    """The journal's last so many rounds. Raises as Queue."""
+    now = queue.clock()
+    found = status(queue)
+    with queue.store.read() as connection:
+        entries = wants.history(connection, limit=last)
+        begin = entries[0].at_s if entries else now
+        known = [job for job in listed(connection) if job.submitted_s <= now]
+        if entries and entries[0].number == 1:
+            begin = min([begin, *(job.submitted_s for job in known)])
+        t = allocations.c
+        held = [Holding(*row) for row in connection.execute(sa.select(*(t[name] for name in _HELD)).where(
+            sa.or_(t.ended_s.is_(None), t.ended_s > begin)).order_by(t.ordered_s, t.job_id))]
+        sizes = _sizes(connection, entries, begin)
+    mine = {one.job_id for one in held}
+    jobs = [job for job in known if job.job_id in mine or _over_s(job, math.inf) > begin]
+    live = any(job.state in ACTIVE for job in jobs) or any(one.ended_s is None for one in held)
+    end = now if live else max([begin, *(r.at_s for r in entries), *(_over_s(job, begin) for job in jobs),
+                                *(one.ended_s or begin for one in held)])
+    return Journal(queue.store.name, begin, end, now, entries, jobs, held, sizes, found)
+
+
+def _sizes(connection: Connection, entries: Sequence[wants.Round], begin_s: float) -> list[PoolSize]:
+    """Pools as the kept snapshots have them, evenly over the rounds; as they are now where none is kept."""
+    c = rounds.c
+    kept = list(connection.execute(sa.select(c.number).where(
+        c.number.in_([r.number for r in entries]) if len(entries) < 500 else c.number >= entries[0].number,
+        c.snapshot.is_not(None)).order_by(c.number)).scalars())
+    step = max(1, math.ceil(len(kept) / SIZES))
+    found = []
+    for number in kept[::step]:
+        row = connection.execute(sa.select(c.at_s, c.snapshot).where(c.number == number)).one()
+        columns = snapshots.unpacked(bytes(row.snapshot)).tables["pools.csv"].columns
+        prices = columns.get("price_per_gpu_hour", [""] * len(columns["pool"]))
+        found += [PoolSize(row.at_s, pool, float(gpus), _number(price))
+                  for pool, gpus, price in zip(columns["pool"], columns["gpus"], prices, strict=True)]
+    if not found:
+        price = {row[0]: row[1] for row in connection.execute(sa.select(pools.c.pool, pools.c.price_per_gpu_hour))}
+        found = [PoolSize(begin_s, pool, float(n), _number(price[pool]))
+                 for pool, n in cluster.gpus(connection).items()]
+    return found
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell) if cell.strip() else 0.0
+    except ValueError:                      # somebody wrote nonsense into the database; rounds say so
+        return 0.0
+
+
+def _over_s(job: Job, otherwise: float) -> float:
+    """When the job was over; parked ones are over when they were parked."""
+    if job.finished_s is not None:
+        return job.finished_s
+    return job.updated_s if job.state == "failed" else otherwise
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What became of a round: jobs that were started or stopped for it, and the seconds until the last of them had
+    stopped, or ran; nan where there was none."""
+
+    changes: int
+    stop_s: float
+    start_s: float
+
+
+def carried(journal: Journal) -> list[Carried]:
+    """Per round; orders belong to the latest round before them."""
+    at = [r.at_s for r in journal.rounds]
+    names: dict[int, set[str]] = defaultdict(set)
+    stops: dict[int, list[float]] = defaultdict(list)
+    starts: dict[int, list[float]] = defaultdict(list)
+    for one in journal.held:
+        for ordered, done, took in ((one.ordered_s, one.running_s, starts), (one.stop_ordered_s, one.ended_s, stops)):
+            k = -1 if ordered is None else bisect.bisect_right(at, ordered) - 1
+            if k >= 0:
+                names[k].add(one.job_id)
+                if ordered is not None and done is not None:
+                    took[k].append(done - ordered)
+    return [Carried(len(names[k]), max(stops[k], default=math.nan), max(starts[k], default=math.nan))
+            for k in range(len(at))]
+
+
+def study_of(journal: Journal) -> Study:
+    """The journal as one run of a study, for the pictures that simulations have; its policies are the name."""
+    import pandas as pd
+
+    policy = ", ".join(dict.fromkeys(r.policy for r in journal.rounds)) or "no policy"
+    first: dict[str, float] = {}
+    for one in journal.held:
+        first.setdefault(one.job_id, one.ordered_s)
+    begin, end = journal.begin_s, journal.end_s
+
+    def clipped(at: float | None) -> float:
+        return math.nan if at is None else max(at, begin)
+
+    jobs = pd.DataFrame([{
+        "job_id": j.job_id, "submitted_s": clipped(j.submitted_s), "finished_s": clipped(_none(_over_s(j, math.nan))),
+        "started_s": clipped(first.get(j.job_id, j.first_started_s) if j.first_started_s is None
+                             else min(j.first_started_s, first.get(j.job_id, math.inf))),
+        "requested_gpus": float(j.cells["requested_gpus"] or j.cells["max_gpus"] or "nan")} for j in journal.jobs],
+        columns=["job_id", "submitted_s", "started_s", "finished_s", "requested_gpus"])
+    jobs["started_s"] = jobs["started_s"].fillna(jobs["finished_s"])        # never started: waited until it was over
+    spans = pd.DataFrame([{"job_id": h.job_id, "pool": h.pool, "gpus": float(h.gpus), "from_s": clipped(h.ordered_s),
+                           "to_s": clipped(h.ended_s if h.ended_s is not None else end)} for h in journal.held],
+                         columns=["job_id", "pool", "gpus", "from_s", "to_s"])
+    spans["to_s"] = spans["to_s"].clip(lower=spans["from_s"])
+    timeline = pd.DataFrame([{"at_s": clipped(s.at_s), "pool": s.pool, "gpus": s.gpus,
+                              "price_per_gpu_hour": s.price_per_gpu_hour} for s in journal.sizes],
+                            columns=["at_s", "pool", "gpus", "price_per_gpu_hour"])
+    run = Run("journal", "", 0, policy, {}, Path(journal.name))
+    frames = {(run.folder, name, policy): frame.assign(policy=policy)
+              for name, frame in (("jobs", jobs), ("spans", spans), ("timeline", timeline))}
+    return Study(journal.name, True, policy, [run], [], origin=journal.origin, _frames=frames)
+
+
+def _none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def open_by_job(journal: Journal) -> dict[str, Holding]:
+    """The open allocation of each job that has one."""
+    return {one.job_id: one for one in journal.held if one.phase in OPEN}
