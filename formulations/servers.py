@@ -63,7 +63,8 @@ def binomial(n: int, p: float) -> Floats:
     k = np.arange(1, n + 1)
     choose = np.concatenate([[0.0], np.cumsum(np.log((n + 1 - k) / k))])
     log = choose + np.arange(n + 1) * math.log(p) + (n - np.arange(n + 1)) * math.log1p(-p)
-    return np.asarray(np.exp(log), dtype=np.float64)
+    chance = np.exp(log - log.max())
+    return np.asarray(chance / chance.sum(), dtype=np.float64)
 
 
 def harmonic(n: int) -> float:

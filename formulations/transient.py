@@ -26,6 +26,7 @@ from formulations.linear import Bools, Floats, Ints
 
 HOUR_S = 3600.0
 STEPS = 256             # of the grid on which the renewal equation is solved
+FAR = 16                # lifetimes after which places have forgotten when they began
 NEWTON = 60             # steps at most; about six are taken
 
 
@@ -83,11 +84,14 @@ def losses(hazard: Hazard, hours: float) -> float:
     """Expected losses in `hours` of one place whose server is new at first and replaced at once whenever it is lost.
 
     h x hours where age makes no difference; else the renewal equation m = F + m * dF on a grid (error of second order
-    in hours / STEPS; the end of the lifetime is an atom of F and taken exactly).
+    in hours / STEPS; the end of the lifetime is an atom of F and taken exactly). Beyond FAR lifetimes, one loss per
+    mean life.
     """
     if hours <= 0 or hazard.ageless:
         return max(0.0, hours) * float(hazard.per_hour[0])
     life = hazard.lifetime_h
+    if hours > FAR * life:
+        return losses(hazard, FAR * life) + (hours - FAR * life) / mean_life_h(hazard)
     step = hours / STEPS if hours < life else life / math.ceil(STEPS * min(1.0, life / hours))
     count = math.ceil(hours / step - 1e-9)
     f = -np.expm1(-cumulative(hazard, np.minimum(step * np.arange(count + 1), life)))

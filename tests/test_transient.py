@@ -72,6 +72,7 @@ def test_losses_without_age() -> None:
     assert losses(Hazard.constant(0.0182), 100.0) == pytest.approx(1.82)
     assert losses(Hazard.constant(0.0, 24.0), 24.0) == 1.0 and losses(Hazard.constant(0.0, 24.0), 50.0) == 2.0
     assert losses(BURST, 0.0) == 0.0
+    assert losses(BURST, 1e6) == pytest.approx(1e6 / mean_life_h(BURST), rel=1e-4)
 
 
 def test_young_and_the_exact_interval() -> None:

@@ -68,8 +68,8 @@ def outlook(cluster: Cluster, work: float) -> Outlook:
     total = startup + seconds
     up = np.ones(len(rates)) if cluster.synchronous else _up(cluster, rates)
     lost = float(cluster.workers @ (rates * up)) * seconds if math.isfinite(seconds) else math.inf
-    return Outlook(cluster, work, speed, total, total / HOUR_S * cluster.dollars_per_hour, lost, alone / seconds, every,
-                   bool(bottleneck(cluster.own_speed, speed)))
+    return Outlook(cluster, work, speed, total, total / HOUR_S * cluster.dollars_per_hour, lost,
+                   min(1.0, alone / seconds), every, bool(bottleneck(cluster.own_speed, speed)))
 
 
 def _interval(cluster: Cluster, rates: Floats) -> float:
