@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from allocator.cli import import_market
 from allocator.cli.parsing import number, whole
 from allocator.files.traces.registry import FORMATS, Entry
 
@@ -27,6 +28,7 @@ def add(commands: Any) -> None:
     _format(formats, "auto", Entry("", "FILE", "whichever of the formats below the file is"))
     for name, entry in FORMATS.items():
         _format(formats, name, entry)
+    import_market.add(formats)
 
 
 def _format(formats: Any, name: str, entry: Entry) -> None:
