@@ -12,6 +12,8 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.domain.result import Result
 from allocator.options.round import Round
+from allocator.performance.batched import KINDS
+from allocator.performance.speed import Beliefs, Configurations
 from allocator.policies.base import Decision
 from allocator.reasons import Prices, Reasons, reasons
 from formulations.lagrangian import Dual
@@ -60,9 +62,7 @@ def actions(problem: Problem, pool: Ints, gpus: Ints) -> list[str]:
 def _jobs(problem: Problem, witness: Audit, allocation: Allocation, told: Reasons) -> dict[str, list[object]]:
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
-    row = allocation.row
-    batches = np.append(problem.rates.batch_size, -1)
-    batch = [b if b >= 0 else None for b in np.where(row >= 0, batches[row], -1).tolist()]
+    batch = [b if b > 0 else None for b in _batches(problem, allocation).tolist()]
     none: list[object] = [None] * len(jobs)
     return {
         "job_id": list(jobs.job_id), "tenant": [problem.tenants.tenant[q] for q in jobs.tenant.tolist()],
@@ -71,6 +71,19 @@ def _jobs(problem: Problem, witness: Audit, allocation: Allocation, told: Reason
         "previous_gpus": jobs.gpus.tolist(), "action": actions(problem, allocation.pool, allocation.gpus),
         "reason": list(told.code), "detail": list(told.detail), "work_per_s": witness.rate.tolist(),
         "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist()}
+
+
+def _batches(problem: Problem, allocation: Allocation) -> Ints:
+    """(J,) global batch that each job's speed supposes: of its row of rates.csv, or the best one of a curve that knows
+    batches; -1 = unknown."""
+    row = allocation.row
+    batch: Ints = np.where(row >= 0, np.append(problem.rates.batch_size, -1)[row], -1)
+    curved = np.flatnonzero((row < 0) & (allocation.pool >= 0))
+    if len(curved) and not KINDS.keys().isdisjoint(problem.curves.kind):
+        at = Configurations.of(problem.jobs.model[curved], problem.pools.gpu_type[allocation.pool[curved]],
+                               allocation.gpus[curved])
+        batch[curved] = Beliefs(problem).speed(at).batch
+    return batch
 
 
 def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> list[dict[str, object]]:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import allocator
 from allocator.cli.main import run
 from allocator.domain.cluster_rules import curve_parameters
 from allocator.domain.validate import validate
@@ -245,3 +246,15 @@ def test_configure_offers_batches_of_a_curve(tmp_path: Path, capsys: pytest.Capt
     write_folder(snap, tmp_path)
     assert run(["configure", str(tmp_path), "j", "--profile", "--format", "csv"]) == 0
     assert capsys.readouterr().out.startswith("pool,gpus,batch_size,why,gain\na,1,")
+
+
+def test_plans_say_the_batch_of_a_curve() -> None:
+    """A plan gives a job the best size of a goodput curve, and names the batch that its speed supposes."""
+    q = profile()[0] | {"noise_scale": 100.0}
+    snap = snapshot(jobs=[{"job_id": "j", "model": "m", "max_gpus": 8, "remaining_work": 360000}],
+                    pools=[{"pool": "a", "gpu_type": "A", "gpus": 8}], rates=(),
+                    models=[{"model": "m", "gpu_type": "A", "kind": "goodput", "parameters": json.dumps(q)}])
+    jobs = allocator.solve(snap).jobs
+    gpus, batch = int(jobs["gpus"][0]), int(jobs["batch_size"][0])
+    best = batched.best("goodput", q, np.array([float(gpus)]))
+    assert batch == best.batch[0] and jobs["work_per_s"][0] == pytest.approx(best.rate[0])
