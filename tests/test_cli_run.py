@@ -15,8 +15,11 @@ import pytest
 from queues import cluster
 
 from allocator.cli import main
+from allocator.cli.run_ import make_executor
 from allocator.executors.dry_run import DryRunExecutor
+from allocator.executors.local import LocalExecutor
 from allocator.files.snapshots import read_snapshot
+from allocator.queue import allocations
 from allocator.queue.face import Queue
 from allocator.service.clock import WallClock
 from allocator.service.controller import Controller
@@ -141,3 +144,22 @@ def test_sleep_is_ended_by_wake(name: str) -> None:
         begin = time.monotonic()
         assert controller.run() == 1 and time.monotonic() - begin < 30
         timer.join()
+
+
+def test_devices(name: str, tmp_path: Path, capsys: Output) -> None:
+    """A map with more indices than the pools have: the local executor offers them all, so that a pool that is raised
+    while it runs is used at once. A map that cannot be is refused with every fault; so is one for another executor."""
+    with Queue(name) as queue:
+        executor = make_executor("local", queue.store, None, 5.0, "b=0-3,a=4-13")
+        assert isinstance(executor, LocalExecutor) and executor.devices == {"a": tuple(range(4, 14)), "b": (0, 1, 2, 3)}
+        for pool_a in (8, 10):
+            queue.set_gpus({"a": pool_a})
+            with queue.store.read() as connection:
+                assert allocations.free(connection, executor.capacity()) == {"a": pool_a, "b": 4}
+    argv = ("run", name, "--once", "--state", tmp_path / "state")
+    code, out, err = call(capsys, *argv, "--executor", "local", "--devices", "a=0-7,c=7-9")
+    assert code == 2 and out == "" and "Traceback" not in err
+    for words in ('no pool "c"', "GPU 7 is named", 'pool "b" has 4 GPUs', 'pool "a" has 10 GPUs'):
+        assert words in err
+    code, _, err = call(capsys, *argv, "--devices", "a=0-9,b=10-13")
+    assert code == 2 and "--devices" in err
