@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.parametrize(("policy", "react_s"), [("mip", math.inf), ("srtf", math.inf), ("mip", 40.0)])
 def test_the_shipped_workload(policy: str, react_s: float, tmp_path: Path) -> None:
-    """24 jobs on 16 GPUs: every round at the same time, with the same GPUs for the same jobs; with early rounds also."""
+    """24 jobs on 16 GPUs: every round at the same time, the same GPUs for the same jobs; also with early ones."""
     workload = read_workload(ROOT / "data" / "workloads" / "demo")
     expected = simulated(workload, policy, react_s=react_s)
     twin = Twin.of(workload, tmp_path, policy, react_s=react_s)
