@@ -25,8 +25,8 @@ import numpy as np
 from formulations.linear import Bools, Floats, Ints
 
 HOUR_S = 3600.0
-STEPS = 256             # of the grid on which the renewal equation is solved
-FAR = 16                # lifetimes after which places have forgotten when they began
+STEPS = 512             # of the grid on which the renewal equation is solved
+FAR = 16                # mean lives after which places have forgotten when they began
 NEWTON = 60             # steps at most; about six are taken
 
 
@@ -72,26 +72,36 @@ def revoked_within(hazard: Hazard, hours: Floats | float) -> Floats:
 
 def mean_life_h(hazard: Hazard) -> float:
     """Expected hours until a server is lost by revocation or lifetime; inf if it never is."""
-    ends = np.minimum(np.append(hazard.start_h[1:], math.inf), hazard.lifetime_h)
-    hours = np.maximum(0.0, ends - hazard.start_h)
-    alive = np.exp(-cumulative(hazard, hazard.start_h))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        piece = np.where(hazard.per_hour > 0, -np.expm1(-hazard.per_hour * hours) / hazard.per_hour, hours)
-    return float(np.where(hours > 0, alive * piece, 0.0).sum())
+    return _moments(hazard)[0]
+
+
+def _moments(hazard: Hazard) -> tuple[float, float]:
+    """Mean and mean square of the life in hours: integrals of S and of 2 a S, piece by piece."""
+    start, rate = hazard.start_h, hazard.per_hour
+    hours = np.maximum(0.0, np.minimum(np.append(start[1:], math.inf), hazard.lifetime_h) - start)
+    alive, x = np.exp(-cumulative(hazard, start)), rate * hours
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        first = np.where(rate > 0, -np.expm1(-x) / rate, hours)
+        whole = np.where(np.isinf(x), 1.0, -np.expm1(-x) - x * np.exp(-x)) / rate**2
+        second = np.where(x < 1e-3, hours**2 * (1 / 2 - x / 3), whole)      # the difference cancels where x is small
+        square = 2.0 * alive * (start * first + second)
+    there = hours > 0
+    return float(np.where(there, alive * first, 0.0).sum()), float(np.where(there, square, 0.0).sum())
 
 
 def losses(hazard: Hazard, hours: float) -> float:
     """Expected losses in `hours` of one place whose server is new at first and replaced at once whenever it is lost.
 
     h x hours where age makes no difference; else the renewal equation m = F + m * dF on a grid (error of second order
-    in hours / STEPS; the end of the lifetime is an atom of F and taken exactly). Beyond FAR lifetimes, one loss per
-    mean life.
+    in hours / STEPS; the end of the lifetime is an atom of F and taken exactly). Beyond FAR mean lives
+    its limit t/mu + (s2 - mu^2) / (2 mu^2), mu and s2 mean and variance of the life.
     """
     if hours <= 0 or hazard.ageless:
         return max(0.0, hours) * float(hazard.per_hour[0])
     life = hazard.lifetime_h
-    if hours > FAR * life:
-        return losses(hazard, FAR * life) + (hours - FAR * life) / mean_life_h(hazard)
+    mean, square = _moments(hazard)
+    if hours > FAR * mean:
+        return hours / mean + square / (2.0 * mean * mean) - 1.0
     step = hours / STEPS if hours < life else life / math.ceil(STEPS * min(1.0, life / hours))
     count = math.ceil(hours / step - 1e-9)
     f = -np.expm1(-cumulative(hazard, np.minimum(step * np.arange(count + 1), life)))

@@ -22,7 +22,7 @@ from formulations.servers import bottleneck, capped, mean_speed
 from formulations.transient import HOUR_S, best_interval_s, losses, synchronous_seconds
 
 ROUNDS = 100
-SAME = 1e-9              # relative change of the length at which the rounds end
+SAME = 1e-7              # relative change of the length at which the rounds end
 
 
 @dataclass(frozen=True)
