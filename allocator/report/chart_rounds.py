@@ -54,9 +54,9 @@ def rounds(journal: Journal) -> Any:
         seconds.set_yscale("log")
         seconds.minorticks_off()
         seconds.yaxis.set_major_formatter(lambda s, _: duration(s))
-        for panel in panels.flat:
+        for panel in panels.flat if failed.any() else ():
             panel.plot(at[failed], np.zeros(int(failed.sum())), "x", color=FAILED, markersize=6, clip_on=False,
-                       transform=panel.get_xaxis_transform(), label="round failed" if failed.any() else "_")
+                       transform=panel.get_xaxis_transform(), label="round failed")
     for panel in panels[1]:
         panel.set_xlabel(f"{unit} since {journal.origin}")
         panel.set_xlim(0, max(1e-9, journal.end_s - journal.begin_s) / size)

@@ -54,7 +54,8 @@ class PoolSize:
 class Journal:
     """The last rounds of a queue, oldest first, and all that held GPUs or waited since the first of them.
 
-    begin_s, end_s: from when to when, unix seconds; now_s: when it was read. jobs: those that were not over at begin_s
+    begin_s, end_s: from when to when, unix seconds: until now_s, when it was read, while a controller is in charge of
+    jobs that are not over, else until something was written last. jobs: those that were not over at begin_s
     and are submitted by now_s. status: as `allocator status`.
     """
 
@@ -91,9 +92,8 @@ def read_journal(queue: Queue, last: int) -> Journal:
         sizes = _sizes(connection, entries, begin)
     mine = {one.job_id for one in held}
     jobs = [job for job in known if job.job_id in mine or _over_s(job, math.inf) > begin]
-    live = any(job.state in ACTIVE for job in jobs) or any(one.ended_s is None for one in held)
-    end = now if live else max([begin, *(r.at_s for r in entries), *(_over_s(job, begin) for job in jobs),
-                                *(one.ended_s or begin for one in held)])
+    live = found["controller"]["state"] == "in charge" and any(job.state in ACTIVE for job in jobs)
+    end = now if live else min(now, max([begin, *(r.at_s for r in entries), *(job.updated_s for job in jobs)]))
     return Journal(queue.store.name, begin, end, now, entries, jobs, held, sizes, found)
 
 

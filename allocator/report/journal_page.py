@@ -21,8 +21,8 @@ from allocator.report.style import available, bytes_of, paper
 from allocator.service.status import lines, when
 
 LAST = 1000             # rounds
-ROWS = 300              # of the table of rounds, the latest
-JOBS = 500              # of the table of jobs; those that need somebody come first
+ROWS = 200              # of the table of rounds, the latest
+JOBS = 300              # of the table of jobs; those that need somebody come first
 WORDS = 200             # characters of why a round failed; all of it is the cell's tooltip
 URGENT = ("failed", "running", "paused", "queued", "held")
 
@@ -127,7 +127,7 @@ def jobs_table(journal: Journal) -> str:
     """Jobs that need somebody first, then those under way, then those that are over, the latest first."""
     head = ["job", "model", "tenant", "state", "done", "GPUs", "submitted (UTC)", "waited", "paused", "ran",
             "GPU-hours", "starts", "resized", "failed", "lost", "why"]
-    now, held = journal.now_s, open_by_job(journal)
+    now, held = journal.end_s, open_by_job(journal)
     ends = Counter((h.job_id, h.phase) for h in journal.held)
     order = sorted(journal.jobs, key=lambda j: (
         URGENT.index(j.state) if j.state in URGENT else len(URGENT), -j.failures, -j.submitted_s, j.seq))
@@ -135,7 +135,7 @@ def jobs_table(journal: Journal) -> str:
     more = f" {len(order) - JOBS} jobs more are left out." if len(order) > JOBS else ""
     return table(head, rows, {len(head) - 1}) + (
         "<p class=caption>Waited: from submission to the first start. Paused: since then, without GPUs. Ran: with "
-        f"GPUs. Failed, lost: allocations that ended so since the first round shown.{more}</p>")
+        f"GPUs. Failed, lost: allocations that ended so since the first round shown. As of {when(now)}.{more}</p>")
 
 
 def _job(job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, str]]) -> list[str]:
