@@ -13,7 +13,7 @@ mixed of two. With Poisson arrivals it is an M/G/infinity queue: n_i ~ Poisson(r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -94,7 +94,7 @@ class Plan:
     @property
     def sd_gpus(self) -> float:
         """Standard deviation of the number of GPUs rented, with Poisson arrivals."""
-        return float(np.sqrt(self.jobs @ self.width**2))
+        return float(np.linalg.norm(np.sqrt(self.jobs) * self.width))
 
     @property
     def spend(self) -> float:
@@ -119,6 +119,19 @@ class Plan:
     def by_class(self, values: Floats) -> Floats:
         """(M,) sums of an array (n,) of the options."""
         return np.bincount(self.of, values, minlength=len(self.classes)).astype(np.float64)
+
+
+def in_whole_gpus(classes: Classes) -> Classes:
+    """The same classes with whole widths only; of tables, the sizes they name.
+
+    The best shares z of the jobs of each class over its options o = (row, k) are a linear program,
+
+        min  sum_io w_i rho_i z_io / s_o    s.t.   sum_io rho_i c_o k_o z_io / s_o <= b,   sum_o z_io = 1,   z >= 0
+
+    the relaxation of a multiple-choice knapsack, which `plan` solves: at its price every class has its best option,
+    only the one that the budget cuts is mixed of two.
+    """
+    return replace(classes, speed=replace(classes.speed, whole=True))
 
 
 def plan(classes: Classes, budget: float) -> Plan:
@@ -203,7 +216,8 @@ def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
     if not len(i):
         return fixed(classes, budget, dear, np.arange(len(classes)), row, width)
     one, part = int(i[0]), float(share[(share > SAME) & (share < 1.0 - SAME)][0])
-    if row[one] == cheap_row[one] and classes.speed.kind[row[one]] == TABLE:     # a width in between does as well
+    if classes.speed.kind[row[one]] == TABLE and row[one] == cheap_row[one] and not classes.speed.whole:
+        # a width between two sizes does as well as some jobs of each
         mean_time = (1 - part) * time[one] + part * cheap_time[one]
         used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
         width[one] = used / mean_time

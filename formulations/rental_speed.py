@@ -26,7 +26,7 @@ class SpeedUps:
     """R curves. kind: AMDAHL, POWER or TABLE; parameter: p or a, nan of a table; least, most: widths it may have.
 
     factor multiplies the speed at every width. k, s (R, P): the points of a table's hull, its last one repeated;
-    step (R, P - 1): the prices below which the next point is better. points: every point of a table, for whole GPUs.
+    step (R, P - 1): the prices below which the next point is better. whole: widths are whole numbers.
     """
 
     kind: Ints
@@ -37,7 +37,7 @@ class SpeedUps:
     k: Floats
     s: Floats
     step: Floats
-    points: tuple[tuple[tuple[int, float], ...], ...]
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -45,7 +45,7 @@ class SpeedUps:
     def take(self, rows: Ints) -> SpeedUps:
         """These curves, in that order."""
         return SpeedUps(self.kind[rows], self.parameter[rows], self.factor[rows], self.least[rows], self.most[rows],
-                        self.k[rows], self.s[rows], self.step[rows], tuple(self.points[r] for r in rows.tolist()))
+                        self.k[rows], self.s[rows], self.step[rows], self.whole)
 
     def speed(self, k: Floats) -> Floats:
         """(..., R) speed on k (..., R) GPUs within least and most."""
@@ -62,7 +62,12 @@ class SpeedUps:
             smooth = np.where(self.kind == AMDAHL, np.sqrt(ratio), ratio)
         at = (self.step > np.asarray(price)[..., None]).sum(axis=-1)
         table = self.k[np.arange(len(self)), at]
-        return np.clip(np.where(self.kind == TABLE, table, smooth), self.least, self.most)
+        best = np.clip(np.where(self.kind == TABLE, table, smooth), self.least, self.most)
+        if not self.whole:
+            return best
+        low, high = np.floor(best), np.ceil(best)       # (1 + price k) / s(k) falls up to `best` and rises from there
+        dearer = (1.0 / price + low) / self.speed(low) > (1.0 / price + high) / self.speed(high)
+        return np.where(dearer, high, low)
 
     def width_of_cost(self, cost: Floats) -> Floats:
         """(..., R) the width at which a unit of work takes `cost` (..., R) GPU-hours, k / s(k), or the nearest."""
@@ -106,7 +111,7 @@ def speed_ups(kind: Sequence[int], parameter: Sequence[float], points: Sequence[
     table = kinds == TABLE
     return SpeedUps(kinds, np.where(table, np.nan, p),
                     np.ones(len(kinds)) if factor is None else np.array(factor, dtype=np.float64),
-                    np.where(table, k[:, 0], 1.0), np.where(table, k[:, -1], limit), k, s, step, tuple(tables))
+                    np.where(table, k[:, 0], 1.0), np.where(table, k[:, -1], limit), k, s, step)
 
 
 def _hulls(tables: Sequence[Sequence[tuple[int, float]]]) -> tuple[Floats, Floats, Floats]:

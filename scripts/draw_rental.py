@@ -17,10 +17,9 @@ from allocator.cli.rent_source import from_file
 from allocator.files.plans import write_files
 from allocator.market.rent import rent
 from allocator.report.rental_picture import picture
-from formulations.rental import Classes, plan
+from formulations.rental import Classes, in_whole_gpus, plan
 from formulations.rental_rules import curve, equal_spend, equal_widths, response_h
 from formulations.rental_speed import AMDAHL, POWER, TABLE, speed_ups
-from formulations.rental_whole import plan_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA, PICTURES = ROOT / "data" / "rental", ROOT / "docs" / "pictures"
@@ -39,7 +38,7 @@ def main() -> None:
         print(f"| {b:g} | {p.mu:.5f} | {p.width[0]:.4f} | {p.width[1]:.4f} | {p.response_h:.6f} | "
               f"{widths:.6f} ({100 * (widths / p.response_h - 1):+.1f} %) | "
               f"{spend:.6f} ({100 * (spend / p.response_h - 1):+.1f} %) | {p.sd_gpus:.2f} | "
-              f"{plan_whole(made, b).response_h:.6f} |")
+              f"{plan(in_whole_gpus(made), b).response_h:.6f} |")
     shipped = from_file(str(DATA / "classes.csv"), str(DATA / "pools.csv"), True)
     write_files(PICTURES, {"rental-curve.svg": picture(rent(shipped, 50.0, dollars=True, with_curve=True))})
     versions = f"Python {platform.python_version()}, numpy {np.__version__}"
@@ -47,12 +46,13 @@ def main() -> None:
           f"CPU time, {MANY} classes of all three kinds, seed {SEED}")
     many = random_classes(1)
     budget = 3.0 * float(many.load.sum())
-    for name, call in (("best widths", lambda: plan(many, budget)), ("whole GPUs", lambda: plan_whole(many, budget)),
+    for name, call in (("best widths", lambda: plan(many, budget)),
+                       ("whole GPUs", lambda: plan(in_whole_gpus(many), budget)),
                        ("curve, 100 prices and every step of a table", lambda: curve(many, budget))):
         print(f"{name}: {milliseconds(call):.1f} ms")
     types = random_classes(3)
     print(f"best widths, three GPU types each: {milliseconds(lambda: plan(types, budget)):.1f} ms")
-    print(f"whole GPUs, three GPU types each: {milliseconds(lambda: plan_whole(types, budget)):.1f} ms")
+    print(f"whole GPUs, three GPU types each: {milliseconds(lambda: plan(in_whole_gpus(types), budget)):.1f} ms")
 
 
 def random_classes(types: int) -> Classes:

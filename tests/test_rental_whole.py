@@ -1,9 +1,10 @@
-"""Whole GPUs over several GPU types: the greedy along frontiers against every basic solution and an LP solver."""
+"""Whole GPUs over several GPU types: the plan against every basic solution and an LP solver."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import highspy
@@ -15,17 +16,17 @@ from test_rental import classes, example
 
 from formulations import rental as f
 from formulations.rental_speed import AMDAHL, POWER, TABLE, speed_ups
-from formulations.rental_whole import plan_whole
 
+Points = Sequence[tuple[tuple[int, float], ...]]
 Option = tuple[float, float]        # cost and wait of all jobs of a class
 
 
-def options(made: f.Classes, most: int) -> list[list[Option]]:
-    """By class, every (row, k) up to `most`."""
+def options(made: f.Classes, points: Points, most: int) -> list[list[Option]]:
+    """By class, every (row, k) up to `most`, and every point of a table, on its hull or not."""
     out: list[list[Option]] = [[] for _ in range(len(made))]
     for r, i in enumerate(made.of.tolist()):
         table = made.speed.kind[r] == TABLE
-        sizes = dict(made.speed.points[r]) if table else {
+        sizes = dict(points[r]) if table else {
             k: float(1 / (1 - p + p / k) if made.speed.kind[r] == AMDAHL else k**p)
             for k in range(1, int(min(most, made.speed.most[r])) + 1) for p in [made.speed.parameter[r]]}
         for k, s in sizes.items():
@@ -63,7 +64,7 @@ def by_solver(choices: list[list[Option]], budget: float) -> float:
 
 
 @st.composite
-def small(draw: st.DrawFn, most_classes: int = 3) -> f.Classes:
+def small(draw: st.DrawFn, most_classes: int = 3) -> tuple[f.Classes, Points]:
     """Classes of few widths, on one or two GPU types; tables may have sizes that are slower than smaller ones."""
     rows = draw(st.lists(st.integers(1, 2), min_size=1, max_size=most_classes))
     of = np.repeat(np.arange(len(rows)), rows)
@@ -74,16 +75,17 @@ def small(draw: st.DrawFn, most_classes: int = 3) -> f.Classes:
                       [draw(st.integers(1, 4)) if k != TABLE else 8 for k in kind])
     positive = st.floats(0.1, 4)
     return classes(speed, [draw(positive) for _ in rows], [draw(positive) for _ in rows], of,
-                   [draw(positive) for _ in of])
+                   [draw(positive) for _ in of]), points
 
 
 @settings(max_examples=150, deadline=None)
 @given(small(), st.floats(1.001, 4))
-def test_equal_to_exhaustive_search(made: f.Classes, times: float) -> None:
+def test_equal_to_exhaustive_search(case: tuple[f.Classes, Points], times: float) -> None:
     """Tiny cases, every basic solution looked at; at most one class is split, between two options."""
-    choices = options(made, 4)
+    made, points = case
+    choices = options(made, points, 4)
     budget = times * sum(min(c for c, _ in some) for some in choices)
-    plan = plan_whole(made, budget)
+    plan = f.plan(f.in_whole_gpus(made), budget)
     assert plan.weighted == pytest.approx(exhaustive(choices, budget), rel=1e-9)
     assert plan.spend <= budget * (1 + 1e-8)
     assert len(plan.of) <= len(made) + 1 and np.all(plan.share > 0)
@@ -92,24 +94,25 @@ def test_equal_to_exhaustive_search(made: f.Classes, times: float) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(small(6), st.floats(1.001, 4))
-def test_equal_to_an_lp_solver(made: f.Classes, times: float) -> None:
-    choices = options(made, 4)
+def test_equal_to_an_lp_solver(case: tuple[f.Classes, Points], times: float) -> None:
+    made, points = case
+    choices = options(made, points, 4)
     budget = times * sum(min(c for c, _ in some) for some in choices)
-    assert plan_whole(made, budget).weighted == pytest.approx(by_solver(choices, budget), rel=1e-6)
+    assert f.plan(f.in_whole_gpus(made), budget).weighted == pytest.approx(by_solver(choices, budget), rel=1e-6)
 
 
 @pytest.mark.parametrize("budget", [0.85, 1.0, 2.0, 7.5, 15.0])
 def test_widths_without_a_limit_are_looked_at_far_enough(budget: float) -> None:
     """Amdahl and square root without a largest width: as good as an LP over widths up to 3,000, never better than the
     fractional optimum."""
-    plan = plan_whole(example(), budget)
-    assert plan.weighted == pytest.approx(by_solver(options(example(), 3000), budget), rel=1e-6)
+    plan = f.plan(f.in_whole_gpus(example()), budget)
+    assert plan.weighted == pytest.approx(by_solver(options(example(), [(), ()], 3000), budget), rel=1e-6)
     assert plan.weighted >= f.plan(example(), budget).weighted * (1 - 1e-12)
 
 
 def test_the_example_needs_no_split_at_two_gpus() -> None:
     """Widths 6 and 9 are whole: the same plan, one width per class."""
-    plan = plan_whole(example(), 2.0)
+    plan = f.plan(f.in_whole_gpus(example()), 2.0)
     assert plan.width.tolist() == [6, 9] or plan.weighted == pytest.approx(0.8 / 3, rel=1e-9)
 
 
@@ -121,7 +124,7 @@ def test_two_hundred_classes_on_three_types() -> None:
                       rng.uniform(0.5, 4, 600).tolist())
     made = classes(speed, rng.uniform(0.1, 2, 200), rng.uniform(0.5, 2, 200), of, rng.uniform(0.3, 3, 600))
     budget = 4 * f.at_price(made, np.array([2.0**600])).spend[0]
-    plan = plan_whole(made, budget)
+    plan = f.plan(f.in_whole_gpus(made), budget)
     assert len(plan.of) == 201 and plan.spend == pytest.approx(budget, rel=1e-12)
     k = np.arange(1, 200)[:, None]
     each = made.load[of] * (made.weight[of] + plan.mu * made.price * k) / speed.speed(k.astype(float))
@@ -131,5 +134,5 @@ def test_two_hundred_classes_on_three_types() -> None:
 
 def test_too_little_is_said_for_whole_widths_too() -> None:
     with pytest.raises(f.TooLittle) as why:
-        plan_whole(example(), 0.5)
+        f.plan(f.in_whole_gpus(example()), 0.5)
     assert why.value.least == pytest.approx(0.8)

@@ -11,12 +11,11 @@ import numpy as np
 
 from allocator.errors import Infeasible, Relaxation
 from allocator.market.classes import RentalClasses
-from formulations.rental import Classes, Curve, Plan, TooLittle, plan
+from formulations.rental import Curve, Plan, TooLittle, in_whole_gpus, plan
 from formulations.rental_rules import curve, equal_spend, equal_widths, response_h, rule
-from formulations.rental_whole import plan_whole
 
 SCHEMA_VERSION = 1
-POINTS, WHOLE_POINTS = 100, 40      # of the curve
+POINTS = 100      # of the curve, at least
 
 
 @dataclass(frozen=True)
@@ -91,29 +90,19 @@ def rent(classes: RentalClasses, budget: float, *, whole: bool = False, dollars:
     Raises Infeasible, with the smallest budget that would do, where the classes cannot be stable.
     """
     made, unit = classes.model(dollars), "dollars_per_hour" if dollars else "gpus"
-    decide = plan_whole if whole else plan
+    chosen = in_whole_gpus(made) if whole else made
     try:
-        found = decide(made, budget)
+        found = plan(chosen, budget)
     except TooLittle as why:
         raise _infeasible(classes, budget, why, dollars) from None
     one = np.array([budget])
     least = made.cheapest
-    shape = None
-    if with_curve:
-        shape = _whole_curve(made, budget) if whole else curve(made, budget, POINTS)
+    shape = curve(chosen, budget, POINTS) if with_curve else None
     rules = {"fractional_widths": plan(made, budget)} if whole else {}
     rules |= {"equal_widths": rule(made, budget, equal_widths(made, one)[0]),
               "equal_spend": rule(made, budget, equal_spend(made, one)[0])}
-    return Rent(classes, found, unit, whole, decide(made, budget + 1.0), rules, float(
+    return Rent(classes, found, unit, whole, plan(chosen, budget + 1.0), rules, float(
         (least.load * least.price * least.speed.least / least.speed.speed(least.speed.least)).sum()), shape)
-
-
-def _whole_curve(made: Classes, budget: float) -> Curve:
-    """The plans of whole widths at the budgets of the fractional curve."""
-    at = curve(made, budget, WHOLE_POINTS).spend
-    plans = [plan_whole(made, b) for b in at[1:].tolist()]
-    columns = np.array([(p.mu, p.spend, p.response_h, p.gpus, p.sd_gpus, p.weighted) for p in plans]).reshape(-1, 6).T
-    return Curve(columns[0], columns[1], columns[2], columns[3], columns[4], columns[5])
 
 
 def _infeasible(classes: RentalClasses, budget: float, why: TooLittle, dollars: bool) -> Infeasible:

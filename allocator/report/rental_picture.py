@@ -26,7 +26,7 @@ def picture(rent: Rent) -> bytes:
                        va="top", ha="right", color=FAINT, fontsize=8)
         panel.plot([p.spend], [p.response_h], "o", color=BEST, markersize=7, zorder=3)
         panel.annotate(f"{p.spend:.4g} {unit}: {p.response_h:.4g} h\none more saves {rent.saved_h:.3g} h",
-                       (p.spend, p.response_h), xytext=(14, 18), textcoords="offset points", color=INK, fontsize=9,
+                       (p.spend, p.response_h), xytext=(0.42, 0.62), textcoords="axes fraction", color=INK, fontsize=9,
                        arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.8})
         panel.set(xlabel=f"long-run budget, {unit}", ylabel="mean response time, hours",
                   title="What a rental budget buys")
