@@ -11,8 +11,7 @@ from typing import Any
 from allocator.cli.parsing import number
 
 EXAMPLES = """
-allocator configure data/snapshots/demo pretrain
-allocator configure data/snapshots/demo pretrain --deadline 12 --cost 60
+allocator configure data/snapshots/demo pretrain --deadline 12 --cost 90
 allocator configure data/snapshots/demo pretrain --out choices      configure.csv and configure.svg
 allocator configure data/snapshots/demo pretrain --profile          what to measure next
 """
