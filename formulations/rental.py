@@ -21,7 +21,8 @@ import numpy as np
 from formulations.linear import Floats, Ints
 from formulations.rental_speed import HALVINGS, TABLE, SpeedUps
 
-SAME = 1e-9             # shares of jobs, and of spending, below this are none
+JUMP = 1e-9             # a class jumps at a price where its spending does by more than this share
+DUST = 1e-12            # shares of jobs below this are none
 MOST_EXPONENT = 600.0   # prices lie between 2^-600 and 2^600
 
 
@@ -206,16 +207,16 @@ def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
     time, cheap_time = _time(classes, np.stack([row, cheap_row]), np.stack([width, cheap_width]))
     cost = classes.load * time * width * classes.price[row]
     more = classes.load * cheap_time * cheap_width * classes.price[cheap_row] - cost
-    jumps = np.flatnonzero(more > SAME * cost)
+    jumps = np.flatnonzero(more > JUMP * cost)
     after = np.cumsum(more[jumps])
     share = np.clip((budget - cost.sum() - (after - more[jumps])) / more[jumps], 0.0, 1.0)
-    all_ = jumps[share >= 1.0 - SAME]
+    all_ = jumps[share >= 1.0 - DUST]
     row, width, time = row.copy(), width.copy(), time.copy()
     row[all_], width[all_], time[all_] = cheap_row[all_], cheap_width[all_], cheap_time[all_]
-    i = jumps[(share > SAME) & (share < 1.0 - SAME)]
+    i = jumps[(share > DUST) & (share < 1.0 - DUST)]
     if not len(i):
         return fixed(classes, budget, dear, np.arange(len(classes)), row, width)
-    one, part = int(i[0]), float(share[(share > SAME) & (share < 1.0 - SAME)][0])
+    one, part = int(i[0]), float(share[(share > DUST) & (share < 1.0 - DUST)][0])
     if classes.speed.kind[row[one]] == TABLE and row[one] == cheap_row[one] and not classes.speed.whole:
         # a width between two sizes does as well as some jobs of each
         mean_time = (1 - part) * time[one] + part * cheap_time[one]
