@@ -59,6 +59,13 @@ def test_faults_by_seed(backend: str, tmp_path: Path) -> None:
     assert crashes > RUNS[backend] / 2 and happened > RUNS[backend]
 
 
+@pytest.mark.parametrize("seed", [2344])
+def test_faults_that_were_found(seed: int, tmp_path: Path) -> None:
+    """2344: starts were ordered, a crash came before they were given out, half of the machines went meanwhile: the
+    next controller gave them out all the same."""
+    one("sqlite", tmp_path, seed, 1 + seed % 12)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_faults_by_seed_at_length(backend: str, tmp_path: Path) -> None:

@@ -263,9 +263,13 @@ class QueueCluster:
             if self._unsettled is not None and not stops and not starts and not _waiting(connection):
                 wants.mark(connection, token, *self._unsettled)
                 self._unsettled = None
+            # ordered before machines went and never given out: kept back until a round has made room for it
+            room = allocations.free(connection, capacity) if starts else {}
         for held in stops:
             self._call("stop", self.executor.stop, held.job_id, held.generation, token)
         for start in starts:
+            if room.get(start.allocation.pool, 0) < 0:
+                continue
             self._call("start", self.executor.start, _order(start, token))
         return bool(stops)
 
