@@ -30,6 +30,11 @@ rounds = 4
 
 [sharing]
 most = 2
+
+[longrun]
+amount = 5000
+until_s = 604800
+window_s = 86400
 """,
     "jobs.csv": """\
 job_id,model,submitted_s,remaining_work,total_work,tenant,state,pool,gpus,min_gpus,max_gpus,requested_gpus,sizes,\
@@ -42,10 +47,10 @@ gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,
 gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,
 """,
     "pools.csv": """\
-pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb,lifetime_s,min_billing_s
-east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,60
-west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,600
-north,V100,6,,,0.4,,,,16,,
+pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb,lifetime_s,availability,min_billing_s
+east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,0.6,60
+west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,,600
+north,V100,6,,,0.4,,,,16,,,
 """,
     "rates.csv": """\
 model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency
@@ -70,9 +75,10 @@ at_s,pool,price_per_gpu_hour,gpus
 2000,east,9,1
 """,
     "tenants.csv": """\
-tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour,max_spot_gpus,max_spot_share,dollar_price
-red,2,12,4,100,10,1,0.5
-blue,1,,1,50,,,
+tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour,max_spot_gpus,max_spot_share,dollar_price,average_per_hour,\
+amount,until_s
+red,2,12,4,100,10,1,0.5,20,,
+blue,1,,1,50,,,,,900,90000
 """,
     "nodes.csv": """\
 node,pool,gpus,state,rack

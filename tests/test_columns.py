@@ -105,7 +105,8 @@ def test_optional_column_has_an_effect(file: str, column: Column) -> None:
     try:
         assert content(judge(without)) != content(judge(dict(EVERYTHING)))
     except InvalidInput as error:
-        assert column.required or column.name in ("pool", "gpus", "state")      # running jobs need the last three
+        assert column.required or column.name in (
+                "pool", "gpus", "state", "amount", "until_s")      # running jobs need three of them, a date its amount
         assert any(column.name in f.message for f in error.faults)
 
 
@@ -169,7 +170,7 @@ def test_defaults_of_the_contract() -> None:
     assert p.tenants.weight.tolist() == [1, 1] and p.tenants.max_gpus.tolist() == [np.inf, np.inf]
     assert p.tenants.guaranteed_gpus.tolist() == [0, 0] and p.tenants.budget_per_hour.tolist() == [np.inf, np.inf]
     assert (p.rates.rate[0], p.rates.batch_size[0], p.rates.spread[0], p.rates.variant[0]) == (2, -1, -1, "")
-    assert p.settings == {"solver": {}, "horizon": {}, "sharing": {}}
+    assert p.settings == {"solver": {}, "horizon": {}, "sharing": {}, "longrun": {}}
 
 
 def test_everything_as_numbers() -> None:
@@ -210,7 +211,7 @@ def test_schemas_are_json_and_complete() -> None:
         json.dumps(document, allow_nan=False)
         assert document["$schema"].endswith("2020-12/schema")
     config = snapshot_schema()["properties"]["config.toml"]["properties"]
-    assert set(config) == {c.name for c in CONFIG} | {"solver", "horizon", "sharing"}
+    assert set(config) == {c.name for c in CONFIG} | {"solver", "horizon", "sharing", "longrun"}
     job = snapshot_schema()["properties"]["jobs.csv"]["items"]["properties"]
     assert job["max_gpus"]["maximum"] == MOST_GPUS and job["remaining_work"]["exclusiveMinimum"] == 0
     assert re.search(job["sizes"]["pattern"], "1|2|4") and not re.search(job["sizes"]["pattern"], "1||4")

@@ -36,6 +36,12 @@ def add(commands: Any) -> None:
                         help="policies, with commas or blanks between (default: mip,greedy)")
     parser.add_argument("--objective", metavar="NAME", help="instead of that of config.toml")
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
+    parser.add_argument("--budget-average", type=number(), metavar="USD",
+                        help="US dollars per hour on average, instead of config.toml's [longrun]")
+    parser.add_argument("--budget-amount", type=number(), metavar="USD",
+                        help="US dollars until the time of --until, instead of config.toml's [longrun]")
+    parser.add_argument("--budget-window", type=number(1.0), metavar="S",
+                        help="length of the windows of an average, instead of config.toml's")
     parser.add_argument("--interval", type=number(1e-3), metavar="S", help="seconds between rounds, instead of "
                                                                            "config.toml's interval_s")
     parser.add_argument("--ageing", type=number(1e-3), metavar="S",
@@ -94,7 +100,9 @@ def call(args: argparse.Namespace) -> int:
             raise UsageError(f'policy "{name}" is named twice')
     options = Options(
         seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, threads=args.threads,
-        objective=args.objective, budget=args.budget, interval_s=args.interval, ageing_s=args.ageing,
+        objective=args.objective, budget=args.budget, budget_average=args.budget_average,
+        budget_amount=args.budget_amount, budget_window_s=args.budget_window,
+        interval_s=args.interval, ageing_s=args.ageing,
         misjudged=args.misjudged, noise=args.noise, failures_per_gpu_hour=args.failures,
         revocations=args.revocations, spot_batch=args.spot_batch, spot_burst=args.spot_burst, victims=args.victims,
         checkpoints=args.checkpoints, latency_s=args.latency,

@@ -13,6 +13,7 @@ from allocator.domain.findings import Findings, hints, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.names import Names
 from allocator.domain.problem import State
+from allocator.domain.settings import longrun_faults
 
 LATER = {   # files that are checked and kept, but that plans do not use yet
     "nodes.csv": "pools get the GPUs of their up nodes, but plans do not name nodes yet",
@@ -95,6 +96,11 @@ def _tenants(tenants: Grid, found: Findings) -> None:
     tenants.warnings(found, over & tenants.ok("max_gpus", "guaranteed_gpus"), lambda i: "guaranteed_gpus "
                      f"{tenants.text('guaranteed_gpus', i)} is above max_gpus {tenants.text('max_gpus', i)}",
                      "guaranteed_gpus above max_gpus")
+    given = {name: tenants.given(name) for name in ("average_per_hour", "amount", "until_s")}
+    odd = given["average_per_hour"] & given["amount"] | (given["amount"] != given["until_s"])
+    for i in np.flatnonzero(odd).tolist():
+        for message in longrun_faults({name for name, some in given.items() if some[i]}):
+            tenants.fault(found, i, message)
 
 
 def _placements(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:

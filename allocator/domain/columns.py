@@ -125,6 +125,8 @@ POOLS = TableSchema("pools.csv", "identical GPUs that are bought and placed alik
     _number("revocations_per_gpu_hour", "expected revocations", default=0.0, low=0),
     _number("memory_gb", "memory of one GPU", above=0),
     _number("lifetime_s", "spot GPUs are taken back after so long at the latest; default no limit", above=0),
+    _number("availability", "share of time in which GPUs of a spot pool can be had; default 0.7 for spot pools, else 1",
+            default=RULE, above=0, high=1),
     _number("min_billing_s", "GPUs that a job gets are billed for so long at least", default=0.0, low=0),
 ), key=("pool",), required=True)
 
@@ -165,6 +167,10 @@ TENANTS = TableSchema("tenants.csv", "who shares the cluster", (
     _gpus("max_spot_gpus", "most GPUs at once in the spot pools of any one region", low=0),
     _number("max_spot_share", "the same limit as a share of guaranteed_gpus", low=0, high=1),
     _number("dollar_price", "added to dollar_price of config.toml for its jobs", default=0.0, low=0),
+    _number("average_per_hour", "US dollars that its jobs may cost on average, in windows of window_s of [longrun]",
+            above=0),
+    _number("amount", "US dollars that its jobs may cost until until_s; instead of average_per_hour", above=0),
+    _number("until_s", "date of amount"),
 ), key=("tenant",))
 
 NODES = TableSchema("nodes.csv", "machines of the pools", (
@@ -212,7 +218,15 @@ CONFIG: tuple[Column, ...] = (
     _number("dollar_price", "worth of one dollar in units of the objective: dollars that a plan spends are deducted",
             default=0.0, low=0),
 )
-CONFIG_TABLES = ("solver", "horizon", "sharing")
+LONGRUN: tuple[Column, ...] = (
+    _number("average_per_hour", "US dollars that GPUs which are not reserved may cost on average", above=0),
+    _number("amount", "US dollars that they may cost until until_s; instead of average_per_hour", above=0),
+    _number("until_s", "date of amount, on the clock of now_s"),
+    _number("window_s", "an average is kept in each window of so many seconds; default 14 days", default=1_209_600.0,
+            above=0),
+)
+CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {     # what is known of their keys; other keys are left alone
+    "solver": (), "horizon": (), "sharing": (), "longrun": LONGRUN}
 
 _RANGE = (_gpus("min_gpus", "smallest size it may be offered at", default=1),
           _gpus("max_gpus", "largest size it may be offered at", default=1024),

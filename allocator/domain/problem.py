@@ -99,6 +99,7 @@ class Pools:
     memory_gb: Floats           # nan = unknown
     lifetime_s: Floats          # inf = no limit
     min_billing_s: Floats
+    availability: Floats
 
     def __len__(self) -> int:
         return len(self.pool)
@@ -135,6 +136,9 @@ class Tenants:
     max_spot_gpus: Floats       # inf = no limit
     max_spot_share: Floats      # inf = no limit
     dollar_price: Floats
+    average_per_hour: Floats    # nan = none
+    amount: Floats              # nan = none
+    until_s: Floats             # inf = none
 
     def __len__(self) -> int:
         return len(self.tenant)
@@ -230,7 +234,7 @@ class Problem:
     ageing_s: float                      # inf = none
     objective: str
     dollar_price: float                  # worth of a dollar, in units of the objective
-    settings: Mapping[str, Mapping[str, Any]]    # tables [solver], [horizon], [sharing] of config.toml
+    settings: Mapping[str, Mapping[str, Any]]    # tables [solver], [horizon], ... of config.toml
     jobs: Jobs
     pools: Pools
     tenants: Tenants

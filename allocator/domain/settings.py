@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ FILE = "config.toml"
 
 @dataclass(frozen=True)
 class Settings:
-    """values: every key of CONFIG, None = not given; tables: [solver], [horizon], [sharing], each {} if not given."""
+    """values: every key of CONFIG, None = not given; tables: [solver], [horizon], ..., each {} if not given."""
 
     values: Mapping[str, Any]
     tables: Mapping[str, Mapping[str, Any]]
@@ -42,13 +42,36 @@ def settings(snapshot: Snapshot, found: Findings) -> Settings:
                 found.fault(FILE, line, message)
         elif key in tables:
             if isinstance(value, Mapping):
-                tables[key] = value
+                tables[key] = _table(key, value, line, found)
             else:
                 found.fault(FILE, line, f"{key} must be a table, [{key}]")
         else:
             hint = did_you_mean(str(key), [k for k in (*columns, *tables) if k not in snapshot.config])
             found.warn(FILE, line, f"{quoted(str(key))} is not known and is ignored{hint}")
     return Settings(values, tables)
+
+
+def _table(name: str, given: Mapping[str, Any], line: int | None, found: Findings) -> Mapping[str, Any]:
+    """A table with its known keys checked."""
+    values = dict(given)
+    for column in CONFIG_TABLES[name]:
+        if column.name in values:
+            values[column.name], message = parse_value(column, values[column.name])
+            if message is not None:
+                found.fault(FILE, line, f"[{name}] {message}")
+    if name == "longrun":
+        for message in longrun_faults(set(values)):
+            found.fault(FILE, line, f"[{name}] {message}")
+    return values
+
+
+def longrun_faults(given: Collection[str]) -> Iterator[str]:
+    """What is wrong with the keys, or filled cells, of a long-run budget."""
+    if "average_per_hour" in given and "amount" in given:
+        yield "average_per_hour and amount are both given; a budget is one of them"
+    if ("amount" in given) != ("until_s" in given):
+        here, missing = ("amount", "until_s") if "amount" in given else ("until_s", "amount")
+        yield f"{here} needs {missing}: an amount is spent until a date"
 
 
 def now(given: float | None, jobs: Grid) -> float:

@@ -103,7 +103,9 @@ def _tenants(tenants: Grid, known: Names) -> Tenants:
                    guaranteed_gpus=filled("guaranteed_gpus", 0).astype(np.int64),
                    budget_per_hour=filled("budget_per_hour", math.inf),
                    max_spot_gpus=filled("max_spot_gpus", math.inf),
-                   max_spot_share=filled("max_spot_share", math.inf), dollar_price=filled("dollar_price", 0.0))
+                   max_spot_share=filled("max_spot_share", math.inf), dollar_price=filled("dollar_price", 0.0),
+                   average_per_hour=filled("average_per_hour", math.nan), amount=filled("amount", math.nan),
+                   until_s=filled("until_s", math.inf))
 
 
 def _coded(lists: Sequence[Any], alike: Callable[[Any], Any] = tuple) -> tuple[Ints, list[Any]]:

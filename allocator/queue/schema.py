@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS = ("0001", "0002", "0003")      # known schema versions, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004")      # known schema versions, oldest first
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -120,6 +120,7 @@ allocations = Table(
     Index("allocations_one_open", "job_id", unique=True,
           sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
           postgresql_where=text("phase IN ('ordered', 'running', 'stopping')")),
+    Index("allocations_by_end", "ended_s"),
     Index("allocations_open_by_pool", "pool",
           sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
           postgresql_where=text("phase IN ('ordered', 'running', 'stopping')")),
@@ -146,7 +147,8 @@ pools = Table(
     Column("position", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
     *(_cell(name) for name in ("gpu_type", "gpus_per_node", "market", "price_per_gpu_hour", "region", "startup_s",
-                               "revocations_per_gpu_hour", "memory_gb", "lifetime_s", "min_billing_s")),
+                               "revocations_per_gpu_hour", "memory_gb", "lifetime_s",
+                               "availability", "min_billing_s")),
     CheckConstraint("gpus >= 0", name="pools_gpus"),
 )
 
@@ -158,7 +160,7 @@ def _rows(name: str, *cells: str) -> Table:
 
 
 tenants = _rows("tenants", "tenant", "weight", "max_gpus", "guaranteed_gpus", "budget_per_hour",
-                "max_spot_gpus", "max_spot_share", "dollar_price")
+                "max_spot_gpus", "max_spot_share", "dollar_price", "average_per_hour", "amount", "until_s")
 rates = _rows("rates", "model", "gpu_type", "gpus", "work_per_s", "batch_size", "accumulation", "memory_gb", "spread",
               "variant", "efficiency")
 curves = _rows("curves", "model", "gpu_type", "kind", "parameters")

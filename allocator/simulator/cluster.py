@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from allocator.control.ticks import tick_at
 from allocator.decision import Decided
 from allocator.domain.problem import Ints, Nodes, Placements, Problem, State
 from allocator.domain.workload import Workload
+from allocator.market import books
 from allocator.simulator.options import Options
 from allocator.simulator.world import World
 
@@ -27,6 +29,8 @@ class SimulatedCluster:
         self.world = World(workload, options)
         self._problem = workload.problem
         self._start = self.last = workload.problem.now_s
+        self.books = books.Books()                              # of the long-run budgets, as of the last round
+        self._charged = self.world.rented.copy()                # dollars that are in the books
         self._tick = 0                                          # number of the next tick
         self._idle = 0                                          # rounds in a row in which nothing ran
         self._pending: tuple[float, Ints, Ints, Ints] | None = None
@@ -81,9 +85,24 @@ class SimulatedCluster:
             resizes_left=w.resizes_left[a], attained_gpu_s=w.attained[a], restarts=np.maximum(0, w.starts[a] - 1),
             largest_gpus=w.largest[a])
         pools = dataclasses.replace(p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy())
-        return dataclasses.replace(
+        problem = dataclasses.replace(
             p, now_s=w.now, jobs=jobs, pools=pools, received=w.received[a], nodes=Nodes((), _NONE, _NONE, _NONE, ()),
             placements=Placements(_NONE, _NONE, _NONE))
+        self.settle(problem)
+        return books.applied(problem, self.books)
+
+    def settle(self, problem: Problem) -> None:
+        """Bring the books up to the problem's time."""
+        spent = self.world.rented - self._charged
+        self._charged = self.world.rented.copy()
+        self.books = books.settled(self.books, problem, dict(zip(problem.tenants.tenant, spent.tolist(), strict=True)))
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """The long-run budgets as of now, "" = that of the whole cluster; empty where there are none."""
+        problem = dataclasses.replace(self._problem, now_s=self.world.now,
+                                      jobs=self._problem.jobs.take(self.world.active))
+        self.settle(problem)
+        return books.report(self.books, books.budgets(problem))
 
     def _waits_for_the_future(self) -> Ints:
         """Places among the active jobs of those that wait for a job not even submitted."""

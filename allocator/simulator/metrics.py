@@ -53,7 +53,7 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
     held = float(world.attained.sum())
     out |= {"makespan_s": end - begin, **_spread("efficiency", jobs["efficiency"], mean=None),
             "gpu_hours": held / HOUR, "mean_gpus": held / (end - begin) if end > begin else None,
-            "dollars": float(world.dollars.sum()), "bill_dollars": paid + world.rented,
+            "dollars": float(world.dollars.sum()), "bill_dollars": paid + float(world.rented.sum()),
             "restarts": int(jobs["restarts"].sum()), "failures": int(world.failures.sum()),
             "revocations": int(world.revocations.sum()), "utilisation": held / there if there > 0 else None,
             "rounds": len(rounds), **_spread("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),

@@ -18,6 +18,8 @@ class Options:
     seed: of everything random here, and of the solver. solver, gap, time_limit_s, threads: effort of each decision
     (api.solve).
     objective, budget (US dollars per hour), interval_s, ageing_s: instead of those of the workload.
+    budget_average (US dollars per hour), budget_amount (US dollars until until_s): long-run budget instead of that of
+    the workload; budget_window_s: windows of the average.
     misjudged: standard deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
     each start of an allocation anew. failures_per_gpu_hour: rate at which a running job fails and falls back to its
     last checkpoint.
@@ -40,6 +42,9 @@ class Options:
     threads: int = 1
     objective: str | None = None
     budget: float | None = None
+    budget_average: float | None = None
+    budget_amount: float | None = None
+    budget_window_s: float | None = None
     interval_s: float | None = None
     ageing_s: float | None = None
     misjudged: float = 0.0
@@ -62,10 +67,11 @@ class Options:
                      "spot_burst_s", "latency_s", "latency_factor", "react_s", "prove_every"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
-        if self.interval_s is not None and not 0 < self.interval_s < math.inf:
-            raise UsageError(f"interval_s {self.interval_s} must be above 0")
-        if self.ageing_s is not None and not self.ageing_s > 0:
-            raise UsageError(f"ageing_s {self.ageing_s} must be above 0")
+        for name in ("interval_s", "ageing_s", "budget_average", "budget_amount", "budget_window_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise UsageError(f"{name} {value} must be above 0")
+        self._one_long_run_budget()
         if self.threads < 1:
             raise UsageError(f"threads {self.threads} must be at least 1")
         for name in ("spot_batch", "spot_burst"):
@@ -76,3 +82,9 @@ class Options:
                 raise UsageError(f'{name} "{getattr(self, name)}" must be one of {", ".join(choices)}')
         if self.react_s <= 0:
             raise UsageError("react_s must be above 0")
+
+    def _one_long_run_budget(self) -> None:
+        if self.budget_average is not None and self.budget_amount is not None:
+            raise UsageError("budget_average and budget_amount are both given; a long-run budget is one of them")
+        if self.budget_amount is not None and math.isinf(self.until_s):
+            raise UsageError("budget_amount needs until_s: an amount is spent until a date")

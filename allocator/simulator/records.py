@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TIMELINE = ("round", "at_s", "pool", "gpus", "used", "running", "queued", "price_per_gpu_hour")
-ROUNDS = ("round", "at_s", "active", "queued", "changes", "value", "bound", "gap", "decision_s", "status", "fallback")
+ROUNDS = ("round", "at_s", "active", "queued", "changes", "value", "bound", "gap", "decision_s", "status", "fallback",
+          "dollar_price", "spent", "balance")
 SPANS = ("job_id", "pool", "gpus", "from_s", "to_s")
 
 
@@ -37,14 +38,15 @@ class Recorder:
         head = (turn.number, world.now, len(holding), queued, turn.changes)
         if turn.decided is None:
             status = type(turn.failure).__name__
-            self.rounds.append((*head, None, None, None, turn.decision_s, status, str(turn.failure).split("\n")[0]))
+            self.rounds.append((*head, None, None, None, turn.decision_s, status, str(turn.failure).split("\n")[0],
+                                *_money(turn, world)))
             return
         decided = turn.decided
         every = world.options.prove_every
         proven = decided.task.has_dual or (every > 0 and turn.number % every == 0)
         bound, _, gap = decided.proof if proven else (None, "", None)
         self.rounds.append((*head, decided.value, bound, gap, turn.decision_s, decided.decision.termination,
-                            decided.decision.fallback))
+                            decided.decision.fallback, *_money(turn, world)))
 
     def timeline_frame(self) -> pd.DataFrame:
         """timeline.csv without its column policy."""
@@ -57,6 +59,14 @@ class Recorder:
         import pandas as pd
 
         return pd.DataFrame(self.rounds, columns=list(ROUNDS))
+
+
+def _money(turn: Turn, world: World) -> tuple[float, float, float | None]:
+    """Price of a dollar in the round, dollars spent before it on GPUs that are not reserved, balance of the long-run
+    budget of the whole cluster."""
+    books = turn.problem.settings.get("longrun", {}).get("account")
+    balance = None if books is None else books["income"] - books["spent"]
+    return turn.problem.dollar_price, float(world.rented.sum()), balance
 
 
 def spans_frame(world: World) -> pd.DataFrame:

@@ -74,7 +74,20 @@ def begin(workload: Workload, policy: str, options: Options) -> State:
         problem = dataclasses.replace(problem, interval_s=options.interval_s)
     if options.ageing_s is not None:
         problem = dataclasses.replace(problem, ageing_s=options.ageing_s)
+    problem = _long_run(problem, options)
     return State(policy, SimulatedCluster(dataclasses.replace(workload, problem=problem), options), Recorder())
+
+
+def _long_run(problem: Problem, options: Options) -> Problem:
+    """The problem with the long-run budget that the options ask for."""
+    asked = {"average_per_hour": options.budget_average, "amount": options.budget_amount,
+             "until_s": None if options.budget_amount is None else options.until_s}
+    given = dict(problem.settings.get("longrun", {}))
+    if options.budget_average is not None or options.budget_amount is not None:
+        given = {k: v for k, v in given.items() if k not in asked} | {k: v for k, v in asked.items() if v is not None}
+    if options.budget_window_s is not None:
+        given["window_s"] = options.budget_window_s
+    return dataclasses.replace(problem, settings={**problem.settings, "longrun": given})
 
 
 def go_on(state: State, on_round: OnRound | None = None) -> Simulation:
@@ -98,5 +111,9 @@ def _result(state: State) -> Simulation:
     world = state.cluster.world
     jobs, rounds = jobs_frame(world), state.recorder.rounds_frame()
     names = world.workload.problem.jobs.job_id
-    return Simulation(state.policy, metrics(world, jobs, rounds), jobs, state.recorder.timeline_frame(), rounds,
+    told = metrics(world, jobs, rounds)
+    kept = state.cluster.report()
+    if kept:
+        told["longrun"] = kept
+    return Simulation(state.policy, told, jobs, state.recorder.timeline_frame(), rounds,
                       spans_frame(world), tuple(names[j] for j in world.active.tolist()))

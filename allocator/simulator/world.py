@@ -33,8 +33,8 @@ class World:
     active: numbers of the jobs submitted and not done, ascending. pool -1, gpus 0, rate 0: holds nothing. since_s: when
     it got what it holds. starts: how often it got an allocation. received (N, T) seconds by type. capacity, price (P,).
     event_s: when the first of its servers dies or is replaced, inf without spot servers; revocations: servers lost;
-    cycle_s: seconds from a checkpoint to the next, nan = none. rented: dollars for GPUs that are not reserved. log:
-    capacity and price (P,) since when.
+    cycle_s: seconds from a checkpoint to the next, nan = none. rented (Q,): dollars for GPUs that are not reserved.
+    log: capacity and price (P,) since when.
     spans: who held what and when, as columns (job, pool, gpus, from_s, to_s) of one array per step.
     """
 
@@ -61,7 +61,7 @@ class World:
         self.event_s: Floats = np.full(n, np.inf)
         self.cycle_s: Floats = np.full(n, np.nan)
         self.revocations: Ints = np.zeros(n, dtype=np.int64)
-        self.rented = 0.0
+        self.rented: Floats = np.zeros(len(problem.tenants))
         self.log: list[tuple[float, Ints, Floats]] = [(self.now, self.capacity.copy(), self.price.copy())]
         self._spot = Spot(workload, options)
         self._rents: Bools = problem.pools.market != Market.RESERVED
@@ -304,7 +304,8 @@ class World:
     def _pay(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
         self.dollars[jobs] += dollars
         if self._rents_any:
-            self.rented += float(dollars[self._rents[pool]].sum())
+            tenant = self.workload.problem.jobs.tenant[jobs]
+            np.add.at(self.rented, tenant, np.where(self._rents[pool], dollars, 0.0))
 
     def _true_rate(self, jobs: Ints, pool: Ints, gpus: Ints) -> Floats:
         """What the policy believes times how wrong it is about this job and type, times noise of this start."""

@@ -1,0 +1,200 @@
+"""Long-run budgets: an average of dollars per hour, or an amount until a date, held by a price and a limit on debt.
+
+Nobody is stopped at every moment: hours that spend little save for those that need much. What was saved or overdrawn is
+the virtual queue of the budget, and it sets two things for the next round:
+
+    balance  B = income - spent                                             dollars; -B is the virtual queue Z
+    credit   C = BETA b L          b: income per hour, L: hours left of the window, or until the date
+    price    mu = (N / b) exp(-B / (THETA C))                               weighted hours per dollar
+    limit    spend at most b + (B + C) / max(interval, L / SETTLE)          dollars per hour of the next round
+
+N is the weight of the jobs present, averaged over time: by Little's law mean response time is N per unit of arrivals,
+and N / b is the scale of the price in the fixed-width theory (widths k = a / ((1 - a) mu) of power laws k^a cost
+N a / (1 - a) / mu dollars per hour; Li et al., EPEW 2024). So nothing is tuned: all else is a share of the window.
+The exponential is the multiplicative-weights form of the price (its logarithm follows the balance); drift plus
+penalty, mu = Z / V (Neely 2010, section 4.5), is worse here (docs/budgets.md). What may be overdrawn shrinks with the
+time that is left to pay it back, so that the books close at the end of every window whatever the load does; money that
+nobody wants cannot be spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+HOUR = 3600.0
+WINDOW_S = 14 * 24 * HOUR       # of an average, unless given
+BETA = 0.5                      # an overdraft is paid back by spending so much less than the income
+THETA = 0.3                     # share of the credit that makes a dollar e times as dear
+SETTLE = 24.0                   # parts of the time left within which the limit uses up balance and credit
+STEEPEST, FLATTEST = 4.0, -9.0  # of the exponent: at higher prices the work itself is lost in the gap of a solver
+MEMORY = 0.5                    # share of the window over which the weight present is averaged
+RECENT = 1 / 14                 # share of the window over which the present rate of spending is averaged
+
+
+@dataclass(frozen=True)
+class Budget:
+    """average_per_hour: dollars, over windows of window_s; or amount: dollars until until_s (then window_s is unused).
+
+    Exactly one of average_per_hour and amount is a number, the other nan; until_s is inf for an average.
+    """
+
+    average_per_hour: float = math.nan
+    amount: float = math.nan
+    until_s: float = math.inf
+    window_s: float = WINDOW_S
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is an amount until a date."""
+        return math.isfinite(self.until_s)
+
+
+@dataclass(frozen=True)
+class Account:
+    """The books of a budget at at_s; dollars since opened_s.
+
+    income, spent: so far. present: weight of the jobs there since at_s; load: its average (N). rate: recent spending,
+    dollars per hour. until_s: the date it was opened for, inf: none.
+    """
+
+    opened_s: float
+    at_s: float
+    income: float = 0.0
+    spent: float = 0.0
+    present: float = 0.0
+    load: float = 0.0
+    rate: float = 0.0
+    until_s: float = math.inf
+
+    @property
+    def balance(self) -> float:
+        """Dollars saved, negative: overdrawn."""
+        return self.income - self.spent
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the books ask of the next round: mu, and the most that may be spent in it, dollars per hour."""
+
+    mu: float
+    per_hour: float
+
+
+def opened(budget: Budget, now_s: float, present: float) -> Account:
+    """Empty books. present: weight of the jobs that are there."""
+    return Account(now_s, now_s, present=present, load=present, until_s=budget.until_s)
+
+
+def updated(account: Account, budget: Budget, spent: float, now_s: float, present: float) -> Account:
+    """The books at now_s, after `spent` more dollars. A clock that goes back stands still. A budget of another kind,
+    or an amount for a later date after the date it had, begins new books where the old ones end."""
+    changed = budget.ends != math.isfinite(account.until_s)
+    if changed or account.until_s <= account.at_s < budget.until_s:
+        account = Account(account.at_s, account.at_s, present=account.present, load=account.load)
+    now_s = max(now_s, account.at_s)
+    hours = (now_s - account.at_s) / HOUR
+    memory_h, age_h = MEMORY * _window_s(account, budget) / HOUR, (now_s - account.opened_s) / HOUR
+    load = _mean(account.load, account.present, hours, min(memory_h, age_h))
+    recent_h = RECENT * _window_s(account, budget) / HOUR
+    rate = _mean(account.rate, spent / hours, hours, min(recent_h, age_h)) if hours > 0 else account.rate
+    return replace(account, at_s=now_s, income=account.income + _earned(account, budget, now_s),
+                   spent=account.spent + spent, present=present, load=load, rate=rate, until_s=budget.until_s)
+
+
+def terms(account: Account, budget: Budget, interval_s: float) -> Terms:
+    """What the next round of interval_s may do."""
+    if budget.ends and account.at_s >= budget.until_s:
+        return Terms(0.0, 0.0)                                  # the date is over, and so is the money
+    income, left_h = income_per_hour(account, budget), left_s(account, budget) / HOUR
+    credit, interval_h = BETA * income * left_h, interval_s / HOUR
+    ahead_h = max(interval_h, left_h / SETTLE)
+    most = max(0.0, income + (account.balance + credit) / ahead_h)
+    if budget.ends:
+        most = min(most, max(0.0, remaining(account, budget)) / interval_h)
+    if not (income > 0 and credit > 0):
+        return Terms(0.0, most)
+    return Terms(price(account.load / income, -account.balance / (THETA * credit)), most)
+
+
+def price(scale: float, debt: float) -> float:
+    """mu from its scale N / b and the debt -B / (THETA C)."""
+    return scale * math.exp(min(STEEPEST, max(FLATTEST, debt)))
+
+
+def income_per_hour(account: Account, budget: Budget) -> float:
+    """b: what comes in from now on; of an amount, what has not come in yet, evenly until the date."""
+    if not budget.ends:
+        return budget.average_per_hour
+    left_h = left_s(account, budget) / HOUR
+    return max(0.0, budget.amount - account.income) / left_h if left_h > 0 else 0.0
+
+
+def left_s(account: Account, budget: Budget) -> float:
+    """L in seconds: until the date, or to the end of the present window of an average; above 0 for an average."""
+    if budget.ends:
+        return max(0.0, budget.until_s - account.at_s)
+    return budget.window_s - (account.at_s - account.opened_s) % budget.window_s
+
+
+def remaining(account: Account, budget: Budget) -> float:
+    """Dollars of the amount, or of the present window, that are not spent yet; negative: overdrawn."""
+    if budget.ends:
+        return budget.amount - account.spent
+    return account.balance + budget.average_per_hour * left_s(account, budget) / HOUR
+
+
+def runs_out_s(account: Account, budget: Budget) -> float:
+    """When the remaining dollars are gone if spending goes on at the recent rate; inf: they last until the date or the
+    end of the window."""
+    left, most = max(0.0, remaining(account, budget)), left_s(account, budget)
+    if account.rate * most / HOUR <= left or most <= 0:
+        return math.inf
+    return account.at_s + left / account.rate * HOUR
+
+
+def _earned(account: Account, budget: Budget, now_s: float) -> float:
+    """Income between the books and now_s."""
+    if not budget.ends:
+        return budget.average_per_hour * (now_s - account.at_s) / HOUR
+    if now_s >= budget.until_s:
+        return budget.amount - account.income
+    return (budget.amount - account.income) * (now_s - account.at_s) / (budget.until_s - account.at_s)
+
+
+def _window_s(account: Account, budget: Budget) -> float:
+    return max(0.0, budget.until_s - account.opened_s) if budget.ends else budget.window_s
+
+
+def _mean(old: float, new: float, hours: float, memory_h: float) -> float:
+    """The average that forgets at the given memory, after `hours` of `new`."""
+    if hours <= 0:
+        return old
+    return old + (new - old) * (1.0 - math.exp(-hours / memory_h) if memory_h > hours else 1.0)
+
+
+Json = Mapping[str, float | None]
+
+
+def to_json(account: Account) -> dict[str, float | None]:
+    """An account as JSON and TOML values; floats read back as the same. An endless date is left out."""
+    return {name: value for name, value in asdict(account).items() if math.isfinite(value)}
+
+
+def of_json(value: Json) -> Account:
+    """The account of to_json."""
+    return Account(**{f.name: float(v) for f in fields(Account) if (v := value.get(f.name)) is not None})
+
+
+def report(account: Account, budget: Budget) -> dict[str, Any]:
+    """The books for people: JSON values, None where there is no number."""
+    gone = runs_out_s(account, budget)
+    hours = (account.at_s - account.opened_s) / HOUR
+    return {"average_per_hour": None if budget.ends else budget.average_per_hour,
+            "amount": budget.amount if budget.ends else None, "until_s": budget.until_s if budget.ends else None,
+            "opened_s": account.opened_s, "at_s": account.at_s, "income": account.income, "spent": account.spent,
+            "balance": account.balance, "remaining": remaining(account, budget),
+            "spent_per_hour": account.spent / hours if hours > 0 else None, "recent_per_hour": account.rate,
+            "runs_out_s": gone if math.isfinite(gone) else None}
