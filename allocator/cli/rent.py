@@ -156,10 +156,10 @@ def _show(found: Rent, with_curve: bool) -> None:
         frozenset(columns[1:])))
     if with_curve:
         curve = found.curve_rows()
-        columns = (f"budget {unit}", "response h", "mu", "GPUs", "sd", "jobs by weight", "equal widths",
-                   "equal spending")
-        tables.append(Table("what other budgets buy", columns, [[text(v) for v in row.values()] for row in
-                                                                curve[:: -(-len(curve) // 25)]], frozenset(columns)))
+        heads = (f"budget {unit}", "response h", "mu", "GPUs", "sd", "jobs by weight", "equal widths",
+                 "equal spending")
+        tables.append(Table("what other budgets buy", heads, [[text(v) for v in row.values()] for row in
+                                                                curve[:: -(-len(curve) // 25)]], frozenset(heads)))
     show(tables, head)
 
 
