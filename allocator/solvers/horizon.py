@@ -28,6 +28,9 @@ ROUGH, FINE = (48, 50), (192, 400)    # (units, decisions) of pricing while pric
 CLOSE = 0.1              # relative distance of bound and known plans from which pricing is fine
 TEMPERATURE = 1e-3       # of the prices of known plans
 KEPT = 0.2               # of the mean worth of a job at the prices: so much may a simple plan lose and be kept
+FEW = 3000               # known plans from which on they are forgotten
+TURNS, NEARBY, SPREAD = 6, 4, 0.1     # of the solver; prices tried between two of them, and how far they are apart
+LEAST_S = 0.5            # for one turn
 ROUNDS = 40              # of pricing
 PART = 0.25              # of the asked gap that the missing plans may cost
 RESERVE = 1.5            # times the longest step so far: time that must be left to begin another
@@ -114,6 +117,8 @@ class _Columns:
 
     def keep(self, dual: Dual) -> None:
         """Forget plans that lose much at the prices; pricing finds them again where they matter."""
+        if len(self.job) < FEW:
+            return
         view = self.view()
         reduced = view.value - view.matrix @ dual.prices[self.x.J:]
         loss = dual.reduced[self.job] - reduced
@@ -146,7 +151,7 @@ class _Search:
         self.gain, self.bound = -math.inf, math.inf
         self.prices, self.known = np.zeros(x.H * x.R), math.inf
         self.passes, self.steps = 0, ["known plan"]
-        self._compiled = compiled
+        self.grids = {fine: Pricing(x, *(FINE if fine else ROUGH), compiled) for fine in (False, True)}
         self.all_known = x.H == 1            # every plan is an option
         self._longest = 0.0
 
@@ -182,13 +187,12 @@ class _Search:
         """Column generation, until what is missing costs less than a part of the asked gap."""
         x, every, fine = self.x, np.arange(self.x.J), False
         dual: Dual | None = None
-        grids = {f: Pricing(x, *(FINE if f else ROUGH), self._compiled) for f in (False, True)}
         prices, enough = self.prices, PART * max(self.limits.gap, 1e-6)
         while self.passes < ROUNDS and self._has_time():
             begun = time.monotonic()
             fine = fine or self.bound - self.known <= CLOSE * abs(self.bound)
             slack = 0.1 * enough * abs(self.known) / max(1, x.J) if math.isfinite(self.known) else 0.0
-            priced = grids[fine].price(prices, slack)
+            priced = self.grids[fine].price(prices, slack)
             self.passes += 1
             if priced.bound < self.bound:
                 self.bound, self.prices = priced.bound, prices
@@ -204,22 +208,43 @@ class _Search:
             self._longest = max(self._longest, time.monotonic() - begun)
 
     def settle(self) -> None:
-        """The plan that the prices suggest, then the solver's."""
+        """The plan that the prices suggest, then the solver's; where the gap stays open, among more and more plans."""
         view = self.columns.view()
+        self._round(evaluate(view, self._all(self.prices)))
+        rng = np.random.default_rng(self.limits.seed)
+        for _ in range(TURNS):
+            if self._done() or self.solver is None or not self._has_time():
+                return
+            before = self.gain
+            self._solve(self.solver)
+            if self._done() or self.all_known or (not self._widen(rng) and self.gain <= before):
+                return
+
+    def _solve(self, solver: Solver) -> None:
+        """Choose among the known plans with a solver, for no longer than everything took so far."""
+        view, now = self.columns.view(), time.monotonic()
         dual = evaluate(view, self._all(self.prices))
-        self._round(dual)
-        if self._done() or self.solver is None or not self._has_time():
-            return
-        model, left = view.model, self.until - time.monotonic()
         values = view.to_x(self.columns.find(self.plan)) if self.plan is not None else None
         missing = max(0.0, self.bound - dual.bound) / max(abs(self.bound), 1e-9)
         gap = self.limits.gap if self.all_known else max(0.2 * self.limits.gap, 0.9 * (self.limits.gap - missing))
-        answer = self.solver.solve(model, Limits(left, gap, self.limits.threads, self.limits.seed),
-                                   Hint(values, dual.prices))
+        left = self.until - now if self.all_known else min(self.until - now, max(LEAST_S, now - self.begun))
+        answer = solver.solve(view.model, Limits(left, gap, self.limits.threads, self.limits.seed),
+                              Hint(values, dual.prices))
         if answer.values is not None:
             self._take(view, view.from_x(answer.values), "solver")
         if self.all_known and math.isfinite(answer.bound):
             self.bound = min(self.bound, answer.bound)
+
+    def _widen(self, rng: np.random.Generator) -> int:
+        """More plans: the best ones at prices around the best prices. Returns how many."""
+        new = 0
+        for _ in range(NEARBY):
+            if not self._has_time():
+                break
+            prices = self.prices * np.exp(SPREAD * rng.standard_normal(len(self.prices)))
+            new += self.columns.add(np.arange(self.x.J), self.grids[True].price(prices).plan)
+            self.passes += 1
+        return new
 
     def answer(self) -> Ahead:
         """What was found."""
