@@ -126,35 +126,43 @@ class Reading:
         if self.config["objective"] == "throughput":
             return j["weight"] * min(done, j["remaining_work"]) / self.base(j) - money
         if self.config["objective"] == "cost":
-            return self.saving(j, got, min(done, j["remaining_work"]), self.hourly(got) * billed / 3600) - money
+            return self.saving(j, got, min(done, j["remaining_work"]), self.hourly(got) * billed / 3600, busy) - money
         least = min((j["weight"] + mu * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
         return least * min(done, j["remaining_work"]) + j["weight"] * (span - busy) / 3600 - money
 
-    def saving(self, j: Row, got: Option, done: float, dollars: float) -> float:
+    def saving(self, j: Row, got: Option, done: float, dollars: float, busy: float) -> float:
         """Objective cost: finishing after waiting, minus dollars, minus finishing after this."""
-        market = {p["pool"]: p["market"] for p in self.pools}
-        options = self.options(j)
-        firm = [o for o in options if market[o[0]] == "on_demand"] or [
-            o for o in options if market[o[0]] == "reserved"] or list(options)
-        late = 10 * j["weight"] * max(1.0, *(self.hourly(o) for o in options))
-        span, due = self.config["interval_s"], j["deadline_s"]
+        pools = {p["pool"]: p for p in self.pools}
+        options, left, span = self.options(j), j["remaining_work"], self.config["interval_s"]
+        sure = [o for o in options if pools[o[0]]["market"] == "on_demand"] or [
+            o for o in options if pools[o[0]]["market"] == "reserved"] or list(options)
+        late = 10 * j["weight"] * max(1.0, *(self.hourly(o) for o in options)) / 3600
+        pace, dated = self.base(j) / span, j["deadline_s"] is not None
+        due = (j["deadline_s"] if dated else left / pace) - span
 
-        def finish(work: float, worst: float, now: Option | None) -> float:
-            costs = []
-            for o in firm:
-                pool = next(p for p in self.pools if p["pool"] == o[0])
-                pause = 0 if o == now else pool["startup_s"] + (j["restart_s"] if now else 0)
-                hours = (pause + work / options[o]) / 3600 if work > 0 else 0
-                slow = pause + worst / options[o] if worst > 0 else 0
-                over = max(0, slow - (due - span)) / 3600 if due is not None else 0
-                costs.append(self.hourly(o) * hours + late * over)
-            return min(costs)
+        def mix(work: float, seconds: float) -> float:
+            """Every pair of options, the first for a share of the work: none, all, or what ends just in time."""
+            best = math.inf
+            for a, b in itertools.product(options, repeat=2):
+                ta, tb = (1 / options[o] / pools[o[0]]["availability"] for o in (a, b))
+                ca, cb = (self.hourly(o) / 3600 / options[o] for o in (a, b))
+                just = (seconds - work * tb) / (work * (ta - tb)) if work > 0 and ta != tb else 0.0
+                for share in {0.0, 1.0, min(1.0, max(0.0, just))}:
+                    over = work * (share * ta + (1 - share) * tb) - seconds
+                    best = min(best, work * (share * ca + (1 - share) * cb) + late * over * (1 if over > 0 else 0.005))
+            return best
 
-        left = j["remaining_work"]
-        spot = market[got[0]] == "spot"
-        saved = finish(left, left, None) - dollars - finish(left - done, left if spot else left - done, got)
-        keeps_up = late * min(span, done / (self.base(j) / span)) / 3600
-        return saved + (keeps_up if due is None else 0.001 * keeps_up if self.hourly(got) == 0 else 0.0)
+        def over(work: float, seconds: float, now: Option | None) -> float:
+            ends = [0.0 if work <= 0 else work / options[o] + (0 if o == now else pools[o[0]]["startup_s"] + (
+                j["restart_s"] if now else 0)) for o in sure]
+            return max(0.0, min(ends) + j["restart_s"] - seconds)
+
+        after = due + span - busy
+        value = mix(left, due) - dollars - mix(left - done, after)
+        if dated:
+            worst = min(left + span * options[got], left) if pools[got[0]]["market"] == "spot" else left - done
+            value += late * (over(left, due, None) - over(worst, after, got))
+        return value + (0.001 * late * min(span, done / pace) if self.hourly(got) == 0 else 0.0)
 
     def hourly(self, got: Option) -> float:
         """Dollars per hour that an option adds to the bill."""
@@ -200,7 +208,7 @@ def scene(rng: np.random.Generator) -> Reading:
     pools = [{"pool": f"p{i}", "gpu_type": pick("A", "B"), "gpus": pick(2, 3, 4, 6, 8), "gpus_per_node": pick(2, 4, 8),
               "price_per_gpu_hour": pick(0.0, 0.7, 2.1), "startup_s": pick(0, 20, 400),
               "market": pick("reserved", "on_demand", "spot", "spot"), "region": pick("west", "east"),
-              "min_billing_s": pick(0, 0, 250)} for i in range(pick(1, 2))]
+              "min_billing_s": pick(0, 0, 250), "availability": pick(0.4, 0.7, 1.0)} for i in range(pick(1, 2))]
     rates = [{"gpu_type": t, "gpus": k, "work_per_s": round(k ** 0.8 * pick(1.0, 1.7), 3)}
              for t in ("A", "B") for k in pick((1, 4, 8), (1, 2), (2, 3, 4))]
     jobs = []

@@ -108,18 +108,20 @@ def cost_of(hours_left: float | None, spot: float | None = 1.0, **job: object) -
     pools = [{"market": "on_demand", "price_per_gpu_hour": 3}]
     pools += [{"market": "spot", "price_per_gpu_hour": spot}] if spot is not None else []
     due = None if hours_left is None else 3600 * hours_left
-    return offers(jobs=[{"remaining_work": 7200, "sizes": [1], "restart_s": 0, "deadline_s": due, **job}], rates={1: 1.0}, pools=pools,
-                  config={"interval_s": 1800, "objective": "cost", "now_s": 0})
+    return offers(jobs=[{"remaining_work": 7200, "sizes": [1], "restart_s": 0, "deadline_s": due, **job}],
+                  rates={1: 1.0}, pools=pools, config={"interval_s": 1800, "objective": "cost", "now_s": 0})
 
 
 def test_cost_with_time_to_spare_waits_for_spot() -> None:
-    """Ten hours for two: half an hour on demand saves nothing (0), on spot it saves $1.5 of later work for $.5."""
-    assert cost_of(10).value.tolist() == pytest.approx([0.0, 1.0])
+    """Ten hours for two hours of work. An hour to spare is worth $.15 (L/200, L = 10 x $3), spot can be had for .7 of
+    the time: work is worth 1 + .15/.7 = $1.214 an hour. Half an hour of it: .607 - 1.5 on demand, .607 - .5 on spot."""
+    assert cost_of(10).value.tolist() == pytest.approx([-0.893, 0.107], abs=1e-3)
 
 
 def test_cost_without_time_to_spare_runs_on_demand() -> None:
-    """Two hours for two: each half hour not worked surely is half an hour late, $15; spot counts for money only."""
-    assert cost_of(2).value.tolist() == pytest.approx([15.0, 1.0])
+    """Two hours for two: half an hour not worked is half an hour too late, $15, expected and at worst. On spot it is
+    made good as expected, for $1 less than on demand; at worst the GPUs are gone and nothing is done."""
+    assert cost_of(2).value.tolist() == pytest.approx([15.0 + 15.0, 15.0 + 1.0])
 
 
 def test_cost_of_a_job_without_deadline_keeps_the_pace_that_was_asked_for() -> None:

@@ -18,6 +18,7 @@ With seconds lost `pause_s`, work done `done = rate x max(0, interval_s - pause_
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -52,23 +53,25 @@ def worth(s: Scene, rate: Floats) -> Floats:
     billed = np.where(s.kept[j], busy, np.maximum(busy, problem.pools.min_billing_s[pool]))
     dollars = _price(s, pool) * s.gpus[j] * billed / 3600.0
     if problem.objective == "cost":
-        value[j] = _saving(s, j, np.minimum(done, left), dollars)
+        value[j] = _saving(s, j, np.minimum(done, left), dollars, busy)
     value[j] -= _money(s, j) * dollars
     return value
 
 
-def _saving(s: Scene, chosen: Ints, done: Floats, dollars: Floats) -> Floats:
-    """Of each chosen job: cost of finishing after an interval of waiting - dollars - cost of finishing after this plan.
+def _saving(s: Scene, chosen: Ints, done: Floats, dollars: Floats, busy: Floats) -> Floats:
+    """Of each chosen job: cost of finishing after a round of waiting - dollars - cost of finishing after this plan.
 
-    Cost of finishing: least over the job's options in on-demand pools (without any: in reserved pools; else: all) of
-    price x hours + L x hours too late. Work done on spot GPUs counts for the price, not for the time. L: 10 x weight x
-    dollars per hour of the dearest option, at least 10 x weight. Without a deadline, L x the hours by which the work
-    keeps up with the requested size comes on top; with one, a thousandth of that where GPUs cost nothing.
+    The cost of finishing work R in h hours is M(R, h) + L x hours too late at best; the latter only with a deadline.
+    M: cheapest mix of options, L per hour too late, L/200 back per hour to spare, spot GPUs slower by their
+    availability. Too late at best: on the sure options (on-demand pools; without any reserved ones; else all), with
+    pauses and restart_s to spare; work that spot GPUs did, and what they did since a checkpoint, counts as not done.
+    L: 10 x weight x dollars per hour of the dearest option, at least 10 x weight. h without a deadline: what the work
+    takes at the requested size. GPUs that cost nothing: a thousandth of L x hours of requested speed on top.
     """
     problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
     owner, pool, gpus, rate = options(s, chosen)
     rate = rate * useful(problem, owner, pool, gpus) * 3600.0
-    price, market, span = _price(s, pool) * gpus, pools.market[pool], problem.interval_s / 3600.0
+    price, market, round_h = _price(s, pool) * gpus, pools.market[pool], problem.interval_s / 3600.0
     asked = _base_rate(s, chosen) * 3600.0
     out = np.zeros(len(chosen))
     first, last = np.searchsorted(owner, chosen, side="left"), np.searchsorted(owner, chosen, side="right")
@@ -76,27 +79,41 @@ def _saving(s: Scene, chosen: Ints, done: Floats, dollars: Floats) -> Floats:
         mine = np.arange(first[i], last[i])
         if not len(mine):
             continue                                                # no option: the plan is at fault anyway
-        late = 10.0 * problem.weight[j] * max(1.0, float(price[mine].max()))
-        firm = next(f for m in (Market.ON_DEMAND, Market.RESERVED, None)
-                    if len(f := mine[(market[mine] == m) | (m is None)]))
-        due = (jobs.deadline_s[j] - problem.now_s - problem.interval_s) / 3600.0
-        start = pools.startup_s[pool[firm]] / 3600.0
-        same = (pool[firm] == s.pool[j]) & (gpus[firm] == s.gpus[j])
-        risky = pools.market[s.pool[j]] == Market.SPOT
-        left, after = jobs.remaining_work[j], jobs.remaining_work[j] - done[i]
-        again = np.where(same, 0.0, start + jobs.restart_s[j] / 3600.0)
-        finish = partial(_finish, price[firm], rate[firm], late, due)
-        out[i] = finish(left, left, start) - dollars[i] - finish(after, left if risky else after, again)
-        share = 1.0 if np.isnan(due) else 0.001 * bool(_price(s, s.pool[[j]])[0] == 0)
-        out[i] += share * late * min(span, done[i] / asked[i])
+        late, left = 10.0 * problem.weight[j] * max(1.0, float(price[mine].max())), float(jobs.remaining_work[j])
+        dated = not np.isnan(jobs.deadline_s[j])
+        due = ((jobs.deadline_s[j] - problem.now_s) / 3600.0 if dated else left / asked[i]) - round_h
+        after = due + round_h - busy[i] / 3600.0
+        mix = partial(_mix, price[mine] / rate[mine], 1.0 / (rate[mine] * pools.availability[pool[mine]]), late)
+        out[i] = mix(left, due) - dollars[i] - mix(left - done[i], after)
+        if dated:
+            sure = next(f for m in (Market.ON_DEMAND, Market.RESERVED, None)
+                        if len(f := mine[(market[mine] == m) | (m is None)]))
+            start, again = pools.startup_s[pool[sure]] / 3600.0, jobs.restart_s[j] / 3600.0
+            stays = (pool[sure] == s.pool[j]) & (gpus[sure] == s.gpus[j])
+            worst = left - done[i]
+            if pools.market[s.pool[j]] == Market.SPOT:
+                every = jobs.checkpoint_every_s[j]
+                speed = rate[mine][(pool[mine] == s.pool[j]) & (gpus[mine] == s.gpus[j])].max(initial=0.0) / 3600.0
+                worst = min(left + speed * (problem.interval_s if np.isnan(every) else every), jobs.total_work[j])
+            out[i] += late * (_over(left, rate[sure], start, due - again) - _over(
+                worst, rate[sure], np.where(stays, 0.0, start + again), after - again))
+        if _price(s, s.pool[[j]])[0] == 0:
+            out[i] += 0.001 * late * min(round_h, done[i] / asked[i])
     return out
 
 
-def _finish(price: Floats, rate: Floats, late: float, due: float, work: float, worst: float, pause: Floats) -> float:
-    """Least cost of finishing: price x hours + late x hours beyond due, the latter for the work left at worst."""
-    hours = pause + work / rate if work > 0 else 0.0 * pause
-    slow = pause + worst / rate if worst > 0 else 0.0 * pause
-    return float((price * hours + late * np.maximum(0.0, slow - (np.inf if np.isnan(due) else due))).min())
+def _mix(cost: Floats, takes: Floats, late: float, work: float, hours: float) -> float:
+    """Least cost over single options and pairs of options that end exactly in time. cost, takes (k,): per work."""
+    alone = takes * work - hours
+    least = float((cost * work + late * np.maximum(0.0, alone) - 0.005 * late * np.maximum(0.0, -alone)).min())
+    for slow, fast in itertools.product(np.flatnonzero(alone > 0).tolist(), np.flatnonzero(alone <= 0).tolist()):
+        share = (hours / work - takes[fast]) / (takes[slow] - takes[fast])
+        least = min(least, work * float(share * cost[slow] + (1 - share) * cost[fast]))
+    return least
+
+
+def _over(work: float, rate: Floats, pause: Floats, hours: float) -> float:
+    return max(0.0, float((pause + work / rate).min() if work > 0 else 0.0) - hours)
 
 
 def _money(s: Scene, job: Ints) -> Floats:

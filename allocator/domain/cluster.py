@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -10,12 +11,14 @@ from allocator.domain.cluster_rules import curve_parameters
 from allocator.domain.findings import Findings
 from allocator.domain.grid import Grid
 from allocator.domain.names import Index, Names
-from allocator.domain.problem import Curves, Floats, Ints, Nodes, Placements, Pools, Rates, Sharing
+from allocator.domain.problem import Curves, Floats, Ints, Market, Nodes, Placements, Pools, Rates, Sharing
+
+SPOT_AVAILABILITY = 0.7       # of one spot GPU, between that of good and of poor zones of V100s in 2023
 
 
 def codes(column: Sequence[str], known: Index) -> Ints:
     """(n,) number of each name, -1 = none of the known ones."""
-    return np.fromiter((known.get(name, -1) for name in column), dtype=np.int64, count=len(column))
+    return np.fromiter(map(known.get, column, repeat(-1)), dtype=np.int64, count=len(column))
 
 
 def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> Pools:
@@ -31,6 +34,8 @@ def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings
         market=table["market"], price_per_gpu_hour=price, region=tuple(table["region"]),
         startup_s=table["startup_s"], revocations_per_gpu_hour=table["revocations_per_gpu_hour"],
         memory_gb=table["memory_gb"], min_billing_s=table["min_billing_s"],
+        availability=np.where(table.given("availability"), table["availability"], np.where(
+            table["market"] == Market.SPOT, SPOT_AVAILABILITY, 1.0)),
         lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf))
 
 

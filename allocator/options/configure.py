@@ -107,8 +107,7 @@ def configure(problem: Problem, job_id: str) -> Ways:
     jobs = problem.jobs
     keeps = (jobs.state[j] == State.RUNNING) & (jobs.pool[j] == pool) & (jobs.gpus[j] == gpus)
     pause = np.where(keeps, 0.0, pools.startup_s[pool] + (jobs.restart_s[j] if jobs.state[j] == State.RUNNING else 0.0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        seconds = pause + jobs.remaining_work[j] / rate
+    seconds = pause + jobs.remaining_work[j] / np.where(good, rate, 1.0)
     billed = np.maximum(seconds, pools.min_billing_s[pool])
     cost = gpus * pools.price_per_gpu_hour[pool] * billed / 3600.0
     once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]    # the best batch again

@@ -18,7 +18,7 @@ from allocator.options.ragged import ragged
 from allocator.options.types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
-from formulations import fallback, objectives
+from formulations import deadlines, objectives
 
 
 @dataclass(frozen=True)
@@ -109,29 +109,38 @@ def _response(s: Scene) -> Floats:
 
 
 def _cost(s: Scene) -> Floats:
-    """Dollars saved against waiting: what is done now need not be bought later; see formulations/fallback.py."""
+    """Dollars saved against waiting, all to the end of the job: what is done cheaply now need not be bought later, and
+    time that is lost may have to be bought back; see formulations/deadlines.py."""
     p, o = s.problem, s.offer
     J, n, hour = len(p.jobs), len(o.job), objectives.HOUR
-    done, left = np.minimum(s.done, s.remaining), p.jobs.remaining_work
-    span, late = p.interval_s / hour, _late_price(s)
-    market = p.pools.market[o.pool]
-    firm = fallback.first_kind(o.start, market == Market.ON_DEMAND, market == Market.RESERVED)
-    # questions: one for every option, then one for every job that waits
+    done, left, pools = np.minimum(s.done, s.remaining), p.jobs.remaining_work, p.pools
+    late, pace = _late_price(s), _requested_work(p, s.table, o) / p.interval_s * hour
+    dated = ~np.isnan(p.jobs.deadline_s)
+    until = np.where(dated, (p.jobs.deadline_s - p.now_s) / hour, left / pace) - p.interval_s / hour
+    per_hour = s.rate * hour
+    after = until[o.job] + (p.interval_s - s.busy_s) / hour              # who is done early has the rest of the round
+    price, worth_ = deadlines.lines(o.start, s.cost_per_hour / per_hour,
+                                    1.0 / (per_hour * pools.availability[o.pool]), SPARE * late, late)
+    value = (deadlines.money(price, worth_, left, until)[o.job] - s.dollars
+             - deadlines.money(price[o.job], worth_[o.job], s.remaining - done, after))
+    # sure options, and questions: one for every option, then one for every job that waits
+    market = pools.market[o.pool]
+    sure = deadlines.first_kind(o.start, market == Market.ON_DEMAND, market == Market.RESERVED)
     owner = np.append(o.job, np.arange(J))
     query, f = ragged(o.start[owner], o.start[owner + 1])
-    query, f = query[firm[f]], f[firm[f]]
-    runs = query < n
-    pause = p.pools.startup_s[o.pool[f]] + np.where(runs, p.jobs.restart_s[o.job[f]], 0.0)
-    work = np.append(s.remaining - done, left)
-    worst = np.append(np.where(market == Market.SPOT, s.remaining, s.remaining - done), left)
-    due_h = (p.jobs.deadline_s - p.now_s - p.interval_s) / hour
-    cost = fallback.cost_to_go(query, work, worst, np.where(np.isnan(due_h), np.inf, due_h)[owner],
-                               s.cost_per_hour[f], s.rate[f] * hour, np.where(query == f, 0.0, pause) / hour,
-                               late[owner])
-    value = cost[n + o.job] - cost[:n] - s.dollars
-    ahead = late[o.job] * fallback.ahead(done, _requested_work(p, s.table, o)[o.job] / span, span)
-    idle = np.where(s.cost_per_hour > 0, 0.0, EARLY)            # GPUs that cost nothing may as well work
-    return value + ahead * np.where(np.isnan(p.jobs.deadline_s[o.job]), 1.0, idle)
+    asked = sure[f] & dated[owner[query]]
+    query, f = query[asked], f[asked]
+    pause = pools.startup_s[o.pool[f]] + np.where(query < n, p.jobs.restart_s[o.job[f]], 0.0)
+    every = p.jobs.checkpoint_every_s[o.job]
+    undone = s.rate * np.where(np.isnan(every), p.interval_s, every)
+    total = p.jobs.total_work[o.job]
+    gone = np.minimum(s.remaining + undone, total)              # spot GPUs may be taken back at any moment
+    worst = np.append(np.where(market == Market.SPOT, gone, s.remaining - done), left)
+    sooner = np.append(after, until) - p.jobs.restart_s[owner] / hour       # one pause that nobody foresaw
+    over = deadlines.too_late(query, worst, sooner, 1.0 / per_hour[f], np.where(query == f, 0.0, pause) / hour)
+    value += late[o.job] * (over[n + o.job] - over[:n])
+    ahead = np.minimum(p.interval_s / hour, done / pace[o.job])
+    return value + np.where(s.cost_per_hour > 0, 0.0, EARLY * late[o.job] * ahead)
 
 
 def _late_price(s: Scene) -> Floats:
@@ -142,6 +151,7 @@ def _late_price(s: Scene) -> Floats:
 
 
 LATE = 10.0             # an hour late is as bad as ten hours of the job's dearest option: no saving is worth it
+SPARE = 0.005           # of that: what an hour to spare is worth, since spot GPUs may not be there when they are needed
 EARLY = 1e-3            # of that: what an hour of work before its time is worth on GPUs that cost nothing
 LOOK_AT_RISK = ("response", "cost")     # the contract's own objectives know nothing of revocations
 

@@ -1,4 +1,4 @@
-"""The useful share of time on GPUs that may be taken back."""
+"""The useful share of time: what the loss of GPUs and the writing of checkpoints leave of a speed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from formulations.transient import useful_fraction
 
 
 def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
-    """(n,) phi of n options: expected share of the work that revocations leave, 1 outside spot pools.
+    """(n,) phi of n options: expected share of the speed that revocations and the writing of checkpoints leave.
 
     From revocations_per_gpu_hour and lifetime_s of the pool, startup_s and restart_s as the time to replace a worker,
     and the job's checkpoints (none given: the best interval); formulations/transient.py.
     """
     jobs, pools = problem.jobs, problem.pools
-    out = np.ones(len(job))
-    at_risk = (pools.market == Market.SPOT) & ((pools.revocations_per_gpu_hour > 0) | np.isfinite(pools.lifetime_s))
-    at = np.flatnonzero(at_risk[pool]) if len(pools) else np.zeros(0, dtype=np.int64)
+    out, spot = np.ones(len(job)), pools.market == Market.SPOT
+    hazard = np.where(spot, pools.revocations_per_gpu_hour, 0.0)
+    lifetime_s = np.where(spot, pools.lifetime_s, np.inf)
+    saves = (jobs.checkpoint_s > 0) & ~np.isnan(jobs.checkpoint_every_s)
+    at = np.flatnonzero(((hazard > 0) | np.isfinite(lifetime_s))[pool] | saves[job])
     if len(at):
         j, p = job[at], pool[at]
         out[at] = useful_fraction(
-            gpus[at].astype(np.float64), pools.revocations_per_gpu_hour[p], checkpoint_s=jobs.checkpoint_s[j],
+            gpus[at].astype(np.float64), hazard[p], checkpoint_s=jobs.checkpoint_s[j],
             checkpoint_every_s=jobs.checkpoint_every_s[j], replace_s=pools.startup_s[p] + jobs.restart_s[j],
-            lifetime_s=pools.lifetime_s[p], synchronous=jobs.synchronous[j])
+            lifetime_s=lifetime_s[p], synchronous=jobs.synchronous[j])
     return out
