@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from allocator.domain.columns import CURVE_PARAMETERS, Kind
+from allocator.domain.columns import CURVE_PARAMETERS, LEAST_NUMBER, MOST_NUMBER, Kind
 from allocator.performance.fit.choose import ORDER, Fitted
 from allocator.performance.fit.similar import Guess
 
@@ -18,11 +18,13 @@ REPORT = ("model", "gpu_type", "kind", "form", "rows", "sizes", "mean_error", "m
 
 
 def parameters(kind: str, values: dict[str, float]) -> dict[str, float | int]:
-    """Those that the kind has, in the order of the schema, rounded to DIGITS."""
+    """Those that the kind has, in the order of the schema, rounded to DIGITS, within the bounds of the schema."""
     out: dict[str, float | int] = {}
     for column in CURVE_PARAMETERS[kind]:
         if column.name in values:
-            value = values[column.name]
+            value = min(max(values[column.name], column.low, -MOST_NUMBER), column.high, MOST_NUMBER)
+            if abs(value) < LEAST_NUMBER:
+                value = LEAST_NUMBER if column.above == 0 else 0.0
             out[column.name] = round(value) if column.kind is Kind.INTEGER else float(f"{value:.{DIGITS}g}")
     return out
 

@@ -72,8 +72,8 @@ def goodput(seen: Observations, per_node: int, near: dict[str, float] | None = N
             weight = 1.0 / np.sqrt(np.maximum(wrong, FEW) / FEW)
         if wrong.mean() < least:
             best, least = x, float(wrong.mean())
-    out = dict(zip(NAMES, np.exp(best[:6]).tolist(), strict=True)) | {"gamma": float(best[6])}
-    out = {name: 0.0 if value <= 2 * LEAST * unit else value for name, value in out.items()}
+    out = {name: 0.0 if value <= 2 * LEAST * unit else value
+           for name, value in zip(NAMES, np.exp(best[:6]).tolist(), strict=True)} | {"gamma": float(best[6])}
     if local.any() and not far.any():                                    # between nodes it is not faster
         out |= {"alpha_n": 1.1 * out["alpha_r"], "beta_n": 1.1 * out["beta_r"]}
     return out

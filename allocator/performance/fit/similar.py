@@ -94,6 +94,6 @@ def guesses(seen: Observations) -> list[Guess]:
             exponent = float(np.clip(mean[1] - mean[0], 0.0, np.log(4.0))) / float(np.log(2.0))
             most = int(k[m == a].max())
             out.append(Guess(seen.models[a], seen.gpu_types[b], {
-                "rate_1": float(np.exp(mean[0])), "exponent": exponent, "min_gpus": 1.0, "max_gpus": float(most),
-                "error": max(error, float(deviation[0]))}))
+                "rate_1": float(np.exp(np.clip(mean[0], -60.0, 60.0))), "exponent": exponent,
+                "min_gpus": 1.0, "max_gpus": float(most), "error": max(error, float(deviation[0]))}))
     return out

@@ -13,7 +13,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats
 
-RIDGE = 1e-13             # of the diagonal: keeps a column that says nothing from dividing by 0
+RIDGE = 1e-13             # against a diagonal of 1: keeps a column that says nothing from dividing by 0
 
 
 def non_negative(a: Floats, y: Floats) -> Floats:
@@ -23,13 +23,15 @@ def non_negative(a: Floats, y: Floats) -> Floats:
     of them (Lawson and Hanson 1974, ch. 23, by enumeration).
     """
     g, _, p = a.shape
+    scale = np.sqrt(np.maximum((a**2).sum(axis=1), 1e-300))
+    a = a / scale[:, None, :]
     normal, right = a.transpose(0, 2, 1) @ a, np.einsum("gnp,gn->gp", a, y)
     best, least = np.zeros((g, p)), np.zeros(g)
     for size in range(1, p + 1):
         for chosen in combinations(range(p), size):
             s = np.array(chosen)
             inner = normal[:, s[:, None], s]
-            inner = inner + RIDGE * np.einsum("gii->gi", inner)[:, :, None] * np.eye(size) + 1e-300 * np.eye(size)
+            inner = inner + RIDGE * np.eye(size)
             x = np.linalg.solve(inner, right[:, s, None])[:, :, 0]
             value = np.einsum("gi,gij,gj->g", x, normal[:, s[:, None], s], x)
             value = value - 2.0 * np.einsum("gi,gi->g", x, right[:, s])
@@ -37,7 +39,7 @@ def non_negative(a: Floats, y: Floats) -> Floats:
             best[better] = 0.0
             best[np.ix_(better, s)] = x[better]
             least = np.where(better, value, least)
-    return best
+    return np.asarray(best / scale, dtype=np.float64)
 
 
 @dataclass(frozen=True)
