@@ -16,29 +16,23 @@ from formulations.horizon import ENOUGH
 from formulations.horizon_kernel import NEAR, NEVER, SNAP
 from formulations.linear import Bools, Floats, Ints
 
-BLOCK = 96                      # jobs at once: their tables stay in the cache
-
 Shorts = NDArray[np.int16]
 
 
 def price(start: Ints, rate: Floats, pause: Floats, remaining: Floats, units: Ints, reach: Ints, current: Ints,
           must: Bools, D: float, credit: Floats, later: Floats, reward: Floats, slope: Floats, held: Floats,
-          rent: Floats, slack: Floats, nodes: int, best: Floats, plan: Ints) -> None:
-    """Fill best (J,) and plan (J, H), see horizon_kernel.price; slack and nodes are not used."""
-    size = np.diff(start)
-    order = np.lexsort((size, units))
-    for at in range(0, len(order), BLOCK):
-        js = order[at:at + BLOCK]
-        b = _Block(js, start[js], size[js], rate, pause, remaining[js], units[js], reach[js], current[js], must[js], D,
+          rent: Floats, slack: Floats, nodes: int, jobs: Ints, best: Floats, plan: Ints) -> None:
+    """Fill best (J,) and plan (J, H) of the jobs, see horizon_kernel.price; slack and nodes are not used."""
+    js, size = jobs, np.diff(start)
+    block = _Block(start[js], size[js], rate, pause, remaining[js], units[js], reach[js], current[js], must[js], D,
                    credit[js], later[js], reward[js], slope[js], held, rent)
-        best[js], plan[js] = b.price()
+    best[js], plan[js] = block.price()
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Some jobs js and what is theirs; option arrays are those of all jobs."""
+    """Some jobs and what is theirs; option arrays are those of all jobs."""
 
-    js: Ints
     start: Ints
     size: Ints
     rate: Floats

@@ -19,12 +19,12 @@ NEVER = -1e300
 
 
 def price(start: Any, rate: Any, pause: Any, remaining: Any, units: Any, reach: Any, current: Any, must: Any, D: float,
-          credit: Any, later: Any, reward: Any, slope: Any, held: Any, rent: Any, slack: Any, nodes: int, best: Any,
-          plan: Any) -> None:
-    """Fill best (J,), never less than what the best plan is worth, and plan (J, H), worth best - slack at least unless
-    `nodes` were too few. rent (n, H): price of holding an option; the rest as in horizon_pricing.Pricing."""
+          credit: Any, later: Any, reward: Any, slope: Any, held: Any, rent: Any, slack: Any, nodes: int, jobs: Any,
+          best: Any, plan: Any) -> None:
+    """For the given jobs fill best (J,), never less than what the best plan is worth, and plan (J, H), worth at least
+    best - slack unless `nodes` were too few. rent (n, H): price of holding an option; the rest as in Pricing."""
     H = credit.shape[1]
-    for j in range(len(remaining)):
+    for j in jobs:
         own = slice(start[j], start[j + 1])
         states = max(1, units[j])
         F = np.zeros((H + 1, 2, states + 1))

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
@@ -27,6 +29,7 @@ from formulations.horizon import ENOUGH, Horizon, bounds
 from formulations.linear import Floats, Ints
 
 FEWEST, MANY = 12, 48    # grids from so many units to so many are tried, and some of the finest
+BLOCK = 96               # jobs at once: their tables stay in the cache
 MARGIN = 1e-9            # of all amounts that enter the bound: more than the rounding of their sums
 
 
@@ -51,21 +54,26 @@ class Pricing:
         self._price = kernel(self.compiled)
         self.units, self._reach = _grid(x, units)
         self._pause = np.stack([x.startup_s, x.switch_s], axis=1)
+        order = np.lexsort((np.diff(x.start), self.units))
+        self._blocks = [order[i:i + BLOCK] for i in range(0, x.J, BLOCK)]
         later = np.maximum.accumulate(x.credit[:, ::-1], axis=1)[:, ::-1]
         self._later = np.concatenate([later, np.zeros((x.J, 1))], axis=1)
 
-    def price(self, p: Floats, slack: float = 0.0) -> Priced:
+    def price(self, p: Floats, slack: float = 0.0, until: float = math.inf) -> Priced | None:
         """Bound and plans at prices (H R,) of all rows; those of the wrong sign count as 0. slack: worth that may be
-        missed in each job."""
+        missed in each job. None if not all jobs were looked at by `until` (time.monotonic)."""
         x = self.x
         low, high = bounds(x)
         p = np.where(np.isfinite(high), p, np.minimum(p, 0.0))
         p = np.where(np.isfinite(low), p, np.maximum(p, 0.0))
         rent = np.ascontiguousarray(x.matrix @ p.reshape(x.H, x.R).T)
         best, plan = np.zeros(x.J), np.full((x.J, x.H), -1)
-        self._price(x.start, x.rate, self._pause, x.remaining, self.units, self._reach, x.current, x.must,
-                    x.interval_s, x.credit, self._later, x.reward, x.slope, x.held, rent, np.full(x.J, slack),
-                    self.nodes, best, plan)
+        for jobs in self._blocks:
+            if time.monotonic() >= until:
+                return None
+            self._price(x.start, x.rate, self._pause, x.remaining, self.units, self._reach, x.current, x.must,
+                        x.interval_s, x.credit, self._later, x.reward, x.slope, x.held, rent, np.full(x.J, slack),
+                        self.nodes, jobs, best, plan)
         paid = p * np.where(p > 0, high, np.where(p < 0, low, 0.0))
         counted = np.where(x.must, best, np.maximum(best, 0.0))
         bound = float(paid.sum() + counted.sum()) + MARGIN * float(np.abs(paid).sum() + np.abs(counted).sum())

@@ -93,6 +93,7 @@ def test_pricing_never_promises_too_little(compiled: bool) -> None:
         x = horizons.random_horizon(rng, intervals=4, rules=turn % 3 == 0, long_pauses=True)
         p = rng.uniform(0, 40, (x.H, x.R)) * (rng.random((x.H, x.R)) < 0.7)
         priced = Pricing(x, units=int(rng.choice([3, 8, 40])), nodes=10**6, compiled=compiled).price(p.reshape(-1))
+        assert priced is not None
         rent = np.vstack([x.matrix @ p.T, np.zeros(x.H)])
         for j in range(x.J):
             truth = max(value - sum(rent[o, h] for h, o in enumerate(held)) for value, held in horizons.plans(x, j))
@@ -111,6 +112,8 @@ def test_whole_units_need_no_rounding() -> None:
     x = horizon((12, 24, 2), 3, 5, whole=True)
     p = np.full(x.H * x.R, 0.2)
     arrays = Pricing(x, compiled=False).price(p)
+    assert arrays is not None
+    assert Pricing(x, compiled=False).price(p, until=0.0) is None
     f = follow(x, np.arange(x.J), arrays.plan)
     assert f.gain - use(x, f.plan) @ p == pytest.approx(arrays.best, abs=1e-7)
 

@@ -30,9 +30,9 @@ TEMPERATURE = 1e-3       # of the prices of known plans
 KEPT = 0.2               # of the mean worth of a job at the prices: so much may a simple plan lose and be kept
 FEW = 3000               # known plans from which on they are forgotten
 TURNS, NEARBY, SPREAD = 6, 4, 0.1     # of the solver; prices tried between two of them, and how far they are apart
-LEAST_S = 0.5            # for one turn
+LEAST_S = 1.0            # for one turn
 ROUNDS = 40              # of pricing
-PART = 0.25              # of the asked gap that the missing plans may cost
+PART = 0.15              # of the asked gap that the missing plans may cost
 RESERVE = 1.5            # times the longest step so far: time that must be left to begin another
 
 
@@ -192,7 +192,9 @@ class _Search:
             begun = time.monotonic()
             fine = fine or self.bound - self.known <= CLOSE * abs(self.bound)
             slack = 0.1 * enough * abs(self.known) / max(1, x.J) if math.isfinite(self.known) else 0.0
-            priced = self.grids[fine].price(prices, slack)
+            priced = self.grids[fine].price(prices, slack, self.until)
+            if priced is None:
+                break
             self.passes += 1
             if priced.bound < self.bound:
                 self.bound, self.prices = priced.bound, prices
@@ -242,8 +244,10 @@ class _Search:
             if not self._has_time():
                 break
             prices = self.prices * np.exp(SPREAD * rng.standard_normal(len(self.prices)))
-            new += self.columns.add(np.arange(self.x.J), self.grids[True].price(prices).plan)
-            self.passes += 1
+            priced = self.grids[True].price(prices, until=self.until)
+            if priced is not None:
+                new += self.columns.add(np.arange(self.x.J), priced.plan)
+                self.passes += 1
         return new
 
     def answer(self) -> Ahead:
