@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from allocator.domain.columns import MOST_GPUS
 from allocator.domain.problem import Curves, Floats, Ints, Problem, Rates
+from allocator.performance import batched
 from allocator.performance import curves as formulas
 
 SPAN = MOST_GPUS + 1      # sizes of one (model, gpu_type) occupy one span of the sorted key
@@ -65,9 +66,10 @@ class RateTable:
         names, code = self._curves.kinds
         for i, kind in enumerate(names):
             mine = np.flatnonzero(open_ & (code[curve] == i))
-            # the same curve and size comes up for many jobs, and the best batch of it takes a while
-            distinct, back = np.unique(curve[mine] * SPAN + gpus[mine], return_inverse=True)
-            c, k = np.divmod(distinct, SPAN)
+            c, k, back = curve[mine], gpus[mine], np.arange(len(mine))
+            if kind in batched.KINDS:        # the best batch takes a while, and is the same for many jobs
+                distinct, back = np.unique(c * SPAN + k, return_inverse=True)
+                c, k = np.divmod(distinct, SPAN)
             found = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, k)
             out[mine] = found[back.reshape(-1)]
         return out, row
