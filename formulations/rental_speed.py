@@ -64,7 +64,7 @@ class SpeedUps:
         table = self.k[np.arange(len(self)), at]
         best = np.clip(np.where(self.kind == TABLE, table, smooth), self.least, self.most)
         if not self.whole:
-            return best
+            return np.asarray(best, dtype=np.float64)
         low, high = np.floor(best), np.ceil(best)       # (1 + price k) / s(k) falls up to `best` and rises from there
         dearer = (1.0 / price + low) / self.speed(low) > (1.0 / price + high) / self.speed(high)
         return np.where(dearer, high, low)

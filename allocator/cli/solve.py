@@ -25,7 +25,8 @@ def add(commands: Any) -> None:
     parser.add_argument("snapshots", nargs="+", metavar="SNAPSHOT",
                         help="folder with jobs.csv, pools.csv, rates.csv ...")
     parser.add_argument("--policy", default="mip", metavar="NAME", help="mip (default), marginal, greedy, greedy-naive")
-    parser.add_argument("--objective", metavar="NAME", help="progress, throughput, response or cost (default: as config.toml says)")
+    parser.add_argument("--objective", metavar="NAME",
+                        help="progress, throughput, response or cost (default: as config.toml says)")
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
     add_effort(parser)
     group = parser.add_argument_group("output")
