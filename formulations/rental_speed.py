@@ -67,7 +67,7 @@ class SpeedUps:
             return np.asarray(best, dtype=np.float64)
         low, high = np.floor(best), np.ceil(best)       # (1 + price k) / s(k) falls up to `best` and rises from there
         dearer = (1.0 / price + low) / self.speed(low) > (1.0 / price + high) / self.speed(high)
-        return np.where(dearer, high, low)
+        return np.asarray(np.where(dearer, high, low), dtype=np.float64)
 
     def width_of_cost(self, cost: Floats) -> Floats:
         """(..., R) the width at which a unit of work takes `cost` (..., R) GPU-hours, k / s(k), or the nearest."""
