@@ -158,8 +158,8 @@ def of_json(value: Mapping[str, Any] | None) -> Books:
                  {name: longrun.of_json(account) for name, account in value.get(TENANTS, {}).items()})
 
 
-def report(books: Books, asked: Budgets) -> dict[str, dict[str, Any]]:
+def report(books: Books, asked: Budgets, interval_s: float) -> dict[str, dict[str, Any]]:
     """What people want to know of every budget as JSON values, "" = that of the whole cluster."""
     pairs = [("", asked.total, books.total), *((n, b, books.tenants.get(n)) for n, b in asked.tenants.items())]
-    return {name: longrun.report(account, budget) for name, budget, account in pairs
+    return {name: longrun.report(account, budget, interval_s) for name, budget, account in pairs
             if budget is not None and account is not None}

@@ -188,13 +188,14 @@ def of_json(value: Json) -> Account:
     return Account(**{f.name: float(v) for f in fields(Account) if (v := value.get(f.name)) is not None})
 
 
-def report(account: Account, budget: Budget) -> dict[str, Any]:
+def report(account: Account, budget: Budget, interval_s: float) -> dict[str, Any]:
     """The books for people: JSON values, None where there is no number."""
     gone = runs_out_s(account, budget)
-    hours = (account.at_s - account.opened_s) / HOUR
+    hours, asks = (account.at_s - account.opened_s) / HOUR, terms(account, budget, interval_s)
     return {"average_per_hour": None if budget.ends else budget.average_per_hour,
             "amount": budget.amount if budget.ends else None, "until_s": budget.until_s if budget.ends else None,
             "opened_s": account.opened_s, "at_s": account.at_s, "income": account.income, "spent": account.spent,
             "balance": account.balance, "remaining": remaining(account, budget),
             "spent_per_hour": account.spent / hours if hours > 0 else None, "recent_per_hour": account.rate,
-            "runs_out_s": gone if math.isfinite(gone) else None}
+            "runs_out_s": gone if math.isfinite(gone) else None, "dollar_price": asks.mu,
+            "most_per_hour": asks.per_hour}

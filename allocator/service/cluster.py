@@ -32,7 +32,7 @@ from allocator.queue import snapshot as snapshots
 from allocator.queue.allocations import Allocation, Change
 from allocator.queue.engine import Store
 from allocator.queue.schema import ACTIVE, jobs, rounds
-from allocator.service import deciding, journal, learning, steadiness
+from allocator.service import deciding, journal, learning, spending, steadiness
 from allocator.service.charge import Charge
 from allocator.service.options import Options
 from allocator.service.telemetry import Telemetry
@@ -54,13 +54,15 @@ _WAITING = sa.select(jobs.c.job_id).where(jobs.c.state.in_(("queued", "paused"))
 
 @dataclass(frozen=True)
 class Believed:
-    """What a round decides about. content: the snapshot as the journal keeps it; alone: jobs it leaves alone."""
+    """What a round decides about. content: the snapshot as the journal keeps it; alone: jobs it leaves alone; books:
+    what is to be kept of long-run budgets."""
 
     snapshot: Snapshot
     content: bytes
     problem: Problem
     memory: Memory | None
     alone: frozenset[str]
+    books: str | None = None
 
 
 class QueueCluster:
@@ -177,13 +179,13 @@ class QueueCluster:
             since = steadiness.since(connection)
         built = replace(built, config={**built.config, "interval_s": self.interval_s})
         built = _with_capacity(built, self.executor.capacity())
-        problem = validate(built)
+        built, problem, kept = spending.charged(self.store, built, validate(built))
         alone = frozenset[str]() if self.thawed else steadiness.alone(problem, since, self.options.stability)
         if alone:
             built = leave_alone(built, alone)
             problem = validate(built)
         memory = deciding.memory_of(journal.loads(stored))
-        self.believed = Believed(built, snapshots.packed(built), problem, memory, alone)
+        self.believed = Believed(built, snapshots.packed(built), problem, memory, alone, kept)
         return problem
 
     def apply(self, decided: Decided, took_s: float) -> int:
@@ -202,6 +204,7 @@ class QueueCluster:
         token = self.charge.token
         with self.store.write() as connection:
             number = wants.append(connection, token, entry, wanted)
+            spending.write(connection, believed.books)
             if self.options.warm:
                 cluster.put_meta(connection, MEMORY, journal.dumps(deciding.memory_json(deciding.remembered(decided))))
         self._unsettled = (number, "applied", entry.detail)
@@ -219,6 +222,8 @@ class QueueCluster:
         with self.store.write() as connection:
             number = wants.append(connection, self.charge.token, replace(
                 base, outcome="failed", status="none", detail=words), None)
+            if believed is not None:
+                spending.write(connection, believed.books)
         # rules that cannot hold with jobs left alone may well hold without
         self.again = self.thawed = believed is not None and bool(believed.alone)
         self._mark, self._event, self.believed, self.force = self._mark_now, False, None, False

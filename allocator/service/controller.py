@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from allocator.control.executor import Clock, Executor
 from allocator.control.loop import Turn, turns
@@ -23,7 +24,7 @@ from allocator.queue import allocations, cluster, jobs, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.engine import Store
 from allocator.queue.errors import LeaseLost, QueueUnavailable
-from allocator.service import deciding, learning, steadiness
+from allocator.service import deciding, learning, spending, steadiness
 from allocator.service.charge import Standby
 from allocator.service.cluster import Believed, QueueCluster
 from allocator.service.options import Options
@@ -108,8 +109,8 @@ class Controller:
             second = self._decided(problem, believed, max(left_s, 0.05))
         except (Infeasible, NoPlanInTime):
             return found
-        self.cluster.believed = Believed(built, snapshots.packed(built), problem, believed.memory,
-                                         believed.alone | names)
+        self.cluster.believed = replace(believed, snapshot=built, content=snapshots.packed(built), problem=problem,
+                                        alone=believed.alone | names)
         return second
 
     def _decided(self, problem: Problem, believed: Believed, limit_s: float) -> Decided:
@@ -136,6 +137,7 @@ class Controller:
         with self.store.read() as connection:
             gpus, used = cluster.gpus(connection), cluster.used(connection)
             self.log.cluster(jobs.counts(connection), {p: (n, used[p]) for p, n in gpus.items()})
+            self.log.longrun(spending.report(connection))
         self.log.metrics.set("overhead_seconds", overhead_s)
         self.log.metrics.set("in_charge", 1)
         self.log.write()

@@ -8,6 +8,7 @@ from typing import Any
 from allocator.queue import cluster, lease, wants
 from allocator.queue.face import Queue
 from allocator.queue.jobs import counts, listed
+from allocator.service import spending
 from allocator.service.learning import STUCK
 
 SHOWN = 20
@@ -24,6 +25,7 @@ def status(queue: Queue) -> dict[str, Any]:
         waiting = [j for j in listed(connection, states=["queued", "paused"]) if j.failures]
         rates = [r for r in cluster.learned_rates(connection) if r["work_per_s"] is not None]
         states = counts(connection)
+        money = spending.report(connection)
     in_charge = held is not None and bool(held.holder)
     return {
         "now_s": now,
@@ -38,7 +40,8 @@ def status(queue: Queue) -> dict[str, Any]:
         "parked": [{"job_id": j.job_id, "reason": j.park_reason} for j in failed[-SHOWN:]],
         "retrying": [{"job_id": j.job_id, "failures": j.failures, "retry_at_s": j.retry_at_s,
                       "stuck": j.park_reason.startswith(STUCK)} for j in waiting[-SHOWN:]],
-        "corrected_rates": [{n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates]}
+        "corrected_rates": [{n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates],
+        "longrun": money}
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -57,7 +60,18 @@ def lines(found: dict[str, Any]) -> list[str]:
     out += [f"retrying    {j['job_id']}: {j['failures']} failures in a row" for j in found["retrying"]]
     out += [f"corrected   {r['model']} on {r['gpus']} x {r['gpu_type']}: {r['work_per_s']:.4g} per second"
             for r in found["corrected_rates"]]
+    out += [f"budget      {_money(tenant, b)}" for tenant, b in found["longrun"].items()]
     return out
+
+
+def _money(tenant: str, b: dict[str, Any]) -> str:
+    """A long-run budget in words."""
+    what = f"{b['average_per_hour']:g} $/h on average" if b["amount"] is None else \
+        f"{b['amount']:g} $ until {when(b['until_s'])}"
+    saved = f"{abs(b['balance']):.2f} $ {'saved' if b['balance'] >= 0 else 'overdrawn'}"
+    gone = "" if b["runs_out_s"] is None else f"; at {b['recent_per_hour']:.2f} $/h it is gone {when(b['runs_out_s'])}"
+    return f"{f'{tenant}: ' if tenant else ''}{what}: {b['spent']:.2f} $ spent, {saved}, " \
+        f"{b['remaining']:.2f} $ left, a dollar is worth {b['dollar_price']:.3g} h{gone}"
 
 
 def when(at_s: float) -> str:

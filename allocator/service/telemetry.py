@@ -41,6 +41,10 @@ HELP = {
     "last_round_timestamp_seconds": ("gauge", "When the last round was decided."),
     "in_charge": ("gauge", "1 while this controller holds the lease."),
     "learned_rates": ("gauge", "Rates corrected by what was observed."),
+    "longrun_spent_dollars": ("gauge", "Dollars charged to a long-run budget; no tenant: that of the whole cluster."),
+    "longrun_balance_dollars": ("gauge", "Its income minus what was charged."),
+    "longrun_remaining_dollars": ("gauge", "Dollars left until its date, or the end of its window."),
+    "longrun_dollar_price": ("gauge", "Worth of a dollar in weighted hours, by its books."),
     "overhead_seconds": ("gauge", "Wall seconds of the last round beside its decision."),
 }
 
@@ -158,6 +162,16 @@ class Telemetry:
         for pool, (gpus, used) in pools.items():
             self.metrics.set("pool_gpus", gpus, pool=pool)
             self.metrics.set("pool_gpus_used", used, pool=pool)
+
+    def longrun(self, report: Mapping[str, Mapping[str, Any]]) -> None:
+        """The books of the long-run budgets (market/longrun.py)."""
+        for name in ("spent", "balance", "remaining"):
+            self.metrics.clear(f"longrun_{name}_dollars")
+            for tenant, found in report.items():
+                self.metrics.set(f"longrun_{name}_dollars", found[name], **({"tenant": tenant} if tenant else {}))
+        self.metrics.clear("longrun_dollar_price")
+        for tenant, found in report.items():
+            self.metrics.set("longrun_dollar_price", found["dollar_price"], **({"tenant": tenant} if tenant else {}))
 
     def write(self) -> None:
         """Replace the textfile in one step; readable by all, so that a collector of another user finds it."""

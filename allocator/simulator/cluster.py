@@ -102,7 +102,7 @@ class SimulatedCluster:
         problem = dataclasses.replace(self._problem, now_s=self.world.now,
                                       jobs=self._problem.jobs.take(self.world.active))
         self.settle(problem)
-        return books.report(self.books, books.budgets(problem))
+        return books.report(self.books, books.budgets(problem), problem.interval_s)
 
     def _waits_for_the_future(self) -> Ints:
         """Places among the active jobs of those that wait for a job not even submitted."""
