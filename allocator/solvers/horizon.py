@@ -33,7 +33,7 @@ TURNS, NEARBY, SPREAD = 6, 4, 0.1     # of the solver; prices tried between two 
 LEAST_S = 1.0            # for one turn
 ROUNDS = 40              # of pricing
 PART = 0.15              # of the asked gap that the missing plans may cost
-RESERVE = 1.5            # times the longest step so far: time that must be left to begin another
+RESERVE = 1.5            # times the longest step so far and the last rounding: time left without which none begins
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class _Search:
         self.passes, self.steps = 0, ["known plan"]
         self.grids = {fine: Pricing(x, *(FINE if fine else ROUGH), compiled) for fine in (False, True)}
         self.all_known = x.H == 1            # every plan is an option
-        self._longest = 0.0
+        self._longest = self._rounding = 0.0                # seconds of a step of pricing, of the last rounding
 
     def begin(self, start: Start) -> None:
         """Simple plans, and those of an earlier look: together they give first prices and a first plan."""
@@ -163,6 +163,8 @@ class _Search:
         for plan in plans:
             self.columns.add(every, plan)
             self._offer(follow(x, every, plan).plan, "known plan")
+        if self.plan is not None and not self._has_time():
+            return
         steady = np.repeat(np.arange(x.n)[:, None], x.H, axis=1)
         self.columns.add(x.job, steady)
         if start.prices is not None and start.prices.shape == (x.H, x.R):
@@ -170,7 +172,7 @@ class _Search:
         dual = self._master()
         self.prices = dual.prices[x.J:]
         self._round(dual)
-        if self.all_known:
+        if self.all_known or not self._has_time():
             return
         if start.plan is None or start.prices is None:
             self.columns.keep(dual)
@@ -211,8 +213,8 @@ class _Search:
 
     def settle(self) -> None:
         """The plan that the prices suggest, then the solver's; where the gap stays open, among more and more plans."""
-        view = self.columns.view()
-        self._round(evaluate(view, self._all(self.prices)))
+        if time.monotonic() < self.until:
+            self._round(evaluate(self.columns.view(), self._all(self.prices)))
         rng = np.random.default_rng(self.limits.seed)
         for _ in range(TURNS):
             if self._done() or self.solver is None or not self._has_time():
@@ -269,7 +271,7 @@ class _Search:
         choice = round_dual(view, dual, self.until if self.plan is not None else math.inf)
         if choice is not None:
             self._take(view, choice, "rounding")
-        self._longest = max(self._longest, time.monotonic() - begun)
+        self._rounding = time.monotonic() - begun
 
     def _take(self, view: Choices, choice: Ints, step: str) -> None:
         if view.feasible(choice):
@@ -283,7 +285,7 @@ class _Search:
             self.steps.append(step)
 
     def _has_time(self) -> bool:
-        return time.monotonic() + RESERVE * self._longest < self.until
+        return time.monotonic() + RESERVE * (self._longest + self._rounding) < self.until
 
     def _done(self) -> bool:
         return self.plan is not None and self.bound - self.gain <= self.limits.gap * max(abs(self.gain), 1e-9)
