@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 allocator run cluster.db --once                                say what would be done now (dry run)
-allocator run cluster.db --every 60 --executor local           run it, with GPUs of this machine
 allocator run cluster.db --executor local --devices a100=0-3,v100=4-7
 allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics /run/allocator.prom
 """

@@ -11,8 +11,6 @@ mlperf  CSV with round, accelerator, accelerators, benchmark, ttt_min_olympic: t
 
 from __future__ import annotations
 
-import json
-from ast import literal_eval
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +19,8 @@ import numpy as np
 
 from allocator.domain.columns import TABLES
 from allocator.errors import Fault
-from allocator.files.traces import sia_profiles
-from allocator.files.traces.text import content, csv_rows, fail, integer, number, raise_if, text
+from allocator.files.traces import gavel, sia_profiles
+from allocator.files.traces.text import csv_rows, fail, integer, number, raise_if, text
 from allocator.performance.fit.observations import Observations
 
 USED = ("model", "gpu_type", "gpus", "work_per_s", "batch_size", "accumulation", "spread", "efficiency")
@@ -84,23 +82,8 @@ def _efficiency(folder: Path, batch: np.ndarray[tuple[int, ...], np.dtype[np.flo
 
 def read_gavel(path: Path) -> Observations:
     """Steps per second of every job type alone."""
-    try:
-        table = json.loads(content(path))
-    except ValueError as error:
-        raise fail(path, f"is not JSON: {error}", getattr(error, "lineno", None)) from None
-    rows: list[tuple[str, str, int, float]] = []
-    try:
-        for gpu_type, jobs in table.items():
-            for key, pairs in jobs.items():
-                name, gpus = literal_eval(key)
-                if float(pairs["null"]) > 0:
-                    rows.append((str(name), gpu_type, int(gpus), float(pairs["null"])))
-    except (AttributeError, KeyError, TypeError, ValueError, SyntaxError):
-        raise fail(path, 'is no table of steps per second: {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}') from None
-    if not rows:
-        raise fail(path, "has no speed above 0")
-    model, types, gpus_, rate = map(list, zip(*rows, strict=True))
-    return Observations.of(model, types, gpus_, rate)
+    model, types, gpus, rate = map(list, zip(*gavel.alone(path), strict=True))
+    return Observations.of(model, types, gpus, rate)
 
 
 def read_mlperf(path: Path) -> Observations:

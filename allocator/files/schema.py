@@ -56,7 +56,7 @@ def _table(schema: TableSchema) -> Schema:
 
 def _config(columns: tuple[Column, ...]) -> Schema:
     out = _object(columns)
-    out["properties"] |= {name: {"type": "object"} for name in CONFIG_TABLES}
+    out["properties"] |= {name: _object(keys) if keys else {"type": "object"} for name, keys in CONFIG_TABLES.items()}
     return out | {"description": "settings of the round (TOML)"}
 
 

@@ -18,6 +18,7 @@ from allocator.files.markets.base import Market, Options, Series
 from allocator.files.markets.money import doubts
 from allocator.files.numbers_text import texts
 from allocator.files.plans import write_files
+from allocator.files.recognise import first_of
 
 DATED = 1e8                 # seconds: a source that begins later has dates
 
@@ -59,13 +60,7 @@ def import_markets(name: str, sources: Sequence[str | os.PathLike[str]], options
 
 def recognised(path: Path) -> str:
     """The first format that takes the file for its own. Raises UsageError with every reason where none does."""
-    reasons = []
-    for name in registry.MARKETS:
-        why = registry.load(name).recognise(path)
-        if not why:
-            return name
-        reasons.append(f"  {name}: {why}")
-    raise UsageError(f'"{path}" is of no known market format:\n' + "\n".join(reasons))
+    return first_of(path, registry.MARKETS, lambda name: registry.load(name).recognise, "market format")
 
 
 def changes(market: Market, pools: Sequence[str], names: Mapping[str, str]) -> Changes:

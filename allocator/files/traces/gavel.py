@@ -101,6 +101,13 @@ def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
 
 def _speeds(path: Path) -> Speeds:
     """Steps per second of every job type alone; sizes that do not run (0) are left out."""
+    model, types, gpus_, rate = zip(*alone(path, SPREAD), strict=True)
+    none = np.zeros(len(rate), dtype=np.int64)
+    return Speeds(model, types, np.array(gpus_, dtype=np.int64), np.array(rate), np.ones(len(rate)), none, none)
+
+
+def alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, float]]:
+    """(job type, GPU type, GPUs, steps per second above 0) of every job type alone, GPU types that end so left out."""
     try:
         table = json.loads(content(path))
     except ValueError as error:
@@ -109,13 +116,11 @@ def _speeds(path: Path) -> Speeds:
     try:
         for gpu_type, jobs in table.items():
             for key, pairs in jobs.items():
-                if not gpu_type.endswith(SPREAD) and float(pairs["null"]) > 0:
+                if not (without and gpu_type.endswith(without)) and float(pairs["null"]) > 0:
                     name, gpus = literal_eval(key)
                     rows.append((str(name), gpu_type, int(gpus), float(pairs["null"])))
     except (AttributeError, KeyError, TypeError, ValueError, SyntaxError):
         raise fail(path, 'is no table of steps per second: {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}') from None
     if not rows:
         raise fail(path, "has no speed above 0")
-    model, types, gpus_, rate = zip(*rows, strict=True)
-    none = np.zeros(len(rows), dtype=np.int64)
-    return Speeds(model, types, np.array(gpus_, dtype=np.int64), np.array(rate), np.ones(len(rows)), none, none)
+    return rows

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from allocator.domain.findings import did_you_mean
 from allocator.errors import UsageError
+from allocator.files.recognise import first_of
 from allocator.files.traces import registry
 from allocator.files.traces.base import Options, Tables
 from allocator.files.traces.selection import Summary, select
@@ -30,13 +31,7 @@ def import_trace(name: str, source: str | os.PathLike[str], options: Options) ->
 
 def recognised(path: Path) -> str:
     """The first format that takes the file for its own. Raises UsageError with every reason where none does."""
-    reasons = []
-    for name in registry.FORMATS:
-        why = registry.load(name).recognise(path)
-        if not why:
-            return name
-        reasons.append(f"  {name}: {why}")
-    raise UsageError(f'"{path}" is of no known format:\n' + "\n".join(reasons))
+    return first_of(path, registry.FORMATS, lambda name: registry.load(name).recognise)
 
 
 def write_tables(tables: Tables, folder: str | os.PathLike[str]) -> Path:
