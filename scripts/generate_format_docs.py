@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from allocator.domain.columns import CONFIG, RULE, TABLES, Column, TableSchema
+from allocator.domain.columns import CONFIG, CONFIG_TABLES, RULE, TABLES, Column, TableSchema
 from allocator.domain.workload_columns import UNDER_WAY, WORKLOAD_CONFIG, WORKLOAD_TABLES
 
 HEAD = """# Snapshot format
@@ -59,6 +59,10 @@ The smallest workload, three jobs on a pool of 8 GPUs that loses 4 of them after
 """
 
 
+TABLE_DOCS = {"longrun": "the long-run budget of the cluster, see [budgets](budgets.md); rounds of a controller also "
+                         "keep their books there"}
+
+
 def main() -> None:
     """Write both pages next to the other documentation."""
     docs = Path(__file__).resolve().parent.parent / "docs"
@@ -75,6 +79,8 @@ def pages() -> dict[str, str]:
 def page(head: str, config: tuple[Column, ...], tables: Mapping[str, TableSchema]) -> str:
     """The words on top, then a section for each file."""
     parts = [head, section("config.toml (optional)", "settings of the round", config)]
+    parts += [section(f"[{name}] of config.toml (optional)", TABLE_DOCS[name], columns)
+              for name, columns in CONFIG_TABLES.items() if columns]
     parts += [section(f"{t.file}{'' if t.required else ' (optional)'}", t.doc, t.columns) for t in tables.values()]
     return "\n".join(parts)
 

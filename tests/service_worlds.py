@@ -7,6 +7,7 @@ decides what happens at which: nothing is known of the controller's inside, so n
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from allocator.executors.errors import NotNow
 from allocator.executors.faults import CrashHere, Unreliable
 from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
 from allocator.queue import snapshot as snapshots
+from allocator.queue.cluster import get_meta
 from allocator.queue.engine import Store
 from allocator.queue.errors import LeaseLost, QueueUnavailable, Refused
 from allocator.queue.face import Queue
@@ -32,6 +34,9 @@ from allocator.service.controller import Controller
 from allocator.service.options import Options
 
 EVERY_S, LOOK_S = 60.0, 20.0
+PRICES = {"a": 2.5, "b": 1.0}               # dollars per GPU-hour, rented; the budget is more than anything can cost
+FILES = {"pools.csv": "pool,gpu_type,gpus,market,price_per_gpu_hour\na,A,8,on_demand,2.5\nb,B,4,on_demand,1\n",
+         "config.toml": f"now_s = {NOW}\ninterval_s = 60\n[longrun]\naverage_per_hour = 1000\n"}
 RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
 WORLDLY = ("write before", "write end", "write after", "read", "call before", "call after")
 
@@ -140,7 +145,7 @@ class World:
         draw = random.Random(seed)
         self.draw, self.seed = draw, seed
         self.clock = SimulatedClock(NOW)
-        self.queue = Queue.create(queue_name, cluster(), clock=self.clock.now)
+        self.queue = Queue.create(queue_name, cluster(**FILES), clock=self.clock.now)
         self.machines = SimulatedCluster({"a": 8, "b": 4}, self.clock, truth(seed, draw.choice((0.0, 0.0, 2.0))))
         kinds = ("crash", "crash", "crash", "pause", "later", "lost")
         plan = {draw.randrange(1, points): draw.choice(kinds) for _ in range(faults)}
@@ -150,6 +155,8 @@ class World:
         self.expected: dict[str, str] = {}
         self.least: dict[str, float] = {}
         self.looks = self.crashes = 0
+        self.charged = 0.0
+        self.booked_s: float | None = None
         self.other: Controller | None = None
         self.controller = self.new()
 
@@ -244,12 +251,29 @@ class World:
             most = dict(connection.execute(sa.select(pools.c.pool, pools.c.gpus)).all())
             numbers = list(connection.execute(sa.select(rounds.c.number).order_by(rounds.c.number)).scalars())
             left = dict(connection.execute(sa.select(jobs.c.job_id, jobs.c.remaining_work)).all())
+            self._check_books(connection)
         assert all(used[p] <= most[p] for p in used), self.story()
         assert numbers == list(range(1, len(numbers) + 1)), self.story()
         assert set(self.expected) <= set(left), self.story()
         for job_id, work in left.items():
             assert work <= self.least.get(job_id, work) + 1e-9, f"{job_id} lost work; {self.story()}"
         self.least = left
+
+    def _check_books(self, connection: Any) -> None:
+        """Every second of every allocation is charged once: the books have what GPUs were held for, up to the last
+        round. An end that is observed late was charged until it was known."""
+        kept = json.loads(get_meta(connection, "longrun") or "{}")
+        if not kept:
+            return
+        begin, self.booked_s = self.booked_s, kept["at_s"]
+        t, begin = allocations.c, kept["account"]["opened_s"] if begin is None else begin
+        self.charged += sum(gpus * PRICES[pool] / 3600 * max(0.0, min(ended or kept["at_s"], kept["at_s"])
+                                                             - max(ordered, begin))
+                            for pool, gpus, ordered, ended in connection.execute(
+                                sa.select(t.pool, t.gpus, t.ordered_s, t.ended_s)).all())
+        spent, late = kept["account"]["spent"], 10.0 if self.unreliable else 1e-6
+        assert -1e-6 <= spent - self.charged <= late, f"{spent} {self.charged}; {self.story()}"
+        assert abs(kept["account"]["income"] - 1000 * (kept["at_s"] - kept["account"]["opened_s"]) / 3600) < 1e-6
 
     def check_end(self) -> None:
         """The queue as a run without faults leaves it."""

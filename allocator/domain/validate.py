@@ -17,7 +17,7 @@ from allocator.domain.columns import TABLES
 from allocator.domain.findings import Findings
 from allocator.domain.grid import Grid, grids
 from allocator.domain.names import Index, Names, names
-from allocator.domain.problem import Bools, Floats, Ints, Jobs, Problem, State, Tenants
+from allocator.domain.problem import Bools, Floats, Ints, Jobs, Market, Problem, State, Tenants
 from allocator.domain.settings import Settings, now, settings
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput
@@ -38,7 +38,19 @@ def validate(snapshot: Snapshot) -> Problem:
     if found.faults:
         raise InvalidInput(found.faults)
 
+    _nothing_to_charge(config, tables, found)
     return assemble(snapshot, config, tables, known, now_s, found)
+
+
+def _nothing_to_charge(config: Settings, tables: Mapping[str, Grid], found: Findings) -> None:
+    """A long-run budget where every GPU is paid for anyway."""
+    if len(tables["pools.csv"]) and not (tables["pools.csv"]["market"] != Market.RESERVED).any():
+        words = "charges only GPUs that are not reserved, and all pools of pools.csv are"
+        if not {"average_per_hour", "amount"}.isdisjoint(config.tables["longrun"]):
+            found.warn("config.toml", None, f"[longrun] {words}")
+        tenants = tables["tenants.csv"]
+        if tenants.given("average_per_hour").any() or tenants.given("amount").any():
+            found.warn("tenants.csv", None, f"a long-run budget {words}")
 
 
 def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], known: Names, now_s: float,
