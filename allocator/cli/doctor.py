@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import platform
-import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -48,6 +45,9 @@ def call(_args: argparse.Namespace) -> int:
 
 def findings() -> Iterator[Finding]:
     """All checks, one after the other."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
     good = sys.version_info >= (3, 11)
     yield Finding("ok" if good else "not ok", f"Python {platform.python_version()} on {platform.system()}"
                   + ("" if good else ", 3.11 or later is needed"))
@@ -81,6 +81,8 @@ def order_works(first: str, solver: str) -> Finding:
 
     The packages themselves do not bear each other in one process; a worker process of its own for each is the cure.
     """
+    import subprocess
+
     code = (f"import {first}\nfrom allocator.cli.doctor import solver_works\n"
             f"if __name__ == '__main__': print(solver_works({solver!r}).verdict)")
     text = f"{first.partition('.')[0]} loaded first, then a solve with {solver}"
