@@ -120,6 +120,10 @@ def kernel(compiled: bool) -> Callable[..., None]:
     names = dict(horizon_kernel.__dict__)
     for name in ("most_after", "table", "search", "price"):
         plain = names[name]
-        names[name] = numba.njit(cache=True)(FunctionType(plain.__code__, names, name))
+        own = FunctionType(plain.__code__, names, name)
+        try:
+            names[name] = numba.njit(cache=True)(own)
+        except RuntimeError:                     # nowhere to keep it: compiled anew in every process
+            names[name] = numba.njit(own)
     swift: Callable[..., None] = names["price"]
     return swift
