@@ -206,3 +206,35 @@ def test_the_simulated_books_are_the_bill(tmp_path: Path) -> None:
     assert kept["balance"] == pytest.approx(kept["income"] - kept["spent"])
     assert s.rounds["balance"].notna().all() and (s.rounds["dollar_price"] >= 0).all()
     assert s.timeline["used"].max() <= 8
+
+
+def test_the_controller_keeps_books(tmp_path: Path) -> None:
+    """A queue run to its end: rounds of the journal are decided again to the byte, with the price of their books;
+    status and metrics say what was spent; without the budget the books are gone after the next round."""
+    from queues import empty
+    from service_worlds import World
+
+    from allocator.queue import cluster as settings_of
+    from allocator.service import spending
+    from allocator.service.replay import replay
+    from allocator.service.status import lines, status
+
+    with empty("sqlite", tmp_path) as name:
+        world = World(name, 0, faults=0)
+        try:
+            world.run()
+            store = world.queue.store
+            assert all(replay(store, n).same for n in (1, 2, 3))
+            found = status(world.queue)
+            assert 0 < found["longrun"][""]["spent"] == pytest.approx(world.charged)
+            assert any(line.startswith("budget      1000 $/h on average: ") for line in lines(found))
+            assert "allocator_longrun_spent_dollars" in world.controller.log.metrics.text()
+            with store.write() as connection:
+                settings_of.set_config(connection, {"longrun": None})
+            world.submit(job_id="more", model="m", total_work=10.0, max_gpus=1)
+            world.clock.sleep(120.0)
+            world.controller.step()
+            with store.read() as connection:
+                assert spending.report(connection) == {}
+        finally:
+            world.queue.close()
