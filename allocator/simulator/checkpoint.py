@@ -21,7 +21,8 @@ from allocator.simulator.run import State, begin
 
 VERSION = b"allocator simulation 2\n"
 CHECKSUM = 65           # bytes: SHA-256 in hexadecimal and a line feed
-DECIDES = ("decision.py", "domain", "performance", "market", "options", "audit", "policies", "solvers", "control", "simulator")
+DECIDES = ("decision.py", "domain", "performance", "market", "options", "audit", "policies", "solvers", "control",
+           "simulator")
 EVERY_S = 30.0          # wall seconds between two checkpoints
 
 
