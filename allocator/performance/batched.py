@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats
+from formulations.accumulation import overlapped
 
 Parameters = Mapping[str, float] | Mapping[str, Floats]
 BATCHES = 50              # batches tried in each size, evenly in their logarithm; half of them multiples of the size
@@ -58,12 +59,6 @@ def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Fl
     beyond = np.maximum(k - 2.0, 0.0)
     sync = np.where(nodes > 1, q["alpha_n"] + q["beta_n"] * beyond, q["alpha_r"] + q["beta_r"] * beyond)
     return np.asarray((passes - 1.0) * grad + overlapped(grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"])))
-
-
-def overlapped(a: Floats, b: Floats, gamma: Floats) -> Floats:
-    """(a^gamma + b^gamma)^(1/gamma) for a, b >= 0 without overflow: the sum at gamma 1, nearly the larger at 10."""
-    most = np.maximum(np.maximum(a, b), 1e-300)
-    return np.asarray(most * (1.0 + (np.minimum(a, b) / most) ** gamma) ** (1.0 / gamma))
 
 
 def iteration_efficiency(q: Parameters, batch: Floats) -> Floats:
