@@ -3,8 +3,8 @@
 Jobs do not influence each other between two decisions (GPUs that become free stay idle until the next one), so a
 stretch of time without outside changes is one vectorised step, exact to the rounding of floats:
 
-    work done  = true rate x (end - max(begin, ready_s))          ready_s: when the pause of the last change is over
-    completion = max(begin, ready_s) + remaining / true rate
+    work done  = true rate x (end - ready_s)                      ready_s: when the pause of the last change is over
+    completion = ready_s + remaining at the last change / true rate
     failure    = when the GPU-hours held reach the next strike (exponential, chance.py); the job falls back to its last
                  checkpoint: the last change of its allocation, or the last multiple of checkpoint_every_s since then
 
@@ -35,6 +35,9 @@ class World:
     event_s: when the first of its servers dies or is replaced, inf without spot servers; revocations: servers lost;
     cycle_s: seconds from a checkpoint to the next, nan = none. rented (Q,): dollars for GPUs that are not reserved.
     log: capacity and price (P,) since when.
+    left, from_s: remaining work when what a job holds or its speed changed last, and since when it works on it; had_gpu_s,
+    had_s: attained, and received of the type it holds, when it got what it holds. All four count from there, not from
+    one stretch to the next, so that rounding does not depend on how many rounds there were.
     spans: who held what and when, as columns (job, pool, gpus, from_s, to_s) of one array per step.
     """
 
@@ -48,6 +51,7 @@ class World:
         self.pool: Ints = np.full(n, -1)
         self.gpus: Ints = np.zeros(n, dtype=np.int64)
         self.rate, self.ready_s, self.since_s = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.left, self.from_s, self.had_gpu_s, self.had_s = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
         self.started_s: Floats = np.full(n, np.nan)
         self.finished_s: Floats = np.full(n, np.nan)
         self.starts: Ints = np.zeros(n, dtype=np.int64)
@@ -90,7 +94,7 @@ class World:
     def next_completion(self) -> float:
         """When the first of the running jobs will be done if nothing happens to it, inf if none runs."""
         r = self.active[self.pool[self.active] >= 0]
-        return float((np.maximum(self.now, self.ready_s[r]) + self.remaining[r] / self.rate[r]).min(initial=np.inf))
+        return float((self.from_s[r] + self.left[r] / self.rate[r]).min(initial=np.inf))
 
     def advance(self, to: float) -> None:
         """Let time pass until `to`."""
@@ -117,10 +121,11 @@ class World:
         self._release(jobs[running], np.full(int(running.sum()), self.now))
         j, p, k, again = jobs[starts], pool[starts], gpus[starts], running[starts]
         attributes, pools = self.workload.problem.jobs, self.workload.problem.pools
-        self.pool[j], self.gpus[j], self.since_s[j] = p, k, self.now
+        self._hold(j, p, k)
         self.ready_s[j] = self.now + pools.startup_s[p] + np.where(again, attributes.restart_s[j], 0.0)
         self.cycle_s[j], working = self._checkpoints(j, p, k)
         self.rate[j] = self._true_rate(j, p, k) * working
+        self._count(j, self.now)
         for i in np.flatnonzero(self._spot.revocable[p]).tolist():
             self.event_s[j[i]] = self._spot.start(int(j[i]), int(p[i]), int(k[i]), self.now, float(self.rate[j[i]]))
         self.started_s[j] = np.where(np.isnan(self.started_s[j]), self.now, self.started_s[j])
@@ -135,6 +140,16 @@ class World:
         """GPUs held in each pool, (P,)."""
         r = self.active[self.pool[self.active] >= 0]
         return np.bincount(self.pool[r], self.gpus[r], minlength=len(self.capacity)).astype(np.int64)
+
+    def _hold(self, jobs: Ints, pool: Ints, gpus: Ints) -> None:
+        """The jobs, which hold nothing, hold this from now on."""
+        self.pool[jobs], self.gpus[jobs], self.since_s[jobs] = pool, gpus, self.now
+        self.had_gpu_s[jobs] = self.attained[jobs]
+        self.had_s[jobs] = self.received[jobs, self.workload.problem.pools.gpu_type[pool]]
+
+    def _count(self, jobs: Ints, at: float) -> None:
+        """Count work from here, after a change of speed or remaining work."""
+        self.left[jobs], self.from_s[jobs] = self.remaining[jobs], np.maximum(at, self.ready_s[jobs])
 
     def _run(self, begin: float, end: float) -> None:
         """A stretch of time in which nothing happens but work, completions, failures and deaths of servers."""
@@ -155,18 +170,18 @@ class World:
         """The running jobs r, each from its own begin until it is done or fails, or its servers change, at the latest
         to the end; returns the jobs whose servers change."""
         k, p = self.gpus[r], self.pool[r]
-        work_from = np.maximum(begin, self.ready_s[r])
-        finish = work_from + self.remaining[r] / self.rate[r]
+        finish = self.from_s[r] + self.left[r] / self.rate[r]
         fail = begin + (self.strike[r] - self.attained[r] / HOUR) * HOUR / k
         last = np.minimum(np.minimum(finish, np.maximum(fail, begin)), end)
         loses = len(self._spot.servers) > 0
         if loses:
             last = np.minimum(last, self.event_s[r])
         held = last - begin
-        self.remaining[r] -= self.rate[r] * np.maximum(0.0, last - work_from)
-        self.attained[r] += held * k
+        self.remaining[r] = self.left[r] - self.rate[r] * np.maximum(0.0, last - self.from_s[r])
+        since = last - self.since_s[r]
+        self.attained[r] = self.had_gpu_s[r] + since * k
         self._pay(r, p, held * k * self.price[p] / HOUR)
-        self.received[r, self.workload.problem.pools.gpu_type[p]] += held
+        self.received[r, self.workload.problem.pools.gpu_type[p]] = self.had_s[r] + since
         done = (finish <= last) | (self.remaining[r] <= DONE * self.workload.problem.jobs.total_work[r])
         self.remaining[r[done]] = 0.0
         self.finished_s[r[done]] = last[done]
@@ -191,10 +206,12 @@ class World:
             if lost.any():
                 self._fall_back(one, np.array([at]))
                 self.ready_s[job] = max(self.ready_s[job], up.max() + attributes.restart_s[job])
+                self._count(one, at)
             return
         if not (up <= at).any():                    # all gone: nothing until the first of them is back
             self.ready_s[job] = max(self.ready_s[job], up.min())
         self.rate[job] = servers.rate * np.mean(up <= max(at, up.min()))
+        self._count(one, at)
         later = up[up > max(at, up.min())]
         self.event_s[job] = min(self.event_s[job], later.min(initial=np.inf))
 
@@ -254,10 +271,11 @@ class World:
         if self.workload.problem.pools.market[pool[0]] == Market.SPOT:
             self.revocations[job] += self.gpus[job] - gpus
         self._release(job, np.full(1, self.now))
-        self.pool[job], self.gpus[job], self.since_s[job] = pool, gpus, self.now
+        self._hold(job, pool, gpus)
         self.ready_s[job] = np.maximum(ready, self.now)
         self.cycle_s[job], working = self._checkpoints(job, pool, gpus)
         self.rate[job] = rate * working
+        self._count(job, self.now)
         if self._spot.revocable[pool[0]]:
             one = int(job[0])
             self.event_s[one] = self._spot.start(one, int(pool[0]), int(gpus[0]), self.now, float(self.rate[one]))
