@@ -37,8 +37,14 @@ class RateTable:
 
     @classmethod
     def of(cls, problem: Problem) -> RateTable:
-        """The table of a Problem's rates and curves."""
-        return cls(problem.rates, problem.curves, len(problem.models), len(problem.gpu_types))
+        """The table of a Problem's rates and curves. The rounds of a simulation share them, so the last is kept."""
+        parts = (problem.rates, problem.curves, len(problem.models), len(problem.gpu_types))
+        for rates, curves, models, types, table in _last:
+            if rates is parts[0] and curves is parts[1] and (models, types) == parts[2:]:
+                return table
+        table = cls(*parts)
+        _last[:] = [(*parts, table)]
+        return table
 
     def _key(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Ints:
         return (model * self._types + gpu_type) * SPAN + gpus
@@ -96,8 +102,13 @@ class RateTable:
         group = wanted // SPAN
         between = ~exact & (self._keys[above] > wanted) & (self._keys[below] < wanted)
         between &= (self._keys[above] // SPAN == group) & (self._keys[below] // SPAN == group)
+        if not between.any():
+            return
         a, b = below[between], above[between]
         k1, k2 = self._keys[a] % SPAN, self._keys[b] % SPAN
         r1, r2 = self._rate[a], self._rate[b]
         k = wanted[between] % SPAN
         out[between] = np.minimum(r1 + (r2 - r1) * (k - k1) / (k2 - k1), r1 * k / k1)
+
+
+_last: list[tuple[Rates, Curves, int, int, RateTable]] = []
