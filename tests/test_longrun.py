@@ -127,11 +127,12 @@ def cluster(config: dict[str, Any], tenants: list[dict[str, Any]], **more: Any) 
 def test_the_round_has_price_and_limit_of_the_books() -> None:
     """An average of 10 $/h for all and 1 $/h for x: prices are those of the accounts, limits allow the reserved GPUs on
     top; tenants without a budget have none."""
-    p = cluster({"longrun": {"average_per_hour": 10}}, [{"tenant": "x", "average_per_hour": 1}, {"tenant": "y"}])
+    p = cluster({"longrun": {"average_per_hour": 10}}, [{"tenant": "x", "average_per_hour": 1}, {"tenant": "y"}],
+                state="running", pool="rent", gpus=1, weight=3)
     kept = books.settled(Books(), p, {})
     q = books.applied(p, kept)
-    assert kept.total is not None and kept.total.load == 3.0 and kept.tenants["x"].load == 1.0
-    assert q.dollar_price == pytest.approx(3.0 / 10) and q.tenants.dollar_price.tolist() == pytest.approx([1.0, 0.0])
+    assert kept.total is not None and kept.total.load == 3.0 and kept.tenants["x"].load == 3.0
+    assert q.dollar_price == pytest.approx(3.0 / 10) and q.tenants.dollar_price.tolist() == pytest.approx([3.0, 0.0])
     assert q.budget_per_hour == pytest.approx(10 + 0.5 * 10 * 24 + 4)
     assert q.tenants.budget_per_hour.tolist() == pytest.approx([1 + 0.5 * 24 + 4, math.inf])
 

@@ -60,9 +60,10 @@ def budgets(problem: Problem) -> Budgets:
 
 
 def weights(problem: Problem) -> Floats:
-    """(Q,) weight of the jobs that are there and not held, by tenant; without ageing."""
+    """(Q,) weight of the running jobs, by tenant; without ageing. In the theory nobody waits; if those who wait
+    counted, a price that is too high would raise itself."""
     jobs = problem.jobs
-    there = np.where(jobs.state == State.HELD, 0.0, jobs.weight)
+    there = np.where(jobs.state == State.RUNNING, jobs.weight, 0.0)
     return np.asarray(np.bincount(jobs.tenant, there, minlength=len(problem.tenants)), dtype=np.float64)
 
 

@@ -8,7 +8,7 @@ the virtual queue of the budget, and it sets two things for the next round:
     price    mu = (N / b) exp(-B / (THETA C))                               weighted hours per dollar
     limit    spend at most b + (B + C) / max(interval, L / SETTLE)          dollars per hour of the next round
 
-N is the weight of the jobs present, averaged over time: by Little's law mean response time is N per unit of arrivals,
+N is the weight of the running jobs, averaged over time: by Little's law mean response time is N per unit of arrivals,
 and N / b is the scale of the price in the fixed-width theory (widths k = a / ((1 - a) mu) of power laws k^a cost
 N a / (1 - a) / mu dollars per hour; Li et al., EPEW 2024). So nothing is tuned: all else is a share of the window.
 The exponential is the multiplicative-weights form of the price (its logarithm follows the balance); drift plus
@@ -29,7 +29,7 @@ WINDOW_S = 14 * 24 * HOUR       # of an average, unless given
 BETA = 0.5                      # an overdraft is paid back by spending so much less than the income
 THETA = 0.3                     # share of the credit that makes a dollar e times as dear
 SETTLE = 24.0                   # parts of the time left within which the limit uses up balance and credit
-STEEPEST, FLATTEST = 4.0, -9.0  # of the exponent: at higher prices the work itself is lost in the gap of a solver
+STEEPEST, FLATTEST = 1.5, -9.0  # of the exponent: at higher prices a round does not earn the start-up of a job
 MEMORY = 0.5                    # share of the window over which the weight present is averaged
 RECENT = 1 / 14                 # share of the window over which the present rate of spending is averaged
 
@@ -56,7 +56,7 @@ class Budget:
 class Account:
     """The books of a budget at at_s; dollars since opened_s.
 
-    income, spent: so far. present: weight of the jobs there since at_s; load: its average (N). rate: recent spending,
+    income, spent: so far. present: weight of the jobs running since at_s; load: its average (N). rate: recent spending,
     dollars per hour. until_s: the date it was opened for, inf: none.
     """
 
@@ -84,7 +84,7 @@ class Terms:
 
 
 def opened(budget: Budget, now_s: float, present: float) -> Account:
-    """Empty books. present: weight of the jobs that are there."""
+    """Empty books. present: weight of the running jobs."""
     return Account(now_s, now_s, present=present, load=present, until_s=budget.until_s)
 
 
