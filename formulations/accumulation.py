@@ -40,7 +40,7 @@ def fewest_passes(fixed: Floats, per_sample: Floats, batch: Floats, room: Floats
 
     room: memory that is left for this job, e.g. that of the GPU less what its partner needs.
     """
-    m = 2.0 ** np.arange(MOST.bit_length())
-    fits = memory(*(np.asarray(x)[..., None] for x in (fixed, per_sample, batch)), m) <= np.asarray(room)[..., None]
-    fits &= m <= np.maximum(batch, 1.0)[..., None]
+    m: Floats = 2.0 ** np.arange(MOST.bit_length(), dtype=np.float64)
+    base, each, size, free = (np.asarray(x)[..., None] for x in (fixed, per_sample, batch, room))
+    fits = (memory(base, each, size, m) <= free) & (m <= np.maximum(size, 1.0))
     return np.where(fits.any(axis=-1), m[np.argmax(fits, axis=-1)], 0.0).astype(np.int64)

@@ -1,0 +1,49 @@
+"""Memory of a job on one GPU, and the ways to need less of it: rows of rates.csv with more accumulation.
+
+At (model, gpu_type, gpus) every row of rates.csv with memory_gb is a way. Without one, memory_gb of the job counts at
+its usual speed. Without that there is no way: nothing is shared on a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.columns import MOST_GPUS
+from allocator.domain.problem import Floats, Ints, Problem
+
+SPAN = MOST_GPUS + 1
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Those of place i are start[i] .. start[i+1]; arrays (W,). rate: work per second alone. memory_gb: per GPU.
+    row: of rates.csv, -1 = none. accumulation: 0 = unknown."""
+
+    start: Ints
+    rate: Floats
+    memory_gb: Floats
+    row: Ints
+    accumulation: Ints
+
+
+def ways(problem: Problem, model: Ints, gpu_type: Ints, gpus: Ints, rate: Floats, row: Ints, memory_gb: Floats) -> Ways:
+    """The ways of n places, arrays (n,). rate, row: usual speed and its row of rates.csv; memory_gb: of the job, nan =
+    unknown."""
+    rates, types = problem.rates, len(problem.gpu_types)
+    measured = np.flatnonzero((rates.memory_gb > 0) & (rates.rate > 0))
+    key = (rates.model[measured] * types + rates.gpu_type[measured]) * SPAN + rates.gpus[measured]
+    order = np.argsort(key, kind="stable")
+    wanted = (model * types + gpu_type) * SPAN + gpus
+    first = np.searchsorted(key[order], wanted, side="left")
+    count = np.searchsorted(key[order], wanted, side="right") - first
+    alone = (count == 0) & (memory_gb > 0)
+    start = np.append(0, np.cumsum(np.where(alone, 1, count)))
+    owner = np.repeat(np.arange(len(model)), np.diff(start))
+    place = first[owner] + np.arange(len(owner)) - start[owner]
+    own = alone[owner]
+    which = np.where(own, row[owner], np.append(measured[order], -1)[np.where(own, -1, place)])
+    return Ways(start, np.where(own, rate[owner], np.append(rates.rate, np.nan)[which]),
+                np.where(own, memory_gb[owner], np.append(rates.memory_gb, np.nan)[which]), which,
+                np.maximum(np.append(rates.accumulation, -1)[which], 0))
