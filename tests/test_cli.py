@@ -22,7 +22,7 @@ from allocator.errors import NoPlanInTime
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "data" / "snapshots"
 COMMANDS = ("demo", "solve", "simulate", "validate", "explain", "doctor", "schema", "generate", "import", "bench",
-            "report", "queue", "run", "history", "replay", "status", "configure", "fit", "spot", "rent")
+            "report", "queue", "run", "history", "replay", "status", "configure", "fit", "spot", "rent", "frontier")
 Output = pytest.CaptureFixture[str]
 
 

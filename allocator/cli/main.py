@@ -24,6 +24,7 @@ from allocator.cli import (
     doctor,
     explain,
     fit,
+    frontier,
     generate,
     history,
     import_,
@@ -46,7 +47,7 @@ allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
 COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue, run_,
-            history, configure, fit, spot, rent)
+            history, configure, fit, spot, rent, frontier)
 
 
 def parser() -> Parser:

@@ -1,0 +1,1 @@
+"""Time against cost: of one job, of several, and of a whole round."""
