@@ -12,7 +12,7 @@ N is the weight of the running jobs, averaged over time: by Little's law mean re
 and N / b is the scale of the price in the fixed-width theory (widths k = a / ((1 - a) mu) of power laws k^a cost
 N a / (1 - a) / mu dollars per hour; Li et al., EPEW 2024). So nothing is tuned: all else is a share of the window.
 The exponential is the multiplicative-weights form of the price (its logarithm follows the balance); drift plus
-penalty, mu = Z / V (Neely 2010, section 4.5), is worse here (docs/budgets.md). What may be overdrawn shrinks with the
+penalty, mu = Z / V (Neely 2010, chapter 4), was mostly slower (docs/budgets.md). What may be overdrawn shrinks with the
 time that is left to pay it back, so that the books close at the end of every window whatever the load does; money that
 nobody wants cannot be spent.
 """
