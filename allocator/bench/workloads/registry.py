@@ -60,6 +60,8 @@ GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
               0.8, (0.6, 0.8, 1.0), 150, V100_HOURS),
     Generator("zones", "spot V100s in five zones of two regions that fail together, reserved and on-demand ones beside "
               "them, deadlines", 0.6, (0.4, 0.6, 0.8), 150, OFFERED),
+    Generator("sharing", "gang jobs of fixed sizes that fit GPUs two by two, with measured speeds and memory and drawn "
+              "slowdowns", 1.0, (0.8, 1.0, 1.3), 240, OFFERED),
 )}
 
 

@@ -14,6 +14,8 @@ from allocator.performance.curves import rate
 
 def run_s(tables: Tables, gpu_type: str | None = None) -> Floats:
     """Seconds each job runs at its request on one GPU type (default: V100, or the only one), shape (J,)."""
+    if "models.csv" not in tables.tables:
+        return _measured_s(tables, gpu_type)
     jobs, curves = tables.tables["workload.csv"], tables.tables["models.csv"]
     types = list(dict.fromkeys(curves["gpu_type"]))
     gpu_type = gpu_type or ("V100" if "V100" in types else types[0])
@@ -28,6 +30,18 @@ def run_s(tables: Tables, gpu_type: str | None = None) -> Floats:
         kind, q = known[str(model[part[0]])]
         speed[part] = rate(kind, q, requested[part])
     return np.asarray(jobs["total_work"], float) / speed
+
+
+def _measured_s(tables: Tables, gpu_type: str | None) -> Floats:
+    """The same by the fastest row of rates.csv at the request; default: the first type."""
+    jobs, rows = tables.tables["workload.csv"], tables.tables["rates.csv"]
+    gpu_type = gpu_type or str(rows["gpu_type"][0])
+    best: dict[tuple[str, int], float] = {}
+    for m, t, k, r in zip(*(rows[c] for c in ("model", "gpu_type", "gpus", "work_per_s")), strict=True):
+        if t == gpu_type:
+            best[m, int(k)] = max(best.get((m, int(k)), 0.0), float(r))
+    speed = [best[m, k] for m, k in zip(jobs["model"], _ints(jobs["requested_gpus"]).tolist(), strict=True)]
+    return np.asarray(np.asarray(jobs["total_work"], float) / np.array(speed))
 
 
 def offered_load(tables: Tables, window_s: float | None = None) -> float:
