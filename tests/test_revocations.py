@@ -9,6 +9,7 @@ import pytest
 from worlds import workload
 
 from allocator.simulator import Options, Simulation, simulate
+from allocator.simulator.revocations import Spot
 
 HOUR = 3600.0
 
@@ -59,7 +60,7 @@ def test_hazard_per_gpu_hour() -> None:
     count = hours = 0.0
     for seed in range(40):
         s = alone({"total_work": 8 * 10 * HOUR, "synchronous": "false"}, spot(8, revocations_per_gpu_hour=0.5),
-                  seed=seed)
+                  seed=seed, interval_s=24 * HOUR)
         count, hours = count + s.metrics["revocations"], hours + s.metrics["gpu_hours"]
     assert abs(count - 0.5 * hours) < 4 * np.sqrt(0.5 * hours)
 
@@ -67,8 +68,6 @@ def test_hazard_per_gpu_hour() -> None:
 def test_burst_of_the_first_hour() -> None:
     """Hazard .01 per hour, 8 times that in the first: 1 - exp(-.08) die in it, 1 - exp(-.08 - .05) within six hours."""
     p = workload([{}], pools=[spot(1, revocations_per_gpu_hour=0.01)])
-    from allocator.simulator.revocations import Spot
-
     lives = Spot(p, Options(spot_burst=8))._lives(0, 0, 100_000) / HOUR
     for hours, share in ((1, 1 - np.exp(-0.08)), (6, 1 - np.exp(-0.13)), (60, 1 - np.exp(-0.67))):
         assert np.mean(lives < hours) == pytest.approx(share, abs=4 * np.sqrt(share / 1e5))
@@ -77,8 +76,6 @@ def test_burst_of_the_first_hour() -> None:
 def test_batches_keep_the_hazard_and_take_several() -> None:
     """32 GPUs, 0.2 per GPU-hour, batches of 4: 1.6 events an hour, each server's hazard as before; the number taken by
     an event is binomial with mean 4."""
-    from allocator.simulator.revocations import Spot
-
     p = workload([{"requested_gpus": 32, "max_gpus": 32}], pools=[spot(32, revocations_per_gpu_hour=0.2)],
                  rates={32: 32.0})
     zone = Spot(p, Options(spot_batch=4, seed=3))
@@ -95,8 +92,6 @@ def test_batches_keep_the_hazard_and_take_several() -> None:
 
 def test_one_zone_is_struck_at_once_and_others_are_not() -> None:
     """Pools of one region share their events; those of another have their own."""
-    from allocator.simulator.revocations import Spot
-
     pools = [spot(4, revocations_per_gpu_hour=1.0) | {"pool": n, "region": r} for n, r in
              (("a", "east"), ("b", "east"), ("c", "west"))]
     zone = Spot(workload([{}, {}, {}], pools=pools), Options(spot_batch=8))
@@ -175,3 +170,35 @@ def test_luck_is_the_same_after_an_interruption_and_differs_by_seed() -> None:
         return s.jobs.to_csv()
 
     assert run(1) == run(1) != run(2)
+
+
+def test_startup_spread() -> None:
+    """Mean and sd of log start-up over 1,500 servers as asked for, within four standard errors; none: exact."""
+    for market, hazard in (("on_demand", 0.0), ("spot", 1e-9)):
+        pool = spot(1500, startup_s=60, revocations_per_gpu_hour=hazard) | {"market": market}
+        jobs = [{"job_id": str(i), "total_work": 100.0} for i in range(1500)]
+        for spread in (0.0, 0.2):
+            w = workload(jobs, pools=[pool], rates={1: 1.0})
+            done = simulate(w, policy="static", options=Options(prove_every=0, startup_spread=spread))
+            log = np.log((done.jobs["finished_s"].to_numpy() - 100) / 60)
+            assert abs(log.std() - spread) <= 4 * spread / np.sqrt(3000) + 1e-9
+            assert abs(log.mean() + spread ** 2 / 2) <= 4 * spread / np.sqrt(1500) + 1e-9
+
+
+def test_synchronous_jobs_wait_for_the_last_server_asynchronous_ones_begin_with_the_first() -> None:
+    """The same four servers: synchronous at 4 from the last on, asynchronous at 1, 2, 3 and 4."""
+    pool = spot(4, startup_s=60, revocations_per_gpu_hour=1e-9)
+    for seed in range(10):
+        t, u = (finished(alone({"total_work": 800, "synchronous": sync}, pool, seed=seed, startup_spread=0.5))
+                for sync in ("true", "false"))
+        servers = Spot(workload([{}], pools=[pool]), Options(seed=seed, startup_spread=0.5))
+        up = servers.start(0, 0, 4, 0.0, 4.0).up_s
+        assert t == pytest.approx(up.max() + 200) and u == pytest.approx((800 + up.sum()) / 4)
+
+
+def test_replacements_have_a_spread_too() -> None:
+    """One asynchronous server with a lifetime of 100 s and 150 s of work: two starts, both spread."""
+    pool = spot(1, startup_s=60, lifetime_s=100)
+    took = np.array([finished(alone({"total_work": 150, "synchronous": "false"}, pool, seed=seed, startup_spread=0.1))
+                     for seed in range(60)]) - 150
+    assert took.mean() == pytest.approx(120, abs=4 * 8.5 / np.sqrt(60)) and 5.5 < took.std() < 12

@@ -67,6 +67,8 @@ def add(commands: Any) -> None:
                        help="revocations are F times as frequent in a server's first hour (default: 1)")
     world.add_argument("--victims", choices=("youngest", "random"), default="youngest",
                        help="whose GPUs go when a pool shrinks (default: the last to start)")
+    world.add_argument("--startup-spread", type=number(), default=0.0, metavar="SIGMA",
+                       help="start-up of a server / startup_s of its pool: log-normal with this sigma, mean 1")
     world.add_argument("--checkpoints", choices=("given", "young-daly"), default="given",
                        help="every checkpoint_every_s, or at the best interval for the hazard (default: given)")
     world.add_argument("--latency", type=number(), default=0.0, metavar="S",
@@ -104,7 +106,8 @@ def call(args: argparse.Namespace) -> int:
         budget_amount=args.budget_amount, budget_window_s=args.budget_window,
         interval_s=args.interval, ageing_s=args.ageing,
         misjudged=args.misjudged, noise=args.noise, failures_per_gpu_hour=args.failures,
-        revocations=args.revocations, spot_batch=args.spot_batch, spot_burst=args.spot_burst, victims=args.victims,
+        revocations=args.revocations, spot_batch=args.spot_batch, spot_burst=args.spot_burst,
+        startup_spread=args.startup_spread, victims=args.victims,
         checkpoints=args.checkpoints, latency_s=args.latency,
         latency_factor=args.charge_decisions, react_s=args.react, until_s=args.until, prove_every=args.prove)
     from allocator import read_workload

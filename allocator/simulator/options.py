@@ -28,6 +28,8 @@ class Options:
     itself). spot_burst: hazard before the age spot_burst_s over that after it.
     victims: whose GPUs go when capacity falls, "youngest" (the last to start) or "random". checkpoints: "given", every
     checkpoint_every_s, or "young-daly", every sqrt(2 checkpoint_s / (GPUs x hazard)) on pools with a hazard.
+    startup_spread: standard deviation of log(start-up / startup_s), mean 1. Each server of a spot pool that can lose
+    some draws its own; elsewhere all GPUs of a start come up together.
     latency_s: a plan comes true so long after its round; latency_factor: so many times the seconds that it took to
     decide come on top (1: as measured; such a run is not reproducible to the byte).
     react_s: arrivals and completions cause early rounds, at least so long after the one before; inf: ticks only.
@@ -57,6 +59,7 @@ class Options:
     victims: str = "youngest"
     checkpoints: str = "given"
     latency_s: float = 0.0
+    startup_spread: float = 0.0
     latency_factor: float = 0.0
     react_s: float = math.inf
     until_s: float = math.inf
@@ -64,7 +67,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("gap", "time_limit_s", "misjudged", "noise", "failures_per_gpu_hour", "revocations",
-                     "spot_burst_s", "latency_s", "latency_factor", "react_s", "prove_every"):
+                     "spot_burst_s", "startup_spread", "latency_s", "latency_factor", "react_s", "prove_every"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
         for name in ("interval_s", "ageing_s", "budget_average", "budget_amount", "budget_window_s"):

@@ -10,8 +10,9 @@ A server (one GPU of a spot pool) is born when its start-up is over and dies at 
     lifetime   lifetime_s of the pool
 
 Pools with rows in capacity.csv lose GPUs when these say so and to no hazard: what a trace has seen is not drawn again.
-A replacement is asked for at once and is there startup_s later. A synchronous job meanwhile stands still, having fallen
-back to its last checkpoint, and pays restart_s on top; an asynchronous one works on with the other servers' share.
+A replacement is asked for at once and is there startup_s later, times the spread that Options ask for. A synchronous
+job meanwhile stands still, having fallen back to its last checkpoint, and pays restart_s on top; an asynchronous one
+works on with the other servers' share.
 """
 
 from __future__ import annotations
@@ -64,11 +65,14 @@ class Spot:
         for z in range(zones):
             self._draw_event(z)
 
-    def start(self, job: int, pool: int, gpus: int, now: float, rate: float) -> float:
-        """New servers for a job; returns when the first of them dies."""
-        up = np.full(gpus, now + self._startup_s[pool])
-        self.servers[job] = Servers(up, up + self._lives(job, pool, gpus), rate)
-        return float(self.servers[job].dies_s.min())
+    def start(self, job: int, pool: int, gpus: int, now: float, rate: float) -> Servers:
+        """New servers for a job."""
+        self.servers[job] = Servers(*self._new(job, pool, gpus, now), rate)
+        return self.servers[job]
+
+    def keep(self, job: int, servers: Servers, gpus: int, rate: float) -> None:
+        """The job works on with so many of the servers that it had."""
+        self.servers[job] = Servers(servers.up_s[:gpus], servers.dies_s[:gpus], rate)
 
     def stop(self, job: int) -> None:
         """The job lets go of its servers."""
@@ -81,8 +85,7 @@ class Spot:
     def replace(self, job: int, pool: int, lost: Bools, now: float) -> None:
         """Ask for new servers in place of the lost ones (k,)."""
         own = self.servers[job]
-        own.up_s[lost] = now + self._startup_s[pool]
-        own.dies_s[lost] = own.up_s[lost] + self._lives(job, pool, int(lost.sum()))
+        own.up_s[lost], own.dies_s[lost] = self._new(job, pool, int(lost.sum()), now)
 
     def event(self) -> tuple[float, int]:
         """Time and zone of the next common event, (inf, -1) if there is none."""
@@ -116,6 +119,14 @@ class Spot:
             self.next_event_s[zone] += float(wait[0]) / self._per_s[zone]
         else:
             self.next_event_s[zone] = np.inf
+
+    def _new(self, job: int, pool: int, count: int, now: float) -> tuple[Floats, Floats]:
+        """(count,) seconds at which servers asked for now are up, and die."""
+        o = self._options
+        serial = self.drawn[job] + np.arange(count)
+        up = now + self._startup_s[pool] * chance.lognormal(o.startup_spread, o.seed, chance.STARTUP,
+                                                            np.full(count, job), serial)
+        return up, up + self._lives(job, pool, count)
 
     def _lives(self, job: int, pool: int, count: int) -> Floats:
         """(count,) seconds that the next servers of a job live."""

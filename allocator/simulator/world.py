@@ -120,14 +120,18 @@ class World:
         running, starts = self.pool[jobs] >= 0, pool >= 0
         self._release(jobs[running], np.full(int(running.sum()), self.now))
         j, p, k, again = jobs[starts], pool[starts], gpus[starts], running[starts]
-        attributes, pools = self.workload.problem.jobs, self.workload.problem.pools
+        attributes = self.workload.problem.jobs
         self._hold(j, p, k)
-        self.ready_s[j] = self.now + pools.startup_s[p] + np.where(again, attributes.restart_s[j], 0.0)
+        restart = np.where(again, attributes.restart_s[j], 0.0)
+        self.ready_s[j] = self.now + self._startup(j, p) + restart
         self.cycle_s[j], working = self._checkpoints(j, p, k)
         self.rate[j] = self._true_rate(j, p, k) * working
-        self._count(j, self.now)
         for i in np.flatnonzero(self._spot.revocable[p]).tolist():
-            self.event_s[j[i]] = self._spot.start(int(j[i]), int(p[i]), int(k[i]), self.now, float(self.rate[j[i]]))
+            one = int(j[i])
+            up = self._spot.start(one, int(p[i]), int(k[i]), self.now, float(self.rate[one])).up_s
+            self.ready_s[one] = (up.max() if attributes.synchronous[one] else up.min()) + restart[i]
+            self._follow(one, self.now)
+        self._count(j, self.now)
         self.started_s[j] = np.where(np.isnan(self.started_s[j]), self.now, self.started_s[j])
         self.starts[j] += 1
         self.largest[j] = np.maximum(self.largest[j], k)
@@ -201,19 +205,24 @@ class World:
             self.revocations[job] += int(lost.sum())
             self._spot.replace(job, pool, lost, at)
         up, one = servers.up_s, np.array([job])
-        self.event_s[job] = servers.dies_s.min()
-        if attributes.synchronous[job]:
-            if lost.any():
-                self._fall_back(one, np.array([at]))
-                self.ready_s[job] = max(self.ready_s[job], up.max() + attributes.restart_s[job])
-                self._count(one, at)
-            return
-        if not (up <= at).any():                    # all gone: nothing until the first of them is back
-            self.ready_s[job] = max(self.ready_s[job], up.min())
-        self.rate[job] = servers.rate * np.mean(up <= max(at, up.min()))
+        if not attributes.synchronous[job]:
+            if not (up <= at).any():                # nothing until the first of them is back
+                self.ready_s[job] = max(self.ready_s[job], up.min())
+        elif lost.any():
+            self._fall_back(one, np.array([at]))
+            self.ready_s[job] = max(self.ready_s[job], up.max() + attributes.restart_s[job])
+        self._follow(job, at)
         self._count(one, at)
-        later = up[up > max(at, up.min())]
-        self.event_s[job] = min(self.event_s[job], later.min(initial=np.inf))
+
+    def _follow(self, job: int, at: float) -> None:
+        """Speed of a job with the servers that it has, and when these change next. Synchronous ones wait for all."""
+        servers = self._spot.servers[job]
+        self.event_s[job] = servers.dies_s.min()
+        if not self.workload.problem.jobs.synchronous[job]:
+            first = max(at, servers.up_s.min())
+            self.rate[job] = servers.rate * np.mean(servers.up_s <= first)
+            later = servers.up_s[servers.up_s > first]
+            self.event_s[job] = min(self.event_s[job], later.min(initial=np.inf))
 
     def _strike(self, zone: int) -> None:
         """A common event takes servers of a zone."""
@@ -270,16 +279,23 @@ class World:
             return False
         if self.workload.problem.pools.market[pool[0]] == Market.SPOT:
             self.revocations[job] += self.gpus[job] - gpus
+        kept = self._spot.servers.get(int(job[0]))
         self._release(job, np.full(1, self.now))
         self._hold(job, pool, gpus)
         self.ready_s[job] = np.maximum(ready, self.now)
         self.cycle_s[job], working = self._checkpoints(job, pool, gpus)
         self.rate[job] = rate * working
+        if kept is not None:
+            self._spot.keep(int(job[0]), kept, int(gpus[0]), float(self.rate[job[0]]))
+            self._follow(int(job[0]), self.now)
         self._count(job, self.now)
-        if self._spot.revocable[pool[0]]:
-            one = int(job[0])
-            self.event_s[one] = self._spot.start(one, int(pool[0]), int(gpus[0]), self.now, float(self.rate[one]))
         return True
+
+    def _startup(self, jobs: Ints, pool: Ints) -> Floats:
+        """Seconds until what the jobs begin to hold is there."""
+        o = self.options
+        return self.workload.problem.pools.startup_s[pool] * chance.lognormal(
+            o.startup_spread, o.seed, chance.STARTUP, jobs, -1 - self.starts[jobs])
 
     def _checkpoints(self, jobs: Ints, pool: Ints, gpus: Ints) -> tuple[Floats, Floats]:
         """Seconds from one checkpoint to the next (nan = none), and the share of them in which the job works.

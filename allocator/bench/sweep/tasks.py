@@ -51,6 +51,7 @@ class Options:
     spot_burst: float = 1.0
     spot_burst_s: float = 3600.0
     victims: str = "youngest"
+    startup_spread: float = 0.0
     checkpoints: str = "given"
     latency_s: float = 0.0
     latency_factor: float = 0.0
@@ -59,8 +60,9 @@ class Options:
 
     @property
     def chance(self) -> bool:
-        """Whether two seeds make two different worlds of one workload."""
-        return self.misjudged > 0 or self.noise > 0 or self.failures_per_gpu_hour > 0
+        """Whether two seeds make two different worlds of one workload, whatever it is."""
+        return (self.misjudged > 0 or self.noise > 0 or self.failures_per_gpu_hour > 0 or self.startup_spread > 0
+                or self.victims == "random")
 
     @property
     def set(self) -> dict[str, object]:
