@@ -27,15 +27,19 @@ AMOUNT = Budget(amount=2400.0, until_s=10 * DAY)
 
 
 def test_an_average_by_hand() -> None:
-    """10 $/h: after two hours and 5 dollars 15 are saved; 315 hours later, all of 14 days but 19 hours, nothing is left
-    of the window's credit but half of 19 hours."""
+    """10 $/h: after two hours and 5 dollars 15 are saved; of 14 days 334 hours are left, less a twentieth of 336 in
+    which the books are to be closed."""
     account = longrun.updated(longrun.opened(AVERAGE, 0.0, 3.0), AVERAGE, 5.0, 2 * HOUR, 3.0)
     assert (account.income, account.spent, account.balance, account.load) == (20.0, 5.0, 15.0, 3.0)
     assert longrun.remaining(account, AVERAGE) == pytest.approx(3360 - 5)
-    credit = 0.5 * 10 * 334
+    left = 334 - 0.05 * 336
+    credit = 0.5 * 10 * left
     asks = longrun.terms(account, AVERAGE, 600.0)
     assert asks.mu == pytest.approx(3.0 / 10 * math.exp(-15 / (0.3 * credit)))
-    assert asks.per_hour == pytest.approx(10 + (15 + credit) / (334 / 24))
+    assert asks.per_hour == pytest.approx(10 + (15 + credit) / (left / 24))
+    last = longrun.updated(account, AVERAGE, 3345.0, 335 * HOUR, 3.0)
+    assert last.balance == pytest.approx(0) and longrun.terms(last, AVERAGE, 600.0).per_hour == pytest.approx(
+        10 + 0.5 * 10 * 3.36 / (1 / 6))
 
 
 def test_an_amount_by_hand() -> None:

@@ -4,7 +4,8 @@ Nobody is stopped at every moment: hours that spend little save for those that n
 the virtual queue of the budget, and it sets two things for the next round:
 
     balance  B = income - spent                                             dollars; -B is the virtual queue Z
-    credit   C = BETA b L          b: income per hour, L: hours left of the window, or until the date
+    credit   C = BETA b L          b: income per hour, L: hours left until CLOSE of the window, or of the time to the
+                                   date, is over, at least LEAST of it: the books close early, and stay closed
     price    mu = (N / b) exp(-B / (THETA C))                               weighted hours per dollar
     limit    spend at most b + (B + C) / max(interval, L / SETTLE)          dollars per hour of the next round
 
@@ -26,6 +27,7 @@ from typing import Any
 
 HOUR = 3600.0
 WINDOW_S = 14 * 24 * HOUR       # of an average, unless given
+CLOSE, LEAST = 0.95, 0.01      # savings of the last hours would find nobody to spend them
 BETA = 0.5                      # an overdraft is paid back by spending so much less than the income
 THETA = 0.3                     # share of the credit that makes a dollar e times as dear
 SETTLE = 24.0                   # parts of the time left within which the limit uses up balance and credit
@@ -108,7 +110,8 @@ def terms(account: Account, budget: Budget, interval_s: float) -> Terms:
     """What the next round of interval_s may do."""
     if budget.ends and account.at_s >= budget.until_s:
         return Terms(0.0, 0.0)                                  # the date is over, and so is the money
-    income, left_h = income_per_hour(account, budget), left_s(account, budget) / HOUR
+    income, window_h = income_per_hour(account, budget), _window_s(account, budget) / HOUR
+    left_h = max(left_s(account, budget) / HOUR - (1.0 - CLOSE) * window_h, LEAST * window_h)
     credit, interval_h = BETA * income * left_h, interval_s / HOUR
     ahead_h = max(interval_h, left_h / SETTLE)
     most = max(0.0, income + (account.balance + credit) / ahead_h)
