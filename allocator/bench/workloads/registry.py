@@ -47,6 +47,7 @@ class Generator:
 
 OFFERED = "GPU-hours demanded at the request / GPU-hours there are while jobs are submitted"
 V100_HOURS = "V100-hours demanded / V100-hours' worth there is while jobs are submitted"
+SPOT_HOURS = "GPU-hours demanded at the request / spot GPU-hours there are while jobs are submitted"
 GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
     Generator("reproduction", "64 equal GPUs, Poisson arrivals, Amdahl speed-ups: the case of the published MIP "
               "allocator", 0.30, (0.24, 0.30, 0.36), 250, "jobs per minute"),
@@ -60,6 +61,10 @@ GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
               0.8, (0.6, 0.8, 1.0), 150, V100_HOURS),
     Generator("zones", "spot V100s in five zones of two regions that fail together, reserved and on-demand ones beside "
               "them, deadlines", 0.6, (0.4, 0.6, 0.8), 150, OFFERED),
+    Generator("deadlines", "deadlines to keep on spot V100s in five zones that fail together, or on demand at three "
+              "times the price", 0.7, (0.35, 0.7, 1.4), 120, SPOT_HOURS),
+    Generator("exposure", "deadlines, for three tenants with guarantees and limits on what they have on spot in a zone",
+              0.7, (0.35, 0.7, 1.4), 120, SPOT_HOURS),
     Generator("sharing", "gang jobs of fixed sizes that fit GPUs two by two, with measured speeds and memory and drawn "
               "slowdowns", 1.0, (0.8, 1.0, 1.3), 240, OFFERED),
 )}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from allocator.bench.workloads.tables import Tables
 from allocator.domain.problem import Floats, Ints
 from allocator.performance.curves import rate
+
+MARKETS = ("reserved", "on_demand", "spot")
 
 
 def run_s(tables: Tables, gpu_type: str | None = None) -> Floats:
@@ -44,8 +46,8 @@ def _measured_s(tables: Tables, gpu_type: str | None) -> Floats:
     return np.asarray(np.asarray(jobs["total_work"], float) / np.array(speed))
 
 
-def offered_load(tables: Tables, window_s: float | None = None) -> float:
-    """GPU-hours demanded at the request / GPU-hours there are in the window (default: the generator's).
+def offered_load(tables: Tables, window_s: float | None = None, markets: Collection[str] = MARKETS) -> float:
+    """GPU-hours demanded at the request / GPU-hours of these markets in the window (default: the generator's).
 
     With several GPU types both sides are in V100-hours: a GPU counts as its speed-up over a V100 at the request,
     mean over the jobs weighted by what they demand.
@@ -55,7 +57,9 @@ def offered_load(tables: Tables, window_s: float | None = None) -> float:
     demand = base * _ints(jobs["requested_gpus"])
     window_s = window_s or tables.window_s
     there = sum(n * float(np.average(base / run_s(tables, t), weights=demand))
-                for t, n in zip(pools["gpu_type"], mean_gpus(tables, window_s), strict=True))
+                for t, n, market in zip(pools["gpu_type"], mean_gpus(tables, window_s),
+                                        pools.get("market", ["reserved"] * len(pools["pool"])), strict=True)
+                if market in markets)
     return float(demand.sum() / (there * window_s))
 
 

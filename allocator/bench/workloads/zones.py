@@ -6,14 +6,13 @@ to 4 times its run time at the request after its submission, and checkpoints, so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from allocator.bench.workloads import availability as spot_zones
 from allocator.bench.workloads import draw
 from allocator.bench.workloads.measured import ON_DEMAND, STARTUP_S
 from allocator.bench.workloads.speeds import family_of, model_rows
+from allocator.bench.workloads.spot_tables import changes
 from allocator.bench.workloads.tables import Columns, Tables
 
 GPUS = 64                                  # half of them spot machines when all are there
@@ -65,16 +64,6 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
         "price_per_gpu_hour": [RESERVED_PRICE, ON_DEMAND["V100"], *(float(p[0]) for _, p in walks)],
         "region": ["", "", *names], "startup_s": [0, STARTUP_S, *[STARTUP_S] * len(names)],
         "revocations_per_gpu_hour": [0, 0, *[round(1 / LIFE_H / MACHINE, 4)] * len(names)]}
-    moves = [(t, n, int(v) * MACHINE) for n, z in zip(names, there, strict=True)
-             for t, v in zip(z.at_s[1:].tolist(), z.value[1:].tolist(), strict=True) if t <= until]
-    moves.sort()
-    walk = sorted((t, n, p) for n, (when, price) in zip(names, walks, strict=True)
-                  for t, p in zip(when[1:].tolist(), price[1:].tolist(), strict=True))
     return Tables("zones", {"interval_s": 300, "restart_s": 45}, {
         "workload.csv": workload, "pools.csv": pools, "models.csv": curves,
-        "capacity.csv": _columns(("at_s", "pool", "gpus"), moves),
-        "prices.csv": _columns(("at_s", "pool", "price_per_gpu_hour"), walk)}, window_s=window, load=load)
-
-
-def _columns(names: tuple[str, ...], rows: Sequence[tuple[float, str, float]]) -> Columns:
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+        **changes(names, there, MACHINE, walks, until)}, window_s=window, load=load)
