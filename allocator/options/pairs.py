@@ -10,8 +10,8 @@ A pair is two jobs, a pool and a size that is an option of both. It is a candida
                              the two is the one that may not be moved, else the one with less left: the better order
     it is among the best     at most so many partners per job, pool and size, by the share of the mean that it saves
 
-For given slowdowns what is saved falls with the ratio of longer to shorter, so only neighbours in length, of every
-model, are looked at: J jobs cost J log J, not J^2.
+For given slowdowns what is saved falls with the ratio of longer to shorter, so only neighbours in length are looked at,
+of every model the nearest on either side, more where few models can share: J jobs cost J log J, not J^2.
 """
 
 from __future__ import annotations
@@ -187,12 +187,16 @@ def _neighbours(c: _Cells, beside: _Beside, most: int) -> tuple[Ints, Ints, Ints
     rank[np.argsort(c.alone_s, kind="stable")] = np.arange(n)
     cell = np.repeat(np.arange(len(c.start) - 1), np.diff(c.start))
     key = cell * (n + 1) + rank
-    near = np.arange(-((most + 1) // 2), (most + 1) // 2 + 1)
+    partners = np.bincount(beside.u, minlength=len(c.place)) + np.bincount(
+        beside.v[beside.u != beside.v], minlength=len(c.place))                # cells to look for neighbours in
+    reach = -(-most // np.maximum(partners, 1))
+    near = np.arange(-int(reach[partners > 0].max(initial=0)), int(reach[partners > 0].max(initial=0)) + 1)
     found = []
     for u, v, forward in ((beside.u, beside.v, True), (beside.v, beside.u, False)):
         pair, i = ragged(c.start[u], c.start[u + 1])
         at = np.searchsorted(key, v[pair] * (n + 1) + rank[i])[:, None] + near
         inside = (at >= c.start[v[pair]][:, None]) & (at < c.start[v[pair] + 1][:, None])
+        inside &= np.abs(near) <= reach[u[pair]][:, None]
         inside &= (c.job[i][:, None] != c.job[np.minimum(np.maximum(at, 0), n - 1)])
         which, column = np.nonzero(inside)
         mine, theirs = i[which], at[which, column]

@@ -27,7 +27,7 @@ STEP_MS: Mapping[str, Mapping[int, int]] = {     # by GPUs
     "vgg16": {1: 107, 2: 191, 4: 201, 8: 214}, "vgg19": {2: 205, 4: 212, 8: 226, 16: 302},
     "dqn": {1: 490, 2: 495, 4: 505, 8: 509, 16: 525}, "a2c": {1: 517, 2: 525, 8: 555},
     "bert": {1: 178, 2: 195, 4: 190, 8: 192}, "gpt2": {1: 426, 4: 433, 8: 437}}
-SIZES = {1: 0.44, 2: 0.17, 4: 0.22, 8: 0.13, 16: 0.04}      # of the published 64-job trace, without its two of 32
+SIZES = {1: 0.44, 2: 0.17, 4: 0.22, 8: 0.13, 16: 0.04}      # of a published trace of 61 jobs, without its two of 32
 STEPS, SIGMA, MOST_STEPS = 2_000.0, 0.8, 7_000.0            # steps of a job there: 111 to 6,690
 PASSES = (1, 2, 4)
 CONSTANT, FIXED = 0.1, 0.4                                   # of the time of a pass, of the memory

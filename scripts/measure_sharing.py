@@ -1,0 +1,117 @@
+"""Figures of docs/sharing.md: candidates of sharing, what few partners lose, and how well slowdowns are fitted.
+
+    python scripts/measure_sharing.py            # a minute; CPU times, best of five
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import platform
+import time
+
+import numpy as np
+
+from allocator.bench.workloads.sharing import GPU_GB, sharing
+from allocator.domain.problem import Problem
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.validate import validate
+from allocator.options.menu import menu
+from allocator.options.pairs import PARTNERS, Pairs, pairs
+from allocator.performance.interference import Measured, fit
+from allocator.performance.table import RateTable
+
+SEEDS = range(5)
+
+
+def waiting(jobs: int, seed: int, memory_gb: float = GPU_GB) -> Problem:
+    """All jobs of a workload at once."""
+    return sharing(seed=seed, load=1.0, jobs=jobs, gpus=64, memory_gb=memory_gb).workload().problem
+
+
+def elastic(jobs: int, seed: int) -> Problem:
+    """Jobs of 20 models with sizes 1, 2, 4 and 8 in each of three pools of different GPUs, in one or two passes."""
+    rng = np.random.default_rng(seed)
+    models, types, sizes = [f"m{i}" for i in range(20)], ["A", "B", "C"], (1, 2, 4, 8)
+    between = [(a, b, t) for a, b in itertools.combinations_with_replacement(models, 2) for t in types]
+    rows = {
+        "jobs.csv": [{"job_id": i, "model": rng.choice(models), "submitted_s": 0, "max_gpus": 8,
+                      "remaining_work": float(10 ** rng.uniform(2, 6))} for i in range(jobs)],
+        "pools.csv": [{"pool": t, "gpu_type": t, "gpus": 256, "memory_gb": 48} for t in types],
+        "rates.csv": [{"model": m, "gpu_type": t, "gpus": k, "work_per_s": k**0.8 / (1 + 0.1 * p),
+                       "accumulation": 1 + p, "memory_gb": 2 + i / (1 + p)}
+                      for i, m in enumerate(models) for t in types for k in sizes for p in (0, 1)],
+        "sharing.csv": [{"model_a": a, "model_b": b, "gpu_type": t, "gpus": 1, "slowdown_a": rng.uniform(1.1, 2.5),
+                         "slowdown_b": rng.uniform(1.1, 2.5)} for a, b, t in between]}
+    return validate(Snapshot("elastic", {}, {file: Table(file, {c: [str(r[c]) for r in many] for c in many[0]},
+                                                         range(2, len(many) + 2)) for file, many in rows.items()}))
+
+
+def candidates(p: Problem, most: int = PARTNERS) -> tuple[Pairs, float]:
+    """With CPU seconds, look-up tables included, the menu (which every round has) not."""
+    options, best = menu(p, RateTable.of(p)), np.inf
+    for _ in range(5):
+        start = time.process_time()
+        found = pairs(p, options, Measured.of(p), most=most)
+        best = min(best, time.process_time() - start)
+    return found, best
+
+
+def disjoint(q: Pairs) -> float:
+    """The most that pairs without a common job save together: a matching, as a MIP."""
+    from scipy import optimize, sparse
+
+    n = len(q)
+    rows = sparse.coo_array((np.ones(2 * n), (np.concatenate([q.job_a, q.job_b]), np.tile(np.arange(n), 2))))
+    found = optimize.milp(-q.saved, constraints=optimize.LinearConstraint(rows.tocsr(), ub=1.0),
+                          integrality=np.ones(n), bounds=optimize.Bounds(0, 1))
+    return -float(found.fun)
+
+
+def line(problems: list[Problem]) -> str:
+    """Means over the problems: pairs of options at one pool and size, candidates, share in several passes, CPU ms."""
+    rows = []
+    for p in problems:
+        q, seconds = candidates(p)
+        options = menu(p, RateTable.of(p))
+        size = np.unique(np.stack([options.pool, options.gpus]), axis=1, return_counts=True)[1]
+        passes = (q.accumulation_a > 1) | (q.accumulation_b > 1)
+        rows.append(((size * (size - 1) // 2).sum(), len(q), passes.mean(), 1e3 * seconds))
+    same, found, several, ms = np.mean(rows, axis=0)
+    return f"| {same:,.0f} | {found:,.0f} | {several:.0%} | {ms:.1f} |"
+
+
+def main() -> None:
+    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, "
+          f"seeds {SEEDS.start} to {SEEDS.stop - 1}\n")
+    print("| jobs that wait | GPU memory | pairs of one pool and size | candidates | in several passes | CPU ms |\n"
+          "|---|---|---|---|---|---|")
+    for jobs, memory in ((240, GPU_GB), (1_000, GPU_GB), (1_000, 16.0), (1_000, 12.0), (4_000, GPU_GB)):
+        print(f"| {jobs:,} | {memory:.0f} GB {line([waiting(jobs, seed, memory) for seed in SEEDS])}")
+    print(f"| elastic: 1,000 | 48 GB {line([elastic(1_000, seed) for seed in SEEDS])}")
+    print("\n| partners per job | candidates | saved by the best disjoint pairs |\n" + "|---" * 3 + "|")
+    whole = [candidates(waiting(240, s), 10_000)[0] for s in SEEDS]
+    for most in (1, 2, 4, 8):
+        few = [candidates(waiting(240, s), most)[0] for s in SEEDS]
+        share = np.mean([disjoint(f) / disjoint(w) for f, w in zip(few, whole, strict=True)])
+        print(f"| {most} | {np.mean([len(f) for f in few]):,.0f} | {share:.1%} |")
+    print(f"| all | {np.mean([len(w) for w in whole]):,.0f} | 100.0% |")
+    print("\n| slowdowns | error of the fit, each row left out |\n|---|---|")
+    for words, noise in (("1 + alpha beta", 0.0), ("the same, 5 % noise", 0.05)):
+        print(f"| {words} | {np.mean([fitted(s, noise) for s in SEEDS]):.1%} |")
+    print(f"| the workload's, without any structure | {np.mean([fit(waiting(240, s)).error[0] for s in SEEDS]):.0%} |")
+
+
+def fitted(seed: int, noise: float) -> float:
+    """Error on a table of the workload's size that has the form that is fitted, but for noise."""
+    rng, p = np.random.default_rng(seed), waiting(240, seed)
+    s, M = p.sharing, len(p.models)
+    alpha, beta = rng.uniform(0.3, 1.2, (2, M))
+    slow = [np.maximum((1 + alpha[x] * beta[y]) * np.exp(noise * rng.normal(size=len(x))), 1.0)
+            for x, y in ((s.model_a, s.model_b), (s.model_b, s.model_a))]
+    return float(fit(dataclasses.replace(p, sharing=dataclasses.replace(
+        s, slowdown_a=slow[0], slowdown_b=slow[1]))).error[0])
+
+
+if __name__ == "__main__":
+    main()
