@@ -113,9 +113,9 @@ def cost_of(hours_left: float | None, spot: float | None = 1.0, **job: object) -
 
 
 def test_cost_with_time_to_spare_waits_for_spot() -> None:
-    """Ten hours for two hours of work. An hour to spare is worth $.15 (L/200, L = 10 x $3), spot can be had for .7 of
-    the time: work is worth 1 + .15/.7 = $1.214 an hour. Half an hour of it: .607 - 1.5 on demand, .607 - .5 on spot."""
-    assert cost_of(10).value.tolist() == pytest.approx([-0.893, 0.107], abs=1e-3)
+    """Ten hours for two hours of work. An hour to spare is worth $.15 (L/200, L = 10 x $3), spot can be had for .4 of
+    the time: work is worth 1 + .15/.4 = $1.375 an hour. Half an hour: .6875 - 1.5 on demand, .6875 - .5 on spot."""
+    assert cost_of(10).value.tolist() == pytest.approx([-0.8125, 0.1875])
 
 
 def test_cost_without_time_to_spare_runs_on_demand() -> None:

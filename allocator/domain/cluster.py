@@ -13,7 +13,7 @@ from allocator.domain.grid import Grid
 from allocator.domain.names import Index, Names
 from allocator.domain.problem import Curves, Floats, Ints, Market, Nodes, Placements, Pools, Rates, Sharing
 
-SPOT_AVAILABILITY = 0.7       # of one spot GPU, between that of good and of poor zones of V100s in 2023
+SPOT_AVAILABILITY = 0.4       # of one job, which others compete with: measured in docs/spot-results.md
 
 
 def codes(column: Sequence[str], known: Index) -> Ints:

@@ -125,7 +125,7 @@ POOLS = TableSchema("pools.csv", "identical GPUs that are bought and placed alik
     _number("revocations_per_gpu_hour", "expected revocations", default=0.0, low=0),
     _number("memory_gb", "memory of one GPU", above=0),
     _number("lifetime_s", "spot GPUs are taken back after so long at the latest; default no limit", above=0),
-    _number("availability", "share of time in which GPUs of a spot pool can be had; default 0.7 for spot pools, else 1",
+    _number("availability", "share of time in which a job can have spot GPUs of the pool; default 0.4, other pools 1",
             default=RULE, above=0, high=1),
     _number("min_billing_s", "GPUs that a job gets are billed for so long at least", default=0.0, low=0),
 ), key=("pool",), required=True)
