@@ -21,6 +21,7 @@ allocator frontier data/snapshots/medium --points 25 --out curve     progress ag
 allocator frontier data/snapshots/medium --keep 95% --out cheaper    the cheapest plan that keeps 95 % of the progress
 allocator frontier data/snapshots/demo --jobs pretrain,llm-tune      hours against dollars, to the end of the jobs
 """
+PLAN_S = 5.0            # few budgets are hard to prove to the last digit, and a curve shows what is open
 ABOUT = """\
 What money buys. Of a snapshot: the round at a series of budgets, each plan with the bound that none beats, the price
 of a dollar, and the curve that bounds all plans in between. With --jobs: every way (pool, size) to run these jobs to
@@ -43,7 +44,7 @@ def add(commands: Any) -> None:
                         help="dollars per hour at the right end (default: what the best plan without a budget spends)")
     parser.add_argument("--keep", type=_worth, metavar="V|P%",
                         help="instead of the curve: the cheapest plan worth V, or P %% of the best plan")
-    add_effort(parser)
+    add_effort(parser, time_limit=PLAN_S)
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="write frontier.json, frontier.csv, frontier.svg; with "
                                                                 "--keep plan.json, plan.csv, keep.json")

@@ -54,14 +54,16 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
-def add_effort(parser: argparse.ArgumentParser, gap: float = 1e-4) -> None:
-    """The options that say how hard to try, shared by the commands that decide; gap: the default."""
+def add_effort(parser: argparse.ArgumentParser, gap: float = 1e-4, time_limit: float = math.inf) -> None:
+    """The options that say how hard to try, shared by the commands that decide; gap, time_limit: the defaults, a limit
+    by default is one of each of several decisions."""
     group = parser.add_argument_group("effort")
     group.add_argument("--solver", default="auto", metavar="NAME",
                        help="auto (default), highs, decomposition, cpsat, pulp: who solves the model of policy mip")
-    group.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
+    group.add_argument("--time-limit", type=number(infinite=True), default=time_limit, metavar="S",
                        help="seconds for the decision after reading; a plan is there by S plus one second "
-                            "(default: none)")
+                            "(default: none)" if math.isinf(time_limit) else
+                            f"seconds for each plan (default: {time_limit:g})")
     group.add_argument("--gap", type=number(), default=gap, metavar="G",
                        help=f"stop when (bound - value) / value is proven to be at most G (default: {gap:g}; "
                             "0 = optimal)")

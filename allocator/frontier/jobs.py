@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Problem
-from allocator.errors import Infeasible
+from allocator.errors import Infeasible, NoPlanInTime, Relaxation
 from allocator.frontier.sweep import Answer, Effort, Frontier, Sweep, Tell, answer_of
 from allocator.frontier.ways import JobWays
 from allocator.options.round import Round, compile_round
@@ -125,9 +125,8 @@ def jobs_frontier(problem: Problem, ways: JobWays, effort: Effort, dollars: str 
     case = Jobs(compile_round(problem, False), ways, effort)
     try:
         found = Sweep(case, effort, math.inf, tell).fill()
-    except Infeasible as error:
-        raise Infeasible([f"all {len(ways.name)} jobs at the same time, each in one of its ways", *error.conflict],
-                         error.relaxations) from None
+    except (Infeasible, NoPlanInTime) as error:
+        raise _cannot(case, error) from None
     solves, order = found.solves, case.compile(math.inf, True).option
     best, budget, price = solves.reach
     model = case.compile(math.inf, False)
@@ -135,6 +134,19 @@ def jobs_frontier(problem: Problem, ways: JobWays, effort: Effort, dollars: str 
     return JobsFrontier(problem, dollars, ways, free, np.array(fits), found,
                         order[np.array([found.answers[k].plan for k in best.tolist()])], budget, solves.spent[best],
                         -solves.value[best], -solves.upper(budget), price)
+
+
+def _cannot(case: Jobs, error: Infeasible | NoPlanInTime) -> Infeasible | NoPlanInTime:
+    """Why the jobs have no plan: with time without end it is that they do not fit."""
+    if isinstance(error, NoPlanInTime) and math.isfinite(case.effort.limits.time_s):
+        return error
+    w, have = case.ways, int(case.whole.problem.pools.gpus.sum())
+    least = np.full(len(w.name), np.iinfo(np.int64).max)
+    np.minimum.at(least, w.job, w.gpus)
+    need = int(least.sum())
+    return Infeasible([f"all {len(w.name)} jobs at the same time, each in one of its ways: the GPUs of the pools and the "
+                       "quotas of tenants do not allow it", *getattr(error, "conflict", ())],
+                      [Relaxation("GPUs of all pools", "", have, need)] if need > have else [])
 
 
 def _fits(round_: Round, order: Ints, way: Ints) -> bool:

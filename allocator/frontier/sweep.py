@@ -20,9 +20,11 @@ from allocator.policies.memory import Memory
 from allocator.policies.optimise import mip
 from allocator.solvers.base import Limits, Solver
 from formulations.choices import choices
-from formulations.envelope import Solves, dearest_short, pieces
+from formulations.envelope import EDGE, Solves, dearest_short, pieces
 from formulations.lagrangian import bound_at
 from formulations.linear import BUDGET, Floats, Ints
+
+CLOSE = 0.02            # of the dollars: then plans may be few enough to ask for the next one
 
 P = TypeVar("P")
 Tell = Callable[[int], None]
@@ -136,6 +138,10 @@ class Sweep(Generic[P]):
             if _open(solves) <= self._effort.limits.gap or not (left := pieces(solves)):
                 break
             self.ask(max(left, key=lambda piece: piece.area).next)
+        return self.found()
+
+    def found(self) -> Frontier[P]:
+        """What is known so far."""
         return Frontier(self.answers, self.solves, self.least)
 
     def cheapest(self, target: float) -> tuple[Answer[P], float]:
@@ -148,11 +154,16 @@ class Sweep(Generic[P]):
             best = int(good[np.lexsort((-solves.value[good], solves.spent[good]))[0]])
             high, low = float(solves.spent[best]), max(self.least, dearest_short(solves, wanted))
             unclear = max(low, float(solves.budget[(solves.value < wanted) & (solves.budget < high)].max(initial=0.0)))
-            near = max(1e-7, self._effort.limits.gap) * max(1.0, high)
+            near = max(2 * EDGE, self._effort.limits.gap) * max(1.0, high)
             if self.full or high - low <= near or high - unclear <= near:
                 return self._answers[best], min(low, high)
-            # prices know nearly where it is: first there, then by halves
-            self.ask(low if unclear < low or not (solves.budget == low).any() else (unclear + high) / 2)
+            # prices know nearly where it is: first there, then by halves; close by, whether there is any other plan
+            if not (solves.budget == low).any():
+                self.ask(low)
+            elif high - unclear <= CLOSE * high and solves.budget[-1] == unclear:
+                self.ask(high - EDGE * max(1.0, high))
+            else:
+                self.ask((unclear + high) / 2)
 
 
 def _open(solves: Solves) -> float:
