@@ -26,7 +26,7 @@ import numpy as np
 from allocator import decision
 from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
 from allocator.files.snapshots import snapshot_of
-from allocator.queue import allocations, wants
+from allocator.queue import observing, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.face import Queue
 from allocator.service import cluster, deciding, steadiness
@@ -58,7 +58,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (cluster.QueueCluster, "carry_out", "apply: stops and starts"),
     (Controller, "_learn", "learning"),
     (wants, "prune", "retention"),
-    (allocations, "prune", "retention"),
+    (observing, "prune", "retention"),
     (Controller, "_tell", "metrics"),
 )
 """What is timed: object, name, part. Time counts for the innermost part."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from allocator.domain.validate import validate
 from allocator.files.snapshots import snapshot_of
-from allocator.queue import allocations, lease, wants
+from allocator.queue import allocations, lease, observing, wants
 from allocator.queue.face import Queue
 from allocator.queue.snapshot import packed
 
@@ -82,7 +82,7 @@ class Bench:
         self.time(f"order {n} starts", lambda: self.write(allocations.order_starts, now), 1)
 
         def see(phase: str, at_s: float) -> Any:
-            return self.write(allocations.observe, [Seen(name, 1, now + at_s, phase, at_s) for name in self.names])
+            return self.write(observing.observe, [Seen(name, 1, now + at_s, phase, at_s) for name in self.names])
 
         self.time(f"first sight of {n} running", lambda: see("running", 1), 1)
         clock = iter(range(2, 10**6))

@@ -23,7 +23,7 @@ import traceback
 from typing import Any
 
 from allocator.errors import AllocatorError
-from allocator.queue import allocations, lease, wants
+from allocator.queue import allocations, lease, observing, wants
 from allocator.queue.errors import LeaseLost
 from allocator.queue.face import Queue
 
@@ -84,7 +84,7 @@ def claim(queue: Queue, name: str, number: int) -> None:
                 with queue.store.write() as connection:
                     for one in allocations.open_ones(connection):
                         phase = {"ordered": "running", "stopping": "stopped"}.get(one.phase, "running")
-                        allocations.observe(connection, held.token, [Said(one.job_id, one.generation, now, phase)])
+                        observing.observe(connection, held.token, [Said(one.job_id, one.generation, now, phase)])
         except LeaseLost:
             print("lost", flush=True)
 

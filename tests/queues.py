@@ -16,7 +16,7 @@ from typing import Any
 import postgres_server
 
 from allocator.domain.snapshot import Snapshot
-from allocator.queue import allocations, lease, wants
+from allocator.queue import allocations, lease, observing, wants
 from allocator.queue.engine import create_queue, open_queue
 from allocator.queue.face import Queue
 from allocator.queue.schema import metadata
@@ -131,12 +131,12 @@ class Controller:
             return [(s.allocation.job_id, s.allocation.generation) for s in allocations.order_starts(
                 connection, self.lease.token, self.queue.clock(), capacity)]
 
-    def see(self, *seen: Seen, **more: Any) -> list[allocations.Change]:
+    def see(self, *seen: Seen, **more: Any) -> list[observing.Change]:
         with self.queue.store.write() as connection:
-            return allocations.observe(connection, self.lease.token, seen, **more)
+            return observing.observe(connection, self.lease.token, seen, **more)
 
     def say(self, job_id: str, phase: str, work: float = 0.0, generation: int | None = None,
-            detail: str = "") -> list[allocations.Change]:
+            detail: str = "") -> list[observing.Change]:
         """One observation of the job's last allocation, now."""
         number = self.queue.job(job_id).generation if generation is None else generation
         return self.see(Seen(job_id, number, self.queue.clock(), phase, work, detail))

@@ -13,7 +13,7 @@ from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 
 from allocator.domain.validate import validate
 from allocator.errors import UsageError
-from allocator.queue import allocations, jobs, lease, wants
+from allocator.queue import allocations, jobs, lease, observing, wants
 from allocator.queue import cluster as cluster_
 from allocator.queue import snapshot as snapshots
 from allocator.queue.errors import LeaseLost
@@ -71,8 +71,8 @@ def test_a_clock_that_jumped_does_not_keep_the_lease(queue: Queue) -> None:
     lambda c, t: wants.append(c, t, wants.Round(NOW, "d", None, "p", "s"), {}),
     lambda c, t: wants.mark(c, t, 1, "failed"),
     lambda c, t: wants.prune(c, t, 1), lambda c, t: allocations.order_stops(c, t, NOW),
-    lambda c, t: allocations.order_starts(c, t, NOW), lambda c, t: allocations.observe(c, t, []),
-    lambda c, t: allocations.prune(c, t, 1)])
+    lambda c, t: allocations.order_starts(c, t, NOW), lambda c, t: observing.observe(c, t, []),
+    lambda c, t: observing.prune(c, t, 1)])
 def test_old_tokens_are_refused_everywhere(queue: Queue, call: object) -> None:
     """Every write of a controller is guarded, also when nobody ever took the lease."""
     with pytest.raises(LeaseLost), queue.store.write() as connection:
@@ -269,6 +269,24 @@ def test_the_snapshot_is_the_same_for_the_same_rows(queue: Queue) -> None:
     assert queue.snapshot(NOW + 1).digest != one.digest
 
 
+def test_cells_that_are_remembered_are_those_of_the_rows(queue: Queue) -> None:
+    """The snapshot of a process that has made one before and of one that has not: the same, also where a name was given
+    away again with other cells."""
+    def sizes() -> list[str]:
+        with queue.store.read() as connection:
+            warm = snapshots.build(connection, NOW + 100)
+            snapshots._known.clear()
+            assert warm == snapshots.build(connection, NOW + 100)
+        return list(warm.tables["jobs.csv"].columns["max_gpus"])
+
+    assert sizes() == sizes() == ["8", "8", "8"]
+    queue.cancel("l")
+    clock(queue).now += 1
+    assert queue.purge(0) == 1
+    queue.submit_many([{"job_id": "l", **JOB, "max_gpus": 4}])
+    assert sizes() == ["8", "8", "4"]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_snapshot_survives_its_way_through_the_queue(backend: str, tmp_path: Path) -> None:
     """Loaded and exported at the same time, it is the same problem: arrays, names, settings."""
@@ -323,7 +341,7 @@ def test_observations_are_kept_for_learning_and_dropped_after(queue: Queue) -> N
     with queue.store.write() as connection:
         rows = jobs.observed(connection, "k")
         assert len(rows) == 6 and rows[-1]["kind"] == "finished" and len(jobs.observed(connection, "j")) == 5
-        assert allocations.prune(connection, control.lease.token, 2) == 9
+        assert observing.prune(connection, control.lease.token, 2) == 9
         assert [r["work_done"] for r in jobs.observed(connection, "j")] == [3.0, 4.0]
         assert jobs.observed(connection, "k") == []
 

@@ -9,7 +9,10 @@ import pytest
 
 from allocator.bench.twin import Twin, alike, simulated
 from allocator.control.ticks import tick_at
+from allocator.domain.problem import Problem
 from allocator.files.workloads import read_workload
+from allocator.simulator import simulate
+from allocator.simulator.options import Options
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,6 +32,25 @@ def test_the_shipped_workload(policy: str, react_s: float, tmp_path: Path) -> No
         assert any((at - start) % interval for at, _ in found), "there were no early rounds"
     assert twin.machines.breaches == [] and twin.queue.counts()["done"] == len(workload.problem.jobs)
     twin.queue.close()
+
+
+@pytest.mark.parametrize("policy", ["mip", "las"])
+def test_the_same_numbers(policy: str, tmp_path: Path) -> None:
+    """Work that is left, GPU-seconds, seconds by type are the same to the last bit in every round, early ones between:
+    a search that may stop within its gap takes the same plan only for the same numbers."""
+    workload = read_workload(ROOT / "data" / "workloads" / "demo")
+    problems: list[Problem] = []
+    simulate(workload, policy=policy, options=Options(react_s=40.0, prove_every=0),
+             on_round=lambda _state, turn: problems.append(turn.problem))
+    twin = Twin.of(workload, tmp_path, policy, react_s=40.0)
+    found: list[Problem] = []
+    twin.run(len(problems), on_step=lambda turn, _seconds: found.append(turn.problem))
+    twin.queue.close()
+    assert [p.now_s for p in found] == [p.now_s for p in problems]
+    for one, other in zip(found, problems, strict=True):
+        for name in ("remaining_work", "attained_gpu_s", "state", "pool", "gpus", "restarts", "largest_gpus"):
+            assert getattr(one.jobs, name).tolist() == getattr(other.jobs, name).tolist(), (one.now_s, name)
+        assert one.received.tolist() == other.received.tolist()
 
 
 def test_early_rounds_move_no_tick() -> None:

@@ -44,6 +44,11 @@ class Stability:
             if not getattr(self, name) >= 0 or math.isinf(getattr(self, name)):
                 raise UsageError(f"{name} {getattr(self, name)} must be a number of seconds, 0 or more")
 
+    @property
+    def rests(self) -> bool:
+        """Whether jobs may be left alone because of when they were changed."""
+        return self.cooldown_s > 0 or self.min_run_s > 0
+
 
 def resting(problem: Problem, since_s: Floats, changed: Bools, rules: Stability) -> Bools:
     """(J,) running jobs that cooldown or minimum run time leaves alone.

@@ -11,5 +11,13 @@ from sqlalchemy import Connection
 def many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Run a statement in SQL that both databases know for every row; ? is a value of the row."""
     if rows:
-        mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-        connection.exec_driver_sql(statement.replace("?", mark), list(rows))
+        connection.exec_driver_sql(_marked(connection, statement), list(rows))
+
+
+def query(connection: Connection, statement: str, *values: Any) -> Sequence[Any]:
+    """The rows of a query in SQL that both databases know; ? is a value."""
+    return connection.exec_driver_sql(_marked(connection, statement), values).all()
+
+
+def _marked(connection: Connection, statement: str) -> str:
+    return statement if connection.dialect.paramstyle == "qmark" else statement.replace("?", "%s")

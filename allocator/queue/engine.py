@@ -170,8 +170,9 @@ def _sqlite(url: URL) -> bool:
 
 def _options(url: URL, wait_s: float) -> dict[str, Any]:
     if _sqlite(url):
-        return {"connect_args": {"timeout": wait_s, "check_same_thread": False}, "pool_size": 2}
-    return {"pool_pre_ping": True, "pool_size": 2, "connect_args": {"connect_timeout": 10}}
+        # the same connection again and again: its pages stay in memory, what another one writes drops them
+        return {"connect_args": {"timeout": wait_s, "check_same_thread": False}, "pool_size": 2, "pool_use_lifo": True}
+    return {"pool_pre_ping": True, "pool_size": 2, "pool_use_lifo": True, "connect_args": {"connect_timeout": 10}}
 
 
 def _bare(text: str) -> str:
@@ -213,7 +214,7 @@ def _wal(store: Store) -> None:
 def _listen(engine: Engine, url: URL, wait_s: float) -> None:
     sqlite = _sqlite(url)
     settings = ("PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={int(wait_s * 1000)}",
-                "PRAGMA journal_size_limit=67108864") if sqlite else (
+                "PRAGMA journal_size_limit=67108864", "PRAGMA cache_size=-16384") if sqlite else (
         f"SET lock_timeout = {int(wait_s * 1000)}", "SET idle_in_transaction_session_timeout = 60000",
         "SET synchronous_commit = on", "SET timezone = 'UTC'")
 

@@ -14,7 +14,7 @@ from allocator.domain.columns import JOBS, Kind
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.errors import UsageError
 from allocator.queue.errors import QueueUnavailable
-from allocator.queue.schema import ACTIVE, OWNED, STATES, allocations, jobs, observations
+from allocator.queue.schema import ACTIVE, OPEN, OWNED, STATES, allocations, jobs, observations
 from allocator.queue.states import VERBS
 
 MOST_NAMES = 5000      # job_ids that are searched for a similar one
@@ -81,6 +81,12 @@ def _value(name: str, text: str) -> Any:
     return float(text) if kind is Kind.NUMBER else text
 
 
+_LEFT = sa.select(allocations.c.work_at_start - allocations.c.work_done).where(
+    allocations.c.job_id == jobs.c.job_id, allocations.c.phase.in_(OPEN)).scalar_subquery()
+JOB = sa.select(*(c for c in jobs.c if c.name != "remaining_work"),
+                sa.func.coalesce(_LEFT, jobs.c.remaining_work).label("remaining_work"))
+"""Rows of jobs. What is left while an allocation is open follows from that; the row has what was left before it."""
+
 _PLAIN = [f.name for f in fields(Job) if f.name not in ("cells", "command", "environment", "received")]
 
 
@@ -94,7 +100,7 @@ def job_of(row: Any) -> Job:
 
 def show(connection: Connection, job_id: str) -> Job:
     """One job. Raises UsageError if there is no such job."""
-    row = connection.execute(sa.select(jobs).where(jobs.c.job_id == job_id)).first() if storable(job_id) else None
+    row = connection.execute(JOB.where(jobs.c.job_id == job_id)).first() if storable(job_id) else None
     if row is None:
         raise unknown(connection, job_id)
     return job_of(row)
@@ -115,7 +121,7 @@ def listed(connection: Connection, *, states: Sequence[str] = (), tenant: str | 
            ids: Sequence[str] | None = None, limit: int | None = None) -> list[Job]:
     """Jobs in the order of their submission. states: those only, "active" = every one that is not over; limit: the
     latest so many. Raises UsageError for an unknown state."""
-    query = sa.select(jobs)
+    query = JOB
     wanted = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
     strange = next((s for s in wanted if s not in STATES), None)
     if strange is not None:

@@ -70,7 +70,7 @@ jobs = Table(
     Column("state", Text, nullable=False, server_default="queued"),
     Column("request", Text, nullable=False, server_default=""),   # what happens when the open allocation has ended
     Column("version", BigInteger, nullable=False, server_default="1"),
-    Column("remaining_work", Double, nullable=False),
+    Column("remaining_work", Double, nullable=False),             # less what an open allocation has done
     _whole("generation"),
     _cell("want_pool"),
     _whole("want_gpus"),

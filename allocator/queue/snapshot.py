@@ -25,34 +25,38 @@ from allocator.domain.validate import validate
 from allocator.errors import UsageError
 from allocator.files.numbers_text import texts
 from allocator.queue import cluster
+from allocator.queue.bulk import query
 from allocator.queue.jobs import PART
 from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs
 from allocator.queue.submit import Submission, cell
 
 LEAST_SHARE = 1e-6       # of its work that a job which has not ended has left at least
 UNIX = 1e9               # a clock that says less does not count unix seconds
+MOST_KNOWN = 10_000      # jobs whose cells are remembered beyond those that are active
 SQUEEZE = 2              # effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
-_STATE = ("job_id", "state", "request", "remaining_work", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
+_STATE = ("job_id", "content", "state", "request", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
           "received", "submitted_s", "retry_at_s")
 _HELD = ("pool", "gpus", "gpu_type", "phase", "running_s")
-
-
 _ACTIVE = (
-    sa.select(*(jobs.c[n] for n in (*_STATE, *OWNED)), *(allocations.c[n] for n in _HELD))
-    .select_from(jobs.outerjoin(allocations, sa.and_(allocations.c.job_id == jobs.c.job_id,
-                                                     allocations.c.phase.in_(OPEN))))
-    .where(jobs.c.state.in_(ACTIVE), jobs.c.request != "cancel", jobs.c.submitted_s <= sa.bindparam("now_s"))
-    .order_by(jobs.c.submitted_s, jobs.c.seq))
+    f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)}, "
+    "COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j "
+    f"LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN} "
+    f"WHERE j.state IN {ACTIVE} AND j.request <> 'cancel' AND j.submitted_s <= ? ORDER BY j.submitted_s, j.seq")
+_CELLS = sa.select(jobs.c.content, jobs.c.job_id, *(jobs.c[n] for n in OWNED)).where(
+    jobs.c.job_id.in_(sa.bindparam("names", expanding=True)))
 
 
 def build(connection: Connection, now_s: float) -> Snapshot:
     """The snapshot of now. The same rows and now_s give the same snapshot, cell by cell."""
-    rows = _active(connection, now_s)
-    c = _columns(rows)                                     # by column, not row by row: there may be thousands
+    rows = query(connection, _ACTIVE, now_s)
+    names = (*_STATE, *_HELD, "remaining_work")
+    # by column, not row by row: there may be thousands
+    c: dict[str, Sequence[Any]] = dict(zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True))
+    c |= _owned(connection, c["job_id"], c["content"])
     stuck = _stuck(connection, c)
     holds = [phase in ("ordered", "running") and request == ""
              for phase, request in zip(c["phase"], c["request"], strict=True)]
-    columns: dict[str, list[str]] = {"job_id": c["job_id"], **{name: c[name] for name in OWNED}}
+    columns: dict[str, list[str]] = {"job_id": list(c["job_id"]), **{name: list(c[name]) for name in OWNED}}
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if held else "" for pool, held in zip(c["pool"], holds, strict=True)]
     columns["gpus"] = [str(gpus) if held else "" for gpus, held in zip(c["gpus"], holds, strict=True)]
@@ -72,14 +76,23 @@ def build(connection: Connection, now_s: float) -> Snapshot:
                     tables)
 
 
-def _active(connection: Connection, now_s: float) -> Sequence[Any]:
-    return connection.execute(_ACTIVE, {"now_s": now_s}).all()
+_known: dict[tuple[str, str], tuple[str, ...]] = {}
 
 
-def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    names = (*_STATE, *OWNED, *_HELD)
-    columns = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in names]
-    return dict(zip(names, columns, strict=True))
+def _owned(connection: Connection, names: Sequence[str], contents: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The cells that owners set, by column. They never change after the submission, whose digest (content) covers all
+    of them: those of jobs of the last snapshot are not read again."""
+    cells = {(name, content): _known.get((name, content)) if content else None
+             for name, content in zip(names, contents, strict=True)}
+    new = [name for (name, _), known in cells.items() if known is None]
+    read = {(row[1], row[0]): tuple(row[2:]) for part in range(0, len(new), PART)
+            for row in connection.execute(_CELLS, {"names": new[part:part + PART]}).all()}
+    cells |= read
+    if len(_known) > 2 * len(cells) + MOST_KNOWN:           # of jobs that are over, or of other queues
+        _known.clear()
+    _known.update((key, known) for key, known in read.items() if key[1])
+    columns: Any = zip(*cells.values(), strict=True) if cells else ((),) * len(OWNED)
+    return dict(zip(OWNED, columns, strict=True))
 
 
 def _states(c: Mapping[str, Sequence[Any]], holds: Sequence[bool], stuck: set[str], now_s: float) -> list[str]:

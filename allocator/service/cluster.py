@@ -27,10 +27,11 @@ from allocator.domain.snapshot import Snapshot
 from allocator.domain.validate import validate
 from allocator.executors.errors import NotNow
 from allocator.policies.memory import Memory
-from allocator.queue import allocations, cluster, lease, wants
+from allocator.queue import allocations, cluster, lease, observing, wants
 from allocator.queue import snapshot as snapshots
-from allocator.queue.allocations import Allocation, Change
+from allocator.queue.allocations import Allocation
 from allocator.queue.engine import Store
+from allocator.queue.observing import Change
 from allocator.queue.schema import ACTIVE, jobs, rounds
 from allocator.service import deciding, journal, learning, spending, steadiness
 from allocator.service.charge import Charge
@@ -40,6 +41,7 @@ from allocator.service.telemetry import Telemetry
 MEMORY = "memory"                       # key of meta: prices that the last round left
 DEFAULT_INTERVAL_S = 300.0              # as config.toml's interval_s
 AT_ONCE = 4                             # times that stops confirmed at once are followed up within one step
+HISTORY_EVERY = 20                      # rounds between two observations of mere progress that are kept
 JUMP_S = 1.0                            # a last round so far in the future was written by a clock that jumped
 
 
@@ -78,6 +80,7 @@ class QueueCluster:
         self.thawed = False                                 # rules of stability are off for the round to come
         self.again = False                                  # decide at once
         self.force = False                                  # a round now, whatever the clock says (--once)
+        self._round = 0                                     # rounds of this controller so far
         self._event = False                                 # something happened that --react reacts to
         self._mark: tuple[Any, ...] | None = None
         self._mark_now: tuple[Any, ...] | None = None
@@ -101,11 +104,11 @@ class QueueCluster:
         seen = list(self.executor.observe())
         ended = any(one.phase != "running" for one in seen)
         due = self._due(now, ended)
-        known = self._record(seen, due)
+        self._record(seen, due)
         if due and ended:
             due = self._due(now, ended)                 # perhaps those were the last
         if not due:
-            self.reconcile(known)
+            self.reconcile({(one.job_id, one.generation) for one in seen})
         return due
 
     def _take_up(self) -> None:
@@ -116,27 +119,29 @@ class QueueCluster:
         self._unsettled = (int(last.number), "applied", last.detail) \
             if last is not None and last.outcome == "decided" else None
 
-    def _record(self, seen: Sequence[Observation], progress: bool) -> set[tuple[str, int]]:
-        """Write what was observed; mere progress only when a round needs it. Returns the allocations that the executor
-        knows of."""
+    def _record(self, seen: Sequence[Observation], progress: bool) -> None:
+        """Write what was observed; mere progress only when a round needs it."""
+        news, strange = list[Observation](), list[Observation]()
         with self.store.write() as connection:
-            known = allocations.marks(connection, {one.job_id for one in seen})
-            mine = [(one, mark) for one in seen if (mark := known.get(one.job_id)) is not None
-                    and mark.generation == one.generation]
-            news = [one if one.phase == "running" else learning.judged(one, mark.detail) for one, mark in mine
-                    if progress or mark.phase == "ordered" or one.phase != "running"]
-            changes = allocations.observe(connection, self.charge.token, news, self.options.retries, known) \
-                if news else []
+            known = observing.marks(connection, {one.job_id for one in seen})
+            for one in seen:
+                mark = known.get(one.job_id)
+                if mark is None or mark.generation != one.generation:
+                    strange.append(one)
+                elif one.phase != "running":
+                    news.append(learning.judged(one, mark.detail))
+                elif progress or mark.phase == "ordered":
+                    news.append(one)
+            changes = observing.observe(connection, self.charge.token, news, self.options.retries, known,
+                                        self._round % HISTORY_EVERY == 0) if news else []
         self._tell(changes, news)
-        keys = {(one.job_id, one.generation) for one in seen}
-        strange = keys - {(one.job_id, one.generation) for one, _ in mine}
         for one in seen:
             if one.phase != "running":
                 self._call("acknowledge", self.executor.acknowledge, one.job_id, one.generation)
-            elif strange and (one.job_id, one.generation) in strange:
+        for one in strange:
+            if one.phase == "running":
                 self.log.event("stranger", job_id=one.job_id, generation=one.generation)
                 self._call("stop", self.executor.stop, one.job_id, one.generation, self.charge.token)
-        return keys
 
     def _tell(self, changes: Sequence[Change], seen: Sequence[Observation]) -> None:
         ended = [c for c in changes if c.state != "running" or c.phase in ("finished", "failed", "lost", "stopped")]
@@ -176,8 +181,11 @@ class QueueCluster:
         with self.store.read() as connection:
             built = snapshots.build(connection, now)
             stored = cluster.get_meta(connection, MEMORY) if self.options.warm else None
-            since = steadiness.since(connection)
+            since = steadiness.since(connection) if self.options.stability.rests else steadiness.NOTHING
         built = replace(built, config={**built.config, "interval_s": self.interval_s})
+        if self.options.horizon is not None:
+            seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
+            built = replace(built, config={**built.config, "horizon": seen})
         built = _with_capacity(built, self.executor.capacity())
         built, problem, kept = spending.charged(self.store, built, validate(built))
         alone = frozenset[str]() if self.thawed else steadiness.alone(problem, since, self.options.stability)
@@ -239,25 +247,27 @@ class QueueCluster:
     def _over(self) -> None:
         self._mark, self._event, self.again, self.thawed, self.force = self._mark_now, False, False, False, False
         self.believed = None
+        self._round += 1
 
     # ---- carrying it out ------------------------------------------------------------------------------------------
 
     def carry_out(self) -> None:
-        """Stop and start what the last round wants; where stops are confirmed at once, start what waited for them."""
+        """Stop and start what the last round wants, and record what comes of it at once: since when jobs run, and where
+        stops are confirmed, start what waited for them."""
         for _ in range(AT_ONCE):
-            if not self.reconcile() or not self._ended_by_now():
+            ordered = self.reconcile()
+            if not ordered:
+                return
+            seen = [one for one in self.executor.observe() if (one.job_id, one.generation) in ordered]
+            if seen:
+                self._record(seen, False)
+            if all(one.phase == "running" for one in seen):
                 return
 
-    def _ended_by_now(self) -> bool:
-        seen = [one for one in self.executor.observe() if one.phase != "running"]
-        if seen:
-            self._record(seen, False)
-        return bool(seen)
-
-    def reconcile(self, known: set[tuple[str, int]] | None = None) -> bool:
+    def reconcile(self, known: set[tuple[str, int]] | None = None) -> set[tuple[str, int]]:
         """Order the stops and starts that the wants ask for and that are safe by now, and give all that is ordered to
         the executor (again). known: allocations it spoke of; one that is open and not among them is given again.
-        Returns whether anything is on its way to stop."""
+        Returns the allocations that were told to stop or to start."""
         now, token = self.clock.now(), self.charge.token
         capacity = self.executor.capacity()
         with self.store.write() as connection:
@@ -276,13 +286,13 @@ class QueueCluster:
             if room.get(start.allocation.pool, 0) < 0:
                 continue
             self._call("start", self.executor.start, _order(start, token))
-        return bool(stops)
+        return {(a.job_id, a.generation) for a in (*stops, *(start.allocation for start in starts))}
 
     @staticmethod
     def _forgotten(connection: Connection, known: set[tuple[str, int]], given: set[str]) -> list[allocations.Start]:
         """Allocations that run as far as the database knows, and of which the executor says nothing."""
         if all((name, held.generation) in known or name in given or held.phase != "running"
-               for name, held in allocations.marks(connection).items()):
+               for name, held in observing.marks(connection).items()):
             return []
         return [_start_of(connection, a) for a in allocations.open_ones(connection, ("running",))
                 if (a.job_id, a.generation) not in known and a.job_id not in given]
@@ -307,7 +317,7 @@ class QueueCluster:
             order = arguments[0]
             one = Observation(order.job_id, order.generation, self.clock.now(), Phase.LOST, 0.0, words)
             with self.store.write() as connection:
-                allocations.observe(connection, self.charge.token, [one], self.options.retries)
+                observing.observe(connection, self.charge.token, [one], self.options.retries)
 
 
 def _order(start: allocations.Start, token: int) -> Order:

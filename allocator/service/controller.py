@@ -20,7 +20,7 @@ from allocator.decision import Decided, decide_round
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
-from allocator.queue import allocations, cluster, jobs, wants
+from allocator.queue import cluster, jobs, observing, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.engine import Store
 from allocator.queue.errors import LeaseLost, QueueUnavailable
@@ -128,7 +128,7 @@ class Controller:
                 corrects=o.learn and not silent, reports=self.executor.name in SURE)
             if self._rounds % PRUNE_EVERY == 0:
                 wants.prune(connection, token, o.keep_rounds)
-                allocations.prune(connection, token, o.keep_observations)
+                observing.prune(connection, token, o.keep_observations)
         for job_id in stuck:
             self.log.event("stuck", job_id=job_id, patience_s=patience_s)
         self.log.metrics.set("learned_rates", corrected)

@@ -7,35 +7,31 @@ the sample began, when work was last done) is one value of the table meta, writt
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.control.executor import Observation, Phase
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
 from allocator.performance import feedback
 from allocator.performance.table import RateTable
 from allocator.queue import cluster, lease
 from allocator.queue.bulk import many
-from allocator.queue.schema import allocations as table
-from allocator.queue.schema import jobs
+from allocator.queue.schema import OPEN
 from allocator.service.journal import dumps, loads
 
 MARKS = "progress"              # key of meta
-_NEEDED = ("job_id", "generation", "observed_s", "work_done", "gpu_type", "gpus")
-_RUNNING = sa.select(*(table.c[n] for n in _NEEDED), jobs.c.model).join(
-    jobs, jobs.c.job_id == table.c.job_id).where(table.c.phase == "running")
+_RUNNING = ("SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model "
+            "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
+            f"WHERE a.phase = 'running' AND a.phase IN {OPEN}")             # both: the index is of open ones
 Key = tuple[str, str, int]      # model, GPU type, GPUs
-Sample = tuple[Key, float, float]       # work per second, unix seconds
-MARK = 5                        # numbers of one: generation, work, when it was reached, quiet seconds, last round
+Sample = tuple[float, float]    # work per second, unix seconds
 STUCK = "no progress for"       # beginning of `detail` of an allocation that is stopped because of it
 
 
@@ -55,41 +51,58 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     jobs and the number of corrected rates. Raises LeaseLost.
     """
     lease.check(connection, token)
-    old: dict[str, list[float]] = loads(cluster.get_meta(connection, MARKS)) or {}
-    marks: dict[str, list[float]] = {}
-    samples: list[Sample] = []
-    stuck: list[tuple[float, str, str, int]] = []
-    rows: Sequence[Any] = connection.execute(_RUNNING).all()
-    for job_id, generation, observed_s, done, gpu_type, gpus, model in rows:
-        at_s = now_s if observed_s is None else observed_s
-        mark = old.get(job_id)
-        if mark is None or mark[0] != generation or len(mark) != MARK:
-            marks[job_id] = [generation, done, at_s, 0.0, now_s]
-            continue
-        _, work, since_s, quiet_s, looked_s = mark
-        moved = done > work
-        if moved and work > 0 and at_s > since_s:           # the first stretch has the start in it
-            samples.append(((model, gpu_type, gpus), (done - work) / (at_s - since_s), at_s))
-        # counted round by round, so that a clock that jumps or a controller that was away makes nobody stuck
-        quiet_s = 0.0 if moved else quiet_s + min(max(0.0, now_s - looked_s), 2 * interval_s)
-        marks[job_id] = [generation, done, at_s if moved or work <= 0 else since_s, quiet_s, now_s]
-        if quiet_s > patience_s and (reports or done > 0):
-            stuck.append((now_s, f"{STUCK} {quiet_s:.0f} s", job_id, generation))
+    rows: Sequence[Any] = connection.exec_driver_sql(_RUNNING).all()
+    names, generations, seen_s, works, types, sizes, models = zip(*rows, strict=True) if rows else ((),) * 7
+    generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
+    at_s = np.array([now_s if s is None else s for s in seen_s], dtype=np.float64)
+    known, work, since_s, quiet_s, looked_s = _remembered(connection, names, generation, now_s)
+    moved = known & (done > work)
+    samples = np.flatnonzero(moved & (work > 0) & (at_s > since_s))         # the first stretch has the start in it
+    rate = (done[samples] - work[samples]) / (at_s[samples] - since_s[samples])
+    # counted round by round, so that a clock that jumps or a controller that was away makes nobody stuck
+    passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)
+    quiet_s = np.where(known & ~moved, quiet_s + passed_s, 0.0)
+    since_s = np.where(~known | moved | (work <= 0), at_s, since_s)
+    stuck = np.flatnonzero(known & (quiet_s > patience_s) & (reports | (done > 0))).tolist()
     many(connection, "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ?, detail = ? "
-         "WHERE job_id = ? AND generation = ? AND phase = 'running'", stuck)
-    cluster.put_meta(connection, MARKS, dumps(marks))
-    number = correct(connection, samples, now_s) if corrects and samples else 0
-    return [job_id for _, _, job_id, _ in stuck], number
+         "WHERE job_id = ? AND generation = ? AND phase = 'running'",
+         [(now_s, f"{STUCK} {quiet_s[j]:.0f} s", names[j], generations[j]) for j in stuck])
+    cluster.put_meta(connection, MARKS, dumps({
+        "looked_s": now_s, "job_id": names, "generation": generations, "work": works, "since_s": since_s.tolist(),
+        "quiet_s": quiet_s.tolist()}))
+    keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
+    number = correct(connection, _medians(keys, rate, at_s[samples]), now_s) if corrects and keys else 0
+    return [names[j] for j in stuck], number
 
 
-def correct(connection: Connection, samples: list[Sample], now_s: float) -> int:
-    """Let samples correct the rates; returns how many rates are corrected."""
+def _remembered(connection: Connection, names: Sequence[str], generation: Ints,
+                now_s: float) -> tuple[Bools, Floats, Floats, Floats, float]:
+    """What the last round remembered of these allocations: whether anything; work done, since when, seconds without
+    progress; and when that was."""
+    old = loads(cluster.get_meta(connection, MARKS)) or {}
+    if not isinstance(old.get("job_id"), list):             # of an earlier version: begin anew
+        old = {"looked_s": now_s, **{name: [] for name in ("job_id", "generation", "work", "since_s", "quiet_s")}}
+    place = {name: i for i, name in enumerate(old["job_id"])}
+    at = np.array([place.get(name, -1) for name in names], dtype=np.int64)
+    known = at >= 0
+    known[known] = np.array(old["generation"], dtype=np.int64)[at[known]] == generation[known]
+
+    def column(name: str) -> Floats:
+        out = np.zeros(len(names))
+        out[known] = np.array(old[name], dtype=np.float64)[at[known]]
+        return out
+
+    return known, column("work"), column("since_s"), column("quiet_s"), float(old["looked_s"])
+
+
+def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float) -> int:
+    """Let samples, one per size, correct the rates; returns how many rates are corrected."""
     believed = profile(connection)
     known: dict[Key, feedback.Estimate] = {
         (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
         for r in cluster.learned_rates(connection)}
     before = dict(known)
-    for key, (rate, at_s) in _medians(samples).items():
+    for key, (rate, at_s) in samples.items():
         prior = believed.rate(key)
         if prior > 0 and rate > 0:
             known[key] = feedback.update(known.get(key, feedback.Estimate()), math.log(rate / prior), at_s)
@@ -151,10 +164,11 @@ def _checked(content: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]],
     return Profile(validate(Snapshot("profile", {}, tables)))
 
 
-def _medians(samples: list[Sample]) -> dict[Key, tuple[float, float]]:
-    """One sample per size and round, (work per second, unix seconds): jobs that run alike say the same thing."""
-    by_key: dict[Key, list[tuple[float, float]]] = {}
-    for key, rate, at_s in samples:
-        by_key.setdefault(key, []).append((rate, at_s))
-    return {key: (statistics.median(rate for rate, _ in found), max(at_s for _, at_s in found))
-            for key, found in by_key.items()}
+def _medians(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, Sample]:
+    """One sample per size and round: jobs that run alike say the same thing."""
+    number: dict[Key, int] = {}
+    code = np.array([number.setdefault(key, len(number)) for key in keys])
+    order = np.argsort(code, kind="stable")
+    ends = np.searchsorted(code[order], np.arange(len(number) + 1)).tolist()
+    return {key: (float(np.median(rate[order[ends[c]:ends[c + 1]]])), float(at_s[order[ends[c]:ends[c + 1]]].max()))
+            for key, c in number.items()}

@@ -25,6 +25,7 @@ class Since:
     changed: frozenset[str]
 
 
+NOTHING = Since({}, frozenset())
 _SINCE = sa.select(allocations.c.job_id, allocations.c.ordered_s, allocations.c.generation).where(
     allocations.c.phase.in_(OPEN))
 
@@ -37,7 +38,7 @@ def since(connection: Connection) -> Since:
 
 def alone(problem: Problem, known: Since, rules: Stability) -> frozenset[str]:
     """Jobs that cooldown and minimum run time leave alone."""
-    if rules.cooldown_s <= 0 and rules.min_run_s <= 0:
+    if not rules.rests:
         return frozenset()
     names = problem.jobs.job_id
     at_s = np.array([known.at_s.get(name, -np.inf) for name in names], dtype=np.float64)

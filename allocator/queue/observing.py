@@ -1,0 +1,266 @@
+"""What executors observe of open allocations: progress, first sights, ends. Orders and what is held: allocations.py.
+
+Progress comes from every running job in every round, so it is written in one place only, the allocation; what is left
+of the job follows from it (jobs.JOB). The rest is rare.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.queue import lease
+from allocator.queue.bulk import many
+from allocator.queue.jobs import PART
+from allocator.queue.schema import OPEN, allocations, jobs, observations
+from allocator.queue.states import Retries, ended
+
+ENDED = ("stopped", "finished", "failed", "lost")
+RETRIES = Retries()
+
+
+class Change(NamedTuple):
+    """What an observation changed. phase: of the allocation now; state: of the job now; work: done since what was
+    known before."""
+
+    job_id: str
+    generation: int
+    phase: str
+    state: str
+    work: float
+
+
+class Seen(Protocol):
+    """What an executor says of an allocation (allocator.control.executor.Observation is one)."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def work_done(self) -> float: ...
+    @property
+    def detail(self) -> str: ...
+
+
+class Mark(NamedTuple):
+    """What is known of an open allocation: rows, not objects, because they are many and looked at often."""
+
+    job_id: str
+    generation: int
+    phase: str
+    running_s: float | None
+    observed_s: float | None
+    work_done: float
+    work_at_start: float
+    detail: str
+
+
+class _Held(NamedTuple):
+    """A job and its open allocation. received: JSON."""
+
+    job_id: str
+    generation: int
+    gpus: int
+    gpu_type: str
+    phase: str
+    ordered_s: float
+    running_s: float | None
+    ended_s: float | None
+    observed_s: float | None
+    work_at_start: float
+    work_done: float
+    detail: str
+    state: str
+    request: str
+    remaining_work: float
+    attained_gpu_s: float
+    restarts: int
+    largest_gpus: int
+    first_started_s: float | None
+    finished_s: float | None
+    failures: int
+    retry_at_s: float | None
+    park_reason: str
+    want_pool: str
+    want_gpus: int
+    received: str
+    updated_s: float
+
+
+_OF_ALLOCATION = ("phase", "running_s", "ended_s", "observed_s", "work_done", "detail")
+_OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "largest_gpus", "first_started_s",
+           "finished_s", "failures", "retry_at_s", "park_reason", "want_pool", "want_gpus", "received", "updated_s")
+_NAMED: sa.BindParameter[Any] = sa.bindparam("names", expanding=True)
+# statements of every look, built once
+_MARKS = sa.select(*(allocations.c[name] for name in Mark._fields)).where(allocations.c.phase.in_(OPEN))
+_MARKS_OF = _MARKS.where(allocations.c.job_id.in_(_NAMED))
+_HELD = sa.select(*((jobs if name in _OF_JOB else allocations).c[name] for name in _Held._fields)).join(
+    jobs, jobs.c.job_id == allocations.c.job_id).where(allocations.c.phase.in_(OPEN), allocations.c.job_id.in_(_NAMED))
+
+
+def marks(connection: Connection, names: Collection[str] | None = None) -> dict[str, Mark]:
+    """Every open allocation, by job; names: of these jobs only (all the same where they are many)."""
+    few = names is not None and len(names) <= PART
+    rows = connection.execute(_MARKS_OF, {"names": list(names or ())}) if few else connection.execute(_MARKS)
+    return {row[0]: Mark(*row) for row in rows.all()}
+
+
+def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: Retries = RETRIES,
+            known: Mapping[str, Mark] | None = None, history: bool = True) -> list[Change]:
+    """Record what an executor observed; returns what changed, by job. What is already known, or of an
+    allocation that has ended or never was, changes nothing.
+
+    The work of an allocation is the greatest ever seen, at most what was left at its start. An end is final.
+    known: `marks` of this transaction, if they were read already. history: mere progress goes into the table
+    observations too, not only into the allocation; first sights and ends always do. Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    if known is None:
+        known = marks(connection)
+    given = [(one, mark) for one in seen
+             if (mark := known.get(one.job_id)) is not None and mark.generation == one.generation]
+    moving = {one.job_id for one, mark in given if mark.running_s is None or one.phase != "running"}
+    if not moving:
+        return _progress(connection, given, history)
+    quiet = _progress(connection, [pair for pair in given if pair[0].job_id not in moving], history)
+    return quiet + _moves(connection, [one for one, _ in given if one.job_id in moving], moving, retries)
+
+
+def _progress(connection: Connection, given: Sequence[tuple[Seen, Mark]], history: bool) -> list[Change]:
+    """Record allocations that go on running, where an observation says something new: a later time or more work."""
+    if not given:
+        return []
+    held = list({mark.job_id: mark for _, mark in given}.values())
+    place = {mark.job_id: i for i, mark in enumerate(held)}
+    at = np.array([place[mark.job_id] for _, mark in given])
+    before = np.array([mark.work_done for mark in held], dtype=np.float64)
+    before_s = np.array([-np.inf if mark.observed_s is None else mark.observed_s for mark in held], dtype=np.float64)
+    work, seen_s = before.copy(), before_s.copy()
+    np.fmax.at(work, at, np.array([one.work_done for one, _ in given], dtype=np.float64))   # fmax: nan says nothing
+    np.fmax.at(seen_s, at, np.array([one.at_s for one, _ in given], dtype=np.float64))
+    work = np.minimum(work, np.array([mark.work_at_start for mark in held], dtype=np.float64))
+    new = np.flatnonzero((seen_s > before_s) | (work > before)).tolist()
+    done, times, more = work.tolist(), seen_s.tolist(), (work - before).tolist()
+    keys = [held[i][:2] for i in new]
+    many(connection, "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
+         [(done[i], times[i], *key) for i, key in zip(new, keys, strict=True)])
+    if history:
+        many(connection, "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
+             "VALUES (?, ?, ?, ?, 'running')", [(*key, times[i], done[i]) for i, key in zip(new, keys, strict=True)])
+    return [Change(*key, held[i].phase, "running", more[i]) for i, key in zip(new, keys, strict=True)]
+
+
+def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retries: Retries) -> list[Change]:
+    """Record first sights and ends, and what was seen of the same allocations before and after."""
+    before = _open(connection, names)
+    now = dict(before)
+    told: dict[tuple[str, str], Seen] = {}
+    for one in given:
+        held = now[one.job_id]
+        moved = None if held.phase in ENDED else _moved(one, held, retries)
+        if moved is not None:
+            now[one.job_id] = moved
+            told[one.job_id, str(one.phase)] = one
+    changed = {name: held for name, held in now.items() if held is not before[name]}
+    _write(connection, changed, told)
+    return [Change(name, held.generation, held.phase, held.state, held.work_done - before[name].work_done)
+            for name, held in changed.items()]
+
+
+def _open(connection: Connection, names: set[str]) -> dict[str, _Held]:
+    """The jobs of these names that have an open allocation."""
+    ordered = sorted(names)
+    return {row[0]: _Held(*row) for part in range(0, len(ordered), PART)
+            for row in connection.execute(_HELD, {"names": ordered[part:part + PART]}).all()}
+
+
+def _moved(one: Seen, held: _Held, retries: Retries) -> _Held | None:
+    """The job and its allocation after an observation; None: it says nothing new."""
+    work, phase, at_s = _work(one, held), str(one.phase), one.at_s
+    left = held.work_at_start - work
+    if phase == "running" and held.running_s is not None:
+        if held.observed_s is not None and at_s <= held.observed_s and work <= held.work_done:
+            return None
+        return held._replace(work_done=work, observed_s=max(at_s, held.observed_s or at_s), remaining_work=left,
+                             updated_s=at_s)
+    began = _began(one, held, work)
+    if held.running_s is None and began is not None:
+        first = held.first_started_s is None
+        held = held._replace(first_started_s=began if first else held.first_started_s,
+                             restarts=held.restarts + (0 if first else 1),
+                             largest_gpus=max(held.largest_gpus, held.gpus))
+    stops = phase == "running" and held.phase == "stopping"
+    held = held._replace(work_done=work, observed_s=at_s, detail=one.detail, running_s=began, remaining_work=left,
+                         phase=held.phase if stops else phase, updated_s=at_s)
+    if phase == "running":
+        return held
+    end = at_s if began is None else max(at_s, began)
+    held = _had(held, 0.0 if began is None else end - began)
+    return held._replace(ended_s=end, **ended(held, phase, end, work > 0, one.detail, retries))
+
+
+def _work(one: Seen, held: _Held) -> float:
+    """Work done since the start, the greatest ever seen; what is no number counts as nothing."""
+    if one.phase == "finished":
+        return held.work_at_start
+    said = one.work_done if one.work_done == one.work_done else 0.0
+    return min(max(float(said), held.work_done), held.work_at_start)
+
+
+def _began(one: Seen, held: _Held, work: float) -> float | None:
+    """When it began to run; None: it never did, as far as anybody knows. An end that comes before any sight of it
+    running says that it ran since it was ordered."""
+    if held.running_s is not None:
+        return held.running_s
+    if one.phase == "running":
+        return one.at_s
+    return None if one.phase in ("stopped", "lost") and work <= 0 else min(held.ordered_s, one.at_s)
+
+
+def _had(held: _Held, seconds: float) -> _Held:
+    """The job with what it has had so far, these seconds more."""
+    if seconds <= 0:
+        return held
+    had = json.loads(held.received)
+    received = json.dumps({**had, held.gpu_type: had.get(held.gpu_type, 0.0) + seconds}, sort_keys=True)
+    return held._replace(attained_gpu_s=held.attained_gpu_s + seconds * held.gpus, received=received)
+
+
+def _write(connection: Connection, changed: Mapping[str, _Held], told: Mapping[tuple[str, str], Seen]) -> None:
+    """All changes at once: two statements, and one for the observations, the last of each kind by job."""
+    many(connection, f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
+         [(*(getattr(held, n) for n in _OF_ALLOCATION), name, held.generation) for name, held in changed.items()])
+    many(connection, f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
+         [(*(getattr(held, n) for n in _OF_JOB), name) for name, held in changed.items()])
+    many(connection, "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
+         "VALUES (?, ?, ?, ?, ?, ?)",
+         [(one.job_id, one.generation, one.at_s, kind, one.detail, _work(one, changed[one.job_id]))
+          for (_, kind), one in told.items()])
+
+
+def _set(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} = ?" for name in names)
+
+
+def prune(connection: Connection, token: int, keep: int) -> int:
+    """Drop all but the last `keep` observations of each allocation, and all of jobs that are over. Returns how many.
+    Raises LeaseLost."""
+    lease.check(connection, token)
+    ranked = sa.select(observations.c.id, sa.func.row_number().over(
+        partition_by=(observations.c.job_id, observations.c.generation), order_by=observations.c.id.desc(),
+    ).label("place")).subquery()
+    over = sa.select(jobs.c.job_id).where(jobs.c.state.in_(("done", "cancelled")))
+    done: Any = connection.execute(sa.delete(observations).where(sa.or_(
+        observations.c.id.in_(sa.select(ranked.c.id).where(ranked.c.place > keep)),
+        observations.c.job_id.in_(over))))
+    return int(done.rowcount)
