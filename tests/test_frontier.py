@@ -75,7 +75,7 @@ def test_the_frontier_is_that_of_all_plans(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12, 16))
 def test_with_few_points_it_is_still_a_bound(seed: int) -> None:
-    """Five solves: values and bounds rise, and nothing that exists lies above the bound or is missed below the plans."""
+    """Five solves: values and bounds rise, and nothing that exists lies above the bound."""
     made, plans = tiny(seed)
     found = round_frontier(made, Effort(Limits(), None, 5))
     assert len(found.found.answers) <= 5
@@ -98,12 +98,12 @@ def test_the_largest_budget_is_the_end() -> None:
         round_frontier(fixed, EXACT, max_budget=5)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_keep_is_the_cheapest_of_all_plans(seed: int) -> None:
     """No plan worth the target is cheaper, for every value that some plan has (and a little less)."""
     made, plans = tiny(seed)
     values = sorted({value for _, value in plans})
-    for target in values[:: max(1, len(values) // 5)] + [values[-1], 0.97 * values[-1]]:
+    for target in [*values[::max(1, len(values) // 3)], values[-1], 0.97 * values[-1]]:
         found = keep(made, EXACT, target)
         cheapest = min(cost for cost, value in plans if value >= target - 1e-9)
         assert found.spent == pytest.approx(cheapest, rel=1e-6, abs=1e-6)

@@ -23,6 +23,8 @@ from allocator.options.round import Round, compile_round
 from allocator.policies.base import Task
 from allocator.policies.memory import Memory
 from allocator.policies.optimise import mip
+from allocator.solvers import registry
+from allocator.solvers.base import Termination
 from formulations.linear import Bools, Floats, Ints
 from formulations.time_cost import Together, together
 
@@ -137,15 +139,18 @@ def jobs_frontier(problem: Problem, ways: JobWays, effort: Effort, dollars: str 
 
 
 def _cannot(case: Jobs, error: Infeasible | NoPlanInTime) -> Infeasible | NoPlanInTime:
-    """Why the jobs have no plan: with time without end it is that they do not fit."""
-    if isinstance(error, NoPlanInTime) and math.isfinite(case.effort.limits.time_s):
-        return error
+    """Why the jobs have no plan: they do not fit, as far as a solver can tell in the time there is."""
+    if isinstance(error, NoPlanInTime):
+        model = case.compile(math.inf, False).model
+        engine = case.effort.solver or registry.get(registry.choose(model)[0])
+        if engine.solve(model, case.effort.limits).termination is not Termination.INFEASIBLE:
+            return error
     w, have = case.ways, int(case.whole.problem.pools.gpus.sum())
     least = np.full(len(w.name), np.iinfo(np.int64).max)
     np.minimum.at(least, w.job, w.gpus)
     need = int(least.sum())
-    return Infeasible([f"all {len(w.name)} jobs at the same time, each in one of its ways: the GPUs of the pools and the "
-                       "quotas of tenants do not allow it", *getattr(error, "conflict", ())],
+    return Infeasible([f"all {len(w.name)} jobs at the same time, each in one of its ways: the GPUs of the pools and "
+                       "the quotas of tenants do not allow it", *getattr(error, "conflict", ())],
                       [Relaxation("GPUs of all pools", "", have, need)] if need > have else [])
 
 
