@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from allocator.domain import price_rules
 from allocator.domain.cells import parse_value
 from allocator.domain.columns import CURVE_PARAMETERS
 from allocator.domain.findings import Findings, hints, quoted
@@ -21,13 +22,14 @@ LATER = {   # files that are checked and kept, but that plans do not use yet
     "sharing.csv": "is checked, but plans do not pair jobs yet"}
 
 
-def check(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
-    """Everything about the cluster that one cell alone does not tell."""
+def check(grids: Mapping[str, Grid], names: Names, begin_s: float, found: Findings) -> None:
+    """Everything about the cluster that one cell alone does not tell. begin_s: of the round, or of the workload."""
     _speeds(grids, names, found)
     _pools(grids, names, found)
     pools = grids["pools.csv"]
     for file in ("prices.csv", "nodes.csv"):
         grids[file].refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
+    price_rules.check(grids, begin_s, found)
     _tenants(grids["tenants.csv"], found)
     _placements(grids, names, found)
     _received(grids, names, found)

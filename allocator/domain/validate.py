@@ -34,7 +34,7 @@ def validate(snapshot: Snapshot) -> Problem:
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
     job_rules.check(tables, known, now_s, found)
-    cluster_rules.check(tables, known, found)
+    cluster_rules.check(tables, known, now_s, found)
     if found.faults:
         raise InvalidInput(found.faults)
 

@@ -46,13 +46,13 @@ def validate_workload(raw: Snapshot) -> Workload:
     tables |= {"jobs.csv": _as_jobs(tables[WORKLOAD.file]), **grids(replace(raw, tables={}), found, NOT_STARTED)}
     known = names(tables)
     job_rules.check(tables, known, math.inf, found)
-    cluster_rules.check(tables, known, found)
+    start = _start(config["now_s"], tables["jobs.csv"], raw, found)
+    cluster_rules.check(tables, known, start, found)
     tables[CAPACITY.file].refer(found, "pool", known.pools, among="is not in pools.csv",
                                 judge=tables["pools.csv"].complete)
     _unlikely(tables["jobs.csv"], known, found)
     if found.faults:
         raise InvalidInput(found.faults)
-    start = _start(config["now_s"], tables["jobs.csv"], raw, found)
     return Workload(assemble(raw, config, tables, known, start, found), _changes(tables, known, start))
 
 
