@@ -88,6 +88,14 @@ def workload(world: str, seed: int, traces: Path | None) -> Workload:
     return on_market(name, rng, demand(rng, JOBS, 16), zones, float(load)).workload()
 
 
+def believed(w: Workload, availability: float) -> Workload:
+    """The same, with another belief about the share of time in which spot GPUs can be had."""
+    pools = w.problem.pools
+    share = np.where(pools.market == Market.SPOT, availability, 1.0)
+    return dataclasses.replace(w, problem=dataclasses.replace(
+        w.problem, pools=dataclasses.replace(pools, availability=share)))
+
+
 def without_spot(w: Workload) -> Workload:
     """The same, and no job may go on spot."""
     jobs = dataclasses.replace(w.problem.jobs, max_spot_gpus=np.zeros(len(w.problem.jobs)))
@@ -116,10 +124,12 @@ def exposed(w: Workload, s: Simulation) -> float:
     return most
 
 
-def measure(world: str, seed: int, case: str, traces: Path | None) -> dict[str, Any]:
+def measure(world: str, seed: int, case: str, traces: Path | None, availability: float | None = None
+            ) -> dict[str, Any]:
     """One simulation."""
     policy, spot = POLICIES[case]
     w, begin = workload(world, seed, traces), time.process_time()
+    w = w if availability is None else believed(w, availability)
     w = w if spot else without_spot(w)
     s = simulate(w, policy=policy, options=Options(objective="cost", prove_every=0))
     due = dict(zip(w.problem.jobs.job_id, w.problem.jobs.deadline_s.tolist(), strict=True))
@@ -145,9 +155,10 @@ def results(args: argparse.Namespace, traces: Path | None) -> Iterator[dict[str,
             continue
         for seed in range(args.seeds):
             for case in args.cases:
-                path = args.out / f"{world}-{seed}-{case}.json".replace(" ", "_")
+                belief = "" if args.availability is None else f"-{args.availability:g}"
+                path = args.out / f"{world}-{seed}-{case}{belief}.json".replace(" ", "_")
                 if not path.exists():
-                    path.write_text(json.dumps(measure(world, seed, case, traces)))
+                    path.write_text(json.dumps(measure(world, seed, case, traces, args.availability)))
                 row = json.loads(path.read_text())
                 print(f"# {world} {seed} {case}: {row['dollars']:.0f} $, met {row['met']:.3f}, {row['restarts']} "
                       f"restarts, {row['cpu_s']:.0f} s", flush=True)
@@ -156,21 +167,22 @@ def results(args: argparse.Namespace, traces: Path | None) -> Iterator[dict[str,
 
 def table(rows: list[dict[str, Any]], world: str) -> str:
     """One line per policy, and ours against it."""
-    lines = ["| policy | dollars | deadlines met | worst, h late | restarts | mean completion, h | GPU-h on spot, on "
-             "demand | limits in use | mip, cost is cheaper by |", "|---|---|---|---|---|---|---|---|---|"]
+    lines = ["| policy | seeds | dollars | deadlines met | worst, h late | restarts | mean completion, h | GPU-h on spot, on "
+             "demand | limits in use | mip, cost is cheaper by |", "|---|---|---|---|---|---|---|---|---|---|"]
     some = {(r["seed"], r["case"]): r for r in rows if r["world"] == world}
     seeds = sorted({s for s, _ in some})
     for case in dict.fromkeys(c for _, c in some):
-        mine = [some[s, case] for s in seeds]
+        mine = [some[s, case] for s in seeds if (s, case) in some]
+        both = [s for s in seeds if (s, case) in some and (s, OURS) in some]
 
         def mean(name: str, mine: list[dict[str, Any]] = mine) -> float:
             return float(np.mean([r[name] for r in mine]))
 
         saved = ""
-        if case != OURS and (seeds[0], OURS) in some:
-            c = paired.compare([some[s, OURS]["dollars"] for s in seeds], [r["dollars"] for r in mine])
+        if case != OURS and both:
+            c = paired.compare([some[s, OURS]["dollars"] for s in both], [some[s, case]["dollars"] for s in both])
             saved = f"{-c.change_percent:.1f} % ({-c.high:.1f} to {-c.low:.1f})"
-        lines.append(f"| {case} | {mean('dollars'):,.0f} | {mean('met'):.4f} | "
+        lines.append(f"| {case} | {len(mine)} | {mean('dollars'):,.0f} | {mean('met'):.4f} | "
                      f"{max(max(r['late_h'], 0.0) for r in mine):.2f} | {mean('restarts'):.0f} | {mean('jct_h'):.2f} | "
                      f"{mean('spot_h'):,.0f}, {mean('sure_h'):,.0f} | "
                      f"{max(r['exposed'] for r in mine):.0%} | {saved} |")
@@ -217,6 +229,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--worlds", type=lambda text: text.split(","))
     parser.add_argument("--cases", type=lambda text: text.split(";"), default=list(POLICIES))
+    parser.add_argument("--availability", type=float, help="what policies believe of spot pools; default the default")
     parser.add_argument("--traces", type=Path)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--out", type=Path, required=True)
