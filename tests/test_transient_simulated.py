@@ -34,3 +34,12 @@ def test_shares_revoked(hours: int) -> None:
     share = case.REVOKED[hours]
     got = case.revoked_within(2000, hours, case.LATER, case.BURST)
     assert got == pytest.approx(share, abs=2 * np.sqrt(share * (1 - share) * (1 / case.SERVERS + 1 / 2000)))
+
+
+@pytest.mark.parametrize("kind", case.REPLACED)
+def test_replacement_times(kind: str) -> None:
+    """Mean and standard deviation of 2,000 replacements as measured, within four standard errors; starts alike."""
+    mean, sd = case.REPLACED[kind]
+    for took in case.starts(mean, sd, 2000):
+        assert took.mean() == pytest.approx(mean, abs=4 * sd / np.sqrt(2000))
+        assert took.std() == pytest.approx(sd, rel=4 / np.sqrt(2 * 2000) * 1.2)
