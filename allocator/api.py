@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def solve(snapshot: Snapshot, *, policy: str = "mip", objective: str | None = None, solver: str | Solver = "auto",
-          time_limit_s: float = math.inf, gap: float = 1e-4, budget: float | None = None, seed: int = 0,
-          threads: int = 1, read_s: float = 0.0) -> Result:
+          time_limit_s: float = math.inf, gap: float = 1e-4, budget: float | None = None,
+          horizon: int | None = None, seed: int = 0, threads: int = 1, read_s: float = 0.0) -> Result:
     """One audited decision for a snapshot. Nothing is printed, nothing is changed.
 
-    objective, budget (US dollars per hour): override config.toml. time_limit_s: seconds for the whole decision;
-    a plan is there by then plus one second. gap: relative proof to stop at, (bound - value) / max(|value|, 1e-9).
+    objective, budget (US dollars per hour), horizon (intervals that the policy `horizon` plans): override config.toml.
+    time_limit_s: seconds for the whole decision; a plan is there by then plus one second. gap: relative proof to stop at, (bound - value) / max(|value|, 1e-9).
     seed, threads: handed to the solver. read_s: seconds spent reading, for the report of timings.
     Raises InvalidInput, Infeasible, NoPlanInTime, UsageError (allocator/errors.py).
     """
@@ -34,4 +34,4 @@ def solve(snapshot: Snapshot, *, policy: str = "mip", objective: str | None = No
     seconds = {"read": read_s, "validate": validate_s}
     limits = Limits(max(0.0, time_limit_s - validate_s), gap, threads, seed)
     return decide(problem, policy=policy, solver=solver, limits=limits, objective=objective, budget=budget,
-                  seconds=seconds)
+                  horizon=horizon, seconds=seconds)

@@ -17,6 +17,7 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
+from allocator.domain.settings import checked_horizon
 from allocator.errors import AuditFailure, UsageError
 from allocator.options.round import Round, compile_round
 from allocator.policies import registry as policies
@@ -66,15 +67,16 @@ class Decided:
 
 
 def decide(problem: Problem, *, policy: str = "mip", solver: str | Solver = "auto", limits: Limits = NO_LIMITS,
-           objective: str | None = None, budget: float | None = None,
+           objective: str | None = None, budget: float | None = None, horizon: int | None = None,
            seconds: Mapping[str, float] | None = None) -> Result:
     """Decide one round.
 
     policy, solver: names of the registries (or a Solver). limits.time_s: for the whole decision from this call on.
-    objective, budget (dollars per hour) override the problem's. seconds: time already spent ("read", "validate").
+    objective, budget (dollars per hour), horizon (intervals) override the problem's.
+    seconds: time already spent ("read", "validate").
     Raises UsageError, Infeasible, NoPlanInTime, AuditFailure (allocator/errors.py).
     """
-    problem = overridden(problem, objective, budget)
+    problem = overridden(problem, objective, budget, horizon)
     return decide_after(None, problem, policy=policy, solver=solver, limits=limits, seconds=seconds)[0]
 
 
@@ -118,12 +120,17 @@ def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits,
     return task, policy(task)
 
 
-def overridden(problem: Problem, objective: str | None, budget: float | None) -> Problem:
-    """The problem with another objective or budget; raises UsageError on values that make no sense."""
+def overridden(problem: Problem, objective: str | None, budget: float | None, horizon: int | None = None) -> Problem:
+    """The problem with another objective, budget or number of intervals that the policy `horizon` plans; raises
+    UsageError on values that make no sense."""
     if objective is not None and objective not in OBJECTIVES:
         raise UsageError(f'unknown objective "{objective}" (known: {", ".join(OBJECTIVES)})')
     if budget is not None and not 0 <= budget < math.inf:
         raise UsageError(f"budget {budget} is not a number of dollars per hour")
+    if horizon is not None:
+        checked_horizon(horizon)
+        problem = dataclasses.replace(problem, settings={**problem.settings, "horizon": {
+            **problem.settings.get("horizon", {}), "rounds": horizon}})
     if objective is not None:
         problem = dataclasses.replace(problem, objective=objective)
     return problem if budget is None else dataclasses.replace(problem, budget_per_hour=budget)

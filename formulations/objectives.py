@@ -49,6 +49,18 @@ def work_worth(weight: Floats, money: Floats, cost_per_hour: Floats, rate: Float
     return (weight + money * cost_per_hour) / (rate * HOUR)
 
 
+def queue_worth(weight: Floats, remaining_work: Floats, whole: Floats) -> Floats:
+    """(J,) weighted hours that a unit of work costs where jobs are served one after the other by the whole cluster.
+
+    whole (J,) > 0: work per second if all GPUs worked on jobs of this kind, each at its best size. Served in the order
+    of R_j / (whole_j w_j) (Smith 1956), a unit of job j delays itself and all that are not before it by 1 / whole_j.
+    """
+    key = np.round(np.log(remaining_work / (whole * weight)), 9)          # ties do not hang on the last bit
+    order = np.argsort(key, kind="stable")
+    behind = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
+    return np.asarray(behind[np.searchsorted(key[order], key)] / (whole * HOUR), dtype=np.float64)
+
+
 def response(weight: Floats, done: Floats, busy: Floats, worth: Floats, interval_s: float) -> Floats:
     """V done + w (interval - busy): weighted hours that this interval saves, against waiting for its length.
 

@@ -60,7 +60,8 @@ The smallest workload, three jobs on a pool of 8 GPUs that loses 4 of them after
 
 
 TABLE_DOCS = {"longrun": "the long-run budget of the cluster, see [budgets](budgets.md); rounds of a controller also "
-                         "keep their books there"}
+                         "keep their books there",
+              "horizon": "how far the policy `horizon` looks ahead, see [looking ahead](horizon.md)"}
 
 
 def main() -> None:

@@ -128,7 +128,18 @@ class Reading:
         if self.config["objective"] == "cost":
             return self.saving(j, got, min(done, j["remaining_work"]), self.hourly(got) * billed / 3600, busy) - money
         least = min((j["weight"] + mu * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
+        if self.config["objective"] == "completion":
+            after = [i for i in self.jobs if self.options(i) and self.length(i) >= self.length(j) * (1 - 1e-6)]
+            least = max(least, sum(i["weight"] for i in after) / (3600 * self.whole(j)))
         return least * min(done, j["remaining_work"]) + j["weight"] * (span - busy) / 3600 - money
+
+    def whole(self, j: Row) -> float:
+        """Work per second if every GPU worked on jobs like this one."""
+        return sum(p["gpus"] * max((r / k for (q, k), r in self.options(j).items() if q == p["pool"]), default=0.0)
+                   for p in self.pools)
+
+    def length(self, j: Row) -> float:
+        return float(j["remaining_work"]) / self.whole(j) / float(j["weight"])
 
     def saving(self, j: Row, got: Option, done: float, dollars: float, busy: float) -> float:
         """Objective cost: finishing after waiting, minus dollars, minus finishing after this."""
@@ -229,9 +240,10 @@ def scene(rng: np.random.Generator) -> Reading:
     tenants = [{"tenant": t, "max_gpus": pick(4, 8, 12), "guaranteed_gpus": pick(0, 0, 3, 4),
                 "budget_per_hour": pick(math.inf, math.inf, 3.0), "max_spot_gpus": pick(None, None, 2, 4),
                 "max_spot_share": pick(None, None, None, 0.5), "dollar_price": pick(0.0, 0.0, 0.3)} for t in ("t", "u")]
-    config = {"interval_s": 300.0, "now_s": 0.0, "objective": pick("progress", "throughput", "response", "cost"),
-              "dollar_price": pick(0.0, 0.0, 0.5),
-              "budget_per_hour": pick(math.inf, 5.0, 8.4), "max_changes": pick(0, 1, 99)}
+    config = {"interval_s": 300.0, "now_s": 0.0,
+              "objective": pick("progress", "throughput", "response", "cost", "completion"),
+              "dollar_price": pick(0.0, 0.0, 0.5), "budget_per_hour": pick(math.inf, 5.0, 8.4),
+              "max_changes": pick(0, 1, 99)}
     return Reading(jobs, pools, rates, tenants, config)
 
 

@@ -29,7 +29,8 @@ from allocator.solvers.base import Limits
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 SEARCHES = {"marginal": "moves of equal worth are tried in the order of the rows",
-            "sia": "values rounded to two decimals make many plans equal", "ffdl": "plans of equal progress"}
+            "sia": "values rounded to two decimals make many plans equal", "ffdl": "plans of equal progress",
+            "horizon": "plans of several rounds that are worth the same"}
 
 
 @functools.cache

@@ -10,6 +10,9 @@ With seconds lost `pause_s`, work done `done = rate x max(0, interval_s - pause_
                 two sizes as near (the contract is silent on this case)
     response    V x min(done, remaining_work) + weight x (interval_s - busy) / 3600
     V           the least of (weight + money x price x gpus) / (3600 rate) over the job's options
+    completion  as response, with V at least B / (3600 C)
+    C           work per second if all GPUs of the pools worked on jobs like it, in each pool at the best work per GPU
+    B           weights of the jobs with options that are not before it in the order of remaining_work / (C x weight)
     cost        dollars that are saved against waiting: see _saving
     money       dollar_price + dollar_price of the tenant; deducted from every objective: money x dollars
     dollars     price x gpus x busy / 3600, busy at least min_billing_s where the plan changes something; GPUs of
@@ -39,7 +42,7 @@ def worth(s: Scene, rate: Floats) -> Floats:
     rate, pool = rate[j], s.pool[j]
     startup = problem.pools.startup_s[pool]
     pause = np.where(s.kept[j], 0.0, np.where(s.running[j], jobs.restart_s[j] + startup, startup))
-    if problem.objective in ("response", "cost"):
+    if problem.objective in ("response", "cost", "completion"):
         rate = rate * useful(problem, j, pool, s.gpus[j])           # what revocations leave
     done = rate * np.maximum(0.0, problem.interval_s - pause)
     left, weight = jobs.remaining_work[j], problem.weight[j]
@@ -48,7 +51,7 @@ def worth(s: Scene, rate: Floats) -> Floats:
         value[j] = weight * np.minimum(1.0, done / left)
     elif problem.objective == "throughput":
         value[j] = weight * np.minimum(done, left) / (_base_rate(s, j) * problem.interval_s)
-    elif problem.objective == "response":
+    elif problem.objective in ("response", "completion"):
         value[j] = _work_worth(s, j) * np.minimum(done, left) + weight * (problem.interval_s - busy) / 3600.0
     billed = np.where(s.kept[j], busy, np.maximum(busy, problem.pools.min_billing_s[pool]))
     dollars = _price(s, pool) * s.gpus[j] * billed / 3600.0
@@ -133,7 +136,29 @@ def _work_worth(s: Scene, chosen: Ints) -> Floats:
     least = np.full(len(s.problem.jobs), np.inf)
     for o in np.argsort(-each, kind="stable").tolist():
         least[job[o]] = each[o]                   # dearest first: the least is written last
-    return np.where(np.isfinite(least[chosen]), least[chosen], 0.0)      # no option: the plan is at fault anyway
+    least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)     # no option: the plan is at fault anyway
+    return np.maximum(least, _queue_worth(s)[chosen]) if s.problem.objective == "completion" else least
+
+
+def _queue_worth(s: Scene) -> Floats:
+    """B / (3600 C) of every job, (J,), 0 without options."""
+    pools, J = s.problem.pools, len(s.problem.jobs)
+    job, pool, gpus, rate = options(s, np.arange(J))
+    each = rate * useful(s.problem, job, pool, gpus) / gpus
+    whole = np.zeros(J)
+    for p in range(len(pools)):
+        best = np.zeros(J)
+        for o in np.flatnonzero(pool == p).tolist():
+            best[job[o]] = max(best[job[o]], each[o])
+        whole += best * pools.gpus[p]
+    out = np.zeros(J)
+    served = np.flatnonzero(whole > 0)
+    weight = s.problem.weight[served]
+    key = np.round(np.log(s.problem.jobs.remaining_work[served] / whole[served] / weight), 9)
+    distinct, place = np.unique(key, return_inverse=True)
+    behind = np.cumsum(np.bincount(place.reshape(-1), weight, len(distinct))[::-1])[::-1]
+    out[served] = behind[place.reshape(-1)] / whole[served] / 3600.0
+    return out
 
 
 def _base_rate(s: Scene, chosen: Ints) -> Floats:

@@ -58,6 +58,8 @@ def add(kinds: Any) -> None:
     asked.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of the workload's")
     asked.add_argument("--ageing", type=number(1e-3), metavar="S",
                        help="waiting so long adds a job's weight once more, instead of the workload's ageing_s")
+    asked.add_argument("--horizon", type=whole(1), metavar="H",
+                       help="intervals that the policy horizon plans, instead of the workload's [horizon]")
     asked.add_argument("--interval", type=number(1e-3), metavar="S", help="seconds between rounds, instead of the "
                                                                           "workload's")
     asked.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
@@ -121,10 +123,11 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
     for policy in policies:
         registry.policy(policy)
     named(args.solver)
-    overridden(generate("reproduction", jobs=1).workload().problem, args.objective, args.budget)
+    overridden(generate("reproduction", jobs=1).workload().problem, args.objective, args.budget, args.horizon)
     options = Options(
         objective=args.objective, gap=args.gap, time_limit_s=args.time_limit, solver=args.solver, budget=args.budget,
-        interval_s=args.interval, ageing_s=args.ageing, react_s=args.react, misjudged=args.misjudged, noise=args.noise,
+        interval_s=args.interval, ageing_s=args.ageing, horizon=args.horizon, react_s=args.react,
+        misjudged=args.misjudged, noise=args.noise,
         failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
         prove_every=args.prove)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)

@@ -28,13 +28,14 @@ class Request:
     time_limit_s: float = math.inf
     gap: float = 1e-4
     budget: float | None = None
+    horizon: int | None = None
     seed: int = 0
     threads: int = 1
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Request:
-        return cls(args.policy, args.objective, args.solver, args.time_limit, args.gap, args.budget, args.seed,
-                   args.threads)
+        return cls(args.policy, args.objective, args.solver, args.time_limit, args.gap, args.budget,
+                   args.horizon, args.seed, args.threads)
 
     def check(self) -> None:
         """Raise UsageError for an unknown policy or solver, before anything is read."""
@@ -77,8 +78,8 @@ def decide_folder(folder: str, request: Request, log: list[str] | None = None) -
     read_s = time.monotonic() - begin
     return solve(snapshot, policy=request.policy, objective=request.objective,
                  solver=request.solver if log is None else Recorder(request.solver, log),
-                 time_limit_s=request.time_limit_s, gap=request.gap, budget=request.budget, seed=request.seed,
-                 threads=request.threads, read_s=read_s)
+                 time_limit_s=request.time_limit_s, gap=request.gap, budget=request.budget,
+                 horizon=request.horizon, seed=request.seed, threads=request.threads, read_s=read_s)
 
 
 def summarise(folder: str, request: Request, out: str | None) -> Summary:

@@ -58,6 +58,8 @@ def add(commands: Any) -> None:
                        help="local: GPU indices of each pool; more than it has now allow it to be raised later "
                             "(default: counted through in the order of the pools)")
     parser.add_argument("--policy", default="mip", metavar="NAME", help="who decides (default: mip)")
+    parser.add_argument("--horizon", type=whole(1), metavar="H",
+                        help="intervals that the policy horizon plans, instead of the queue's [horizon]")
     add_effort(parser, gap=1e-3)
     parser.set_defaults(time_limit=None)
     parser.add_argument("--cold", action="store_true", help="every round starts anew instead of from the prices of the "
@@ -90,7 +92,8 @@ def call(args: argparse.Namespace) -> int:
     from allocator.service.options import Options
 
     options = Options(
-        every_s=args.every, react_s=args.react, poll_s=args.poll, policy=args.policy, solver=args.solver, gap=args.gap,
+        every_s=args.every, react_s=args.react, poll_s=args.poll, policy=args.policy, horizon=args.horizon,
+        solver=args.solver, gap=args.gap,
         time_limit_s=args.time_limit, seed=args.seed, threads=args.threads, warm=not args.cold,
         learn=not args.no_learning, stall_s=args.stall, settle_s=args.grace + KILLED_S,
         stability=Stability(args.cooldown, args.min_run, args.payback))

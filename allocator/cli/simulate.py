@@ -46,6 +46,8 @@ def add(commands: Any) -> None:
                                                                            "config.toml's interval_s")
     parser.add_argument("--ageing", type=number(1e-3), metavar="S",
                         help="waiting so long adds a job's weight once more, instead of config.toml's ageing_s")
+    parser.add_argument("--horizon", type=whole(1), metavar="H",
+                        help="intervals that the policy horizon plans, instead of config.toml's [horizon]")
     parser.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
                         help="arrivals and completions cause early rounds, at least S seconds after the one before")
     parser.add_argument("--until", type=number(infinite=True), default=math.inf, metavar="S",
@@ -65,10 +67,10 @@ def add(commands: Any) -> None:
                        help="mean number of GPUs that one revocation takes in a region in full use (default: 1)")
     world.add_argument("--spot-burst", type=number(1), default=1.0, metavar="F",
                        help="revocations are F times as frequent in a server's first hour (default: 1)")
-    world.add_argument("--victims", choices=("youngest", "random"), default="youngest",
-                       help="whose GPUs go when a pool shrinks (default: the last to start)")
     world.add_argument("--startup-spread", type=number(), default=0.0, metavar="SIGMA",
                        help="start-up of a server / startup_s of its pool: log-normal with this sigma, mean 1")
+    world.add_argument("--victims", choices=("youngest", "random"), default="youngest",
+                       help="whose GPUs go when a pool shrinks (default: the last to start)")
     world.add_argument("--checkpoints", choices=("given", "young-daly"), default="given",
                        help="every checkpoint_every_s, or at the best interval for the hazard (default: given)")
     world.add_argument("--latency", type=number(), default=0.0, metavar="S",
@@ -104,7 +106,7 @@ def call(args: argparse.Namespace) -> int:
         seed=args.seed, solver=args.solver, gap=args.gap, time_limit_s=args.time_limit, threads=args.threads,
         objective=args.objective, budget=args.budget, budget_average=args.budget_average,
         budget_amount=args.budget_amount, budget_window_s=args.budget_window,
-        interval_s=args.interval, ageing_s=args.ageing,
+        interval_s=args.interval, ageing_s=args.ageing, horizon=args.horizon,
         misjudged=args.misjudged, noise=args.noise, failures_per_gpu_hour=args.failures,
         revocations=args.revocations, spot_batch=args.spot_batch, spot_burst=args.spot_burst,
         startup_spread=args.startup_spread, victims=args.victims,

@@ -28,6 +28,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--objective", metavar="NAME",
                         help="progress, throughput, response or cost (default: as config.toml says)")
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
+    parser.add_argument("--horizon", type=whole(1), metavar="H",
+                        help="intervals that the policy horizon plans, instead of config.toml's [horizon]")
     add_effort(parser)
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", help="write plan.json and plan.csv there; a batch into DIR/NAME/")

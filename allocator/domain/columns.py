@@ -205,7 +205,7 @@ SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
 TABLES: Mapping[str, TableSchema] = {
     t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING)}
 
-OBJECTIVES = ("progress", "throughput", "response", "cost")       # formulas: formulations/README.md
+OBJECTIVES = ("progress", "throughput", "response", "cost", "completion")       # formulas: formulations/README.md
 
 CONFIG: tuple[Column, ...] = (
     _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),
@@ -225,8 +225,13 @@ LONGRUN: tuple[Column, ...] = (
     _number("window_s", "an average is kept in each window of so many seconds; default 14 days", default=1_209_600.0,
             above=0),
 )
+MOST_ROUNDS = 48                        # of the look ahead: what the recursion over plans is measured for
+HORIZON: tuple[Column, ...] = (
+    Column("rounds", Kind.INTEGER, "intervals that the policy `horizon` plans at once; 1: a single round", default=6,
+           low=1, high=MOST_ROUNDS),
+)
 CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {     # what is known of their keys; other keys are left alone
-    "solver": (), "horizon": (), "sharing": (), "longrun": LONGRUN}
+    "solver": (), "horizon": HORIZON, "sharing": (), "longrun": LONGRUN}
 
 _RANGE = (_gpus("min_gpus", "smallest size it may be offered at", default=1),
           _gpus("max_gpus", "largest size it may be offered at", default=1024),

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.cells import parse_value
-from allocator.domain.columns import CONFIG, CONFIG_TABLES, RULE
+from allocator.domain.columns import CONFIG, CONFIG_TABLES, MOST_ROUNDS, RULE
 from allocator.domain.findings import Findings, did_you_mean, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.snapshot import Snapshot
+from allocator.errors import UsageError
 
 FILE = "config.toml"
 
@@ -72,6 +73,13 @@ def longrun_faults(given: Collection[str]) -> Iterator[str]:
     if ("amount" in given) != ("until_s" in given):
         here, missing = ("amount", "until_s") if "amount" in given else ("until_s", "amount")
         yield f"{here} needs {missing}: an amount is spent until a date"
+
+
+def checked_horizon(rounds: int) -> int:
+    """Intervals of a look ahead; raises UsageError where they are not from 1 to MOST_ROUNDS."""
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise UsageError(f"horizon {rounds} must be from 1 to {MOST_ROUNDS} intervals")
+    return rounds
 
 
 def now(given: float | None, jobs: Grid) -> float:

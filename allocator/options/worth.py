@@ -100,12 +100,31 @@ def _throughput(s: Scene) -> Floats:
     return objectives.throughput(s.weight, s.done, s.remaining, base)
 
 
-def _response(s: Scene) -> Floats:
-    each = objectives.work_worth(s.weight, s.money, s.cost_per_hour, s.rate)
-    least = np.full(len(s.problem.jobs), np.inf)
-    np.minimum.at(least, s.offer.job, each)
-    return objectives.response(s.weight, np.minimum(s.done, s.remaining), s.busy_s, least[s.offer.job],
+def _time_saved(s: Scene) -> Floats:
+    return objectives.response(s.weight, np.minimum(s.done, s.remaining), s.busy_s, work_price(s)[s.offer.job],
                                s.problem.interval_s)
+
+
+def work_price(s: Scene) -> Floats:
+    """(J,) weighted hours that a unit of each job's work costs later, V_j of `response` and `completion`; inf for jobs
+    without options."""
+    J, o = len(s.problem.jobs), s.offer
+    least = np.full(J, np.inf)
+    np.minimum.at(least, o.job, objectives.work_worth(s.weight, s.money, s.cost_per_hour, s.rate))
+    if s.problem.objective != "completion":
+        return least
+    best = np.zeros((J, len(s.problem.pools)))                          # work per second of one GPU of the pool
+    np.maximum.at(best, (o.job, o.pool), s.rate / o.gpus)
+    able = np.flatnonzero(np.isfinite(least))
+    whole = best[able] @ s.problem.pools.gpus
+    least[able] = np.maximum(least[able], objectives.queue_worth(
+        s.problem.weight[able], s.problem.jobs.remaining_work[able], whole))
+    return least
+
+
+def requested_work(s: Scene) -> Floats:
+    """(J,) work of one interval as requested on the slowest type, the unit of `throughput`."""
+    return _requested_work(s.problem, s.table, s.offer)
 
 
 def _cost(s: Scene) -> Floats:
@@ -153,10 +172,11 @@ def _late_price(s: Scene) -> Floats:
 LATE = 10.0             # an hour late is as bad as ten hours of the job's dearest option: no saving is worth it
 SPARE = 0.005           # of that: what an hour to spare is worth, since spot GPUs may not be there when they are needed
 EARLY = 1e-3            # of that: what an hour of work before its time is worth on GPUs that cost nothing
-LOOK_AT_RISK = ("response", "cost")     # the contract's own objectives know nothing of revocations
+LOOK_AT_RISK = ("response", "cost", "completion")     # the contract's own objectives know nothing of revocations
 
 OBJECTIVES: Mapping[str, Callable[[Scene], Floats]] = {
-    "progress": _progress, "throughput": _throughput, "response": _response, "cost": _cost}
+    "progress": _progress, "throughput": _throughput, "response": _time_saved, "cost": _cost,
+    "completion": _time_saved}
 
 
 def _requested_work(problem: Problem, table: RateTable, offer: Offer) -> Floats:

@@ -13,6 +13,7 @@ from allocator.policies.equal import equal
 from allocator.policies.ffdl import ffdl
 from allocator.policies.gavel import maxmin
 from allocator.policies.greedy import greedy, greedy_naive
+from allocator.policies.horizon import horizon
 from allocator.policies.las import las
 from allocator.policies.optimise import marginal, mip
 from allocator.policies.rental import rental
@@ -32,6 +33,7 @@ class Entry:
 
 POLICIES: Mapping[str, Entry] = {
     "mip": Entry(mip, prunes=True),
+    "horizon": Entry(horizon, prunes=False),
     "marginal": Entry(marginal, prunes=True),
     "greedy": Entry(greedy, prunes=False),
     "greedy-naive": Entry(greedy_naive, prunes=False),

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from allocator.control.stability import Stability
+from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
 from allocator.policies import registry as policies
 from allocator.queue.states import Retries
@@ -26,8 +27,8 @@ class Options:
     every_s: seconds between rounds; None: interval_s of the queue's settings. react_s: arrivals, ends and changes of
     the cluster cause early rounds, at least so long after the one before; inf: ticks only. poll_s: seconds between two
     looks at the machines. policy, solver, gap, time_limit_s, seed, threads: effort of each decision (api.solve);
-    time_limit_s None: half of the interval. warm: start from the prices of the round before. learn: correct rates by
-    what is observed. stall_s: a job that reports no progress for so long is stopped and counts as failed; None: ten
+    horizon: intervals that the policy `horizon` plans, None: as the queue's settings say; time_limit_s None: half of
+    the interval. warm: start from the prices of the round before. learn: correct rates by what is observed. stall_s: a job that reports no progress for so long is stopped and counts as failed; None: ten
     intervals, at least ten minutes; inf: never. keep_rounds: rounds whose snapshot and plan are kept;
     keep_observations: of each allocation. settle_s: how long a single round (once) is followed until it is carried out.
     """
@@ -36,6 +37,7 @@ class Options:
     react_s: float = math.inf
     poll_s: float | None = None
     policy: str = "mip"
+    horizon: int | None = None
     solver: str = "auto"
     gap: float = 1e-3
     time_limit_s: float | None = None
@@ -62,6 +64,8 @@ class Options:
         if not self.gap >= 0:
             raise UsageError(f"gap {self.gap} must not be negative")
         policies.policy(self.policy)
+        if self.horizon is not None:
+            checked_horizon(self.horizon)
         if self.solver != "auto":
             solvers.get(self.solver)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
 
 VICTIMS = ("youngest", "random")
@@ -17,7 +18,8 @@ class Options:
 
     seed: of everything random here, and of the solver. solver, gap, time_limit_s, threads: effort of each decision
     (api.solve).
-    objective, budget (US dollars per hour), interval_s, ageing_s: instead of those of the workload.
+    objective, budget (US dollars per hour), interval_s, ageing_s, horizon (intervals that the policy `horizon` plans):
+    instead of those of the workload.
     budget_average (US dollars per hour), budget_amount (US dollars until until_s): long-run budget instead of that of
     the workload; budget_window_s: windows of the average.
     misjudged: standard deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
@@ -26,10 +28,10 @@ class Options:
     revocations: spot servers are revoked at so many times revocations_per_gpu_hour of their pool (revocations.py); 0:
     never. spot_batch: mean number of servers that one event takes in a zone whose spot pools are all in use (1: each by
     itself). spot_burst: hazard before the age spot_burst_s over that after it.
-    victims: whose GPUs go when capacity falls, "youngest" (the last to start) or "random". checkpoints: "given", every
-    checkpoint_every_s, or "young-daly", every sqrt(2 checkpoint_s / (GPUs x hazard)) on pools with a hazard.
     startup_spread: standard deviation of log(start-up / startup_s), mean 1. Each server of a spot pool that can lose
     some draws its own; elsewhere all GPUs of a start come up together.
+    victims: whose GPUs go when capacity falls, "youngest" (the last to start) or "random". checkpoints: "given", every
+    checkpoint_every_s, or "young-daly", every sqrt(2 checkpoint_s / (GPUs x hazard)) on pools with a hazard.
     latency_s: a plan comes true so long after its round; latency_factor: so many times the seconds that it took to
     decide come on top (1: as measured; such a run is not reproducible to the byte).
     react_s: arrivals and completions cause early rounds, at least so long after the one before; inf: ticks only.
@@ -49,6 +51,7 @@ class Options:
     budget_window_s: float | None = None
     interval_s: float | None = None
     ageing_s: float | None = None
+    horizon: int | None = None
     misjudged: float = 0.0
     noise: float = 0.0
     failures_per_gpu_hour: float = 0.0
@@ -56,10 +59,10 @@ class Options:
     spot_batch: float = 1.0
     spot_burst: float = 1.0
     spot_burst_s: float = 3600.0
+    startup_spread: float = 0.0
     victims: str = "youngest"
     checkpoints: str = "given"
     latency_s: float = 0.0
-    startup_spread: float = 0.0
     latency_factor: float = 0.0
     react_s: float = math.inf
     until_s: float = math.inf
@@ -75,6 +78,8 @@ class Options:
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"{name} {value} must be above 0")
         self._one_long_run_budget()
+        if self.horizon is not None:
+            checked_horizon(self.horizon)
         if self.threads < 1:
             raise UsageError(f"threads {self.threads} must be at least 1")
         for name in ("spot_batch", "spot_burst"):

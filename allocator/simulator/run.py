@@ -69,7 +69,7 @@ def simulate(workload: Workload, *, policy: str = "mip", options: Options | None
 def begin(workload: Workload, policy: str, options: Options) -> State:
     """The state before the first round."""
     policies.policy(policy)
-    problem = overridden(workload.problem, options.objective, options.budget)
+    problem = overridden(workload.problem, options.objective, options.budget, options.horizon)
     if options.interval_s is not None:
         problem = dataclasses.replace(problem, interval_s=options.interval_s)
     if options.ageing_s is not None:

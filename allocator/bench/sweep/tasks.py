@@ -43,6 +43,7 @@ class Options:
     budget_window_s: float | None = None
     interval_s: float | None = None
     ageing_s: float | None = None
+    horizon: int | None = None
     misjudged: float = 0.0
     noise: float = 0.0
     failures_per_gpu_hour: float = 0.0
@@ -50,8 +51,8 @@ class Options:
     spot_batch: float = 1.0
     spot_burst: float = 1.0
     spot_burst_s: float = 3600.0
-    victims: str = "youngest"
     startup_spread: float = 0.0
+    victims: str = "youngest"
     checkpoints: str = "given"
     latency_s: float = 0.0
     latency_factor: float = 0.0

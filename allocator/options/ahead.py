@@ -1,0 +1,52 @@
+"""A round seen several intervals ahead: the same options and rows, and what work and finishing are worth later on.
+
+Capacity, budgets and quotas are taken to stay as they are, and nobody to arrive. Formulas: formulations/README.md,
+section "The horizon".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.problem import State
+from allocator.options.round import Round
+from allocator.options.worth import Offer, Scene, requested_work, work_price
+from allocator.performance.table import RateTable
+from formulations.choices import Choices
+from formulations.horizon import Horizon
+from formulations.objectives import HOUR
+
+LINEAR = ("progress", "throughput", "response", "completion")    # objectives whose worth is linear in work and time
+PATIENCE = 0.98          # of its worth now is left of work an interval later, where time has no worth of its own
+
+
+def ahead(round_: Round, rows: Choices, intervals: int) -> Horizon:
+    """The round as a Horizon of so many intervals; its options are the columns of the round's model, in their order.
+
+    rows: that model as choices. Raises ValueError for an objective that is not in LINEAR.
+    """
+    problem, i, m = round_.problem, round_.instance, round_.menu
+    if problem.objective not in LINEAR:
+        raise ValueError(f"the objective {problem.objective} is not linear in work and time")
+    jobs, D, H, J = problem.jobs, problem.interval_s, intervals, len(problem.jobs)
+    scene = Scene(problem, RateTable.of(problem), Offer(m.start, m.job, m.pool, m.gpus, m.rate, m.pause_s, m.keep))
+    w, flat = problem.weight, np.zeros((J, H))
+    if problem.objective in ("response", "completion"):
+        each = work_price(scene)
+        work = np.repeat(np.where(np.isfinite(each), each, 0.0)[:, None], H, axis=1)
+        finish, slope = w[:, None] * (H - np.arange(H)) * D / HOUR, np.repeat(-w[:, None] / HOUR, H, axis=1)
+    else:
+        unit = jobs.remaining_work if problem.objective == "progress" else requested_work(scene)
+        work, finish, slope = (w / unit)[:, None] * PATIENCE ** np.arange(H), flat, flat
+    current = np.full(J, -1)
+    current[i.job[i.keep]] = np.flatnonzero(i.keep)
+    startup = problem.pools.startup_s[i.pool]
+    switch = startup + jobs.restart_s[i.job]
+    gone = (jobs.state == State.RUNNING) & (current < 0)        # what it holds is no option
+    o = round_.option
+    return Horizon(
+        start=i.start, rate=scene.rate[o], switch_s=switch, startup_s=np.where(gone[i.job], switch, startup),
+        matrix=rows.matrix, high=np.tile(rows.high, (H, 1)), low=rows.low, current=current, must=i.must,
+        remaining=jobs.remaining_work, interval_s=D, work=work, finish=finish, slope=slope, unfinished=np.zeros(J),
+        loss=np.zeros(J), held=np.repeat(-(scene.money * scene.cost_per_hour)[o, None] / HOUR, H, axis=1),
+        jobs=i.jobs, rows=[str(r) for r in rows.rows.tolist()])

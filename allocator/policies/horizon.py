@@ -1,0 +1,75 @@
+"""The policy `horizon`: plans for several intervals at once, of which the first interval is carried out.
+
+Every round looks H intervals ahead ([horizon] rounds of config.toml, or --horizon) with allocator/solvers/horizon: the
+pause of a change is set against what it brings in all of them, and a job that ends soon against what its GPUs bring
+afterwards. What was planned for later is planned anew. Formulas: formulations/README.md, section "The horizon".
+
+Plans are found by prices and rounding. A solver is asked only if one is named (--solver): it finds a little more in
+small rounds, and as its turns are measured in seconds, the plan may then depend on the machine.
+
+H = 1 is the single round and left to `mip`, as is what the look ahead does not know: the objective `cost`, rounds in
+which it found no plan, and rounds with too little time to look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+
+import numpy as np
+
+from allocator.domain.columns import HORIZON
+from allocator.options.ahead import LINEAR, ahead
+from allocator.policies.base import Decision, Task
+from allocator.policies.optimise import mip
+from allocator.policies.rescue import last_resort
+from allocator.solvers.base import Limits
+from allocator.solvers.horizon import Ahead, Start, look_ahead
+from formulations.linear import Ints
+
+LEAST_S = 1.5            # with less time left no look ahead begins: loading the compiled pricing takes most of it
+SHARE = 0.6              # of the time left is the look ahead's; steps overrun, and `mip` may have to answer
+COARSEST = 1e-2          # asked gap at least: what is planned beyond the first interval is a guess anyway
+
+
+def horizon(task: Task) -> Decision:
+    """The first interval of the best plans found. Errors as of `mip`."""
+    problem, left_s = task.round.problem, task.deadline - time.monotonic()
+    H = int(problem.settings.get("horizon", {}).get("rounds", HORIZON[0].default))
+    if H == 1 or not len(task.round.instance.job):
+        return mip(task)
+    if problem.objective not in LINEAR:
+        return _single(task, f"the objective {problem.objective} has no look ahead")
+    if left_s < LEAST_S:
+        return _single(task, f"{left_s:.1f} s are too short to look ahead")
+    x = ahead(task.round, task.choices, H)
+    limits = Limits(SHARE * left_s, max(task.limits.gap, COARSEST), 1, task.limits.seed)
+    found = look_ahead(x, limits, _start(task, H), task.solver)
+    if found.plan is None or not task.choices.feasible(found.plan[:, 0]):
+        return _single(task, f"no plan of {H} intervals was found")
+    late = math.isfinite(left_s) and found.seconds >= SHARE * left_s * 0.9
+    return Decision(found.plan[:, 0].copy(), termination="time_limit" if late else "heuristic",
+                    solver_choice=_told(found, H))
+
+
+def _start(task: Task, H: int) -> Start | None:
+    """What runs goes on, where the rules allow it; where something has to be used or kept, else any plan that does."""
+    stay: Ints = task.round.stay()
+    if task.choices.feasible(stay):
+        return None                                             # the look ahead starts from there anyway
+    if not (np.isfinite(task.choices.low).any() or task.choices.must.any()):
+        return None
+    return Start(np.repeat(last_resort(task).choice[:, None], H, axis=1))
+
+
+def _single(task: Task, why: str) -> Decision:
+    """The single round's plan."""
+    decision = mip(task)
+    told = f"{why}; {decision.detail}" if decision.detail else why
+    return dataclasses.replace(decision, fallback=decision.fallback or "mip", detail=told)
+
+
+def _told(found: Ahead, H: int) -> str:
+    gap = f"within {found.gap:.2%} of the best" if math.isfinite(found.gap) else "without a bound"
+    return f"look ahead: {H} intervals, {gap}"
