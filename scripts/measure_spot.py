@@ -167,8 +167,8 @@ def results(args: argparse.Namespace, traces: Path | None) -> Iterator[dict[str,
 
 def table(rows: list[dict[str, Any]], world: str) -> str:
     """One line per policy, and ours against it."""
-    lines = ["| policy | seeds | dollars | deadlines met | worst, h late | restarts | mean completion, h | GPU-h on spot, on "
-             "demand | limits in use | mip, cost is cheaper by |", "|---|---|---|---|---|---|---|---|---|---|"]
+    lines = ["| policy | seeds | dollars | deadlines met | worst, h late | restarts | mean completion, h | GPU-h spot, "
+             "on demand | limits in use | mip, cost is cheaper by |", "|---|---|---|---|---|---|---|---|---|---|"]
     some = {(r["seed"], r["case"]): r for r in rows if r["world"] == world}
     seeds = sorted({s for s, _ in some})
     for case in dict.fromkeys(c for _, c in some):
@@ -181,7 +181,7 @@ def table(rows: list[dict[str, Any]], world: str) -> str:
         saved = ""
         if case != OURS and both:
             c = paired.compare([some[s, OURS]["dollars"] for s in both], [some[s, case]["dollars"] for s in both])
-            saved = f"{-c.change_percent:.1f} % ({-c.high:.1f} to {-c.low:.1f})"
+            saved = f"{-c.change_percent:.1f} %" + (f" ({-c.high:.1f} to {-c.low:.1f})" if len(both) > 1 else "")
         lines.append(f"| {case} | {len(mine)} | {mean('dollars'):,.0f} | {mean('met'):.4f} | "
                      f"{max(max(r['late_h'], 0.0) for r in mine):.2f} | {mean('restarts'):.0f} | {mean('jct_h'):.2f} | "
                      f"{mean('spot_h'):,.0f}, {mean('sure_h'):,.0f} | "
