@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from worlds import workload
 
+from allocator.cli.comparison import comparison
 from allocator.simulator import Options, Simulation, simulate
 from allocator.simulator.revocations import Spot
 
@@ -202,3 +203,12 @@ def test_replacements_have_a_spread_too() -> None:
     took = np.array([finished(alone({"total_work": 150, "synchronous": "false"}, pool, seed=seed, startup_spread=0.1))
                      for seed in range(60)]) - 150
     assert took.mean() == pytest.approx(120, abs=4 * 8.5 / np.sqrt(60)) and 5.5 < took.std() < 12
+
+
+def test_the_table_of_policies_has_bills_and_revocations_where_there_are_any() -> None:
+    """Rows that are 0 under every policy are left out."""
+    for hazard, price, names in ((2.0, 36, {"bill, US dollars", "GPUs revoked"}), (0.0, 0, set())):
+        pool = spot(price_per_gpu_hour=price, revocations_per_gpu_hour=hazard, startup_s=30)
+        done = [alone({"total_work": 4 * HOUR, "synchronous": "false"}, pool, seed=seed) for seed in (1, 2)]
+        rows = {row[0]: row for row in comparison(done).rows}
+        assert {"bill, US dollars", "GPUs revoked"} & set(rows) == names

@@ -20,7 +20,7 @@ from allocator.bench.sweep.executors import Processes
 from allocator.bench.sweep.process import Outcome, perform
 from allocator.bench.sweep.store import Store
 from allocator.bench.sweep.sweep import Swept, sweep
-from allocator.bench.sweep.tables import write_tables
+from allocator.bench.sweep.tables import comparisons, markdown, write_tables
 from allocator.bench.sweep.tasks import Options, Source, Task, folder_source, from_identity, grid
 from allocator.errors import UsageError
 from allocator.simulator import options as simulator_options
@@ -93,6 +93,9 @@ def test_a_folder_in_a_world_without_chance_has_one_seed(tmp_path: Path) -> None
     sources = [folder_source(tmp_path), Source("made", (0.5,), 10)]
     assert [t.seed for t in grid(sources, ["mip"], 3)] == [0, 0, 1, 2]
     assert [t.seed for t in grid(sources, ["mip"], 3, Options(noise=0.1))] == [0, 0, 1, 1, 2, 2]
+    (tmp_path / "pools.csv").write_text("pool,revocations_per_gpu_hour\na,\nb,0.1\n")
+    revocable = [folder_source(tmp_path)]
+    assert len(grid(revocable, ["mip"], 3)) == 3 and len(grid(revocable, ["mip"], 3, Options(revocations=0.0))) == 1
 
 
 def test_the_simulator_has_every_option_of_a_task() -> None:
@@ -259,6 +262,20 @@ def test_tables_by_hand(tmp_path: Path) -> None:
     assert found["all", "las", "jct_s_mean"]["verdict"] == "worse"
     assert found["all", "las", "dollars"]["n"] == "0" and found["all", "las", "dollars"]["change_percent"] == ""
     assert "| all | mip | **-20.0** [-20.0, -20.0] |" in text and "| all | las | _+10.0_ [" in text
+
+
+def test_bills_and_revocations_are_compared_where_there_are_any() -> None:
+    """Of two workloads one has spot GPUs: only its table has columns for the bill and for GPUs revoked."""
+    metrics = {task: {"jobs": 1, "finished": 1, "jct_s_mean": 1.0, "bill_dollars": 0.0, "revocations": 0}
+               for task in tasks("greedy", "mip", seeds=2)}
+    metrics |= {Task("spot", 1.0, policy, seed): {"jobs": 1, "finished": 1, "jct_s_mean": 1.0, "bill_dollars": 4.0,
+                                                  "revocations": 3 if policy == "mip" else 2}
+                for policy in ("greedy", "mip") for seed in (0, 1)}
+    rows = comparisons(metrics, "greedy")
+    assert {r["workload"] for r in rows if r["metric"] in ("bill_dollars", "revocations")} == {"spot"}
+    heads = [line for line in markdown(rows, metrics, 8, "greedy").splitlines() if line.startswith("| load")]
+    assert [("bill | GPUs revoked" in head) for head in heads] == [False, True]
+    assert next(r for r in rows if r["metric"] == "revocations")["change_percent"] == 50.0
 
 
 def test_outcome_of_a_task_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,9 +131,9 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
         failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
         prove_every=args.prove)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)
-    if args.seeds > 1 and not options.chance and any(source.digest for source in found):
-        print("folders are simulated once: without --misjudged, --noise or --failures every seed would be the same",
-              file=sys.stderr)
+    if args.seeds > 1 and not options.chance and any(source.digest and not source.revocable for source in found):
+        print("folders are simulated once: without --misjudged, --noise or --failures, and without hazards of spot "
+              "pools, every seed would be the same", file=sys.stderr)
     return grid(found, policies, args.seeds, options)
 
 

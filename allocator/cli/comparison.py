@@ -28,9 +28,12 @@ ROWS = (
     Row("p99 queueing, min", "queue_s_p99", 60.0, LESS), Row("makespan, h", "makespan_s", 3600.0, LESS),
     Row("training efficiency", "efficiency_mean", 1.0, MORE), Row("worst finish-time fairness", "ftf_max", 1.0, LESS),
     Row("utilisation", "utilisation", 1.0, MORE), Row("GPU-hours", "gpu_hours", 1.0, LESS),
-    Row("US dollars", "dollars", 1.0, LESS), Row("restarts", "restarts", 1.0, LESS),
+    Row("US dollars", "dollars", 1.0, LESS), Row("bill, US dollars", "bill_dollars", 1.0, LESS),
+    Row("GPUs revoked", "revocations", 1.0, LESS), Row("restarts", "restarts", 1.0, LESS),
     Row("rounds", "rounds", 1.0, NEITHER), Row("ms to decide", "decision_s_mean", 1e-3, LESS),
     Row("mean gap", "gap_mean", 1.0, LESS))
+
+WHERE_ANY = ("bill_dollars", "revocations")     # rows that are shown where some value is not 0
 
 
 def comparison(done: Sequence[Simulation], keys: Collection[str] = (), title: str = "policies") -> Table:
@@ -43,6 +46,8 @@ def comparison(done: Sequence[Simulation], keys: Collection[str] = (), title: st
         if keys and row.key not in keys:
             continue
         values = [s.metrics[row.key] for s in done]
+        if row.key in WHERE_ANY and not any(values):
+            continue
         cells = [text(v if v is None or row.unit == 1.0 else v / row.unit, 3) for v in values]
         rows.append([row.name, *cells, *([_percent(change(row, *done))] if len(done) == 2 else [])])
     columns = ("", *(s.policy for s in done), *([f"{done[0].policy} vs {done[1].policy}"] if len(done) == 2 else []))

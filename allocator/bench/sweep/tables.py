@@ -17,11 +17,14 @@ from allocator.bench.sweep.tasks import Task
 METRICS = (
     "jobs", "finished", "queue_s_mean", "queue_s_median", "queue_s_p99", "jct_s_mean", "jct_s_median", "jct_s_p99",
     "makespan_s", "efficiency_mean", "gpu_hours", "dollars", "restarts", "utilisation", "decision_s_mean",
-    "decision_s_p99", "decision_s_max", "gap_mean", "gap_max", "ftf_mean", "ftf_max", "rounds")
+    "decision_s_p99", "decision_s_max", "gap_mean", "gap_max", "ftf_mean", "ftf_max", "rounds",
+    "bill_dollars", "revocations")
 COMPARED = {"queue_s_mean": "queueing", "jct_s_mean": "completion", "jct_s_p99": "completion p99",
             "efficiency_mean": "efficiency", "makespan_s": "makespan", "dollars": "dollars", "ftf_max": "unfairness",
-            "restarts": "restarts"}
+            "restarts": "restarts", "bill_dollars": "bill", "revocations": "GPUs revoked"}
 """Metrics compared with the baseline -> how the table calls them. Less is better in all but MORE_IS_BETTER."""
+WHERE_ANY = ("bill_dollars", "revocations")
+"""Those that are compared for workloads where some value is not 0 only."""
 MORE_IS_BETTER = ("efficiency_mean",)
 RESULTS, COMPARISON, COMPARISON_TEXT = "results.csv", "comparison.csv", "comparison.md"
 POOLED = "all"
@@ -58,8 +61,10 @@ def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
     for workload in dict.fromkeys(t.workload for t in metrics):
         mine = [t for t in metrics if t.workload == workload]
         loads = list(dict.fromkeys(t.load for t in mine))
+        compared = [name for name in COMPARED
+                    if name not in WHERE_ANY or any(_number(metrics[t].get(name)) > 0 for t in mine)]
         for policy in dict.fromkeys(t.policy for t in mine if t.policy != baseline):
-            for metric in COMPARED:
+            for metric in compared:
                 x, b = ([[_number(cells.get((workload, load, name, seed), {}).get(metric)) for seed in seeds]
                          for load in loads] for name in (policy, baseline))
                 found = [(load_text(loads[i]), compare(x[i], b[i])) for i in range(len(loads))]
@@ -92,12 +97,14 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """Lines of Markdown: the comparisons of one workload, a line per load and policy."""
-    yield "| load | policy | " + " | ".join(COMPARED.values()) + " |"
-    yield "|---|---|" + "---:|" * len(COMPARED)
     by = {(row["load"], row["policy"], row["metric"]): row for row in rows}
+    there = {row["metric"] for row in rows}
+    compared = {metric: name for metric, name in COMPARED.items() if metric in there}
+    yield "| load | policy | " + " | ".join(compared.values()) + " |"
+    yield "|---|---|" + "---:|" * len(compared)
     for load in dict.fromkeys(row["load"] for row in rows):
         for policy in dict.fromkeys(row["policy"] for row in rows):
-            cells = [_cell(by[load, policy, metric]) for metric in COMPARED]
+            cells = [_cell(by[load, policy, metric]) for metric in compared]
             yield f"| {load} | {policy} | " + " | ".join(cells) + " |"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -19,13 +21,15 @@ FORMAT = 1
 @dataclass(frozen=True)
 class Source:
     """A workload. name: as in the tables. A generator has loads, in its own unit, and a number of jobs; a folder of
-    files has a path and the digest of its content, and is simulated as it is."""
+    files has a path and the digest of its content, and is simulated as it is; revocable: it has spot servers with a
+    hazard, so that seeds differ."""
 
     name: str
     loads: tuple[float, ...] = ()
     jobs: int | None = None
     digest: str = ""
     path: str = ""
+    revocable: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,11 @@ def folder_source(path: Path | str) -> Source:
     folder = Path(path)
     if not (folder / "workload.csv").is_file():
         raise UsageError(f'"{path}" is neither a generator of workloads nor a folder with a workload.csv')
-    return Source(folder.resolve().name, digest=digest(contents(folder)), path=str(folder.resolve()))
+    files = contents(folder)
+    pools = csv.DictReader(io.StringIO(files.get("pools.csv", b"").decode("utf-8-sig", "replace")))
+    hazards = {(row.get("revocations_per_gpu_hour") or "").strip() for row in pools}
+    return Source(folder.resolve().name, digest=digest(files), path=str(folder.resolve()),
+                  revocable=bool(hazards - {"", "0", "0.0"}))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -142,6 +150,6 @@ def grid(sources: Sequence[Source], policies: Sequence[str], seeds: int, options
         raise UsageError("two workloads have the same name; the tables could not tell them apart")
     return [Task(source.name, load, policy, seed, source.jobs, source.digest, options, source.path)
             for seed in range(seeds) for source in sources
-            if not source.digest or options.chance or seed == 0
+            if not source.digest or options.chance or (source.revocable and options.revocations > 0) or seed == 0
             for load in ((None,) if source.digest else dict.fromkeys(source.loads))
             for policy in dict.fromkeys(policies)]
