@@ -143,6 +143,18 @@ def test_no_time_is_enough_for_a_plan() -> None:
     assert kept.gain >= ahead.gain - 1e-9
 
 
+def test_plans_are_forgotten_under_rules_of_the_first_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that bind in the first interval only are no rows later on; forgetting plans at prices minds that."""
+    monkeypatch.setattr("allocator.solvers.horizon.FEW", 1)
+    x = horizon((60, 64, 3), 1, 4)
+    unlimited = np.full((x.H, 1), np.inf)
+    more = dataclasses.replace(
+        x, matrix=sparse.hstack([x.matrix, np.ones((x.n, 1))], format="csr"), high=np.hstack([x.high, unlimited]),
+        low=np.append(x.low, 3.0), rows=[*x.rows, "at least three"])
+    ahead = look_ahead(more, Limits(time_s=30.0, gap=1e-2))
+    assert ahead.plan is not None and feasible(more, ahead.plan)
+
+
 def test_shifted_plans() -> None:
     """A round later the plan goes on where it is."""
     assert shifted(np.array([[4, 5, -1], [2, 2, 3]])).tolist() == [[5, -1, -1], [2, 3, 3]]

@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
                         help="folder with jobs.csv, pools.csv, rates.csv ...")
     parser.add_argument("--policy", default="mip", metavar="NAME", help="mip (default), marginal, greedy, greedy-naive")
     parser.add_argument("--objective", metavar="NAME",
-                        help="progress, throughput, response or cost (default: as config.toml says)")
+                        help="progress, throughput, response, cost or completion (default: as config.toml says)")
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
     parser.add_argument("--horizon", type=whole(1), metavar="H",
                         help="intervals that the policy horizon plans, instead of config.toml's [horizon]")

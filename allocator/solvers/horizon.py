@@ -120,7 +120,7 @@ class _Columns:
         if len(self.job) < FEW:
             return
         view = self.view()
-        reduced = view.value - view.matrix @ dual.prices[self.x.J:]
+        reduced = view.value - view.matrix @ dual.prices[view.rows]
         loss = dual.reduced[self.job] - reduced
         stays = loss <= KEPT * max(float(dual.reduced.mean()), 1e-12)
         self._seen -= set(self._keys(self.job[~stays], self.plan[~stays]))
