@@ -99,27 +99,27 @@ def test_words(journal: Journal) -> None:
 
 
 def test_table_of_rounds(journal: Journal) -> None:
-    """Newest first. Round 1 starts three jobs, which are seen to run 10 s later; round 4 is there when the stuck job is
-    stopped, in 20 s, and started again; the failed one says why, on one line, and nothing of it is HTML."""
+    """Newest first. Round 1 starts three jobs, which run at once; round 3 is there when the stuck job is stopped, in
+    20 s, and started again by a look, which the next one sees; the failed one says why, on one line, nothing of it is HTML."""
     head, *rows = plain(rounds_table(journal))
     by = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert list(by) == [str(n) for n in range(10, 0, -1)]
-    assert (by["1"]["changes"], by["1"]["starts, s"], by["1"]["stops, s"]) == ("3", "10", "–")
-    assert (by["4"]["changes"], by["4"]["starts, s"], by["4"]["stops, s"]) == ("1", "10", "20")
+    assert (by["1"]["changes"], by["1"]["starts, s"], by["1"]["stops, s"]) == ("3", "0", "–")
+    assert (by["3"]["changes"], by["3"]["starts, s"], by["3"]["stops, s"]) == ("1", "10", "20")
     assert by["2"]["outcome"] == "failed" and by["2"]["value"] == "–"
     assert by["2"]["why"] == "NoPlanInTime: nothing found &lt;in&gt; time"
 
 
 def test_table_of_jobs(journal: Journal) -> None:
-    """The parked job first, with its reason: it ran for 10 to 200 s and 220 to 380 s, so 350 s, and was without GPUs in
-    between; then the one that runs (590 s), then the one that is done."""
+    """The parked job first, with its reason: it ran for 0 to 140 s and 160 to 320 s, so 300 s, and was without GPUs in
+    between; then the one that runs (600 s), then the one that is done."""
     head, *rows = plain(jobs_table(journal))
     parked, running, done = (dict(zip(head, row, strict=True)) for row in rows)
     assert (parked["job"], parked["state"], parked["failed"]) == ("&lt;two&gt;", "failed", "2")
-    assert (parked["waited"], parked["paused"], parked["ran"]) == ("10 s", "20 s", duration(350.0))
-    assert "no progress for" in parked["why"] and parked["GPU-hours"] == number(350 / 3600)
-    assert (running["job"], running["GPUs"], running["ran"]) == ("three", "1 a", duration(590.0))
-    assert (done["job"], done["done"], done["ran"]) == ("one", "100 %", "90 s")
+    assert (parked["waited"], parked["paused"], parked["ran"]) == ("0 s", "20 s", duration(300.0))
+    assert "no progress for" in parked["why"] and parked["GPU-hours"] == number(300 / 3600)
+    assert (running["job"], running["GPUs"], running["ran"]) == ("three", "1 a", duration(600.0))
+    assert (done["job"], done["done"], done["ran"]) == ("one", "100 %", duration(100.0))
 
 
 def test_retry_is_said(journal: Journal) -> None:
@@ -131,20 +131,20 @@ def test_retry_is_said(journal: Journal) -> None:
 
 
 def test_use_of_gpus(journal: Journal) -> None:
-    """GPU-seconds under the line: "one" 100, "<two>" 200 and 170, "three" 600, from the order on; waiting: nobody for
+    """GPU-seconds under the line: "one" 100, "<two>" 140 and 170, "three" 600, from the order on; waiting: nobody for
     more than the look in which they came; dollars: all on the pool that costs 2.5 $/h."""
     study = study_of(journal)
     found = series(study, study.runs[0], 600.0, 60)
-    assert (found.held["a"] * 10).sum() == pytest.approx(1070.0) and found.held["b"].sum() == 0
+    assert (found.held["a"] * 10).sum() == pytest.approx(1010.0) and found.held["b"].sum() == 0
     assert set(found.capacity["a"]) == {8.0} and found.waiting.sum() == 0
     assert (found.paused * 10).sum() == pytest.approx(10.0)                 # between the two tries
     assert found.paid.sum() == pytest.approx(2.5 * found.held["a"].sum())
 
 
 def test_last_rounds_only(queue: Queue) -> None:
-    """Of the last four rounds: what was over before them is not there, what they began with is cut off at the left."""
-    late = read_journal(queue, 4)
-    assert late.origin == "round 7" and late.begin_s == NOW + 360 and len(carried(late)) == 4
+    """Of the last five rounds: what was over before them is not there, what they began with is cut off at the left."""
+    late = read_journal(queue, 5)
+    assert late.origin == "round 6" and late.begin_s == NOW + 300 and len(carried(late)) == 5
     assert {h.job_id for h in late.held} == {"<two>", "three"} == {j.job_id for j in late.jobs}
     study = study_of(late)
     assert study.frame(study.runs[0], "spans")["from_s"].min() == late.begin_s

@@ -57,6 +57,31 @@ class Rig:
         self.queue.close()
 
 
+def test_a_step_reads_open_allocations_only(tmp_path: Path) -> None:
+    """No statement of a round goes through all allocations or jobs that ever were: on SQLite each finds its rows by an
+    index. What grows without end costs no time."""
+    rig = Rig(str(tmp_path / "queue.db"))
+    assert rig.step()
+    said: list[tuple[str, Any]] = []
+    listen = ("before_cursor_execute", lambda _c, _cursor, statement, values, _context, many: said.append(
+        (statement, values[0] if many else values)))
+    sa.event.listen(rig.store.engine, *listen)
+    rig.queue.submit(job_id="three", model="m", total_work=1e6, max_gpus=4)
+    rig.clock.sleep(59.0)
+    rig.queue.cancel("one")
+    assert rig.step()
+    sa.event.remove(rig.store.engine, *listen)
+    rig.close()
+    plain = sqlite3.connect(tmp_path / "queue.db")
+    lines = [(line[3], statement) for statement, values in said
+             if statement.split()[0] in ("SELECT", "UPDATE", "DELETE", "WITH")
+             for line in plain.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    plain.close()
+    assert len(lines) > 30
+    assert [(line, statement) for line, statement in lines if line.startswith("SCAN ") and " USING " not in line
+            and line.split()[1] in ("a", "j", "allocations", "jobs", "observations")] == []
+
+
 def test_the_disk_is_full(tmp_path: Path) -> None:
     """SQLite may not grow any more: rounds cannot be written, nothing else happens; with room again all goes on."""
     rig = Rig(str(tmp_path / "queue.db"))

@@ -19,16 +19,16 @@ from sqlalchemy import Connection
 
 from allocator.queue import cluster, lease
 from allocator.queue.bulk import many
-from allocator.queue.schema import OPEN, allocations, jobs
+from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs
 
 # statements of every look, built once
 _JOINED = jobs.c.job_id == allocations.c.job_id
 _OPEN_ONES = sa.select(allocations).join(jobs, _JOINED).where(
-    allocations.c.phase.in_(sa.bindparam("phases", expanding=True))).order_by(jobs.c.seq)
+    IS_OPEN, allocations.c.phase.in_(sa.bindparam("phases", expanding=True))).order_by(jobs.c.seq)
 _ORDERED = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir).join(
-    jobs, _JOINED).where(allocations.c.phase == "ordered").order_by(jobs.c.seq)
+    jobs, _JOINED).where(IS_OPEN, allocations.c.phase == "ordered").order_by(jobs.c.seq)
 _UNWANTED = sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request).join(
-    jobs, _JOINED).where(allocations.c.phase.in_(("ordered", "running")), sa.or_(
+    jobs, _JOINED).where(IS_OPEN, allocations.c.phase.in_(("ordered", "running")), sa.or_(
         jobs.c.request != "", jobs.c.want_pool != allocations.c.pool, jobs.c.want_gpus != allocations.c.gpus))
 _WANTING = sa.select(*(jobs.c[n] for n in ("job_id", "generation", "version", "want_pool", "want_gpus",
                                            "remaining_work"))).where(

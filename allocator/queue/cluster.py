@@ -17,7 +17,7 @@ from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
 from allocator.queue import schema
 from allocator.queue.bulk import many
-from allocator.queue.schema import OPEN, allocations, learned, meta, pools
+from allocator.queue.schema import IS_OPEN, allocations, learned, meta, pools
 
 HOME: Mapping[str, sa.Table] = {"pools.csv": pools, "tenants.csv": schema.tenants, "rates.csv": schema.rates,
                                 "models.csv": schema.curves, "sharing.csv": schema.sharing}
@@ -27,7 +27,7 @@ _QUERIES = {file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(
             for file, names in _NAMES.items()}
 # statements of every look, built once
 _USED = sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
-    allocations.c.phase.in_(OPEN)).group_by(allocations.c.pool).order_by(allocations.c.pool)
+    IS_OPEN).group_by(allocations.c.pool).order_by(allocations.c.pool)
 _GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
 _LEARNED = sa.select(learned).where(learned.c.work_per_s.is_not(None)).order_by(
     learned.c.model, learned.c.gpu_type, learned.c.gpus)

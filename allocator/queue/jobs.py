@@ -14,7 +14,7 @@ from allocator.domain.columns import JOBS, Kind
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.errors import UsageError
 from allocator.queue.errors import QueueUnavailable
-from allocator.queue.schema import ACTIVE, OPEN, OWNED, STATES, allocations, jobs, observations
+from allocator.queue.schema import ACTIVE, IS_OPEN, OWNED, STATES, allocations, jobs, observations
 from allocator.queue.states import VERBS
 
 MOST_NAMES = 5000      # job_ids that are searched for a similar one
@@ -82,7 +82,7 @@ def _value(name: str, text: str) -> Any:
 
 
 _LEFT = sa.select(allocations.c.work_at_start - allocations.c.work_done).where(
-    allocations.c.job_id == jobs.c.job_id, allocations.c.phase.in_(OPEN)).scalar_subquery()
+    allocations.c.job_id == jobs.c.job_id, IS_OPEN).scalar_subquery()
 JOB = sa.select(*(c for c in jobs.c if c.name != "remaining_work"),
                 sa.func.coalesce(_LEFT, jobs.c.remaining_work).label("remaining_work"))
 """Rows of jobs. What is left while an allocation is open follows from that; the row has what was left before it."""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from allocator.queue import lease
 from allocator.queue.bulk import many
 from allocator.queue.jobs import PART
-from allocator.queue.schema import OPEN, allocations, jobs, observations
+from allocator.queue.schema import IS_OPEN, allocations, jobs, observations
 from allocator.queue.states import Retries, ended
 
 ENDED = ("stopped", "finished", "failed", "lost")
@@ -102,10 +102,10 @@ _OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "
            "finished_s", "failures", "retry_at_s", "park_reason", "want_pool", "want_gpus", "received", "updated_s")
 _NAMED: sa.BindParameter[Any] = sa.bindparam("names", expanding=True)
 # statements of every look, built once
-_MARKS = sa.select(*(allocations.c[name] for name in Mark._fields)).where(allocations.c.phase.in_(OPEN))
+_MARKS = sa.select(*(allocations.c[name] for name in Mark._fields)).where(IS_OPEN)
 _MARKS_OF = _MARKS.where(allocations.c.job_id.in_(_NAMED))
 _HELD = sa.select(*((jobs if name in _OF_JOB else allocations).c[name] for name in _Held._fields)).join(
-    jobs, jobs.c.job_id == allocations.c.job_id).where(allocations.c.phase.in_(OPEN), allocations.c.job_id.in_(_NAMED))
+    jobs, jobs.c.job_id == allocations.c.job_id).where(IS_OPEN, allocations.c.job_id.in_(_NAMED))
 
 
 def marks(connection: Connection, names: Collection[str] | None = None) -> dict[str, Mark]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from allocator.control.stability import Stability, expected_s, resting, unpaid
 from allocator.decision import Decided
 from allocator.domain.problem import Problem
-from allocator.queue.schema import OPEN, allocations, jobs
+from allocator.queue.schema import IS_OPEN, allocations, jobs
 
 RECENT = 500            # allocations from which the time to the next change is estimated
 
@@ -27,7 +27,7 @@ class Since:
 
 NOTHING = Since({}, frozenset())
 _SINCE = sa.select(allocations.c.job_id, allocations.c.ordered_s, allocations.c.generation).where(
-    allocations.c.phase.in_(OPEN))
+    IS_OPEN)
 
 
 def since(connection: Connection) -> Since:
