@@ -100,7 +100,7 @@ def test_words(journal: Journal) -> None:
 
 def test_table_of_rounds(journal: Journal) -> None:
     """Newest first. Round 1 starts three jobs, which run at once; round 3 is there when the stuck job is stopped, in
-    20 s, and started again by a look, which the next one sees; the failed one says why, on one line, nothing of it is HTML."""
+    20 s, and started again by a look, which the next one sees; the failed one says why, on one line, without HTML."""
     head, *rows = plain(rounds_table(journal))
     by = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert list(by) == [str(n) for n in range(10, 0, -1)]
