@@ -141,6 +141,12 @@ def follow(x: Horizon, job: Ints, plan: Ints) -> Followed:
     return Followed(gain, end, left, cut)
 
 
+def idles(x: Horizon, followed: Followed) -> Bools:
+    """(N,) plans that hold nothing in an interval before the job is done: not for jobs that must run."""
+    last = np.where(np.isfinite(followed.end), np.floor(followed.end / x.interval_s - 1e-9), x.H - 1)
+    return np.asarray(((followed.plan < 0) & (np.arange(x.H) <= last[:, None])).any(axis=1), dtype=np.bool_)
+
+
 def use(x: Horizon, plan: Ints) -> sparse.csr_matrix:
     """What plans (N, H) use of all rows, (N, H R); row r of interval h is h R + r."""
     i, h = np.nonzero(plan >= 0)
@@ -188,12 +194,10 @@ def feasible(x: Horizon, plan: Ints) -> bool:
     followed = follow(x, np.arange(x.J), plan)
     own = plan < 0
     own |= x.job[np.maximum(plan, 0)] == np.arange(x.J)[:, None] if x.n else False
-    last = np.where(np.isfinite(followed.end), np.floor(followed.end / x.interval_s - 1e-9), x.H - 1)
-    stops = (plan < 0) & (np.arange(x.H) <= last[:, None])
     total = np.asarray(use(x, followed.plan).sum(axis=0)).reshape(-1)
     low, high = bounds(x)
     slack = 1e-9 * np.maximum(1.0, np.abs(np.where(np.isfinite(high), high, 1.0)))
-    return bool(own.all() and not (stops.any(axis=1) & x.must).any()
+    return bool(own.all() and not (idles(x, followed) & x.must).any()
                 and (total <= high + slack).all() and (total >= low - slack).all())
 
 

@@ -143,6 +143,16 @@ def test_no_time_is_enough_for_a_plan() -> None:
     assert kept.gain >= ahead.gain - 1e-9
 
 
+def test_jobs_that_must_run_do_not_cost_the_plan() -> None:
+    """Plans that start later are none for a job that must run: what the rounding finds can be carried out, and is."""
+    x = horizon((60, 64, 3), 1, 6)
+    must = np.zeros(x.J, dtype=bool)
+    must[np.flatnonzero(x.current >= 0)[:4]] = True
+    ahead = look_ahead(dataclasses.replace(x, must=must), Limits(time_s=30.0, gap=1e-2))
+    assert ahead.plan is not None and ahead.gap < 0.03
+    assert (ahead.plan[must, 0] >= 0).all()
+
+
 def test_plans_are_forgotten_under_rules_of_the_first_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that bind in the first interval only are no rows later on; forgetting plans at prices minds that."""
     monkeypatch.setattr("allocator.solvers.horizon.FEW", 1)

@@ -18,7 +18,7 @@ import numpy as np
 
 from allocator.solvers.base import Hint, Limits, Solver
 from formulations.choices import Choices, choices
-from formulations.horizon import Horizon, feasible, follow, plan_model
+from formulations.horizon import Horizon, feasible, follow, idles, plan_model
 from formulations.horizon_pricing import Pricing
 from formulations.lagrangian import Dual, evaluate, minimise
 from formulations.linear import Floats, Ints
@@ -95,7 +95,8 @@ class _Columns:
         followed = follow(self.x, job, plan)
         plan = followed.plan
         # where something is to be used at least, plans that are worth nothing may be needed
-        wanted = (plan >= 0).any(axis=1) & ((followed.gain > 0) | self.x.must[job] | np.isfinite(self.x.low).any())
+        worthy = (followed.gain > 0) | self.x.must[job] | np.isfinite(self.x.low).any()
+        wanted = worthy & (plan >= 0).any(axis=1) & ~(self.x.must[job] & idles(self.x, followed))
         new = []
         for i, key in enumerate(self._keys(job, plan)):
             if wanted[i] and key not in self._seen:
