@@ -22,7 +22,7 @@ def test_a_sweep_from_end_to_end(tmp_path: Path, capsys: Output, monkeypatch: py
     standard output, a row per task; every task's files are those of the simulation itself. Again: nothing runs, and
     `report` says the same."""
     monkeypatch.setattr("allocator.report.policies.available", lambda: False)         # no pictures: they take seconds
-    folder = generate("mixed", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
+    folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
     out = tmp_path / "out"
     argv = ["bench", "policies", "--workloads", f"reproduction,{folder}", "--loads", "0.36", "--jobs-per-workload", "6",
             "--policies", "static", "--seeds", "2", "--out", str(out)]
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said_before_anything_runs(tmp_path: Path, capsys: Outp
 
 def test_loads_are_not_for_folders(tmp_path: Path, capsys: Output) -> None:
     """A folder is simulated as it is: asking for loads is refused, and said."""
-    folder = generate("mixed", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
+    folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
     argv = ["bench", "policies", "--workloads", str(folder), "--loads", "0.5", "--out", str(tmp_path / "out")]
     assert main.run(argv) == 2
     assert "simulated as it is" in capsys.readouterr().err
