@@ -36,8 +36,8 @@ class World:
     cycle_s: seconds from a checkpoint to the next, nan = none. rented (Q,): dollars for GPUs that are not reserved.
     log: capacity and price (P,) since when.
     left, from_s: remaining work when what a job holds or its speed changed last, and since when it works on it;
-    had_gpu_s, had_s: attained, and received of the type it holds, when it got what it holds. All four count from there, not from
-    one stretch to the next, so that rounding does not depend on how many rounds there were.
+    had_gpu_s, had_s: attained, and received of the type it holds, when it got what it holds. All four count from
+    there, not from one stretch to the next, so that rounding does not depend on how many rounds there were.
     spans: who held what and when, as columns (job, pool, gpus, from_s, to_s) of one array per step.
     """
 
