@@ -38,6 +38,7 @@ CASES: dict[str, tuple[str, str, int | None]] = {     # policy, objective, inter
     "mip, completion": ("mip", "completion", None), "horizon 6, progress": ("horizon", "progress", 6),
     **{f"horizon {h}, completion": ("horizon", "completion", h) for h in LOOKS}}
 SHOWN = {"jct_s_mean": "mean", "jct_s_median": "median", "jct_s_p99": "p99", "restarts": "restarts"}
+FEWEST = 3               # seeds of a line of the table
 BASELINES = ("sia", "mip, progress")
 
 
@@ -87,19 +88,18 @@ def one(workload: Workload, case: str) -> dict[str, Any]:
 def tables(rows: list[dict[str, Any]]) -> None:
     """Means by case, and changes against the baselines."""
     print(f"Machine: {platform.machine()}, Python {platform.python_version()}.\n")
+    print("| workload, load | policy, objective | seeds | mean | median | p99 | restarts | CPU ms | mean against sia % "
+          "| mean against mip % |\n" + "|---" * 10 + "|")
     for family, (loads, jobs) in FAMILIES.items():
         mine = {(r["load"], r["seed"], r["case"]): r for r in rows if r["family"] == family}
         for load in loads:
-            print(f"**{family}, load {load:g}**, {jobs} jobs\n")
-            print("| policy, objective | seeds | mean | median | p99 | restarts | CPU ms | mean against sia % "
-                  "| mean against mip % |\n" + "|---" * 9 + "|")
             for case in CASES:
                 seeds = sorted(s for at, s, c in mine if (at, c) == (load, case) and all(
                     (load, s, b) in mine for b in BASELINES))
-                if seeds:
-                    print(f"| {case} |", " | ".join(_cells([mine[load, s, case] for s in seeds], jobs, case, [
-                        [mine[load, s, b]["jct_s_mean"] for s in seeds] for b in BASELINES])), "|")
-            print()
+                if len(seeds) >= FEWEST:
+                    base = [[mine[load, s, b]["jct_s_mean"] for s in seeds] for b in BASELINES]
+                    cells = _cells([mine[load, s, case] for s in seeds], jobs, case, base)
+                    print(f"| {family}, {load:g} | {case} |", " | ".join(cells), "|")
 
 
 def _cells(rows: list[dict[str, Any]], jobs: int, case: str, baselines: list[list[float]]) -> list[str]:
