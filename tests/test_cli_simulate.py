@@ -33,7 +33,8 @@ COLUMNS = {
     "jobs.csv": "policy,job_id,model,tenant,submitted_s,started_s,finished_s,queue_s,jct_s,efficiency,ftf,restarts,"
                 "revocations,gpu_hours,dollars,requested_gpus,total_work",
     "timeline.csv": "policy,round,at_s,pool,gpus,used,running,queued,price_per_gpu_hour",
-    "rounds.csv": "policy,round,at_s,active,queued,changes,value,bound,gap,decision_s,status,fallback,dollar_price,spent,balance",
+    "rounds.csv": "policy,round,at_s,active,queued,changes,value,bound,gap,decision_s,status,fallback,"
+                  "dollar_price,spent,balance",
     "spans.csv": "policy,job_id,pool,gpus,from_s,to_s"}
 SAME = ("jobs.csv", "timeline.csv", "spans.csv")           # what holds no timings
 Output = pytest.CaptureFixture[str]

@@ -29,8 +29,8 @@ class Options:
     looks at the machines. policy, solver, gap, time_limit_s, seed, threads: effort of each decision (api.solve);
     horizon: intervals that the policy `horizon` plans, None: as the queue's settings say; time_limit_s None: half of
     the interval. warm: start from the prices of the round before. learn: correct rates by what
-    is observed. stall_s: a job that reports no progress for so long is stopped and counts as failed; None: ten intervals,
-    at least ten minutes; inf: never. keep_rounds: rounds whose snapshot and plan are kept;
+    is observed. stall_s: a job that reports no progress for so long is stopped and counts as failed; None: ten
+    intervals, at least ten minutes; inf: never. keep_rounds: rounds whose snapshot and plan are kept;
     keep_observations: of each allocation. settle_s: how long a single round (once) is followed until it is carried out.
     """
 
