@@ -23,8 +23,8 @@ def solve(snapshot: Snapshot, *, policy: str = "mip", objective: str | None = No
 
     objective, budget (US dollars per hour), horizon (intervals that the policy `horizon` plans): override config.toml.
     time_limit_s: seconds for the whole decision; a plan is there by then plus one second. gap: relative proof to stop
-    at, (bound - value) / max(|value|, 1e-9). seed, threads: handed to the solver. read_s: seconds spent reading, for the
-    report of timings.
+    at, (bound - value) / max(|value|, 1e-9). seed, threads: handed to the solver. read_s: seconds spent reading, for
+    the report of timings.
     Raises InvalidInput, Infeasible, NoPlanInTime, UsageError (allocator/errors.py).
     """
     if not (time_limit_s >= 0 and gap >= 0 and threads >= 1):
