@@ -8,12 +8,22 @@ from collections.abc import Callable
 from typing import Any
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Leaves room for the longest command: the library measures commands without the indent that it then gives them."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        for inner in self._iter_indented_subactions(action):
+            length = len(self._format_action_invocation(inner)) + self._current_indent
+            self._action_max_length = max(self._action_max_length, length)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose help starts with examples and which takes no abbreviated options."""
 
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("formatter_class", Help)
         super().__init__(*args, **kwargs)
         self.examples = examples
 
