@@ -61,7 +61,7 @@ class _Block:
         every, all_done, K = np.arange(n), np.maximum(self.units, 1), int(self.size.max(initial=0))
         states = int(all_done.max(initial=1))
         slot = self.start[:, None] + np.minimum(np.arange(max(1, K)), np.maximum(self.size, 1)[:, None] - 1)
-        slot = np.minimum(slot, len(self.rate) - 1)         # the last jobs may have no options: they start beyond the end
+        slot = np.minimum(slot, len(self.rate) - 1)         # the last jobs may have no options, and start beyond
         F = np.zeros((H + 1, 3, n, states + 1))
         option = np.full((H, 3, n, states), -1, dtype=np.int16)
         length = np.ones((H, 3, n, states), dtype=np.int16)
