@@ -24,7 +24,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser("solve", examples=EXAMPLES, help="one decision per snapshot folder", description=ABOUT)
     parser.add_argument("snapshots", nargs="+", metavar="SNAPSHOT",
                         help="folder with jobs.csv, pools.csv, rates.csv ...")
-    parser.add_argument("--policy", default="mip", metavar="NAME", help="mip (default), marginal, greedy, greedy-naive")
+    parser.add_argument("--policy", default="mip", metavar="NAME",
+                        help="mip (default), horizon, marginal, greedy, las, sia ...; an unknown name lists all")
     parser.add_argument("--objective", metavar="NAME",
                         help="progress, throughput, response, cost or completion (default: as config.toml says)")
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
