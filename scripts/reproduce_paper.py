@@ -20,8 +20,9 @@ from allocator.bench.solvers import machine
 from allocator.bench.sweep.executors import Processes
 from allocator.bench.sweep.store import Store
 from allocator.bench.sweep.tables import COMPARED, POOLED, comparisons, table, write_tables
-from allocator.bench.sweep.tasks import Options, Source, Task, grid
+from allocator.bench.sweep.tasks import Source, Task, grid
 from allocator.cli.bench_policies import run
+from allocator.simulator import Options
 
 LOADS = (0.24, 0.30, 0.36)
 POLICIES = ("greedy", "static", "greedy-naive", "mip")
@@ -50,7 +51,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="simulations at a time (default: the cores)")
     parser.add_argument("--page", type=Path, help="page whose tables are replaced")
     args = parser.parse_args()
-    tasks = grid([Source("reproduction", LOADS, args.jobs)], POLICIES, args.seeds, Options("progress"))
+    tasks = grid([Source("reproduction", LOADS, args.jobs)], POLICIES, args.seeds, Options(objective="progress"))
     with Store(args.out) as store:
         store.remember(tasks, POLICIES[0])
         swept = run(tasks, store, Processes(args.workers))

@@ -21,9 +21,9 @@ from allocator.bench.sweep.process import Outcome, perform
 from allocator.bench.sweep.store import Store
 from allocator.bench.sweep.sweep import Swept, sweep
 from allocator.bench.sweep.tables import comparisons, markdown, write_tables
-from allocator.bench.sweep.tasks import Options, Source, Task, folder_source, from_identity, grid
+from allocator.bench.sweep.tasks import Source, Task, folder_source, from_identity, grid
 from allocator.errors import UsageError
-from allocator.simulator import options as simulator_options
+from allocator.simulator import Options
 
 HERE = Path(__file__).resolve().parent
 RUNNER = "fake_runners:as_named"
@@ -38,7 +38,7 @@ def runners(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def tasks(*policies: str, seeds: int = 1, loads: tuple[float, ...] = (0.5,)) -> list[Task]:
-    return grid([Source("made", loads, 10)], policies, seeds)
+    return grid([Source("made", loads, 10)], policies, seeds, Options())
 
 
 def run(folder: Path, asked: list[Task], limit_s: float = 60.0) -> Swept:
@@ -67,8 +67,8 @@ def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
     task = Task("made", 0.3, "mip", 1, 10)
     others = [Task("other", 0.3, "mip", 1, 10), Task("made", 0.4, "mip", 1, 10), Task("made", 0.3, "las", 1, 10),
               Task("made", 0.3, "mip", 2, 10), Task("made", 0.3, "mip", 1, 11), Task("made", 0.3, "mip", 1, 10, "d"),
-              *(Task("made", 0.3, "mip", 1, 10, options=o) for o in (
-                  Options("throughput"), Options(gap=0.1), Options(time_limit_s=3.0), Options(noise=0.2)))]
+              *(Task("made", 0.3, "mip", 1, 10, options={name: value}) for name, value in (
+                  ("objective", "throughput"), ("gap", 0.1), ("time_limit_s", 3.0), ("noise", 0.2)))]
     assert len({t.key for t in (task, *others)}) == 11
     for t in (task, *others):
         assert from_identity(json.loads(json.dumps(t.identity))) == t
@@ -76,13 +76,13 @@ def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "workload.csv").write_text("job_id\nj1\n")
     here, there = (folder_source(tmp_path / name) for name in ("a/demo", "b/demo"))
-    assert grid([here], ["mip"], 1)[0].key == grid([there], ["mip"], 1)[0].key
+    assert grid([here], ["mip"], 1, Options())[0].key == grid([there], ["mip"], 1, Options())[0].key
     (tmp_path / "b/demo/README.md").write_text("no part of it")
     assert folder_source(tmp_path / "b/demo").digest == here.digest
     (tmp_path / "b/demo/workload.csv").write_text("job_id\nj2\n")
     assert folder_source(tmp_path / "b/demo").digest != here.digest
     with pytest.raises(UsageError, match="same name"):
-        grid([here, there], ["mip"], 1)
+        grid([here, there], ["mip"], 1, Options())
     with pytest.raises(UsageError, match=r"workload\.csv"):
         folder_source(tmp_path)
 
@@ -91,18 +91,22 @@ def test_a_folder_in_a_world_without_chance_has_one_seed(tmp_path: Path) -> None
     """Its simulation would be the same three times, and three equal pairs are one observation; with noise it is not."""
     (tmp_path / "workload.csv").write_text("job_id\nj1\n")
     sources = [folder_source(tmp_path), Source("made", (0.5,), 10)]
-    assert [t.seed for t in grid(sources, ["mip"], 3)] == [0, 0, 1, 2]
+    assert [t.seed for t in grid(sources, ["mip"], 3, Options())] == [0, 0, 1, 2]
     assert [t.seed for t in grid(sources, ["mip"], 3, Options(noise=0.1))] == [0, 0, 1, 1, 2, 2]
     (tmp_path / "pools.csv").write_text("pool,revocations_per_gpu_hour\na,\nb,0.1\n")
     revocable = [folder_source(tmp_path)]
-    assert len(grid(revocable, ["mip"], 3)) == 3 and len(grid(revocable, ["mip"], 3, Options(revocations=0.0))) == 1
+    assert len(grid(revocable, ["mip"], 3, Options())) == 3
+    assert len(grid(revocable, ["mip"], 3, Options(revocations=0.0))) == 1
 
 
-def test_the_simulator_has_every_option_of_a_task() -> None:
-    """Names and defaults of a task's options are the simulator's, but for its seed and where it stops."""
-    simulator = {f.name: f.default for f in dataclasses.fields(simulator_options.Options)}
-    assert {f.name: f.default for f in dataclasses.fields(Options)} == {
-        k: v for k, v in simulator.items() if k not in ("seed", "until_s")}
+def test_a_task_has_the_options_that_were_asked_for() -> None:
+    """Those that are not as by default, by name, and no seed but its own; they give the simulator's options back."""
+    asked = Options(seed=7, objective="cost", budget_amount=100.0, until_s=3600.0, victims="random", gap=1e-3)
+    first, second = grid([Source("made", (0.5,), 10)], ["mip"], 2, asked)
+    assert first.options == second.options == {
+        "objective": "cost", "budget_amount": 100.0, "until_s": 3600.0, "victims": "random"}
+    assert Options(seed=second.seed, **second.options) == dataclasses.replace(asked, seed=1)
+    assert grid([Source("made", (0.5,), 10)], ["mip"], 1, Options())[0].options == {}
 
 
 def test_the_key_of_a_task_is_stable() -> None:

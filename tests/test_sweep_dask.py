@@ -20,6 +20,7 @@ from allocator.bench.sweep.store import Store
 from allocator.bench.sweep.sweep import sweep
 from allocator.bench.sweep.tasks import Source, Task, folder_source, grid
 from allocator.errors import UsageError
+from allocator.simulator import Options
 
 HERE = Path(__file__).resolve().parent
 RUNNER = "fake_runners:as_named"
@@ -41,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def tasks(*policies: str, seeds: int = 1) -> list[Task]:
-    return grid([Source("made", (0.5,), 10)], policies, seeds)
+    return grid([Source("made", (0.5,), 10)], policies, seeds, Options())
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -78,7 +79,7 @@ def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) ->
     folder = tmp_path / "trace"
     folder.mkdir()
     (folder / "workload.csv").write_text("job_id\nj1\n")
-    asked = [*tasks("greedy", "mip", seeds=2), *grid([folder_source(folder)], ["mip"], 1)]
+    asked = [*tasks("greedy", "mip", seeds=2), *grid([folder_source(folder)], ["mip"], 1, Options())]
     for name, executor in (("here", Processes(2, RUNNER)), ("there", OnDask(cluster.scheduler_address, RUNNER))):
         with Store(tmp_path / name) as store:
             assert sweep(asked, store, executor).failed == ()
@@ -90,7 +91,8 @@ def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) ->
 def test_simulations_give_the_same_bytes_everywhere(cluster: Any, tmp_path: Path) -> None:
     """Real simulations of two generators, with processes and on Dask: all files but the timings are the same to the
     byte."""
-    asked = [*grid([Source("reproduction", (0.36,), 12)], ["mip"], 1), *grid([Source("mixed", (0.8,), 6)], ["mip"], 1)]
+    asked = [task for source in (Source("reproduction", (0.36,), 12), Source("mixed", (0.8,), 6))
+             for task in grid([source], ["mip"], 1, Options())]
     for name, executor in (("here", Processes(2)), ("there", OnDask(cluster.scheduler_address))):
         with Store(tmp_path / name) as store:
             assert sweep(asked, store, executor).failed == ()
@@ -146,7 +148,7 @@ def test_leaving_a_sweep_ends_its_tasks(cluster: Any) -> None:
 def test_files_that_changed_are_not_simulated(cluster: Any, tmp_path: Path) -> None:
     """The folder is edited between the naming of its task and its run: the task fails, and says why."""
     (tmp_path / "workload.csv").write_text("job_id\nj1\n")
-    asked = grid([folder_source(tmp_path)], ["mip"], 1)
+    asked = grid([folder_source(tmp_path)], ["mip"], 1, Options())
     (tmp_path / "workload.csv").write_text("job_id\nj2\n")
     ((_, outcome),) = OnDask(cluster.scheduler_address, RUNNER).results(asked)
     assert "have changed" in outcome.failure

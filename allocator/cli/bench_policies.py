@@ -113,10 +113,11 @@ def call(args: argparse.Namespace) -> int:
 
 def asked_for(args: argparse.Namespace) -> list[Task]:
     """The tasks of the command line. Raises UsageError for names and values that make no sense, before any task."""
-    from allocator.bench.sweep.tasks import Options, grid
+    from allocator.bench.sweep.tasks import grid
     from allocator.bench.workloads import generate
     from allocator.decision import overridden
     from allocator.policies import registry
+    from allocator.simulator import Options
     from allocator.solvers.registry import named
 
     policies = list(dict.fromkeys((args.baseline, *args.policies)))

@@ -91,6 +91,12 @@ class Options:
         if self.react_s <= 0:
             raise UsageError("react_s must be above 0")
 
+    @property
+    def chance(self) -> bool:
+        """Whether two seeds make two different worlds of one workload, whatever it is."""
+        return (self.misjudged > 0 or self.noise > 0 or self.failures_per_gpu_hour > 0 or self.startup_spread > 0
+                or self.victims == "random")
+
     def _one_long_run_budget(self) -> None:
         if self.budget_average is not None and self.budget_amount is not None:
             raise UsageError("budget_average and budget_amount are both given; a long-run budget is one of them")

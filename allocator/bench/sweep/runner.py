@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from allocator.bench.sweep.process import METRICS_FILE
@@ -23,8 +22,7 @@ def run(task: Task, folder: Path) -> None:
     from allocator.simulator import Options, simulate
     from allocator.simulator.files import texts_of
 
-    options = Options(seed=task.seed, **{f.name: getattr(task.options, f.name) for f in fields(task.options)})
-    simulation = simulate(workload(task), policy=task.policy, options=options)
+    simulation = simulate(workload(task), policy=task.policy, options=Options(seed=task.seed, **task.options))
     for name, text in texts_of([simulation]).items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / METRICS_FILE).write_text(metrics_json(simulation.metrics), encoding="utf-8")

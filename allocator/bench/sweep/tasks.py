@@ -6,13 +6,15 @@ import csv
 import hashlib
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from allocator.errors import UsageError
+
+if TYPE_CHECKING:       # heavy, and the process of a task does not need it before its runner does
+    from allocator.simulator.options import Options
 
 FORMAT = 1
 """Part of every task's identity; raised when the meaning of a task or of its files changes."""
@@ -33,54 +35,11 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Options:
-    """What is asked of every simulation: those of allocator.simulator.Options, by the same names, but the seed."""
-
-    objective: str | None = None
-    gap: float = 1e-3
-    time_limit_s: float = math.inf
-    solver: str = "auto"
-    threads: int = 1
-    budget: float | None = None
-    budget_average: float | None = None
-    budget_amount: float | None = None
-    budget_window_s: float | None = None
-    interval_s: float | None = None
-    ageing_s: float | None = None
-    horizon: int | None = None
-    misjudged: float = 0.0
-    noise: float = 0.0
-    failures_per_gpu_hour: float = 0.0
-    revocations: float = 1.0
-    spot_batch: float = 1.0
-    spot_burst: float = 1.0
-    spot_burst_s: float = 3600.0
-    startup_spread: float = 0.0
-    victims: str = "youngest"
-    checkpoints: str = "given"
-    latency_s: float = 0.0
-    latency_factor: float = 0.0
-    react_s: float = math.inf
-    prove_every: int = 1
-
-    @property
-    def chance(self) -> bool:
-        """Whether two seeds make two different worlds of one workload, whatever it is."""
-        return (self.misjudged > 0 or self.noise > 0 or self.failures_per_gpu_hour > 0 or self.startup_spread > 0
-                or self.victims == "random")
-
-    @property
-    def set(self) -> dict[str, object]:
-        """Those that differ from their default, by name, so that an option to come changes no task that is there."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in found.items() if value != getattr(Options, name)}
-
-
-@dataclass(frozen=True)
 class Task:
     """One simulation. load: of the generator, in its own unit, None for a folder. seed: of the generator and of the
-    simulation. jobs: how many to generate, None = the generator's own number. path: where a folder lies, which is no
-    part of what the task is."""
+    simulation. jobs: how many to generate, None = the generator's own number. options: those of
+    allocator.simulator.Options that differ from their default, by name, so that an option to come changes no task that
+    is there. path: where a folder lies, which is no part of what the task is."""
 
     workload: str
     load: float | None
@@ -88,14 +47,14 @@ class Task:
     seed: int
     jobs: int | None = None
     digest: str = ""
-    options: Options = Options()
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     path: str = field(default="", compare=False)
 
     @property
     def identity(self) -> dict[str, object]:
         """Everything the result depends on but the code, as plain JSON values."""
         return {"format": FORMAT, "workload": self.workload, "digest": self.digest, "load": self.load,
-                "seed": self.seed, "jobs": self.jobs, "policy": self.policy, "options": self.options.set}
+                "seed": self.seed, "jobs": self.jobs, "policy": self.policy, "options": dict(self.options)}
 
     @property
     def key(self) -> str:
@@ -113,7 +72,7 @@ def from_identity(identity: Mapping[str, object], path: str = "") -> Task:
     if identity.get("format") != FORMAT:
         raise UsageError(f"a task of format {identity.get('format')}, not {FORMAT}: choose another folder")
     values: dict[str, Any] = {k: v for k, v in identity.items() if k != "format"}
-    return Task(**{**values, "options": Options(**values["options"]), "path": path})
+    return Task(**values, path=path)
 
 
 def folder_source(path: Path | str) -> Source:
@@ -140,15 +99,18 @@ def digest(files: Mapping[str, bytes]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def grid(sources: Sequence[Source], policies: Sequence[str], seeds: int, options: Options = Options()) -> list[Task]:
-    """All tasks, seed by seed, so that an early look compares policies on the same ground.
+def grid(sources: Sequence[Source], policies: Sequence[str], seeds: int, options: Options) -> list[Task]:
+    """All tasks, seed by seed, so that an early look compares policies on the same ground. options: of every
+    simulation, but for the seed, which is the task's.
 
     A folder in a world without chance has seed 0 only: others would repeat the same simulation, and count as evidence.
     Raises UsageError for two workloads of one name.
     """
     if len({s.name for s in sources}) < len(sources):
         raise UsageError("two workloads have the same name; the tables could not tell them apart")
-    return [Task(source.name, load, policy, seed, source.jobs, source.digest, options, source.path)
+    asked = {f.name: value for f in fields(options)
+             if f.name != "seed" and (value := getattr(options, f.name)) != f.default}
+    return [Task(source.name, load, policy, seed, source.jobs, source.digest, asked, source.path)
             for seed in range(seeds) for source in sources
             if not source.digest or options.chance or (source.revocable and options.revocations > 0) or seed == 0
             for load in ((None,) if source.digest else dict.fromkeys(source.loads))
