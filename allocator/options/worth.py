@@ -96,8 +96,7 @@ def _progress(s: Scene) -> Floats:
 
 
 def _throughput(s: Scene) -> Floats:
-    base = _requested_work(s.problem, s.table, s.offer)[s.offer.job]
-    return objectives.throughput(s.weight, s.done, s.remaining, base)
+    return objectives.throughput(s.weight, s.done, s.remaining, requested_work(s)[s.offer.job])
 
 
 def _time_saved(s: Scene) -> Floats:
@@ -123,8 +122,24 @@ def work_price(s: Scene) -> Floats:
 
 
 def requested_work(s: Scene) -> Floats:
-    """(J,) work of one interval as requested on the slowest type, the unit of `throughput`."""
-    return _requested_work(s.problem, s.table, s.offer)
+    """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that has a rate there.
+
+    Where no type has one: the slowest option at the size nearest to requested_gpus, the smaller of two as near.
+    """
+    problem, o = s.problem, s.offer
+    jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
+    types = allowed_types(problem)
+    for t in np.unique(problem.pools.gpu_type):
+        r, _ = s.table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus)
+        slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
+    missing = ~np.isfinite(slowest)
+    if missing[o.job].any():
+        distance = np.abs(o.gpus - jobs.requested_gpus[o.job])
+        order = np.lexsort((o.rate, o.gpus, distance, o.job))
+        first = order[o.start[:-1][np.diff(o.start) > 0]]
+        first = first[missing[o.job[first]]]
+        slowest[o.job[first]] = o.rate[first]
+    return slowest * problem.interval_s
 
 
 def _cost(s: Scene) -> Floats:
@@ -133,7 +148,7 @@ def _cost(s: Scene) -> Floats:
     p, o = s.problem, s.offer
     J, n, hour = len(p.jobs), len(o.job), objectives.HOUR
     done, left, pools = np.minimum(s.done, s.remaining), p.jobs.remaining_work, p.pools
-    late, pace = _late_price(s), _requested_work(p, s.table, o) / p.interval_s * hour
+    late, pace = _late_price(s), requested_work(s) / p.interval_s * hour
     dated = ~np.isnan(p.jobs.deadline_s)
     until = np.where(dated, (p.jobs.deadline_s - p.now_s) / hour, left / pace) - p.interval_s / hour
     per_hour = s.rate * hour
@@ -177,24 +192,3 @@ LOOK_AT_RISK = ("response", "cost", "completion")     # the contract's own objec
 OBJECTIVES: Mapping[str, Callable[[Scene], Floats]] = {
     "progress": _progress, "throughput": _throughput, "response": _time_saved, "cost": _cost,
     "completion": _time_saved}
-
-
-def _requested_work(problem: Problem, table: RateTable, offer: Offer) -> Floats:
-    """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that has a rate there.
-
-    Where no type has one: the slowest option at the size nearest to requested_gpus, the smaller of two as near.
-    """
-    jobs, job, gpus, rate = problem.jobs, offer.job, offer.gpus, offer.rate
-    slowest = np.full(len(jobs), np.inf)
-    types = allowed_types(problem)
-    for t in np.unique(problem.pools.gpu_type):
-        r, _ = table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus)
-        slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
-    missing = ~np.isfinite(slowest)
-    if missing[job].any():
-        distance = np.abs(gpus - jobs.requested_gpus[job])
-        order = np.lexsort((rate, gpus, distance, job))
-        first = order[offer.start[:-1][np.diff(offer.start) > 0]]
-        first = first[missing[job[first]]]
-        slowest[job[first]] = rate[first]
-    return slowest * problem.interval_s
