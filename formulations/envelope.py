@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from formulations.hull import front
 from formulations.linear import Floats, Ints
 
 EDGE = 1e-7             # relative: budgets closer than this are one; rows are kept to 1e-9
@@ -37,9 +38,7 @@ class Solves:
     @property
     def best(self) -> Ints:
         """Solves whose plans nothing beats in both spent and value, by spent ascending; of equal ones the first."""
-        order = np.lexsort((np.arange(len(self.spent)), -self.value, self.spent))
-        before = np.maximum.accumulate(np.append(-np.inf, self.value[order]))[:-1]
-        return order[self.value[order] > before]
+        return front(np.zeros(len(self.spent), dtype=np.int64), self.spent, -self.value)
 
     @property
     def reach(self) -> tuple[Ints, Floats, Floats]:

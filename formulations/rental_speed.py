@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.frontier import frontier
+from formulations.hull import hull
 from formulations.linear import Floats, Ints
 
 AMDAHL, POWER, TABLE = range(3)
@@ -115,11 +115,11 @@ def speed_ups(kind: Sequence[int], parameter: Sequence[float], points: Sequence[
 
 
 def _hulls(tables: Sequence[Sequence[tuple[int, float]]]) -> tuple[Floats, Floats, Floats]:
-    """k, s, step of SpeedUps. (k, s) -> (k/s, 1/s) takes lines to lines, and the concave hull to the frontier."""
+    """k, s, step of SpeedUps. (k, s) -> (k/s, 1/s) takes lines to lines, and the concave hull to the lower one."""
     row = np.repeat(np.arange(len(tables)), [len(t) for t in tables])
     flat = np.array([point for t in tables for point in t], dtype=np.float64).reshape(-1, 2)
     cost, time = flat[:, 0] / flat[:, 1], 1.0 / flat[:, 1]
-    on = frontier(row, cost, time)
+    on = hull(row, cost, time)
     row, flat, cost, time = row[on], flat[on], cost[on], time[on]
     many = np.bincount(row, minlength=len(tables))
     place = np.minimum(np.arange(max(1, many.max(initial=1))), np.maximum(many, 1)[:, None] - 1)

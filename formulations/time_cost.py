@@ -3,7 +3,7 @@
     min  sum_j y_{j,o(j)}    s.t.  sum_j x_{j,o(j)} <= B
 
 For a price mu each job minimises y + mu x on its own, on the lower convex hull of its ways; as mu falls the jobs step
-along their hulls in order of slope (`frontier.py`). The corners passed are best for what they spend, one way per job;
+along their hulls in order of slope (`hull.py`). The corners passed are best for what they spend, one way per job;
 between two of them only mixing (one job that changes its way on the road) is on the line.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.frontier import frontier, slopes
+from formulations.hull import hull, slopes
 from formulations.linear import Floats, Ints
 
 
@@ -35,12 +35,12 @@ class Together:
 
 def together(job: Ints, x: Floats, y: Floats) -> Together:
     """Corners of ways (n,) of jobs 0 .. J-1, each of which has at least one. Equal slopes are one corner each."""
-    hull = frontier(job, x, y)
-    slope = slopes(job[hull], x[hull], y[hull])
+    on = hull(job, x, y)
+    slope = slopes(job[on], x[on], y[on])
     first = np.isinf(slope)
     steps = np.flatnonzero(~first)
     steps = steps[np.argsort(-slope[steps], kind="stable")]
-    way = np.tile(hull[first], (len(steps) + 1, 1))
+    way = np.tile(on[first], (len(steps) + 1, 1))
     for c, step in enumerate(steps.tolist()):
-        way[c + 1:, job[hull[step]]] = hull[step]
+        way[c + 1:, job[on[step]]] = on[step]
     return Together(way, x[way].sum(axis=1), y[way].sum(axis=1), np.append(np.inf, slope[steps]))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formulations import rental as f
-from formulations.frontier import frontier
+from formulations.hull import hull
 from formulations.rental_rules import curve, equal_spend, equal_widths, response_h, rule
 from formulations.rental_speed import AMDAHL, POWER, TABLE, SpeedUps, speed_ups
 
@@ -198,7 +198,7 @@ def test_equal_rules_are_never_better_and_spend_the_same() -> None:
 def test_the_frontier_is_what_some_price_would_choose(points: list[tuple[int, int, int]]) -> None:
     """At every price the best point of a group is on its frontier, and every point of that is alone best at a price."""
     group, x, y = (np.array(c) for c in zip(*points, strict=True))
-    on = frontier(group, x.astype(float), y.astype(float))
+    on = hull(group, x.astype(float), y.astype(float))
     for g in np.unique(group):
         mine, all_ = on[group[on] == g], np.flatnonzero(group == g)
         for mu in np.arange(0.01, 10, 0.0937):

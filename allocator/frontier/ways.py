@@ -18,11 +18,10 @@ from allocator.domain.findings import nearest
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.errors import UsageError
 from allocator.options.menu import blocked, menu
-from allocator.performance.knee import front
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
 from formulations import objectives
-from formulations.frontier import frontier
+from formulations.hull import front, hull
 
 DOLLARS = ("listed", "added")
 
@@ -77,13 +76,11 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
                                         pools.min_billing_s[pool])
                      for price in (pools.price_per_gpu_hour, pools.marginal_price))
     cost = listed if dollars == "listed" else added
-    best, hull = np.zeros(len(job), dtype=bool), np.zeros(len(job), dtype=bool)
-    for j in range(len(number)):
-        mine = np.flatnonzero(job == j)
-        best[mine] = front(cost[mine], hours[mine])
-    hull[frontier(job, cost, hours)] = True
+    best, corner = np.zeros(len(job), dtype=bool), np.zeros(len(job), dtype=bool)
+    best[front(job, cost, hours)] = True
+    corner[hull(job, cost, hours)] = True
     return JobWays(tuple(names), number, problem.weight[number], job, pool, gpus, phi, hours, listed, added, cost, best,
-                   hull, option)
+                   corner, option)
 
 
 def _numbers(problem: Problem, names: Sequence[str]) -> Ints:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats
+from formulations import hull
 
 
 def front(cost: Floats, time: Floats) -> Bools:
     """(n,) True where no other point is at most as dear and as slow; of equal points the first."""
-    order = np.lexsort((np.arange(len(cost)), time, cost))
-    best = np.minimum.accumulate(np.append(np.inf, time[order]))[:-1]
     out = np.zeros(len(cost), dtype=bool)
-    out[order] = time[order] < best
+    out[hull.front(np.zeros(len(cost), dtype=np.int64), cost, time)] = True
     return out
 
 

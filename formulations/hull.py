@@ -1,4 +1,4 @@
-"""The lower convex hull of many small sets of points at once: what is worth buying as money runs from scarce to plenty.
+"""Pareto fronts and lower convex hulls of many small sets of points at once, both coordinates to be small.
 
 Every group has points (x, y): what an option costs and what it leaves to wait. Mixing options moves along straight
 lines, so only the hull from the cheapest point downwards counts; each step along it has a price, its slope.
@@ -12,15 +12,21 @@ import numpy as np
 from formulations.linear import Floats, Ints
 
 
-def frontier(group: Ints, x: Floats, y: Floats) -> Ints:
+def front(group: Ints, x: Floats, y: Floats) -> Ints:
+    """Places in the arrays (n,) of the Pareto points, by group and x ascending: no other point of the group is at most
+    as large in both. Along a group x rises and y falls. Of equal points the first counts."""
+    order = np.lexsort((y, x, group))
+    before = np.append(np.inf, _least(group[order], y[order])[:-1])[:len(order)]
+    first = np.append(True, np.diff(group[order]) != 0)[:len(order)]
+    return order[first | (y[order] < before)]
+
+
+def hull(group: Ints, x: Floats, y: Floats) -> Ints:
     """Places in the arrays (n,) of the hull's points, by group and x ascending.
 
     Along a group x rises, y falls, and the slopes of `slopes` fall strictly. Of equal points the first counts.
     """
-    order = np.lexsort((y, x, group))
-    before = np.append(np.inf, _least(group[order], y[order])[:-1])
-    first = np.append(True, np.diff(group[order]) != 0)
-    order = order[first[: len(order)] | (y[order] < before[: len(order)])]
+    order = front(group, x, y)
     while True:         # a point above a chord of its neighbours is not on the hull, so all of them can go at once
         slope = slopes(group[order], x[order], y[order])
         after = np.append(slope[1:], np.inf)
