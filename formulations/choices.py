@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from formulations.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
+from formulations.ragged import ragged
 
 
 class NotChoices(Exception):
@@ -102,10 +103,7 @@ class Choices:
 
     def columns_of(self, groups: Ints) -> Ints:
         """All columns of the given groups, group by group."""
-        size = self.start[groups + 1] - self.start[groups]
-        end = np.cumsum(size)
-        total = int(end[-1]) if len(end) else 0
-        return np.asarray(np.arange(total) + np.repeat(self.start[groups] - end + size, size), dtype=np.int64)
+        return ragged(self.start[groups], self.start[groups + 1])[1]
 
     def value_of(self, choice: Ints) -> float:
         """Worth of a choice, correctly rounded."""

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from formulations.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel, RowFamily
+from formulations.ragged import ragged
 
 INTERVAL = "interval"            # kind of the coupling rows of a horizon model
 ENOUGH = 1.0 - 1e-12             # a job is done when so much of the rest of its work is
@@ -151,12 +152,9 @@ def use(x: Horizon, plan: Ints) -> sparse.csr_matrix:
     """What plans (N, H) use of all rows, (N, H R); row r of interval h is h R + r."""
     i, h = np.nonzero(plan >= 0)
     o = plan[i, h]
-    width = np.diff(x.matrix.indptr)[o]
-    stop = np.cumsum(width)
-    total = int(stop[-1]) if len(stop) else 0
-    entry = np.arange(total) + np.repeat(x.matrix.indptr[o] - stop + width, width)
-    column = np.repeat(h * x.R, width) + x.matrix.indices[entry]
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(i, width, len(plan)))]).astype(np.int64)
+    owner, entry = ragged(x.matrix.indptr[o], x.matrix.indptr[o + 1])
+    column = (h * x.R)[owner] + x.matrix.indices[entry]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(i[owner], minlength=len(plan)))]).astype(np.int64)
     return sparse.csr_matrix((x.matrix.data[entry], column, indptr), shape=(len(plan), x.H * x.R))
 
 

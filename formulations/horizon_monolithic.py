@@ -12,6 +12,7 @@ from scipy import sparse
 
 from formulations.horizon import Horizon
 from formulations.linear import Floats, Ints, LinearModel, RowFamily
+from formulations.ragged import ragged
 
 INF = np.inf
 
@@ -48,9 +49,7 @@ def monolithic(x: Horizon) -> LinearModel:
     m.add("interval", H * x.R, [(at * x.R + option, row * H + at, np.repeat(a.data, H))], low.ravel(), x.high.ravel())
     m.add("start", n * H, [(k, X, 1.0), (k, Y, -1.0), (k[later], X[later] - 1, -1.0)], -INF, held.astype(float))
     # every option of the job the interval before, for every option now
-    size = np.diff(x.start)[j]
-    mate = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size) + np.repeat(x.start[j], size)
-    who = np.repeat(k, size)
+    who, mate = ragged(x.start[j], x.start[j + 1])
     back = h[who] > 0
     m.add("change", n * H, [(k, Y, 1.0), (k, S, -1.0), (who[back], mate[back] * H + h[who[back]] - 1, 1.0)], -INF,
           np.where(holds, 0.0, 1.0))

@@ -24,10 +24,10 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.options.menu import Menu, locked
-from allocator.options.ragged import ragged
 from allocator.performance.footprint import SPAN, ways
 from allocator.performance.interference import Slowdowns
 from formulations import sharing
+from formulations.ragged import ragged
 
 PARTNERS = 4              # per job, pool and size
 

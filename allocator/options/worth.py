@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
-from allocator.options.ragged import ragged
 from allocator.options.types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
 from formulations import deadlines, objectives
+from formulations.ragged import ragged
 
 
 @dataclass(frozen=True)

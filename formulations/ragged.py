@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import Ints
+from formulations.linear import Ints
 
 
 def ragged(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
