@@ -163,6 +163,8 @@ def test_fit_writes_models_that_a_snapshot_takes(tmp_path: Path, capsys: pytest.
     assert ways.gpus.tolist() == [1, 2, 4]
     assert ways.hours == pytest.approx([1 / 1.0, 1 / 1.9, 1 / 3.5], rel=0.05)
     assert ways.cost == pytest.approx(2 * ways.gpus * ways.hours)
+    picture = (tmp_path / "f" / "fit.svg").read_text()
+    assert all(f">{word}</text>" in picture for word in ("useful work per second", "measured", "fitted"))
     report = list(csv.DictReader((tmp_path / "f" / "fit.csv").open()))
     assert report[0]["sizes"] == "1|2|4" and float(report[0]["mean_error"]) < 0.1
 
@@ -225,6 +227,7 @@ def test_configure_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     told = json.loads(capsys.readouterr().out)
     assert told["cheapest"]["gpus"] == 4 and told["deadline_hours"] == 0.45    # the deadline of the job itself
     assert (tmp_path / "o" / "configure.csv").read_text().startswith("pool,gpus,batch_size")
+    assert "knee, fastest, cheapest: 4 x a" in (tmp_path / "o" / "configure.svg").read_text()   # one way, one label
     assert run(["configure", str(tmp_path), "j", "--deadline", "0.1"]) == 4
     assert run(["configure", str(tmp_path), "nobody"]) == 2
 

@@ -242,6 +242,7 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(out)))
     assert code == 0 and float(rows[-1]["value"]) == pytest.approx(7.44) and rows[0]["gpus:a100"] == "0"
     assert {p.name for p in (tmp_path / "curve").iterdir()} == {"frontier.csv", "frontier.json", "frontier.svg"}
+    assert ">budget of the snapshot</text>" in (tmp_path / "curve" / "frontier.svg").read_text()
     document = json.loads((tmp_path / "curve" / "frontier.json").read_text())
     assert len(document["plans"]) == len(rows) and document["solves"] == 8
     code, out, err = call(capsys, demo, "--keep", "95%", "--format", "json", "--out", tmp_path / "kept")

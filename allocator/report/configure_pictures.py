@@ -22,11 +22,12 @@ def draw(ways: Ways, chosen: Mapping[str, int]) -> bytes:
         front = np.flatnonzero(ways.front)
         front = front[np.argsort(ways.cost[front])]
         panel.plot(ways.cost[front], ways.hours[front], "-", color=style.FAINT, linewidth=1, label="front")
-        for label, way in chosen.items():
+        for way in dict.fromkeys(chosen.values()):
+            labels = ", ".join(label for label, other in chosen.items() if other == way)
             panel.plot(ways.cost[way], ways.hours[way], "o", markersize=11, markerfacecolor="none",
                        markeredgecolor=style.INK)
             batch = f", batch {ways.batch[way]}" if ways.batch[way] else ""
-            panel.annotate(f"{label}: {ways.gpus[way]} x {ways.pool[way]}{batch}", (ways.cost[way], ways.hours[way]),
+            panel.annotate(f"{labels}: {ways.gpus[way]} x {ways.pool[way]}{batch}", (ways.cost[way], ways.hours[way]),
                            xytext=(9, 7), textcoords="offset points", fontsize=8)
         panel.set_yscale("log")
         panel.margins(x=0.2)

@@ -28,7 +28,10 @@ def draw(fitted: Sequence[Fitted]) -> bytes:
             _panel(panel, f)
         for panel in panels[len(some):]:
             panel.set_axis_off()
-        if not some:
+        if some:
+            figure.supylabel("useful work per second", fontsize=9)
+            style.legend(figure, panels[:1])
+        else:
             style.nothing(panels[0], "nothing was fitted")
         return style.bytes_of(figure, "svg")
 

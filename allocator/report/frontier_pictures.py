@@ -26,19 +26,18 @@ def of_round(found: RoundFrontier) -> bytes:
         panel.plot(found.spent, found.value, "o", color=PLAN, markersize=4, label="plans")
         panel.step(x, found.found.solves.lower(x), where="post", color=PLAN, linewidth=1.2)
         if found.dollars == "listed" and found.spent[0] <= found.problem.budget_per_hour <= found.spent[-1]:
-            panel.axvline(found.problem.budget_per_hour, color=style.FAINT, linestyle=":", linewidth=1)
-            panel.annotate("budget of the snapshot", (found.problem.budget_per_hour, 0.02), rotation=90, va="bottom",
-                           xycoords=("data", "axes fraction"), ha="right", color=style.FAINT, fontsize=8)
+            panel.axvline(found.problem.budget_per_hour, color=style.FAINT, linestyle=":", linewidth=1,
+                          label="budget of the snapshot")
         panel.set(ylabel=f"value ({found.problem.objective})", title=f"What a budget buys: {found.problem.name}")
         panel.grid(True)
-        panel.legend(loc="lower right")
+        panel.legend(loc="lower right", frameon=True, framealpha=1.0, edgecolor="none")
         paid = found.price > 0
         below.step(found.budget[paid], found.price[paid], where="pre", color=PLAN, linewidth=1.2)
         if paid.any() and float(np.max(found.price[paid])) > 30 * float(np.min(found.price[paid])):
             below.set_yscale("log")
             style.plain_ticks(below.yaxis)
         words = "listed prices" if found.dollars == "listed" else "added to the bill"
-        below.set(xlabel=f"dollars per hour, {words}", ylabel="of 1 $/h more")
+        below.set(xlabel=f"dollars per hour, {words}", ylabel="value of 1 $/h more")
         below.grid(True)
         return style.bytes_of(drawn, "svg")
 
