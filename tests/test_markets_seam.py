@@ -200,3 +200,11 @@ def test_written_files_have_the_columns_of_a_workload(name: str, tmp_path: Path)
     gpus, price = EXPECTED[name][1:]
     assert (folder / "capacity.csv").exists() == (len(gpus) > 1)
     assert (folder / "prices.csv").exists() == (len(price) > 1)
+
+
+def test_a_misspelt_column_of_a_catalogue_is_named(tmp_path: Path) -> None:
+    """Most cells of a catalogue may be empty, so that a column that is not there must be told apart."""
+    source = sample("catalog", tmp_path)
+    source.write_text(source.read_text().replace("SpotPrice", "SpotPrize"))
+    with pytest.raises(InvalidInput, match='has no column "SpotPrice"'):
+        import_markets("catalog", [source], Options())

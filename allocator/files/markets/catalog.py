@@ -62,7 +62,7 @@ def read(source: Path, options: Options) -> Market:
             series[name] = Series(name, kind, price_at=np.zeros(1), price=np.array([spot / gpus]), on_demand=own / gpus,
                                   end=0.0)
     if not series:
-        raise fail(source, "has no accelerator with a spot price")
+        raise fail(source, recognise(source) or "has no accelerator with a spot price")
     notes = [f"{source.name}: {len(series)} offers with a spot price"]
     if alone:
         notes.append(f"{source.name}: {alone} rows of GPUs have no row of their host; their prices are without it")
