@@ -35,7 +35,7 @@ class Rented:
 class RentalClasses:
     """M classes, arrays (M,): arrivals per hour, mean hours on one GPU, weight. R >= M rows, by class in order: class
     `of`, GPU type ("" = any), kind (place in KINDS), parameter (nan of tables), points (tables), relative_speed,
-    max_gpus (inf = no limit), all (R,); pool: number in `rented`, -1 = none."""
+    max_gpus (inf = no limit), all (R,); rented: the pools, None = GPUs of no price."""
 
     class_id: tuple[str, ...]
     arrivals_per_hour: Floats
