@@ -168,7 +168,9 @@ def _medians(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, Sampl
     """One sample per size and round: jobs that run alike say the same thing."""
     number: dict[Key, int] = {}
     code = np.array([number.setdefault(key, len(number)) for key in keys])
-    order = np.argsort(code, kind="stable")
-    ends = np.searchsorted(code[order], np.arange(len(number) + 1)).tolist()
-    return {key: (float(np.median(rate[order[ends[c]:ends[c + 1]]])), float(at_s[order[ends[c]:ends[c + 1]]].max()))
-            for key, c in number.items()}
+    order = np.lexsort((rate, code))                        # medians of all groups at once
+    first = np.searchsorted(code[order], np.arange(len(number) + 1))
+    low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
+    middle = (rate[order[low]] + rate[order[high]]) / 2
+    last = np.maximum.reduceat(at_s[order], first[:-1])
+    return dict(zip(number, zip(middle.tolist(), last.tolist(), strict=True), strict=True))
