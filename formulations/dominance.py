@@ -18,15 +18,21 @@ from formulations.linear import Bools
 
 def needed(instance: Instance) -> Bools:
     """(n,) True for options that may be part of a best plan; options must be sorted by job, pool, gpus."""
+    i, fits = instance, possible(instance)
+    fixed = i.must[i.job] | i.keep
+    open_ = ~fixed & (i.guarantee[i.tenant[i.job]] <= 0)
+    return np.where(i.must[i.job], True, fits & ~(open_ & ((i.value <= 0) | _beaten(i, fits))))
+
+
+def possible(instance: Instance) -> Bools:
+    """(n,) True for options that break no `at most` row if nobody else is there."""
     i = instance
     tenant = i.tenant[i.job]
     fits = (i.gpus <= i.capacity[i.pool]) & (i.cost <= i.budget * (1 + 1e-9) + 1e-9) & (i.gpus <= i.quota[tenant])
     fits &= i.cost <= i.tenant_budget[tenant] * (1 + 1e-9) + 1e-9
     if i.zones:
         fits &= (i.exposed < 0) | (i.gpus <= i.exposure[tenant])
-    fixed = i.must[i.job] | i.keep
-    open_ = ~fixed & (i.guarantee[tenant] <= 0)
-    return np.where(i.must[i.job], True, fits & ~(open_ & ((i.value <= 0) | _beaten(i, fits))))
+    return fits
 
 
 def _beaten(i: Instance, fits: Bools) -> Bools:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,3 +53,9 @@ class Instance:
         q, z = self.tenant[self.job], self.zone[self.pool]
         limited = (z >= 0) & np.isfinite(self.exposure[q])
         return np.where(limited, q * len(self.zones) + z, -1)
+
+    def take(self, option: Ints) -> Instance:
+        """The instance with only the given options, which stay in order."""
+        job = self.job[option]
+        return replace(self, value=self.value[option], start=np.searchsorted(job, np.arange(len(self.start))), job=job,
+                       pool=self.pool[option], gpus=self.gpus[option], cost=self.cost[option], keep=self.keep[option])

@@ -7,7 +7,7 @@ the one they hold loses 4 %. Tenants have power-law shares and quotas. Calibrati
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -75,14 +75,7 @@ def generate(size: str | tuple[int, int, int], seed: int = 0, rules: Rules = PLA
         least_kept=kept - int(rules.churn * kept) if rules.churn < 1 else 0,
         jobs=[f"job-{j}" for j in range(J)], pools=[f"type-{t}" for t in range(T)],
         tenants=[f"team-{q}" for q in range(rules.tenants)])
-    return _only(i, (keep | ~must[job]) & needed(i))
-
-
-def _only(i: Instance, wanted: Bools) -> Instance:
-    """The instance with some of its options: must-jobs have nothing but what they hold."""
-    o = np.flatnonzero(wanted)
-    return replace(i, value=i.value[o], start=np.searchsorted(i.job[o], np.arange(len(i.start))), job=i.job[o],
-                   pool=i.pool[o], gpus=i.gpus[o], cost=i.cost[o], keep=i.keep[o])
+    return i.take(np.flatnonzero((keep | ~must[job]) & needed(i)))           # must-jobs have only what they hold
 
 
 def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:

@@ -62,7 +62,7 @@ class Round:
         stays = (i.job != job) | np.isin(np.arange(len(i.job)), columns)
         must = i.must.copy()
         must[job] = True
-        forced = replace(_take(i, np.flatnonzero(stays)), must=must)
+        forced = replace(i.take(np.flatnonzero(stays)), must=must)
         return replace(self, instance=forced, option=self.option[stays])
 
 
@@ -76,7 +76,7 @@ def compile_round(problem: Problem, prunes: bool = True) -> Round:
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
     option = np.flatnonzero(needed(whole)) if prunes else np.arange(len(full))
-    pruned = whole if len(option) == len(full) else _take(whole, option)
+    pruned = whole if len(option) == len(full) else whole.take(option)
     return Round(problem, full, mended, pruned, option)
 
 
@@ -91,10 +91,3 @@ def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:
         tenant_budget=tenants.budget_per_hour, guarantee=mended.usable,
         zone=problem.pools.zone, exposure=tenants.exposure, least_kept=least_kept,
         jobs=jobs.job_id, pools=problem.pools.pool, tenants=tenants.tenant, zones=problem.pools.zones)
-
-
-def _take(i: Instance, option: Ints) -> Instance:
-    """The instance with only the given options, which stay in order."""
-    job = i.job[option]
-    return replace(i, value=i.value[option], start=np.searchsorted(job, np.arange(len(i.start))), job=job,
-                   pool=i.pool[option], gpus=i.gpus[option], cost=i.cost[option], keep=i.keep[option])

@@ -7,8 +7,8 @@ mu is dollar_price of config.toml plus that of the tenant (formulations/rental f
 weight, without ageing, so that a width never changes. GPUs of reserved pools are paid for anyway: c = 0.
 
 The theory has pools that never run out. A width is chosen among those that quotas and budgets admit at all. Where GPUs
-are short: strict order of submission, as in `static`, each job in the pool
-where its width is worth most among those with room. Knows speeds, no lengths.
+are short: strict order of submission, as in `static`, each job in the pool where its width is worth most among those
+with room. Knows speeds, no lengths.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from allocator.options.round import Round
 from allocator.policies.base import Decision, Task
 from allocator.policies.static import in_order
 from allocator.policies.steps import rates, wishes
-from formulations.instance import Instance
-from formulations.linear import Bools, Floats
+from formulations.dominance import possible
+from formulations.linear import Floats
 from formulations.objectives import work_worth
 
 
@@ -28,19 +28,12 @@ def rental(task: Task) -> Decision:
     """Running jobs keep what they hold; waiting jobs start in order of submission at the width of their class."""
     round_ = task.round
     i, each = round_.instance, cost_of_work(round_)
-    possible = np.flatnonzero(allowed(i))
-    by_pool = possible[np.lexsort((i.gpus[possible], each[possible], i.pool[possible], i.job[possible]))]
+    able = np.flatnonzero(possible(i))
+    by_pool = able[np.lexsort((i.gpus[able], each[able], i.pool[able], i.job[able]))]
     first = np.ones(len(by_pool), dtype=bool)
     first[1:] = (np.diff(i.job[by_pool]) != 0) | (np.diff(i.pool[by_pool]) != 0)
     widths = by_pool[first]
     return in_order(task, wishes(round_, widths, each[widths]))
-
-
-def allowed(i: Instance) -> Bools:
-    """(n,) options that budgets, quota and limit on spot GPUs would admit if nobody else were there."""
-    tenant, spot = i.tenant[i.job], i.zone[i.pool] >= 0
-    return np.asarray((i.gpus <= i.quota[tenant]) & (i.cost <= np.minimum(i.budget, i.tenant_budget[tenant]))
-                      & (~spot | (i.gpus <= i.exposure[tenant])), dtype=np.bool_)
 
 
 def cost_of_work(round_: Round) -> Floats:

@@ -78,7 +78,7 @@ def goodput_round(round_: Round) -> tuple[Round, Ints]:
     value = np.where(i.keep | (i.gpus <= growth_limit(i, jobs)[i.job]), np.maximum(value, WORST), WORST)
     valued = dataclasses.replace(i, value=value)
     stays = np.flatnonzero(needed(valued))
-    return dataclasses.replace(round_, instance=_only(valued, stays), option=round_.option[stays]), stays
+    return dataclasses.replace(round_, instance=valued.take(stays), option=round_.option[stays]), stays
 
 
 def relative(rate: Floats, job: Ints, least: Ints) -> Floats:
@@ -112,11 +112,3 @@ def growth_limit(i: Instance, jobs: Jobs) -> Ints:
     new: Bools = ~i.keep
     np.minimum.at(start, i.job[new], i.gpus[new])
     return np.asarray(np.maximum(2 * jobs.largest_gpus, start), dtype=np.int64)
-
-
-def _only(i: Instance, option: Ints) -> Instance:
-    """The instance with only the given options, which stay in order."""
-    job = i.job[option]
-    return dataclasses.replace(
-        i, value=i.value[option], start=np.searchsorted(job, np.arange(len(i.start))), job=job, pool=i.pool[option],
-        gpus=i.gpus[option], cost=i.cost[option], keep=i.keep[option])
