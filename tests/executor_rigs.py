@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from allocator.control.executor import ENDED, Executor, Observation, Order, Phase
+from allocator.errors import AllocatorError
 from allocator.executors.devices import device_numbers
 from allocator.executors.disk import read_json
 from allocator.executors.dry_run import DryRunExecutor
@@ -24,6 +25,7 @@ KINDS = {
     "short": "exit 0",
     "failing": "echo the last words >&2; exit 7",
 }
+STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
 WORK = 3.0          # that a job of the shell reports at once, of 10
 PATIENCE_S = 30.0       # the machine may be busy
 
@@ -68,6 +70,17 @@ class LocalRig:
 
     def pass_time(self) -> None:
         time.sleep(0.02)
+
+
+@contextmanager
+def cleaned_up(folder: Path) -> Iterator[LocalRig]:
+    """A state folder; what still runs in the end is stopped."""
+    made = LocalRig(folder)
+    yield made
+    executor = made.executor()
+    for one in executor.ledger.known():
+        with suppress(AllocatorError):
+            end(made, executor, one.job_id, one.generation, token=99)
 
 
 class FilesRig(LocalRig):

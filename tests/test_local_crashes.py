@@ -22,20 +22,25 @@ from allocator.executors.faults import CrashHere
 from allocator.executors.keeper import main as keeper_main
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import Process, boot, orphans, process
-from tests.executor_rigs import LocalRig, alive, end, ended, keeper_of, named, shell, starts_are, wait
-
-STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
+from tests.executor_rigs import (
+    STUBBORN,
+    LocalRig,
+    alive,
+    cleaned_up,
+    end,
+    ended,
+    keeper_of,
+    named,
+    shell,
+    starts_are,
+    wait,
+)
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[LocalRig]:
-    """A state folder; what still runs in the end is stopped."""
-    made = LocalRig(tmp_path)
-    yield made
-    executor = made.executor()
-    for one in executor.ledger.known():
-        with suppress(AllocatorError):
-            end(made, executor, one.job_id, one.generation, token=99)
+    with cleaned_up(tmp_path) as made:
+        yield made
 
 
 def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None:

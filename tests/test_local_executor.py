@@ -5,34 +5,40 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from allocator.control.executor import Order, Phase
-from allocator.errors import AllocatorError, UsageError
+from allocator.errors import UsageError
 from allocator.executors import local
 from allocator.executors.devices import device_map, device_numbers
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import descendants, process
-from tests.executor_rigs import KINDS, LocalRig, end, ended, gone, keeper_of, named, shell, starts_are, wait
+from tests.executor_rigs import (
+    KINDS,
+    STUBBORN,
+    LocalRig,
+    cleaned_up,
+    end,
+    ended,
+    gone,
+    keeper_of,
+    named,
+    shell,
+    starts_are,
+    wait,
+)
 
 ENDLESS = KINDS["endless"]
-STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[LocalRig]:
-    """A state folder; what still runs in the end is stopped."""
-    made = LocalRig(tmp_path)
-    yield made
-    executor = made.executor()
-    for one in executor.ledger.known():
-        with suppress(AllocatorError):
-            end(made, executor, one.job_id, one.generation, token=99)
+    with cleaned_up(tmp_path) as made:
+        yield made
 
 
 def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:
