@@ -16,26 +16,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from allocator.control.executor import Observation, Phase
 from allocator.domain.validate import validate
 from allocator.files.snapshots import snapshot_of
 from allocator.queue import allocations, lease, observing, wants
 from allocator.queue.face import Queue
 from allocator.queue.snapshot import packed
-
-
-@dataclass(frozen=True)
-class Seen:
-    """An observation."""
-
-    job_id: str
-    generation: int
-    at_s: float
-    phase: str
-    work_done: float
-    detail: str = ""
 
 
 class Bench:
@@ -81,15 +69,15 @@ class Bench:
         self.time("round that changes nothing", lambda: self.write(wants.append, entry, wanted))
         self.time(f"order {n} starts", lambda: self.write(allocations.order_starts, now), 1)
 
-        def see(phase: str, at_s: float) -> Any:
-            return self.write(observing.observe, [Seen(name, 1, now + at_s, phase, at_s) for name in self.names])
+        def see(phase: Phase, at_s: float) -> Any:
+            return self.write(observing.observe, [Observation(name, 1, now + at_s, phase, at_s) for name in self.names])
 
-        self.time(f"first sight of {n} running", lambda: see("running", 1), 1)
+        self.time(f"first sight of {n} running", lambda: see(Phase.RUNNING, 1), 1)
         clock = iter(range(2, 10**6))
-        self.time(f"progress of {n} running", lambda: see("running", next(clock)))
+        self.time(f"progress of {n} running", lambda: see(Phase.RUNNING, next(clock)))
         self.time("look for stops and starts", lambda: (self.write(allocations.order_stops, now),
                                                         self.write(allocations.order_starts, now)))
-        self.time(f"end of {n}", lambda: see("finished", 10**6), 1)
+        self.time(f"end of {n}", lambda: see(Phase.FINISHED, 10**6), 1)
         self.time(f"list {n} jobs", self.queue.jobs)
 
 
