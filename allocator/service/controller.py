@@ -209,4 +209,3 @@ class Controller:
             self.log.event("stopped", detail=str(error))
         self.log.metrics.set("in_charge", 0)
         self.log.write()
-

@@ -26,8 +26,6 @@ from allocator.queue.schema import allocations, jobs, meta
 KEY = "longrun"                 # of the table meta
 HOUR = 3600.0
 NOBODY = "default"              # tenant of jobs that name none
-
-
 _FORGET = sa.delete(meta).where(meta.c.key == KEY)
 
 
@@ -56,9 +54,10 @@ def charged(store: Store, snapshot: Snapshot, problem: Problem) -> tuple[Snapsho
 
 def write(connection: Connection, text: str | None) -> None:
     """Keep what `charged` said, in the transaction of its round; None: there are no such budgets, and no books."""
-    connection.execute(_FORGET)
-    if text is not None:
-        connection.execute(sa.insert(meta).values(key=KEY, value=text))
+    if text is None:
+        connection.execute(_FORGET)
+    else:
+        cluster.put_meta(connection, KEY, text)
 
 
 def report(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -86,4 +85,3 @@ def between(connection: Connection, problem: Problem, since_s: float) -> dict[st
         name = tenant or NOBODY
         out[name] = out.get(name, 0.0) + held_s * gpus * float(pools.marginal_price[p]) / HOUR
     return out
-

@@ -47,6 +47,9 @@ HELP = {
     "longrun_dollar_price": ("gauge", "Worth of a dollar in weighted hours, by its books."),
     "overhead_seconds": ("gauge", "Wall seconds of the last round beside its decision."),
 }
+LONGRUN = {"longrun_spent_dollars": "spent", "longrun_balance_dollars": "balance",
+           "longrun_remaining_dollars": "remaining", "longrun_dollar_price": "dollar_price"}
+"""Gauges of a long-run budget -> what they are called in its report."""
 
 Label = tuple[tuple[str, str], ...]
 
@@ -165,13 +168,10 @@ class Telemetry:
 
     def longrun(self, report: Mapping[str, Mapping[str, Any]]) -> None:
         """The books of the long-run budgets (market/longrun.py)."""
-        for name in ("spent", "balance", "remaining"):
-            self.metrics.clear(f"longrun_{name}_dollars")
+        for name, key in LONGRUN.items():
+            self.metrics.clear(name)
             for tenant, found in report.items():
-                self.metrics.set(f"longrun_{name}_dollars", found[name], **({"tenant": tenant} if tenant else {}))
-        self.metrics.clear("longrun_dollar_price")
-        for tenant, found in report.items():
-            self.metrics.set("longrun_dollar_price", found["dollar_price"], **({"tenant": tenant} if tenant else {}))
+                self.metrics.set(name, found[key], **({"tenant": tenant} if tenant else {}))
 
     def write(self) -> None:
         """Replace the textfile in one step; readable by all, so that a collector of another user finds it."""
