@@ -25,24 +25,24 @@ def priced(found: Mapping[str, Found]) -> bool:
     return any(s.cost_of_all.any() for policies in found.values() for runs in policies.values() for s in runs)
 
 
-def queue(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
+def queue(study: Study, found: Mapping[str, Found]) -> Any:
     """Jobs before their first start, and jobs paused, over time; found: by load."""
-    return _rows(study, workload, found, ("jobs waiting for their first start", lambda s: s.waiting, None),
+    return _rows(study, found, ("jobs waiting for their first start", lambda s: s.waiting, None),
                  ("jobs paused: started, but without GPUs now", lambda s: s.paused, None), queues=True)
 
 
-def use(study: Study, workload: str, found: Mapping[str, Found]) -> Any:
+def use(study: Study, found: Mapping[str, Found]) -> Any:
     """GPUs held over time, and dollars per hour where GPUs have prices."""
     kinds: list[Kind] = [("GPUs held", lambda s: s.all_held, lambda s: s.all_capacity)]
     if priced(found):
         kinds.append(("dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all))
-    return _rows(study, workload, found, *kinds)
+    return _rows(study, found, *kinds)
 
 
 Kind = tuple[str, Callable[[Series], Floats], Callable[[Series], Floats] | None]
 
 
-def _rows(study: Study, workload: str, found: Mapping[str, Found], *kinds: Kind, queues: bool = False) -> Any:
+def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool = False) -> Any:
     """A panel per load and kind, kinds beside each other if there are several loads. queues: kinds have one scale, and
     the time when all of them are empty is left out."""
     drawn = figure(11.5, 0.7 + 2.4 * len(found) * (1 if len(found) > 1 else len(kinds)))

@@ -91,7 +91,7 @@ def read_journal(queue: Queue, last: int) -> Journal:
             sa.or_(t.ended_s.is_(None), t.ended_s > begin)).order_by(t.ordered_s, t.job_id))]
         sizes = _sizes(connection, entries, begin)
     mine = {one.job_id for one in held}
-    jobs = [job for job in known if job.job_id in mine or _over_s(job, math.inf) > begin]
+    jobs = [job for job in known if job.job_id in mine or over_s(job, math.inf) > begin]
     live = found["controller"]["state"] == "in charge" and any(job.state in ACTIVE for job in jobs)
     end = now if live else min(now, max([begin, *(r.at_s for r in entries), *(job.updated_s for job in jobs)]))
     return Journal(queue.store.name, begin, end, now, entries, jobs, held, sizes, found)
@@ -125,8 +125,8 @@ def _number(cell: str) -> float:
         return 0.0
 
 
-def _over_s(job: Job, otherwise: float) -> float:
-    """When the job was over; parked ones are over when they were parked."""
+def over_s(job: Job, otherwise: float) -> float:
+    """When the job was over, `otherwise` if it is not; parked ones are over when they were parked."""
     if job.finished_s is not None:
         return job.finished_s
     return job.updated_s if job.state == "failed" else otherwise
@@ -173,7 +173,7 @@ def study_of(journal: Journal) -> Study:
         return math.nan if at is None else max(at, begin)
 
     jobs = pd.DataFrame([{
-        "job_id": j.job_id, "submitted_s": clipped(j.submitted_s), "finished_s": clipped(_none(_over_s(j, math.nan))),
+        "job_id": j.job_id, "submitted_s": clipped(j.submitted_s), "finished_s": clipped(_none(over_s(j, math.nan))),
         "started_s": clipped(first.get(j.job_id, j.first_started_s) if j.first_started_s is None
                              else min(j.first_started_s, first.get(j.job_id, math.inf))),
         "requested_gpus": float(j.cells["requested_gpus"] or j.cells["max_gpus"] or "nan")} for j in journal.jobs],

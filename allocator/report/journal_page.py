@@ -14,7 +14,7 @@ from allocator.queue.face import Queue
 from allocator.queue.jobs import Job
 from allocator.report import chart_cluster, chart_holders
 from allocator.report.chart_rounds import rounds as draw_rounds
-from allocator.report.journal import Holding, Journal, carried, open_by_job, read_journal, study_of
+from allocator.report.journal import Holding, Journal, carried, open_by_job, over_s, read_journal, study_of
 from allocator.report.measures import duration, number
 from allocator.report.page import Picture, page, shown, table
 from allocator.report.style import available, bytes_of, paper
@@ -56,12 +56,12 @@ def pictures(journal: Journal) -> Iterator[Picture]:
             ("rounds", "Rounds", "Orders belong to the latest round before them, those of owners (hold, cancel) too. "
              "A failed round has no plan: everything goes on as it was.", draw_rounds(journal)),
             ("queue", "The queue", "Jobs that are not over and hold no GPU, for whatever reason; parked jobs are over.",
-             chart_cluster.queue(study, "journal", series)),
+             chart_cluster.queue(study, series)),
             ("holders", "Who holds the GPUs", "Every block is a job: as high as its GPUs, as long as it holds them, "
              "from the order to start until its end is known; white is idle; black line: the GPUs there are.",
              chart_holders.holders(study, study.runs, length)),
             ("use", "GPUs in use, and what they cost" if chart_cluster.priced(series) else "GPUs in use",
-             "Below the black line: GPUs that stand idle.", chart_cluster.use(study, "journal", series))):
+             "Below the black line: GPUs that stand idle.", chart_cluster.use(study, series))):
         yield Picture(name, title, caption, bytes_of(drawn, "svg"), bytes_of(drawn, "png"))
 
 
@@ -139,7 +139,7 @@ def jobs_table(journal: Journal) -> str:
 
 
 def _job(job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, str]]) -> list[str]:
-    end = job.finished_s if job.finished_s is not None else job.updated_s if job.state == "failed" else now
+    end = over_s(job, now)
     began = held.running_s if held is not None else None
     since = 0.0 if began is None else max(0.0, now - began)
     ran = sum(job.received.values()) + since

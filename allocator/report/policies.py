@@ -123,7 +123,7 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
     cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
     yield picture("queue", "The queue", "Jobs that are there and hold no GPU; lower is better. Queueing in the table "
                   "is the wait for the first start only; pauses that make room for others show here." + band,
-                  chart_cluster.queue(study, workload, found))
+                  chart_cluster.queue(study, found))
     load = loads[-1]
     seed = study.typical_seed(workload, load)
     runs = [r for p in study.policies(workload) for r in study.of(workload, load, p) if r.seed == seed]
@@ -135,7 +135,7 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
                   chart_holders.holders(study, runs, length))
     title = "GPUs in use, and what they cost" if chart_cluster.priced(found) else "GPUs in use"
     yield picture("use", title, "Below the black line: GPUs that stand idle." + band + cut,
-                  chart_cluster.use(study, workload, found))
+                  chart_cluster.use(study, found))
     yield picture("decisions", "Decisions", "Each point is a round. Gap: how much better a plan could be at most; of "
                   "policies that do not maximise the value it says how much they leave." + which,
                   chart_decisions.decisions(study, runs, length))
