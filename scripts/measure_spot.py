@@ -161,7 +161,7 @@ def results(args: argparse.Namespace, traces: Path | None) -> Iterator[dict[str,
                     path.write_text(json.dumps(measure(world, seed, case, traces, args.availability)))
                 row = json.loads(path.read_text())
                 print(f"# {world} {seed} {case}: {row['dollars']:.0f} $, met {row['met']:.3f}, {row['restarts']} "
-                      f"restarts, {row['cpu_s']:.0f} s", flush=True)
+                      f"restarts, {row['cpu_s']:.0f} s, {row['decision_ms']:.0f} ms a decision", flush=True)
                 yield row
 
 

@@ -230,6 +230,7 @@ def test_configure_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "knee, fastest, cheapest: 4 x a" in (tmp_path / "o" / "configure.svg").read_text()   # one way, one label
     assert run(["configure", str(tmp_path), "j", "--deadline", "0.1"]) == 4
     assert run(["configure", str(tmp_path), "nobody"]) == 2
+    assert run(["configure", str(tmp_path), "j", "--profile", "--out", str(tmp_path / "p")]) == 2   # writes no files
 
 
 def test_configure_offers_batches_of_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,7 @@ def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -
                   + "\nfree,A100,0\nbelow,V100,-1\neuro,T4,2 EUR\n")
     code, out, err = call(capsys, classes, "--pools", write(tmp_path / "p.csv", POOLS), "--budget", 5)
     assert (code, out) == (3, "")
+    assert all(line.startswith(f"{classes}:") for line in err.splitlines()), "the file as it was given"
     for said in ('classes.csv:2: arrivals_per_hour "$3" is not a number', "classes.csv:3: kind amdahl needs parameter",
                  'classes.csv:3: gpu_type "V10" is in no pool; did you mean "V100"?',
                  "classes.csv:4: arrivals_per_hour 0 must be above 0", "classes.csv:4: kind table has no parameter",

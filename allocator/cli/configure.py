@@ -38,8 +38,11 @@ def add(commands: Any) -> None:
 
 def call(args: argparse.Namespace) -> int:
     from allocator import read_snapshot, validate
+    from allocator.errors import UsageError
     from allocator.options.configure import configure, job_number
 
+    if args.profile and args.out:
+        raise UsageError("--profile says what to measure next and writes no files; leave --out away")
     problem = validate(read_snapshot(args.snapshot))
     for warning in problem.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -74,16 +77,10 @@ def _record(ways: Any, i: int, chosen: dict[str, int]) -> dict[str, Any]:
 
 
 def _csv(ways: Any, chosen: dict[str, int]) -> str:
-    import csv
-    import io
+    from allocator.files.csv_table import csv_text
 
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(FIELDS)
-    for i in range(len(ways)):
-        writer.writerow(["" if v is None else str(v).lower() if isinstance(v, bool) else f"{v:.7g}"
-                         if isinstance(v, float) else v for v in _record(ways, i, chosen).values()])
-    return out.getvalue()
+    return csv_text(FIELDS, ([str(v).lower() if isinstance(v, bool) else f"{v:.7g}" if isinstance(v, float) else v
+                              for v in _record(ways, i, chosen).values()] for i in range(len(ways))))
 
 
 def _write(ways: Any, chosen: dict[str, int], folder: str) -> None:
@@ -127,9 +124,9 @@ def _profile(ways: Any, args: argparse.Namespace) -> None:
     if args.format == "json":
         print(dumps({"job_id": ways.job, "next": [dict(zip(fields, row, strict=True)) for row in rows]}))
     elif args.format == "csv":
-        print(",".join(fields))
-        for row in rows:
-            print(",".join("" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
+        from allocator.files.csv_table import csv_text
+
+        print(csv_text(fields, ([f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in rows)), end="")
     else:
         show([Table("measure next (gain: expected fall of time x cost of the choice, by its square root)",
                     ("pool", "GPUs", "batch", "why", "gain"),

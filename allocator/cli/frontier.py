@@ -39,15 +39,16 @@ def add(commands: Any) -> None:
                         help="which count: listed prices of all pools, as in budget_per_hour (default), or what is "
                              "added to the bill: reserved pools are paid for anyway")
     parser.add_argument("--objective", metavar="NAME",
-                        help="progress, throughput, response or cost (default: as config.toml says)")
+                        help="progress, throughput, response, cost or completion (default: as config.toml says)")
     parser.add_argument("--max-budget", type=number(), metavar="USD",
                         help="dollars per hour at the right end (default: what the best plan without a budget spends)")
     parser.add_argument("--keep", type=_worth, metavar="V|P%",
                         help="instead of the curve: the cheapest plan worth V, or P %% of the best plan")
     add_effort(parser, gap=1e-3, time_limit=PLAN_S)
     output = parser.add_argument_group("output")
-    output.add_argument("--out", type=Path, metavar="DIR", help="write frontier.json, frontier.csv, frontier.svg; with "
-                                                                "--keep plan.json, plan.csv, keep.json")
+    output.add_argument("--out", type=Path, metavar="DIR", help="write frontier.json, frontier.csv, frontier.svg, with "
+                                                                "--jobs ways.csv; with --keep plan.json, plan.csv, "
+                                                                "keep.json")
     output.add_argument("--format", choices=("table", "json", "csv"), default="table",
                         help="of standard output (default: table)")
     parser.set_defaults(call=call)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli import tables
 from allocator.cli.tables import Table, percent, show, text
+from allocator.files import csv_table
 
 if TYPE_CHECKING:
     from allocator.frontier.jobs import JobsFrontier
@@ -25,11 +24,7 @@ TO_THE_END = {"listed": "dollars in listed prices of all pools; added: without r
 def csv_text(rows: list[dict[str, Any]]) -> str:
     """Rows with equal keys; a mapping becomes a column per key, KEY:NAME."""
     flat = [_flat(row) for row in rows]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(flat[0])
-    writer.writerows([_cell(v) for v in row.values()] for row in flat)
-    return out.getvalue()
+    return csv_table.csv_text(flat[0], (map(_cell, row.values()) for row in flat))
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

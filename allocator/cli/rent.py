@@ -121,14 +121,9 @@ def _print(found: Rent, how: str, with_curve: bool) -> None:
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    import csv
-    import io
+    from allocator.files.csv_table import csv_text
 
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(rows[0])
-    writer.writerows(row.values() for row in rows)
-    return out.getvalue()
+    return csv_text(rows[0], (row.values() for row in rows))
 
 
 def _show(found: Rent, with_curve: bool) -> None:

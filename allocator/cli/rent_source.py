@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -70,18 +68,17 @@ def text(made: RentalClasses) -> str:
     import math
 
     from allocator.domain.rental_columns import CLASSES, KINDS
+    from allocator.files.csv_table import csv_text
 
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([c.name for c in CLASSES.columns])
+    rows = []
     for r, i in enumerate(made.of.tolist()):
         p, most = float(made.parameter[r]), float(made.max_gpus[r])
-        writer.writerow([
+        rows.append([
             made.class_id[i], *(float(column[i]) for column in (made.arrivals_per_hour, made.mean_work_gpu_hours)),
             KINDS[int(made.kind[r])], "" if math.isnan(p) else p, "|".join(f"{k}:{s!r}" for k, s in made.points[r]),
             float(made.weight[i]), made.gpu_type[r], float(made.relative_speed[r]),
             "" if math.isinf(most) else int(most)])
-    return out.getvalue()
+    return csv_text([c.name for c in CLASSES.columns], rows)
 
 
 def _pools(path: str, dollars: bool) -> tuple[Rented, Sequence[Fault]]:

@@ -112,9 +112,9 @@ def _rows(seen: list[Outlook], choice: Choice) -> list[dict[str, Any]]:
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    import csv
-    import io
     import math
+
+    from allocator.files.csv_table import csv_text
 
     def cell(value: Any) -> Any:
         if isinstance(value, list):
@@ -123,11 +123,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
             return str(value).lower()
         return "" if isinstance(value, float) and not math.isfinite(value) else value
 
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(rows[0])
-    writer.writerows([cell(v) for v in row.values()] for row in rows)
-    return out.getvalue()
+    return csv_text(rows[0], (map(cell, row.values()) for row in rows))
 
 
 def _show(rows: list[dict[str, Any]], work: float) -> None:

@@ -1,4 +1,5 @@
-"""One CSV file as a Table of text, with everything that is wrong with its form: encoding, quotes, ragged rows."""
+"""One CSV file as a Table of text, with everything that is wrong with its form: encoding, quotes, ragged rows; and rows
+as CSV text."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from allocator.domain.findings import quoted
@@ -17,6 +18,15 @@ LINE_END = re.compile(rb"\r\n|\r|\n")
 SEPARATORS = (";", "\t", "|")
 SLICE = 500      # rows
 FEW = 2_000      # different texts of a column
+
+
+def csv_text(columns: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """A table as CSV with line feeds; None is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 @dataclass

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from allocator.domain.columns import CURVE_PARAMETERS, LEAST_NUMBER, MOST_NUMBER, Kind
+from allocator.files.csv_table import csv_text
 from allocator.performance.fit.choose import ORDER, Fitted
 from allocator.performance.fit.similar import Guess
 
@@ -33,7 +32,7 @@ def models_csv(fitted: Iterable[Fitted], guessed: Iterable[Guess] = ()) -> str:
     """models.csv: a row per fitted group, and one per guess."""
     rows = [(f.model, f.gpu_type, f.kind, json.dumps(parameters(f.kind, f.parameters))) for f in fitted]
     rows += [(g.model, g.gpu_type, "power", json.dumps(parameters("power", g.parameters))) for g in guessed]
-    return _csv(("model", "gpu_type", "kind", "parameters"), rows)
+    return csv_text(("model", "gpu_type", "kind", "parameters"), rows)
 
 
 def record(f: Fitted) -> dict[str, Any]:
@@ -55,12 +54,4 @@ def report_csv(fitted: Iterable[Fitted]) -> str:
             return "|".join(map(str, value))
         return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
 
-    return _csv(REPORT, [[cell(v) for v in record(f).values()] for f in fitted])
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_text(REPORT, [[cell(v) for v in record(f).values()] for f in fitted])

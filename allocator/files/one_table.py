@@ -40,9 +40,8 @@ def sound(grids: Grid, found: Findings) -> Grid:
 
 
 def _table(path: str | os.PathLike[str]) -> tuple[Table, Reading]:
-    folder, name = os.path.split(os.fspath(path))
-    reading = Reading(name)
-    content = content_of(folder, reading)
+    reading = Reading(os.fspath(path))
+    content = content_of("", reading)
     table = None if content is None else parse_csv(content, reading)
     if table is None:
         raise InvalidInput(reading.faults)

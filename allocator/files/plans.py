@@ -6,9 +6,7 @@ line. The same Result gives the same bytes.
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import json
 import math
 import os
@@ -22,6 +20,7 @@ from typing import Any
 
 from allocator.domain.result import JOB_FIELDS, Result
 from allocator.errors import AllocatorError, UsageError
+from allocator.files.csv_table import csv_text
 
 ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 PLAN_JSON, PLAN_CSV = "plan.json", "plan.csv"
@@ -44,11 +43,7 @@ def to_json(result: Result) -> str:
 
 def to_csv(result: Result) -> str:
     """The jobs part of the plan as CSV; an empty cell is null."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(JOB_FIELDS)
-    writer.writerows(zip(*(_cells(result.jobs[f]) for f in JOB_FIELDS), strict=True))
-    return out.getvalue()
+    return csv_text(JOB_FIELDS, zip(*(_cells(result.jobs[f]) for f in JOB_FIELDS), strict=True))
 
 
 def write_plan(result: Result, folder: Path | str) -> tuple[Path, Path]:

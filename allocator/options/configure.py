@@ -1,7 +1,8 @@
 """Every way to run one job to its end: pool, size, batch, with time and cost; the front, the knee, the choices.
 
     hours = (pause + remaining_work / speed) / 3600      pause: startup_s, and restart_s of a running job that changes
-    cost  = GPUs x price x max(hours, min_billing_s)     reserved pools at their listed price too
+    cost  = GPUs x price x hours, at least min_billing_s of them except for what it holds; reserved pools cost their
+            listed price too
 
 At a measured size each row of rates.csv is a way (its batch, accumulation, variant); elsewhere the batches of a curve
 that knows them, or the rule between measured sizes. A row or batch that needs more memory than a GPU of the pool has
@@ -17,13 +18,14 @@ import numpy as np
 from allocator.domain.findings import nearest
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.errors import Infeasible, Relaxation, UsageError
-from allocator.options.menu import sizes_by_rule
+from allocator.options.menu import sizes_in
 from allocator.options.types import allowed_types
 from allocator.performance import batched
 from allocator.performance.knee import front, knee
 from allocator.performance.profiling import plan
 from allocator.performance.speed import MEASURED, Beliefs, Configurations
 from allocator.performance.table import RateTable
+from formulations import objectives
 
 SHOWN_BATCHES = 9         # of a curve in each size
 
@@ -105,11 +107,11 @@ def configure(problem: Problem, job_id: str) -> Ways:
     if not good.any():
         raise UsageError(f'job "{job_id}" can run in no pool: no size, GPU type and memory that fit have a known speed')
     jobs = problem.jobs
-    keeps = (jobs.state[j] == State.RUNNING) & (jobs.pool[j] == pool) & (jobs.gpus[j] == gpus)
-    pause = np.where(keeps, 0.0, pools.startup_s[pool] + (jobs.restart_s[j] if jobs.state[j] == State.RUNNING else 0.0))
+    running = np.full(len(pool), jobs.state[j] == State.RUNNING)
+    keeps = running & (jobs.pool[j] == pool) & (jobs.gpus[j] == gpus)
+    pause = objectives.pause_s(keeps, running, jobs.restart_s[[j]], pools.startup_s[pool])
     seconds = pause + jobs.remaining_work[j] / np.where(good, rate, 1.0)
-    billed = np.maximum(seconds, pools.min_billing_s[pool])
-    cost = gpus * pools.price_per_gpu_hour[pool] * billed / 3600.0
+    cost = objectives.dollars(keeps, gpus * pools.price_per_gpu_hour[pool], seconds, pools.min_billing_s[pool])
     once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]    # the best batch again
     keep = np.intersect1d(np.flatnonzero(good), once)
     keep = keep[np.lexsort((size[keep], gpus[keep], pool[keep]))]
@@ -117,7 +119,7 @@ def configure(problem: Problem, job_id: str) -> Ways:
     return Ways(job=job_id, pool=tuple(pools.pool[p] for p in pool[keep]), gpu_type=pools.gpu_type[pool[keep]],
                 gpus=gpus[keep], batch=size[keep], accumulation=passes[keep], variant=tuple(names[i] for i in keep),
                 rate=rate[keep], error=np.where(own, MEASURED, speed.error)[keep], measured=own[keep],
-                hours=seconds[keep] / 3600.0, cost=cost[keep], front=front(cost[keep], seconds[keep]))
+                hours=seconds[keep] / objectives.HOUR, cost=cost[keep], front=front(cost[keep], seconds[keep]))
 
 
 def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -129,12 +131,10 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
         most = min(int(jobs.max_gpus[j]), int(pools.gpus[p]), int(table.largest[model]))
         if pools.market[p] == Market.SPOT:
             most = int(min(most, jobs.max_spot_gpus[j]))
-        sizes = problem.size_lists[jobs.sizes[j]] if jobs.sizes[j] >= 0 else \
-            sizes_by_rule(int(pools.gpus_per_node[p]), most)
         room = pools.memory_gb[p] if pools.memory_gb[p] > 0 else np.inf
         here = (rates.model == model) & (rates.gpu_type == pools.gpu_type[p])
         fits = here & ~(rates.memory_gb > room)
-        for k in sizes[(sizes >= jobs.min_gpus[j]) & (sizes <= most)].tolist():
+        for k in sizes_in(problem, np.array([j]), p, np.array([most]))[1].tolist():
             rows = np.flatnonzero(fits & (rates.gpus == k)).tolist()
             if rows:
                 found += [(p, k, 0, r) for r in rows]

@@ -82,7 +82,7 @@ def menu(problem: Problem, table: RateTable) -> Menu:
     for p in range(len(pools)):
         able = np.flatnonzero(free & types[:, pools.gpu_type[p]])
         limit = most_spot if pools.market[p] == Market.SPOT else most
-        owner, gpus = _sizes(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
+        owner, gpus = sizes_in(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
         other = ~(running[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other]))
     held = np.flatnonzero(running & ~blocked(problem))
@@ -97,7 +97,7 @@ def menu(problem: Problem, table: RateTable) -> Menu:
     return _priced(problem, table, job[order], pool[order], gpus[order], rate[order], row[order])
 
 
-def _sizes(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
+def sizes_in(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
     """(owner, gpus) of every size that the jobs `able` may have in the pool, by list or by rule, up to `most`."""
     jobs = problem.jobs
     code = jobs.sizes[able]

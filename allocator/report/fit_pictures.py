@@ -30,7 +30,7 @@ def draw(fitted: Sequence[Fitted]) -> bytes:
             panel.set_axis_off()
         if some:
             figure.supylabel("useful work per second", fontsize=9)
-            style.legend(figure, panels[:1])
+            style.legend(figure, [panels[0]])
         else:
             style.nothing(panels[0], "nothing was fitted")
         return style.bytes_of(figure, "svg")

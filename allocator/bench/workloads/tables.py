@@ -6,8 +6,6 @@ may have 80,000 jobs.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,6 +17,7 @@ import numpy as np
 
 from allocator.bench.folders import cell, toml_text
 from allocator.errors import UsageError
+from allocator.files.csv_table import csv_text
 from allocator.files.plans import write_files
 
 if TYPE_CHECKING:
@@ -79,11 +78,7 @@ class Tables:
 
 
 def _csv(columns: Columns) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*map(_texts, columns.values()), strict=True))
-    return out.getvalue()
+    return csv_text(columns, zip(*map(_texts, columns.values()), strict=True))
 
 
 def _texts(values: Sequence[Any] | np.ndarray[Any, Any]) -> list[str]:
