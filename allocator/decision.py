@@ -14,7 +14,7 @@ from functools import cached_property
 
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation
-from allocator.domain.columns import OBJECTIVES
+from allocator.domain.objectives import canonical
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.domain.settings import checked_horizon
@@ -123,8 +123,11 @@ def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits,
 def overridden(problem: Problem, objective: str | None, budget: float | None, horizon: int | None = None) -> Problem:
     """The problem with another objective, budget or number of intervals that the policy `horizon` plans; raises
     UsageError on values that make no sense."""
-    if objective is not None and objective not in OBJECTIVES:
-        raise UsageError(f'unknown objective "{objective}" (known: {", ".join(OBJECTIVES)})')
+    if objective is not None:
+        try:
+            objective = canonical(objective)
+        except ValueError as why:
+            raise UsageError(f"objective {why}") from None
     if budget is not None and not 0 <= budget < math.inf:
         raise UsageError(f"budget {budget} is not a number of dollars per hour")
     if horizon is not None:

@@ -21,7 +21,8 @@ from allocator.bench.workloads import generate
 from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.options.menu import menu
-from allocator.options.worth import Offer, worth
+from allocator.options.scene import Offer
+from allocator.options.worth import worth
 from allocator.performance.table import RateTable
 
 REPEATS = 5

@@ -19,6 +19,7 @@ import numpy as np
 
 from allocator.domain.columns import LEAST_NUMBER, MOST_INTEGER, MOST_NUMBER, RULE, Column, Kind
 from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.objectives import canonical
 from allocator.domain.problem import Bools, Floats
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -182,6 +183,13 @@ def _choice(column: Column, text: str) -> int:
     return column.choices.index(text)
 
 
+def _objective(_column: Column, text: str) -> str:
+    try:
+        return canonical(text)
+    except ValueError as why:
+        raise _Misread(str(why)) from None
+
+
 def _boolean(_column: Column, text: str) -> bool:
     if text.lower() not in BOOLEANS:
         raise _Misread(f"{quoted(text)} is neither true nor false")
@@ -225,7 +233,7 @@ def _json(_column: Column, text: str) -> dict[str, Any]:
 
 READERS: dict[Kind, Callable[[Column, str], Any]] = {
     Kind.TEXT: _text, Kind.CHOICE: _choice, Kind.BOOLEAN: _boolean, Kind.TEXTS: _texts, Kind.INTEGERS: _integers,
-    Kind.JSON: _json}
+    Kind.JSON: _json, Kind.OBJECTIVE: _objective}
 
 
 def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:

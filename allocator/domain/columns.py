@@ -24,6 +24,7 @@ class Kind(StrEnum):
     INTEGERS = "integers"     # "1|2|4"
     TEXTS = "texts"           # "A100|V100"
     JSON = "json"             # a JSON object
+    OBJECTIVE = "objective"   # names of `choices`, summed or ranked: domain/objectives.py
 
 
 RULE = "by rule"              # default that depends on other columns or files; see `doc`
@@ -214,7 +215,8 @@ CONFIG: tuple[Column, ...] = (
     _number("restart_s", "pause of a running job that changes", default=30.0, low=0),
     Column("max_changes", Kind.INTEGER, "most running jobs whose allocation changes this round", low=0),
     _number("ageing_s", "waiting so long adds a job's weight once more to its weight; default: no ageing", above=0),
-    Column("objective", Kind.CHOICE, "what a plan is worth", default="progress", choices=OBJECTIVES),
+    Column("objective", Kind.OBJECTIVE, "what a plan is worth: a name, a sum \"a=1,b=0.2\", or ranks \"a > b\"",
+           default="progress", choices=OBJECTIVES),
     _number("dollar_price", "worth of one dollar in units of the objective: dollars that a plan spends are deducted",
             default=0.0, low=0),
 )

@@ -12,12 +12,14 @@ from allocator.domain.columns import (
     CURVE_PARAMETERS,
     MOST_INTEGER,
     MOST_NUMBER,
+    OBJECTIVES,
     RULE,
     TABLES,
     Column,
     Kind,
     TableSchema,
 )
+from allocator.domain.objectives import MOST_LEVELS
 from allocator.domain.result import JOB_FIELDS, SCHEMA_VERSION
 from allocator.domain.workload_columns import WORKLOAD_CONFIG, WORKLOAD_TABLES
 
@@ -69,6 +71,8 @@ def _cell(c: Column) -> Schema:
     out: Schema = {"type": TYPES.get(c.kind, "string"), "description": c.doc}
     if c.kind is Kind.CHOICE:
         out["enum"] = list(c.choices)
+    if c.kind is Kind.OBJECTIVE:
+        out["pattern"] = _objectives(c.choices)
     if c.kind is Kind.JSON:
         out["contentMediaType"] = "application/json"
     if c.kind is Kind.TEXT and c.required:
@@ -84,6 +88,13 @@ def _cell(c: Column) -> Schema:
     return out
 
 
+def _objectives(names: tuple[str, ...]) -> str:
+    """Names with factors, summed by commas, sums ranked by >; see domain/objectives.py."""
+    term = rf"\s*({'|'.join(names)})\s*(=\s*[0-9.eE+-]+\s*)?"
+    terms = f"{term}(,{term})*"
+    return f"^{terms}(>{terms}){{0,{MOST_LEVELS - 1}}}$"
+
+
 def result_schema() -> Schema:
     """plan.json (contract section 5)."""
     fields: Schema = {
@@ -93,7 +104,7 @@ def result_schema() -> Schema:
         "now_s": _of("number", "time of the snapshot, seconds"),
         "interval_s": _of("number", "length of the round, seconds"),
         "policy": _of("string", "who decided"),
-        "objective": {"enum": list(next(c.choices for c in CONFIG if c.name == "objective"))},
+        "objective": {"type": "string", "pattern": _objectives(OBJECTIVES)},
         "solver": _maybe("string", "back end, if any"),
         "solver_version": _maybe("string", "its version"),
         "solver_choice": _maybe("string", "why auto picked this back end"),

@@ -10,7 +10,8 @@ import numpy as np
 
 from allocator.domain.problem import State
 from allocator.options.round import Round
-from allocator.options.worth import Offer, Scene, requested_work, work_price
+from allocator.options.scene import Offer, Scene, requested_work
+from allocator.options.worth import work_price
 from allocator.performance.table import RateTable
 from formulations.choices import Choices
 from formulations.horizon import Horizon
@@ -29,7 +30,8 @@ def ahead(round_: Round, rows: Choices, intervals: int) -> Horizon:
     if problem.objective not in LINEAR:
         raise ValueError(f"the objective {problem.objective} is not linear in work and time")
     jobs, D, H, J = problem.jobs, problem.interval_s, intervals, len(problem.jobs)
-    scene = Scene(problem, RateTable.of(problem), Offer(m.start, m.job, m.pool, m.gpus, m.rate, m.pause_s, m.keep))
+    scene = Scene(problem, RateTable.of(problem), Offer(m.start, m.job, m.pool, m.gpus, m.rate, m.pause_s, m.keep),
+                  problem.objective)
     w, flat = problem.weight, np.zeros((J, H))
     if problem.objective in ("response", "completion"):
         each = work_price(scene)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
+from allocator.options.scene import Offer
 from allocator.options.types import allowed_types
-from allocator.options.worth import Offer, worth
+from allocator.options.worth import worth
 from allocator.performance.table import RateTable
 from formulations import objectives
 from formulations.ragged import ragged

@@ -2,93 +2,38 @@
 
     value = objective(work done) - (dollar_price + dollar_price of the tenant) x dollars of the interval
 
+where the objective is one of OBJECTIVES, a weighted sum, or sums ranked by importance (domain/objectives.py).
+
 Formulas: formulations/README.md. A further objective is a function here and a name in domain/columns.OBJECTIVES.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
-from allocator.options.types import allowed_types
+from allocator.domain.objectives import Terms, levels, names
+from allocator.domain.problem import Floats, Market, Problem
+from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, requested_work
 from allocator.performance.table import RateTable
-from allocator.performance.useful import useful
 from formulations import deadlines, objectives
 from formulations.ragged import ragged
-
-
-@dataclass(frozen=True)
-class Offer:
-    """Options before they have a worth: fields as in Menu, shapes (n,), start (J+1,)."""
-
-    start: Ints
-    job: Ints
-    pool: Ints
-    gpus: Ints
-    rate: Floats
-    pause_s: Floats
-    keep: Bools
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What objectives look at; arrays (n,)."""
-
-    problem: Problem
-    table: RateTable
-    offer: Offer
-
-    @cached_property
-    def weight(self) -> Floats:
-        return self.problem.weight[self.offer.job]
-
-    @cached_property
-    def remaining(self) -> Floats:
-        return self.problem.jobs.remaining_work[self.offer.job]
-
-    @cached_property
-    def rate(self) -> Floats:
-        """Work per second; what revocations leave of it where the objective looks at risk."""
-        o = self.offer
-        if self.problem.objective not in LOOK_AT_RISK:
-            return o.rate
-        return o.rate * useful(self.problem, o.job, o.pool, o.gpus)
-
-    @cached_property
-    def done(self) -> Floats:
-        """Work of the interval, not limited by what remains."""
-        return objectives.work_done(self.rate, self.offer.pause_s, self.problem.interval_s)
-
-    @cached_property
-    def busy_s(self) -> Floats:
-        return objectives.busy_s(self.offer.pause_s, self.rate, self.remaining, self.problem.interval_s)
-
-    @cached_property
-    def money(self) -> Floats:
-        """Worth of a dollar."""
-        return self.problem.money[self.offer.job]
-
-    @cached_property
-    def cost_per_hour(self) -> Floats:
-        """Dollars that are not paid anyway."""
-        return self.offer.gpus * self.problem.pools.marginal_price[self.offer.pool]
-
-    @cached_property
-    def dollars(self) -> Floats:
-        """Added to the bill of the interval."""
-        return objectives.dollars(self.offer.keep, self.cost_per_hour, self.busy_s,
-                                  self.problem.pools.min_billing_s[self.offer.pool])
+from formulations.ranking import ranked
 
 
 def worth(problem: Problem, table: RateTable, offer: Offer) -> Floats:
     """(n,) values of the options."""
-    scene = Scene(problem, table, offer)
-    value = OBJECTIVES[problem.objective](scene)
-    return value - scene.money * scene.dollars if scene.money.any() else value
+    scenes = {name: Scene(problem, table, offer, name) for name in names(problem.objective)}
+    sums = [_sum(terms, scenes) for terms in levels(problem.objective)]
+    value = sums[0] if len(sums) == 1 else ranked(sums, offer.start, offer.gpus, int(problem.pools.gpus.sum()))
+    money = next((s for s in scenes.values() if s.objective in LOOK_AT_RISK), next(iter(scenes.values())))
+    return value - money.money * money.dollars if money.money.any() else value
+
+
+def _sum(terms: Terms, scenes: Mapping[str, Scene]) -> Floats:
+    value: Floats = np.sum([factor * OBJECTIVES[name](scenes[name]) for name, factor in terms], axis=0)
+    return value
 
 
 def _progress(s: Scene) -> Floats:
@@ -110,7 +55,7 @@ def work_price(s: Scene) -> Floats:
     J, o = len(s.problem.jobs), s.offer
     least = np.full(J, np.inf)
     np.minimum.at(least, o.job, objectives.work_worth(s.weight, s.money, s.cost_per_hour, s.rate))
-    if s.problem.objective != "completion":
+    if s.objective != "completion":
         return least
     best = np.zeros((J, len(s.problem.pools)))                          # work per second of one GPU of the pool
     np.maximum.at(best, (o.job, o.pool), s.rate / o.gpus)
@@ -119,27 +64,6 @@ def work_price(s: Scene) -> Floats:
     least[able] = np.maximum(least[able], objectives.queue_worth(
         s.problem.weight[able], s.problem.jobs.remaining_work[able], whole))
     return least
-
-
-def requested_work(s: Scene) -> Floats:
-    """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that has a rate there.
-
-    Where no type has one: the slowest option at the size nearest to requested_gpus, the smaller of two as near.
-    """
-    problem, o = s.problem, s.offer
-    jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
-    types = allowed_types(problem)
-    for t in np.unique(problem.pools.gpu_type):
-        r, _ = s.table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus)
-        slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
-    missing = ~np.isfinite(slowest)
-    if missing[o.job].any():
-        distance = np.abs(o.gpus - jobs.requested_gpus[o.job])
-        order = np.lexsort((o.rate, o.gpus, distance, o.job))
-        first = order[o.start[:-1][np.diff(o.start) > 0]]
-        first = first[missing[o.job[first]]]
-        slowest[o.job[first]] = o.rate[first]
-    return slowest * problem.interval_s
 
 
 def _cost(s: Scene) -> Floats:
@@ -187,7 +111,6 @@ def _late_price(s: Scene) -> Floats:
 LATE = 10.0             # an hour late is as bad as ten hours of the job's dearest option: no saving is worth it
 SPARE = 0.005           # of that: what an hour to spare is worth, since spot GPUs may not be there when they are needed
 EARLY = 1e-3            # of that: what an hour of work before its time is worth on GPUs that cost nothing
-LOOK_AT_RISK = ("response", "cost", "completion")     # the contract's own objectives know nothing of revocations
 
 OBJECTIVES: Mapping[str, Callable[[Scene], Floats]] = {
     "progress": _progress, "throughput": _throughput, "response": _time_saved, "cost": _cost,

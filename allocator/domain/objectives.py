@@ -1,0 +1,64 @@
+"""What `objective` may say: a name, a weighted sum of names, or several of these, the most important first.
+
+    completion              completion=1,cost=0.2              tardiness > completion=1,cost=0.2
+
+A factor that is not written is 1. Names: columns.OBJECTIVES; meaning: formulations/README.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+
+from allocator.domain.columns import LEAST_NUMBER, MOST_NUMBER, OBJECTIVES
+from allocator.domain.findings import did_you_mean, quoted
+
+Terms = tuple[tuple[str, float], ...]       # names, each once, and their factors
+PLAIN = re.compile(r"[0-9.eE+-]+")
+MOST_LEVELS = 3                             # more would drown in the gap: each counts for a hundredth of the one before
+
+
+@lru_cache(maxsize=256)
+def levels(text: str) -> tuple[Terms, ...]:
+    """The weighted sums of an objective, the most important first; raises ValueError that says what is wrong."""
+    parts = text.split(">")
+    if len(parts) > MOST_LEVELS:
+        raise ValueError(f"{quoted(text)} has more than {MOST_LEVELS} levels")
+    return tuple(_terms(text, part) for part in parts)
+
+
+def canonical(text: str) -> str:
+    """The one way to write the same objective; raises ValueError as `levels`."""
+    return " > ".join(
+        terms[0][0] if len(terms) == 1 and terms[0][1] == 1.0 else
+        ",".join(f"{name}={factor!r}".removesuffix(".0") for name, factor in terms)
+        for terms in levels(text))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Every name in it, in order."""
+    return tuple(name for terms in levels(text) for name, _ in terms)
+
+
+def _terms(text: str, part: str) -> Terms:
+    found: dict[str, float] = {}
+    for item in part.split(","):
+        name, equals, number = (word.strip() for word in item.partition("="))
+        if name not in OBJECTIVES:
+            known = did_you_mean(name, OBJECTIVES) or f" (known: {', '.join(OBJECTIVES)})"
+            raise ValueError(f"{quoted(name)} is not known{known}")
+        if name in found:
+            raise ValueError(f"{quoted(text)} names {name} twice in a sum")
+        found[name] = _factor(number, text) if equals else 1.0
+    return tuple(found.items())
+
+
+def _factor(number: str, text: str) -> float:
+    try:
+        factor = float(number) if PLAIN.fullmatch(number) else math.nan
+    except ValueError:
+        factor = math.nan
+    if not LEAST_NUMBER <= factor <= MOST_NUMBER:
+        raise ValueError(f"{quoted(text)}: a factor must be a number above 0, and {quoted(number)} is not")
+    return factor

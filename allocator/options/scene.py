@@ -1,0 +1,101 @@
+"""What an objective looks at: the options with their speeds, the work and the money of a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.options.types import allowed_types
+from allocator.performance.table import RateTable
+from allocator.performance.useful import useful
+from formulations import objectives
+
+LOOK_AT_RISK = ("response", "cost", "completion")     # the contract's own objectives know nothing of revocations
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Options before they have a worth: fields as in Menu, shapes (n,), start (J+1,)."""
+
+    start: Ints
+    job: Ints
+    pool: Ints
+    gpus: Ints
+    rate: Floats
+    pause_s: Floats
+    keep: Bools
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What an objective looks at; arrays (n,)."""
+
+    problem: Problem
+    table: RateTable
+    offer: Offer
+    objective: str          # one name
+
+    @cached_property
+    def weight(self) -> Floats:
+        return self.problem.weight[self.offer.job]
+
+    @cached_property
+    def remaining(self) -> Floats:
+        return self.problem.jobs.remaining_work[self.offer.job]
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Work per second; what revocations leave of it where the objective looks at risk."""
+        o = self.offer
+        if self.objective not in LOOK_AT_RISK:
+            return o.rate
+        return o.rate * useful(self.problem, o.job, o.pool, o.gpus)
+
+    @cached_property
+    def done(self) -> Floats:
+        """Work of the interval, not limited by what remains."""
+        return objectives.work_done(self.rate, self.offer.pause_s, self.problem.interval_s)
+
+    @cached_property
+    def busy_s(self) -> Floats:
+        return objectives.busy_s(self.offer.pause_s, self.rate, self.remaining, self.problem.interval_s)
+
+    @cached_property
+    def money(self) -> Floats:
+        """Worth of a dollar."""
+        return self.problem.money[self.offer.job]
+
+    @cached_property
+    def cost_per_hour(self) -> Floats:
+        """Dollars that are not paid anyway."""
+        return self.offer.gpus * self.problem.pools.marginal_price[self.offer.pool]
+
+    @cached_property
+    def dollars(self) -> Floats:
+        """Added to the bill of the interval."""
+        return objectives.dollars(self.offer.keep, self.cost_per_hour, self.busy_s,
+                                  self.problem.pools.min_billing_s[self.offer.pool])
+
+
+def requested_work(s: Scene) -> Floats:
+    """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that has a rate there.
+
+    Where no type has one: the slowest option at the size nearest to requested_gpus, the smaller of two as near.
+    """
+    problem, o = s.problem, s.offer
+    jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
+    types = allowed_types(problem)
+    for t in np.unique(problem.pools.gpu_type):
+        r, _ = s.table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus)
+        slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
+    missing = ~np.isfinite(slowest)
+    if missing[o.job].any():
+        distance = np.abs(o.gpus - jobs.requested_gpus[o.job])
+        order = np.lexsort((o.rate, o.gpus, distance, o.job))
+        first = order[o.start[:-1][np.diff(o.start) > 0]]
+        first = first[missing[o.job[first]]]
+        slowest[o.job[first]] = o.rate[first]
+    return slowest * problem.interval_s
