@@ -79,8 +79,9 @@ def _moments(hazard: Hazard) -> tuple[float, float]:
     """Mean and mean square of the life in hours: integrals of S and of 2 a S, piece by piece."""
     start, rate = hazard.start_h, hazard.per_hour
     hours = np.maximum(0.0, np.minimum(np.append(start[1:], math.inf), hazard.lifetime_h) - start)
-    alive, x = np.exp(-cumulative(hazard, start)), rate * hours
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    alive = np.exp(-cumulative(hazard, start))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):     # 0 x inf: of a branch that is not taken
+        x = rate * hours
         first = np.where(rate > 0, -np.expm1(-x) / rate, hours)
         whole = np.where(np.isinf(x), 1.0, -np.expm1(-x) - x * np.exp(-x)) / rate**2
         second = np.where(x < 1e-3, hours**2 * (1 / 2 - x / 3), whole)      # the difference cancels where x is small
