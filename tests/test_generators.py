@@ -24,7 +24,7 @@ from allocator.domain.workload_columns import WORKLOAD
 from allocator.errors import UsageError
 
 MANY = 40_000
-OFFERED = [n for n in GENERATORS if n != "reproduction"]
+OFFERED = [n for n in GENERATORS if n not in ("reproduction", "heterogeneous")]     # theirs count jobs
 ON_SPOT = {"deadlines": ("spot",), "exposure": ("spot",)}      # their load counts these markets only
 
 

@@ -8,6 +8,7 @@ and Gavel's profiles); list prices of 2025 and the spot prices of AWS.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 # --- Philly: who asks for how many GPUs. Two virtual clusters of sweeps submit 70 % of all jobs, one alone a half.
 PHILLY_SIZES: Mapping[int, float] = {1: .9317, 2: .0221, 4: .0227, 8: .0200, 16: .0024, 24: .0001, 32: .0008, 64: .0001}
@@ -51,3 +52,46 @@ ON_DEMAND: Mapping[str, float] = {"T4": 0.53, "V100": 2.95, "A100": 3.67, "H100"
 SPOT: Mapping[str, float] = {"T4": 0.18, "V100": 0.89, "A100": 1.47, "H100": 2.51}
 STARTUP_S = 78                                       # start of a GPU machine, median of 100
 SPOT_REVOCATIONS = 0.076                             # per GPU-hour: 0.61 per hour and machine of 8
+
+# --- Sia (SOSP 2023): the cluster and the applications of its heterogeneous experiments. Public artefact:
+# shares, requests and restart delays of eight workloads; run times and 8-GPU speed-ups (yolov3 on T4: 16 GPUs) of the
+# profiles, at the best batch size of each size
+
+
+@dataclass(frozen=True)
+class SiaPool:
+    """GPUs of one type in nodes of `node`."""
+
+    gpu_type: str
+    gpus: int
+    node: int
+
+
+@dataclass(frozen=True)
+class Application:
+    """hours: alone on one GPU of each type; overhead: c there. requests: GPUs of the tuned jobs -> share."""
+
+    name: str
+    share: float
+    requests: Mapping[int, float]
+    restart_s: float
+    hours: Mapping[str, float]
+    overhead: Mapping[str, float]
+
+
+def _by_type(t4: float, rtx: float, a100: float) -> Mapping[str, float]:
+    return {"T4": t4, "RTX2080Ti": rtx, "A100": a100}
+
+
+SIA_POOLS = (SiaPool("T4", 24, 4), SiaPool("RTX2080Ti", 24, 8), SiaPool("A100", 16, 8))
+SIA_APPLICATIONS = (
+    Application("cifar10", .81, {4: .06, 6: .24, 8: .21, 10: .08, 12: .24, 16: .17}, 50.0,
+                _by_type(1.98, .966, .377), _by_type(.094, .072, .071)),
+    Application("deepspeech2", .07, {6: .28, 8: .36, 12: .36}, 25.0,
+                _by_type(5.74, 3.39, 3.83), _by_type(.089, .098, .063)),
+    Application("bert", .05, {6: .31, 8: .16, 12: .31, 16: .22}, 120.0,
+                _by_type(4.53, 2.20, .425), _by_type(.066, .036, .005)),
+    Application("yolov3", .05, {4: 1.0}, 80.0, _by_type(10.4, 20.4, 3.82), _by_type(.16, .025, .31)),
+    Application("imagenet", .02, {10: .36, 12: .25, 14: .39}, 250.0,
+                _by_type(177.0, 89.0, 40.4), _by_type(.028, .032, .052)),
+)

@@ -57,6 +57,8 @@ GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
               0.8, (0.6, 0.8, 1.0), 300, OFFERED),
     Generator("mixed", "T4, V100, A100 and H100 pools, speeds by model and type, prices, a budget, three tenants",
               1.0, (0.7, 1.0, 1.3), 200, V100_HOURS),
+    Generator("heterogeneous", "T4, RTX 2080 Ti and A100 pools, five applications with measured speeds and restart "
+              "delays: Sia's evaluation", 20, (20, 40), 160, "jobs per hour"),
     Generator("spot", "reserved V100s beside spot A100s that come and go, prices that wander, checkpoints",
               0.8, (0.6, 0.8, 1.0), 150, V100_HOURS),
     Generator("zones", "spot V100s in five zones of two regions that fail together, reserved and on-demand ones beside "
