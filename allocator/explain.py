@@ -21,6 +21,7 @@ from allocator.domain.result import Result
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime, UsageError
 from allocator.options.menu import blocked, menu
 from allocator.options.round import Round, compile_round
+from allocator.performance.pipelines import due
 from allocator.performance.table import RateTable
 from allocator.policies.optimise import mip
 from allocator.reasons import Prices, reasons
@@ -37,7 +38,9 @@ TRIED = 6               # amounts tried for one limit
 class Explanation:
     """Everything known about one job's decision.
 
-    got: the job's entry of the plan. options: its best options with value, price and surplus (value - price), best
+    got: the job's entry of the plan. due_s: when it should be done, None = at no certain time; due_for: the job whose
+    deadline that is, itself or one that comes after it.
+    options: its best options with value, price and surplus (value - price), best
     first. offered, needed: value per GPU-hour of the best better option, and the price of its GPUs; None if it has all
     it can use. changes: verified changes of the input that would admit it (or give it more). losers: who would give way
     and what it would cost if it had to be served.
@@ -45,6 +48,8 @@ class Explanation:
 
     job_id: str
     got: dict[str, Any]
+    due_s: float | None
+    due_for: str | None
     options: tuple[dict[str, Any], ...]
     offered: float | None
     needed: float | None
@@ -62,6 +67,9 @@ class Explanation:
         out = [f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}']
         if got["reason"]:
             out.append(f"reason: {got['reason']}: {got['detail']}")
+        if self.due_s is not None:
+            share = f', its share of the time until the deadline of "{self.due_for}"'
+            out.append(f"due at {self.due_s:.15g} s{share if self.due_for != self.job_id else ''}")
         if self.offered is not None and self.needed is not None:
             out.append(f"value per GPU-hour: offers {self.offered:.4g}, the GPUs go at {self.needed:.4g}")
         if self.options:
@@ -94,11 +102,11 @@ def explain(problem: Problem, job_id: str, *, limits: Limits | None = None, solv
     offered = float(told.offered[j]) if wants and math.isfinite(told.offered[j]) else None
     needed = float(told.needed[j]) if wants and math.isfinite(told.needed[j]) else None
     if not wants:
-        return Explanation(job_id, got, _options(round_, j, prices), None, None,
+        return Explanation(job_id, got, *_due(problem, j), _options(round_, j, prices), None, None,
                            ("nothing: it has all it can use",), ("nobody",))
     served = _served(round_, result, j, limits, solver)
     changes = tuple(_changes(problem, j, got, served, limits, solver))
-    return Explanation(job_id, got, _options(round_, j, prices), offered, needed,
+    return Explanation(job_id, got, *_due(problem, j), _options(round_, j, prices), offered, needed,
                        changes or ("no single change was found",), tuple(_losers(round_, result, j, served)))
 
 
@@ -109,6 +117,11 @@ class Served:
     gpus: Any
     value: float
     loss: float
+
+
+def _due(problem: Problem, j: int) -> tuple[float | None, str | None]:
+    due_s, whose = due(problem)
+    return (None, None) if whose[j] < 0 else (float(due_s[j]), problem.jobs.job_id[whose[j]])
 
 
 def _chosen(round_: Round, result: Result) -> Any:

@@ -141,6 +141,27 @@ class Reading:
     def length(self, j: Row) -> float:
         return float(j["remaining_work"]) / self.whole(j) / float(j["weight"])
 
+    def shortest(self, j: Row) -> float:
+        """Least seconds it still needs, at listed sizes, powers of two and the largest that fits; now is 0."""
+        best = 0.0
+        for p in self.pools:
+            most = min(j["max_gpus"], p["gpus"], max(r["gpus"] for r in self.rates))
+            for k in range(j["min_gpus"], most + 1):
+                tried = k in j["sizes"] if j["sizes"] else k in (1, 2, 4, 8, most)
+                if tried and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"]):
+                    best = max(best, self.rate(p["gpu_type"], k) or 0.0)
+        return j["remaining_work"] / best if best else 0.0
+
+    def due(self, j: Row) -> float | None:
+        """Its own deadline, or when a job that comes after it has to begin: no job here has stages on both sides."""
+        found = [] if j["deadline_s"] is None else [j["deadline_s"]]
+        for s in self.jobs:
+            if j["job_id"] in s["after"] and s["deadline_s"] is not None:
+                need = self.shortest(s)
+                way = need + self.shortest(j)
+                found.append(s["deadline_s"] - need * max(1.0, s["deadline_s"] / way if way else 1.0))
+        return min(found, default=None)
+
     def saving(self, j: Row, got: Option, done: float, dollars: float, busy: float) -> float:
         """Objective cost: finishing after waiting, minus dollars, minus finishing after this."""
         pools = {p["pool"]: p for p in self.pools}
@@ -148,8 +169,9 @@ class Reading:
         sure = [o for o in options if pools[o[0]]["market"] == "on_demand"] or [
             o for o in options if pools[o[0]]["market"] == "reserved"] or list(options)
         late = 10 * j["weight"] * max(1.0, *(self.hourly(o) for o in options)) / 3600
-        pace, dated = self.base(j) / span, j["deadline_s"] is not None
-        due = (j["deadline_s"] if dated else left / pace) - span
+        own = self.due(j)
+        pace, dated = self.base(j) / span, own is not None
+        due = (left / pace if own is None else own) - span
 
         def mix(work: float, seconds: float) -> float:
             """Every pair of options, the first for a share of the work: none, all, or what ends just in time."""

@@ -29,6 +29,7 @@ import numpy as np
 from allocator.audit.guarantee import options
 from allocator.audit.scene import Scene
 from allocator.domain.problem import Floats, Ints, Market
+from allocator.performance.pipelines import due_s
 from allocator.performance.useful import useful
 
 
@@ -76,15 +77,15 @@ def _saving(s: Scene, chosen: Ints, done: Floats, dollars: Floats, busy: Floats)
     rate = rate * useful(problem, owner, pool, gpus) * 3600.0
     price, market, round_h = _price(s, pool) * gpus, pools.market[pool], problem.interval_s / 3600.0
     asked = _base_rate(s, chosen) * 3600.0
-    out = np.zeros(len(chosen))
+    out, dues = np.zeros(len(chosen)), due_s(problem)
     first, last = np.searchsorted(owner, chosen, side="left"), np.searchsorted(owner, chosen, side="right")
     for i, j in enumerate(chosen.tolist()):
         mine = np.arange(first[i], last[i])
         if not len(mine):
             continue                                                # no option: the plan is at fault anyway
         late, left = 10.0 * problem.weight[j] * max(1.0, float(price[mine].max())), float(jobs.remaining_work[j])
-        dated = not np.isnan(jobs.deadline_s[j])
-        due = ((jobs.deadline_s[j] - problem.now_s) / 3600.0 if dated else left / asked[i]) - round_h
+        dated = not np.isnan(dues[j])
+        due = ((dues[j] - problem.now_s) / 3600.0 if dated else left / asked[i]) - round_h
         after = due + round_h - busy[i] / 3600.0
         mix = partial(_mix, price[mine] / rate[mine], 1.0 / (rate[mine] * pools.availability[pool[mine]]), late)
         out[i] = mix(left, due) - dollars[i] - mix(left - done[i], after)

@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
     parser.add_argument("job", metavar="JOB", help="job_id of the job")
     parser.add_argument("--cost", type=number(), default=math.inf, metavar="USD", help="most dollars to the end")
     parser.add_argument("--deadline", type=number(), default=None, metavar="H",
-                        help="hours from now it may take (default: deadline_s of the job, if any)")
+                        help="hours from now it may take (default: deadline_s of the job or of those after it, if any)")
     parser.add_argument("--profile", action="store_true", help="the few configurations to measure next, instead")
     parser.add_argument("--out", metavar="DIR", help="write configure.csv and configure.svg there")
     parser.add_argument("--format", choices=("table", "json", "csv"), default="table", help="default: table")
@@ -40,13 +40,14 @@ def call(args: argparse.Namespace) -> int:
     from allocator import read_snapshot, validate
     from allocator.errors import UsageError
     from allocator.options.configure import configure, job_number
+    from allocator.performance.pipelines import due_s
 
     if args.profile and args.out:
         raise UsageError("--profile says what to measure next and writes no files; leave --out away")
     problem = validate(read_snapshot(args.snapshot))
     for warning in problem.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    own = float(problem.jobs.deadline_s[job_number(problem, args.job)] - problem.now_s) / 3600.0
+    own = float(due_s(problem)[job_number(problem, args.job)] - problem.now_s) / 3600.0
     deadline = args.deadline if args.deadline is not None else math.inf if math.isnan(own) else max(0.0, own)
     ways = configure(problem, args.job)
     if args.profile:

@@ -16,6 +16,7 @@ import numpy as np
 from allocator.domain.objectives import Terms, levels, names
 from allocator.domain.problem import Floats, Market, Problem
 from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, requested_work
+from allocator.performance.pipelines import due_s
 from allocator.performance.table import RateTable
 from formulations import deadlines, objectives
 from formulations.ragged import ragged
@@ -73,8 +74,9 @@ def _cost(s: Scene) -> Floats:
     J, n, hour = len(p.jobs), len(o.job), objectives.HOUR
     done, left, pools = np.minimum(s.done, s.remaining), p.jobs.remaining_work, p.pools
     late, pace = _late_price(s), requested_work(s) / p.interval_s * hour
-    dated = ~np.isnan(p.jobs.deadline_s)
-    until = np.where(dated, (p.jobs.deadline_s - p.now_s) / hour, left / pace) - p.interval_s / hour
+    due = due_s(p)
+    dated = ~np.isnan(due)
+    until = np.where(dated, (due - p.now_s) / hour, left / pace) - p.interval_s / hour
     per_hour = s.rate * hour
     after = until[o.job] + (p.interval_s - s.busy_s) / hour              # who is done early has the rest of the round
     price, worth_ = deadlines.lines(o.start, s.cost_per_hour / per_hour,

@@ -15,6 +15,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Market, State
 from allocator.options.round import Round
+from allocator.performance.pipelines import due_s
 from allocator.policies.base import Decision, Task
 from allocator.policies.room import Room
 from allocator.policies.steps import at_requested, oldest_first, rates, replan, serve, wishes
@@ -53,7 +54,7 @@ def _take(task: Task, liked: Ints) -> Decision:
 
 def _may_wait(round_: Round) -> Bools:
     """(J,) jobs with a deadline: they take nothing but spot until they must be sure."""
-    return ~np.isnan(round_.problem.jobs.deadline_s)
+    return ~np.isnan(due_s(round_.problem))
 
 
 def _must_be_sure(round_: Round, liked: Ints) -> Bools:
@@ -66,4 +67,4 @@ def _must_be_sure(round_: Round, liked: Ints) -> Bools:
     soonest = np.full(len(p.jobs), np.inf)
     np.minimum.at(soonest, job, pause + p.jobs.remaining_work[job] / rates(round_)[sure])
     done_s = p.now_s + p.interval_s + soonest
-    return np.asarray(np.isfinite(soonest) & (done_s > p.jobs.deadline_s), dtype=np.bool_)
+    return np.asarray(np.isfinite(soonest) & (done_s > due_s(p)), dtype=np.bool_)
