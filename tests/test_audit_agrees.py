@@ -111,27 +111,57 @@ class Reading:
         return (min(asked) if asked else near[2]) * self.config["interval_s"]
 
     def worth(self, j: Row, got: Option) -> float:
+        """Of an option: one name, "a=2,b=0.5", or "a > b"."""
+        levels = [[(term.partition("=")[0].strip(), float(term.partition("=")[2] or 1)) for term in part.split(",")]
+                  for part in self.config["objective"].split(">")]
+        _, _, _, dollars = self.brings(j, got)
+        return self.ranked(j, got, levels) - self.mu(j) * dollars
+
+    def ranked(self, j: Row, got: Option, levels: list[list[tuple[str, float]]]) -> float:
+        first = sum(factor * self.single(j, got, name) for name, factor in levels[0])
+        if len(levels) == 1:
+            return first
+        own = self.most(lambda i, o: self.ranked(i, o, levels[:1]))
+        reach = sum(self.most(lambda i, o, sign=sign: sign * self.ranked(i, o, levels[1:])) for sign in (1, -1))
+        return first + (0.01 * own / reach if own > 0 and reach > 0 else 1.0) * self.ranked(j, got, levels[1:])
+
+    def most(self, value: Any) -> float:
+        """Least over prices of a GPU, at every crossing of two lines, of price x GPUs + what options leave."""
+        lines = [[(0.0, 0), *((value(j, o), o[1]) for o in self.options(j))] for j in self.jobs]
+        prices = {0.0} | {(a - b) / (k - h) for of in lines for (a, k), (b, h) in itertools.combinations(of, 2)
+                          if k != h}
+        total = sum(p["gpus"] for p in self.pools)
+        return min(p * total + sum(max(v - p * k for v, k in of) for of in lines) for p in prices if p >= 0)
+
+    def brings(self, j: Row, got: Option) -> tuple[float, float, float, float]:
+        """(rate, work done, seconds on GPUs, dollars) of this round."""
         pool = next(p for p in self.pools if p["pool"] == got[0])
         pause = pool["startup_s"] + (j["restart_s"] if j["state"] == "running" else 0)
         pause = 0 if self.held(j) == got else pause
         rate, span = self.options(j)[got], self.config["interval_s"]
-        done = rate * max(0, span - pause)
         busy = min(span, pause + j["remaining_work"] / rate)
         billed = busy if self.held(j) == got else max(busy, pool["min_billing_s"])
+        return rate, min(j["remaining_work"], rate * max(0, span - pause)), busy, self.hourly(got) * billed / 3600
+
+    def mu(self, j: Row) -> float:
+        """Price of money."""
         owner = next(t for t in self.tenants if t["tenant"] == j["tenant"])
-        mu = self.config["dollar_price"] + owner["dollar_price"]
-        money = mu * self.hourly(got) * billed / 3600
-        if self.config["objective"] == "progress":
-            return j["weight"] * min(1.0, done / j["remaining_work"]) - money
-        if self.config["objective"] == "throughput":
-            return j["weight"] * min(done, j["remaining_work"]) / self.base(j) - money
-        if self.config["objective"] == "cost":
-            return self.saving(j, got, min(done, j["remaining_work"]), self.hourly(got) * billed / 3600, busy) - money
-        least = min((j["weight"] + mu * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
-        if self.config["objective"] == "completion":
+        return float(self.config["dollar_price"] + owner["dollar_price"])
+
+    def single(self, j: Row, got: Option, name: str) -> float:
+        """Worth of an option in one objective, without the money."""
+        _, done, busy, dollars = self.brings(j, got)
+        if name == "progress":
+            return float(j["weight"] * done / j["remaining_work"])
+        if name == "throughput":
+            return float(j["weight"] * done / self.base(j))
+        if name == "cost":
+            return self.saving(j, got, done, dollars, busy)
+        least = min((j["weight"] + self.mu(j) * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
+        if name == "completion":
             after = [i for i in self.jobs if self.options(i) and self.length(i) >= self.length(j) * (1 - 1e-6)]
             least = max(least, sum(i["weight"] for i in after) / (3600 * self.whole(j)))
-        return least * min(done, j["remaining_work"]) + j["weight"] * (span - busy) / 3600 - money
+        return float(least * done + j["weight"] * (self.config["interval_s"] - busy) / 3600)
 
     def whole(self, j: Row) -> float:
         """Work per second if every GPU worked on jobs like this one."""
@@ -263,7 +293,8 @@ def scene(rng: np.random.Generator) -> Reading:
                 "budget_per_hour": pick(math.inf, math.inf, 3.0), "max_spot_gpus": pick(None, None, 2, 4),
                 "max_spot_share": pick(None, None, None, 0.5), "dollar_price": pick(0.0, 0.0, 0.3)} for t in ("t", "u")]
     config = {"interval_s": 300.0, "now_s": 0.0,
-              "objective": pick("progress", "throughput", "response", "cost", "completion"),
+              "objective": pick("progress", "throughput", "response", "cost", "completion", "progress=2,response=0.5",
+                                "completion > progress", "progress > cost=3,throughput > response"),
               "dollar_price": pick(0.0, 0.0, 0.5), "budget_per_hour": pick(math.inf, 5.0, 8.4),
               "max_changes": pick(0, 1, 99)}
     return Reading(jobs, pools, rates, tenants, config)

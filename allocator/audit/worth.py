@@ -14,6 +14,8 @@ With seconds lost `pause_s`, work done `done = rate x max(0, interval_s - pause_
     C           work per second if all GPUs of the pools worked on jobs like it, in each pool at the best work per GPU
     B           weights of the jobs with options that are not before it in the order of remaining_work / (C x weight)
     cost        dollars that are saved against waiting: see _saving
+    a sum       factor x objective, summed up
+    ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / (U(w) + U(-w)), w what s multiplies: see _most for U
     money       dollar_price + dollar_price of the tenant; deducted from every objective: money x dollars
     dollars     price x gpus x busy / 3600, busy at least min_billing_s where the plan changes something; GPUs of
                 reserved pools are paid for anyway
@@ -22,48 +24,123 @@ With seconds lost `pause_s`, work done `done = rate x max(0, interval_s - pause_
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from allocator.audit.guarantee import options
 from allocator.audit.scene import Scene
-from allocator.domain.problem import Floats, Ints, Market
+from allocator.domain.objectives import Terms, levels
+from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.performance.pipelines import due_s
 from allocator.performance.useful import useful
+
+RISKY = ("response", "cost", "completion")              # these look at what revocations leave
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Jobs with what each is given, arrays (n,); a plan has one way for a job, its options have all. Ascending jobs."""
+
+    job: Ints
+    pool: Ints
+    gpus: Ints
+    rate: Floats
+    kept: Bools
+
+    @classmethod
+    def every(cls, s: Scene) -> Ways:
+        """All options of all jobs."""
+        job, pool, gpus, rate = options(s, np.arange(len(s.problem.jobs)))
+        jobs = s.problem.jobs
+        return cls(job, pool, gpus, rate, s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus))
+
+
+@dataclass(frozen=True)
+class Round:
+    """What ways bring this round, arrays (n,): rate as the objective sees it, work done, seconds on GPUs, dollars."""
+
+    rate: Floats
+    done: Floats
+    busy: Floats
+    dollars: Floats
+
+    @classmethod
+    def of(cls, s: Scene, w: Ways, risky: bool) -> Round:
+        """risky: speeds are what revocations leave."""
+        problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
+        startup, left = pools.startup_s[w.pool], jobs.remaining_work[w.job]
+        pause = np.where(w.kept, 0.0, np.where(s.running[w.job], jobs.restart_s[w.job] + startup, startup))
+        rate = w.rate * useful(problem, w.job, w.pool, w.gpus) if risky else w.rate
+        busy = np.minimum(problem.interval_s, pause + left / rate)
+        billed = np.where(w.kept, busy, np.maximum(busy, pools.min_billing_s[w.pool]))
+        done = np.minimum(left, rate * np.maximum(0.0, problem.interval_s - pause))
+        return cls(rate, done, busy, _price(s, w.pool) * w.gpus * billed / 3600.0)
 
 
 def worth(s: Scene, rate: Floats) -> Floats:
     """(J,) value of the plan, 0 where it gives nothing. rate (J,): work per second, 0 where nothing is known."""
-    problem, jobs = s.problem, s.problem.jobs
-    value = np.zeros(len(jobs))
+    value = np.zeros(len(s.problem.jobs))
     j = np.flatnonzero(s.on & (rate > 0))
     if not len(j):
         return value
-    rate, pool = rate[j], s.pool[j]
-    startup = problem.pools.startup_s[pool]
-    pause = np.where(s.kept[j], 0.0, np.where(s.running[j], jobs.restart_s[j] + startup, startup))
-    if problem.objective in ("response", "cost", "completion"):
-        rate = rate * useful(problem, j, pool, s.gpus[j])           # what revocations leave
-    done = rate * np.maximum(0.0, problem.interval_s - pause)
-    left, weight = jobs.remaining_work[j], problem.weight[j]
-    busy = np.minimum(problem.interval_s, pause + left / rate)
-    if problem.objective == "progress":
-        value[j] = weight * np.minimum(1.0, done / left)
-    elif problem.objective == "throughput":
-        value[j] = weight * np.minimum(done, left) / (_base_rate(s, j) * problem.interval_s)
-    elif problem.objective in ("response", "completion"):
-        value[j] = _work_worth(s, j) * np.minimum(done, left) + weight * (problem.interval_s - busy) / 3600.0
-    billed = np.where(s.kept[j], busy, np.maximum(busy, problem.pools.min_billing_s[pool]))
-    dollars = _price(s, pool) * s.gpus[j] * billed / 3600.0
-    if problem.objective == "cost":
-        value[j] = _saving(s, j, np.minimum(done, left), dollars, busy)
-    value[j] -= _money(s, j) * dollars
+    plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.kept[j])
+    sums = levels(s.problem.objective)
+    value[j] = _sum(s, plan, sums[-1])
+    if len(sums) > 1:                                   # ranked: each next one in hundredths of the one before
+        every = Ways.every(s)
+        last = _sum(s, every, sums[-1])
+        for terms in reversed(sums[:-1]):
+            own = _sum(s, every, terms)
+            part, reach = 0.01 * _most(s, every, own), _most(s, every, last) + _most(s, every, -last)
+            factor = part / reach if part > 0 and reach > 0 else 1.0
+            value[j] = _sum(s, plan, terms) + factor * value[j]
+            last = own + factor * last
+    risky = any(name in RISKY for terms in sums for name, _ in terms)
+    value[j] -= _money(s, j) * Round.of(s, plan, risky).dollars
     return value
 
 
-def _saving(s: Scene, chosen: Ints, done: Floats, dollars: Floats, busy: Floats) -> Floats:
-    """Of each chosen job: cost of finishing after a round of waiting - dollars - cost of finishing after this plan.
+def _sum(s: Scene, w: Ways, terms: Terms) -> Floats:
+    """(n,) worth of the ways in a weighted sum of objectives, without the money."""
+    value = np.zeros(len(w.job))
+    for name, factor in terms:
+        value += factor * _single(s, w, name)
+    return value
+
+
+def _single(s: Scene, w: Ways, name: str) -> Floats:
+    """(n,) worth of the ways in one objective."""
+    problem, j, r = s.problem, w.job, Round.of(s, w, name in RISKY)
+    left, weight, some = problem.jobs.remaining_work[j], problem.weight[j], np.unique(j)
+    place = np.searchsorted(some, j)
+    if name == "progress":
+        return np.asarray(weight * (r.done / left))
+    if name == "throughput":
+        return np.asarray(weight * r.done / (_base_rate(s, some)[place] * problem.interval_s))
+    if name == "cost":
+        return _saving(s, w, r)
+    return np.asarray(_work_worth(s, some, name)[place] * r.done + weight * (problem.interval_s - r.busy) / 3600.0)
+
+
+def _most(s: Scene, w: Ways, value: Floats) -> float:
+    """The least over prices p >= 0 of a GPU of p x GPUs + sum over the jobs of the most that an option leaves, value -
+    p x its GPUs, or 0: convex in p, so the search goes on in two thirds of where the least can be."""
+    total, first = float(s.problem.pools.gpus.sum()), np.flatnonzero(np.diff(w.job, prepend=-1))
+
+    def over(p: float) -> float:
+        return p * total + float(np.maximum(0.0, np.maximum.reduceat(value - p * w.gpus, first)).sum())
+
+    low, high = 0.0, float((value / w.gpus).max(initial=0.0))
+    for _ in range(250):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, right) if over(left) <= over(right) else (left, high)
+    return min(over(0.0), over(low), over(high))
+
+
+def _saving(s: Scene, w: Ways, r: Round) -> Floats:
+    """Of each way: cost of finishing after a round of waiting - dollars - cost of finishing after this plan.
 
     The cost of finishing work R in h hours is M(R, h) + L x hours too late at best; the latter only with a deadline.
     M: cheapest mix of options, L per hour too late, L/200 back per hour to spare, spot GPUs slower by their
@@ -73,36 +150,36 @@ def _saving(s: Scene, chosen: Ints, done: Floats, dollars: Floats, busy: Floats)
     takes at the requested size. GPUs that cost nothing: a thousandth of L x hours of requested speed on top.
     """
     problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
+    chosen, place = np.unique(w.job, return_inverse=True)
     owner, pool, gpus, rate = options(s, chosen)
     rate = rate * useful(problem, owner, pool, gpus) * 3600.0
     price, market, round_h = _price(s, pool) * gpus, pools.market[pool], problem.interval_s / 3600.0
     asked = _base_rate(s, chosen) * 3600.0
-    out, dues = np.zeros(len(chosen)), due_s(problem)
+    out, dues = np.zeros(len(w.job)), due_s(problem)
     first, last = np.searchsorted(owner, chosen, side="left"), np.searchsorted(owner, chosen, side="right")
-    for i, j in enumerate(chosen.tolist()):
-        mine = np.arange(first[i], last[i])
+    for i, (j, c) in enumerate(zip(w.job.tolist(), place.reshape(-1).tolist(), strict=True)):
+        mine = np.arange(first[c], last[c])
         if not len(mine):
             continue                                                # no option: the plan is at fault anyway
         late, left = 10.0 * problem.weight[j] * max(1.0, float(price[mine].max())), float(jobs.remaining_work[j])
         dated = not np.isnan(dues[j])
-        due = ((dues[j] - problem.now_s) / 3600.0 if dated else left / asked[i]) - round_h
-        after = due + round_h - busy[i] / 3600.0
+        due = ((dues[j] - problem.now_s) / 3600.0 if dated else left / asked[c]) - round_h
+        after = due + round_h - r.busy[i] / 3600.0
         mix = partial(_mix, price[mine] / rate[mine], 1.0 / (rate[mine] * pools.availability[pool[mine]]), late)
-        out[i] = mix(left, due) - dollars[i] - mix(left - done[i], after)
+        out[i] = mix(left, due) - r.dollars[i] - mix(left - r.done[i], after)
         if dated:
             sure = next(f for m in (Market.ON_DEMAND, Market.RESERVED, None)
                         if len(f := mine[(market[mine] == m) | (m is None)]))
             start, again = pools.startup_s[pool[sure]] / 3600.0, jobs.restart_s[j] / 3600.0
-            stays = (pool[sure] == s.pool[j]) & (gpus[sure] == s.gpus[j])
-            worst = left - done[i]
-            if pools.market[s.pool[j]] == Market.SPOT:
+            stays = (pool[sure] == w.pool[i]) & (gpus[sure] == w.gpus[i])
+            worst = left - r.done[i]
+            if pools.market[w.pool[i]] == Market.SPOT:
                 every = jobs.checkpoint_every_s[j]
-                speed = rate[mine][(pool[mine] == s.pool[j]) & (gpus[mine] == s.gpus[j])].max(initial=0.0) / 3600.0
-                worst = min(left + speed * (problem.interval_s if np.isnan(every) else every), jobs.total_work[j])
+                worst = min(left + r.rate[i] * (problem.interval_s if np.isnan(every) else every), jobs.total_work[j])
             out[i] += late * (_over(left, rate[sure], start, due - again) - _over(
                 worst, rate[sure], np.where(stays, 0.0, start + again), after - again))
-        if _price(s, s.pool[[j]])[0] == 0:
-            out[i] += 0.001 * late * min(round_h, done[i] / asked[i])
+        if _price(s, w.pool[[i]])[0] == 0:
+            out[i] += 0.001 * late * min(round_h, r.done[i] / asked[c])
     return out
 
 
@@ -130,15 +207,15 @@ def _price(s: Scene, pool: Ints) -> Floats:
     return np.where(pools.market[pool] == Market.RESERVED, 0.0, pools.price_per_gpu_hour[pool])
 
 
-def _work_worth(s: Scene, chosen: Ints) -> Floats:
-    """V of each chosen job, (len(chosen),)."""
+def _work_worth(s: Scene, chosen: Ints, name: str) -> Floats:
+    """V of each chosen job, (len(chosen),), in `response` or `completion`."""
     job, pool, gpus, rate = options(s, chosen)
     each = (s.problem.weight[job] + _money(s, job) * _price(s, pool) * gpus) / (rate * 3600.0)
     least = np.full(len(s.problem.jobs), np.inf)
     for o in np.argsort(-each, kind="stable").tolist():
         least[job[o]] = each[o]                   # dearest first: the least is written last
     least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)     # no option: the plan is at fault anyway
-    return np.maximum(least, _queue_worth(s)[chosen]) if s.problem.objective == "completion" else least
+    return np.maximum(least, _queue_worth(s)[chosen]) if name == "completion" else least
 
 
 def _queue_worth(s: Scene) -> Floats:
