@@ -5,7 +5,8 @@ An option b is dropped when
   (b) another option a of the same job in the same pool uses no more of any `at most` row and is worth at least as
       much: any plan with b stays feasible and loses nothing with a in its place; or "nothing" is such an a.
 Rows of the `at least` kind forbid (b): options of a tenant with a guarantee stay (more GPUs may be needed), `keep`
-stays (it counts for the limit on changes), and so does the option of a job that must run.
+stays (it counts for the limit on changes), and so does the option of a job that must run. An option that may have a
+guest stays too: with it, it may be worth more. A guest beats nobody, as its host may be gone; it goes with its host.
 """
 
 from __future__ import annotations
@@ -17,21 +18,28 @@ from formulations.linear import Bools
 
 
 def needed(instance: Instance) -> Bools:
-    """(n,) True for options that may be part of a best plan; options must be sorted by job, pool, gpus."""
+    """(n,) True for options that may be part of a best plan; options must be sorted by job, pool, gpus,
+    with those of guests behind the others of their job."""
     i, fits = instance, possible(instance)
     fixed = i.must[i.job] | i.keep
     open_ = ~fixed & (i.guarantee[i.tenant[i.job]] <= 0)
-    return np.where(i.must[i.job], True, fits & ~(open_ & ((i.value <= 0) | _beaten(i, fits))))
+    guest = i.host >= 0
+    vain = np.where(guest, ~fixed, open_) & (i.value <= 0)
+    hosts = np.zeros(len(i.job), dtype=bool)
+    hosts[i.host[guest & ~vain]] = True
+    stays = np.where(i.must[i.job], True, fits & ~((vain | (open_ & _beaten(i, fits))) & ~hosts))
+    stays[guest] &= stays[i.host[guest]]
+    return stays
 
 
 def possible(instance: Instance) -> Bools:
     """(n,) True for options that break no `at most` row if nobody else is there."""
     i = instance
     tenant = i.tenant[i.job]
-    fits = (i.gpus <= i.capacity[i.pool]) & (i.cost <= i.budget * (1 + 1e-9) + 1e-9) & (i.gpus <= i.quota[tenant])
+    fits = (i.held <= i.capacity[i.pool]) & (i.cost <= i.budget * (1 + 1e-9) + 1e-9) & (i.held <= i.quota[tenant])
     fits &= i.cost <= i.tenant_budget[tenant] * (1 + 1e-9) + 1e-9
     if i.zones:
-        fits &= (i.exposed < 0) | (i.gpus <= i.exposure[tenant])
+        fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
     return fits
 
 
@@ -41,7 +49,7 @@ def _beaten(i: Instance, fits: Bools) -> Bools:
     beaten = np.zeros(n, dtype=bool)
     if n == 0:
         return beaten
-    new = np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0))
+    new = np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0)) | (i.host >= 0)
     first = np.maximum.accumulate(np.where(new, np.arange(n), 0))
     position = np.arange(n) - first
     best = np.where(fits, i.value, -np.inf)

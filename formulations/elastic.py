@@ -5,7 +5,8 @@ Every row r of the given kinds gets a slack e_r >= 0 in its violated direction a
     min  sum_r w_r ( z_r + e_r / |b_r| )      s.t.  rows with slack, choice and capacity rows as they are
 
 Few rules (z), and little of each relative to its limit b (e). w: the limit on changes gives way most easily, stopping
-a job that must run (its choice row is a rule too) least. The GPUs of a pool are physics and never give way.
+a job that must run (its choice row is a rule too) least. The GPUs of a pool are physics and never give way, nor does
+a guest's need of its host.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.linear import AT_MOST_ONE, CAPACITY, CHURN, Bools, Floats, Ints, LinearModel
+from formulations.linear import AT_MOST_ONE, CAPACITY, CHURN, GUEST, Bools, Floats, Ints, LinearModel
 
 WEIGHT = {CHURN: 0.5, AT_MOST_ONE: 2.0}     # of giving way, 1 for every other kind
 
@@ -42,7 +43,7 @@ def soft_rows(model: LinearModel) -> Bools:
         span = slice(family.first, family.stop)
         if family.kind == AT_MOST_ONE:
             soft[span] = model.lower[span] > 0
-        elif family.kind != CAPACITY:
+        elif family.kind not in (CAPACITY, GUEST):
             soft[span] = True
     return soft
 

@@ -16,7 +16,8 @@ class Instance:
     """What the row families and the bound need; options lie job by job, options of job j are start[j] .. start[j+1].
 
     value (n,) worth of an option; job (n,); pool (n,); gpus (n,); cost (n,) dollars per hour; keep (n,) True where
-    the option is what the running job holds now.
+    the option is what the running job holds now; host (n,): the option of another job on whose GPUs the job runs as a
+    second one (a guest: it takes no GPUs itself and needs that option), -1 = it takes its own.
     must (J,): the job may not be left without an option. tenant (J,).
     capacity (P,) GPUs; budget dollars per hour, inf = none; quota (Q,) GPUs, inf = none; tenant_budget (Q,);
     guarantee (Q,) least GPUs, 0 = none; zone (P,): number of the region where GPUs may be revoked together, -1 = they
@@ -32,6 +33,7 @@ class Instance:
     gpus: Ints
     cost: Floats
     keep: Bools
+    host: Ints
     must: Bools
     tenant: Ints
     capacity: Ints
@@ -52,10 +54,17 @@ class Instance:
         """(n,) q Z + z of the tenant and the zone of an option, -1 where nothing limits it."""
         q, z = self.tenant[self.job], self.zone[self.pool]
         limited = (z >= 0) & np.isfinite(self.exposure[q])
-        return np.where(limited, q * len(self.zones) + z, -1)
+        return np.where(limited & (self.host < 0), q * len(self.zones) + z, -1)
+
+    @cached_property
+    def held(self) -> Ints:
+        """(n,) GPUs that an option takes: what two jobs run on counts once, for the host."""
+        return np.where(self.host < 0, self.gpus, 0)
 
     def take(self, option: Ints) -> Instance:
-        """The instance with only the given options, which stay in order."""
-        job = self.job[option]
+        """The instance with only the given options, which stay in order; those of a guest's host must be among them."""
+        job, place = self.job[option], np.full(len(self.job) + 1, -1)         # the last place is that of -1
+        place[option] = np.arange(len(option))
         return replace(self, value=self.value[option], start=np.searchsorted(job, np.arange(len(self.start))), job=job,
-                       pool=self.pool[option], gpus=self.gpus[option], cost=self.cost[option], keep=self.keep[option])
+                       pool=self.pool[option], gpus=self.gpus[option], cost=self.cost[option], keep=self.keep[option],
+                       host=place[self.host[option]])

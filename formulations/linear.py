@@ -29,6 +29,7 @@ TENANT_BUDGET = "tenant_budget"
 GUARANTEE = "guarantee"
 CHURN = "churn"
 EXPOSURE = "exposure"
+GUEST = "guest"
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,29 @@ GIVEN_UP = 0.01         # of the most that an objective could be worth is what a
 HALVINGS = 200          # of the price of a GPU: more than a float has digits
 
 
-def ranked(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> Floats:
-    """(n,) v_1 + s_2 (v_2 + s_3 (v_3 + ...)) for values v_i (n,), in units of the first.
+def ranked(values: Sequence[Floats], factors: Sequence[float]) -> Floats:
+    """(n,) v_1 + s_2 (v_2 + s_3 (v_3 + ...)) for values v_i (n,), in units of the first, and factors s_2, s_3, ..."""
+    value = np.asarray(values[-1], dtype=np.float64)
+    for v, s in zip(reversed(values[:-1]), reversed(factors), strict=True):
+        value = v + s * value
+    return value
+
+
+def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> list[float]:
+    """The factors s_2, s_3, ... of `ranked` for values v_i (n,).
 
     start (J+1,): options of job j are start[j] .. start[j+1]; at most one each is chosen; gpus (n,) of them, no more
     than `total` in all. With U(v) = `most`, s_2 = GIVEN_UP U(v_1) / (U(w) + U(-w)) where w is the bracket: two plans
     differ in w by no more than the denominator, so a plan that is best in the sum misses the best v_1 by at most
     GIVEN_UP U(v_1); of two plans equal in v_1 the one with more w is the better. The same for every further bracket.
     """
-    value = np.asarray(values[-1], dtype=np.float64)
+    value, found = np.asarray(values[-1], dtype=np.float64), []
     for v in reversed(values[:-1]):
         reach = most(start, value, gpus, total) + most(start, -value, gpus, total)
         own = most(start, v, gpus, total)
-        value = v + (GIVEN_UP * own / reach if own > 0 and reach > 0 else 1.0) * value
-    return value
+        found.append(GIVEN_UP * own / reach if own > 0 and reach > 0 else 1.0)
+        value = v + found[-1] * value
+    return found[::-1]
 
 
 def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:

@@ -36,7 +36,7 @@ def at_most_one(i: Instance) -> Block:
 
 def capacity(i: Instance) -> Block:
     """sum_{o in p} k_o x_o <= capacity_p for every pool p."""
-    return Block(linear.CAPACITY, i.pools, i.pool, i.gpus.astype(float),
+    return Block(linear.CAPACITY, i.pools, i.pool, i.held.astype(float),
                  np.full(len(i.capacity), -np.inf), i.capacity.astype(float))
 
 
@@ -49,7 +49,7 @@ def budget(i: Instance) -> Block:
 
 def quota(i: Instance) -> Block:
     """sum_{o of q} k_o x_o <= max_gpus_q for every tenant q that has one."""
-    block = Block(linear.QUOTA, i.tenants, i.tenant[i.job], i.gpus.astype(float),
+    block = Block(linear.QUOTA, i.tenants, i.tenant[i.job], i.held.astype(float),
                   np.full(len(i.tenants), -np.inf), i.quota)
     return _used(block, np.isfinite(i.quota))
 
@@ -63,7 +63,7 @@ def tenant_budget(i: Instance) -> Block:
 
 def guarantee(i: Instance) -> Block:
     """sum_{o of q} k_o x_o >= u_q for every tenant q with a guarantee; u_q as usable (formulations/guarantee.py)."""
-    block = Block(linear.GUARANTEE, i.tenants, i.tenant[i.job], i.gpus.astype(float),
+    block = Block(linear.GUARANTEE, i.tenants, i.tenant[i.job], i.held.astype(float),
                   i.guarantee.astype(float), np.full(len(i.tenants), np.inf))
     return _used(block, i.guarantee > 0)
 
@@ -80,7 +80,7 @@ def exposure(i: Instance) -> Block:
     zones = len(i.zones)
     limit = np.repeat(i.exposure, zones)
     labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]
-    block = Block(linear.EXPOSURE, labels, i.exposed, i.gpus.astype(float), np.full(len(limit), -np.inf), limit)
+    block = Block(linear.EXPOSURE, labels, i.exposed, i.held.astype(float), np.full(len(limit), -np.inf), limit)
     return _used(block, np.isfinite(limit))
 
 
@@ -89,7 +89,25 @@ def exposure_label(tenant: str, zone: str) -> str:
     return f'{tenant}" in region "{zone}'
 
 
-FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, churn, exposure)
+def guest(i: Instance) -> Block:
+    """sum_{guests g of h} x_g - x_h <= 0 for every option h that may have a guest: at most one, and only beside h."""
+    rides = i.host >= 0
+    hosts = np.unique(i.host[rides])
+    number = np.full(len(i.job) + 1, -1)                     # the last place is that of -1
+    number[hosts] = np.arange(len(hosts))
+    row = np.where(rides, number[i.host], number[:-1])
+    labels = [guest_label(i.jobs[j], int(k), i.pools[p]) for j, k, p in
+              zip(i.job[hosts].tolist(), i.gpus[hosts].tolist(), i.pool[hosts].tolist(), strict=True)]
+    return Block(linear.GUEST, labels, row, np.where(rides, 1.0, -1.0), np.full(len(hosts), -np.inf),
+                 np.zeros(len(hosts)))
+
+
+def guest_label(job: str, gpus: int, pool: str) -> str:
+    """Name of the row of an option that may have a guest."""
+    return f'{job}" on {gpus} GPUs of "{pool}'
+
+
+FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, churn, exposure, guest)
 
 
 def _used(block: Block, use: Bools) -> Block:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from formulations.instance import Instance
 from formulations.linear import LinearModel
 
 
-def random_instance(rng: np.random.Generator, jobs: int = 4, pools: int = 2, tenants: int = 2) -> Instance:
-    """A round with every kind of row; some are infeasible."""
+def random_instance(rng: np.random.Generator, jobs: int = 4, pools: int = 2, tenants: int = 2,
+                    guests: int = 0) -> Instance:
+    """A round with every kind of row, and up to `guests` options of guests; some are infeasible."""
     job, pool, gpus = [], [], []
     for j in range(jobs):
         for p in range(pools):
@@ -30,9 +32,10 @@ def random_instance(rng: np.random.Generator, jobs: int = 4, pools: int = 2, ten
     zones = int(rng.integers(0, 3))
     price = rng.integers(0, 4, pools).astype(float)
     inf = np.inf
-    return Instance(
+    alone = Instance(
         value=value, start=np.searchsorted(job_, np.arange(jobs + 1)), job=job_, pool=pool_, gpus=gpus_,
-        cost=gpus_ * price[pool_] if n else np.zeros(0), keep=keep, must=must, tenant=rng.integers(0, tenants, jobs),
+        cost=gpus_ * price[pool_] if n else np.zeros(0), keep=keep, host=np.full(n, -1), must=must,
+        tenant=rng.integers(0, tenants, jobs),
         capacity=rng.integers(0, 7, pools), budget=float(rng.integers(2, 15)) if rng.random() < 0.5 else inf,
         quota=np.where(rng.random(tenants) < 0.5, rng.integers(1, 8, tenants), inf),
         tenant_budget=np.where(rng.random(tenants) < 0.3, rng.integers(1, 12, tenants), inf),
@@ -42,6 +45,21 @@ def random_instance(rng: np.random.Generator, jobs: int = 4, pools: int = 2, ten
         exposure=np.where(rng.random(tenants) < 0.5, rng.integers(0, 5, tenants), inf),
         jobs=[f"j{j}" for j in range(jobs)], pools=[f"p{p}" for p in range(pools)],
         tenants=[f"q{q}" for q in range(tenants)], zones=[f"z{z}" for z in range(zones)])
+    return with_guests(rng, alone, guests) if guests and n else alone
+
+
+def with_guests(rng: np.random.Generator, i: Instance, guests: int) -> Instance:
+    """The round with options of guests, at most so many, of random jobs on random options; some are kept, some cost."""
+    host = rng.integers(0, len(i.job), guests)
+    job = rng.integers(0, len(i.must), guests)
+    host, job = host[i.job[host] != job], job[i.job[host] != job]
+    k = len(host)
+    order = np.argsort(np.append(i.job, job), kind="stable")
+    place = np.argsort(order)                                       # where each option went
+    parts = {"value": np.round(rng.uniform(-0.5, 2.0, k), 2), "job": job, "pool": i.pool[host], "gpus": i.gpus[host],
+             "cost": np.zeros(k), "keep": rng.random(k) < 0.2, "host": place[host]}
+    both = {name: np.append(getattr(i, name), x)[order] for name, x in parts.items()}
+    return replace(i, start=np.searchsorted(both["job"], np.arange(len(i.start))), **both)
 
 
 def best(model: LinearModel, start: np.ndarray) -> float | None:

@@ -26,7 +26,8 @@ def two_jobs(**changes: object) -> Instance:
     base = Instance(
         value=np.array([1.0, 1.5, 2.0, 3.0]), start=np.array([0, 2, 4]), job=np.array([0, 0, 1, 1]),
         pool=np.array([0, 0, 0, 1]), gpus=np.array([1, 2, 2, 4]), cost=np.array([2.0, 4.0, 4.0, 0.0]),
-        keep=np.array([True, False, False, False]), must=np.array([False, False]), tenant=np.array([0, 1]),
+        keep=np.array([True, False, False, False]), host=np.full(4, -1), must=np.array([False, False]),
+        tenant=np.array([0, 1]),
         capacity=np.array([3, 4]), budget=6.0, quota=np.array([INF, 4.0]), tenant_budget=np.array([3.0, INF]),
         guarantee=np.array([0, 2]), zone=np.array([-1, 0]), exposure=np.array([INF, 4.0]), least_kept=1,
         jobs=["a", "b"], pools=["p", "s"], tenants=["x", "y"], zones=["west"])
@@ -45,7 +46,8 @@ def test_every_rule_is_the_row_it_should_be() -> None:
     a, model = dense(two_jobs())
     assert [(f.kind, list(f.labels)) for f in model.families] == [
         ("at_most_one", ["a", "b"]), ("capacity", ["p", "s"]), ("budget", [""]), ("quota", ["y"]),
-        ("tenant_budget", ["x"]), ("guarantee", ["y"]), ("churn", [""]), ("exposure", ['y" in region "west'])]
+        ("tenant_budget", ["x"]), ("guarantee", ["y"]), ("churn", [""]), ("exposure", ['y" in region "west']),
+        ("guest", [])]
     assert a.tolist() == [
         [1, 1, 0, 0], [0, 0, 1, 1],      # one option each
         [1, 2, 2, 0], [0, 0, 0, 4],      # GPUs of p and s
@@ -56,6 +58,32 @@ def test_every_rule_is_the_row_it_should_be() -> None:
     assert model.upper.tolist() == [1, 1, 3, 4, 6, 4, 3, INF, INF, 4]
     assert model.lower.tolist() == [-INF] * 7 + [2, 1, -INF]
     assert model.row_name(5) == 'quota of "y"' and model.row_name(8) == "churn"
+
+
+def test_a_guest_takes_nothing_but_needs_its_host() -> None:
+    """Option 2 of b runs on the 2 GPUs that a holds by its option 1: it is in no row but that of its job, of kept jobs,
+    and of its host, whose row has no label for options without guests. Without option 1 it is gone, too."""
+    i = two_jobs(host=np.array([-1, -1, 1, -1]), cost=np.array([2.0, 4.0, 0.0, 0.0]),
+                 keep=np.array([True, False, True, False]))
+    a, model = dense(i)
+    assert a[:, 2].tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1] and model.upper[10] == 0
+    assert a[10].tolist() == [0, -1, 1, 0] and model.row_name(10) == 'guest of "a" on 2 GPUs of "p"'
+    assert model.feasible(np.array([0.0, 1, 1, 0])) is False and model.feasible(np.array([1.0, 0, 0, 1]))
+    free = dense(replace(i, tenant_budget=np.full(2, INF), guarantee=np.zeros(2, dtype=np.int64)))[1]
+    assert free.feasible(np.array([0.0, 1, 1, 0])) and not free.feasible(np.array([1.0, 0, 1, 0]))
+    assert i.take(np.array([1, 2])).host.tolist() == [-1, 0]
+
+
+def test_an_option_that_may_have_a_guest_is_needed() -> None:
+    """The larger option of a, worth less than the smaller one, is dropped unless somebody may run beside it; who does
+    goes if the host's option cannot be, and if the pair is worth nothing."""
+    i = two_jobs(value=np.array([1.0, 0.5, 2.0, 3.0]), keep=np.zeros(4, dtype=bool), least_kept=0,
+                 guarantee=np.zeros(2, dtype=np.int64), tenant_budget=np.full(2, INF))
+    assert needed(i).tolist() == [True, False, True, True]
+    beside = replace(i, host=np.array([-1, -1, 1, -1]), cost=np.array([2.0, 4.0, 0.0, 0.0]))
+    assert needed(beside).tolist() == [True, True, True, True]
+    assert needed(replace(beside, budget=3.0)).tolist() == [True, False, False, True]
+    assert needed(replace(beside, value=np.array([1.0, 0.5, 0.0, 3.0]))).tolist() == [True, False, False, True]
 
 
 def test_rules_that_are_not_there_have_no_rows() -> None:
@@ -93,12 +121,10 @@ def test_dominance_by_hand() -> None:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_dominance_never_changes_the_optimum(seed: int) -> None:
-    """Exhaustive search finds the same best value, or the same infeasibility, with and without dominated options."""
-    i = random_instance(np.random.default_rng(seed))
-    keep = np.flatnonzero(needed(i))
-    job = i.job[keep]
-    pruned = replace(i, value=i.value[keep], start=np.searchsorted(job, np.arange(len(i.start))), job=job,
-                     pool=i.pool[keep], gpus=i.gpus[keep], cost=i.cost[keep], keep=i.keep[keep])
+    """Exhaustive search finds the same best value, or the same infeasibility, with and without dominated options; in
+    every second round jobs may share."""
+    i = random_instance(np.random.default_rng(seed), guests=3 * (seed % 2))
+    pruned = i.take(np.flatnonzero(needed(i)))
     whole, less = best(formulate(i), i.start), best(formulate(pruned), pruned.start)
     assert (whole is None) == (less is None)
     assert whole is None or less == pytest.approx(whole, abs=1e-12)

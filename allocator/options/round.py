@@ -86,7 +86,7 @@ def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:
     least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
     return Instance(
         value=full.value, start=full.start, job=full.job, pool=full.pool, gpus=full.gpus, cost=full.cost,
-        keep=full.keep, must=must_run(problem, full, mended.released), tenant=jobs.tenant,
+        keep=full.keep, host=np.full(len(full), -1), must=must_run(problem, full, mended.released), tenant=jobs.tenant,
         capacity=problem.pools.gpus, budget=problem.budget_per_hour, quota=tenants.max_gpus,
         tenant_budget=tenants.budget_per_hour, guarantee=mended.usable,
         zone=problem.pools.zone, exposure=tenants.exposure, least_kept=least_kept,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from allocator.options.types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
 from formulations import objectives
+
+if TYPE_CHECKING:
+    from allocator.options.menu import Menu
 
 LOOK_AT_RISK = ("response", "cost", "completion")     # the contract's own objectives know nothing of revocations
 
@@ -28,15 +33,31 @@ class Offer:
     pause_s: Floats
     keep: Bools
 
+    @classmethod
+    def of(cls, m: Menu) -> Offer:
+        """The options of a menu."""
+        return cls(m.start, m.job, m.pool, m.gpus, m.rate, m.pause_s, m.keep)
+
 
 @dataclass(frozen=True)
 class Scene:
-    """What an objective looks at; arrays (n,)."""
+    """What an objective looks at; arrays (n,).
+
+    ordinary: None where the offer is all options in which jobs hold their own GPUs; else the scene of these, by which
+    what concerns a job as a whole is measured (`of_jobs`). pays: whether GPUs of the offer are paid for.
+    """
 
     problem: Problem
     table: RateTable
     offer: Offer
     objective: str          # one name
+    ordinary: Scene | None = None
+    pays: bool = True
+
+    @property
+    def whole(self) -> Scene:
+        """The scene of all ordinary options."""
+        return self if self.ordinary is None else self.ordinary
 
     @cached_property
     def weight(self) -> Floats:
@@ -71,7 +92,7 @@ class Scene:
     @cached_property
     def cost_per_hour(self) -> Floats:
         """Dollars that are not paid anyway."""
-        return self.offer.gpus * self.problem.pools.marginal_price[self.offer.pool]
+        return self.offer.gpus * self.problem.pools.marginal_price[self.offer.pool] * self.pays
 
     @cached_property
     def dollars(self) -> Floats:
@@ -80,6 +101,16 @@ class Scene:
                                   self.problem.pools.min_billing_s[self.offer.pool])
 
 
+def of_jobs(measure: Callable[[Scene], Floats]) -> Callable[[Scene], Floats]:
+    """For what is said of jobs as a whole: measured by their ordinary options, whatever else is offered."""
+    @wraps(measure)
+    def by_ordinary(s: Scene) -> Floats:
+        return measure(s.whole)
+
+    return by_ordinary
+
+
+@of_jobs
 def requested_work(s: Scene) -> Floats:
     """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that has a rate there.
 

@@ -15,19 +15,32 @@ import numpy as np
 
 from allocator.domain.objectives import Terms, levels, names
 from allocator.domain.problem import Floats, Market, Problem
-from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, requested_work
+from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, of_jobs, requested_work
 from allocator.performance.pipelines import due_s
 from allocator.performance.table import RateTable
 from formulations import deadlines, objectives
 from formulations.ragged import ragged
-from formulations.ranking import ranked
+from formulations.ranking import factors, ranked
 
 
-def worth(problem: Problem, table: RateTable, offer: Offer) -> Floats:
-    """(n,) values of the options."""
-    scenes = {name: Scene(problem, table, offer, name) for name in names(problem.objective)}
-    sums = [_sum(terms, scenes) for terms in levels(problem.objective)]
-    value = sums[0] if len(sums) == 1 else ranked(sums, offer.start, offer.gpus, int(problem.pools.gpus.sum()))
+def worth(problem: Problem, table: RateTable, offer: Offer, ordinary: Offer | None = None,
+          pays: bool = True) -> Floats:
+    """(n,) values of the options.
+
+    ordinary: None where the offer is all options in which jobs hold their own GPUs, else these: what concerns a job as
+    a whole is measured by them. pays: whether GPUs of the offer are paid for.
+    """
+    whole = offer if ordinary is None else ordinary
+    ranks, named = levels(problem.objective), names(problem.objective)
+    of_all = {name: Scene(problem, table, whole, name) for name in named}
+    scenes = of_all if ordinary is None else {name: Scene(problem, table, offer, name, of_all[name], pays)
+                                              for name in named}
+    sums = [_sum(terms, scenes) for terms in ranks]
+    if len(sums) == 1:
+        value = sums[0]
+    else:
+        by_all = sums if ordinary is None else [_sum(terms, of_all) for terms in ranks]
+        value = ranked(sums, factors(by_all, whole.start, whole.gpus, int(problem.pools.gpus.sum())))
     money = next((s for s in scenes.values() if s.objective in LOOK_AT_RISK), next(iter(scenes.values())))
     return value - money.money * money.dollars if money.money.any() else value
 
@@ -50,6 +63,7 @@ def _time_saved(s: Scene) -> Floats:
                                s.problem.interval_s)
 
 
+@of_jobs
 def work_price(s: Scene) -> Floats:
     """(J,) weighted hours that a unit of each job's work costs later, V_j of `response` and `completion`; inf for jobs
     without options."""
@@ -70,39 +84,43 @@ def work_price(s: Scene) -> Floats:
 def _cost(s: Scene) -> Floats:
     """Dollars saved against waiting, all to the end of the job: what is done cheaply now need not be bought later, and
     time that is lost may have to be bought back; see formulations/deadlines.py."""
-    p, o = s.problem, s.offer
+    p, o, w = s.problem, s.offer, s.whole
+    own = w.offer
     J, n, hour = len(p.jobs), len(o.job), objectives.HOUR
     done, left, pools = np.minimum(s.done, s.remaining), p.jobs.remaining_work, p.pools
     late, pace = _late_price(s), requested_work(s) / p.interval_s * hour
     due = due_s(p)
     dated = ~np.isnan(due)
     until = np.where(dated, (due - p.now_s) / hour, left / pace) - p.interval_s / hour
-    per_hour = s.rate * hour
     after = until[o.job] + (p.interval_s - s.busy_s) / hour              # who is done early has the rest of the round
-    price, worth_ = deadlines.lines(o.start, s.cost_per_hour / per_hour,
-                                    1.0 / (per_hour * pools.availability[o.pool]), SPARE * late, late)
+    own_per_hour = w.rate * hour
+    price, worth_ = deadlines.lines(own.start, w.cost_per_hour / own_per_hour,
+                                    1.0 / (own_per_hour * pools.availability[own.pool]), SPARE * late, late)
     value = (deadlines.money(price, worth_, left, until)[o.job] - s.dollars
              - deadlines.money(price[o.job], worth_[o.job], s.remaining - done, after))
     # sure options, and questions: one for every option, then one for every job that waits
-    market = pools.market[o.pool]
-    sure = deadlines.first_kind(o.start, market == Market.ON_DEMAND, market == Market.RESERVED)
+    kinds = pools.market[own.pool]
+    sure = deadlines.first_kind(own.start, kinds == Market.ON_DEMAND, kinds == Market.RESERVED)
     owner = np.append(o.job, np.arange(J))
-    query, f = ragged(o.start[owner], o.start[owner + 1])
+    query, f = ragged(own.start[owner], own.start[owner + 1])
     asked = sure[f] & dated[owner[query]]
     query, f = query[asked], f[asked]
-    pause = pools.startup_s[o.pool[f]] + np.where(query < n, p.jobs.restart_s[o.job[f]], 0.0)
+    pause = pools.startup_s[own.pool[f]] + np.where(query < n, p.jobs.restart_s[own.job[f]], 0.0)
+    stays = (np.append(o.pool, -1)[np.minimum(query, n)] == own.pool[f]) & (
+        np.append(o.gpus, 0)[np.minimum(query, n)] == own.gpus[f])
     every = p.jobs.checkpoint_every_s[o.job]
     undone = s.rate * np.where(np.isnan(every), p.interval_s, every)
     total = p.jobs.total_work[o.job]
     gone = np.minimum(s.remaining + undone, total)              # spot GPUs may be taken back at any moment
-    worst = np.append(np.where(market == Market.SPOT, gone, s.remaining - done), left)
+    worst = np.append(np.where(pools.market[o.pool] == Market.SPOT, gone, s.remaining - done), left)
     sooner = np.append(after, until) - p.jobs.restart_s[owner] / hour       # one pause that nobody foresaw
-    over = deadlines.too_late(query, worst, sooner, 1.0 / per_hour[f], np.where(query == f, 0.0, pause) / hour)
+    over = deadlines.too_late(query, worst, sooner, 1.0 / own_per_hour[f], np.where(stays, 0.0, pause) / hour)
     value += late[o.job] * (over[n + o.job] - over[:n])
     ahead = np.minimum(p.interval_s / hour, done / pace[o.job])
     return value + np.where(s.cost_per_hour > 0, 0.0, EARLY * late[o.job] * ahead)
 
 
+@of_jobs
 def _late_price(s: Scene) -> Floats:
     """(J,) dollars per hour of lateness: LATE times what the job's dearest option costs, times its weight."""
     dearest = np.ones(len(s.problem.jobs))
