@@ -34,7 +34,8 @@ units and defaults are the same. Written by `scripts/generate_format_docs.py` fr
   the earliest submission, or at `now_s` of config.toml if that is earlier.
 - **Order.** Jobs may be listed in any order; they are taken by `submitted_s`, those of one moment as listed.
 - **Nothing has started.** The columns of jobs.csv that only a job under way has are ignored with a warning
-  ({", ".join(UNDER_WAY)}), and so are placements.csv and received.csv.
+  ({", ".join(UNDER_WAY)}),
+  and so are placements.csv and received.csv.
 - **Predecessors.** A job starts when all jobs of its `after` are done; a name that is no job of the workload counts as
   done, with a warning.
 - **What changes.** A row of capacity.csv or prices.csv holds from its `at_s` on, until the next one of its pool. Rows

@@ -29,7 +29,7 @@ def plan(p: Problem, gets: Gets) -> Allocation:
         fits = (r.model == p.jobs.model[j]) & (r.gpu_type == p.pools.gpu_type[i]) & (r.gpus == k)
         if fits.any():
             row[j] = np.flatnonzero(fits)[np.argmax(r.rate[fits])]
-    return Allocation(pool, gpus, row)
+    return Allocation(pool, gpus, row, np.full(len(p.jobs), -1))
 
 
 def repairs(p: Problem, released: tuple[str, ...] = (), max_changes: int | None = None,
@@ -160,7 +160,7 @@ def test_legal_plans_have_no_fault(case: str) -> None:
 def test_arrays_out_of_bounds_are_faults(pool: int, gpus: int, row: int, words: str) -> None:
     """Indices that mean nothing are told, not followed; row 1 is the one that gives the rate of 2 GPUs."""
     p = problem([{}])
-    found = audit(p, Allocation(np.array([pool]), np.array([gpus]), np.array([row])), repairs(p)).faults
+    found = audit(p, Allocation(np.array([pool]), np.array([gpus]), np.array([row]), np.full(1, -1)), repairs(p)).faults
     assert len(found) == 1
     assert words in found[0]
 
@@ -168,7 +168,7 @@ def test_arrays_out_of_bounds_are_faults(pool: int, gpus: int, row: int, words: 
 def test_arrays_of_the_wrong_length_are_a_fault() -> None:
     """An allocation of another problem is refused as a whole."""
     p = problem([{}, {}])
-    found = audit(p, Allocation(np.zeros(1, np.int64), np.ones(2, np.int64), np.zeros(2, np.int64)), repairs(p))
+    found = audit(p, Allocation(np.zeros(1, np.int64), *(np.ones(2, np.int64) for _ in range(3))), repairs(p))
     assert found.faults == ("allocation.pool has shape (1,), it should be (2,)",)
 
 

@@ -17,6 +17,7 @@ from everything import EVERYTHING, content
 from allocator.domain.columns import CONFIG, CURVE_PARAMETERS, JOBS, MOST_GPUS, TABLES, Column, Kind
 from allocator.domain.problem import (
     Curves,
+    Isolation,
     Jobs,
     Market,
     Nodes,
@@ -35,8 +36,9 @@ from allocator.files.snapshots import read_snapshot, snapshot_of, write_snapshot
 from allocator.performance import curves
 
 HOME: dict[str, tuple[type[Any], dict[str, str]]] = {     # file -> class, and the columns that go by another name there
-    "jobs.csv": (Jobs, {}), "pools.csv": (Pools, {}), "tenants.csv": (Tenants, {}), "nodes.csv": (Nodes, {}),
-    "models.csv": (Curves, {}), "sharing.csv": (Sharing, {}), "placements.csv": (Placements, {"job_id": "job"}),
+    "jobs.csv": (Jobs, {"shared_with": "host"}), "pools.csv": (Pools, {}), "tenants.csv": (Tenants, {}),
+    "nodes.csv": (Nodes, {}), "models.csv": (Curves, {}), "sharing.csv": (Sharing, {}),
+    "placements.csv": (Placements, {"job_id": "job"}),
     "rates.csv": (Rates, {"work_per_s": "rate", "efficiency": "rate"})}
 ALL = [(file, c) for file, schema in TABLES.items() for c in schema.columns]
 each_column = pytest.mark.parametrize(("file", "column"), ALL, ids=[f"{f[:-4]}.{c.name}" for f, c in ALL])
@@ -75,6 +77,7 @@ def test_values_of_state_and_market_are_their_places_among_the_choices() -> None
     """State.RUNNING is the index of "running" in the column's choices, and so on."""
     assert [s.name.lower() for s in State] == list(JOBS.column("state").choices)
     assert [m.name.lower() for m in Market] == list(TABLES["pools.csv"].column("market").choices)
+    assert [i.name.lower() for i in Isolation] == list(TABLES["pools.csv"].column("sharing").choices)
 
 
 @each_column
@@ -179,16 +182,17 @@ def test_everything_as_numbers() -> None:
     assert p.pools.price_per_gpu_hour.tolist() == [1.8, 0.9, 0.4]      # row at 500; an empty cell leaves pools.csv
     assert p.pools.gpus.tolist() == [8, 2, 5]      # nodes win over the 6 and 3 of prices.csv; north has none
     assert p.rates.rate.tolist() == pytest.approx([9, 35, 57, 4, 3, 5.5])
-    assert [s.tolist() for s in p.size_lists] == [[2, 4, 8]] and p.jobs.sizes.tolist() == [0, -1, -1, -1, -1]
+    assert [s.tolist() for s in p.size_lists] == [[2, 4, 8]] and p.jobs.sizes.tolist() == [0, *[-1] * 5]
     assert p.gpu_types == ("A100", "V100") and [t.tolist() for t in p.type_sets] == [[True, False], [True, True]]
-    assert p.jobs.gpu_types.tolist() == [0, 1, -1, -1, -1] and p.jobs.pool.tolist() == [0, -1, -1, -1, 1]
-    assert p.jobs.after == ((), ("bert-1",), ("gone", "bert-2"), (), ())
-    assert p.tenants.tenant == ("red", "blue", "default") and p.jobs.tenant.tolist() == [0, 0, 1, 2, 1]
+    assert p.jobs.gpu_types.tolist() == [0, 1, *[-1] * 4] and p.jobs.pool.tolist() == [0, -1, -1, -1, 1, 1]
+    assert p.jobs.after == ((), ("bert-1",), ("gone", "bert-2"), (), (), ())
+    assert p.tenants.tenant == ("red", "blue", "default") and p.jobs.tenant.tolist() == [0, 0, 1, 2, 1, 1]
     assert p.curves.parameters[0] == {"rate_1": 8, "parallel": 0.95, "min_gpus": 1, "max_gpus": 8}
     assert p.placements.job.tolist() == [0, 0, 4, 4] and p.placements.node.tolist() == [0, 1, 2, 3]
-    assert p.received.tolist() == [[1500, 300.5], [0, 0], [0, 30], [0, 0], [0, 0]]
-    assert p.jobs.largest_gpus.tolist() == [8, 0, 2, 0, 2]             # by default what the job holds now
+    assert p.received.tolist() == [[1500, 300.5], [0, 0], [0, 30], *[[0, 0]] * 3]
+    assert p.jobs.largest_gpus.tolist() == [8, 0, 2, 0, 2, 2]           # by default what the job holds now
     assert p.nodes.state.tolist() == [0, 0, 0, 1] and p.settings["horizon"] == {"rounds": 4}
+    assert p.jobs.host.tolist() == [*[-1] * 5, 4] and p.pools.sharing.tolist() == [1, 2, 0]
 
 
 def test_curves_by_hand() -> None:

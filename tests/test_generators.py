@@ -19,7 +19,6 @@ from allocator.bench.workloads.calibration import SECTIONS, demanded, markdown
 from allocator.bench.workloads.diurnal import diurnal
 from allocator.bench.workloads.tables import Tables
 from allocator.cli import main
-from allocator.domain.cluster_rules import LATER
 from allocator.domain.workload_columns import WORKLOAD
 from allocator.errors import UsageError
 
@@ -62,11 +61,9 @@ def test_any_number_of_jobs_is_a_sound_workload(name: str, jobs: int) -> None:
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_generated_folders_validate(name: str) -> None:
-    """The reader of workloads takes every generated folder, finds all jobs and has nothing to warn of but what is not
-    used yet."""
+    """The reader of workloads takes every generated folder, finds all jobs and has nothing to warn of."""
     problem = generate(name, seed=1, jobs=60).workload().problem
-    later = ("sharing.csv: " + LATER["sharing.csv"],) if name == "sharing" else ()
-    assert (len(problem.jobs.job_id), problem.warnings) == (60, later)
+    assert (len(problem.jobs.job_id), problem.warnings) == (60, ())
 
 
 @pytest.mark.parametrize("load", [0.7, 1.0, 1.4])

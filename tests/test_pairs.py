@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from builders import problem
 
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Isolation, Problem
 from allocator.options.menu import menu
-from allocator.options.pairs import Isolation, Pairs, pairs
+from allocator.options.pairs import Pairs, pairs
 from allocator.performance.interference import Measured, fit
 from allocator.performance.table import RateTable
 
@@ -173,7 +173,8 @@ def every(p: Problem, isolation: list[int]) -> dict[tuple[int, int, int, int], t
         slow = xi.get((*pair, k), xi.get((*pair, 3 - k)))            # of two sizes, the other where one is not there
         if i == j or (q, k) != (m.pool[w], m.gpus[w]) or slow is None or (fixed[i] and fixed[j]):
             continue
-        if isolation[q] == 2 or (isolation[q] == 1 and p.jobs.tenant[i] != p.jobs.tenant[j]):
+        alien = p.jobs.tenant[i] != p.jobs.tenant[j]
+        if isolation[q] == Isolation.NONE or (isolation[q] == Isolation.TENANT and alien):
             continue
         if slow[0] != slow[1] and p.jobs.model[i] == p.jobs.model[j]:
             slow = (max(slow), max(slow))
@@ -197,7 +198,7 @@ def every(p: Problem, isolation: list[int]) -> dict[tuple[int, int, int, int], t
 @pytest.mark.parametrize("seed", range(12))
 def test_all_pairs_against_trying_everything(seed: int) -> None:
     """With as many partners as there are jobs the candidates are exactly the pairs that pay, fit and are allowed."""
-    p, isolation = drawn(seed), [seed % 3, 0]
+    p, isolation = drawn(seed), [seed % 3, int(Isolation.ANY)]
     q = found(p, isolation=np.array(isolation), most=10 * len(p.jobs))
     truth = every(p, isolation)
     got = list(zip(*(x.tolist() for x in (q.job_a, q.job_b, q.pool, q.gpus)), strict=True))
@@ -211,7 +212,7 @@ def test_few_partners(most: int) -> None:
     """No job has more partners at a pool and size than asked for; the pair that saves most of all is among them."""
     for seed in range(6):
         p = drawn(seed)
-        q, all_ = found(p, most=most), every(p, [0, 0])
+        q, all_ = found(p, most=most), every(p, [int(Isolation.ANY)] * 2)
         count: dict[tuple[int, int, int], int] = {}
         for i, j, pool, k in zip(*(x.tolist() for x in (q.job_a, q.job_b, q.pool, q.gpus)), strict=True):
             assert (i, j, pool, k) in all_

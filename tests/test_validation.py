@@ -245,8 +245,8 @@ def test_circles_are_found_exactly_where_they_are() -> None:
     ({"models": [{"model": "m", "gpu_type": "A", "kind": "power",
                   "parameters": '{"rate_1":1,"exponent":1,"max_gpu":8}'}]},
      'models.csv:2: parameters: "max_gpu" is not a parameter of kind power; did you mean "max_gpus"?'),
-    ({"sharing": [{"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 1, "slowdown_a": 1, "slowdown_b": 1}]},
-     'sharing.csv:2: model_b "n" has no rate'),
+    ({"sharing": [{"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 1, "slowdown_a": 1, "slowdown_b": 1}],
+      "pools": [{"sharing": "any"}]}, 'sharing.csv:2: model_b "n" has no rate'),
     ({"jobs": []}, "jobs.csv: has no jobs"),
     ({"jobs": [], "pools": []}, "pools.csv: has no pools; every job waits"),
 ])
@@ -263,7 +263,7 @@ def test_what_plans_do_not_use_yet_is_said_once() -> None:
     p = problem([RUNNING], nodes=NODES, placements=[{"job_id": "j0", "node": "n0", "gpus": 2}], sharing=[share, share])
     assert p.warnings == ("nodes.csv: pools get the GPUs of their up nodes, but plans do not name nodes yet",
                           "placements.csv: is checked, but plans do not name nodes yet",
-                          "sharing.csv: is checked, but plans do not pair jobs yet")
+                          "sharing.csv: is checked, but no pool of pools.csv lets jobs share GPUs (column sharing)")
 
 
 def test_many_alike_warnings_are_summed_up() -> None:

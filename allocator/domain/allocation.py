@@ -16,11 +16,19 @@ class Allocation:
 
     pool: index into Problem.pools, -1 = nothing. gpus: 0 = nothing.
     row: the row of Problem.rates that gives batch and variant, -1 = interpolated, by formula, or nothing.
+    host: index into Problem.jobs of the job that holds the GPUs on which this one runs as a second one, a guest: of the
+    same pool and gpus, and itself no guest. -1 = it holds them itself, or nothing.
     """
 
     pool: Ints
     gpus: Ints
     row: Ints
+    host: Ints
+
+    @property
+    def held(self) -> Ints:
+        """(J,) GPUs that each job holds itself: those that two jobs run on count once."""
+        return np.where(self.host < 0, self.gpus, 0)
 
 
 @dataclass(frozen=True)

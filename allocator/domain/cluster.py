@@ -36,7 +36,7 @@ def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings
         memory_gb=table["memory_gb"], min_billing_s=table["min_billing_s"],
         availability=np.where(table.given("availability"), table["availability"], np.where(
             table["market"] == Market.SPOT, SPOT_AVAILABILITY, 1.0)),
-        lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf))
+        lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf), sharing=table["sharing"])
 
 
 def in_force(table: Grid, moves: Sequence[Grid], names: Names, column: str, now_s: float) -> tuple[Floats, list[str]]:

@@ -12,14 +12,14 @@ from allocator.domain.cells import parse_value
 from allocator.domain.columns import CURVE_PARAMETERS
 from allocator.domain.findings import Findings, hints, quoted
 from allocator.domain.grid import Grid
+from allocator.domain.job_rules import hosts
 from allocator.domain.names import Names
-from allocator.domain.problem import State
+from allocator.domain.problem import Isolation, State
 from allocator.domain.settings import longrun_faults
 
 LATER = {   # files that are checked and kept, but that plans do not use yet
     "nodes.csv": "pools get the GPUs of their up nodes, but plans do not name nodes yet",
-    "placements.csv": "is checked, but plans do not name nodes yet",
-    "sharing.csv": "is checked, but plans do not pair jobs yet"}
+    "placements.csv": "is checked, but plans do not name nodes yet"}
 
 
 def check(grids: Mapping[str, Grid], names: Names, begin_s: float, found: Findings) -> None:
@@ -33,7 +33,7 @@ def check(grids: Mapping[str, Grid], names: Names, begin_s: float, found: Findin
     _tenants(grids["tenants.csv"], found)
     _placements(grids, names, found)
     _received(grids, names, found)
-    _sharing(grids["sharing.csv"], names, found)
+    _sharing(grids["sharing.csv"], pools, names, found)
     for file, words in LATER.items():
         if len(grids[file]):
             found.warn(file, None, words)
@@ -137,7 +137,7 @@ def _placements(grids: Mapping[str, Grid], names: Names, found: Findings) -> Non
             placed.fault(found, i, f"job {who(i)} has {total[j]:g} GPUs on nodes, but gpus {jobs['gpus'][j]} in "
                          f"jobs.csv:{jobs.lines[j]}")
         seen.add(j)
-    on = node >= 0
+    on = (node >= 0) & ~((job >= 0) & (hosts(jobs, names)[job] >= 0) if len(jobs) else False)   # a pair counts once
     used = np.bincount(node[on], placed["gpus"][on], minlength=len(nodes)) if len(nodes) else np.zeros(0)
     over = (used > nodes["gpus"]) & nodes.ok("gpus") if len(nodes) else np.zeros(0, dtype=bool)
     nodes.warnings(found, over, lambda n: f"gpus {nodes.text('gpus', n)}, but {used[n]:g} are placed there",
@@ -151,7 +151,10 @@ def _received(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
                    judge=grids["pools.csv"].whole and names.complete)
 
 
-def _sharing(sharing: Grid, names: Names, found: Findings) -> None:
+def _sharing(sharing: Grid, pools: Grid, names: Names, found: Findings) -> None:
+    if len(sharing) and len(pools) and pools.ok("sharing").all() and (pools["sharing"] == Isolation.NONE).all():
+        found.warn(sharing.schema.file, None, "is checked, but no pool of pools.csv lets jobs share GPUs (column "
+                   "sharing)")
     if not (len(sharing) and names.complete):
         return
     for column, known in (("model_a", names.rated_models), ("model_b", names.rated_models),

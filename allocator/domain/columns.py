@@ -112,6 +112,7 @@ JOBS = TableSchema("jobs.csv", "every job that is queued, running or paused", (
     _number("attained_gpu_s", "GPU-seconds it has held so far", default=0.0, low=0),
     Column("restarts", Kind.INTEGER, "starts after the first and changes of its allocation so far", default=0, low=0),
     _gpus("largest_gpus", "most GPUs it has held so far; default what it holds now", low=0, default=RULE),
+    _text("shared_with", "running job on whose GPUs it runs as a second one; same pool and gpus"),
 ), key=("job_id",), required=True)
 
 POOLS = TableSchema("pools.csv", "identical GPUs that are bought and placed alike", (
@@ -129,6 +130,8 @@ POOLS = TableSchema("pools.csv", "identical GPUs that are bought and placed alik
     _number("availability", "share of time in which a job can have spot GPUs of the pool; default 0.4, other pools 1",
             default=RULE, above=0, high=1),
     _number("min_billing_s", "GPUs that a job gets are billed for so long at least", default=0.0, low=0),
+    Column("sharing", Kind.CHOICE, "who may run two by two on the same GPUs: nobody, jobs of one tenant, any",
+           default="none", choices=("none", "tenant", "any")),
 ), key=("pool",), required=True)
 
 RATES = TableSchema("rates.csv", "measured speed", (

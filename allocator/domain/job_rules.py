@@ -10,7 +10,7 @@ import numpy as np
 from allocator.domain.findings import HINTED, Findings, hints, near_miss, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.names import Names
-from allocator.domain.problem import State
+from allocator.domain.problem import Ints, State
 
 
 def check(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> None:
@@ -21,6 +21,7 @@ def check(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings
     _sizes(jobs, found)
     _work(jobs, now_s, found)
     _holdings(jobs, grids["pools.csv"], names, found)
+    _guests(jobs, names, found)
     _models_and_types(jobs, grids, names, found)
     _tenants(jobs, grids["tenants.csv"], names, found)
     _predecessors(jobs, names, found)
@@ -65,6 +66,51 @@ def _holdings(jobs: Grid, pools: Grid, names: Names, found: Findings) -> None:
             jobs.fault(found, i, f"{column} is empty, but state is running" if running[i] else
                        f"{column} {_shown(jobs, column, i)} is given, but state is {choices[jobs['state'][i]]}")
     jobs.refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
+
+
+def _guests(jobs: Grid, names: Names, found: Findings) -> None:
+    """Two running jobs on the same GPUs, never three."""
+    given = jobs.given("shared_with")
+    if not given.any():
+        return
+    mate = jobs.refer(found, "shared_with", names.jobs, among="is not in jobs.csv", judge=jobs.complete)
+    state, choices = jobs["state"], jobs.schema.column("state").choices
+    taken: dict[int, int] = {}
+
+    def told(i: int, words: str) -> None:
+        jobs.fault(found, i, f"shared_with {quoted(jobs['shared_with'][i])} {words}")
+
+    def where(i: int) -> str:
+        return f"{jobs['gpus'][i]} GPUs of pool {quoted(jobs['pool'][i])}"
+
+    for i in np.flatnonzero(given & jobs.ok("state", "pool", "gpus", "shared_with") & (mate >= 0)).tolist():
+        m = int(mate[i])
+        if m == i:
+            told(i, "names the job itself")
+        elif state[i] != State.RUNNING:
+            told(i, f"is given, but state is {choices[state[i]]}")
+        elif not jobs.ok("state", "pool", "gpus")[m]:
+            continue
+        elif state[m] != State.RUNNING:
+            told(i, f"is not running ({jobs.schema.file}:{jobs.lines[m]})")
+        elif where(i) != where(m):
+            told(i, f"holds {where(m)}, this job {where(i)}")
+        elif given[m] and mate[m] != i:
+            told(i, f"runs beside {quoted(jobs['shared_with'][m])}; a GPU has two jobs at most")
+        elif taken.setdefault(m, i) != i:
+            told(i, f"already runs beside {quoted(jobs['job_id'][taken[m]])}; a GPU has two jobs at most")
+
+
+def hosts(jobs: Grid, names: Names) -> Ints:
+    """(J,) the job on whose GPUs each guest runs, -1 = none. Of two that name each other the host is the one submitted
+    first, then the first by name."""
+    mate = np.fromiter((names.jobs.get(name, -1) if name else -1 for name in jobs["shared_with"]), np.int64, len(jobs))
+    for i in np.flatnonzero(mate >= 0).tolist():
+        m = int(mate[i])
+        if m >= 0 and mate[m] == i:
+            first, _ = sorted((i, m), key=lambda j: (jobs["submitted_s"][j], jobs["job_id"][j]))
+            mate[first] = -1
+    return mate
 
 
 def _shown(jobs: Grid, column: str, i: int) -> str:

@@ -38,6 +38,14 @@ class Market(IntEnum):
     SPOT = 2
 
 
+class Isolation(IntEnum):
+    """pools.csv `sharing`: who may run two by two on the same GPUs."""
+
+    NONE = 0              # nobody
+    TENANT = 1            # jobs of one tenant
+    ANY = 2
+
+
 @dataclass(frozen=True)
 class Jobs:
     """All jobs in file order; every array has shape (J,)."""
@@ -70,16 +78,20 @@ class Jobs:
     attained_gpu_s: Floats      # GPU-seconds held so far
     restarts: Ints              # starts after the first, and changes
     largest_gpus: Ints          # most GPUs ever held
+    host: Ints                  # index into Jobs: whose GPUs it runs on as a second job (a guest), -1 = on its own
 
     def __len__(self) -> int:
         return len(self.job_id)
 
     def take(self, which: Ints) -> Jobs:
-        """The jobs with these numbers, in that order."""
+        """The jobs with these numbers, in that order; a guest without its host holds the GPUs itself."""
         picked = which.tolist()
         parts: dict[str, Any] = {}
         for name, column in vars(self).items():
             parts[name] = column[which] if isinstance(column, np.ndarray) else tuple([column[j] for j in picked])
+        place = np.full(len(self) + 1, -1)                # the last one is that of -1
+        place[which] = np.arange(len(which))
+        parts["host"] = place[parts["host"]]
         return Jobs(**parts)
 
 
@@ -100,6 +112,7 @@ class Pools:
     lifetime_s: Floats          # inf = no limit
     min_billing_s: Floats
     availability: Floats
+    sharing: Ints               # Isolation
 
     def __len__(self) -> int:
         return len(self.pool)

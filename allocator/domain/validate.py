@@ -96,7 +96,8 @@ def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) 
         checkpoint_s=jobs["checkpoint_s"], checkpoint_every_s=jobs["checkpoint_every_s"],
         after=tuple(jobs["after"]), max_spot_gpus=default("max_spot_gpus", math.inf), synchronous=jobs["synchronous"],
         attained_gpu_s=jobs["attained_gpu_s"], restarts=jobs["restarts"],
-        largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)))
+        largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)),
+        host=job_rules.hosts(jobs, known))
 
 
 def _tenants(tenants: Grid, known: Names) -> Tenants:

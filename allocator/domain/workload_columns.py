@@ -22,7 +22,8 @@ from allocator.domain.columns import (
     TableSchema,
 )
 
-UNDER_WAY = ("remaining_work", "state", "pool", "gpus", "attained_gpu_s", "restarts", "largest_gpus")
+UNDER_WAY = ("remaining_work", "state", "pool", "gpus", "attained_gpu_s", "restarts", "largest_gpus",
+             "shared_with")
 """Columns of jobs.csv that only a job which has started can have."""
 FIRST = ("job_id", "submitted_s", "model", "total_work", "requested_gpus", "min_gpus", "max_gpus")
 DOCS = {"submitted_s": "time of submission, seconds on the clock of the workload",

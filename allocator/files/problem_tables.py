@@ -51,9 +51,10 @@ def jobs(problem: Problem) -> dict[str, Any]:
     named_columns = {
         "model": named(problem.models, held.model), "tenant": named(problem.tenants.tenant, held.tenant),
         "pool": named(problem.pools.pool, held.pool), "gpus": np.where(running, held.gpus, -1),
+        "shared_with": named(held.job_id, held.host),
         "sizes": [lists[k] if k >= 0 else () for k in held.sizes.tolist()],
         "gpu_types": [sets[k] if k >= 0 else () for k in held.gpu_types.tolist()]}
-    return {c.name: getattr(held, c.name) for c in JOBS.columns} | named_columns
+    return _fields(held, JOBS.file) | named_columns
 
 
 def cluster_tables(problem: Problem) -> dict[str, Table]:

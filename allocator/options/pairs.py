@@ -17,12 +17,11 @@ of every model the nearest on either side, more where few models can share: J jo
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
 from allocator.options.menu import Menu, locked
 from allocator.performance.footprint import SPAN, ways
 from allocator.performance.interference import Slowdowns
@@ -30,14 +29,6 @@ from formulations import sharing
 from formulations.ragged import ragged
 
 PARTNERS = 4              # per job, pool and size
-
-
-class Isolation(IntEnum):
-    """Who may share GPUs of a pool."""
-
-    ANY = 0
-    TENANT = 1            # jobs of one tenant
-    NONE = 2
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,8 @@ def pairs(problem: Problem, menu: Menu, slowdowns: Slowdowns, isolation: Ints | 
           most: int = PARTNERS) -> Pairs:
     """The candidates of a round. isolation (P,): Isolation of each pool, default ANY. most: partners per job, pool and
     size. Raises nothing; empty where nothing is known about sharing."""
-    cells = _cells(problem, menu, slowdowns, np.zeros(len(problem.pools), np.int64) if isolation is None else isolation)
+    anyone = np.full(len(problem.pools), Isolation.ANY)
+    cells = _cells(problem, menu, slowdowns, anyone if isolation is None else isolation)
     beside = _beside(problem, cells, menu, slowdowns, headroom_gb)
     pair, one, two = _neighbours(cells, beside, most)
     fixed = locked(problem)[cells.job]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ _QUERIES = {file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(
             for file, names in _NAMES.items()}
 # statements of every look, built once
 _USED = sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
-    IS_OPEN).group_by(allocations.c.pool).order_by(allocations.c.pool)
+    IS_OPEN, allocations.c.host == "").group_by(allocations.c.pool).order_by(allocations.c.pool)
 _GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
 _LEARNED = sa.select(learned).where(learned.c.work_per_s.is_not(None)).order_by(
     learned.c.model, learned.c.gpu_type, learned.c.gpus)
@@ -40,7 +41,7 @@ def tables(connection: Connection) -> dict[str, Table]:
     for file in HOME:
         columns = stored(connection, file)
         if file == "rates.csv":
-            columns = _corrected(connection, columns)
+            columns = _corrected(connection, columns, out["pools.csv"].columns)
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = table_of(file, columns)
     if "rates.csv" not in out and "models.csv" not in out:
@@ -65,9 +66,13 @@ def table_of(file: str, columns: Mapping[str, list[str]]) -> Table:
     return Table(file, kept, range(2, len(next(iter(kept.values()))) + 2))
 
 
-def _corrected(connection: Connection, rates: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _corrected(connection: Connection, rates: Mapping[str, list[str]],
+               pools: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that the fastest useful
-    speed is the learned one; a size without gets a row of its own."""
+    speed that fits some GPU is the learned one; a size without gets a row of its own."""
+    room: dict[str, float] = {}
+    for kind, memory in zip(pools["gpu_type"], pools.get("memory_gb", [""] * len(pools["gpu_type"])), strict=True):
+        room[kind] = max(room.get(kind, 0.0), float(memory or "inf"))
     found = connection.execute(_LEARNED).all()
     out = {name: list(cells) for name, cells in rates.items()}
     rows: dict[tuple[str, str, str], list[int]] = {}
@@ -75,10 +80,11 @@ def _corrected(connection: Connection, rates: Mapping[str, list[str]]) -> dict[s
         rows.setdefault(key, []).append(i)
     for row in found:
         at = rows.get((row.model, row.gpu_type, str(row.gpus)), [])
-        fastest = max((_useful(out, i) for i in at), default=0.0)
+        fits = [i for i in at if float(out["memory_gb"][i] or 0) <= room.get(row.gpu_type, math.inf)]
+        fastest = max((_useful(out, i) for i in fits), default=0.0)
         for i in at if fastest > 0 else ():
             out["work_per_s"][i] = repr(float(out["work_per_s"][i]) * row.work_per_s / fastest)
-        if fastest <= 0:
+        if not at or (fits and fastest <= 0):
             new = {"model": row.model, "gpu_type": row.gpu_type, "gpus": str(row.gpus),
                    "work_per_s": repr(float(row.work_per_s))}
             for name, cells in out.items():

@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004")      # known schema versions, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")      # known schema versions, oldest first
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -74,6 +74,7 @@ jobs = Table(
     _whole("generation"),
     _cell("want_pool"),
     _whole("want_gpus"),
+    _cell("want_host"),                                           # job on whose GPUs it shall run as a second one
     _real("attained_gpu_s"),
     _whole("restarts"),
     _whole("resizes"),                                            # changes of pool or size while it ran
@@ -113,6 +114,7 @@ allocations = Table(
     Column("work_at_start", Double, nullable=False),
     _real("work_done"),
     _cell("detail"),
+    _cell("host"),                                                # job that holds the GPUs; empty: this one
     PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
     _in("phase", PHASES, "allocations_phase"),
     CheckConstraint("gpus > 0", name="allocations_gpus"),
@@ -152,7 +154,7 @@ pools = Table(
     Column("gpus", Integer, nullable=False),
     *(_cell(name) for name in ("gpu_type", "gpus_per_node", "market", "price_per_gpu_hour", "region", "startup_s",
                                "revocations_per_gpu_hour", "memory_gb", "lifetime_s",
-                               "availability", "min_billing_s")),
+                               "availability", "min_billing_s", "sharing")),
     CheckConstraint("gpus >= 0", name="pools_gpus"),
 )
 

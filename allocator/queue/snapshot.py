@@ -36,7 +36,7 @@ MOST_KNOWN = 10_000      # jobs whose cells are remembered beyond those that are
 SQUEEZE = 2              # effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
 _STATE = ("job_id", "content", "state", "request", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
           "received", "submitted_s", "retry_at_s")
-_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s")
+_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host")
 _ACTIVE = (
     f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)}, "
     "COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j "
@@ -60,6 +60,7 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if held else "" for pool, held in zip(c["pool"], holds, strict=True)]
     columns["gpus"] = [str(gpus) if held else "" for gpus, held in zip(c["gpus"], holds, strict=True)]
+    columns["shared_with"] = [host if held and host else "" for host, held in zip(c["host"], holds, strict=True)]
     columns["submitted_s"] = _texts(c["submitted_s"])
     columns["remaining_work"] = _texts(np.maximum(c["remaining_work"], LEAST_SHARE * np.array(
         c["total_work"], dtype=np.float64)))
@@ -239,7 +240,7 @@ def _job(table: Table, problem: Problem, j: int, shift: float) -> dict[str, Any]
     pool = problem.pools.pool[int(held.pool[j])] if runs else ""
     return {"job_id": held.job_id[j], "seq": j + 1, "submission_key": None, "content": said.content(), **cells,
             "state": state, "remaining_work": float(held.remaining_work[j]), "generation": int(runs),
-            "want_pool": pool, "want_gpus": int(held.gpus[j]) if runs else 0,
+            "want_pool": pool, "want_gpus": int(held.gpus[j]) if runs else 0, "want_host": _host(problem, j),
             "attained_gpu_s": float(held.attained_gpu_s[j]), "restarts": int(held.restarts[j]),
             "largest_gpus": int(held.largest_gpus[j]), "received": json.dumps(received, sort_keys=True),
             "submitted_s": submitted, "first_started_s": min(submitted, now) if started else None, "updated_s": now}
@@ -249,4 +250,9 @@ def _allocation(problem: Problem, j: int, shift: float) -> dict[str, Any]:
     held, pool, now = problem.jobs, int(problem.jobs.pool[j]), problem.now_s + shift
     return {"job_id": held.job_id[j], "generation": 1, "pool": problem.pools.pool[pool], "gpus": int(held.gpus[j]),
             "gpu_type": problem.gpu_types[int(problem.pools.gpu_type[pool])], "phase": "running", "ordered_s": now,
-            "running_s": now, "work_at_start": float(held.remaining_work[j])}
+            "running_s": now, "work_at_start": float(held.remaining_work[j]), "host": _host(problem, j)}
+
+
+def _host(problem: Problem, j: int) -> str:
+    host = int(problem.jobs.host[j])
+    return problem.jobs.job_id[host] if host >= 0 else ""

@@ -53,7 +53,7 @@ def sharing(*, seed: int, load: float, jobs: int, gpus: int | None = None, memor
         "requested_gpus": size, "min_gpus": size, "max_gpus": size,
         "memory_gb": [round(MEMORY_MB[m] / 1024, 2) for m in model]}
     pools: Columns = {"pool": ["gpus"], "gpu_type": [KIND], "gpus": [total], "gpus_per_node": [NODE],
-                      "memory_gb": [memory_gb]}
+                      "memory_gb": [memory_gb], "sharing": ["any"]}
     return Tables("sharing", {"interval_s": 150, "restart_s": 30}, {
         "workload.csv": workload, "pools.csv": pools, "rates.csv": rates(),
         "sharing.csv": _slowdowns(rng, slowdown)}, window_s=window, load=load)
