@@ -26,17 +26,19 @@ from allocator.policies.optimise import mip
 from allocator.policies.rescue import last_resort
 from allocator.solvers.base import Limits
 from allocator.solvers.horizon import Ahead, Start, look_ahead
+from formulations.horizon_pricing import has_numba
 from formulations.linear import Ints
 
 LEAST_S = 1.5            # with less time left no look ahead begins: loading the compiled pricing takes most of it
 SHARE = 0.6              # of the time left is the look ahead's; steps overrun, and `mip` may have to answer
+REACH = 170_000          # runs of options in a look ahead without compiled pricing: five intervals of 1,000 jobs, 4 s
 COARSEST = 1e-2          # asked gap at least: what is planned beyond the first interval is a guess anyway
 
 
 def horizon(task: Task) -> Decision:
     """The first interval of the best plans found. Errors as of `mip`."""
     problem, left_s = task.round.problem, task.deadline - time.monotonic()
-    H = int(problem.settings.get("horizon", {}).get("rounds", HORIZON[0].default))
+    H = _within_reach(int(problem.settings.get("horizon", {}).get("rounds", HORIZON[0].default)), task)
     if H == 1 or not len(task.round.instance.job):
         return mip(task)
     if problem.objective not in LINEAR:
@@ -53,14 +55,22 @@ def horizon(task: Task) -> Decision:
                     solver_choice=_told(found, H))
 
 
-def _start(task: Task, H: int) -> Start | None:
-    """What runs goes on, where the rules allow it; where something has to be used or kept, else any plan that does."""
+def _within_reach(H: int, task: Task) -> int:
+    """As many of the intervals as arrays can look at in a few seconds, at least two; all where pricing is compiled."""
+    if has_numba():
+        return H
+    n = max(1, len(task.round.option))
+    return min(H, max(2, int((math.sqrt(8.0 * REACH / n + 1.0) - 1.0) / 2.0)))       # n H (H + 1) / 2 <= REACH
+
+
+def _start(task: Task, H: int) -> Start:
+    """The prices of the single round in all intervals. What runs goes on, where the rules allow it (the look ahead
+    starts from there anyway); where something has to be used or kept, else any plan that does."""
+    prices = np.tile(task.dual.prices[task.choices.rows], (H, 1))
     stay: Ints = task.round.stay()
-    if task.choices.feasible(stay):
-        return None                                             # the look ahead starts from there anyway
-    if not (np.isfinite(task.choices.low).any() or task.choices.must.any()):
-        return None
-    return Start(np.repeat(last_resort(task).choice[:, None], H, axis=1))
+    if task.choices.feasible(stay) or not (np.isfinite(task.choices.low).any() or task.choices.must.any()):
+        return Start(None, prices)
+    return Start(np.repeat(last_resort(task).choice[:, None], H, axis=1), prices)
 
 
 def _single(task: Task, why: str) -> Decision:

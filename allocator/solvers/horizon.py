@@ -19,12 +19,14 @@ import numpy as np
 from allocator.solvers.base import Hint, Limits, Solver
 from formulations.choices import Choices, choices
 from formulations.horizon import Horizon, feasible, follow, idles, plan_model
-from formulations.horizon_pricing import Pricing
+from formulations.horizon_pricing import Pricing, has_numba
 from formulations.lagrangian import Dual, evaluate, minimise
 from formulations.linear import Floats, Ints
 from formulations.rounding import round_dual
 
 ROUGH, FINE = (48, 50), (192, 400)    # (units, decisions) of pricing while prices are far off, and for the certificate
+COARSE = ((24, 0), (96, 0))           # the same on arrays, where a gap of LOOSE is enough: a finer grid takes seconds
+LOOSE = 5e-3
 CLOSE = 0.1              # relative distance of bound and known plans from which pricing is fine
 TEMPERATURE = 1e-3       # of the prices of known plans
 KEPT = 0.2               # of the mean worth of a job at the prices: so much may a simple plan lose and be kept
@@ -33,6 +35,7 @@ TURNS, NEARBY, SPREAD = 6, 4, 0.1     # of the solver; prices tried between two 
 LEAST_S = 1.0            # for one turn
 ROUNDS = 40              # of pricing
 PART = 0.15              # of the asked gap that the missing plans may cost
+STEADY = 0.7             # share of the best prices in the next ones while they are far off (Wentges 1997)
 RESERVE = 1.5            # times the longest step so far and the last rounding: time left without which none begins
 
 
@@ -152,7 +155,10 @@ class _Search:
         self.gain, self.bound = -math.inf, math.inf
         self.prices, self.known = np.zeros(x.H * x.R), math.inf
         self.passes, self.steps = 0, ["known plan"]
-        self.grids = {fine: Pricing(x, *(FINE if fine else ROUGH), compiled) for fine in (False, True)}
+        arrays = not (has_numba() if compiled is None else compiled)
+        units = COARSE if arrays and limits.gap >= LOOSE else (ROUGH, FINE)
+        self.grids = {fine: Pricing(x, *units[fine], not arrays) for fine in (False, True)}
+        self.ends_early = arrays             # without a search the last plans are missed however often prices change
         self.all_known = x.H == 1            # every plan is an option
         self._longest = self._rounding = 0.0                # seconds of a step of pricing, of the last rounding
 
@@ -168,8 +174,9 @@ class _Search:
             return
         steady = np.repeat(np.arange(x.n)[:, None], x.H, axis=1)
         self.columns.add(x.job, steady)
+        given = None
         if start.prices is not None and start.prices.shape == (x.H, x.R):
-            self.prices = np.where(np.isfinite(start.prices), start.prices, 0.0).reshape(-1)
+            given = self.prices = np.where(np.isfinite(start.prices), start.prices, 0.0).reshape(-1)
         dual = self._master()
         self.prices = dual.prices[x.J:]
         self._round(dual)
@@ -185,6 +192,8 @@ class _Search:
             dual = self._master()
             self.prices = dual.prices[x.J:]
         self.columns.keep(dual)
+        if given is not None:
+            self.prices = given              # nearer than those of simple plans
 
     def price(self) -> None:
         """Column generation, until what is missing costs less than a part of the asked gap."""
@@ -199,17 +208,20 @@ class _Search:
             if priced is None:
                 break
             self.passes += 1
+            better = self.bound - priced.bound
             if priced.bound < self.bound:
                 self.bound, self.prices = priced.bound, prices
                 if dual is not None and not self.all_known:
                     self.columns.keep(dual)
             new = self.columns.add(every, priced.plan)
             near = self.bound - self.known <= enough * abs(self.bound)
-            if (near or not new) and fine:
+            if (near or not new or (self.ends_early and 0 <= better <= enough * abs(self.bound))) and fine:
                 break
             fine = fine or not new
             dual = self._master()
             prices, self.known = dual.prices[x.J:], dual.bound
+            if not fine:
+                prices = STEADY * self.prices + (1 - STEADY) * prices
             self._longest = max(self._longest, time.monotonic() - begun)
 
     def settle(self) -> None:
