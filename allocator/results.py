@@ -62,7 +62,7 @@ def actions(problem: Problem, pool: Ints, gpus: Ints) -> list[str]:
 def _jobs(problem: Problem, witness: Audit, allocation: Allocation, told: Reasons) -> dict[str, list[object]]:
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
-    batch = [b if b > 0 else None for b in _batches(problem, allocation).tolist()]
+    batch, passes = ([n if n > 0 else None for n in numbers.tolist()] for numbers in _batches(problem, allocation))
     none: list[object] = [None] * len(jobs)
     return {
         "job_id": list(jobs.job_id), "tenant": [problem.tenants.tenant[q] for q in jobs.tenant.tolist()],
@@ -70,20 +70,23 @@ def _jobs(problem: Problem, witness: Audit, allocation: Allocation, told: Reason
         "shared_with": none, "nodes": none, "previous_pool": list(pools[jobs.pool]),
         "previous_gpus": jobs.gpus.tolist(), "action": actions(problem, allocation.pool, allocation.gpus),
         "reason": list(told.code), "detail": list(told.detail), "work_per_s": witness.rate.tolist(),
-        "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist()}
+        "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist(),
+        "accumulation": passes}
 
 
-def _batches(problem: Problem, allocation: Allocation) -> Ints:
-    """(J,) global batch that each job's speed supposes: of its row of rates.csv, or the best one of a curve that knows
-    batches; -1 = unknown."""
+def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
+    """(J,) global batch and passes per step that each job's speed supposes: of its row of rates.csv, or the best of a
+    curve that knows batches; -1 or 0 = unknown."""
     row = allocation.row
-    batch: Ints = np.where(row >= 0, np.append(problem.rates.batch_size, -1)[row], -1)
+    batch, passes = (np.where(row >= 0, np.append(column, -1)[row], -1)
+                     for column in (problem.rates.batch_size, problem.rates.accumulation))
     curved = np.flatnonzero((row < 0) & (allocation.pool >= 0))
     if len(curved) and not KINDS.keys().isdisjoint(problem.curves.kind):
         at = Configurations.of(problem.jobs.model[curved], problem.pools.gpu_type[allocation.pool[curved]],
                                allocation.gpus[curved])
-        batch[curved] = Beliefs(problem).speed(at).batch
-    return batch
+        found = Beliefs(problem).speed(at)
+        batch[curved], passes[curved] = found.batch, found.accumulation
+    return batch, passes
 
 
 def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> list[dict[str, object]]:

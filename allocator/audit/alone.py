@@ -41,6 +41,9 @@ def faults(s: Scene) -> Iterator[str]:
     yield from _each(s, s.on & (s.rate > 0) & ~_row_true(s),
                      lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which does not give its rate")
 
+    yield from _each(s, fresh & ~_fits(s), lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which needs "
+                     f"{s.problem.rates.memory_gb[a.row[j]]:g} GB of each GPU; it has {pools.memory_gb[s.pool[j]]:g}")
+
     yield from _each(s, s.on & s.barred, lambda j: f"{s.planned(j)}, although " + (
         "it is held" if jobs.state[j] == State.HELD else "a job it comes after is not done"))
 
@@ -72,6 +75,15 @@ def _size_allowed(s: Scene) -> Bools:
         menu = np.concatenate([code * span + sizes for code, sizes in enumerate(s.problem.size_lists)])
         allowed = np.where(listed, np.isin(jobs.sizes * span + s.gpus, menu), allowed)
     return allowed
+
+
+def _fits(s: Scene) -> Bools:
+    """False where the named row of rates.csv needs more memory than the GPUs of the pool have."""
+    rates, row = s.problem.rates, s.allocation.row
+    fits = np.ones(len(row), dtype=bool)
+    j = np.flatnonzero(s.on & (row >= 0) & (row < len(rates.rate)))
+    fits[j] = ~(rates.memory_gb[row[j]] > s.problem.pools.memory_gb[s.pool[j]])
+    return fits
 
 
 def _row_true(s: Scene) -> Bools:

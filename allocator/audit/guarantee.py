@@ -36,7 +36,8 @@ def options(s: Scene, chosen: Ints) -> tuple[Ints, Ints, Ints, Floats]:
             new = ~(s.running[job] & (jobs.pool[job] == p) & (jobs.gpus[job] == gpus))
             found.append((job[new], np.full(int(new.sum()), p), gpus[new]))
     job, pool, gpus = (np.concatenate(part) for part in zip(*found, strict=True))
-    rate, _ = s.table.rate(jobs.model[job], pools.gpu_type[pool], gpus)
+    holds = s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    rate, _ = s.table.rate(jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds)
     order = np.flatnonzero(rate > 0)
     order = order[np.argsort(job[order], kind="stable")]
     return job[order], pool[order], gpus[order], rate[order]

@@ -65,7 +65,9 @@ class Scene:
         jobs, pools = self.problem.jobs, self.problem.pools
         rate, row = np.zeros(len(jobs)), np.full(len(jobs), -1)
         j = np.flatnonzero(self.on)
-        rate[j], row[j] = self.table.rate(jobs.model[j], pools.gpu_type[self.pool[j]], self.gpus[j])
+        pool = self.pool[j]
+        rate[j], row[j] = self.table.rate(jobs.model[j], pools.gpu_type[pool], self.gpus[j], pools.memory_gb[pool],
+                                          self.kept[j])
         return rate, row
 
     @cached_property

@@ -245,7 +245,8 @@ def _base_rate(s: Scene, chosen: Ints) -> Floats:
     slowest = np.full(len(jobs), np.inf)
     for t in np.unique(s.problem.pools.gpu_type):
         j = chosen[s.types[chosen, t]]
-        rate, _ = s.table.rate(jobs.model[j], np.full(len(j), t), jobs.requested_gpus[j])
+        room = s.problem.pools.memory_gb[s.problem.pools.gpu_type == t].max()
+        rate, _ = s.table.rate(jobs.model[j], np.full(len(j), t), jobs.requested_gpus[j], room)
         slowest[j] = np.minimum(slowest[j], np.where(rate > 0, rate, np.inf))
     without = chosen[np.isinf(slowest[chosen])]
     if len(without):

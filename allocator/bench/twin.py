@@ -130,10 +130,11 @@ def truth(workload: Workload) -> Truth:
     known: dict[tuple[int, str, int], float] = {}
 
     def rate(order: Order) -> float:
-        key = (int(problem.jobs.model[job[order.job_id]]), order.gpu_type, order.gpus)
+        key = (int(problem.jobs.model[job[order.job_id]]), order.pool, order.gpus)
         if key not in known:
-            one = [np.array([v]) for v in (key[0], kind[order.gpu_type], order.gpus)]
-            known[key] = float(table.rate(*one)[0][0])
+            model, gpu_type, gpus = (np.array([v]) for v in (key[0], kind[order.gpu_type], order.gpus))
+            room = problem.pools.memory_gb[pool[order.pool]]
+            known[key] = float(table.rate(model, gpu_type, gpus, room)[0][0])
         return known[key]
 
     def pause_s(order: Order, again: bool) -> float:

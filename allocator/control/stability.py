@@ -73,8 +73,10 @@ def unpaid(problem: Problem, pool: Ints, gpus: Ints, until_s: float) -> Bools:
     if not len(moved):
         return out
     table = RateTable.of(problem)
-    old, _ = table.rate(jobs.model[moved], pools.gpu_type[jobs.pool[moved]], jobs.gpus[moved])
-    new, _ = table.rate(jobs.model[moved], pools.gpu_type[pool[moved]], gpus[moved])
+    before, after = jobs.pool[moved], pool[moved]
+    old, _ = table.rate(jobs.model[moved], pools.gpu_type[before], jobs.gpus[moved], pools.memory_gb[before],
+                        np.ones(len(moved), dtype=bool))
+    new, _ = table.rate(jobs.model[moved], pools.gpu_type[after], gpus[moved], pools.memory_gb[after])
     pause = jobs.restart_s[moved]
     with np.errstate(invalid="ignore", divide="ignore"):
         last = np.maximum(problem.interval_s, np.minimum(until_s, jobs.remaining_work[moved] / new))

@@ -141,7 +141,7 @@ RATES = TableSchema("rates.csv", "measured speed", (
     _number("work_per_s", "speed in the model's work unit", required=True, low=0),
     Column("batch_size", Kind.INTEGER, "global batch", low=1),
     Column("accumulation", Kind.INTEGER, "gradient accumulation steps", low=1),
-    _number("memory_gb", "memory per GPU", above=0),
+    _number("memory_gb", "memory per GPU; the row counts where a GPU of the pool has as much", above=0),
     Column("spread", Kind.INTEGER, "number of nodes", low=1),
     _text("variant", "free label: compressed, async ..."),
     _number("efficiency", "useful share of the work", default=1.0, above=0, high=1),

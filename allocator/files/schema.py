@@ -147,6 +147,7 @@ def _job() -> Schema:
         "detail": _maybe("string", "the numbers behind the reason"),
         "work_per_s": _of("number", "speed"), "value": _of("number", "share of the objective"),
         "cost_per_hour": _of("number", "US dollars"),
+        "accumulation": _maybe("integer", "passes per step of that row"),
     }
     return {name: fields[name] for name in JOB_FIELDS}
 

@@ -96,7 +96,8 @@ def configure(problem: Problem, job_id: str) -> Ways:
     pool, gpus, batch, row = _tried(problem, j)
     pools, rates = problem.pools, problem.rates
     model = np.full(len(pool), problem.jobs.model[j])
-    at = Configurations.of(model, pools.gpu_type[pool], gpus, np.where(row >= 0, 0, batch))
+    at = Configurations.of(model, pools.gpu_type[pool], gpus, np.where(row >= 0, 0, batch),
+                           pools.memory_gb[pool])
     speed = Beliefs(problem).speed(at)
     own = row >= 0
     rate = np.where(own, rates.rate[row], speed.rate) if len(rates.rate) else speed.rate
@@ -131,9 +132,8 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
         most = min(int(jobs.max_gpus[j]), int(pools.gpus[p]), int(table.largest[model]))
         if pools.market[p] == Market.SPOT:
             most = int(min(most, jobs.max_spot_gpus[j]))
-        room = pools.memory_gb[p] if pools.memory_gb[p] > 0 else np.inf
         here = (rates.model == model) & (rates.gpu_type == pools.gpu_type[p])
-        fits = here & ~(rates.memory_gb > room)
+        fits = here & ~(rates.memory_gb > pools.memory_gb[p])
         for k in sizes_in(problem, np.array([j]), p, np.array([most]))[1].tolist():
             rows = np.flatnonzero(fits & (rates.gpus == k)).tolist()
             if rows:

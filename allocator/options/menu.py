@@ -91,7 +91,8 @@ def menu(problem: Problem, table: RateTable) -> Menu:
     found.append((held, jobs.pool[held], jobs.gpus[held]))
     job, pool, gpus = (np.concatenate(parts) for parts in zip(*found, strict=True))
 
-    rate, row = table.rate(jobs.model[job], pools.gpu_type[pool], gpus)
+    holds = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    rate, row = table.rate(jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds)
     offered = rate > 0
     order = np.flatnonzero(offered)
     order = order[np.lexsort((gpus[order], pool[order], job[order]))]

@@ -120,7 +120,8 @@ def requested_work(s: Scene) -> Floats:
     jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
     types = allowed_types(problem)
     for t in np.unique(problem.pools.gpu_type):
-        r, _ = s.table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus)
+        room = problem.pools.memory_gb[problem.pools.gpu_type == t].max()           # nan, unknown, wins
+        r, _ = s.table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus, room)
         slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
     missing = ~np.isfinite(slowest)
     if missing[o.job].any():

@@ -53,6 +53,7 @@ def shortest_s(problem: Problem, job: Ints) -> Floats:
             for k in problem.size_lists[code].tolist()]
         for gpus, may in tried:
             at = np.flatnonzero(may & types[:, pools.gpu_type[p]] & (gpus >= jobs.min_gpus[job]) & (gpus <= most))
-            rate, _ = table.rate(jobs.model[job[at]], np.full(len(at), pools.gpu_type[p]), gpus[at])
+            rate, _ = table.rate(jobs.model[job[at]], np.full(len(at), pools.gpu_type[p]), gpus[at],
+                                 pools.memory_gb[p])
             fastest[at] = np.fmax(fastest[at], rate)
     return np.divide(jobs.remaining_work[job], fastest, out=np.zeros(len(job)), where=fastest > 0)

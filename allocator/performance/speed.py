@@ -22,8 +22,8 @@ BETWEEN = 0.1             # of one by the rule between measured sizes
 
 @dataclass(frozen=True)
 class Configurations:
-    """What is asked for, arrays (n,): indices of the Problem, GPUs, global batch, passes per step, nodes. 0 = free:
-    the best batch, the fewest passes that fit the memory, the fewest nodes."""
+    """What is asked for, arrays (n,): indices of the Problem, GPUs, global batch, passes per step, nodes; memory of a
+    GPU, nan = no limit. 0 = free: the best batch, the fewest passes that fit the memory, the fewest nodes."""
 
     model: Ints
     gpu_type: Ints
@@ -31,12 +31,15 @@ class Configurations:
     batch: Ints
     accumulation: Ints
     spread: Ints
+    memory_gb: Floats
 
     @classmethod
-    def of(cls, model: Ints, gpu_type: Ints, gpus: Ints, batch: Ints | None = None) -> Configurations:
+    def of(cls, model: Ints, gpu_type: Ints, gpus: Ints, batch: Ints | None = None,
+           memory_gb: Floats | None = None) -> Configurations:
         """With everything else free."""
         free = np.zeros(gpus.shape, dtype=np.int64)
-        return cls(model, gpu_type, gpus, free if batch is None else batch, free, free)
+        room = np.full(gpus.shape, np.nan) if memory_gb is None else memory_gb
+        return cls(model, gpu_type, gpus, free if batch is None else batch, free, free, room)
 
     def __getitem__(self, rows: Ints) -> Configurations:
         return Configurations(*(getattr(self, f.name)[rows] for f in fields(self)))
@@ -73,7 +76,8 @@ class Beliefs:
         n = len(at.gpus)
         free = (at.batch == 0) & (at.accumulation == 0) & (at.spread == 0)
         rate, row = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
-        rate[free], row[free] = self._table.rate(at.model[free], at.gpu_type[free], at.gpus[free])
+        rate[free], row[free] = self._table.rate(at.model[free], at.gpu_type[free], at.gpus[free],
+                                                      at.memory_gb[free])
         bound = np.flatnonzero(~free)
         rate[bound], row[bound] = self._measured(at[bound])
         rates = self._problem.rates
@@ -95,6 +99,7 @@ class Beliefs:
         for wanted, there in ((at.batch, rates.batch_size), (at.accumulation, rates.accumulation),
                               (at.spread, rates.spread)):
             same &= (wanted[:, None] == 0) | (wanted[:, None] == there)
+        same &= ~(rates.memory_gb > at.memory_gb[:, None])
         if not same.size:
             return np.full(len(at.gpus), np.nan), np.full(len(at.gpus), -1, dtype=np.int64)
         row = np.argmax(np.where(same, rates.rate, -1.0), axis=1)

@@ -1,17 +1,19 @@
 """Speed of a model on a number of GPUs: measured rows, the rule between them, fitted curves where nothing was measured.
 
-Source: contract section 1, rates.csv. At a measured size the fastest row counts. Between two measured sizes
-k1 < k < k2 the rate is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1). Outside the measured range nothing is
-offered, unless a curve of models.csv covers the size.
+Source: contract section 1, rates.csv. At a measured size the fastest row counts whose memory_gb the GPUs have; where
+none fits, nothing is offered there, nor between it and its neighbours. Between two measured sizes k1 < k < k2 the rate
+is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1). Outside the measured range nothing is offered, unless a curve of
+models.csv covers the size (its max_local is its own limit of memory).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from numpy.typing import NDArray
 
 from allocator.domain.columns import MOST_GPUS
-from allocator.domain.problem import Curves, Floats, Ints, Problem, Rates
+from allocator.domain.problem import Bools, Curves, Floats, Ints, Problem, Rates
 from allocator.performance import batched
 from allocator.performance import curves as formulas
 
@@ -23,13 +25,10 @@ class RateTable:
 
     def __init__(self, rates: Rates, curves: Curves, models: int, gpu_types: int) -> None:
         self._types = gpu_types
-        key = self._key(rates.model, rates.gpu_type, rates.gpus)
-        # slowest first, so that the last row of each key is the fastest (the first such row in file order)
-        order = np.lexsort((-np.arange(len(key)), rates.rate, key))
-        last = np.flatnonzero(np.append(np.diff(key[order]) != 0, True)) if len(key) else np.zeros(0, np.int64)
-        self._row = order[last]
-        self._keys = key[self._row]
-        self._rate = rates.rate[self._row]
+        self._key_of_row = self._key(rates.model, rates.gpu_type, rates.gpus)
+        self._rates = rates
+        self._hungriest = float(np.nan_to_num(rates.memory_gb, nan=0.0).max(initial=0.0))
+        self._within: dict[float, _Sizes] = {}             # GB of a GPU -> what runs there
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
@@ -57,18 +56,39 @@ class RateTable:
         np.maximum.at(largest, curves.model, np.where(np.isnan(reach), formulas.MAX_GPUS, reach).astype(np.int64))
         return largest
 
-    def rate(self, model: Ints, gpu_type: Ints, gpus: Ints) -> tuple[Floats, Ints]:
+    def rate(self, model: Ints, gpu_type: Ints, gpus: Ints, memory_gb: Floats | float = np.nan,
+             held: Bools | None = None) -> tuple[Floats, Ints]:
         """Work per second and the row of rates.csv it comes from, shapes as the arguments.
 
-        The rate is nan where the size is not offered; the row is -1 where the rate is interpolated or from a curve.
+        memory_gb: of each GPU, nan = no limit. held: True where the job runs on these GPUs already, so that it fits
+        them whatever rates.csv says; if no row fits, the fastest counts. The rate is nan where the size is not offered;
+        the row is -1 where the rate is interpolated or from a curve.
         """
         wanted = self._key(model, gpu_type, gpus)
         out = np.full(wanted.shape, np.nan)
         row = np.full(wanted.shape, -1, dtype=np.int64)
-        if len(self._keys):
-            self._look_up(wanted, out, row)
+        measured = np.zeros(wanted.shape, dtype=bool)
+        room = np.broadcast_to(np.where(memory_gb < self._hungriest, memory_gb, np.inf), wanted.shape)
+        for gb in np.unique(room).tolist():
+            here = np.flatnonzero(room == gb)
+            out[here], row[here], measured[here] = self._sizes(gb).look_up(wanted[here])
+        self._add_curves(model, gpu_type, gpus, ~measured, out)
+        if held is not None:
+            without = np.flatnonzero(held & np.isnan(out) & np.isfinite(room))
+            out[without], row[without] = self.rate(model[without], gpu_type[without], gpus[without])
+        return out, row
+
+    def _sizes(self, gb: float) -> _Sizes:
+        """What runs on GPUs of so much memory."""
+        if gb not in self._within:
+            fits = ~(self._rates.memory_gb > gb)
+            self._within[gb] = _Sizes.of(self._key_of_row, np.where(fits, self._rates.rate, -1.0))
+        return self._within[gb]
+
+    def _add_curves(self, model: Ints, gpu_type: Ints, gpus: Ints, open_: Bools, out: Floats) -> None:
+        """Speeds by curve where rates.csv says nothing."""
         curve = self._curve_of[model * self._types + gpu_type]
-        open_ = np.isnan(out) & (curve >= 0)
+        open_ = open_ & (curve >= 0)
         names, code = self._curves.kinds
         for i, kind in enumerate(names):
             mine = np.flatnonzero(open_ & (code[curve] == i))
@@ -78,37 +98,54 @@ class RateTable:
                 c, k = np.divmod(distinct, SPAN)
             found = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, k)
             out[mine] = found[back.reshape(-1)]
-        return out, row
 
     def curve(self, model: Ints, gpu_type: Ints) -> Ints:
         """The row of models.csv of each, -1 = none."""
         row: Ints = self._curve_of[model * self._types + gpu_type]
         return row
 
-    def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> NDArray[np.bool_]:
+    def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
         """True where rates.csv says nothing, neither at the size nor at sizes around it, and a curve may."""
-        out = np.full(gpus.shape, np.nan)
-        if len(self._keys):
-            self._look_up(self._key(model, gpu_type, gpus), out, np.zeros(gpus.shape, dtype=np.int64))
-        open_: NDArray[np.bool_] = np.isnan(out) & (self.curve(model, gpu_type) >= 0)
-        return open_
+        _, _, measured = self._sizes(np.inf).look_up(self._key(model, gpu_type, gpus))
+        return np.asarray(~measured & (self.curve(model, gpu_type) >= 0))
 
-    def _look_up(self, wanted: Ints, out: Floats, row: Ints) -> None:
-        above = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        exact: NDArray[np.bool_] = self._keys[above] == wanted
-        out[exact] = self._rate[above[exact]]
-        row[exact] = self._row[above[exact]]
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The fastest row of every measured size, ascending by key; arrays (S,). Where no row fits rate is nan, row -1."""
+
+    keys: Ints
+    row: Ints
+    rate: Floats
+
+    @classmethod
+    def of(cls, key: Ints, rate: Floats) -> _Sizes:
+        """From keys and speeds of all rows (R,), a speed below 0 where the row does not fit."""
+        # slowest first, so that the last row of each key is the fastest (the first such row in file order)
+        order = np.lexsort((-np.arange(len(key)), rate, key))
+        last = order[np.flatnonzero(np.append(np.diff(key[order]) != 0, True))] if len(key) else order
+        fits = rate[last] >= 0
+        return cls(key[last], np.where(fits, last, -1), np.where(fits, rate[last], np.nan))
+
+    def look_up(self, wanted: Ints) -> tuple[Floats, Ints, Bools]:
+        """(rate, row, whether the size is measured or between such); rate nan, row -1 where nothing is known."""
+        out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
+        if not len(self.keys):
+            return out, row, np.zeros(len(wanted), dtype=bool)
+        above = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        exact: Bools = self.keys[above] == wanted
+        out[exact], row[exact] = self.rate[above[exact]], self.row[above[exact]]
         below = np.maximum(above - 1, 0)
         group = wanted // SPAN
-        between = ~exact & (self._keys[above] > wanted) & (self._keys[below] < wanted)
-        between &= (self._keys[above] // SPAN == group) & (self._keys[below] // SPAN == group)
-        if not between.any():
-            return
-        a, b = below[between], above[between]
-        k1, k2 = self._keys[a] % SPAN, self._keys[b] % SPAN
-        r1, r2 = self._rate[a], self._rate[b]
-        k = wanted[between] % SPAN
-        out[between] = np.minimum(r1 + (r2 - r1) * (k - k1) / (k2 - k1), r1 * k / k1)
+        between = ~exact & (self.keys[above] > wanted) & (self.keys[below] < wanted)
+        between &= (self.keys[above] // SPAN == group) & (self.keys[below] // SPAN == group)
+        if between.any():
+            a, b = below[between], above[between]
+            k1, k2 = self.keys[a] % SPAN, self.keys[b] % SPAN
+            r1, r2 = self.rate[a], self.rate[b]
+            k = wanted[between] % SPAN
+            out[between] = np.minimum(r1 + (r2 - r1) * (k - k1) / (k2 - k1), r1 * k / k1)
+        return out, row, exact | between
 
 
 _last: list[tuple[Rates, Curves, int, int, RateTable]] = []

@@ -127,13 +127,16 @@ def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float)
 
 
 class Profile:
-    """The speeds that owners of the cluster gave. sizes: those that rates.csv has rows for, by model and GPU type."""
+    """The speeds that owners of the cluster gave, on the GPUs with the most memory of each type. sizes: those that
+    rates.csv has rows for, by model and GPU type."""
 
     def __init__(self, problem: Problem) -> None:
         self._table, self._rates = RateTable.of(problem), dict[Key, float]()
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}
         self.sizes: dict[tuple[str, str], set[int]] = {}
+        types, rooms = problem.pools.gpu_type, problem.pools.memory_gb
+        self._room = [rooms[types == t].max(initial=0.0) for t in range(len(problem.gpu_types))]
         r = problem.rates
         for m, t, k in zip(r.model.tolist(), r.gpu_type.tolist(), r.gpus.tolist(), strict=True):
             self.sizes.setdefault((problem.models[m], problem.gpu_types[t]), set()).add(k)
@@ -143,7 +146,7 @@ class Profile:
         if key not in self._rates:
             model, kind = self._model.get(key[0], -1), self._type.get(key[1], -1)
             self._rates[key] = math.nan if model < 0 or kind < 0 else float(self._table.rate(
-                np.array([model]), np.array([kind]), np.array([key[2]]))[0][0])
+                np.array([model]), np.array([kind]), np.array([key[2]]), self._room[kind])[0][0])
         return self._rates[key]
 
 

@@ -75,7 +75,8 @@ def slowest_rate(p: Problem, gpus: Ints) -> Floats:
     table, types = RateTable.of(p), allowed_types(p)
     out = np.full(len(p.jobs), np.nan)
     for t in np.unique(p.pools.gpu_type):
-        rate, _ = table.rate(p.jobs.model, np.full(len(gpus), t), gpus)
+        room = p.pools.memory_gb[p.pools.gpu_type == t].max()
+        rate, _ = table.rate(p.jobs.model, np.full(len(gpus), t), gpus, room)
         out = np.where(types[:, t] & (rate > 0), np.fmin(out, rate), out)
     return out
 

@@ -345,7 +345,7 @@ class World:
         """What the policy believes times how wrong it is about this job and type, times noise of this start."""
         problem, o = self.workload.problem, self.options
         kind = problem.pools.gpu_type[pool]
-        rate, _ = self._table.rate(problem.jobs.model[jobs], kind, gpus)
+        rate, _ = self._table.rate(problem.jobs.model[jobs], kind, gpus, problem.pools.memory_gb[pool])
         types = len(problem.gpu_types)
         wrong = chance.lognormal(o.misjudged, o.seed, chance.MISJUDGED, jobs * types + kind)
         noise = chance.lognormal(o.noise, o.seed, chance.NOISE, jobs, self.starts[jobs])
