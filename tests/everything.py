@@ -101,6 +101,12 @@ bert-1,A100,1500
 bert-1,V100,300.5
 gnmt-1,V100,30
 """,
+    "pauses.csv": """\
+model,from_gpus,to_gpus,pause_s,gpu_type
+bert,4,8,5,A100
+bert,4,2,0,
+gnmt,2,1,7.5,V100
+""",
     "sharing.csv": """\
 model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b
 bert,gnmt,A100,1,1.3,1.2

@@ -11,7 +11,8 @@ from allocator.domain.workload import Workload
 
 WORKLOAD_TEXTS = {
     **{file: TEXTS[file] for file in (
-        "config.toml", "pools.csv", "rates.csv", "models.csv", "tenants.csv", "nodes.csv", "sharing.csv")},
+        "config.toml", "pools.csv", "rates.csv", "models.csv", "tenants.csv", "nodes.csv", "sharing.csv",
+        "pauses.csv")},
     "workload.csv": """\
 job_id,submitted_s,model,total_work,requested_gpus,min_gpus,max_gpus,tenant,sizes,gpu_types,weight,deadline_s,\
 preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,max_spot_gpus,synchronous

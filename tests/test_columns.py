@@ -21,6 +21,7 @@ from allocator.domain.problem import (
     Jobs,
     Market,
     Nodes,
+    Pauses,
     Placements,
     Pools,
     Problem,
@@ -37,7 +38,8 @@ from allocator.performance import curves
 
 HOME: dict[str, tuple[type[Any], dict[str, str]]] = {     # file -> class, and the columns that go by another name there
     "jobs.csv": (Jobs, {"shared_with": "host"}), "pools.csv": (Pools, {}), "tenants.csv": (Tenants, {}),
-    "nodes.csv": (Nodes, {}), "models.csv": (Curves, {}), "sharing.csv": (Sharing, {}),
+    "nodes.csv": (Nodes, {}), "models.csv": (Curves, {}),
+    "pauses.csv": (Pauses, {}), "sharing.csv": (Sharing, {}),
     "placements.csv": (Placements, {"job_id": "job"}),
     "rates.csv": (Rates, {"work_per_s": "rate", "efficiency": "rate"})}
 ALL = [(file, c) for file, schema in TABLES.items() for c in schema.columns]

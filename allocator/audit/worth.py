@@ -1,6 +1,6 @@
 """The audit's own account of what a plan is worth.
 
-With seconds lost `pause_s`, work done `done = rate x max(0, interval_s - pause_s)` and seconds on GPUs
+With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_s - pause_s)` and seconds on GPUs
 `busy = min(interval_s, pause_s + remaining_work / rate)` (contract section 3, formulations/README.md):
 
     progress    weight x min(1, done / remaining_work)
@@ -30,6 +30,7 @@ from functools import partial
 import numpy as np
 
 from allocator.audit.guarantee import options
+from allocator.audit.pauses import restart_s
 from allocator.audit.scene import Scene
 from allocator.domain.objectives import Terms, levels
 from allocator.domain.problem import Bools, Floats, Ints, Market
@@ -71,7 +72,8 @@ class Round:
         """risky: speeds are what revocations leave."""
         problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
         startup, left = pools.startup_s[w.pool], jobs.remaining_work[w.job]
-        pause = np.where(w.kept, 0.0, np.where(s.running[w.job], jobs.restart_s[w.job] + startup, startup))
+        pause = np.where(w.kept, 0.0, np.where(
+            s.running[w.job], restart_s(s, w.job, w.pool, w.gpus) + startup, startup))
         rate = w.rate * useful(problem, w.job, w.pool, w.gpus) if risky else w.rate
         busy = np.minimum(problem.interval_s, pause + left / rate)
         billed = np.where(w.kept, busy, np.maximum(busy, pools.min_billing_s[w.pool]))

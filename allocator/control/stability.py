@@ -26,6 +26,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
+from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 
 FILE = "jobs.csv"
@@ -77,7 +78,7 @@ def unpaid(problem: Problem, pool: Ints, gpus: Ints, until_s: float) -> Bools:
     old, _ = table.rate(jobs.model[moved], pools.gpu_type[before], jobs.gpus[moved], pools.memory_gb[before],
                         np.ones(len(moved), dtype=bool))
     new, _ = table.rate(jobs.model[moved], pools.gpu_type[after], gpus[moved], pools.memory_gb[after])
-    pause = jobs.restart_s[moved]
+    pause = restart_s(problem, moved, pool[moved], gpus[moved])
     with np.errstate(invalid="ignore", divide="ignore"):
         last = np.maximum(problem.interval_s, np.minimum(until_s, jobs.remaining_work[moved] / new))
         out[moved] = (new > old) & (new * (last - pause) <= old * last)

@@ -11,7 +11,7 @@ from allocator.domain.cluster_rules import curve_parameters
 from allocator.domain.findings import Findings
 from allocator.domain.grid import Grid
 from allocator.domain.names import Index, Names
-from allocator.domain.problem import Curves, Floats, Ints, Market, Nodes, Placements, Pools, Rates, Sharing
+from allocator.domain.problem import Curves, Floats, Ints, Market, Nodes, Pauses, Placements, Pools, Rates, Sharing
 
 SPOT_AVAILABILITY = 0.4       # of one job, which others compete with: measured in docs/spot-results.md
 
@@ -116,6 +116,12 @@ def received(table: Grid, names: Names) -> Floats:
     out = np.zeros((len(names.jobs), len(names.gpu_types)))
     out[codes(table["job_id"], names.jobs), codes(table["gpu_type"], names.gpu_types)] = table["seconds"]
     return out
+
+
+def pauses(table: Grid, names: Names) -> Pauses:
+    """Rows of pauses.csv."""
+    return Pauses(model=codes(table["model"], names.models), from_gpus=table["from_gpus"], to_gpus=table["to_gpus"],
+                  pause_s=table["pause_s"], gpu_type=codes(table["gpu_type"], names.gpu_types))
 
 
 def sharing(table: Grid, names: Names) -> Sharing:

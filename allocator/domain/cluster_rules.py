@@ -33,6 +33,7 @@ def check(grids: Mapping[str, Grid], names: Names, begin_s: float, found: Findin
     _tenants(grids["tenants.csv"], found)
     _placements(grids, names, found)
     _received(grids, names, found)
+    _rated(grids["pauses.csv"], ("model",), names, found)
     _sharing(grids["sharing.csv"], pools, names, found)
     for file, words in LATER.items():
         if len(grids[file]):
@@ -155,14 +156,18 @@ def _sharing(sharing: Grid, pools: Grid, names: Names, found: Findings) -> None:
     if len(sharing) and len(pools) and pools.ok("sharing").all() and (pools["sharing"] == Isolation.NONE).all():
         found.warn(sharing.schema.file, None, "is checked, but no pool of pools.csv lets jobs share GPUs (column "
                    "sharing)")
-    if not (len(sharing) and names.complete):
+    _rated(sharing, ("model_a", "model_b"), names, found)
+
+
+def _rated(table: Grid, models: Sequence[str], names: Names, found: Findings) -> None:
+    """Names of models, in these columns, and of gpu_type that nothing has a rate for are worth a word."""
+    if not (len(table) and names.complete):
         return
-    for column, known in (("model_a", names.rated_models), ("model_b", names.rated_models),
-                          ("gpu_type", names.rated_types)):
-        strange = np.fromiter((bool(v) and v not in known for v in sharing[column]), bool, len(sharing))
-        hint = hints([sharing[column][i] for i in np.flatnonzero(strange).tolist()], known)
-        words = {v: f"{column} {quoted(v)} has no rate{hint.get(v, '')}" for v in sharing[column]}
-        sharing.warnings(found, strange, _lookup(words, sharing[column]), "names without a rate")
+    for column, known in (*((name, names.rated_models) for name in models), ("gpu_type", names.rated_types)):
+        strange = np.fromiter((bool(v) and v not in known for v in table[column]), bool, len(table))
+        hint = hints([table[column][i] for i in np.flatnonzero(strange).tolist()], known)
+        words = {v: f"{column} {quoted(v)} has no rate{hint.get(v, '')}" for v in table[column]}
+        table.warnings(found, strange, _lookup(words, table[column]), "names without a rate")
 
 
 def _lookup(words: Mapping[str, str], column: Sequence[str]) -> Callable[[int], str]:

@@ -206,8 +206,17 @@ SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
     _number("slowdown_b", "of model_b", required=True, low=1),
 ))
 
+PAUSES = TableSchema("pauses.csv", "what a running job loses when its size changes, in place of restart_s", (
+    _text("model", "as in jobs.csv", required=True),
+    _gpus("from_gpus", "GPUs it held", required=True),
+    _gpus("to_gpus", "GPUs it gets", required=True),
+    _number("pause_s", "seconds until it works again; startup_s of the pool is added",
+            required=True, low=0),
+    _text("gpu_type", "of the GPUs it gets, as in pools.csv; empty: any that has no row of its own"),
+), key=("model", "gpu_type", "from_gpus", "to_gpus"))
+
 TABLES: Mapping[str, TableSchema] = {
-    t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING)}
+    t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING, PAUSES)}
 
 OBJECTIVES = ("progress", "throughput", "response", "cost", "completion")       # formulas: formulations/README.md
 

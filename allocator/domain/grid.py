@@ -157,5 +157,5 @@ def _keys(table: Grid, found: Findings) -> None:
 
 
 def _shown(table: Grid, column: str, row: int) -> str:
-    text = table.cells[column][row]
+    text = table.cells[column][row] if column in table.cells else ""
     return text if isinstance(table[column], np.ndarray) else quoted(text)

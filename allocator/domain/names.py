@@ -13,7 +13,8 @@ Index = Mapping[str, int]
 @dataclass(frozen=True)
 class Names:
     """name -> number. rated_models, rated_types: those that have a row in rates.csv or models.csv (rated); the others
-    of models and gpu_types are only named by pools.csv and sharing.csv. complete: no rate was lost to a fault."""
+    of models and gpu_types are only named by pools.csv, sharing.csv and pauses.csv. complete: no rate was lost to a
+    fault."""
 
     jobs: Index
     pools: Index
@@ -31,14 +32,15 @@ def names(grids: Mapping[str, Grid]) -> Names:
     """All names of the tables."""
     jobs, pools, tenants = grids["jobs.csv"], grids["pools.csv"], grids["tenants.csv"]
     rates, curves, sharing = grids["rates.csv"], grids["models.csv"], grids["sharing.csv"]
+    pauses = grids["pauses.csv"]
     rated_models = _number(rates["model"], curves["model"])
     rated_types = _number(rates["gpu_type"], curves["gpu_type"])
     complete = all(t.whole and bool(t.ok("model", "gpu_type").all()) for t in (rates, curves))
     return Names(
         jobs=jobs.index, pools=pools.index, nodes=grids["nodes.csv"].index, listed_tenants=_number(tenants["tenant"]),
         tenants=_number(tenants["tenant"], jobs["tenant"]),
-        models=_number(rated_models, sharing["model_a"], sharing["model_b"]),
-        gpu_types=_number(pools["gpu_type"], rated_types, sharing["gpu_type"]),
+        models=_number(rated_models, sharing["model_a"], sharing["model_b"], pauses["model"]),
+        gpu_types=_number(pools["gpu_type"], rated_types, sharing["gpu_type"], pauses["gpu_type"]),
         rated_models=rated_models, rated_types=rated_types, complete=complete)
 
 

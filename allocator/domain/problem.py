@@ -234,6 +234,50 @@ class Sharing:
 
 
 @dataclass(frozen=True)
+class Pauses:
+    """Rows of pauses.csv; arrays (K,)."""
+
+    model: Ints
+    from_gpus: Ints
+    to_gpus: Ints
+    pause_s: Floats
+    gpu_type: Ints              # -1 = any
+
+    def look_up(self, model: Ints, gpu_type: Ints, from_gpus: Ints, to_gpus: Ints) -> Floats:
+        """(n,) pause_s of the row for each change, that of the type before that of any type; nan without one."""
+        out = np.full(len(model), np.nan)
+        at = np.flatnonzero(np.isin(model, self.model))
+        if not len(at):
+            return out
+        key, pause = self._sorted
+        for kind in (np.full(len(at), -1), gpu_type[at]):
+            wanted = self._key(model[at], kind, from_gpus[at], to_gpus[at])
+            place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+            hit = key[place] == wanted
+            out[at[hit]] = pause[place[hit]]
+        return out
+
+    @cached_property
+    def _sorted(self) -> tuple[Ints, Floats]:
+        key = self._key(self.model, self.gpu_type, self.from_gpus, self.to_gpus)
+        order = np.argsort(key)
+        return key[order], self.pause_s[order]
+
+    @cached_property
+    def _sizes(self) -> Ints:
+        return np.unique(np.concatenate([self.from_gpus, self.to_gpus]))
+
+    def _key(self, model: Ints, gpu_type: Ints, from_gpus: Ints, to_gpus: Ints) -> Ints:
+        """One number for a change, -1 where a size is in no row."""
+        sizes, types = self._sizes, int(self.gpu_type.max()) + 2
+        out = np.where(gpu_type + 1 < types, model * types + gpu_type + 1, -1)
+        for gpus in (from_gpus, to_gpus):
+            place = np.minimum(np.searchsorted(sizes, gpus), len(sizes) - 1)
+            out = np.where((out >= 0) & (sizes[place] == gpus), out * len(sizes) + place, -1)
+        return np.asarray(out, dtype=np.int64)
+
+
+@dataclass(frozen=True)
 class Problem:
     """One round, ready to decide. Immutable; `validate` is the only way to make one from a Snapshot."""
 
@@ -257,6 +301,7 @@ class Problem:
     placements: Placements
     received: Floats                     # (J, T) seconds that a job has held GPUs of a type
     sharing: Sharing
+    pauses: Pauses
     models: tuple[str, ...]              # names
     gpu_types: tuple[str, ...]           # names
     size_lists: tuple[Ints, ...]         # ascending, distinct

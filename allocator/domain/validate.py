@@ -71,7 +71,8 @@ def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], k
         curves=cluster.curves(tables["models.csv"], known), nodes=cluster.nodes(tables["nodes.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),
         received=cluster.received(tables["received.csv"], known),
-        sharing=cluster.sharing(tables["sharing.csv"], known), models=tuple(known.models),
+        sharing=cluster.sharing(tables["sharing.csv"], known),
+        pauses=cluster.pauses(tables["pauses.csv"], known), models=tuple(known.models),
         gpu_types=tuple(known.gpu_types), size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
         warnings=(*snapshot.warnings, *found.warnings))

@@ -13,6 +13,7 @@ from allocator.domain.columns import (
     JOBS,
     MODELS,
     NODES,
+    PAUSES,
     POOLS,
     PRICES,
     RATES,
@@ -53,7 +54,7 @@ def _here(schema: TableSchema) -> TableSchema:
 
 
 WORKLOAD_TABLES: Mapping[str, TableSchema] = {t.file: _here(t) for t in (
-    WORKLOAD, POOLS, RATES, MODELS, PRICES, CAPACITY, TENANTS, NODES, SHARING)}
+    WORKLOAD, POOLS, RATES, MODELS, PRICES, CAPACITY, TENANTS, NODES, SHARING, PAUSES)}
 
 START = "when the workload starts; default, and at the latest, the earliest submitted_s"
 WORKLOAD_CONFIG: tuple[Column, ...] = tuple(replace(c, doc=START) if c.name == "now_s" else c for c in CONFIG)

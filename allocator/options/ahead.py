@@ -12,6 +12,7 @@ from allocator.domain.problem import State
 from allocator.options.round import Round
 from allocator.options.scene import Offer, Scene, requested_work
 from allocator.options.worth import work_price
+from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from formulations.choices import Choices
 from formulations.horizon import Horizon
@@ -43,7 +44,7 @@ def ahead(round_: Round, rows: Choices, intervals: int) -> Horizon:
     current = np.full(J, -1)
     current[i.job[i.keep]] = np.flatnonzero(i.keep)
     startup = problem.pools.startup_s[i.pool]
-    switch = startup + jobs.restart_s[i.job]
+    switch = startup + restart_s(problem, i.job, i.pool, i.gpus)
     gone = (jobs.state == State.RUNNING) & (current < 0)        # what it holds is no option
     o = round_.option
     return Horizon(

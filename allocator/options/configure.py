@@ -22,6 +22,7 @@ from allocator.options.menu import sizes_in
 from allocator.options.types import allowed_types
 from allocator.performance import batched
 from allocator.performance.knee import front, knee
+from allocator.performance.pauses import restart_s
 from allocator.performance.profiling import plan
 from allocator.performance.speed import MEASURED, Beliefs, Configurations
 from allocator.performance.table import RateTable
@@ -110,7 +111,8 @@ def configure(problem: Problem, job_id: str) -> Ways:
     jobs = problem.jobs
     running = np.full(len(pool), jobs.state[j] == State.RUNNING)
     keeps = running & (jobs.pool[j] == pool) & (jobs.gpus[j] == gpus)
-    pause = objectives.pause_s(keeps, running, jobs.restart_s[[j]], pools.startup_s[pool])
+    pause = objectives.pause_s(keeps, running, restart_s(problem, np.full(len(pool), j), pool, gpus),
+                              pools.startup_s[pool])
     seconds = pause + jobs.remaining_work[j] / np.where(good, rate, 1.0)
     cost = objectives.dollars(keeps, gpus * pools.price_per_gpu_hour[pool], seconds, pools.min_billing_s[pool])
     once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]    # the best batch again

@@ -15,6 +15,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.options.scene import Offer
 from allocator.options.types import allowed_types
 from allocator.options.worth import worth
+from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from formulations import objectives
 from formulations.ragged import ragged
@@ -118,7 +119,7 @@ def _priced(problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Int
     jobs, pools = problem.jobs, problem.pools
     running = jobs.state == State.RUNNING
     keep = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    pause = objectives.pause_s(keep, running[job], jobs.restart_s[job], pools.startup_s[pool])
+    pause = objectives.pause_s(keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool])
     start = np.searchsorted(job, np.arange(len(jobs) + 1))
     offer = Offer(start, job, pool, gpus, rate, pause, keep)
     return Menu(start, job, pool, gpus, row, rate, pause, worth(problem, table, offer),

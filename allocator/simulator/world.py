@@ -19,6 +19,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
+from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.simulator import chance
 from allocator.simulator.options import Options
@@ -117,12 +118,12 @@ class World:
         meanwhile are left alone, and what the pools cannot hold any more is taken back from the last to start."""
         here = np.isnan(self.finished_s[jobs]) & ((self.pool[jobs] != pool) | (self.gpus[jobs] != gpus))
         jobs, pool, gpus = jobs[here], pool[here], gpus[here]
-        running, starts = self.pool[jobs] >= 0, pool >= 0
+        running, starts, before = self.pool[jobs] >= 0, pool >= 0, self.gpus[jobs]
         self._release(jobs[running], np.full(int(running.sum()), self.now))
         j, p, k, again = jobs[starts], pool[starts], gpus[starts], running[starts]
         attributes = self.workload.problem.jobs
         self._hold(j, p, k)
-        restart = np.where(again, attributes.restart_s[j], 0.0)
+        restart = np.where(again, restart_s(self.workload.problem, j, p, k, before[starts]), 0.0)
         self.ready_s[j] = self.now + self._startup(j, p) + restart
         self.cycle_s[j], working = self._checkpoints(j, p, k)
         self.rate[j] = self._true_rate(j, p, k) * working
