@@ -16,7 +16,7 @@ from allocator.options.pairs import Pairs, pairs
 from allocator.performance.interference import Measured, fit
 from allocator.performance.table import RateTable
 
-POOL = {"memory_gb": 10.0}
+POOL = {"memory_gb": 10.0, "sharing": "any"}
 
 
 def row(a: str, b: str, xi_a: float, xi_b: float, gpus: int = 1, gpu_type: str = "A") -> dict[str, Any]:
@@ -124,21 +124,21 @@ def test_memory() -> None:
     assert q.rate_a == pytest.approx([1 / 1.2]) and q.rate_b == pytest.approx([1 / 1.21])
     q = found(problem(two, [POOL], rates, sharing=share), headroom_gb=0.6)
     assert (q.accumulation_a.tolist(), q.accumulation_b.tolist(), q.memory_gb.tolist()) == ([2], [2], [7.0])
-    assert len(found(problem(two, [{"memory_gb": 6.9}], rates, sharing=share))) == 0
-    assert len(found(problem(two, [{}], rates, sharing=share))) == 0
+    assert len(found(problem(two, [POOL | {"memory_gb": 6.9}], rates, sharing=share))) == 0
+    assert len(found(problem(two, [{"sharing": "any"}], rates, sharing=share))) == 0
     assert len(found(problem(jobs(("m", 9), ("n", 9), memory_gb=None), [POOL], speeds("m", "n"), sharing=share))) == 0
 
 
 def test_isolation() -> None:
     """Three jobs, two of tenant x: any two, two of one tenant, nobody; one rule for each pool."""
     three = [j | {"tenant": t} for j, t in zip(jobs(*[("m", 10)] * 3), "xyx", strict=True)]
-    p = problem(three, [POOL] * 3, speeds("m"), sharing=[row("m", "m", 1.1, 1.1)])
-    q = found(p, isolation=np.array([Isolation.ANY, Isolation.TENANT, Isolation.NONE]))
+    pools = [POOL | {"sharing": who} for who in ("any", "tenant", "none")]
+    q = found(problem(three, pools, speeds("m"), sharing=[row("m", "m", 1.1, 1.1)]))
     got = [list(zip(q.job_a[q.pool == i].tolist(), q.job_b[q.pool == i].tolist(), strict=True)) for i in range(3)]
     assert got == [[(0, 1), (0, 2), (1, 2)], [(0, 2)], []]
 
 
-def drawn(seed: int) -> Problem:
+def drawn(seed: int, who: str = "any") -> Problem:
     """Twelve jobs of three models on two pools, some running, some not to be moved, with several ways to fit."""
     r = np.random.default_rng(seed)
     rates = [{"model": m, "gpu_type": t, "gpus": k, "work_per_s": k**0.8 / (1 + 0.1 * i), "accumulation": 2**i,
@@ -150,11 +150,12 @@ def drawn(seed: int) -> Problem:
              "tenant": str(r.choice(["x", "y"])), "memory_gb": float(r.integers(1, 8))} for _ in range(12)]
     for j in some[:3]:
         j |= {"state": "running", "pool": str(r.choice(["p0", "p1"])), "gpus": 1, "preemptible": bool(r.random() < .5)}
-    pools = [{"gpu_type": t, "gpus": 8, "memory_gb": 9.0} for t in "AB"]
+    pools = [{"gpu_type": "A", "gpus": 8, "memory_gb": 9.0, "sharing": who},
+             {"gpu_type": "B", "gpus": 8, "memory_gb": 9.0, "sharing": "any"}]
     return problem(some, pools, rates, sharing=share)
 
 
-def every(p: Problem, isolation: list[int]) -> dict[tuple[int, int, int, int], tuple[float, float, float, float]]:
+def every(p: Problem) -> dict[tuple[int, int, int, int], tuple[float, float, float, float]]:
     """(job, job, pool, gpus) -> saved, rates beside each other, memory; by trying everything."""
     m, rates, out = menu(p, RateTable.of(p)), p.rates, {}
     xi = {(int(a), int(b), int(t), int(k)): (x, y) for a, b, t, k, x, y in zip(*(getattr(p.sharing, f) for f in (
@@ -174,7 +175,8 @@ def every(p: Problem, isolation: list[int]) -> dict[tuple[int, int, int, int], t
         if i == j or (q, k) != (m.pool[w], m.gpus[w]) or slow is None or (fixed[i] and fixed[j]):
             continue
         alien = p.jobs.tenant[i] != p.jobs.tenant[j]
-        if isolation[q] == Isolation.NONE or (isolation[q] == Isolation.TENANT and alien):
+        rule = p.pools.sharing[q]
+        if rule == Isolation.NONE or (rule == Isolation.TENANT and alien):
             continue
         if slow[0] != slow[1] and p.jobs.model[i] == p.jobs.model[j]:
             slow = (max(slow), max(slow))
@@ -198,9 +200,8 @@ def every(p: Problem, isolation: list[int]) -> dict[tuple[int, int, int, int], t
 @pytest.mark.parametrize("seed", range(12))
 def test_all_pairs_against_trying_everything(seed: int) -> None:
     """With as many partners as there are jobs the candidates are exactly the pairs that pay, fit and are allowed."""
-    p, isolation = drawn(seed), [seed % 3, int(Isolation.ANY)]
-    q = found(p, isolation=np.array(isolation), most=10 * len(p.jobs))
-    truth = every(p, isolation)
+    p = drawn(seed, ("any", "tenant", "none")[seed % 3])
+    q, truth = found(p, most=10 * len(p.jobs)), every(p)
     got = list(zip(*(x.tolist() for x in (q.job_a, q.job_b, q.pool, q.gpus)), strict=True))
     assert got == sorted(truth) and (seed > 3 or got)
     for i, key in enumerate(got):
@@ -212,7 +213,7 @@ def test_few_partners(most: int) -> None:
     """No job has more partners at a pool and size than asked for; the pair that saves most of all is among them."""
     for seed in range(6):
         p = drawn(seed)
-        q, all_ = found(p, most=most), every(p, [int(Isolation.ANY)] * 2)
+        q, all_ = found(p, most=most), every(p)
         count: dict[tuple[int, int, int], int] = {}
         for i, j, pool, k in zip(*(x.tolist() for x in (q.job_a, q.job_b, q.pool, q.gpus)), strict=True):
             assert (i, j, pool, k) in all_

@@ -37,8 +37,9 @@ def faults(s: Scene) -> Iterator[str]:
         spot = fresh & (pools.market[s.pool] == Market.SPOT) & (s.gpus > jobs.max_spot_gpus)
         yield from _each(s, spot, lambda j: f"{s.planned(j)}, a spot pool, where it may hold {jobs.max_spot_gpus[j]:g}")
 
-    yield from _each(s, s.on & ~(s.rate > 0), lambda j: f"{s.planned(j)}: no rate is known there")
-    yield from _each(s, s.on & (s.rate > 0) & ~_row_true(s),
+    yield from _each(s, s.on & ~s.paired & ~(s.rate > 0), lambda j: f"{s.planned(j)}: no rate is known there")
+    alone = s.on & ~s.paired                     # of pairs audit/pairs.py judges rows and speeds
+    yield from _each(s, alone & (s.rate > 0) & ~_row_true(s),
                      lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which does not give its rate")
 
     yield from _each(s, fresh & ~_fits(s), lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which needs "

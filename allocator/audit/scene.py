@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from allocator.audit import sharing
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.performance.table import RateTable
@@ -45,10 +46,42 @@ class Scene:
 
     @cached_property
     def kept(self) -> Bools:
-        """The plan gives a running job exactly what it holds."""
+        """The plan gives a running job exactly what it holds, a guest beside the same job or its own guest."""
         jobs = self.problem.jobs
         kept: Bools = self.on & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
+        g = np.flatnonzero(self.guest)
+        h = self.allocation.host[g]
+        kept[g] &= (jobs.host[g] == h) | (jobs.host[h] == g)
         return kept
+
+    @cached_property
+    def guest(self) -> Bools:
+        """The plan lets the job run on the GPUs of another."""
+        host = self.allocation.host
+        guest: Bools = self.on & (host >= 0) & (host < len(host))
+        return guest
+
+    @cached_property
+    def paired(self) -> Bools:
+        """The plan gives the job GPUs together with another."""
+        paired = self.guest.copy()
+        paired[self.allocation.host[self.guest]] = True
+        return paired & self.on
+
+    @cached_property
+    def held(self) -> Ints:
+        """GPUs of the plan that the job holds itself: those of a pair count once."""
+        return np.where(self.guest, 0, self.gpus)
+
+    @cached_property
+    def unit(self) -> Ints:
+        """The job itself; of a running guest that could go on beside its host, the host: they need their GPUs once."""
+        jobs, unit = self.problem.jobs, np.arange(len(self.problem.jobs))
+        for g in np.flatnonzero(self.keepable & (jobs.host >= 0)).tolist():
+            h = int(jobs.host[g])
+            if self.keepable[h] and sharing.could(self.problem, self.table, h, g, int(jobs.pool[g]), int(jobs.gpus[g])):
+                unit[g] = h
+        return unit
 
     @cached_property
     def rate(self) -> Floats:
@@ -68,6 +101,12 @@ class Scene:
         pool = self.pool[j]
         rate[j], row[j] = self.table.rate(jobs.model[j], pools.gpu_type[pool], self.gpus[j], pools.memory_gb[pool],
                                           self.kept[j])
+        for g in np.flatnonzero(self.guest).tolist():
+            h = int(self.allocation.host[g])
+            if self.on[h]:
+                rows = int(self.allocation.row[h]), int(self.allocation.row[g])
+                rate[h], rate[g] = sharing.speeds(self.problem, self.table, (h, g), rows, int(self.pool[g]),
+                                                  int(self.gpus[g]))
         return rate, row
 
     @cached_property

@@ -23,7 +23,7 @@ def faults(s: Scene, cost: Floats) -> Iterator[str]:
 def _capacity(s: Scene) -> Iterator[str]:
     pools = s.problem.pools
     fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.on     # a job larger than its pool has its own fault
-    used = _sum(s.pool, s.gpus * fits, len(pools))
+    used = _sum(s.pool, s.held * fits, len(pools))
     for p in np.flatnonzero(used > pools.gpus):
         yield f'pool "{pools.pool[p]}": {used[p]:.0f} GPUs are given, it has {pools.gpus[p]}'
 
@@ -36,7 +36,7 @@ def _money(s: Scene, cost: Floats) -> Iterator[str]:
 
 def _tenants(s: Scene, cost: Floats) -> Iterator[str]:
     tenants, owner = s.problem.tenants, s.problem.jobs.tenant
-    gpus = _sum(owner, s.gpus, len(tenants))
+    gpus = _sum(owner, s.held, len(tenants))
     spent = _sum(owner, cost, len(tenants))
     for q, name in enumerate(tenants.tenant):
         if gpus[q] > tenants.max_gpus[q]:
@@ -63,7 +63,7 @@ def _exposure(s: Scene, q: int) -> Iterator[str]:
         return
     mine = s.on & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
     for region in sorted({pools.region[p] for p in s.pool[mine].tolist()}):
-        held = sum(int(s.gpus[j]) for j in np.flatnonzero(mine).tolist() if pools.region[s.pool[j]] == region)
+        held = sum(int(s.held[j]) for j in np.flatnonzero(mine).tolist() if pools.region[s.pool[j]] == region)
         if held > limit:
             yield (f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its max_spot_gpus is '
                    f"{limit:g}")
@@ -78,10 +78,11 @@ def _releases(s: Scene) -> Iterator[str]:
         yield f"{s.name(j)} is released, although no rule binds it to GPUs it could keep"
     if not (released & bound).any():
         return
-    stay = _sum(jobs.pool * bound, jobs.gpus * (bound & ~released), len(pools))
+    staying = np.unique(s.unit[bound & ~released])
+    stay = _sum(jobs.pool[staying], jobs.gpus[staying], len(pools))
     for j in np.flatnonzero(released & bound).tolist():
-        p = jobs.pool[j]
-        if stay[p] + jobs.gpus[j] <= pools.gpus[p]:
+        p, more = jobs.pool[j], 0 if s.unit[j] in staying else jobs.gpus[j]
+        if stay[p] + more <= pools.gpus[p]:
             yield (f'{s.name(j)} is released, although pool "{pools.pool[p]}" with {pools.gpus[p]} GPUs has room for '
                    f"its {jobs.gpus[j]} beside the {stay[p]:.0f} of the others that must stay")
 
@@ -101,21 +102,27 @@ def _changes(s: Scene) -> Iterator[str]:
 
 
 def _forced(s: Scene) -> int:
-    """Least number of running jobs that must change because GPUs were lost: those that cannot keep what they hold,
-    and for each pool the fewest that must go (largest first) so that the others, and all that must stay, fit."""
+    """Number of running jobs that must change because GPUs were lost: those that cannot keep what they hold, and for
+    each pool those that must go (most GPUs per job first; pairs go together) so that the others, and all that must
+    stay, fit."""
     jobs, pools = s.problem.jobs, s.problem.pools
     forced = int((s.running & ~s.keepable).sum())
+    members = np.bincount(s.unit[s.keepable], minlength=len(jobs))
+    firm = np.zeros(len(jobs), dtype=bool)
+    firm[s.unit[s.keepable & ~jobs.preemptible]] = True
+    let = np.zeros(len(jobs), dtype=bool)            # they cannot stay beside those that must
+    let[s.unit[s.keepable & s.repairs.released]] = True
     for p in range(len(pools)):
-        here = s.keepable & (jobs.pool == p)
+        here = np.flatnonzero((members > 0) & (jobs.pool == p))
         excess = int(jobs.gpus[here].sum() - pools.gpus[p])
         if excess <= 0:
             continue
-        let_go = here & s.repairs.released           # they cannot stay beside those that must
-        forced += int(let_go.sum())
-        excess -= int(jobs.gpus[let_go].sum())
-        if excess > 0:
-            loose = np.sort(jobs.gpus[here & jobs.preemptible])[::-1]
-            forced += int(np.searchsorted(np.cumsum(loose), excess)) + 1
+        forced += int(members[here[let[here]]].sum())
+        excess -= int(jobs.gpus[here[let[here]]].sum())
+        loose = here[~firm[here]]
+        for h in loose[np.argsort(-jobs.gpus[loose] / members[loose], kind="stable")].tolist():
+            if excess > 0:
+                forced, excess = forced + int(members[h]), excess - int(jobs.gpus[h])
     return forced
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.audit import alone, together
+from allocator.audit import alone, pairs, together
 from allocator.audit.scene import Scene
 from allocator.audit.worth import worth
 from allocator.domain.allocation import Allocation, Repairs
@@ -45,17 +45,18 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, table: Rat
         nothing = np.zeros(len(problem.jobs))
         return Audit(shape, nothing, nothing, nothing, 0.0)
     price = problem.pools.price_per_gpu_hour
-    cost = np.where(scene.on, scene.gpus * price[scene.pool], 0.0) if len(price) else np.zeros(len(problem.jobs))
+    cost = np.where(scene.on, scene.held * price[scene.pool], 0.0) if len(price) else np.zeros(len(problem.jobs))
     rate = np.where(scene.rate > 0, scene.rate, 0.0)
     value = worth(scene, rate)
-    found = (*alone.faults(scene), *together.faults(scene, cost))
+    found = (*alone.faults(scene), *pairs.faults(scene), *together.faults(scene, cost))
     return Audit(found, value, rate, cost, float(value.sum()))
 
 
 def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator[str]:
     jobs, tenants = len(problem.jobs), len(problem.tenants)
     for name, array, length in (("allocation.pool", a.pool, jobs), ("allocation.gpus", a.gpus, jobs),
-                                ("allocation.row", a.row, jobs), ("repairs.released", repairs.released, jobs),
+                                ("allocation.row", a.row, jobs),
+                                ("allocation.host", a.host, jobs), ("repairs.released", repairs.released, jobs),
                                 ("repairs.usable", repairs.usable, tenants)):
         if array.shape != (length,):
             yield f"{name} has shape {array.shape}, it should be ({length},)"

@@ -49,13 +49,15 @@ class Ways:
     gpus: Ints
     rate: Floats
     kept: Bools
+    own: Bools                  # it holds the GPUs itself, and pays for them
 
     @classmethod
     def every(cls, s: Scene) -> Ways:
         """All options of all jobs."""
         job, pool, gpus, rate = options(s, np.arange(len(s.problem.jobs)))
         jobs = s.problem.jobs
-        return cls(job, pool, gpus, rate, s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus))
+        return cls(job, pool, gpus, rate, s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus),
+                   np.ones(len(job), dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Round:
         busy = np.minimum(problem.interval_s, pause + left / rate)
         billed = np.where(w.kept, busy, np.maximum(busy, pools.min_billing_s[w.pool]))
         done = np.minimum(left, rate * np.maximum(0.0, problem.interval_s - pause))
-        return cls(rate, done, busy, _price(s, w.pool) * w.gpus * billed / 3600.0)
+        return cls(rate, done, busy, _price(s, w.pool) * w.gpus * w.own * billed / 3600.0)
 
 
 def worth(s: Scene, rate: Floats) -> Floats:
@@ -87,7 +89,7 @@ def worth(s: Scene, rate: Floats) -> Floats:
     j = np.flatnonzero(s.on & (rate > 0))
     if not len(j):
         return value
-    plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.kept[j])
+    plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.kept[j], ~s.guest[j])
     sums = levels(s.problem.objective)
     value[j] = _sum(s, plan, sums[-1])
     if len(sums) > 1:                                   # ranked: each next one in hundredths of the one before
@@ -180,7 +182,7 @@ def _saving(s: Scene, w: Ways, r: Round) -> Floats:
                 worst = min(left + r.rate[i] * (problem.interval_s if np.isnan(every) else every), jobs.total_work[j])
             out[i] += late * (_over(left, rate[sure], start, due - again) - _over(
                 worst, rate[sure], np.where(stays, 0.0, start + again), after - again))
-        if _price(s, w.pool[[i]])[0] == 0:
+        if not w.own[i] or _price(s, w.pool[[i]])[0] == 0:
             out[i] += 0.001 * late * min(round_h, r.done[i] / asked[c])
     return out
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from allocator.domain.problem import State
 from allocator.options.round import Round
-from allocator.options.scene import Offer, Scene, requested_work
+from allocator.options.scene import Scene, requested_work
 from allocator.options.worth import work_price
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
@@ -31,7 +31,7 @@ def ahead(round_: Round, rows: Choices, intervals: int) -> Horizon:
     if problem.objective not in LINEAR:
         raise ValueError(f"the objective {problem.objective} is not linear in work and time")
     jobs, D, H, J = problem.jobs, problem.interval_s, intervals, len(problem.jobs)
-    scene = Scene(problem, RateTable.of(problem), Offer(m.start, m.job, m.pool, m.gpus, m.rate, m.pause_s, m.keep),
+    scene = Scene(problem, RateTable.of(problem), m.offer,
                   problem.objective)
     w, flat = problem.weight, np.zeros((J, H))
     if problem.objective in ("response", "completion"):

@@ -27,6 +27,8 @@ class Menu:
 
     job, pool, gpus (n,); row (n,): row of rates.csv, -1 = between rows or from a curve; rate (n,) work per second;
     pause_s (n,); value (n,) in the objective; cost (n,) dollars per hour; keep (n,): equals what the job holds.
+    Options of guests (options/guests.py) come behind the others of their job: host (n,): job on whose GPUs it runs, -1
+    = its own; host_rate (n,) and host_row (n,): what that job then does and by which row, 0 and -1 without one.
     """
 
     start: Ints
@@ -39,9 +41,17 @@ class Menu:
     value: Floats
     cost: Floats
     keep: Bools
+    host: Ints
+    host_rate: Floats
+    host_row: Ints
 
     def __len__(self) -> int:
         return len(self.job)
+
+    @property
+    def offer(self) -> Offer:
+        """The options without what they are worth."""
+        return Offer(self.start, self.job, self.pool, self.gpus, self.rate, self.pause_s, self.keep)
 
 
 def blocked(problem: Problem) -> Bools:
@@ -123,4 +133,5 @@ def _priced(problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Int
     start = np.searchsorted(job, np.arange(len(jobs) + 1))
     offer = Offer(start, job, pool, gpus, rate, pause, keep)
     return Menu(start, job, pool, gpus, row, rate, pause, worth(problem, table, offer),
-                gpus * pools.price_per_gpu_hour[pool], keep)
+                gpus * pools.price_per_gpu_hour[pool], keep, np.full(len(job), -1), np.zeros(len(job)),
+                np.full(len(job), -1))

@@ -1,4 +1,4 @@
-"""Pairs of jobs that may share GPUs: candidates for options that hold two jobs at once. No decision uses them yet.
+"""Pairs of jobs that may share GPUs: candidates for options of guests (guests.py).
 
 A pair is two jobs, a pool and a size that is an option of both. It is a candidate if
 
@@ -23,7 +23,8 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
 from allocator.options.menu import Menu, locked
-from allocator.performance.footprint import SPAN, ways
+from allocator.performance.beside import beside
+from allocator.performance.footprint import SPAN
 from allocator.performance.interference import Slowdowns
 from formulations import sharing
 from formulations.ragged import ragged
@@ -57,22 +58,20 @@ class Pairs:
         return len(self.job_a)
 
 
-def pairs(problem: Problem, menu: Menu, slowdowns: Slowdowns, isolation: Ints | None = None, headroom_gb: float = 0.0,
-          most: int = PARTNERS) -> Pairs:
-    """The candidates of a round. isolation (P,): Isolation of each pool, default ANY. most: partners per job, pool and
-    size. Raises nothing; empty where nothing is known about sharing."""
-    anyone = np.full(len(problem.pools), Isolation.ANY)
-    cells = _cells(problem, menu, slowdowns, anyone if isolation is None else isolation)
-    beside = _beside(problem, cells, menu, slowdowns, headroom_gb)
-    pair, one, two = _neighbours(cells, beside, most)
+def pairs(problem: Problem, menu: Menu, slowdowns: Slowdowns, headroom_gb: float = 0.0, most: int = PARTNERS) -> Pairs:
+    """The candidates of a round. menu: ordinary options only. most: partners per job, pool and size. Raises nothing;
+    empty where nothing is known about sharing, or no pool lets jobs share."""
+    cells = _cells(problem, menu, slowdowns, problem.pools.sharing)
+    near = _beside(problem, cells, menu, slowdowns, headroom_gb)
+    pair, one, two = _neighbours(cells, near, most)
     fixed = locked(problem)[cells.job]
     swap = np.where(fixed[one] == fixed[two], cells.alone_s[one] < cells.alone_s[two], fixed[one])
     a, b = np.where(swap, two, one), np.where(swap, one, two)              # b goes first if they do not share
-    xi_a = np.where(swap, beside.slow_v[pair], beside.slow_u[pair])
-    xi_b = np.where(swap, beside.slow_u[pair], beside.slow_v[pair])
+    xi_a = np.where(swap, near.slow_v[pair], near.slow_u[pair])
+    xi_b = np.where(swap, near.slow_u[pair], near.slow_v[pair])
     saved = sharing.saved(cells.alone_s[a], cells.alone_s[b], xi_a, xi_b)
     other = sharing.saved(cells.alone_s[a], cells.alone_s[b], xi_b, xi_a)
-    turned = beside.alike[pair] & (other > saved)                          # two of one model may exchange their ways
+    turned = near.alike[pair] & (other > saved)                          # two of one model may exchange their ways
     one, two, saved = np.where(turned, two, one), np.where(turned, one, two), np.where(turned, other, saved)
     pays = np.flatnonzero((saved > 0) & ~(fixed[one] & fixed[two]))
     pays = pays[_best(one[pays], two[pays], saved[pays], most)]
@@ -83,10 +82,10 @@ def pairs(problem: Problem, menu: Menu, slowdowns: Slowdowns, isolation: Ints | 
         """Values of the pair's two sides in the order of the jobs' numbers."""
         return np.where(turn, v, u), np.where(turn, u, v)
 
-    job, rate = of(cells.job[one], cells.job[two]), of(beside.rate_u[pair], beside.rate_v[pair])
-    row = of(beside.row_u[pair], beside.row_v[pair])
-    passes = of(beside.accumulation_u[pair], beside.accumulation_v[pair])
-    found = Pairs(*job, cells.pool[one], cells.gpus[one], *rate, *row, *passes, beside.memory_gb[pair], saved)
+    job, rate = of(cells.job[one], cells.job[two]), of(near.rate_u[pair], near.rate_v[pair])
+    row = of(near.row_u[pair], near.row_v[pair])
+    passes = of(near.accumulation_u[pair], near.accumulation_v[pair])
+    found = Pairs(*job, cells.pool[one], cells.gpus[one], *rate, *row, *passes, near.memory_gb[pair], saved)
     order = np.lexsort((found.gpus, found.pool, found.job_b, found.job_a))
     return Pairs(*(getattr(found, f.name)[order] for f in fields(found)))
 
@@ -144,32 +143,21 @@ class _Beside:
 
 def _beside(problem: Problem, c: _Cells, menu: Menu, slowdowns: Slowdowns, headroom_gb: float) -> _Beside:
     first = c.start[:-1]
-    model, pool, gpus = problem.jobs.model[c.job[first]], c.pool[first], c.gpus[first]
-    kind = problem.pools.gpu_type[pool]
-    usual = menu.rate[c.option]
-    w = ways(problem, model, kind, gpus, usual, menu.row[c.option], problem.jobs.memory_gb[c.job[first]])
+    job, pool, gpus, usual = c.job[first], c.pool[first], c.gpus[first], menu.rate[c.option]
+    model = problem.jobs.model[job]
     u, v = ragged(np.arange(len(first)), np.searchsorted(c.place, c.place, side="right"))
     u, v = u[c.tenant[u] == c.tenant[v]], v[c.tenant[u] == c.tenant[v]]
-    xi_u, xi_v = slowdowns.slowdown(model[u], model[v], kind[u], gpus[u])
-    known = np.flatnonzero(~(np.isnan(xi_u) | np.isnan(xi_v)))
-    u, v, xi_u, xi_v = u[known], v[known], xi_u[known], xi_v[known]
-    count = np.diff(w.start)
-    pair, k = ragged(np.zeros(len(u), np.int64), count[u] * count[v])           # every way of u with every one of v
-    i, j = w.start[u[pair]] + k // np.maximum(count[v[pair]], 1), w.start[v[pair]] + k % np.maximum(count[v[pair]], 1)
-    fits = w.memory_gb[i] + w.memory_gb[j] + headroom_gb <= problem.pools.memory_gb[pool[u[pair]]] * (1 + 1e-12)
-    pair, i, j = pair[fits], i[fits], j[fits]
-    slow_u, slow_v = xi_u[pair] * usual[u[pair]] / w.rate[i], xi_v[pair] * usual[v[pair]] / w.rate[j]
-    order = np.lexsort((w.memory_gb[i] + w.memory_gb[j], -(1.0 / slow_u + 1.0 / slow_v), pair))
-    best = order[np.append(True, np.diff(pair[order]) != 0)[:len(order)]]
-    pair, i, j, slow_u, slow_v = pair[best], i[best], j[best], slow_u[best], slow_v[best]
-    one = np.ones(len(best))
+    b = beside(problem, job[u], job[v], pool[u], gpus[u], slowdowns, headroom_gb)
+    fits = np.flatnonzero(b.possible)
+    u, v, b = u[fits], v[fits], b.take(fits)
+    slow_u, slow_v = usual[u] / b.rate_host, usual[v] / b.rate_guest
     frozen = np.logical_or.reduceat(np.append(locked(problem)[c.job], False), c.start)[:-1] if len(first) else \
         np.zeros(0, dtype=bool)
-    may = np.flatnonzero(sharing.shares(one, one, slow_u, slow_v) | frozen[u[pair]] | frozen[v[pair]])
-    pair, i, j, slow_u, slow_v = pair[may], i[may], j[may], slow_u[may], slow_v[may]
-    return _Beside(u[pair], v[pair], model[u[pair]] == model[v[pair]], slow_u, slow_v, w.rate[i] / xi_u[pair],
-                   w.rate[j] / xi_v[pair], w.row[i], w.row[j], w.accumulation[i], w.accumulation[j],
-                   w.memory_gb[i] + w.memory_gb[j])
+    one = np.ones(len(u))
+    may = np.flatnonzero(sharing.shares(one, one, slow_u, slow_v) | frozen[u] | frozen[v])
+    u, v, b = u[may], v[may], b.take(may)
+    return _Beside(u, v, model[u] == model[v], slow_u[may], slow_v[may], b.rate_host, b.rate_guest, b.row_host,
+                   b.row_guest, b.accumulation_host, b.accumulation_guest, b.memory_gb)
 
 
 def _neighbours(c: _Cells, beside: _Beside, most: int) -> tuple[Ints, Ints, Ints]:

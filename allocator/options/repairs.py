@@ -1,7 +1,8 @@
 """What physics has broken: lost GPUs under jobs that may not move, and more forced changes than allowed.
 
 A drained pool is no reason to refuse a round. Non-preemptible jobs that the pool can no longer hold are released
-(as few GPUs as possible), and `max_changes` gives way to the changes that lost GPUs force. Each repair is reported.
+(as few GPUs as possible; two that share GPUs go or stay together), and `max_changes` gives way to the changes that
+lost GPUs force. Each repair is reported.
 Everything else that cannot hold is a conflict of rules (policies/conflict.py).
 """
 
@@ -16,8 +17,9 @@ from formulations.guarantee import usable
 
 
 def repairs(problem: Problem, menu: Menu) -> Repairs:
-    """The repairs of a round; see allocator/domain/allocation.py."""
+    """The repairs of a round; see allocator/domain/allocation.py. menu: with the options of guests that run."""
     jobs, pools = problem.jobs, problem.pools
+    unit = _units(problem, menu)
     running = jobs.state == State.RUNNING
     has_keep = np.zeros(len(jobs), dtype=bool)
     has_keep[menu.job[menu.keep]] = True
@@ -28,17 +30,24 @@ def repairs(problem: Problem, menu: Menu) -> Repairs:
                  f"not keep: {_why_lost(problem, int(j))}" for j in np.flatnonzero(running & ~has_keep)]
     for p in range(len(pools)):
         here = np.flatnonzero(running & has_keep & (jobs.pool == p))
-        if jobs.gpus[here].sum() <= pools.gpus[p]:
+        holders = here[unit[here] == here]
+        if jobs.gpus[holders].sum() <= pools.gpus[p]:
             continue
-        fixed = here[~jobs.preemptible[here]]
+        bound = here[~jobs.preemptible[here]]
+        fixed = np.unique(unit[bound])
         gone = _least_released(fixed, problem)
-        released[gone] = True
+        leave = bound[np.isin(unit[bound], gone)]
+        released[leave] = True
         messages += [f'pool "{pools.pool[p]}" has {pools.gpus[p]} GPUs left: non-preemptible job "{jobs.job_id[j]}" '
-                     f"({jobs.gpus[j]} GPUs) is released" for j in gone]
+                     f"({jobs.gpus[j]} GPUs) is released" for j in leave]
         kept = int(jobs.gpus[fixed].sum() - jobs.gpus[gone].sum())
-        evictable = np.sort(jobs.gpus[here[jobs.preemptible[here]]])[::-1]
-        over = int(evictable.sum()) + kept - int(pools.gpus[p])
-        forced += len(gone) + (int(np.searchsorted(np.cumsum(evictable), over)) + 1 if over > 0 else 0)
+        forced += int(np.isin(unit[here], gone).sum())
+        evictable = np.setdiff1d(holders, fixed)
+        over = int(jobs.gpus[evictable].sum()) + kept - int(pools.gpus[p])
+        members = np.bincount(unit[here], minlength=len(jobs))[evictable]
+        order = np.argsort(-jobs.gpus[evictable] / members, kind="stable")           # fewest changes for the GPUs
+        freed = np.cumsum(jobs.gpus[evictable][order])
+        forced += int(members[order][:np.searchsorted(freed, over) + 1].sum()) if over > 0 else 0
     limit = problem.max_changes
     if 0 <= limit < forced:
         messages.append(f"lost GPUs force {forced} running jobs to change: max_changes {limit} is lifted to {forced}")
@@ -51,6 +60,15 @@ def must_run(problem: Problem, menu: Menu, released: Bools) -> Bools:
     keeps = np.zeros(len(problem.jobs), dtype=bool)
     keeps[menu.job[menu.keep]] = True
     return keeps & ~problem.jobs.preemptible & ~released
+
+
+def _units(problem: Problem, menu: Menu) -> Ints:
+    """(J,) the job itself; of a running guest that may stay beside its host, the host: they need their GPUs once."""
+    unit = np.arange(len(problem.jobs))
+    there = np.flatnonzero(menu.keep & (menu.host >= 0))
+    g, h = menu.job[there], menu.host[there]
+    unit[g] = np.where(problem.jobs.host[g] == h, h, unit[g])
+    return unit
 
 
 def _why_lost(problem: Problem, j: int) -> str:
@@ -88,9 +106,10 @@ def _guarantees(problem: Problem, menu: Menu) -> Ints:
     tenants = problem.tenants
     out = np.zeros(len(tenants), dtype=np.int64)
     capacity = problem.pools.gpus.tolist()
+    own = menu.host < 0
     for q in np.flatnonzero(tenants.guaranteed_gpus > 0):
         mine = np.flatnonzero(problem.jobs.tenant == q)
-        options = [list(zip(menu.pool[a:b].tolist(), menu.gpus[a:b].tolist(), strict=True))
+        options = [list(zip(menu.pool[a:b][own[a:b]].tolist(), menu.gpus[a:b][own[a:b]].tolist(), strict=True))
                    for a, b in zip(menu.start[mine].tolist(), menu.start[mine + 1].tolist(), strict=True)]
         out[q] = usable(int(tenants.guaranteed_gpus[q]), options, capacity)
     return out

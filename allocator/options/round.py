@@ -1,6 +1,6 @@
 """One round, compiled: from a Problem to the model that policies and solvers work on, and from a choice back.
 
-    Problem -> Menu -> Repairs -> Instance (dominated options removed) -> LinearModel
+    Problem -> Menu (with options of guests) -> Repairs -> Instance (dominated options removed) -> LinearModel
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Ints, Problem, State
+from allocator.options.guests import option_at, with_guests
 from allocator.options.menu import Menu, menu
 from allocator.options.repairs import must_run, repairs
 from allocator.performance.table import RateTable
@@ -41,19 +42,22 @@ class Round:
 
     def allocation(self, choice: Ints) -> Allocation:
         """The choice as pools, sizes and rate rows."""
-        on = choice >= 0
-        o = self.option[np.where(on, choice, 0)] if len(self.option) else np.zeros(len(choice), dtype=np.int64)
-        if not len(self.menu):
-            none = np.full(len(choice), -1)
-            return Allocation(none, np.zeros(len(choice), dtype=np.int64), none)
-        return Allocation(np.where(on, self.menu.pool[o], -1), np.where(on, self.menu.gpus[o], 0),
-                          np.where(on, self.menu.row[o], -1))
+        m, o = self.menu, np.append(self.option, -1)[choice]
+        row, host = np.append(m.row, -1)[o], np.append(m.host, -1)[o]
+        guest = np.flatnonzero(host >= 0)
+        row[host[guest]] = m.host_row[o[guest]]
+        return Allocation(np.append(m.pool, -1)[o], np.append(m.gpus, 0)[o], row, host)
 
     def stay(self) -> Ints:
-        """The choice that changes nothing: running jobs keep, all others wait; -1 too where keeping is impossible."""
+        """The choice that changes nothing: running jobs keep, all others wait; -1 too where keeping is impossible.
+
+        Guests stay with their host; where they cannot, they keep the GPUs themselves."""
+        i = self.instance
         choice = np.full(len(self.problem.jobs), -1)
-        kept = np.flatnonzero(self.instance.keep)
-        choice[self.instance.job[kept]] = kept
+        kept = np.flatnonzero(i.keep)
+        present = np.append(i.job, -1)[i.host[kept]] == self.problem.jobs.host[i.job[kept]]
+        kept = kept[np.argsort(present, kind="stable")]                 # the last of a job counts
+        choice[i.job[kept]] = kept
         return choice
 
     def insisting(self, job: int, columns: Ints) -> Round:
@@ -66,13 +70,16 @@ class Round:
         return replace(self, instance=forced, option=self.option[stays])
 
 
-def compile_round(problem: Problem, prunes: bool = True) -> Round:
+def compile_round(problem: Problem, prunes: bool = True, shares: bool = False) -> Round:
     """Build the round: menu, repairs, instance, model. Pure and deterministic.
 
     prunes: leave out options that no best plan needs (formulations/dominance); baselines that follow other rules
-    than the objective, and the analysis of conflicts, look at all of them.
+    than the objective, and the analysis of conflicts, look at all of them. shares: offer new guests, where pools let
+    jobs share; without it only the pairs that run may stay.
     """
-    full = menu(problem, RateTable.of(problem))
+    table = RateTable.of(problem)
+    ordinary = menu(problem, table)
+    full = with_guests(problem, ordinary, table, shares)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
     option = np.flatnonzero(needed(whole)) if prunes else np.arange(len(full))
@@ -84,9 +91,11 @@ def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:
     jobs, tenants = problem.jobs, problem.tenants
     running = int((jobs.state == State.RUNNING).sum())
     least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
+    host, guest = np.full(len(full), -1), np.flatnonzero(full.host >= 0)
+    host[guest] = option_at(full, full.host[guest], full.pool[guest], full.gpus[guest])
     return Instance(
         value=full.value, start=full.start, job=full.job, pool=full.pool, gpus=full.gpus, cost=full.cost,
-        keep=full.keep, host=np.full(len(full), -1), must=must_run(problem, full, mended.released), tenant=jobs.tenant,
+        keep=full.keep, host=host, must=must_run(problem, full, mended.released), tenant=jobs.tenant,
         capacity=problem.pools.gpus, budget=problem.budget_per_hour, quota=tenants.max_gpus,
         tenant_budget=tenants.budget_per_hour, guarantee=mended.usable,
         zone=problem.pools.zone, exposure=tenants.exposure, least_kept=least_kept,

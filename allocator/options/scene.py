@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from allocator.options.types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
 from formulations import objectives
-
-if TYPE_CHECKING:
-    from allocator.options.menu import Menu
 
 LOOK_AT_RISK = ("response", "cost", "completion")     # the contract's own objectives know nothing of revocations
 
@@ -32,11 +28,6 @@ class Offer:
     rate: Floats
     pause_s: Floats
     keep: Bools
-
-    @classmethod
-    def of(cls, m: Menu) -> Offer:
-        """The options of a menu."""
-        return cls(m.start, m.job, m.pool, m.gpus, m.rate, m.pause_s, m.keep)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,117 @@
+"""Options of guests: a job runs as a second one on the GPUs of another, its host (performance/beside.py).
+
+A guest's option takes no GPUs and costs nothing: all that is charged to its host. It needs its host's option and is
+worth what both have of it,
+
+    value = value of the guest at its rate beside - (value of the host alone - value of the host at its rate beside)
+
+so a plan's options add up to what its jobs are worth, and every rule stays a row (formulations/rows.guest).
+
+Of two candidates (pairs.py) the host is the one that may not be moved; else the one that runs; else the one submitted
+first, then the first by name. A running pair stays as it is, whatever the rules of candidates say. A guest pauses like
+any job that changes, unless it runs on these very GPUs already: beside this host, or as the host of it. Where a host
+leaves, its guest's own option at that pool and size keeps it running: it then holds the GPUs itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Ints, Isolation, Problem, State
+from allocator.options.menu import Menu, locked
+from allocator.options.pairs import pairs
+from allocator.options.scene import Offer
+from allocator.options.worth import worth
+from allocator.performance.beside import beside
+from allocator.performance.interference import Measured
+from allocator.performance.pauses import restart_s
+from allocator.performance.table import RateTable
+from formulations import objectives
+
+
+def with_guests(problem: Problem, ordinary: Menu, table: RateTable, candidates: bool) -> Menu:
+    """The menu with options of guests behind the ordinary ones of their job, by pool, size and host.
+
+    candidates: offer new pairs too, not only those that run; only where they are worth something.
+    """
+    host, guest, pool, gpus = _pairs(problem, ordinary, candidates)
+    if not len(host):
+        return ordinary
+    at = option_at(ordinary, host, pool, gpus)
+    found = beside(problem, host, guest, pool, gpus)
+    fine = np.flatnonzero((at >= 0) & found.possible)
+    host, guest, pool, gpus, at, found = host[fine], guest[fine], pool[fine], gpus[fine], at[fine], found.take(fine)
+    keep = _there(problem, host, guest, pool, gpus)
+    running = problem.jobs.state[guest] == State.RUNNING
+    pause = objectives.pause_s(keep, running, restart_s(problem, guest, pool, gpus), problem.pools.startup_s[pool])
+
+    by_guest, by_host = np.argsort(guest, kind="stable"), np.argsort(host, kind="stable")
+    of_all = ordinary.offer
+    value = np.empty(len(host))
+    value[by_guest] = worth(problem, table, _offer(problem, guest, pool, gpus, found.rate_guest, pause, keep, by_guest),
+                            ordinary=of_all, pays=False)
+    value[by_host] += worth(problem, table, _offer(
+        problem, host, pool, gpus, found.rate_host, ordinary.pause_s[at], ordinary.keep[at], by_host), ordinary=of_all)
+    value -= ordinary.value[at]
+
+    stays = np.flatnonzero(keep | (value > 0))
+    guests = Menu(ordinary.start, guest, pool, gpus, found.row_guest, found.rate_guest, pause, value,
+                  np.zeros(len(host)), keep, host, found.rate_host, found.row_host)
+    both = {f.name: np.concatenate([getattr(ordinary, f.name), getattr(guests, f.name)[stays]])
+            for f in fields(Menu) if f.name != "start"}
+    order = np.lexsort((both["host"], both["gpus"], both["pool"], both["host"] >= 0, both["job"]))
+    sorted_ = {name: x[order] for name, x in both.items()}
+    return Menu(np.searchsorted(sorted_["job"], np.arange(len(problem.jobs) + 1)), **sorted_)
+
+
+def _pairs(problem: Problem, ordinary: Menu, candidates: bool) -> tuple[Ints, Ints, Ints, Ints]:
+    """(host, guest, pool, gpus) of the pairs that run, then of those that could."""
+    jobs = problem.jobs
+    guest = np.flatnonzero(jobs.host >= 0)
+    now = jobs.host[guest], guest, jobs.pool[guest], jobs.gpus[guest]
+    if not candidates or not (problem.pools.sharing != Isolation.NONE).any() or not len(problem.sharing.gpus):
+        return now
+    new = pairs(problem, ordinary, Measured.of(problem))
+    first = _goes_first(problem, new.job_a, new.job_b)
+    host, guest = np.where(first, new.job_a, new.job_b), np.where(first, new.job_b, new.job_a)
+    known = _there(problem, host, guest, new.pool, new.gpus)
+    return (np.append(now[0], host[~known]), np.append(now[1], guest[~known]), np.append(now[2], new.pool[~known]),
+            np.append(now[3], new.gpus[~known]))
+
+
+def _goes_first(problem: Problem, a: Ints, b: Ints) -> Bools:
+    """(n,) whether job a is the host of the pair a, b."""
+    jobs = problem.jobs
+    names = np.array(jobs.job_id, dtype=str)
+    order = np.lexsort((names, jobs.submitted_s, jobs.state != State.RUNNING, ~locked(problem)))
+    rank = np.empty(len(jobs), dtype=np.int64)
+    rank[order] = np.arange(len(jobs))
+    return np.asarray(rank[a] < rank[b])
+
+
+def _there(problem: Problem, host: Ints, guest: Ints, pool: Ints, gpus: Ints) -> Bools:
+    """(n,) whether the two run on these very GPUs now, whoever of them is the host."""
+    jobs = problem.jobs
+    paired = (jobs.host[guest] == host) | (jobs.host[host] == guest)
+    there: Bools = paired & (jobs.pool[guest] == pool) & (jobs.gpus[guest] == gpus)
+    return there
+
+
+def option_at(m: Menu, job: Ints, pool: Ints, gpus: Ints) -> Ints:
+    """(n,) the ordinary option of each job at that pool and size, -1 where it has none."""
+    own = np.flatnonzero(m.host < 0)
+    if not len(own):
+        return np.full(len(job), -1)
+    pools, span = int(max(m.pool.max(), pool.max(initial=0))) + 1, int(max(m.gpus.max(), gpus.max(initial=0))) + 1
+    key = (m.job[own] * pools + m.pool[own]) * span + m.gpus[own]
+    wanted = (job * pools + pool) * span + gpus
+    at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+    return np.where(key[at] == wanted, own[at], -1)
+
+
+def _offer(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: object, pause: object, keep: Bools,
+           order: Ints) -> Offer:
+    start = np.searchsorted(job[order], np.arange(len(problem.jobs) + 1))
+    return Offer(start, *(np.asarray(x)[order] for x in (job, pool, gpus, rate, pause, keep)))
