@@ -157,11 +157,37 @@ class Reading:
             return float(j["weight"] * done / self.base(j))
         if name == "cost":
             return self.saving(j, got, done, dollars, busy)
+        if name in ("utility", "fairness", "makespan"):
+            return self.shared(j, done, busy, name)
         least = min((j["weight"] + self.mu(j) * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
         if name == "completion":
             after = [i for i in self.jobs if self.options(i) and self.length(i) >= self.length(j) * (1 - 1e-6)]
             least = max(least, sum(i["weight"] for i in after) / (3600 * self.whole(j)))
         return float(least * done + j["weight"] * (self.config["interval_s"] - busy) / 3600)
+
+    def shared(self, j: Row, done: float, busy: float, name: str) -> float:
+        """Objectives that look at equal shares, or at what a job has had."""
+        options = self.options(j)
+        if name == "utility":
+            x = done / (self.config["interval_s"] * min(options.values()))
+            return float(j["weight"] * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600))
+
+        def claim(i: Row) -> float:
+            return float(i["weight"] * next(t["weight"] for t in self.tenants if t["tenant"] == i["tenant"]))
+
+        share = sum(p["gpus"] for p in self.pools) * claim(j) / sum(claim(i) for i in self.jobs if self.options(i))
+        slow = {k: min(r for (_, n), r in options.items() if n == k) for _, k in options}
+        low, high = min(slow), max(slow)
+        below, above = (max((k for k in slow if k <= share), default=low), min((k for k in slow if k >= share),
+                                                                               default=high))
+        part = 0.0 if below == above else (share - below) / (above - below)
+        equal = slow[high] if share >= high else slow[low] * share / low if share <= low else (
+            slow[below] + part * (slow[above] - slow[below]))
+        alone = j["total_work"] / equal if name == "fairness" else 3600.0
+        age = -j["submitted_s"] if name == "fairness" else 0.0
+        ends = [(age + seconds + left / equal) / alone for seconds, left in (
+            (self.config["interval_s"], j["remaining_work"]), (busy, j["remaining_work"] - done))]
+        return float(ends[0] ** 2 - ends[1] ** 2) / 2
 
     def whole(self, j: Row) -> float:
         """Work per second if every GPU worked on jobs like this one."""
@@ -223,7 +249,8 @@ class Reading:
         after = due + span - busy
         value = mix(left, due) - dollars - mix(left - done, after)
         if dated:
-            worst = min(left + span * options[got], left) if pools[got[0]]["market"] == "spot" else left - done
+            gone = min(left + span * options[got], j["total_work"])
+            worst = gone if pools[got[0]]["market"] == "spot" else left - done
             value += late * (over(left, due, None) - over(worst, after, got))
         return value + (0.001 * late * min(span, done / pace) if self.hourly(got) == 0 else 0.0)
 
@@ -283,18 +310,23 @@ def scene(rng: np.random.Generator) -> Reading:
                "sizes": pick([], [], sorted({low, high, min(high, low + 1)})),
                "gpu_types": pick([], [], ["A"], ["A", "B"]), "max_spot_gpus": pick(None, None, None, 0, 2),
                "weight": pick(1.0, 2.5), "remaining_work": pick(50.0, 3000.0), "restart_s": pick(0, 30),
-               "deadline_s": pick(None, 200, 700, 2000),
+               "deadline_s": pick(None, 200, 700, 2000), "submitted_s": -pick(0.0, 0.0, 900.0),
+               "attained_gpu_s": pick(0.0, 1500.0),
                "preemptible": pick(True, True, False), "resizes_left": pick(None, None, 0, 2),
                "after": pick([], [], ["j0"], ["gone"]) if i else [], "pool": None, "gpus": None}
+        job["total_work"] = job["remaining_work"] * pick(1.0, 1.0, 3.0)
         if job["state"] == "running":
             job |= {"pool": pick(*pools)["pool"], "gpus": pick(1, 2, 3, 4)}
         jobs.append(job)
-    tenants = [{"tenant": t, "max_gpus": pick(4, 8, 12), "guaranteed_gpus": pick(0, 0, 3, 4),
+    tenants = [{"tenant": t, "weight": pick(1.0, 1.0, 3.0), "max_gpus": pick(4, 8, 12),
+                "guaranteed_gpus": pick(0, 0, 3, 4),
                 "budget_per_hour": pick(math.inf, math.inf, 3.0), "max_spot_gpus": pick(None, None, 2, 4),
-                "max_spot_share": pick(None, None, None, 0.5), "dollar_price": pick(0.0, 0.0, 0.3)} for t in ("t", "u")]
+                "max_spot_share": pick(None, None, None, 0.5), "dollar_price": pick(0.0, 0.0, 0.3)}
+               for t in ("t", "u")]
     config = {"interval_s": 300.0, "now_s": 0.0,
               "objective": pick("progress", "throughput", "response", "cost", "completion", "progress=2,response=0.5",
-                                "completion > progress", "progress > cost=3,throughput > response"),
+                                "completion > progress", "progress > cost=3,throughput > response",
+                                "utility", "fairness", "makespan"),
               "dollar_price": pick(0.0, 0.0, 0.5), "budget_per_hour": pick(math.inf, 5.0, 8.4),
               "max_changes": pick(0, 1, 99)}
     return Reading(jobs, pools, rates, tenants, config)

@@ -16,6 +16,7 @@ With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_
     cost        dollars that are saved against waiting: see _saving
     a sum       factor x objective, summed up
     ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / (U(w) + U(-w)), w what s multiplies: see _most for U
+    utility, fairness, makespan: see shares.py
     money       dollar_price + dollar_price of the tenant; deducted from every objective: money x dollars
     dollars     price x gpus x busy / 3600, busy at least min_billing_s where the plan changes something; GPUs of
                 reserved pools are paid for anyway
@@ -32,12 +33,14 @@ import numpy as np
 from allocator.audit.guarantee import options
 from allocator.audit.pauses import restart_s
 from allocator.audit.scene import Scene
+from allocator.audit.shares import shared
+from allocator.domain.columns import OBJECTIVES
 from allocator.domain.objectives import Terms, levels
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.performance.pipelines import due_s
 from allocator.performance.useful import useful
 
-RISKY = ("response", "cost", "completion")              # these look at what revocations leave
+RISKY = frozenset(OBJECTIVES) - {"progress", "throughput"}      # these look at what revocations leave
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
         return np.asarray(weight * r.done / (_base_rate(s, some)[place] * problem.interval_s))
     if name == "cost":
         return _saving(s, w, r)
+    if name in ("utility", "fairness", "makespan"):
+        return shared(s, name, j, r.done, r.busy)
     return np.asarray(_work_worth(s, some, name)[place] * r.done + weight * (problem.interval_s - r.busy) / 3600.0)
 
 

@@ -8,13 +8,14 @@ from functools import cached_property, wraps
 
 import numpy as np
 
+from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.options.types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
 from formulations import objectives
 
-LOOK_AT_RISK = ("response", "cost", "completion")     # the contract's own objectives know nothing of revocations
+LOOK_AT_RISK = tuple(n for n in OBJECTIVES if n not in ("progress", "throughput"))    # not the contract's own
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from allocator.domain.objectives import Terms, levels, names
 from allocator.domain.problem import Floats, Market, Problem
+from allocator.options import shares
 from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, of_jobs, requested_work
 from allocator.performance.pipelines import due_s
 from allocator.performance.table import RateTable
@@ -134,4 +135,4 @@ EARLY = 1e-3            # of that: what an hour of work before its time is worth
 
 OBJECTIVES: Mapping[str, Callable[[Scene], Floats]] = {
     "progress": _progress, "throughput": _throughput, "response": _time_saved, "cost": _cost,
-    "completion": _time_saved}
+    "completion": _time_saved, "utility": shares.utility, "fairness": shares.fairness, "makespan": shares.makespan}

@@ -1,0 +1,50 @@
+"""The audit's own account of objectives that look at fair shares, or at how much a job has had.
+
+    utility     weight x log(1 + 9 x) / sqrt(1 + attained_gpu_s / 600)
+    x           done / (interval_s x rate of the job's slowest option)
+    fairness    (rho of waiting)^2 / 2 - (rho of the plan)^2 / 2, rho = t / (total_work / e)
+    makespan    (t of waiting)^2 / 2 - (t of the plan)^2 / 2, t in hours and without the age
+    t           age + seconds until the job is done if it goes on at e after this round
+    e           its rate on an equal share of all GPUs, in proportion to weight x weight of the tenant, among jobs with
+                options: the slowest pool of each size, straight lines between sizes, in proportion below the smallest,
+                as the largest above it
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.audit.guarantee import options
+from allocator.audit.scene import Scene
+from allocator.domain.problem import Floats, Ints
+from allocator.performance.useful import useful
+
+
+def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats:
+    """(n,) worth of what is given to the jobs (n,), 0 where they have no option; work done, seconds on GPUs."""
+    problem, jobs = s.problem, s.problem.jobs
+    owner, pool, gpus, rate = options(s, np.arange(len(jobs)))
+    rate = rate * useful(problem, owner, pool, gpus)
+    if name == "utility":
+        slowest = np.array([rate[owner == j].min(initial=np.inf) for j in job.tolist()])
+        lessened = np.sqrt(1.0 + jobs.attained_gpu_s[job] / 600.0)
+        return np.asarray(problem.weight[job] * np.log(1.0 + 9.0 * done / (problem.interval_s * slowest)) / lessened)
+    claim = problem.weight * problem.tenants.weight[jobs.tenant]
+    everybody, cluster = float(claim[np.unique(owner)].sum()), float(problem.pools.gpus.sum())
+    able = np.isin(job, owner)                              # a plan for others is at fault anyway
+    equal = np.ones(len(job))
+    for i in np.flatnonzero(able).tolist():
+        mine = owner == job[i]
+        equal[i] = _on(cluster * float(claim[job[i]]) / everybody, gpus[mine], rate[mine])
+    unit = jobs.total_work[job] / equal if name == "fairness" else 3600.0
+    age = np.maximum(0.0, problem.now_s - jobs.submitted_s[job]) if name == "fairness" else 0.0
+    waiting = (age + problem.interval_s + jobs.remaining_work[job] / equal) / unit
+    planned = (age + busy + (jobs.remaining_work[job] - done) / equal) / unit
+    return np.where(able, (waiting - planned) * (waiting + planned) / 2, 0.0)
+
+
+def _on(share: float, gpus: Ints, rate: Floats) -> float:
+    """Rate of a job with these options on `share` GPUs."""
+    sizes = np.unique(gpus)
+    slowest = [float(rate[gpus == k].min()) for k in sizes.tolist()]
+    return float(np.interp(share, sizes, slowest)) * min(1.0, share / float(sizes[0]))

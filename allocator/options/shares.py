@@ -1,0 +1,50 @@
+"""Objectives that look at every job's fair share, or at how much it has had: utility, fairness, makespan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.problem import Floats
+from allocator.options.scene import Scene, of_jobs
+from formulations import fairness as formulas
+
+
+def utility(s: Scene) -> Floats:
+    """(n,) a concave worth of speed; jobs that have had little GPU time count more."""
+    job = s.offer.job
+    return formulas.utility(s.weight, s.done / (slowest(s)[job] * s.problem.interval_s),
+                            s.problem.jobs.attained_gpu_s[job])
+
+
+def fairness(s: Scene) -> Floats:
+    """(n,) by how much the squared ratio of expected completion time to that on an equal share falls."""
+    p, job = s.problem, s.offer.job
+    age_s = np.maximum(0.0, p.now_s - p.jobs.submitted_s[job])
+    return formulas.fairness(age_s, s.busy_s, np.minimum(s.done, s.remaining), s.remaining, p.jobs.total_work[job],
+                             equal_speed(s)[job], p.interval_s)
+
+
+def makespan(s: Scene) -> Floats:
+    """(n,) by how much the squared hours that a job still needs on an equal share fall."""
+    p, hour = s.problem, formulas.HOUR
+    equal = equal_speed(s)[s.offer.job]
+    return formulas.fairness(np.zeros(len(equal)), s.busy_s, np.minimum(s.done, s.remaining), s.remaining,
+                             equal * hour, equal, p.interval_s)
+
+
+@of_jobs
+def slowest(s: Scene) -> Floats:
+    """(J,) work per second of each job's slowest option, inf without options."""
+    least = np.full(len(s.problem.jobs), np.inf)
+    np.minimum.at(least, s.offer.job, s.rate)
+    return least
+
+
+@of_jobs
+def equal_speed(s: Scene) -> Floats:
+    """(J,) work per second on an equal share of all GPUs among the jobs that have options, in proportion to weight x
+    weight of the tenant; inf without options."""
+    p, start = s.problem, s.offer.start
+    weight = np.where(np.diff(start) > 0, p.weight * p.tenants.weight[p.jobs.tenant], 0.0)
+    share = p.pools.gpus.sum() * weight / max(float(weight.sum()), 1e-300)
+    return formulas.equal_speed(share, start, s.offer.gpus, s.rate)
