@@ -22,8 +22,7 @@ from allocator.performance import batched
 from allocator.performance.fit import batches
 from allocator.performance.fit.choose import Fitted, at_rows, fit, fit_batched
 from allocator.performance.fit.observations import Observations
-from allocator.performance.knee import knee
-from allocator.performance.profiling import corners, gain, learned
+from allocator.performance.profiling import MOST, corners, gain, learned, worthwhile
 
 SEED = 0
 SIZES = np.array([8.0, 12.0, 16.0, 20.0])       # Scavenger's numbers of workers
@@ -229,51 +228,84 @@ def _line(name: str, found: list[Fitted]) -> None:
 def configuration_search(folder: Path) -> None:
     """Line 2: choose size and batch from a few measurements, against the best and the median arbitrary choice."""
     print("## configuration search on the Sia profiles\n")
-    out: dict[str, list[Floats]] = {}
-    count = 0
+    out: dict[tuple[str, float], list[Floats]] = {}
+    more: dict[str, list[Floats]] = {}
     for model, machine, every in read_observations(folder, "sia").groups():
         per_node = 4 if machine in ("aws", "quad") else 8
         rows = every.averaged()
         rows = rows.take(~np.isnan(rows.efficiency) & (rows.nodes <= np.ceil(rows.gpus / per_node)))
-        if model == "gpt_pmp" or machine in ("quad", "dgx") or len(np.unique(rows.gpus)) < 4:
+        if model == "gpt_pmp" or machine == "dgx" or len(np.unique(rows.gpus)) < 4:
             continue
-        count += 1
-        rng = np.random.default_rng(SEED)
-        for name, first, more in (("4 corners", _corners(rows), 0), ("4 corners + 2", _corners(rows), 2),
-                                  ("4 corners + 4", _corners(rows), 4), ("4 corners + 6", _corners(rows), 6),
-                                  ("8 arbitrary", rng.permutation(len(rows))[:8], 0)):
-            out.setdefault(name, []).append(_outcome(rows, first, more))
-    print(f"{count} profiles, packed placements, work of {HOURS} hours at the fastest; {TRY_S:g} s for each "
-          "configuration tried, on its GPUs. Means.\n")
-    print("| search | fastest: time over the oracle's | cheapest: cost over the oracle's | least time x cost: time | "
-          "cost | fastest v median arbitrary | cheapest v median arbitrary | knee v median arbitrary |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name, some in out.items():
-        a = np.array(some).mean(axis=0)
-        print(f"| {name} | {' | '.join(_pc(v - 1) for v in a[:4])} | {a[4]:.1f} x faster | {_pc(1 - a[5])} cheaper | "
-              f"{a[6]:.1f} x faster, {_pc(1 - a[7])} cheaper |")
+        if machine == "quad":
+            more.setdefault("four profiles of another machine (quad)", []).append(
+                _outcome(rows, _corners(rows), MOST, True, 0.5))
+            continue
+        for try_s in (30.0, 120.0):
+            more.setdefault(f"{try_s:g} s for each tried", []).append(
+                _outcome(rows, _corners(rows), MOST, True, 0.5, try_s))
+        for price in AIMS.values():
+            for name, first, most, priced in _searches(rows):
+                out.setdefault((name, price), []).append(_outcome(rows, first, most, priced, price))
+    print(f"{len(next(iter(out.values())))} profiles, packed placements, work of {HOURS} hours at the fastest; "
+          f"{TRY_S:g} s for each configuration tried, on its GPUs. Means.\n")
+    print("| aim | search | tried | time over the oracle's | cost over the oracle's | faster than the median arbitrary "
+          "| cheaper | time, cost over the oracle's without profiling |\n|---|---|---|---|---|---|---|---|")
+    for aim, price in AIMS.items():
+        for name in dict.fromkeys(name for name, _ in out):
+            _outcome_line(aim, name, out[name, price])
+    for name, some in more.items():
+        _outcome_line("least time x cost", f"3 corners, then by price; {name}", some)
     print()
 
 
+def _outcome_line(aim: str, name: str, some: list[Floats]) -> None:
+    time_, cost, faster, dearer, tried, pick, pick_cost = np.array(some).mean(axis=0)
+    print(f"| {aim} | {name} | {tried:.1f} | {_pc(time_ - 1)} | {_pc(cost - 1)} | {faster:.1f} x | {_pc(1 - dearer)} | "
+          f"{_pc(pick - 1)}, {_pc(pick_cost - 1)} |")
+
+
 HOURS, TRY_S = 3.0, 60.0
+AIMS = {"fastest": 0.0, "least time x cost": 0.5, "cheapest": 1.0}      # exponent of the GPUs beside the time
+Search = tuple[str, Ints, int, bool]
 
 
-def _corners(rows: Observations) -> Ints:
-    return np.array(corners(np.zeros(len(rows), dtype=np.int64), rows.gpus, rows.batch.astype(np.int64)))
+def _searches(rows: Observations) -> list[Search]:
+    """(name, first tries, most tries, whether tries have a price)."""
+    four, rng = _corners(rows, 4), np.random.default_rng(SEED)
+    return [("4 corners", four, 4, False), ("4 corners + 2", four, 6, False), ("4 corners + 4", four, 8, False),
+            ("from 1 GPU, by price", _corners(rows, 2), MOST, True),
+            ("3 corners, then by price", _corners(rows), MOST, True),
+            ("3 corners, then by price, up to 6", _corners(rows), 6, True),
+            ("8 arbitrary", rng.permutation(len(rows))[:8], 8, False)]
 
 
-def _search(rows: Observations, first: Ints, more: int, price: float) -> tuple[Ints, Floats]:
-    """(tried, log speed believed in the end): measure `first`, then where log time + price log GPUs may fall most."""
+def _corners(rows: Observations, many: int = 3) -> Ints:
+    """2: of the smallest size only; 3: as planned; 4: the largest size with its smallest batch too."""
+    planned = corners(np.zeros(len(rows), dtype=np.int64), rows.gpus, rows.batch.astype(np.int64))
+    large = np.flatnonzero(rows.gpus == rows.gpus.max())
+    if many == 4:
+        planned.append(int(large[np.argmin(rows.batch[large])]))
+    return np.array(list(dict.fromkeys(i for i in planned if many > 2 or i not in large)))
+
+
+def _search(rows: Observations, first: Ints, most: int, priced: bool, price: float,
+            try_s: float) -> tuple[Ints, Floats]:
+    """(tried, log speed believed in the end): measure `first`, then where log time + price log GPUs may fall most; if
+    tries are priced, most for what a try adds to it, until none is worth that."""
     x = np.stack([np.log2(rows.gpus), np.log2(rows.batch / rows.gpus)], axis=1)
     truth, size = np.log(rows.useful), price * np.log(rows.gpus)
     tried = first
-    for left in range(more, -1, -1):
+    while True:
         mean, deviation = learned(_believed(rows.take(tried), rows), x, tried, truth[tried])
-        if left:
-            worth = gain(size - mean, deviation)
-            worth[tried] = -1.0
-            tried = np.append(tried, int(np.argmax(worth)))
-    return tried, mean
+        worth = gain(size - mean, deviation)
+        worth[tried] = 0.0
+        best = int(np.argmin(size - mean))
+        run_s = HOURS * 3600.0 * float(np.exp(mean.max() - mean[best]))
+        costs = try_s / run_s * (1.0 - price + price * rows.gpus / rows.gpus[best]) if priced else np.zeros(len(rows))
+        left = worthwhile(worth, costs)
+        if not left or len(tried) >= most:
+            return tried, mean
+        tried = np.append(tried, left[0])
 
 
 def _believed(some: Observations, rows: Observations) -> Floats:
@@ -290,21 +322,17 @@ def _believed(some: Observations, rows: Observations) -> Floats:
     return best
 
 
-def _outcome(rows: Observations, first: Ints, more: int) -> Floats:
-    """Ratios to the oracle and to the median of all configurations, what was spent on profiling included."""
+def _outcome(rows: Observations, first: Ints, most: int, priced: bool, price: float, try_s: float = TRY_S) -> Floats:
+    """Time and cost over the oracle's, median arbitrary time over the time, cost over the median arbitrary cost, what
+    was spent on profiling included; tries; and the first two without."""
     time_s = HOURS * 3600.0 * rows.useful.max() / rows.useful
     cost = time_s * rows.gpus
-    ratio: dict[float, tuple[float, float, float, float]] = {}
-    for price in (0.0, 1.0, 0.5):
-        tried, mean = _search(rows, first, more, price)
-        spent_s, spent = TRY_S * len(tried), TRY_S * float(rows.gpus[tried].sum())
-        taken, best = (int(np.argmin(price * np.log(rows.gpus) - y)) for y in (mean, np.log(rows.useful)))
-        t, c = time_s[taken] + spent_s, cost[taken] + spent
-        ratio[price] = t / time_s[best], c / cost[best], float(np.median(time_s)) / t, c / float(np.median(cost))
-    guessed = np.exp(-mean)
-    at = knee(guessed * rows.gpus, guessed)
-    return np.array([ratio[0.0][0], ratio[1.0][1], ratio[0.5][0], ratio[0.5][1], ratio[0.0][2], ratio[1.0][3],
-                     float(np.median(time_s)) / (time_s[at] + spent_s), (cost[at] + spent) / float(np.median(cost))])
+    tried, mean = _search(rows, first, most, priced, price, try_s)
+    spent_s, spent = try_s * len(tried), try_s * float(rows.gpus[tried].sum())
+    taken, best = (int(np.argmin(price * np.log(rows.gpus) - y)) for y in (mean, np.log(rows.useful)))
+    t, c = time_s[taken] + spent_s, cost[taken] + spent
+    return np.array([t / time_s[best], c / cost[best], float(np.median(time_s)) / t, c / float(np.median(cost)),
+                     len(tried), time_s[taken] / time_s[best], cost[taken] / cost[best]])
 
 
 def _pc(share: float) -> str:

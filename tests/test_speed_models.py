@@ -136,11 +136,16 @@ def test_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> None:
 
 
 def test_profiling_begins_at_the_corners_then_where_it_matters() -> None:
-    """Four corners of one type; then the unsure one near the best, never a measured one, never one far behind."""
+    """Three corners of one type; then the unsure one near the best if it is worth its price, never a measured one, nor
+    one far behind."""
     gpus, batch = np.array([1, 1, 2, 2, 4, 4]), np.array([8, 64, 8, 64, 8, 64])
     mean = np.array([3.0, 3.0, 1.0, 1.02, 2.5, 2.5])
     deviation, measured = np.full(6, 0.1), np.array([True, False, True, False, False, False])
-    found = profiling.plan(np.zeros(6, dtype=np.int64), gpus, batch, mean, deviation, measured)
-    assert [(i, why) for i, why, _ in found] == [(1, "corner"), (4, "corner"), (5, "corner"), (3, "decision")]
+    group = np.zeros(6, dtype=np.int64)
+    found = profiling.plan(group, gpus, batch, mean, deviation, measured, np.full(6, 0.01))
+    assert [(i, why) for i, why, _ in found] == [(1, "corner"), (5, "corner"), (3, "decision")]
     assert found[-1][2] == pytest.approx(0.1 * (math.exp(-0.02) / math.sqrt(2 * math.pi)
                                                 - 0.2 * 0.5 * math.erfc(0.2 / math.sqrt(2))))
+    dear = profiling.plan(group, gpus, batch, mean, deviation, measured, np.full(6, 0.05))
+    assert [i for i, _, _ in dear] == [1, 5]
+    assert profiling.worthwhile(np.array([0.02, 0.04, 0.01]), np.array([0.005, 0.02, 0.02])) == [0, 1]

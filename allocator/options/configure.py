@@ -29,6 +29,7 @@ from allocator.performance.table import RateTable
 from formulations import objectives
 
 SHOWN_BATCHES = 9         # of a curve in each size
+TRY_S = 60.0              # to try one configuration: a restart and some steps
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,14 @@ class Ways:
                              [Relaxation("--deadline", "", hours, float(self.hours.min()))])
         return int(within[np.lexsort((self.hours[within], self.cost[within]))[0]])
 
-    def next_to_try(self, most: int = 8) -> list[tuple[int, str, float]]:
-        """What to measure next (index, why, gain): corners, then what could change the choice of least time x cost."""
-        return plan(self.gpu_type, self.gpus, self.batch, 0.5 * np.log(self.hours * np.maximum(self.cost, 1e-9)),
-                    self.error, self.measured, most)
+    def next_to_try(self) -> list[tuple[int, str, float]]:
+        """What to measure next (index, why, gain): corners, then what could change the choice of least time x cost by
+        more than the TRY_S seconds of trying it."""
+        cost, try_h = np.maximum(self.cost, 1e-9), TRY_S / objectives.HOUR
+        aim = 0.5 * np.log(self.hours * cost)
+        best = int(np.argmin(aim))
+        price = 0.5 * (try_h / self.hours[best] + try_h * cost / self.hours / cost[best])
+        return plan(self.gpu_type, self.gpus, self.batch, aim, self.error, self.measured, price)
 
 
 def job_number(problem: Problem, job_id: str) -> int:

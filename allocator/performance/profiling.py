@@ -1,13 +1,14 @@
 """Which few configurations to measure next, to learn how fast a new job runs.
 
-First the corners of what is possible: smallest and largest size, each with its smallest and largest batch, from which
-the forms of docs/speed-models.md can be fitted. Then what could change the choice most: the knowledge gradient of
-independent beliefs (Frazier, Powell and Dayanik 2008): with y_i ~ N(m_i, s_i^2) the logarithm of what is to be small,
-and b the best so far,
+First the corners of what is possible: the smallest size with its smallest and largest batch, the largest size with its
+largest batch. Then what could change the choice most for what it costs to try: the knowledge gradient of independent
+beliefs (Frazier, Powell and Dayanik 2008): with y_i ~ N(m_i, s_i^2) the logarithm of what is to be small, and b the
+best so far,
 
     gain of i = E max(0, y_b - y_i) = s f(d / s),   f(z) = phi(z) - z Phi(-z),   d = m_i - m_b
 
-(for b itself, d is the distance of the runner-up). What a measurement teaches about its neighbours: `learned`.
+(for b itself, d is the distance of the runner-up), as long as it is above the price of the try in the same logarithms,
+the largest gain per price first. What a measurement teaches about its neighbours: `learned`.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints
 
 LEAST = 1e-4              # gains below are none
+MOST = 8                  # tries of a plan
 SPREAD, REACH, NOISE = 0.3, 1.5, 0.03     # of what a fitted model gets wrong: size, doublings, one measurement
 
 
 def corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
-    """The up to four extreme configurations of each group (GPU type) among (n,), the smaller size first."""
+    """The up to three extreme configurations of each group (GPU type) among (n,), the smaller size first.
+
+    The largest size with its smallest batch would be the fourth: it is dear, and hardly ever near the best.
+    """
     out: list[int] = []
     for g in np.unique(group).tolist():
         mine = group == g
-        for size in (gpus[mine].min(), gpus[mine].max()):
-            rows = np.flatnonzero(mine & (gpus == size))
-            out += [int(rows[np.argmin(batch[rows])]), int(rows[np.argmax(batch[rows])])]
+        small, large = (np.flatnonzero(mine & (gpus == k)) for k in (gpus[mine].min(), gpus[mine].max()))
+        out += [int(small[np.argmin(batch[small])]), int(small[np.argmax(batch[small])]),
+                int(large[np.argmax(batch[large])])]
     return list(dict.fromkeys(out))
 
 
@@ -62,15 +67,21 @@ def learned(believed: Floats, x: Floats, tried: Ints, measured: Floats) -> tuple
     return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
-def plan(group: Ints, gpus: Ints, batch: Ints, mean: Floats, deviation: Floats, measured: Bools,
-         most: int = 8) -> list[tuple[int, str, float]]:
+def worthwhile(gains: Floats, price: Floats) -> list[int]:
+    """Configurations whose gain is above the price of trying them, the largest gain per price first; both (n,), shares
+    of what is to be small."""
+    order = np.argsort(-gains / np.maximum(price, LEAST), kind="stable")
+    return [i for i in order.tolist() if gains[i] > max(float(price[i]), LEAST)]
+
+
+def plan(group: Ints, gpus: Ints, batch: Ints, mean: Floats, deviation: Floats, measured: Bools, price: Floats,
+         most: int = MOST) -> list[tuple[int, str, float]]:
     """The next configurations (index, "corner" or "decision", gain), at most `most`, none that is measured already.
 
-    mean, deviation (n,): of the logarithm of what is to be small.
+    mean, deviation (n,): of the logarithm of what is to be small; price (n,): what trying each adds to it.
     """
     gains = gain(mean, np.where(measured, 0.0, deviation))
     first = [i for i in corners(group, gpus, batch) if not measured[i]]
-    then = [i for i in np.argsort(-gains, kind="stable").tolist()
-            if not measured[i] and gains[i] > LEAST and i not in first]
+    then = [i for i in worthwhile(gains, price) if not measured[i] and i not in first]
     chosen = [(i, "corner") for i in first] + [(i, "decision") for i in then]
     return [(i, why, float(gains[i])) for i, why in chosen[:most]]
