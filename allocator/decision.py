@@ -93,7 +93,7 @@ def decide_after(memory: Memory | None, problem: Problem, *, policy: str = "mip"
                        policy=policy, seed=limits.seed, seconds=spent)
     total = round(before + time.monotonic() - begin, 6)
     result = dataclasses.replace(result, seconds={**result.seconds, "total": total})
-    return result, Memory.of(problem.objective, decided.round.model, dual.prices)
+    return result, Memory.of(problem.objective, decided.round.model, dual.prices, decided.decision.plans)
 
 
 def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver = "auto", limits: Limits = NO_LIMITS,
@@ -116,7 +116,8 @@ def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver 
 def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits, deadline: float,
            memory: Memory | None = None) -> tuple[Task, Decision]:
     """The policy's decision about a compiled round, by `deadline` (time.monotonic) as far as it can."""
-    task = Task(round_, limits, solver, deadline, None if memory is None else memory.row_prices(round_.model)[0])
+    task = Task(round_, limits, solver, deadline) if memory is None else Task(
+        round_, limits, solver, deadline, memory.row_prices(round_.model)[0], memory.plans)
     return task, policy(task)
 
 

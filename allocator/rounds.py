@@ -55,4 +55,6 @@ class Rounds:
             return "cold: first round"
         if self._memory.objective != problem.objective:
             return f"cold: objective changed from {self._memory.objective} to {problem.objective}"
-        return f"warm: {len(self._memory.prices)} prices of the round before"
+        plans = self._memory.plans
+        more = "" if plans is None else f" and plans of {len(plans.jobs)} jobs"
+        return f"warm: {len(self._memory.prices)} prices{more} of the round before"

@@ -15,6 +15,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
 from allocator.errors import Infeasible, InvalidInput, UsageError
 from allocator.options.ahead import LINEAR, ahead
+from allocator.options.announced import gpus_ahead
 from allocator.options.menu import menu
 from allocator.options.round import compile_round
 from allocator.performance.table import RateTable
@@ -47,7 +48,7 @@ def test_one_interval_is_the_single_round(objective: str) -> None:
         except Infeasible:
             continue
         round_ = compile_round(p, prunes=False)
-        x = ahead(round_, choices(round_.model), 1)
+        x = ahead(round_, choices(round_.model), gpus_ahead(round_.problem, 1))
         gain = follow(x, x.job, np.arange(x.n)[:, None]).gain
         money = p.pools.min_billing_s[round_.instance.pool] == 0
         assert gain[money] == pytest.approx(round_.instance.value[money], rel=1e-9, abs=1e-12)
@@ -84,7 +85,7 @@ def test_a_start_costs_its_pause_once() -> None:
     p = problem([{"remaining_work": 1e6, "sizes": [1]}], [{"gpus": 1, "startup_s": 30}], {1: 1.0},
                 config={"objective": "response", "interval_s": 300})
     round_ = compile_round(p, prunes=False)
-    x = ahead(round_, choices(round_.model), 4)
+    x = ahead(round_, choices(round_.model), gpus_ahead(round_.problem, 4))
     gain = follow(x, np.array([0]), np.zeros((1, 4), dtype=np.int64)).gain
     assert gain * 3600 == pytest.approx([4 * 300 - 30])
 
@@ -109,7 +110,7 @@ def test_how_good_it_is_and_what_it_does_not_know() -> None:
     assert r.fallback == "mip" and "no look ahead" in r.warnings[-1]
     round_ = compile_round(problem([{}], config={"objective": "cost"}), prunes=False)
     with pytest.raises(ValueError, match="not linear"):
-        ahead(round_, choices(round_.model), 2)
+        ahead(round_, choices(round_.model), gpus_ahead(round_.problem, 2))
 
 
 def test_how_far_it_looks_is_checked() -> None:

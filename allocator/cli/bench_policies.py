@@ -64,6 +64,8 @@ def add(kinds: Any) -> None:
                                                                           "workload's")
     asked.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
                        help="arrivals and completions cause early rounds, at least S seconds after the one before")
+    asked.add_argument("--announce", type=number(infinite=True), default=0.0, metavar="S",
+                       help="changes of capacity and prices are in the snapshots S seconds ahead (default: 0, never)")
     asked.add_argument("--prove", type=whole(0), default=1, metavar="N",
                        help="a bound in every N-th round of policies that need none to decide; 0: never (default: 1)")
     world = parser.add_argument_group("a world that is not as believed (as of `allocator simulate`)")
@@ -130,7 +132,7 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
         interval_s=args.interval, ageing_s=args.ageing, horizon=args.horizon, react_s=args.react,
         misjudged=args.misjudged, noise=args.noise,
         failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
-        prove_every=args.prove)
+        prove_every=args.prove, announce_s=args.announce)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)
     if args.seeds > 1 and not options.chance and any(source.digest and not source.revocable for source in found):
         print("folders are simulated once: without --misjudged, --noise or --failures, and without hazards of spot "

@@ -50,6 +50,9 @@ def add(commands: Any) -> None:
                         help="intervals that the policy horizon plans, instead of config.toml's [horizon]")
     parser.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
                         help="arrivals and completions cause early rounds, at least S seconds after the one before")
+    parser.add_argument("--announce", type=number(infinite=True), default=0.0, metavar="S",
+                        help="changes of capacity.csv and prices.csv are in the snapshots S seconds ahead; the policy "
+                             "horizon plans with them (default: 0, never)")
     parser.add_argument("--until", type=number(infinite=True), default=math.inf, metavar="S",
                         help="stop at this time on the clock of submitted_s")
     parser.add_argument("--prove", type=whole(0), default=1, metavar="N",
@@ -111,7 +114,8 @@ def call(args: argparse.Namespace) -> int:
         revocations=args.revocations, spot_batch=args.spot_batch, spot_burst=args.spot_burst,
         startup_spread=args.startup_spread, victims=args.victims,
         checkpoints=args.checkpoints, latency_s=args.latency,
-        latency_factor=args.charge_decisions, react_s=args.react, until_s=args.until, prove_every=args.prove)
+        latency_factor=args.charge_decisions, react_s=args.react, announce_s=args.announce, until_s=args.until,
+        prove_every=args.prove)
     from allocator import read_workload
 
     workload = read_workload(folder)

@@ -11,7 +11,20 @@ from allocator.domain.cluster_rules import curve_parameters
 from allocator.domain.findings import Findings
 from allocator.domain.grid import Grid
 from allocator.domain.names import Index, Names
-from allocator.domain.problem import Curves, Floats, Ints, Market, Nodes, Pauses, Placements, Pools, Rates, Sharing
+from allocator.domain.problem import (
+    Bools,
+    Changes,
+    Curves,
+    Floats,
+    Ints,
+    Market,
+    Nodes,
+    Pauses,
+    Placements,
+    Pools,
+    Rates,
+    Sharing,
+)
 
 SPOT_AVAILABILITY = 0.4       # of one job, which others compete with: measured in docs/spot-results.md
 
@@ -56,6 +69,33 @@ def in_force(table: Grid, moves: Sequence[Grid], names: Names, column: str, now_
                 value[p], latest[p] = moved[column][row[p]], at_s[row[p]]
                 source[p] = f"{moved.schema.file}:{moved.lines[row[p]]}"
     return value, source
+
+
+def later(grids: Mapping[str, Grid], names: Names, now_s: float) -> Changes:
+    """Rows of prices.csv and capacity.csv after now_s, one for each time and pool, in this order."""
+    moves = [grids[file] for file in ("prices.csv", "capacity.csv") if file in grids]
+    price = [m["price_per_gpu_hour"] if "price_per_gpu_hour" in m.columns else np.full(len(m), np.nan) for m in moves]
+    every = Changes(np.concatenate([m["at_s"] for m in moves]),
+                    np.concatenate([codes(m["pool"], names.pools) for m in moves]),
+                    np.concatenate([m["gpus"] for m in moves]), np.concatenate(price))
+    return merged(every, every.at_s > now_s)
+
+
+def merged(changes: Changes, use: Bools) -> Changes:
+    """The rows of `use` (C,) by time and pool, one for each: of several, the last that says something wins. Rows that
+    say nothing are left out."""
+    rows = np.flatnonzero(use & ((changes.gpus >= 0) | ~np.isnan(changes.price_per_gpu_hour)))
+    rows = rows[np.lexsort((changes.pool[rows], changes.at_s[rows]))]
+    at_s, pool = changes.at_s[rows], changes.pool[rows]
+    new = np.ones(len(rows), dtype=bool)
+    new[1:] = (at_s[1:] != at_s[:-1]) | (pool[1:] != pool[:-1])
+    group = np.cumsum(new) - 1
+    gpus, price = np.full(int(new.sum()), -1, dtype=np.int64), np.full(int(new.sum()), np.nan)
+    for out, values, given in ((gpus, changes.gpus[rows], changes.gpus[rows] >= 0),
+                               (price, changes.price_per_gpu_hour[rows],
+                                ~np.isnan(changes.price_per_gpu_hour[rows]))):
+        out[group[given]] = values[given]
+    return Changes(at_s[new], pool[new], gpus, price)
 
 
 def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, source: Sequence[str], found: Findings) -> Ints:

@@ -278,6 +278,31 @@ class Pauses:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """Machines that come and go and prices that move, in order of time; arrays (C,).
+
+    at_s: seconds on the clock of submitted_s. pool: index into Problem.pools. gpus: usable from then on, -1 = as
+    before. price_per_gpu_hour: US dollars, nan = as before.
+    """
+
+    at_s: Floats
+    pool: Ints
+    gpus: Ints
+    price_per_gpu_hour: Floats
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+    def between(self, after_s: float, until_s: float) -> Changes:
+        """Those after one time and not after another."""
+        chosen = slice(*np.searchsorted(self.at_s, [after_s, until_s], side="right").tolist())
+        return Changes(self.at_s[chosen], self.pool[chosen], self.gpus[chosen], self.price_per_gpu_hour[chosen])
+
+
+NO_CHANGES = Changes(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+
+@dataclass(frozen=True)
 class Problem:
     """One round, ready to decide. Immutable; `validate` is the only way to make one from a Snapshot."""
 
@@ -307,6 +332,7 @@ class Problem:
     size_lists: tuple[Ints, ...]         # ascending, distinct
     type_sets: tuple[Bools, ...]         # each (T,)
     warnings: tuple[str, ...] = ()
+    announced: Changes = NO_CHANGES      # what is known to happen to the pools after now_s; the rules know now alone
 
     @property
     def weight(self) -> Floats:

@@ -75,7 +75,7 @@ def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], k
         pauses=cluster.pauses(tables["pauses.csv"], known), models=tuple(known.models),
         gpu_types=tuple(known.gpu_types), size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
-        warnings=(*snapshot.warnings, *found.warnings))
+        warnings=(*snapshot.warnings, *found.warnings), announced=cluster.later(tables, known, now_s))
 
 
 def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) -> Jobs:

@@ -9,24 +9,24 @@ later rows count whatever nodes.csv says.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from allocator.domain import cluster, cluster_rules, job_rules
+from allocator.domain import cluster_rules, job_rules
 from allocator.domain.cells import Parsed, absent
 from allocator.domain.columns import JOBS, PLACEMENTS, RECEIVED
 from allocator.domain.findings import Findings, hints, quoted
 from allocator.domain.grid import HEADER, Grid, grids
 from allocator.domain.names import Names, names
-from allocator.domain.problem import Bools
+from allocator.domain.problem import NO_CHANGES
 from allocator.domain.settings import FILE as CONFIG_FILE
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import assemble
-from allocator.domain.workload import Changes, Workload
+from allocator.domain.workload import Workload
 from allocator.domain.workload_columns import CAPACITY, UNDER_WAY, WORKLOAD, WORKLOAD_TABLES
 from allocator.errors import InvalidInput
 
@@ -53,7 +53,8 @@ def validate_workload(raw: Snapshot) -> Workload:
     _unlikely(tables["jobs.csv"], known, found)
     if found.faults:
         raise InvalidInput(found.faults)
-    return Workload(assemble(raw, config, tables, known, start, found), _changes(tables, known, start))
+    problem = assemble(raw, config, tables, known, start, found)
+    return Workload(replace(problem, announced=NO_CHANGES), problem.announced)
 
 
 def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:
@@ -114,30 +115,3 @@ def _start(given: float | None, jobs: Grid, raw: Snapshot, found: Findings) -> f
         found.warn(CONFIG_FILE, raw.config_lines.get("now_s"), f"now_s {given:.15g} is after the earliest submitted_s; "
                    f"the workload starts there, at {earliest:.15g}")
     return min(float(given), earliest)
-
-
-def _changes(tables: Mapping[str, Grid], known: Names, start: float) -> Changes:
-    """Rows of prices.csv and capacity.csv after the start, one for each time and pool, in this order."""
-    prices, capacity = tables["prices.csv"], tables[CAPACITY.file]
-    at_s = np.concatenate([prices["at_s"], capacity["at_s"]])
-    pool = np.concatenate([cluster.codes(t["pool"], known.pools) for t in (prices, capacity)])
-    gpus = np.concatenate([prices["gpus"], capacity["gpus"]])
-    price = np.concatenate([prices["price_per_gpu_hour"], np.full(len(capacity), np.nan)])
-    return merged(Changes(at_s, pool, gpus, price), at_s > start)
-
-
-def merged(changes: Changes, use: Bools) -> Changes:
-    """The rows of `use` (C,) by time and pool, one for each: of several, the last that says something wins. Rows that
-    say nothing are left out."""
-    rows = np.flatnonzero(use & ((changes.gpus >= 0) | ~np.isnan(changes.price_per_gpu_hour)))
-    rows = rows[np.lexsort((changes.pool[rows], changes.at_s[rows]))]
-    at_s, pool = changes.at_s[rows], changes.pool[rows]
-    new = np.ones(len(rows), dtype=bool)
-    new[1:] = (at_s[1:] != at_s[:-1]) | (pool[1:] != pool[:-1])
-    group = np.cumsum(new) - 1
-    gpus, price = np.full(int(new.sum()), -1, dtype=np.int64), np.full(int(new.sum()), np.nan)
-    for out, values, given in ((gpus, changes.gpus[rows], changes.gpus[rows] >= 0),
-                               (price, changes.price_per_gpu_hour[rows],
-                                ~np.isnan(changes.price_per_gpu_hour[rows]))):
-        out[group[given]] = values[given]
-    return Changes(at_s[new], pool[new], gpus, price)

@@ -35,6 +35,9 @@ def snapshot_folder(problem: Problem) -> Snapshot:
     add(tables, "placements.csv", {
         "job_id": named(problem.jobs.job_id, placed.job[whole]), "node": named(problem.nodes.node, placed.node[whole]),
         "gpus": placed.gpus[whole]})
+    add(tables, "prices.csv", {
+        "at_s": problem.announced.at_s, "pool": named(problem.pools.pool, problem.announced.pool),
+        "price_per_gpu_hour": problem.announced.price_per_gpu_hour, "gpus": problem.announced.gpus})
     job, kind = np.nonzero(problem.received)
     add(tables, "received.csv", {
         "job_id": named(problem.jobs.job_id, job), "gpu_type": named(problem.gpu_types, kind),

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from allocator.domain.cluster import merged
 from allocator.domain.problem import Bools
 from allocator.domain.snapshot import Snapshot, tables_of_frames
-from allocator.domain.validate_workload import merged, validate_workload
+from allocator.domain.validate_workload import validate_workload
 from allocator.domain.workload import Changes, Workload
 from allocator.domain.workload_columns import CAPACITY, WORKLOAD, WORKLOAD_TABLES
 from allocator.errors import UsageError

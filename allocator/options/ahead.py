@@ -1,14 +1,17 @@
 """A round seen several intervals ahead: the same options and rows, and what work and finishing are worth later on.
 
-Capacity, budgets and quotas are taken to stay as they are, and nobody to arrive. Formulas: formulations/README.md,
-section "The horizon".
+GPUs and prices that are announced to change (options/announced.py) do so here; budgets and quotas are taken to stay as
+they are, and nobody to arrive. Formulas: formulations/README.md, section "The horizon".
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from allocator.domain.problem import State
+from allocator.domain.problem import Floats, Ints, State
+from allocator.options.announced import fixed_gpus, prices_ahead
 from allocator.options.round import Round
 from allocator.options.scene import Scene, requested_work
 from allocator.options.worth import work_price
@@ -16,23 +19,25 @@ from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from formulations.choices import Choices
 from formulations.horizon import Horizon
+from formulations.linear import CAPACITY
 from formulations.objectives import HOUR
 
 LINEAR = ("progress", "throughput", "response", "completion")    # objectives whose worth is linear in work and time
 PATIENCE = 0.98          # of its worth now is left of work an interval later, where time has no worth of its own
 
 
-def ahead(round_: Round, rows: Choices, intervals: int) -> Horizon:
-    """The round as a Horizon of so many intervals; its options are the columns of the round's model, in their order.
+def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
+    """The round as a Horizon of H intervals; its options are the columns of the round's model, in their order.
 
-    rows: that model as choices. Raises ValueError for an objective that is not in LINEAR.
+    rows: that model as choices. gpus (H, P): what the pools have in each interval (options/announced.py). Raises
+    ValueError for an objective that is not in LINEAR.
     """
     problem, i, m = round_.problem, round_.instance, round_.menu
     if problem.objective not in LINEAR:
         raise ValueError(f"the objective {problem.objective} is not linear in work and time")
-    jobs, D, H, J = problem.jobs, problem.interval_s, intervals, len(problem.jobs)
-    scene = Scene(problem, RateTable.of(problem), m.offer,
-                  problem.objective)
+    jobs, D, H, J = problem.jobs, problem.interval_s, len(gpus), len(problem.jobs)
+    there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(gpus.mean(axis=0)).astype(np.int64)))
+    scene = Scene(there, RateTable.of(problem), m.offer, problem.objective)
     w, flat = problem.weight, np.zeros((J, H))
     if problem.objective in ("response", "completion"):
         each = work_price(scene)
@@ -47,9 +52,22 @@ def ahead(round_: Round, rows: Choices, intervals: int) -> Horizon:
     switch = startup + restart_s(problem, i.job, i.pool, i.gpus)
     gone = (jobs.state == State.RUNNING) & (current < 0)        # what it holds is no option
     o = round_.option
+    held_per_hour = i.gpus[:, None] * prices_ahead(problem, H).T[i.pool]
     return Horizon(
         start=i.start, rate=scene.rate[o], switch_s=switch, startup_s=np.where(gone[i.job], switch, startup),
-        matrix=rows.matrix, high=np.tile(rows.high, (H, 1)), low=rows.low, current=current, must=i.must,
+        matrix=rows.matrix, high=_high(round_, rows, gpus), low=rows.low, current=current, must=i.must,
         remaining=jobs.remaining_work, interval_s=D, work=work, finish=finish, slope=slope, unfinished=np.zeros(J),
-        loss=np.zeros(J), held=np.repeat(-(scene.money * scene.cost_per_hour)[o, None] / HOUR, H, axis=1),
+        loss=np.zeros(J), held=-(scene.money[o, None] * held_per_hour) / HOUR,
         jobs=i.jobs, rows=[str(r) for r in rows.rows.tolist()])
+
+
+def _high(round_: Round, rows: Choices, gpus: Ints) -> Floats:
+    """(H, R) upper bounds of the rows: those of now, but the GPUs of the pools. Jobs that must go on holding GPUs are
+    taken to go on, whatever is announced."""
+    capacity = round_.instance.capacity
+    there = np.maximum(gpus, np.minimum(fixed_gpus(round_), capacity))
+    high = np.tile(rows.high, (len(gpus), 1))
+    for family in (f for f in round_.model.families if f.kind == CAPACITY):
+        row = np.searchsorted(rows.rows, np.arange(family.first, family.stop))
+        high[1:, row] += there[1:] - capacity
+    return high

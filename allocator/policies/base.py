@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from allocator.options.round import Round
+from allocator.policies.memory import Plans
 from allocator.solvers import registry
 from allocator.solvers.base import Limits, Solver
 from formulations.choices import Choices, choices
@@ -23,7 +24,8 @@ class Task:
 
     limits: effort; its time_s gives way to what is left until `deadline` (time.monotonic). solver: the back end that
     `mip` calls, also the last resort of the others when no heuristic finds a plan; None = chosen by size and structure
-    when it is needed. prices: row prices (m,) to start the dual from, None = none known.
+    when it is needed. prices: row prices (m,) to start the dual from, None = none known; plans: of the look ahead
+    before.
     """
 
     round: Round
@@ -31,6 +33,7 @@ class Task:
     solver: Solver | None
     deadline: float
     prices: Floats | None = None
+    plans: Plans | None = None
 
     @cached_property
     def choices(self) -> Choices:
@@ -65,7 +68,8 @@ class Decision:
     """What a policy decided: choice (J,) columns of the round's model, -1 = nothing; it keeps every hard rule.
 
     bound: proven by `bound_by`, inf when the policy proves nothing itself. termination: "gap", "time_limit" or
-    "heuristic". fallback: who made the plan if it was not the policy. detail: anything a user should be told.
+    "heuristic". fallback: who made the plan if it was not the policy. detail: anything a user should be told. plans:
+    what a look ahead leaves to the next one.
     """
 
     choice: Ints
@@ -78,6 +82,7 @@ class Decision:
     fallback: str | None = None
     detail: str = ""
     log: str = ""
+    plans: Plans | None = None
 
 
 Policy = Callable[[Task], Decision]

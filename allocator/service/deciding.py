@@ -20,7 +20,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.files.plans import to_json
-from allocator.policies.memory import Memory
+from allocator.policies.memory import Memory, Plans
 from allocator.results import result_of
 from allocator.service.options import GRACE_S
 from allocator.solvers.base import Limits
@@ -95,18 +95,28 @@ def plan_text(of: Result) -> str:
 
 def remembered(found: Decided) -> Memory:
     """What the decision leaves to the next one."""
-    return Memory.of(found.round.problem.objective, found.round.model, found.task.dual.prices)
+    return Memory.of(found.round.problem.objective, found.round.model, found.task.dual.prices, found.decision.plans)
 
 
 def memory_json(memory: Memory | None) -> dict[str, Any] | None:
     """A memory as JSON values; floats read back as the same."""
     if memory is None:
         return None
-    return {"objective": memory.objective, "prices": [[*key, price] for key, price in memory.prices.items() if price]}
+    out: dict[str, Any] = {"objective": memory.objective,
+                           "prices": [[*key, price] for key, price in memory.prices.items() if price]}
+    if memory.plans is not None:
+        p = memory.plans
+        out["plans"] = {"at_s": p.at_s, "interval_s": p.interval_s, "jobs": p.jobs,
+                        "prices": [[*key, *v] for key, v in p.prices.items()]}
+    return out
 
 
 def memory_of(value: Mapping[str, Any] | None) -> Memory | None:
     """The memory of memory_json."""
     if value is None:
         return None
-    return Memory(value["objective"], {(kind, label): price for kind, label, price in value["prices"]})
+    plans = None
+    if (p := value.get("plans")) is not None:
+        plans = Plans(p["at_s"], p["interval_s"], {(kind, label): tuple(v) for kind, label, *v in p["prices"]},
+                      {name: tuple((pool, gpus, m) for pool, gpus, m in steps) for name, steps in p["jobs"].items()})
+    return Memory(value["objective"], {(kind, label): price for kind, label, price in value["prices"]}, plans)

@@ -87,7 +87,8 @@ class SimulatedCluster:
         pools = dataclasses.replace(p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy())
         problem = dataclasses.replace(
             p, now_s=w.now, jobs=jobs, pools=pools, received=w.received[a], nodes=Nodes((), _NONE, _NONE, _NONE, ()),
-            placements=Placements(_NONE, _NONE, _NONE))
+            placements=Placements(_NONE, _NONE, _NONE),
+            announced=w.workload.changes.between(w.now, w.now + w.options.announce_s))
         self.settle(problem)
         return books.applied(problem, self.books)
 

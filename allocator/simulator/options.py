@@ -35,6 +35,7 @@ class Options:
     latency_s: a plan comes true so long after its round; latency_factor: so many times the seconds that it took to
     decide come on top (1: as measured; such a run is not reproducible to the byte).
     react_s: arrivals and completions cause early rounds, at least so long after the one before; inf: ticks only.
+    announce_s: changes of the workload's pools are in the snapshots so long before they come; 0: never, inf: all.
     until_s: stop at this time on the workload's clock.
     prove_every: policies that need no bound to decide get one in every so many rounds, for the gap; 0: never.
     """
@@ -65,12 +66,14 @@ class Options:
     latency_s: float = 0.0
     latency_factor: float = 0.0
     react_s: float = math.inf
+    announce_s: float = 0.0
     until_s: float = math.inf
     prove_every: int = 1
 
     def __post_init__(self) -> None:
         for name in ("gap", "time_limit_s", "misjudged", "noise", "failures_per_gpu_hour", "revocations",
-                     "spot_burst_s", "startup_spread", "latency_s", "latency_factor", "react_s", "prove_every"):
+                     "spot_burst_s", "startup_spread", "latency_s", "latency_factor", "react_s", "prove_every",
+                     "announce_s"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
         for name in ("interval_s", "ageing_s", "budget_average", "budget_amount", "budget_window_s"):
