@@ -159,9 +159,12 @@ class Reading:
             return self.saving(j, got, done, dollars, busy)
         if name in ("utility", "fairness", "makespan"):
             return self.shared(j, done, busy, name)
+        if name == "tardiness" and self.in_time(j):
+            return float(24 * j["weight"] * (self.risk(j, None) - self.risk(j, got)))
         least = min((j["weight"] + self.mu(j) * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
-        if name == "completion":
-            after = [i for i in self.jobs if self.options(i) and self.length(i) >= self.length(j) * (1 - 1e-6)]
+        if name in ("completion", "tardiness"):
+            after = [i for i in self.jobs if self.options(i) and self.length(i) >= self.length(j) * (1 - 1e-6)
+                     and not (name == "tardiness" and self.in_time(i))]
             least = max(least, sum(i["weight"] for i in after) / (3600 * self.whole(j)))
         return float(least * done + j["weight"] * (self.config["interval_s"] - busy) / 3600)
 
@@ -188,6 +191,23 @@ class Reading:
         ends = [(age + seconds + left / equal) / alone for seconds, left in (
             (self.config["interval_s"], j["remaining_work"]), (busy, j["remaining_work"] - done))]
         return float(ends[0] ** 2 - ends[1] ** 2) / 2
+
+    def in_time(self, j: Row) -> bool:
+        """Whether some option leaves the deadline within reach."""
+        return any(self.risk(j, o) < 1 - 1e-9 for o in self.options(j))
+
+    def risk(self, j: Row, got: Option | None) -> float:
+        """Of missing the deadline after a round with this option, None = waiting."""
+        due, left, fastest = self.due(j), j["remaining_work"], max(self.options(j).values())
+        if due is None:
+            return 1.0
+        if got:
+            _, done, busy, _ = self.brings(j, got)
+            if left - done <= 1e-9 * left:
+                return float(busy > due)
+            left -= done
+        hours = due - self.config["interval_s"] - j["restart_s"]
+        return float(min(1.0, left / fastest / hours) ** 1.5) if hours > 0 else 1.0
 
     def whole(self, j: Row) -> float:
         """Work per second if every GPU worked on jobs like this one."""
@@ -326,7 +346,7 @@ def scene(rng: np.random.Generator) -> Reading:
     config = {"interval_s": 300.0, "now_s": 0.0,
               "objective": pick("progress", "throughput", "response", "cost", "completion", "progress=2,response=0.5",
                                 "completion > progress", "progress > cost=3,throughput > response",
-                                "utility", "fairness", "makespan"),
+                                "utility", "fairness", "makespan", "tardiness", "tardiness > throughput"),
               "dollar_price": pick(0.0, 0.0, 0.5), "budget_per_hour": pick(math.inf, 5.0, 8.4),
               "max_changes": pick(0, 1, 99)}
     return Reading(jobs, pools, rates, tenants, config)

@@ -14,6 +14,8 @@ With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_
     C           work per second if all GPUs of the pools worked on jobs like it, in each pool at the best work per GPU
     B           weights of the jobs with options that are not before it in the order of remaining_work / (C x weight)
     cost        dollars that are saved against waiting: see _saving
+    tardiness   24 weight x (risk after waiting - risk after this) of jobs in time: see _risks; of all others as
+                completion, B among these
     a sum       factor x objective, summed up
     ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / (U(w) + U(-w)), w what s multiplies: see _most for U
     utility, fairness, makespan: see shares.py
@@ -130,7 +132,39 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
         return _saving(s, w, r)
     if name in ("utility", "fairness", "makespan"):
         return shared(s, name, j, r.done, r.busy)
-    return np.asarray(_work_worth(s, some, name)[place] * r.done + weight * (problem.interval_s - r.busy) / 3600.0)
+    hours = weight * (problem.interval_s - r.busy) / 3600.0
+    if name != "tardiness":
+        return np.asarray(_work_worth(s, some, name)[place] * r.done + hours)
+    every = Ways.every(s)
+    in_time = np.zeros(len(problem.jobs), dtype=bool)
+    in_time[every.job[_risks(s, every)[1] < 1 - 1e-9]] = True
+    waited, risk = _risks(s, w)
+    return np.where(in_time[j], 24.0 * weight * (waited - risk),
+                    _work_worth(s, some, name, ~in_time)[place] * r.done + hours)
+
+
+def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:
+    """(n,) risk of missing the deadline after a round of waiting, and after this one: (R / (s h)) ** 1.5, at most 1.
+
+    R: work left; s: work per second at the fastest of the job's options; h: seconds from the end of the round to the
+    deadline, less restart_s. Done in this round: 0 or 1, as it is in time or late. No deadline: 1.
+    """
+    problem, jobs, r = s.problem, s.problem.jobs, Round.of(s, w, True)
+    owner, pool, gpus, rate = options(s, np.arange(len(jobs)))
+    fastest, rate = np.zeros(len(jobs)), rate * useful(problem, owner, pool, gpus)
+    for j, speed in zip(owner.tolist(), rate.tolist(), strict=True):
+        fastest[j] = max(fastest[j], speed)
+    until = due_s(problem)[w.job] - problem.now_s
+    hours, left = until - problem.interval_s - jobs.restart_s[w.job], jobs.remaining_work[w.job]
+
+    def risk(work: Floats) -> Floats:
+        out = np.ones(len(work))
+        able = (hours > 0) & (fastest[w.job] > 0)
+        out[able] = np.minimum(1.0, work[able] / fastest[w.job][able] / hours[able]) ** 1.5
+        return out
+
+    after = np.where(left - r.done <= 1e-9 * left, np.where(r.busy > until, 1.0, 0.0), risk(left - r.done))
+    return np.where(np.isnan(until), 1.0, risk(left)), np.where(np.isnan(until), 1.0, after)
 
 
 def _most(s: Scene, w: Ways, value: Floats) -> float:
@@ -216,19 +250,19 @@ def _price(s: Scene, pool: Ints) -> Floats:
     return np.where(pools.market[pool] == Market.RESERVED, 0.0, pools.price_per_gpu_hour[pool])
 
 
-def _work_worth(s: Scene, chosen: Ints, name: str) -> Floats:
-    """V of each chosen job, (len(chosen),), in `response` or `completion`."""
+def _work_worth(s: Scene, chosen: Ints, name: str, among: Bools | None = None) -> Floats:
+    """V of each chosen job, (len(chosen),), in `response` or, with B among those jobs (J,), `completion`."""
     job, pool, gpus, rate = options(s, chosen)
     each = (s.problem.weight[job] + _money(s, job) * _price(s, pool) * gpus) / (rate * 3600.0)
     least = np.full(len(s.problem.jobs), np.inf)
     for o in np.argsort(-each, kind="stable").tolist():
         least[job[o]] = each[o]                   # dearest first: the least is written last
     least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)     # no option: the plan is at fault anyway
-    return np.maximum(least, _queue_worth(s)[chosen]) if name == "completion" else least
+    return least if name == "response" else np.maximum(least, _queue_worth(s, among)[chosen])
 
 
-def _queue_worth(s: Scene) -> Floats:
-    """B / (3600 C) of every job, (J,), 0 without options."""
+def _queue_worth(s: Scene, among: Bools | None) -> Floats:
+    """B / (3600 C) of every job, (J,), 0 without options and where it is not `among` (None: all) those that wait."""
     pools, J = s.problem.pools, len(s.problem.jobs)
     job, pool, gpus, rate = options(s, np.arange(J))
     each = rate * useful(s.problem, job, pool, gpus) / gpus
@@ -239,7 +273,7 @@ def _queue_worth(s: Scene) -> Floats:
             best[job[o]] = max(best[job[o]], each[o])
         whole += best * pools.gpus[p]
     out = np.zeros(J)
-    served = np.flatnonzero(whole > 0)
+    served = np.flatnonzero((whole > 0) & (True if among is None else among))
     weight = s.problem.weight[served]
     key = np.round(np.log(s.problem.jobs.remaining_work[served] / whole[served] / weight), 9)
     distinct, place = np.unique(key, return_inverse=True)

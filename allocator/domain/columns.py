@@ -218,7 +218,8 @@ PAUSES = TableSchema("pauses.csv", "what a running job loses when its size chang
 TABLES: Mapping[str, TableSchema] = {
     t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING, PAUSES)}
 
-OBJECTIVES = ("progress", "throughput", "response", "cost", "completion", "utility", "fairness", "makespan")
+OBJECTIVES = ("progress", "throughput", "response", "cost", "completion", "tardiness", "utility", "fairness",
+              "makespan")
 #              formulas: formulations/README.md; which for which wish: docs/objectives.md
 
 CONFIG: tuple[Column, ...] = (

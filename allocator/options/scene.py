@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
 from formulations import objectives
 
+T = TypeVar("T")
 LOOK_AT_RISK = tuple(n for n in OBJECTIVES if n not in ("progress", "throughput"))    # not the contract's own
 
 
@@ -93,10 +95,10 @@ class Scene:
                                   self.problem.pools.min_billing_s[self.offer.pool])
 
 
-def of_jobs(measure: Callable[[Scene], Floats]) -> Callable[[Scene], Floats]:
+def of_jobs(measure: Callable[[Scene], T]) -> Callable[[Scene], T]:
     """For what is said of jobs as a whole: measured by their ordinary options, whatever else is offered."""
     @wraps(measure)
-    def by_ordinary(s: Scene) -> Floats:
+    def by_ordinary(s: Scene) -> T:
         return measure(s.whole)
 
     return by_ordinary

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from allocator.domain.objectives import Terms, levels, names
-from allocator.domain.problem import Floats, Market, Problem
+from allocator.domain.problem import Bools, Floats, Market, Problem
 from allocator.options import shares
 from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, of_jobs, requested_work
 from allocator.performance.pipelines import due_s
@@ -66,16 +66,16 @@ def _time_saved(s: Scene) -> Floats:
 
 @of_jobs
 def work_price(s: Scene) -> Floats:
-    """(J,) weighted hours that a unit of each job's work costs later, V_j of `response` and `completion`; inf for jobs
-    without options."""
+    """(J,) weighted hours that a unit of each job's work costs later, V_j of `response`, `completion` and `tardiness`
+    (there of jobs that are not in time, among themselves); inf for jobs without options."""
     J, o = len(s.problem.jobs), s.offer
     least = np.full(J, np.inf)
     np.minimum.at(least, o.job, objectives.work_worth(s.weight, s.money, s.cost_per_hour, s.rate))
-    if s.objective != "completion":
+    if s.objective not in ("completion", "tardiness"):
         return least
     best = np.zeros((J, len(s.problem.pools)))                          # work per second of one GPU of the pool
     np.maximum.at(best, (o.job, o.pool), s.rate / o.gpus)
-    able = np.flatnonzero(np.isfinite(least))
+    able = np.flatnonzero(np.isfinite(least) & ~(in_time(s) if s.objective == "tardiness" else False))
     whole = best[able] @ s.problem.pools.gpus
     least[able] = np.maximum(least[able], objectives.queue_worth(
         s.problem.weight[able], s.problem.jobs.remaining_work[able], whole))
@@ -121,6 +121,51 @@ def _cost(s: Scene) -> Floats:
     return value + np.where(s.cost_per_hour > 0, 0.0, EARLY * late[o.job] * ahead)
 
 
+def _tardiness(s: Scene) -> Floats:
+    """Weighted hours saved where a job counts its hours late, and MISSED hours if it is late at all.
+
+    In time so far: MISSED x what the option takes off the risk of missing the deadline. Late, or without a deadline:
+    as `completion`, among such jobs.
+    """
+    job = s.offer.job
+    return np.where(in_time(s)[job], MISSED * s.weight * (_risk_of_waiting(s)[job] - _risk(s)), _time_saved(s))
+
+
+def _risk(s: Scene) -> Floats:
+    """(n,) risk of missing the deadline after this round, 1 without one."""
+    p, job = s.problem, s.offer.job
+    due = due_s(p)[job] - p.now_s
+    left = s.remaining - np.minimum(s.done, s.remaining)
+    ended = left <= (1.0 - SURE) * s.remaining
+    later = deadlines.risk(left, _fastest(s)[job] * objectives.HOUR,
+                           (due - p.interval_s - p.jobs.restart_s[job]) / objectives.HOUR)
+    return np.where(np.isnan(due), 1.0, np.where(ended, (s.busy_s > due).astype(np.float64), later))
+
+
+@of_jobs
+def _fastest(s: Scene) -> Floats:
+    """(J,) work per second at the job's fastest option, 0 without options."""
+    out = np.zeros(len(s.problem.jobs))
+    np.maximum.at(out, s.offer.job, s.rate)
+    return out
+
+
+@of_jobs
+def in_time(s: Scene) -> Bools:
+    """(J,) whether some option leaves the job's deadline within reach."""
+    least = np.ones(len(s.problem.jobs))
+    np.minimum.at(least, s.offer.job, _risk(s))
+    return least < SURE
+
+
+@of_jobs
+def _risk_of_waiting(s: Scene) -> Floats:
+    """(J,) risk of missing the deadline after a round of waiting."""
+    p = s.problem
+    hours = (due_s(p) - p.now_s - p.interval_s - p.jobs.restart_s) / objectives.HOUR
+    return np.where(np.isnan(hours), 1.0, deadlines.risk(p.jobs.remaining_work, _fastest(s) * objectives.HOUR, hours))
+
+
 @of_jobs
 def _late_price(s: Scene) -> Floats:
     """(J,) dollars per hour of lateness: LATE times what the job's dearest option costs, times its weight."""
@@ -129,10 +174,13 @@ def _late_price(s: Scene) -> Floats:
     return LATE * s.problem.weight * dearest
 
 
+MISSED = 24.0           # hours: a deadline missed counts as that much lateness on top
+SURE = 1.0 - 1e-9       # a risk above this is a deadline missed, a share of the work above this all of it
 LATE = 10.0             # an hour late is as bad as ten hours of the job's dearest option: no saving is worth it
 SPARE = 0.005           # of that: what an hour to spare is worth, since spot GPUs may not be there when they are needed
 EARLY = 1e-3            # of that: what an hour of work before its time is worth on GPUs that cost nothing
 
 OBJECTIVES: Mapping[str, Callable[[Scene], Floats]] = {
     "progress": _progress, "throughput": _throughput, "response": _time_saved, "cost": _cost,
-    "completion": _time_saved, "utility": shares.utility, "fairness": shares.fairness, "makespan": shares.makespan}
+    "completion": _time_saved, "tardiness": _tardiness, "utility": shares.utility, "fairness": shares.fairness,
+    "makespan": shares.makespan}

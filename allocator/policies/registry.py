@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from allocator.errors import UsageError
 from allocator.policies.afs import afs
 from allocator.policies.base import Policy
+from allocator.policies.edf import edf
+from allocator.policies.elasticflow import elasticflow
 from allocator.policies.equal import equal
 from allocator.policies.ffdl import ffdl
 from allocator.policies.gavel import maxmin
@@ -43,6 +45,8 @@ POLICIES: Mapping[str, Entry] = {
     "las": Entry(las, prunes=False),
     "afs": Entry(afs, prunes=False),
     "ffdl": Entry(ffdl, prunes=False),
+    "edf": Entry(edf, prunes=False),
+    "elasticflow": Entry(elasticflow, prunes=False),
     "maxmin": Entry(maxmin, prunes=False),
     "sia": Entry(sia, prunes=False),
     "rental": Entry(rental, prunes=False),

@@ -1,0 +1,93 @@
+"""A round as promises over time: what each job needs in each pool for its deadline, and what the rows leave.
+
+Capacity, prices, budgets and quotas are taken to stay as they are, and nobody to arrive. Guarantees of tenants, the
+limit on changes and revocations are left out; formulas: formulations/promises.py, promised.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints, State
+from allocator.options.round import Round
+from allocator.performance.pipelines import due_s
+from formulations.promised import Chain, Place
+from formulations.promises import Need
+
+MOST_SLOTS = 1_000          # longer ahead slots are longer than rounds
+
+
+def chain(round_: Round, beyond: float = 1.0) -> Chain:
+    """No promises yet, for all jobs of the round. beyond: slots reach so many times as far as the last deadline.
+
+    Jobs that must keep what they hold have it until they are done. A job without a deadline has due = inf.
+    """
+    p = round_.problem
+    due = due_s(p) - p.now_s
+    due = np.where(np.isnan(due), np.inf, due)
+    far = beyond * max(float(due[np.isfinite(due)].max(initial=0.0)), p.interval_s)
+    slot_s = p.interval_s * max(1, math.ceil(far / p.interval_s / MOST_SLOTS))
+    slots = math.ceil(far / slot_s)
+    left, first = _rows(round_, slots)
+    places = [_places(round_, j, first, float(due[j])) for j in range(len(p.jobs))]
+    _serve_fixed(round_, left, places, slot_s)
+    return Chain(places, due, left, slot_s)
+
+
+def _rows(round_: Round, slots: int) -> tuple[Floats, tuple[int, int, int]]:
+    """(R, T) limits: pools, budget, quotas, tenants' budgets, exposures; and where the last three begin."""
+    i = round_.instance
+    high = np.concatenate([i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones))])
+    P, Q = len(i.capacity), len(i.quota)
+    return np.repeat(high[:, None].astype(np.float64), slots, axis=1), (P + 1, P + 1 + Q, P + 1 + 2 * Q)
+
+
+def _places(round_: Round, j: int, first: tuple[int, int, int], due: float) -> list[Place]:
+    """The pools of job j with the sizes that are faster than all smaller ones, and the finite rows they count in."""
+    i, p = round_.instance, round_.problem
+    jobs, out = p.jobs, []
+    mine = np.arange(i.start[j], i.start[j + 1])
+    running, q = jobs.state[j] == State.RUNNING, int(i.tenant[j])
+    for pool in np.unique(i.pool[mine]).tolist():
+        o = mine[i.pool[mine] == pool]
+        rate = round_.menu.rate[round_.option[o]]
+        o = o[np.append(True, rate[1:] > np.maximum.accumulate(rate)[:-1])]
+        rate = round_.menu.rate[round_.option[o]]
+        home = bool(running and jobs.pool[j] == pool)
+        startup = float(p.pools.startup_s[pool])
+        rows, per = [pool], [1.0]
+        price = float(i.cost[o[0]] / i.gpus[o[0]])
+        for row, limit, amount in ((len(i.capacity), i.budget, price), (first[0] + q, i.quota[q], 1.0),
+                                   (first[1] + q, i.tenant_budget[q], price)):
+            if math.isfinite(limit) and amount > 0:
+                rows.append(row)
+                per.append(amount)
+        if i.exposed[o[0]] >= 0:
+            rows.append(first[2] + int(i.exposed[o[0]]))
+            per.append(1.0)
+        pause = startup + (float(jobs.restart_s[j]) if running and not home else 0.0)
+        need = Need(i.gpus[o], rate, float(jobs.remaining_work[j]), due, pause, startup + float(jobs.restart_s[j]),
+                    int(jobs.gpus[j]) if home else 0)
+        out.append(Place(pool, need, np.array(rows), np.array(per), home))
+    return out
+
+
+def _serve_fixed(round_: Round, left: Floats, places: list[list[Place]], slot_s: float) -> None:
+    """Take off what jobs that must keep their GPUs hold until they are done."""
+    i, stay = round_.instance, round_.stay()
+    for j in np.flatnonzero(i.must & (stay >= 0)).tolist():
+        place = next(p for p in places[j] if p.pool == i.pool[stay[j]])
+        rate = round_.menu.rate[round_.option[stay[j]]]
+        until = math.ceil(place.need.work / rate / slot_s)
+        left[place.rows, :until] -= place.per_gpu[:, None] * int(i.gpus[stay[j]])
+        places[j] = []
+
+
+def first_option(round_: Round, j: int, pool: int, gpus: int) -> int:
+    """The option of job j with that pool and size, -1 if it has none."""
+    i = round_.instance
+    mine: Ints = np.arange(i.start[j], i.start[j + 1])
+    found = mine[(i.pool[mine] == pool) & (i.gpus[mine] == gpus)]
+    return int(found[0]) if len(found) else -1

@@ -1,0 +1,109 @@
+"""Promises to several jobs at once: which deadlines can be kept together, one satisfactory share after the other.
+
+Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithm 1 (admission control: earliest deadline first, each job its
+minimum satisfactory share of what those before it leave). Ours: several pools, and rows that limit more than GPUs
+(quotas, budgets) in every slot.
+
+A chain of promises is a plan: each job's sizes, slot by slot, within all rows. So what is promised can be kept, as long
+as speeds are right and nothing is taken away. What is not promised may still be possible: see `formulations/due.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.linear import Floats, Ints
+from formulations.promises import Need, Share, share, soonest
+
+
+@dataclass(frozen=True)
+class Place:
+    """A pool in which a job may run: its need there; rows (r,) that it uses and how much of each per GPU (r,)."""
+
+    pool: int
+    need: Need
+    rows: Ints
+    per_gpu: Floats
+    home: bool = False
+
+    def free(self, left: Floats) -> Ints:
+        """(T,) GPUs that the rows (R, T) leave to it."""
+        gpus: Ints = np.floor((left[self.rows] / self.per_gpu[:, None]).min(axis=0) + 1e-9).astype(np.int64)
+        return gpus
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Where and how a job keeps its deadline."""
+
+    place: Place
+    share: Share
+
+
+class Chain:
+    """Promises made so far.
+
+    places: of every job; due (J,): seconds from now; left (R, T): of every row in every slot.
+    """
+
+    def __init__(self, places: Sequence[Sequence[Place]], due: Floats, left: Floats, slot_s: float) -> None:
+        self.places, self.due, self.slot_s, self.whole = places, due, slot_s, left
+        self.jobs: list[int] = []
+        self.made: list[Promise] = []
+        self._key: list[tuple[float, int]] = []
+        self._before: list[Floats] = [left]            # what is left before the n-th promise; the last: after all
+
+    @property
+    def left(self) -> Floats:
+        """(R, T) what all promises together leave."""
+        return self._before[-1]
+
+    def add(self, j: int, alone: bool = False) -> bool:
+        """Promise job j its deadline besides all others; False, and nothing changes, where that cannot be.
+
+        Those due later are planned anew. alone: the promises that there are stay as they are.
+        """
+        at = len(self.jobs) if alone else bisect(self._key, (float(self.due[j]), j))
+        jobs = [j, *self.jobs[at:]]
+        before, made = [self._before[at]], []
+        for job in jobs:
+            promise = self._promise(job, before[-1])
+            if promise is None:
+                return False
+            made.append(promise)
+            before.append(taken(before[-1], promise))
+        self.jobs[at:], self.made[at:], self._before[at:] = jobs, made, before
+        self._key[at:] = [(float(self.due[job]), job) for job in jobs]
+        return True
+
+    def soonest(self, j: int) -> float:
+        """Seconds from now of the earliest deadline that could be promised to job j besides all others; inf: none in
+        these slots."""
+        return min((soonest(p.need, p.free(self.left), self.slot_s) for p in self.places[j]), default=np.inf)
+
+    def _promise(self, j: int, left: Floats) -> Promise | None:
+        """Where it runs if that does; else where it takes the smallest part of what its rows have."""
+        best: tuple[float, Promise] | None = None
+        for place in self.places[j]:
+            found = share(place.need, place.free(left), self.slot_s)
+            if found is None:
+                continue
+            if place.home:
+                return Promise(place, found)
+            part = float((place.per_gpu / np.maximum(self.whole[place.rows].sum(axis=1), 1e-9)).max())
+            cost = part * float(found.size.sum())
+            if best is None or cost < best[0]:
+                best = (cost, Promise(place, found))
+        return best[1] if best else None
+
+
+def taken(left: Floats, promise: Promise) -> Floats:
+    """(R, T) what is left once a promise is kept."""
+    out: Floats = left.copy()
+    size, place = promise.share.size, promise.place
+    out[place.rows, :len(size)] -= place.per_gpu[:, None] * size
+    return out
