@@ -102,7 +102,7 @@ def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver 
     begin = time.monotonic()
     entry = policies.policy(policy)
     engine = solvers.named(solver) if isinstance(solver, str) else solver
-    round_ = compile_round(problem, entry.prunes)
+    round_ = compile_round(problem, entry.prunes, entry.shares)
     built = time.monotonic()
     known = memory if memory is not None and memory.objective == problem.objective else None
     task, decision = settle(round_, entry.decide, engine, limits, begin + limits.time_s, known)

@@ -30,6 +30,7 @@ def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, all
     chosen = np.where(decision.choice >= 0, round_.option[np.maximum(decision.choice, 0)], -1) \
         if len(round_.option) else decision.choice
     told = reasons(round_, chosen, prices)
+    kept = np.append(round_.instance.keep, False)[decision.choice]
     notes = [*problem.warnings, *round_.repairs.messages]
     if decision.detail and decision.fallback:
         notes.append(f"fallback {decision.fallback}: {decision.detail}")
@@ -42,33 +43,38 @@ def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, all
         seed=seed, status="optimal" if gap <= OPTIMAL else "feasible", termination=decision.termination,
         fallback=decision.fallback, objective_value=witness.objective_value, bound=bound, gap=gap, bound_by=by,
         seconds={k: round(v, 6) for k, v in seconds.items()},
-        jobs=_jobs(problem, witness, allocation, told), pools=_pools(problem, allocation, prices),
+        jobs=_jobs(problem, witness, allocation, kept, told), pools=_pools(problem, allocation, prices),
         tenants=_tenants(problem, witness, allocation), warnings=tuple(notes),
         budget={"per_hour": _finite(problem.budget_per_hour), "spent_per_hour": float(witness.cost.sum()),
                 "marginal_value": prices.budget})
 
 
-def actions(problem: Problem, pool: Ints, gpus: Ints) -> list[str]:
-    """start, keep, grow, shrink, move, pause or wait for every job (contract section 5)."""
+def actions(problem: Problem, pool: Ints, gpus: Ints, kept: Bools) -> list[str]:
+    """start, keep, grow, shrink, move, pause or wait for every job (contract section 5). kept (J,): it stays on its own
+    GPUs; a job that joins or leaves another may move to as many others of its pool."""
     jobs = problem.jobs
     running: Bools = jobs.state == State.RUNNING
     something = pool >= 0
-    moved = pool != jobs.pool
+    moved = (pool != jobs.pool) | ((gpus == jobs.gpus) & ~kept)
     cases = [running & ~something, running & moved, running & (gpus == jobs.gpus), running & (gpus > jobs.gpus),
              running, something]
     return list(np.select(cases, ["pause", "move", "keep", "grow", "shrink", "start"], "wait").tolist())
 
 
-def _jobs(problem: Problem, witness: Audit, allocation: Allocation, told: Reasons) -> dict[str, list[object]]:
+def _jobs(problem: Problem, witness: Audit, allocation: Allocation, kept: Bools,
+          told: Reasons) -> dict[str, list[object]]:
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
     batch, passes = ([n if n > 0 else None for n in numbers.tolist()] for numbers in _batches(problem, allocation))
     none: list[object] = [None] * len(jobs)
+    partner, guest = allocation.host.copy(), np.flatnonzero(allocation.host >= 0)
+    partner[allocation.host[guest]] = guest
     return {
         "job_id": list(jobs.job_id), "tenant": [problem.tenants.tenant[q] for q in jobs.tenant.tolist()],
         "pool": list(pools[allocation.pool]), "gpus": allocation.gpus.tolist(), "batch_size": batch,
-        "shared_with": none, "nodes": none, "previous_pool": list(pools[jobs.pool]),
-        "previous_gpus": jobs.gpus.tolist(), "action": actions(problem, allocation.pool, allocation.gpus),
+        "shared_with": [jobs.job_id[i] if i >= 0 else None for i in partner.tolist()], "nodes": none,
+        "previous_pool": list(pools[jobs.pool]),
+        "previous_gpus": jobs.gpus.tolist(), "action": actions(problem, allocation.pool, allocation.gpus, kept),
         "reason": list(told.code), "detail": list(told.detail), "work_per_s": witness.rate.tolist(),
         "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist(),
         "accumulation": passes}
@@ -91,14 +97,14 @@ def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
 
 def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> list[dict[str, object]]:
     on = allocation.pool >= 0
-    used = np.bincount(allocation.pool[on], allocation.gpus[on], minlength=len(problem.pools)).astype(np.int64)
+    used = np.bincount(allocation.pool[on], allocation.held[on], minlength=len(problem.pools)).astype(np.int64)
     return [{"pool": name, "gpus": int(g), "used": int(u), "marginal_value": float(v)} for name, g, u, v in
             zip(problem.pools.pool, problem.pools.gpus, used, prices.pool, strict=True)]
 
 
 def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> list[dict[str, object]]:
     tenants = problem.tenants
-    gpus = np.bincount(problem.jobs.tenant, allocation.gpus, minlength=len(tenants)).astype(np.int64)
+    gpus = np.bincount(problem.jobs.tenant, allocation.held, minlength=len(tenants)).astype(np.int64)
     cost = np.bincount(problem.jobs.tenant, witness.cost, minlength=len(tenants))
     return [{"tenant": name, "gpus": int(g), "guaranteed": int(u), "max_gpus": _whole(m), "cost_per_hour": float(c)}
             for name, g, u, m, c in

@@ -7,6 +7,7 @@ An option b is dropped when
 Rows of the `at least` kind forbid (b): options of a tenant with a guarantee stay (more GPUs may be needed), `keep`
 stays (it counts for the limit on changes), and so does the option of a job that must run. An option that may have a
 guest stays too: with it, it may be worth more. A guest beats nobody, as its host may be gone; it goes with its host.
+An option with a rival beats nobody either.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _beaten(i: Instance, fits: Bools) -> Bools:
     new = np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0)) | (i.host >= 0)
     first = np.maximum.accumulate(np.where(new, np.arange(n), 0))
     position = np.arange(n) - first
-    best = np.where(fits, i.value, -np.inf)
+    best = np.where(fits & (i.rival < 0), i.value, -np.inf)            # what has a rival may be out of the question
     # running maximum inside each (job, pool): one vectorised step per position, sizes per pool are few
     by_position = np.argsort(position, kind="stable")
     bounds = np.cumsum(np.bincount(position))

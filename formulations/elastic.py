@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.linear import AT_MOST_ONE, CAPACITY, CHURN, GUEST, Bools, Floats, Ints, LinearModel
+from formulations.linear import AT_MOST_ONE, CAPACITY, CHURN, GUEST, HEIR, Bools, Floats, Ints, LinearModel
 
 WEIGHT = {CHURN: 0.5, AT_MOST_ONE: 2.0}     # of giving way, 1 for every other kind
 
@@ -43,7 +43,7 @@ def soft_rows(model: LinearModel) -> Bools:
         span = slice(family.first, family.stop)
         if family.kind == AT_MOST_ONE:
             soft[span] = model.lower[span] > 0
-        elif family.kind not in (CAPACITY, GUEST):
+        elif family.kind not in (CAPACITY, GUEST, HEIR):
             soft[span] = True
     return soft
 

@@ -17,7 +17,8 @@ class Instance:
 
     value (n,) worth of an option; job (n,); pool (n,); gpus (n,); cost (n,) dollars per hour; keep (n,) True where
     the option is what the running job holds now; host (n,): the option of another job on whose GPUs the job runs as a
-    second one (a guest: it takes no GPUs itself and needs that option), -1 = it takes its own.
+    second one (a guest: it takes no GPUs itself and needs that option), -1 = it takes its own; rival (n,): an option of
+    another job that may not be chosen with it, -1 = none.
     must (J,): the job may not be left without an option. tenant (J,).
     capacity (P,) GPUs; budget dollars per hour, inf = none; quota (Q,) GPUs, inf = none; tenant_budget (Q,);
     guarantee (Q,) least GPUs, 0 = none; zone (P,): number of the region where GPUs may be revoked together, -1 = they
@@ -34,6 +35,7 @@ class Instance:
     cost: Floats
     keep: Bools
     host: Ints
+    rival: Ints
     must: Bools
     tenant: Ints
     capacity: Ints
@@ -67,4 +69,4 @@ class Instance:
         place[option] = np.arange(len(option))
         return replace(self, value=self.value[option], start=np.searchsorted(job, np.arange(len(self.start))), job=job,
                        pool=self.pool[option], gpus=self.gpus[option], cost=self.cost[option], keep=self.keep[option],
-                       host=place[self.host[option]])
+                       host=place[self.host[option]], rival=place[self.rival[option]])

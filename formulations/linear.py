@@ -30,6 +30,7 @@ GUARANTEE = "guarantee"
 CHURN = "churn"
 EXPOSURE = "exposure"
 GUEST = "guest"
+HEIR = "heir"
 
 
 @dataclass(frozen=True)

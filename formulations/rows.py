@@ -102,12 +102,22 @@ def guest(i: Instance) -> Block:
                  np.zeros(len(hosts)))
 
 
+def heir(i: Instance) -> Block:
+    """x_o + x_r <= 1 for every option o with a rival r: a guest takes over the GPUs only where its host leaves them."""
+    own = np.flatnonzero(i.rival >= 0)
+    row = np.full(len(i.job), -1)
+    row[own] = row[i.rival[own]] = np.arange(len(own))
+    labels = [guest_label(i.jobs[j], int(k), i.pools[p]) for j, k, p in
+              zip(i.job[own].tolist(), i.gpus[own].tolist(), i.pool[own].tolist(), strict=True)]
+    return Block(linear.HEIR, labels, row, np.ones(len(row)), np.full(len(own), -np.inf), np.ones(len(own)))
+
+
 def guest_label(job: str, gpus: int, pool: str) -> str:
-    """Name of the row of an option that may have a guest."""
+    """Name of the row of an option that may have a guest, or of one that takes over GPUs."""
     return f'{job}" on {gpus} GPUs of "{pool}'
 
 
-FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, churn, exposure, guest)
+FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir)
 
 
 def _used(block: Block, use: Bools) -> Block:

@@ -34,7 +34,8 @@ def random_instance(rng: np.random.Generator, jobs: int = 4, pools: int = 2, ten
     inf = np.inf
     alone = Instance(
         value=value, start=np.searchsorted(job_, np.arange(jobs + 1)), job=job_, pool=pool_, gpus=gpus_,
-        cost=gpus_ * price[pool_] if n else np.zeros(0), keep=keep, host=np.full(n, -1), must=must,
+        cost=gpus_ * price[pool_] if n else np.zeros(0), keep=keep, host=np.full(n, -1),
+        rival=np.full(n, -1), must=must,
         tenant=rng.integers(0, tenants, jobs),
         capacity=rng.integers(0, 7, pools), budget=float(rng.integers(2, 15)) if rng.random() < 0.5 else inf,
         quota=np.where(rng.random(tenants) < 0.5, rng.integers(1, 8, tenants), inf),
@@ -57,7 +58,8 @@ def with_guests(rng: np.random.Generator, i: Instance, guests: int) -> Instance:
     order = np.argsort(np.append(i.job, job), kind="stable")
     place = np.argsort(order)                                       # where each option went
     parts = {"value": np.round(rng.uniform(-0.5, 2.0, k), 2), "job": job, "pool": i.pool[host], "gpus": i.gpus[host],
-             "cost": np.zeros(k), "keep": rng.random(k) < 0.2, "host": place[host]}
+             "cost": np.zeros(k), "keep": rng.random(k) < 0.2, "host": place[host],
+             "rival": np.full(k, -1)}
     both = {name: np.append(getattr(i, name), x)[order] for name, x in parts.items()}
     return replace(i, start=np.searchsorted(both["job"], np.arange(len(i.start))), **both)
 

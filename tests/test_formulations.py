@@ -26,7 +26,8 @@ def two_jobs(**changes: object) -> Instance:
     base = Instance(
         value=np.array([1.0, 1.5, 2.0, 3.0]), start=np.array([0, 2, 4]), job=np.array([0, 0, 1, 1]),
         pool=np.array([0, 0, 0, 1]), gpus=np.array([1, 2, 2, 4]), cost=np.array([2.0, 4.0, 4.0, 0.0]),
-        keep=np.array([True, False, False, False]), host=np.full(4, -1), must=np.array([False, False]),
+        keep=np.array([True, False, False, False]), host=np.full(4, -1), rival=np.full(4, -1),
+        must=np.array([False, False]),
         tenant=np.array([0, 1]),
         capacity=np.array([3, 4]), budget=6.0, quota=np.array([INF, 4.0]), tenant_budget=np.array([3.0, INF]),
         guarantee=np.array([0, 2]), zone=np.array([-1, 0]), exposure=np.array([INF, 4.0]), least_kept=1,
@@ -47,7 +48,7 @@ def test_every_rule_is_the_row_it_should_be() -> None:
     assert [(f.kind, list(f.labels)) for f in model.families] == [
         ("at_most_one", ["a", "b"]), ("capacity", ["p", "s"]), ("budget", [""]), ("quota", ["y"]),
         ("tenant_budget", ["x"]), ("guarantee", ["y"]), ("churn", [""]), ("exposure", ['y" in region "west']),
-        ("guest", [])]
+        ("guest", []), ("heir", [])]
     assert a.tolist() == [
         [1, 1, 0, 0], [0, 0, 1, 1],      # one option each
         [1, 2, 2, 0], [0, 0, 0, 4],      # GPUs of p and s

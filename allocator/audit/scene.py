@@ -46,12 +46,16 @@ class Scene:
 
     @cached_property
     def kept(self) -> Bools:
-        """The plan gives a running job exactly what it holds, a guest beside the same job or its own guest."""
+        """The plan gives a running job the very GPUs it runs on; to a guest beside the same job, its own guest or, if its
+        host leaves them, nobody."""
         jobs = self.problem.jobs
         kept: Bools = self.on & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
         g = np.flatnonzero(self.guest)
         h = self.allocation.host[g]
         kept[g] &= (jobs.host[g] == h) | (jobs.host[h] == g)
+        left = np.flatnonzero(kept & (jobs.host >= 0) & ~self.guest)         # its host may still be on those GPUs
+        h = jobs.host[left]
+        kept[left] = ~(self.on & ~self.guest & (self.pool == jobs.pool) & (self.gpus == jobs.gpus))[h]
         return kept
 
     @cached_property

@@ -69,7 +69,7 @@ def generate(size: str | tuple[int, int, int], seed: int = 0, rules: Rules = PLA
     kept = int(keep.sum())
     i = Instance(
         value=value, start=start, job=job, pool=pool, gpus=count, cost=count * PRICE[pool], keep=keep,
-        host=np.full(len(job), -1), must=must,
+        host=np.full(len(job), -1), rival=np.full(len(job), -1), must=must,
         tenant=tenant, capacity=capacity, budget=rules.budget * float(capacity @ PRICE[:T]),
         quota=quota, tenant_budget=np.full(rules.tenants, np.inf), guarantee=guarantee,
         zone=np.full(len(capacity), -1), exposure=np.full(rules.tenants, np.inf), zones=[],

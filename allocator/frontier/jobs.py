@@ -57,8 +57,9 @@ class Jobs:
         cost = w.dollars[order]
         instance = replace(
             i, value=-(w.weight[w.job] * w.hours)[order], start=np.searchsorted(job, np.arange(len(i.start))), job=job,
-            pool=w.pool[order], gpus=w.gpus[order], cost=cost, keep=np.zeros(len(job), dtype=bool), must=must,
-            budget=budget, tenant_budget=np.full(len(i.tenants), np.inf), guarantee=np.zeros_like(i.guarantee),
+            pool=w.pool[order], gpus=w.gpus[order], cost=cost, keep=np.zeros(len(job), dtype=bool),
+            host=np.full(len(job), -1), rival=np.full(len(job), -1), must=must, budget=budget,
+            tenant_budget=np.full(len(i.tenants), np.inf), guarantee=np.zeros_like(i.guarantee),
             least_kept=0)
         return replace(self.whole, instance=instance, option=order)
 
@@ -124,7 +125,7 @@ def jobs_frontier(problem: Problem, ways: JobWays, effort: Effort, dollars: str 
     if len(ways.name) == 1:
         return JobsFrontier(problem, dollars, ways, free, np.ones(len(free.mu), dtype=bool), None,
                             np.zeros((0, 1), dtype=np.int64), none, none, none, none, none)
-    case = Jobs(compile_round(problem, False), ways, effort)
+    case = Jobs(compile_round(problem, False, False), ways, effort)
     try:
         found = Sweep(case, effort, math.inf, tell).fill()
     except (Infeasible, NoPlanInTime) as error:

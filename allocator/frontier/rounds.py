@@ -162,11 +162,12 @@ def _result(problem: Problem, found: Answer[Decided], case: Rounds) -> Result:
     # as a plan it is one of the round whose budget is its listed spending, with the bound of that round
     a, pools = d.allocation, problem.pools
     on = a.pool >= 0
-    spent = float((a.gpus[on] * pools.price_per_gpu_hour[a.pool[on]]).sum())
+    spent = float((a.held[on] * pools.price_per_gpu_hour[a.pool[on]]).sum())
     own = dataclasses.replace(problem, budget_per_hour=spent)
     whole = compile_round(own, False)
     menu, choice = whole.menu, np.full(len(problem.jobs), -1)
-    mine = np.flatnonzero((menu.pool == a.pool[menu.job]) & (menu.gpus == a.gpus[menu.job]))
+    mine = np.flatnonzero((menu.pool == a.pool[menu.job]) & (menu.gpus == a.gpus[menu.job])
+                          & (menu.host == a.host[menu.job]))
     choice[menu.job[mine]] = mine
     witness = audit(own, a, whole.repairs)
     if witness.faults:

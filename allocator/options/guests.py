@@ -10,7 +10,8 @@ so a plan's options add up to what its jobs are worth, and every rule stays a ro
 Of two candidates (pairs.py) the host is the one that may not be moved; else the one that runs; else the one submitted
 first, then the first by name. A running pair stays as it is, whatever the rules of candidates say. A guest pauses like
 any job that changes, unless it runs on these very GPUs already: beside this host, or as the host of it. Where a host
-leaves, its guest's own option at that pool and size keeps it running: it then holds the GPUs itself.
+leaves, its guest's own option at that pool and size keeps it running: it then holds the GPUs itself; a row sees to it
+that this is not chosen where the host stays. To leave such a host for other GPUs of the pool is a change.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def with_guests(problem: Problem, ordinary: Menu, table: RateTable, candidates: 
     host, guest, pool, gpus = _pairs(problem, ordinary, candidates)
     if not len(host):
         return ordinary
+    of_all = ordinary.offer
     at = option_at(ordinary, host, pool, gpus)
     found = beside(problem, host, guest, pool, gpus)
     fine = np.flatnonzero((at >= 0) & found.possible)
@@ -48,7 +50,6 @@ def with_guests(problem: Problem, ordinary: Menu, table: RateTable, candidates: 
     pause = objectives.pause_s(keep, running, restart_s(problem, guest, pool, gpus), problem.pools.startup_s[pool])
 
     by_guest, by_host = np.argsort(guest, kind="stable"), np.argsort(host, kind="stable")
-    of_all = ordinary.offer
     value = np.empty(len(host))
     value[by_guest] = worth(problem, table, _offer(problem, guest, pool, gpus, found.rate_guest, pause, keep, by_guest),
                             ordinary=of_all, pays=False)
@@ -59,11 +60,25 @@ def with_guests(problem: Problem, ordinary: Menu, table: RateTable, candidates: 
     stays = np.flatnonzero(keep | (value > 0))
     guests = Menu(ordinary.start, guest, pool, gpus, found.row_guest, found.rate_guest, pause, value,
                   np.zeros(len(host)), keep, host, found.rate_host, found.row_host)
-    both = {f.name: np.concatenate([getattr(ordinary, f.name), getattr(guests, f.name)[stays]])
+    apart = _apart(problem, ordinary, table)
+    both = {f.name: np.concatenate([getattr(ordinary, f.name), getattr(apart, f.name), getattr(guests, f.name)[stays]])
             for f in fields(Menu) if f.name != "start"}
-    order = np.lexsort((both["host"], both["gpus"], both["pool"], both["host"] >= 0, both["job"]))
+    order = np.lexsort((both["host"], ~both["keep"], both["gpus"], both["pool"], both["host"] >= 0, both["job"]))
     sorted_ = {name: x[order] for name, x in both.items()}
     return Menu(np.searchsorted(sorted_["job"], np.arange(len(problem.jobs) + 1)), **sorted_)
+
+
+def _apart(problem: Problem, ordinary: Menu, table: RateTable) -> Menu:
+    """What guests that may move would have on other GPUs of their pool, as many as they run on."""
+    jobs = problem.jobs
+    now = np.flatnonzero(ordinary.keep & (jobs.host[ordinary.job] >= 0) & ~locked(problem)[ordinary.job])
+    here = {f.name: getattr(ordinary, f.name)[now] for f in fields(Menu) if f.name != "start"}
+    job, pool, gpus = here["job"], here["pool"], here["gpus"]
+    start, keep = np.searchsorted(job, np.arange(len(jobs) + 1)), np.zeros(len(job), dtype=bool)
+    pause = objectives.pause_s(keep, ~keep, restart_s(problem, job, pool, gpus), problem.pools.startup_s[pool])
+    offer = Offer(start, job, pool, gpus, here["rate"], pause, keep)
+    return Menu(start, **here | {"keep": keep, "pause_s": pause, "value": worth(
+        problem, table, offer, ordinary=ordinary.offer)})
 
 
 def _pairs(problem: Problem, ordinary: Menu, candidates: bool) -> tuple[Ints, Ints, Ints, Ints]:

@@ -64,13 +64,14 @@ class Round:
         """The round in which `job` must get one of `columns`, and nothing else is changed."""
         i = self.instance
         stays = (i.job != job) | np.isin(np.arange(len(i.job)), columns)
+        stays[i.host >= 0] &= stays[i.host[i.host >= 0]]                # guests go with their hosts
         must = i.must.copy()
         must[job] = True
         forced = replace(i.take(np.flatnonzero(stays)), must=must)
         return replace(self, instance=forced, option=self.option[stays])
 
 
-def compile_round(problem: Problem, prunes: bool = True, shares: bool = False) -> Round:
+def compile_round(problem: Problem, prunes: bool = True, shares: bool = True) -> Round:
     """Build the round: menu, repairs, instance, model. Pure and deterministic.
 
     prunes: leave out options that no best plan needs (formulations/dominance); baselines that follow other rules
@@ -93,9 +94,11 @@ def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:
     least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
     host, guest = np.full(len(full), -1), np.flatnonzero(full.host >= 0)
     host[guest] = option_at(full, full.host[guest], full.pool[guest], full.gpus[guest])
+    rival, heir = np.full(len(full), -1), np.flatnonzero(full.keep & (full.host < 0) & (jobs.host[full.job] >= 0))
+    rival[heir] = option_at(full, jobs.host[full.job[heir]], full.pool[heir], full.gpus[heir])
     return Instance(
         value=full.value, start=full.start, job=full.job, pool=full.pool, gpus=full.gpus, cost=full.cost,
-        keep=full.keep, host=host, must=must_run(problem, full, mended.released), tenant=jobs.tenant,
+        keep=full.keep, host=host, rival=rival, must=must_run(problem, full, mended.released), tenant=jobs.tenant,
         capacity=problem.pools.gpus, budget=problem.budget_per_hour, quota=tenants.max_gpus,
         tenant_budget=tenants.budget_per_hour, guarantee=mended.usable,
         zone=problem.pools.zone, exposure=tenants.exposure, least_kept=least_kept,

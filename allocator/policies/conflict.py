@@ -28,7 +28,7 @@ def raise_if_infeasible(round_: Round, limits: Limits) -> None:
 
     Raises NoPlanInTime when the analysis itself finds no answer in its time.
     """
-    round_ = compile_round(round_.problem, prunes=False)      # a relaxed rule may need options pruned under it
+    round_ = compile_round(round_.problem, prunes=False, shares=False)     # relaxed rules may need options pruned under
     solver = registry.get("highs")
     until = time.monotonic() + min(max(limits.time_s, 0.5), SECONDS)
     soft = elastic(round_.model)
@@ -69,7 +69,8 @@ def _conflict(round_: Round, solver: Solver, give: Ints, until: float) -> list[s
     A rule without which the rest is still infeasible is dropped; what remains cannot lose any member.
     """
     model = round_.model
-    candidates = [r for f in model.families if f.kind != linear.AT_MOST_ONE for r in range(f.first, f.stop)]
+    candidates = [r for f in model.families if f.kind in RULES and f.kind != linear.AT_MOST_ONE
+                  for r in range(f.first, f.stop)]
     pinned = [int(j) for j in np.flatnonzero(round_.instance.must)]
     off: list[int] = []
     others = [r for r in candidates if r not in set(give.tolist())]

@@ -78,16 +78,17 @@ def _double(round_: Round, room: Room) -> None:
     """Step 2: a heap of possible doublings by gain per GPU; a job re-enters with its next doubling."""
     i = round_.instance
     P, most = len(i.capacity), int(i.gpus.max(initial=0)) + 1
-    name = ((i.job * P + i.pool) * most + i.gpus).data       # ascending: options lie job by job, then by pool and size
-    gpus, rate = i.gpus.data, rates(round_).data
+    own = np.flatnonzero(i.host < 0).data                    # options lie job by job, then by pool and size
+    name = ((i.job * P + i.pool) * most + i.gpus)[i.host < 0].data
+    job, pool, gpus, rate = i.job.data, i.pool.data, i.gpus.data, rates(round_).data
     asked = round_.problem.jobs.requested_gpus.data
     heap: list[tuple[float, int, int]] = []
 
     def find(o: int, k: int) -> int:
         """The option of the same job and pool with k GPUs, -1 if there is none."""
-        wanted = name[o] - gpus[o] + k
+        wanted = (job[o] * P + pool[o]) * most + k
         at = bisect_left(name, wanted) if k < most else len(name)
-        return at if at < len(name) and name[at] == wanted else -1
+        return own[at] if at < len(name) and name[at] == wanted else -1
 
     def offer(j: int, o: int) -> None:
         twice = find(o, 2 * gpus[o])

@@ -27,16 +27,18 @@ from allocator.policies.static import static
 
 @dataclass(frozen=True)
 class Entry:
-    """decide: the policy. prunes: it maximises the objective, so dominated options may be removed before it looks."""
+    """decide: the policy. prunes: it maximises the objective, so dominated options may be removed before it looks.
+    shares: it puts jobs beside others where pools let it; the others leave running pairs together at most."""
 
     decide: Policy
     prunes: bool
+    shares: bool = False
 
 
 POLICIES: Mapping[str, Entry] = {
-    "mip": Entry(mip, prunes=True),
+    "mip": Entry(mip, prunes=True, shares=True),
     "horizon": Entry(horizon, prunes=False),
-    "marginal": Entry(marginal, prunes=True),
+    "marginal": Entry(marginal, prunes=True, shares=True),
     "greedy": Entry(greedy, prunes=False),
     "greedy-naive": Entry(greedy_naive, prunes=False),
     "static": Entry(static, prunes=False),

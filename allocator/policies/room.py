@@ -31,7 +31,7 @@ class Room:
         self.choice: Ints = np.full(J, -1) if start is None else start.copy()
         job = np.flatnonzero(self.choice >= 0)
         held = self.choice[job]
-        gpus, cost, tenant = i.gpus[held], i.cost[held], i.tenant[job]
+        gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
         self.free: list[int] = (i.capacity - np.bincount(i.pool[held], gpus, P).astype(np.int64)).tolist()
         self.owed: list[int] = (i.guarantee - np.bincount(tenant, gpus, Q).astype(np.int64)).tolist()
         self._quota: list[float] = (i.quota - np.bincount(tenant, gpus, Q)).tolist()
@@ -40,7 +40,8 @@ class Room:
         self._exposed = i.exposed.data
         self._exposure: list[float] = _left_exposure(i, held).tolist()
         self._tenant, self._now = i.tenant.data, self.choice.data
-        self._pool, self._gpus, self._cost, self._keep = i.pool.data, i.gpus.data, i.cost.data, i.keep.data
+        self._pool, self._gpus, self._cost, self._keep = i.pool.data, i.held.data, i.cost.data, i.keep.data
+        self._beside = _Beside(i, self.choice)
         running = round_.problem.jobs.state == State.RUNNING
         limit = round_.repairs.max_changes
         limited = limit >= 0 and start is not None
@@ -50,14 +51,21 @@ class Room:
     def take(self, j: int, o: int) -> bool:
         """Give job j the option o instead of what it has; False (and nothing happens) if that breaks a rule."""
         old = self._now[j]
-        if old >= 0:
-            return o == old or self._swap(j, old, o)
-        gpus, pool = self._gpus[o], self._pool[o]
-        if gpus > self.free[pool] or not self.affords(j, o):
+        if old == o:
+            return o >= 0
+        if not self._beside.allows(old, o):
             return False
-        self.free[pool] -= gpus
-        self._charge(j, self._tenant[j], o, gpus, self._cost[o])
-        return True
+        if old >= 0:
+            taken = self._swap(j, old, o)
+        else:
+            gpus, pool = self._gpus[o], self._pool[o]
+            taken = gpus <= self.free[pool] and self.affords(j, o)
+            if taken:
+                self.free[pool] -= gpus
+                self._charge(j, self._tenant[j], o, gpus, self._cost[o])
+        if taken:
+            self._beside.change(old, o)
+        return taken
 
     def affords(self, j: int, o: int) -> bool:
         """Whether quota and budgets leave room for the option o of a job that has nothing, GPUs of the pool aside."""
@@ -100,11 +108,43 @@ class Room:
         return any(self.take(j, o) for o in options)
 
 
+class _Beside:
+    """Who runs on whose GPUs while a plan is being filled: guests need their host's option and are alone beside it; an
+    option and its rival exclude each other. Nothing of that is looked at where no option is a guest's."""
+
+    def __init__(self, i: Instance, choice: Ints) -> None:
+        self._any = bool((i.host >= 0).any() or (i.rival >= 0).any())
+        if not self._any:
+            return
+        self._host, self._rival = i.host.tolist(), i.rival.tolist()
+        self._rivals = {r: o for o, r in enumerate(self._rival) if r >= 0}
+        self._on = {int(o) for o in choice[choice >= 0]}
+        self._ridden = {self._host[o] for o in self._on if self._host[o] >= 0}
+
+    def allows(self, old: int, o: int) -> bool:
+        """Whether a job may go from option old (-1 = nothing) to o."""
+        if not self._any:
+            return True
+        host = self._host[o]
+        return (old not in self._ridden and (host < 0 or (host in self._on and host not in self._ridden))
+                and self._rival[o] not in self._on and self._rivals.get(o) not in self._on)
+
+    def change(self, old: int, o: int) -> None:
+        """Note that a job went from old to o."""
+        if self._any:
+            self._on.discard(old)
+            self._on.add(o)
+            if old >= 0:
+                self._ridden.discard(self._host[old])
+            if self._host[o] >= 0:
+                self._ridden.add(self._host[o])
+
+
 def _left_exposure(i: Instance, held: Ints) -> Floats:
     """(Q Z,) GPUs that each tenant may still get in each zone."""
     zone, limit = i.exposed[held], np.repeat(i.exposure, len(i.zones))
     on = zone >= 0
-    return np.asarray(limit - np.bincount(zone[on], i.gpus[held][on], len(limit)))
+    return np.asarray(limit - np.bincount(zone[on], i.held[held][on], len(limit)))
 
 
 def _slack(left: float) -> float:
@@ -120,7 +160,11 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
     held = choice[job]
     if (i.must & (choice < 0)).any() or (i.job[held] != job).any():
         return False
-    gpus, cost, tenant = i.gpus[held], i.cost[held], i.tenant[job]
+    gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
+    host, on = i.host[held], np.append(np.isin(np.arange(len(i.job)), held), False)
+    host = host[host >= 0]
+    if not on[host].all() or len(np.unique(host)) < len(host) or on[i.rival[held]].any():
+        return False
     Q = len(i.quota)
     of_tenant = np.bincount(tenant, gpus, Q)
     return bool((np.bincount(i.pool[held], gpus, len(i.capacity)) <= i.capacity).all()

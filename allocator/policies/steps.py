@@ -88,10 +88,13 @@ def serve(round_: Round, room: Room, order: Ints, liked: Wishes, pinned: Bools |
 
 
 def serve_pinned(round_: Round, room: Room, order: Ints, pinned: Bools) -> None:
-    """Let the pinned jobs (J,) keep what they hold."""
-    stay = round_.stay().data
-    for j in order[pinned[order]].tolist():
-        room.take(j, stay[j])
+    """Let the pinned jobs (J,) keep what they hold, and the hosts of guests among them: hosts first."""
+    stay, i = round_.stay(), round_.instance
+    host = np.append(i.job, -1)[np.append(i.host, -1)[stay]]                # of each job as it is, -1 = none
+    first = np.zeros(len(stay), dtype=bool)
+    first[host[pinned & (host >= 0)]] = True
+    for j in [*order[first[order]].tolist(), *order[pinned[order]].tolist()]:
+        room.take(j, int(stay[j]))
 
 
 def serve_owed(round_: Round, room: Room, order: Ints, liked: Wishes, grows: bool = True) -> set[int]:
@@ -117,8 +120,12 @@ def serve_owed(round_: Round, room: Room, order: Ints, liked: Wishes, grows: boo
 
 def larger(round_: Round, o: int) -> int:
     """The option with the next larger size of the same job and pool; -1 if there is none."""
-    i, nxt = round_.instance, o + 1              # options lie job by job, then by pool and size
-    return nxt if nxt < len(i.job) and i.job[nxt] == i.job[o] and i.pool[nxt] == i.pool[o] else -1
+    i, nxt = round_.instance, o + 1              # options lie job by job, then by pool and size, those of guests last
+    while nxt < len(i.job) and i.job[nxt] == i.job[o] and i.pool[nxt] == i.pool[o] and i.host[nxt] < 0:
+        if i.gpus[nxt] > i.gpus[o]:
+            return nxt
+        nxt += 1
+    return -1
 
 
 def replan(task: Task, order: Ints, steps: Callable[[Room, Bools], None]) -> Decision:
