@@ -80,7 +80,7 @@ def test_batches_keep_the_hazard_and_take_several() -> None:
     p = workload([{"requested_gpus": 32, "max_gpus": 32}], pools=[spot(32, revocations_per_gpu_hour=0.2)],
                  rates={32: 32.0})
     zone = Spot(p, Options(spot_batch=4, seed=3))
-    zone.start(0, 0, 32, 0.0, 1.0)
+    zone.start(0, 0, 32, 0.0)
     taken = []
     for _ in range(2000):
         at, z = zone.event()
@@ -97,7 +97,7 @@ def test_one_zone_is_struck_at_once_and_others_are_not() -> None:
              (("a", "east"), ("b", "east"), ("c", "west"))]
     zone = Spot(workload([{}, {}, {}], pools=pools), Options(spot_batch=8))
     for j in range(3):
-        zone.start(j, j, 4, 0.0, 1.0)
+        zone.start(j, j, 4, 0.0)
     struck = zone.strike(0, np.arange(3), np.arange(3), zone.event()[0])
     assert [j for j, _ in struck] == [0, 1] and all(lost.all() for _, lost in struck) and len(zone.next_event_s) == 2
 
@@ -193,7 +193,7 @@ def test_synchronous_jobs_wait_for_the_last_server_asynchronous_ones_begin_with_
         t, u = (finished(alone({"total_work": 800, "synchronous": sync}, pool, seed=seed, startup_spread=0.5))
                 for sync in ("true", "false"))
         servers = Spot(workload([{}], pools=[pool]), Options(seed=seed, startup_spread=0.5))
-        up = servers.start(0, 0, 4, 0.0, 4.0).up_s
+        up = servers.start(0, 0, 4, 0.0).up_s
         assert t == pytest.approx(up.max() + 200) and u == pytest.approx((800 + up.sum()) / 4)
 
 

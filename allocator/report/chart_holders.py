@@ -53,8 +53,10 @@ def holders(study: Study, runs: Sequence[Run], length: float) -> Any:
 
 
 def _spans(study: Study, run: Run) -> pd.DataFrame:
-    """The run's spans that last, with what each job had asked for; begin_s, end_s since the first submission."""
+    """The run's spans that last, with what each job had asked for; begin_s, end_s since the first submission. Of two
+    jobs on the same GPUs the one that holds them."""
     frame = study.frame(run, "spans")
+    frame = frame[frame["held"] > 0]
     asked = study.frame(run, "jobs").drop_duplicates("job_id").set_index("job_id")["requested_gpus"]
     begin = begin_of(study, run)
     frame = frame.assign(requested_gpus=frame["job_id"].map(asked).fillna(frame["gpus"]),

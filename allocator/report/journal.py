@@ -182,7 +182,7 @@ def study_of(journal: Journal) -> Study:
     spans = pd.DataFrame([{"job_id": h.job_id, "pool": h.pool, "gpus": float(h.gpus), "from_s": clipped(h.ordered_s),
                            "to_s": clipped(h.ended_s if h.ended_s is not None else end)} for h in journal.held],
                          columns=["job_id", "pool", "gpus", "from_s", "to_s"])
-    spans["to_s"] = spans["to_s"].clip(lower=spans["from_s"])
+    spans["to_s"], spans["held"] = spans["to_s"].clip(lower=spans["from_s"]), spans["gpus"]
     timeline = pd.DataFrame([{"at_s": clipped(s.at_s), "pool": s.pool, "gpus": s.gpus,
                               "price_per_gpu_hour": s.price_per_gpu_hour} for s in journal.sizes],
                             columns=["at_s", "pool", "gpus", "price_per_gpu_hour"])

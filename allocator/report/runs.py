@@ -22,7 +22,9 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "rounds": ("policy", "round", "at_s", "active", "gap", "decision_s", "fallback"),
     "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s")}
 """The columns that reports use; everything else in the files may be there or not."""
-TEXT = ("policy", "job_id", "pool", "fallback")
+GUEST = "shared_with"
+"""Column of spans: the job that held the GPUs, empty = the job itself. Outputs of earlier versions do not have it."""
+TEXT = ("policy", "job_id", "pool", "fallback", GUEST)
 RESULTS_JSON, RESULTS, COMPARISON, GRID = "results.json", "results.csv", "comparison.csv", "grid.json"
 IDENTITY = ("workload", "load", "seed", "policy", "task")
 NAMES = ("workload", "load", "policy", "task", "baseline", "metric", "verdict")
@@ -109,10 +111,13 @@ class Study:
         return by[(len(by) - 1) // 2].seed
 
     def frame(self, run: Run, name: str) -> pd.DataFrame:
-        """jobs, timeline, rounds or spans of a run. Raises InvalidInput for columns that are missing or no numbers."""
+        """jobs, timeline, rounds or spans of a run; with spans, column `held`: GPUs that the job held itself, so that
+        those which two jobs ran on count once. Raises InvalidInput for columns that are missing or no numbers."""
         key = (run.folder, name, run.policy)
         if key not in self._frames:
-            whole = read_frame(run.folder / f"{name}.csv", FILES[name])
+            whole = read_frame(run.folder / f"{name}.csv", FILES[name], (GUEST,) if name == "spans" else ())
+            if name == "spans":
+                whole["held"] = whole["gpus"].where(whole[GUEST].isna(), 0.0)
             self._frames.update({(run.folder, name, str(p)): rows for p, rows in whole.groupby("policy", sort=False)})
             self._frames.setdefault(key, whole.iloc[:0])
         frame: pd.DataFrame = self._frames[key]
@@ -131,8 +136,9 @@ def load_order(load: str) -> tuple[float, str]:
         return math.inf, load
 
 
-def read_frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """The named columns of a CSV file, text or floats. Raises UsageError if there is no such file."""
+def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] = ()) -> pd.DataFrame:
+    """The named columns of a CSV file, text or floats, and `more` of them, empty where the file does not have them.
+    Raises UsageError if there is no such file."""
     import pandas as pd
 
     if not path.is_file():
@@ -145,10 +151,12 @@ def read_frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     missing = [c for c in columns if c not in head.columns]
     if missing:
         raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
+    columns = [*columns, *(c for c in more if c in head.columns)]
     kinds = {c: "str" if c in TEXT else "float64" for c in columns}
     try:
         # job "NA" is a name; only an empty cell is nothing
-        return pd.read_csv(path, usecols=list(columns), dtype=kinds, keep_default_na=False, na_values=[""])
+        return pd.read_csv(path, usecols=list(columns), dtype=kinds, keep_default_na=False, na_values=[""]).assign(
+            **{c: None for c in more if c not in columns})
     except (ValueError, pd.errors.ParserError):
         raise InvalidInput(_odd_cells(path, columns)) from None
 

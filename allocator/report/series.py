@@ -122,7 +122,7 @@ def _nearly_all(study: Study, run: Run, length_s: float) -> float:
     begin, spans, jobs = begin_of(study, run), study.frame(run, "spans"), study.frame(run, "jobs")
     if not len(spans):
         return length_s
-    gpus = spans["gpus"].to_numpy()
+    gpus = spans["held"].to_numpy()
     x = np.linspace(0.0, length_s, 4 * BINS + 1)
     used = np.cumsum(binned(np.concatenate([spans["from_s"], spans["to_s"]]) - begin, np.concatenate([gpus, -gpus]), x))
     submitted = float(jobs["submitted_s"].max()) - begin if len(jobs) else 0.0
@@ -137,7 +137,7 @@ def series(study: Study, run: Run, length_s: float, bins: int = BINS) -> Series:
     edges = np.linspace(0.0, length_s, bins + 1)
     jobs, spans, timeline = (study.frame(run, name) for name in ("jobs", "spans", "timeline"))
     starts, stops = spans["from_s"].to_numpy() - begin, spans["to_s"].to_numpy() - begin
-    gpus, pool = spans["gpus"].to_numpy(), spans["pool"].to_numpy()
+    gpus, pool = spans["held"].to_numpy(), spans["pool"].to_numpy()
     submitted = jobs["submitted_s"].to_numpy() - begin
     last = max(end, begin + length_s)                           # what was never started or done waits to the end
     started, finished = (jobs[c].fillna(last).to_numpy() - begin for c in ("started_s", "finished_s"))

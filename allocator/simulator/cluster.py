@@ -33,7 +33,7 @@ class SimulatedCluster:
         self._charged = self.world.rented.copy()                # dollars that are in the books
         self._tick = 0                                          # number of the next tick
         self._idle = 0                                          # rounds in a row in which nothing ran
-        self._pending: tuple[float, Ints, Ints, Ints] | None = None
+        self._pending: tuple[float, Ints, Ints, Ints, Ints] | None = None
         number = {name: j for j, name in enumerate(workload.problem.jobs.job_id)}
         self._after = {j: np.array([number[n] for n in names if n in number], dtype=np.int64)
                        for j, names in enumerate(workload.problem.jobs.after) if names}
@@ -83,7 +83,7 @@ class SimulatedCluster:
         jobs = dataclasses.replace(
             p.jobs.take(a), remaining_work=w.remaining[a], state=state, pool=w.pool[a], gpus=w.gpus[a],
             resizes_left=w.resizes_left[a], attained_gpu_s=w.attained[a], restarts=np.maximum(0, w.starts[a] - 1),
-            largest_gpus=w.largest[a])
+            largest_gpus=w.largest[a], host=np.where(w.host[a] < 0, -1, np.searchsorted(a, w.host[a])))
         pools = dataclasses.replace(p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy())
         problem = dataclasses.replace(
             p, now_s=w.now, jobs=jobs, pools=pools, received=w.received[a], nodes=Nodes((), _NONE, _NONE, _NONE, ()),
@@ -118,11 +118,12 @@ class SimulatedCluster:
         w, o = self.world, self.world.options
         plan = decided.allocation
         jobs = w.active
+        host = np.where(plan.host < 0, -1, jobs[plan.host])
         late = o.latency_s + o.latency_factor * took_s
         if late > 0:
-            self._pending = (w.now + late, jobs, plan.pool, plan.gpus)
-            return int(((plan.pool != w.pool[jobs]) | (plan.gpus != w.gpus[jobs])).sum())
-        return w.give(jobs, plan.pool, plan.gpus)
+            self._pending = (w.now + late, jobs, plan.pool, plan.gpus, host)
+            return int(w.moves(jobs, plan.pool, plan.gpus, host).sum())
+        return w.give(jobs, plan.pool, plan.gpus, host)
 
     def _alive(self) -> bool:
         """Whether anything can happen without another decision."""

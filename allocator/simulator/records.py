@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TIMELINE = ("round", "at_s", "pool", "gpus", "used", "running", "queued", "price_per_gpu_hour")
 ROUNDS = ("round", "at_s", "active", "queued", "changes", "value", "bound", "gap", "decision_s", "status", "fallback",
           "dollar_price", "spent", "balance")
-SPANS = ("job_id", "pool", "gpus", "from_s", "to_s")
+SPANS = ("job_id", "pool", "gpus", "from_s", "to_s", "shared_with")
 
 
 class Recorder:
@@ -70,14 +70,17 @@ def _money(turn: Turn, world: World) -> tuple[float, float, float | None]:
 
 
 def spans_frame(world: World) -> pd.DataFrame:
-    """spans.csv without its column policy, by start, then job; what still runs ends now."""
+    """spans.csv without its column policy, by start, then job; what still runs ends now. shared_with: the job that held
+    the GPUs, "" = the job itself; two jobs on the same GPUs are two rows, one of them with a host."""
     import pandas as pd
 
     r = world.active[world.pool[world.active] >= 0]
-    held = np.column_stack([r, world.pool[r], world.gpus[r], world.since_s[r], np.full(len(r), world.now)])
+    held = np.column_stack([r, world.pool[r], world.gpus[r], world.since_s[r], np.full(len(r), world.now),
+                            world.host[r]])
     rows = np.concatenate([*world.spans, held])
     rows = rows[np.lexsort((rows[:, 0], rows[:, 3]))]
     rows = rows[rows[:, 4] > rows[:, 3]]
     names, pools = world.workload.problem.jobs.job_id, world.workload.problem.pools.pool
     return pd.DataFrame({"job_id": [names[int(j)] for j in rows[:, 0]], "pool": [pools[int(p)] for p in rows[:, 1]],
-                         "gpus": rows[:, 2].astype(np.int64), "from_s": rows[:, 3], "to_s": rows[:, 4]})
+                         "gpus": rows[:, 2].astype(np.int64), "from_s": rows[:, 3], "to_s": rows[:, 4],
+                         "shared_with": [names[int(h)] if h >= 0 else "" for h in rows[:, 5]]})

@@ -31,11 +31,10 @@ HOUR = 3600.0
 
 @dataclass
 class Servers:
-    """The servers of one allocation, arrays (k,): seconds at which they are up and die; rate: of the job with all."""
+    """The servers of one allocation, arrays (k,): seconds at which they are up and die."""
 
     up_s: Floats
     dies_s: Floats
-    rate: float
 
 
 class Spot:
@@ -65,14 +64,19 @@ class Spot:
         for z in range(zones):
             self._draw_event(z)
 
-    def start(self, job: int, pool: int, gpus: int, now: float, rate: float) -> Servers:
+    def start(self, job: int, pool: int, gpus: int, now: float) -> Servers:
         """New servers for a job."""
-        self.servers[job] = Servers(*self._new(job, pool, gpus, now), rate)
+        self.servers[job] = Servers(*self._new(job, pool, gpus, now))
         return self.servers[job]
 
-    def keep(self, job: int, servers: Servers, gpus: int, rate: float) -> None:
+    def keep(self, job: int, servers: Servers, gpus: int) -> None:
         """The job works on with so many of the servers that it had."""
-        self.servers[job] = Servers(servers.up_s[:gpus], servers.dies_s[:gpus], rate)
+        self.servers[job] = Servers(servers.up_s[:gpus], servers.dies_s[:gpus])
+
+    def hand(self, job: int, to: int) -> None:
+        """The servers of a job, if it has any, are another one's from now on."""
+        if job in self.servers:
+            self.servers[to] = self.servers.pop(job)
 
     def stop(self, job: int) -> None:
         """The job lets go of its servers."""

@@ -1,0 +1,140 @@
+"""Two jobs on the same GPUs in the simulated cluster: by hand, and the laws that hold with them too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import workload
+
+from allocator.domain.workload import Workload
+from allocator.simulator import Options
+from allocator.simulator.pairs import staying
+from allocator.simulator.records import spans_frame
+from allocator.simulator.world import World
+
+SLOW = [{"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 1, "slowdown_a": 2.0, "slowdown_b": 1.25}]
+RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": k} for m in "mn" for k in (1, 2)]
+
+
+def two(a: dict[str, Any] | None = None, b: dict[str, Any] | None = None, pool: dict[str, Any] | None = None,
+        **more: Any) -> Workload:
+    """j0 of model m and j1 of model n, which slow each other down 2 and 1.25 times, on one GPU."""
+    jobs = [{"model": m, "memory_gb": 1, "total_work": 1000, **(own or {})} for m, own in (("m", a), ("n", b))]
+    return workload(jobs, pools=[{"pool": "p", "gpus": 1, "memory_gb": 10, "sharing": "any", "price_per_gpu_hour": 36,
+                                  **(pool or {})}], rates=RATES, sharing=SLOW, **more)
+
+
+def give(world: World, *plan: tuple[int, int, int]) -> int:
+    """(pool, gpus, host) of every job."""
+    pool, gpus, host = (np.array(column) for column in zip(*plan, strict=True))
+    return world.give(np.arange(len(plan)), pool, gpus, host)
+
+
+def test_the_guest_goes_on_alone_at_once_and_pays_from_then_on() -> None:
+    """j0 holds the GPU at half its speed: 1000 s of it... j1 beside it does 0.8 a second. j0 has 400 units: done at
+    800, when j1 has 640 done; the other 360 take 360 s. The GPU costs 0.01 $/s: 8 for j0, 3.60 for j1."""
+    world = World(two({"total_work": 400}), Options())
+    assert give(world, (0, 1, -1), (0, 1, 0)) == 2
+    assert world.used().tolist() == [1] and world.next_completion() == 800
+    world.advance(5000)
+    assert world.finished_s.tolist() == [800, 1160]
+    assert world.dollars.tolist() == pytest.approx([8, 3.6])
+    assert world.attained.tolist() == [800, 360] and world.ran.tolist() == [800, 1160]
+    assert world.received[:, 0].tolist() == [800, 1160]
+    assert spans_frame(world).values.tolist() == [
+        ["j0", "p", 1, 0, 800, ""], ["j1", "p", 1, 0, 800, "j0"], ["j1", "p", 1, 800, 1160, ""]]
+
+
+def test_the_host_is_fast_again_when_its_guest_is_done() -> None:
+    """j1 has 80 units, done at 100; j0 has done 50 by then, the other 950 take 950 s."""
+    world = World(two(b={"total_work": 80}), Options())
+    give(world, (0, 1, -1), (0, 1, 0))
+    world.advance(5000)
+    assert world.finished_s.tolist() == [1050, 100] and world.dollars.tolist() == pytest.approx([10.5, 0])
+
+
+def test_both_done_at_the_same_moment() -> None:
+    """400 units at 0.5 and 640 at 0.8: both at 800."""
+    world = World(two({"total_work": 400}, {"total_work": 640}), Options())
+    give(world, (0, 1, -1), (0, 1, 0))
+    world.advance(5000)
+    assert world.finished_s.tolist() == [800, 800] and world.used().tolist() == [0]
+
+
+def test_a_guest_joins_a_running_job_that_has_no_pause() -> None:
+    """j0 alone to 100; j1 comes with the pool's start-up of 20 s, j0 is slow from 100 on."""
+    world = World(two(pool={"startup_s": 20}), Options())
+    give(world, (0, 1, -1), (-1, 0, -1))
+    world.advance(120)
+    assert world.remaining[0] == 900
+    assert give(world, (0, 1, -1), (0, 1, 0)) == 1
+    world.advance(240)
+    assert world.remaining.tolist() == pytest.approx([900 - 120 * 0.5, 1000 - 100 * 0.8])
+    assert world.starts.tolist() == [1, 1]
+
+
+def test_the_host_is_moved_and_the_guest_keeps_the_gpus() -> None:
+    """At 100 the host goes to the other pool and pauses 30 s; the guest goes on alone without any. Then it may be the
+    host of a job that comes back to it."""
+    pools = [{"pool": p, "gpus": 1, "memory_gb": 10, "sharing": "any"} for p in "pq"]
+    jobs = [{"model": m, "memory_gb": 1, "total_work": 1000} for m in "mn"]
+    world = World(workload(jobs, pools=pools, rates=RATES, sharing=SLOW), Options())
+    give(world, (0, 1, -1), (0, 1, 0))
+    world.advance(100)
+    assert give(world, (1, 1, -1), (0, 1, -1)) == 1
+    world.advance(200)
+    assert world.remaining.tolist() == pytest.approx([950 - 70, 920 - 100]) and world.host.tolist() == [-1, -1]
+    assert give(world, (0, 1, 1), (0, 1, -1)) == 1 and world.host.tolist() == [1, -1]
+    assert world.used().tolist() == [1, 0]
+
+
+def test_who_changes_places_pays_and_nobody_moves() -> None:
+    """Host and guest exchange their parts at 100: no pause, no start, and j1 pays from then on."""
+    world = World(two(), Options())
+    give(world, (0, 1, -1), (0, 1, 0))
+    world.advance(100)
+    assert give(world, (0, 1, 1), (0, 1, -1)) == 0
+    world.advance(200)
+    assert world.remaining.tolist() == pytest.approx([900, 840]) and world.starts.tolist() == [1, 1]
+    assert world.dollars.tolist() == pytest.approx([1, 1])
+
+
+def test_lost_machines_hit_both() -> None:
+    """The GPU is gone at 100. j0 wrote a checkpoint at 80 (every 40 s), after its guest had come at 60: it has 60 + 10
+    of 1000 done; j1 has none and starts again from nothing."""
+    world = World(two({"checkpoint_every_s": 40}, changes=[(100, 0, None)]), Options())
+    give(world, (0, 1, -1), (-1, 0, -1))
+    world.advance(60)
+    give(world, (0, 1, -1), (0, 1, 0))
+    world.advance(150)
+    assert world.remaining.tolist() == pytest.approx([1000 - 60 - 10, 1000])
+    assert (world.pool < 0).all() and (world.host < 0).all() and (world.mate < 0).all()
+
+
+def test_work_since_the_last_checkpoint_counts_at_the_speeds_it_was_done_with() -> None:
+    """Without checkpoints after 60 s alone and 40 s beside: all of it is lost, 60 + 20 units, not 100 x 0.5."""
+    world = World(two(changes=[(100, 0, None)]), Options())
+    give(world, (0, 1, -1), (-1, 0, -1))
+    world.advance(60)
+    give(world, (0, 1, -1), (0, 1, 0))
+    world.advance(99)
+    assert world.remaining[0] == pytest.approx(1000 - 60 - 39 * 0.5)
+    world.advance(150)
+    assert world.remaining[0] == 1000
+
+
+@pytest.mark.parametrize(("alike", "host", "holder", "stays"), [
+    ([1, 1], [-1, 0], [0, 0], [1, 1]),          # as before
+    ([1, 1], [1, -1], [0, 0], [1, 1]),          # they exchange their parts
+    ([1, 1], [-1, -1], [0, 0], [1, 0]),         # split, and both stay in the pool: the guest has to move
+    ([0, 1], [-1, -1], [0, 0], [0, 1]),         # the host leaves, the guest keeps the GPUs
+    ([1, 0], [-1, 0], [0, 1], [1, 0]),          # a guest comes
+    ([1, 1], [-1, 0], [0, 1], [1, 0]),          # the same from GPUs of its own elsewhere in the pool
+    ([0, 1], [-1, 0], [0, 1], [0, 1]),          # the host comes to its guest
+])
+def test_who_stays_on_its_gpus(alike: list[int], host: list[int], holder: list[int], stays: list[int]) -> None:
+    """Two jobs: same pool and size as before, planned host, who holds what they run on now."""
+    found = staying(np.arange(2), np.array(alike, bool), np.array(host), np.array(holder))
+    assert found.tolist() == [bool(s) for s in stays]
