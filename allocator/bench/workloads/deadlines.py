@@ -14,11 +14,11 @@ import numpy as np
 
 from allocator.bench.workloads import availability, draw
 from allocator.bench.workloads.availability import Steps
-from allocator.bench.workloads.measured import ON_DEMAND, STARTUP_S
+from allocator.bench.workloads.measured import CHECKPOINT_EVERY_S, CHECKPOINT_S, ON_DEMAND, STARTUP_S
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.spot_tables import Walk, changes
 from allocator.bench.workloads.tables import Columns, Tables
-from allocator.bench.workloads.zones import CHECKPOINT_S, EVERY_S, LIFE_H, MACHINE, REGIONS
+from allocator.bench.workloads.zones import LIFE_H, MACHINE, REGIONS
 from allocator.domain.problem import Floats
 
 GPUS = 40                                  # spot GPUs when all are there
@@ -71,7 +71,7 @@ def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
     return Demand({"job_id": draw.names(jobs), "model": model, "total_work": work, "requested_gpus": requested,
              "min_gpus": np.ones(jobs, np.int64), "max_gpus": draw.elastic_max(rng, requested, 16),
              "deadline_s": GRACE_S + rng.uniform(*SLACK, jobs) * run_s, "checkpoint_s": [CHECKPOINT_S] * jobs,
-             "checkpoint_every_s": [EVERY_S] * jobs}, curves, work / rate * requested)
+             "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs}, curves, work / rate * requested)
 
 
 def on_market(name: str, rng: np.random.Generator, wanted: Demand, zones: Zones, load: float) -> Tables:

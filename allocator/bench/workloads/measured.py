@@ -52,6 +52,7 @@ ON_DEMAND: Mapping[str, float] = {"T4": 0.53, "V100": 2.95, "A100": 3.67, "H100"
 SPOT: Mapping[str, float] = {"T4": 0.18, "V100": 0.89, "A100": 1.47, "H100": 2.51}
 STARTUP_S = 78                                       # start of a GPU machine, median of 100
 SPOT_REVOCATIONS = 0.076                             # per GPU-hour: 0.61 per hour and machine of 8
+CHECKPOINT_S, CHECKPOINT_EVERY_S = 10, 900           # of jobs that may be on spot GPUs
 
 # --- Sia (SOSP 2023): the cluster and the applications of its heterogeneous experiments. Public artefact:
 # shares, requests and restart delays of eight workloads; run times and 8-GPU speed-ups (yolov3 on T4: 16 GPUs) of the

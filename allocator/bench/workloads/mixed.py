@@ -2,7 +2,8 @@
 
 A job's GPU-hours on V100s come first (classes of the Philly trace from 0.1 GPU-hours on), its model and its request
 follow from them, as in the workloads of Pollux and Sia. How much faster an A100 is than a V100, and what each further
-GPU costs, is each model variant's own. A quarter of the jobs name the types they accept.
+GPU costs, is each model variant's own. A quarter of the jobs name the types they accept. All write checkpoints, so that
+GPUs that are taken back cost minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import ON_DEMAND, SPOT, SPOT_REVOCATIONS, STARTUP_S
+from allocator.bench.workloads.measured import (
+    CHECKPOINT_EVERY_S,
+    CHECKPOINT_S,
+    ON_DEMAND,
+    SPOT,
+    SPOT_REVOCATIONS,
+    STARTUP_S,
+)
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.tables import Columns, Tables
 
@@ -59,7 +67,8 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
         "model": model, "total_work": work, "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, LARGEST),
         "gpu_types": [None if p < 0 else ACCEPTED[p] for p in picky.tolist()],
-        "tenant": [TENANTS[t][0] for t in tenant.tolist()]}
+        "tenant": [TENANTS[t][0] for t in tenant.tolist()], "checkpoint_s": [CHECKPOINT_S] * jobs,
+        "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs}
     total = sum(pools["gpus"])
     tenants: Columns = {"tenant": [t[0] for t in TENANTS], "weight": [t[2] for t in TENANTS],
                "max_gpus": [None, None, total // 4], "guaranteed_gpus": [None, total // 8, None]}

@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.bench.workloads import draw
 from allocator.bench.workloads.availability import prices
-from allocator.bench.workloads.measured import ON_DEMAND, SPOT_REVOCATIONS, STARTUP_S
+from allocator.bench.workloads.measured import CHECKPOINT_EVERY_S, CHECKPOINT_S, ON_DEMAND, SPOT_REVOCATIONS, STARTUP_S
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.tables import Columns, Tables
 from allocator.domain.problem import Floats, Ints
@@ -25,7 +25,6 @@ THERE_H = ((0.55, 0.6), (0.45, 13.0))      # share and mean of the two kinds of 
 GONE_H = ((0.70, 0.4), (0.30, 2.5))        # mean 1.0, median about 0.45
 SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
 MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
-CHECKPOINT_S, EVERY_S = 10, 900
 
 
 def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
@@ -50,7 +49,7 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Table
         "job_id": draw.names(jobs), "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
         "model": model, "total_work": work, "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, 16), "checkpoint_s": [CHECKPOINT_S] * jobs,
-        "checkpoint_every_s": [EVERY_S] * jobs}
+        "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs}
     pools: Columns = {
         "pool": ["v100", "a100-spot"], "gpu_type": ["V100", "A100"], "gpus": [reserved, int(there[0]) * MACHINE],
         "gpus_per_node": [8, MACHINE], "market": ["reserved", "spot"], "price_per_gpu_hour": [1.95, float(price[0])],

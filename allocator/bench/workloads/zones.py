@@ -10,7 +10,7 @@ import numpy as np
 
 from allocator.bench.workloads import availability as spot_zones
 from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import ON_DEMAND, STARTUP_S
+from allocator.bench.workloads.measured import CHECKPOINT_EVERY_S, CHECKPOINT_S, ON_DEMAND, STARTUP_S
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.spot_tables import changes
 from allocator.bench.workloads.tables import Columns, Tables
@@ -23,7 +23,6 @@ RESERVED_PRICE = 1.95
 SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
 MEDIAN_S, SIGMA, LONGEST_S = 3_600.0, 1.2, 43_200.0
 SLACK = (1.5, 4.0)                         # deadline / run time at the request
-CHECKPOINT_S, EVERY_S = 10, 900
 LIFE_H = 6.2                               # mean run of a zone: what policies believe a machine lives
 
 
@@ -54,7 +53,7 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
         "job_id": draw.names(jobs), "submitted_s": submitted, "model": model, "total_work": work,
         "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, 16), "deadline_s": np.ceil(submitted + slack * run_s),
-        "checkpoint_s": [CHECKPOINT_S] * jobs, "checkpoint_every_s": [EVERY_S] * jobs}
+        "checkpoint_s": [CHECKPOINT_S] * jobs, "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs}
     walks = [spot_zones.prices(rng, ON_DEMAND["V100"], until) for _ in names]
     pools: Columns = {
         "pool": ["reserved", "on-demand", *names], "gpu_type": ["V100"] * (2 + len(names)),
