@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import number, whole, words
+from allocator.cli.parsing import add_objective, number, whole, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def add(kinds: Any) -> None:
     grid.add_argument("--baseline", default="greedy", metavar="P",
                       help="what the others are compared with; run too (default: greedy)")
     asked = parser.add_argument_group("decisions and rounds")
-    asked.add_argument("--objective", metavar="NAME", help="default: the workload's own")
+    add_objective(asked, "the workload's own")
     asked.add_argument("--gap", type=number(), default=1e-3, metavar="G", help="default: 1e-3")
     asked.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
                        help="seconds per decision (default: none); with one, results depend on the machine")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, number, whole, words
+from allocator.cli.parsing import add_effort, add_objective, number, whole, words
 
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem
@@ -38,8 +38,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--dollars", choices=("listed", "added"), default="listed",
                         help="which count: listed prices of all pools, as in budget_per_hour (default), or what is "
                              "added to the bill: reserved pools are paid for anyway")
-    parser.add_argument("--objective", metavar="NAME",
-                        help="progress, throughput, response, cost or completion (default: as config.toml says)")
+    add_objective(parser)
     parser.add_argument("--max-budget", type=number(), metavar="USD",
                         help="dollars per hour at the right end (default: what the best plan without a budget spends)")
     parser.add_argument("--keep", type=_worth, metavar="V|P%",

@@ -32,6 +32,14 @@ class Parser(argparse.ArgumentParser):
         return (f"examples:\n{lines}\n\n" if lines else "") + super().format_help()
 
 
+def add_objective(parser: argparse._ActionsContainer, default: str = "as config.toml says") -> None:
+    """--objective, as domain/objectives.py reads it."""
+    from allocator.domain.columns import OBJECTIVES
+
+    parser.add_argument("--objective", metavar="NAME", help=f"{', '.join(OBJECTIVES)}; or a sum, "
+                        f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})")
+
+
 def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
     """Converter for a number not below `at_least`; `infinite` allows inf."""
     def convert(text: str) -> float:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, number, whole, words
+from allocator.cli.parsing import add_effort, add_objective, number, whole, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
                         help="folder with workload.csv, pools.csv, rates.csv ...")
     parser.add_argument("--policy", type=words, nargs="+", action="extend", metavar="A,B",
                         help="policies, with commas or blanks between (default: mip,greedy)")
-    parser.add_argument("--objective", metavar="NAME", help="instead of that of config.toml")
+    add_objective(parser)
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
     parser.add_argument("--budget-average", type=number(), metavar="USD",
                         help="US dollars per hour on average, instead of config.toml's [longrun]")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.parsing import add_effort, number, whole
+from allocator.cli.parsing import add_effort, add_objective, number, whole
 from allocator.errors import UsageError
 
 EXAMPLES = """
@@ -26,8 +26,7 @@ def add(commands: Any) -> None:
                         help="folder with jobs.csv, pools.csv, rates.csv ...")
     parser.add_argument("--policy", default="mip", metavar="NAME",
                         help="mip (default), horizon, marginal, greedy, las, sia ...; an unknown name lists all")
-    parser.add_argument("--objective", metavar="NAME",
-                        help="progress, throughput, response, cost or completion (default: as config.toml says)")
+    add_objective(parser)
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
     parser.add_argument("--horizon", type=whole(1), metavar="H",
                         help="intervals that the policy horizon plans, instead of config.toml's [horizon]")
