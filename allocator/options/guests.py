@@ -17,13 +17,16 @@ that this is not chosen where the host stays. To leave such a host for other GPU
 from __future__ import annotations
 
 from dataclasses import fields
+from enum import IntEnum
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Ints, Isolation, Problem, State
-from allocator.options.menu import Menu, locked
+from allocator.domain.problem import Bools, Ints, Isolation, Market, Problem, State
+from allocator.options.menu import Menu, locked, sizes_in
 from allocator.options.pairs import pairs
+from allocator.options.residents import every
 from allocator.options.scene import Offer
+from allocator.options.types import allowed_types
 from allocator.options.worth import worth
 from allocator.performance.beside import beside
 from allocator.performance.interference import Measured
@@ -32,18 +35,24 @@ from allocator.performance.table import RateTable
 from formulations import objectives
 
 
-def with_guests(problem: Problem, ordinary: Menu, table: RateTable, candidates: bool) -> Menu:
-    """The menu with options of guests behind the ordinary ones of their job, by pool, size and host.
+class Guests(IntEnum):
+    """Which pairs of jobs a round offers."""
 
-    candidates: offer new pairs too, not only those that run; only where they are worth something.
-    """
-    host, guest, pool, gpus = _pairs(problem, ordinary, candidates)
+    RUNNING = 0           # those that run, so that they may stay
+    WORTHWHILE = 1        # and candidates (pairs.py) that are worth something in the objective
+    ALL = 2               # and every one that fits (residents.py), whatever it is worth
+
+
+def with_guests(problem: Problem, ordinary: Menu, table: RateTable, offered: Guests) -> Menu:
+    """The menu with options of guests behind the ordinary ones of their job, by pool, size and host."""
+    host, guest, pool, gpus = _pairs(problem, ordinary, offered)
     if not len(host):
         return ordinary
     of_all = ordinary.offer
     at = option_at(ordinary, host, pool, gpus)
     found = beside(problem, host, guest, pool, gpus)
-    fine = np.flatnonzero((at >= 0) & found.possible)
+    fine = np.flatnonzero((at >= 0) & found.possible & (
+        _there(problem, host, guest, pool, gpus) | _may_get(problem, guest, pool, gpus)))
     host, guest, pool, gpus, at, found = host[fine], guest[fine], pool[fine], gpus[fine], at[fine], found.take(fine)
     keep = _there(problem, host, guest, pool, gpus)
     running = problem.jobs.state[guest] == State.RUNNING
@@ -57,7 +66,7 @@ def with_guests(problem: Problem, ordinary: Menu, table: RateTable, candidates: 
         problem, host, pool, gpus, found.rate_host, ordinary.pause_s[at], ordinary.keep[at], by_host), ordinary=of_all)
     value -= ordinary.value[at]
 
-    stays = np.flatnonzero(keep | (value > 0))
+    stays = np.flatnonzero(keep | (value > 0) | (offered == Guests.ALL))
     guests = Menu(ordinary.start, guest, pool, gpus, found.row_guest, found.rate_guest, pause, value,
                   np.zeros(len(host)), keep, host, found.rate_host, found.row_host)
     apart = _apart(problem, ordinary, table)
@@ -72,6 +81,7 @@ def _apart(problem: Problem, ordinary: Menu, table: RateTable) -> Menu:
     """What guests that may move would have on other GPUs of their pool, as many as they run on."""
     jobs = problem.jobs
     now = np.flatnonzero(ordinary.keep & (jobs.host[ordinary.job] >= 0) & ~locked(problem)[ordinary.job])
+    now = now[_may_get(problem, ordinary.job[now], ordinary.pool[now], ordinary.gpus[now])]
     here = {f.name: getattr(ordinary, f.name)[now] for f in fields(Menu) if f.name != "start"}
     job, pool, gpus = here["job"], here["pool"], here["gpus"]
     start, keep = np.searchsorted(job, np.arange(len(jobs) + 1)), np.zeros(len(job), dtype=bool)
@@ -81,19 +91,24 @@ def _apart(problem: Problem, ordinary: Menu, table: RateTable) -> Menu:
         problem, table, offer, ordinary=ordinary.offer)})
 
 
-def _pairs(problem: Problem, ordinary: Menu, candidates: bool) -> tuple[Ints, Ints, Ints, Ints]:
+def _pairs(problem: Problem, ordinary: Menu, offered: Guests) -> tuple[Ints, Ints, Ints, Ints]:
     """(host, guest, pool, gpus) of the pairs that run, then of those that could."""
     jobs = problem.jobs
     guest = np.flatnonzero(jobs.host >= 0)
     now = jobs.host[guest], guest, jobs.pool[guest], jobs.gpus[guest]
-    if not candidates or not (problem.pools.sharing != Isolation.NONE).any() or not len(problem.sharing.gpus):
+    shared = (problem.pools.sharing != Isolation.NONE).any() and len(problem.sharing.gpus) > 0
+    if offered == Guests.RUNNING or not shared:
         return now
-    new = pairs(problem, ordinary, Measured.of(problem))
-    first = _goes_first(problem, new.job_a, new.job_b)
-    host, guest = np.where(first, new.job_a, new.job_b), np.where(first, new.job_b, new.job_a)
-    known = _there(problem, host, guest, new.pool, new.gpus)
-    return (np.append(now[0], host[~known]), np.append(now[1], guest[~known]), np.append(now[2], new.pool[~known]),
-            np.append(now[3], new.gpus[~known]))
+    if offered == Guests.ALL:
+        host, guest, pool, gpus = every(problem, ordinary)
+    else:
+        new = pairs(problem, ordinary, Measured.of(problem))
+        first = _goes_first(problem, new.job_a, new.job_b)
+        host, guest = np.where(first, new.job_a, new.job_b), np.where(first, new.job_b, new.job_a)
+        pool, gpus = new.pool, new.gpus
+    new_ = ~_there(problem, host, guest, pool, gpus)
+    return (np.append(now[0], host[new_]), np.append(now[1], guest[new_]), np.append(now[2], pool[new_]),
+            np.append(now[3], gpus[new_]))
 
 
 def _goes_first(problem: Problem, a: Ints, b: Ints) -> Bools:
@@ -124,6 +139,23 @@ def option_at(m: Menu, job: Ints, pool: Ints, gpus: Ints) -> Ints:
     wanted = (job * pools + pool) * span + gpus
     at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
     return np.where(key[at] == wanted, own[at], -1)
+
+
+def _may_get(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bools:
+    """(n,) whether options are such that a job might change to: what it holds need not be, by size, type or market."""
+    jobs, pools = problem.jobs, problem.pools
+    held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    may = np.ones(len(job), dtype=bool)
+    for p in np.unique(pool[held]).tolist():
+        mine = np.flatnonzero(held & (pool == p))
+        most = np.minimum(jobs.max_gpus, pools.gpus[p])
+        if pools.market[p] == Market.SPOT:
+            most = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
+        able = np.unique(job[mine])
+        able = able[allowed_types(problem)[able, pools.gpu_type[p]]]
+        owner, sizes = sizes_in(problem, able, p, most[able])
+        may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
+    return may
 
 
 def _offer(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: object, pause: object, keep: Bools,
