@@ -121,8 +121,8 @@ class Reading:
         first = sum(factor * self.single(j, got, name) for name, factor in levels[0])
         if len(levels) == 1:
             return first
-        own = self.most(lambda i, o: self.ranked(i, o, levels[:1]))
-        reach = sum(self.most(lambda i, o, sign=sign: sign * self.ranked(i, o, levels[1:])) for sign in (1, -1))
+        own, reach = (sum(self.most(lambda i, o, sign=sign, part=part: sign * self.ranked(i, o, part))
+                          for sign in (1, -1)) for part in (levels[:1], levels[1:]))
         return first + (0.01 * own / reach if own > 0 and reach > 0 else 1.0) * self.ranked(j, got, levels[1:])
 
     def most(self, value: Any) -> float:
@@ -135,13 +135,17 @@ class Reading:
 
     def brings(self, j: Row, got: Option) -> tuple[float, float, float, float]:
         """(rate, work done, seconds on GPUs, dollars) of this round."""
-        pool = next(p for p in self.pools if p["pool"] == got[0])
-        pause = pool["startup_s"] + (j["restart_s"] if j["state"] == "running" else 0)
-        pause = 0 if self.held(j) == got else pause
+        pool, pause = next(p for p in self.pools if p["pool"] == got[0]), self.pause(j, got)
         rate, span = self.options(j)[got], self.config["interval_s"]
         busy = min(span, pause + j["remaining_work"] / rate)
         billed = busy if self.held(j) == got else max(busy, pool["min_billing_s"])
         return rate, min(j["remaining_work"], rate * max(0, span - pause)), busy, self.hourly(got) * billed / 3600
+
+    def pause(self, j: Row, got: Option) -> float:
+        """Seconds that it loses."""
+        pool = next(p for p in self.pools if p["pool"] == got[0])
+        pause = pool["startup_s"] + (j["restart_s"] if j["state"] == "running" else 0)
+        return 0.0 if self.held(j) == got else float(pause)
 
     def mu(self, j: Row) -> float:
         """Price of money."""
@@ -161,12 +165,30 @@ class Reading:
             return self.shared(j, done, busy, name)
         if name == "tardiness" and self.in_time(j):
             return float(24 * j["weight"] * (self.risk(j, None) - self.risk(j, got)))
-        least = min((j["weight"] + self.mu(j) * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
-        if name in ("completion", "tardiness"):
-            after = [i for i in self.jobs if self.options(i) and self.length(i) >= self.length(j) * (1 - 1e-6)
-                     and not (name == "tardiness" and self.in_time(i))]
-            least = max(least, sum(i["weight"] for i in after) / (3600 * self.whole(j)))
-        return float(least * done + j["weight"] * (self.config["interval_s"] - busy) / 3600)
+        weight = {i["job_id"]: i["weight"] * (self.slope(i) if name == "flow" else 1.0) for i in self.jobs}
+        mine = weight[j["job_id"]]
+        least = min((mine + self.mu(j) * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
+        if name in ("completion", "flow", "tardiness"):
+            length = {i["job_id"]: i["remaining_work"] / self.whole(i) / weight[i["job_id"]] for i in self.jobs
+                      if self.options(i) and not (name == "tardiness" and self.in_time(i))}
+            after = [i for i, hours in length.items() if hours >= length[j["job_id"]] * (1 - 1e-6)]
+            least = max(least, sum(weight[i] for i in after) / (3600 * self.whole(j)))
+        if name == "flow":
+            done = self.spread(j, got)
+        return float(least * done + mine * (self.config["interval_s"] - busy) / 3600)
+
+    def slope(self, j: Row) -> float:
+        """Of the power 1.4 of flow time, against the mean of who has options."""
+        flow = {i["job_id"]: -i["submitted_s"] + self.config["interval_s"] + i["remaining_work"] / self.equal(i)
+                for i in self.jobs if self.options(i)}
+        return float((flow[j["job_id"]] * len(flow) / sum(flow.values())) ** 0.4) if j["job_id"] in flow else 1.0
+
+    def spread(self, j: Row, got: Option) -> float:
+        """Work done where the pause is spread over the time for which the option is held."""
+        rate, span, pause = self.options(j)[got], self.config["interval_s"], self.pause(j, got)
+        left, age = j["remaining_work"], -j["submitted_s"]
+        held = max(span, min(age / (j["restarts"] + 2), pause + left / rate))
+        return float(min(left, max(0.0, rate * span - rate * span / held * pause)))
 
     def shared(self, j: Row, done: float, busy: float, name: str) -> float:
         """Objectives that look at equal shares, or at what a job has had."""
@@ -174,6 +196,17 @@ class Reading:
         if name == "utility":
             x = done / (self.config["interval_s"] * min(options.values()))
             return float(j["weight"] * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600))
+
+        equal = self.equal(j)
+        alone = j["total_work"] / equal if name == "fairness" else 3600.0
+        age = -j["submitted_s"] if name == "fairness" else 0.0
+        ends = [(age + seconds + left / equal) / alone for seconds, left in (
+            (self.config["interval_s"], j["remaining_work"]), (busy, j["remaining_work"] - done))]
+        return float(ends[0] ** 2 - ends[1] ** 2) / 2
+
+    def equal(self, j: Row) -> float:
+        """Rate of a job on its equal share of all GPUs."""
+        options = self.options(j)
 
         def claim(i: Row) -> float:
             return float(i["weight"] * next(t["weight"] for t in self.tenants if t["tenant"] == i["tenant"]))
@@ -184,13 +217,8 @@ class Reading:
         below, above = (max((k for k in slow if k <= share), default=low), min((k for k in slow if k >= share),
                                                                                default=high))
         part = 0.0 if below == above else (share - below) / (above - below)
-        equal = slow[high] if share >= high else slow[low] * share / low if share <= low else (
+        return slow[high] if share >= high else slow[low] * share / low if share <= low else (
             slow[below] + part * (slow[above] - slow[below]))
-        alone = j["total_work"] / equal if name == "fairness" else 3600.0
-        age = -j["submitted_s"] if name == "fairness" else 0.0
-        ends = [(age + seconds + left / equal) / alone for seconds, left in (
-            (self.config["interval_s"], j["remaining_work"]), (busy, j["remaining_work"] - done))]
-        return float(ends[0] ** 2 - ends[1] ** 2) / 2
 
     def in_time(self, j: Row) -> bool:
         """Whether some option leaves the deadline within reach."""
@@ -213,9 +241,6 @@ class Reading:
         """Work per second if every GPU worked on jobs like this one."""
         return sum(p["gpus"] * max((r / k for (q, k), r in self.options(j).items() if q == p["pool"]), default=0.0)
                    for p in self.pools)
-
-    def length(self, j: Row) -> float:
-        return float(j["remaining_work"]) / self.whole(j) / float(j["weight"])
 
     def shortest(self, j: Row) -> float:
         """Least seconds it still needs, at listed sizes, powers of two and the largest that fits; now is 0."""
@@ -331,7 +356,7 @@ def scene(rng: np.random.Generator) -> Reading:
                "gpu_types": pick([], [], ["A"], ["A", "B"]), "max_spot_gpus": pick(None, None, None, 0, 2),
                "weight": pick(1.0, 2.5), "remaining_work": pick(50.0, 3000.0), "restart_s": pick(0, 30),
                "deadline_s": pick(None, 200, 700, 2000), "submitted_s": -pick(0.0, 0.0, 900.0),
-               "attained_gpu_s": pick(0.0, 1500.0),
+               "attained_gpu_s": pick(0.0, 1500.0), "restarts": pick(0, 0, 3),
                "preemptible": pick(True, True, False), "resizes_left": pick(None, None, 0, 2),
                "after": pick([], [], ["j0"], ["gone"]) if i else [], "pool": None, "gpus": None}
         job["total_work"] = job["remaining_work"] * pick(1.0, 1.0, 3.0)
@@ -346,7 +371,8 @@ def scene(rng: np.random.Generator) -> Reading:
     config = {"interval_s": 300.0, "now_s": 0.0,
               "objective": pick("progress", "throughput", "response", "cost", "completion", "progress=2,response=0.5",
                                 "completion > progress", "progress > cost=3,throughput > response",
-                                "utility", "fairness", "makespan", "tardiness", "tardiness > throughput"),
+                                "utility", "fairness", "makespan", "flow", "flow > progress", "tardiness",
+                                "tardiness > throughput"),
               "dollar_price": pick(0.0, 0.0, 0.5), "budget_per_hour": pick(math.inf, 5.0, 8.4),
               "max_changes": pick(0, 1, 99)}
     return Reading(jobs, pools, rates, tenants, config)

@@ -23,24 +23,36 @@ from allocator.performance.useful import useful
 def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats:
     """(n,) worth of what is given to the jobs (n,), 0 where they have no option; work done, seconds on GPUs."""
     problem, jobs = s.problem, s.problem.jobs
-    owner, pool, gpus, rate = options(s, np.arange(len(jobs)))
-    rate = rate * useful(problem, owner, pool, gpus)
     if name == "utility":
-        slowest = np.array([rate[owner == j].min(initial=np.inf) for j in job.tolist()])
-        lessened = np.sqrt(1.0 + jobs.attained_gpu_s[job] / 600.0)
-        return np.asarray(problem.weight[job] * np.log(1.0 + 9.0 * done / (problem.interval_s * slowest)) / lessened)
-    claim = problem.weight * problem.tenants.weight[jobs.tenant]
-    everybody, cluster = float(claim[np.unique(owner)].sum()), float(problem.pools.gpus.sum())
-    able = np.isin(job, owner)                              # a plan for others is at fault anyway
-    equal = np.ones(len(job))
-    for i in np.flatnonzero(able).tolist():
-        mine = owner == job[i]
-        equal[i] = _on(cluster * float(claim[job[i]]) / everybody, gpus[mine], rate[mine])
+        owner, pool, gpus, rate = options(s, np.unique(job))
+        rate = rate * useful(problem, owner, pool, gpus)
+        slowest = np.full(len(jobs), np.inf)
+        np.minimum.at(slowest, owner, rate)
+        x, lessened = done / (problem.interval_s * slowest[job]), np.sqrt(1.0 + jobs.attained_gpu_s[job] / 600.0)
+        return np.asarray(problem.weight[job] * np.log(1.0 + 9.0 * x) / lessened)
+    equal = equal_rate(s, job)
+    able = np.isfinite(equal)                               # a plan for others is at fault anyway
+    equal = np.where(able, equal, 1.0)
     unit = jobs.total_work[job] / equal if name == "fairness" else 3600.0
     age = np.maximum(0.0, problem.now_s - jobs.submitted_s[job]) if name == "fairness" else 0.0
     waiting = (age + problem.interval_s + jobs.remaining_work[job] / equal) / unit
     planned = (age + busy + (jobs.remaining_work[job] - done) / equal) / unit
     return np.where(able, (waiting - planned) * (waiting + planned) / 2, 0.0)
+
+
+def equal_rate(s: Scene, job: Ints) -> Floats:
+    """(n,) e of the jobs (n,), inf where one has no options."""
+    problem = s.problem
+    owner, pool, gpus, rate = options(s, np.arange(len(problem.jobs)))
+    rate = rate * useful(problem, owner, pool, gpus)
+    claim = problem.weight * problem.tenants.weight[problem.jobs.tenant]
+    everybody, cluster = float(claim[np.unique(owner)].sum()), float(problem.pools.gpus.sum())
+    equal = np.full(len(job), np.inf)
+    first, last = np.searchsorted(owner, job, side="left"), np.searchsorted(owner, job, side="right")
+    for i in np.flatnonzero(last > first).tolist():
+        mine = slice(int(first[i]), int(last[i]))
+        equal[i] = _on(cluster * float(claim[job[i]]) / everybody, gpus[mine], rate[mine])
+    return equal
 
 
 def _on(share: float, gpus: Ints, rate: Floats) -> float:

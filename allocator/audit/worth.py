@@ -17,8 +17,9 @@ With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_
     tardiness   24 weight x (risk after waiting - risk after this) of jobs in time: see _risks; of all others as
                 completion, B among these
     a sum       factor x objective, summed up
-    ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / (U(w) + U(-w)), w what s multiplies: see _most for U
+    ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / U(w), w what s multiplies, U(v) = _most(v) + _most(-v)
     utility, fairness, makespan: see shares.py
+    flow        completion, see flow.py
     money       dollar_price + dollar_price of the tenant; deducted from every objective: money x dollars
     dollars     price x gpus x busy / 3600, busy at least min_billing_s where the plan changes something; GPUs of
                 reserved pools are paid for anyway
@@ -32,6 +33,7 @@ from functools import partial
 
 import numpy as np
 
+from allocator.audit import flow
 from allocator.audit.guarantee import options
 from allocator.audit.pauses import restart_s
 from allocator.audit.scene import Scene
@@ -67,12 +69,14 @@ class Ways:
 
 @dataclass(frozen=True)
 class Round:
-    """What ways bring this round, arrays (n,): rate as the objective sees it, work done, seconds on GPUs, dollars."""
+    """What ways bring this round, arrays (n,): rate as the objective sees it, work done, seconds on GPUs, dollars, and
+    seconds lost."""
 
     rate: Floats
     done: Floats
     busy: Floats
     dollars: Floats
+    pause: Floats
 
     @classmethod
     def of(cls, s: Scene, w: Ways, risky: bool) -> Round:
@@ -85,7 +89,7 @@ class Round:
         busy = np.minimum(problem.interval_s, pause + left / rate)
         billed = np.where(w.kept, busy, np.maximum(busy, pools.min_billing_s[w.pool]))
         done = np.minimum(left, rate * np.maximum(0.0, problem.interval_s - pause))
-        return cls(rate, done, busy, _price(s, w.pool) * w.gpus * w.own * billed / 3600.0)
+        return cls(rate, done, busy, _price(s, w.pool) * w.gpus * w.own * billed / 3600.0, pause)
 
 
 def worth(s: Scene, rate: Floats) -> Floats:
@@ -102,7 +106,8 @@ def worth(s: Scene, rate: Floats) -> Floats:
         last = _sum(s, every, sums[-1])
         for terms in reversed(sums[:-1]):
             own = _sum(s, every, terms)
-            part, reach = 0.01 * _most(s, every, own), _most(s, every, last) + _most(s, every, -last)
+            part = 0.01 * (_most(s, every, own) + _most(s, every, -own))
+            reach = _most(s, every, last) + _most(s, every, -last)
             factor = part / reach if part > 0 and reach > 0 else 1.0
             value[j] = _sum(s, plan, terms) + factor * value[j]
             last = own + factor * last
@@ -122,7 +127,10 @@ def _sum(s: Scene, w: Ways, terms: Terms) -> Floats:
 def _single(s: Scene, w: Ways, name: str) -> Floats:
     """(n,) worth of the ways in one objective."""
     problem, j, r = s.problem, w.job, Round.of(s, w, name in RISKY)
-    left, weight, some = problem.jobs.remaining_work[j], problem.weight[j], np.unique(j)
+    done = r.done
+    if name == "flow":
+        s, done = flow.weighed(s), flow.lasting(s, j, r.rate, r.pause)
+    left, weight, some = problem.jobs.remaining_work[j], s.problem.weight[j], np.unique(j)
     place = np.searchsorted(some, j)
     if name == "progress":
         return np.asarray(weight * (r.done / left))
@@ -134,13 +142,13 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
         return shared(s, name, j, r.done, r.busy)
     hours = weight * (problem.interval_s - r.busy) / 3600.0
     if name != "tardiness":
-        return np.asarray(_work_worth(s, some, name)[place] * r.done + hours)
+        return np.asarray(_work_worth(s, some, name)[place] * done + hours)
     every = Ways.every(s)
     in_time = np.zeros(len(problem.jobs), dtype=bool)
     in_time[every.job[_risks(s, every)[1] < 1 - 1e-9]] = True
     waited, risk = _risks(s, w)
     return np.where(in_time[j], 24.0 * weight * (waited - risk),
-                    _work_worth(s, some, name, ~in_time)[place] * r.done + hours)
+                    _work_worth(s, some, name, ~in_time)[place] * done + hours)
 
 
 def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:

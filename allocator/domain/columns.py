@@ -219,7 +219,7 @@ TABLES: Mapping[str, TableSchema] = {
     t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING, PAUSES)}
 
 OBJECTIVES = ("progress", "throughput", "response", "cost", "completion", "tardiness", "utility", "fairness",
-              "makespan")
+              "makespan", "flow")
 #              formulas: formulations/README.md; which for which wish: docs/objectives.md
 
 CONFIG: tuple[Column, ...] = (

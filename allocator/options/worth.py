@@ -15,7 +15,7 @@ import numpy as np
 
 from allocator.domain.objectives import Terms, levels, names
 from allocator.domain.problem import Bools, Floats, Market, Problem
-from allocator.options import shares
+from allocator.options import flow, shares
 from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, of_jobs, requested_work
 from allocator.performance.pipelines import due_s
 from allocator.performance.table import RateTable
@@ -62,6 +62,13 @@ def _throughput(s: Scene) -> Floats:
 def _time_saved(s: Scene) -> Floats:
     return objectives.response(s.weight, np.minimum(s.done, s.remaining), s.busy_s, work_price(s)[s.offer.job],
                                s.problem.interval_s)
+
+
+def _flow(s: Scene) -> Floats:
+    """As `completion`, with weights by flow time, and pauses spread over the time that an option is held."""
+    c = flow.as_completion(s)
+    return objectives.response(c.weight, np.minimum(flow.lasting(s), s.remaining), s.busy_s,
+                               work_price(c)[s.offer.job], s.problem.interval_s)
 
 
 @of_jobs
@@ -183,4 +190,4 @@ EARLY = 1e-3            # of that: what an hour of work before its time is worth
 OBJECTIVES: Mapping[str, Callable[[Scene], Floats]] = {
     "progress": _progress, "throughput": _throughput, "response": _time_saved, "cost": _cost,
     "completion": _time_saved, "tardiness": _tardiness, "utility": shares.utility, "fairness": shares.fairness,
-    "makespan": shares.makespan}
+    "makespan": shares.makespan, "flow": _flow}
