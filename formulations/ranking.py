@@ -25,14 +25,16 @@ def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> li
     """The factors s_2, s_3, ... of `ranked` for values v_i (n,).
 
     start (J+1,): options of job j are start[j] .. start[j+1]; at most one each is chosen; gpus (n,) of them, no more
-    than `total` in all. With U(v) = `most`, s_2 = GIVEN_UP U(v_1) / (U(w) + U(-w)) where w is the bracket: two plans
-    differ in w by no more than the denominator, so a plan that is best in the sum misses the best v_1 by at most
-    GIVEN_UP U(v_1); of two plans equal in v_1 the one with more w is the better. The same for every further bracket.
+    than `total` in all. U(v) = most(v) + most(-v): two plans differ in v by no more. s_2 = GIVEN_UP U(v_1) / U(w) where
+    w is the bracket, so a plan that is best in the sum misses the best v_1 by at most GIVEN_UP U(v_1), and of two plans
+    equal in v_1 the one with more w is the better. The same for every further bracket.
     """
+    def apart(v: Floats) -> float:
+        return most(start, v, gpus, total) + most(start, -v, gpus, total)
+
     value, found = np.asarray(values[-1], dtype=np.float64), []
     for v in reversed(values[:-1]):
-        reach = most(start, value, gpus, total) + most(start, -value, gpus, total)
-        own = most(start, v, gpus, total)
+        reach, own = apart(value), apart(v)
         found.append(GIVEN_UP * own / reach if own > 0 and reach > 0 else 1.0)
         value = v + found[-1] * value
     return found[::-1]

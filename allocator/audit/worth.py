@@ -17,7 +17,7 @@ With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_
     tardiness   24 weight x (risk after waiting - risk after this) of jobs in time: see _risks; of all others as
                 completion, B among these
     a sum       factor x objective, summed up
-    ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / U(w), w what s multiplies, U(v) = _most(v) + _most(-v)
+    ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / U(w), w what s multiplies, U(v) = most(v) + most(-v)
     utility, fairness, makespan: see shares.py
     flow        completion, see flow.py
     money       dollar_price + dollar_price of the tenant; deducted from every objective: money x dollars
