@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Ints, Problem, State
-from allocator.options.guests import option_at, with_guests
+from allocator.options.guests import Guests, option_at, with_guests
 from allocator.options.menu import Menu, menu
 from allocator.options.repairs import must_run, repairs
 from allocator.performance.table import RateTable
@@ -71,12 +71,12 @@ class Round:
         return replace(self, instance=forced, option=self.option[stays])
 
 
-def compile_round(problem: Problem, prunes: bool = True, shares: bool = True) -> Round:
+def compile_round(problem: Problem, prunes: bool = True, shares: Guests = Guests.WORTHWHILE) -> Round:
     """Build the round: menu, repairs, instance, model. Pure and deterministic.
 
     prunes: leave out options that no best plan needs (formulations/dominance); baselines that follow other rules
-    than the objective, and the analysis of conflicts, look at all of them. shares: offer new guests, where pools let
-    jobs share; without it only the pairs that run may stay.
+    than the objective, and the analysis of conflicts, look at all of them. shares: which guests are offered, where
+    pools let jobs share.
     """
     table = RateTable.of(problem)
     ordinary = menu(problem, table)

@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from allocator.errors import Infeasible, NoPlanInTime, Relaxation
+from allocator.options.guests import Guests
 from allocator.options.round import Round, compile_round
 from allocator.solvers import registry
 from allocator.solvers.base import Limits, Solver, Termination
@@ -28,7 +29,7 @@ def raise_if_infeasible(round_: Round, limits: Limits) -> None:
 
     Raises NoPlanInTime when the analysis itself finds no answer in its time.
     """
-    round_ = compile_round(round_.problem, prunes=False, shares=False)     # relaxed rules may need options pruned under
+    round_ = compile_round(round_.problem, prunes=False, shares=Guests.RUNNING)     # relaxed rules may need others
     solver = registry.get("highs")
     until = time.monotonic() + min(max(limits.time_s, 0.5), SECONDS)
     soft = elastic(round_.model)
