@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocator.errors import UsageError
+from allocator.options.guests import Guests
 from allocator.policies.afs import afs
 from allocator.policies.base import Policy
 from allocator.policies.edf import edf
@@ -19,6 +20,7 @@ from allocator.policies.horizon import horizon
 from allocator.policies.las import las
 from allocator.policies.optimise import marginal, mip
 from allocator.policies.rental import rental
+from allocator.policies.sharing import bsbf, ffs
 from allocator.policies.sia import sia
 from allocator.policies.spot_first import spot_first, spot_wait
 from allocator.policies.srtf import srtf
@@ -28,23 +30,26 @@ from allocator.policies.static import static
 @dataclass(frozen=True)
 class Entry:
     """decide: the policy. prunes: it maximises the objective, so dominated options may be removed before it looks.
-    shares: it puts jobs beside others where pools let it; the others leave running pairs together at most."""
+    shares: which pairs of jobs it looks at where pools let jobs share; most policies leave running ones together at
+    most."""
 
     decide: Policy
     prunes: bool
-    shares: bool = False
+    shares: Guests = Guests.RUNNING
 
 
 POLICIES: Mapping[str, Entry] = {
-    "mip": Entry(mip, prunes=True, shares=True),
+    "mip": Entry(mip, prunes=True, shares=Guests.WORTHWHILE),
     "horizon": Entry(horizon, prunes=False),
-    "marginal": Entry(marginal, prunes=True, shares=True),
+    "marginal": Entry(marginal, prunes=True, shares=Guests.WORTHWHILE),
     "greedy": Entry(greedy, prunes=False),
     "greedy-naive": Entry(greedy_naive, prunes=False),
     "static": Entry(static, prunes=False),
     "equal": Entry(equal, prunes=False),
     "srtf": Entry(srtf, prunes=False),
     "las": Entry(las, prunes=False),
+    "bsbf": Entry(bsbf, prunes=False, shares=Guests.ALL),
+    "ffs": Entry(ffs, prunes=False, shares=Guests.ALL),
     "afs": Entry(afs, prunes=False),
     "ffdl": Entry(ffdl, prunes=False),
     "edf": Entry(edf, prunes=False),
