@@ -3,7 +3,7 @@
     utility     weight x log(1 + 9 x) / sqrt(1 + attained_gpu_s / 600)
     x           done / (interval_s x rate of the job's slowest option)
     fairness    (rho of waiting)^2 / 2 - (rho of the plan)^2 / 2, rho = t / (total_work / e)
-    makespan    (t of waiting)^2 / 2 - (t of the plan)^2 / 2, t in hours and without the age
+    makespan    (t of waiting)^2 / 2 - (t of the plan)^2 / 2, t in hours, without the age; all jobs count alike
     t           age + seconds until the job is done if it goes on at e after this round
     e           its rate on an equal share of all GPUs, in proportion to weight x weight of the tenant, among jobs with
                 options: the slowest pool of each size, straight lines between sizes, in proportion below the smallest,
@@ -30,7 +30,7 @@ def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats
         np.minimum.at(slowest, owner, rate)
         x, lessened = done / (problem.interval_s * slowest[job]), np.sqrt(1.0 + jobs.attained_gpu_s[job] / 600.0)
         return np.asarray(problem.weight[job] * np.log(1.0 + 9.0 * x) / lessened)
-    equal = equal_rate(s, job)
+    equal = equal_rate(s, job, np.ones(len(jobs)) if name == "makespan" else None)
     able = np.isfinite(equal)                               # a plan for others is at fault anyway
     equal = np.where(able, equal, 1.0)
     unit = jobs.total_work[job] / equal if name == "fairness" else 3600.0
@@ -40,12 +40,12 @@ def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats
     return np.where(able, (waiting - planned) * (waiting + planned) / 2, 0.0)
 
 
-def equal_rate(s: Scene, job: Ints) -> Floats:
-    """(n,) e of the jobs (n,), inf where one has no options."""
+def equal_rate(s: Scene, job: Ints, claim: Floats | None = None) -> Floats:
+    """(n,) e of the jobs (n,), inf where one has no options. claim (J,): None = weight x weight of the tenant."""
     problem = s.problem
     owner, pool, gpus, rate = options(s, np.arange(len(problem.jobs)))
     rate = rate * useful(problem, owner, pool, gpus)
-    claim = problem.weight * problem.tenants.weight[problem.jobs.tenant]
+    claim = problem.weight * problem.tenants.weight[problem.jobs.tenant] if claim is None else claim
     everybody, cluster = float(claim[np.unique(owner)].sum()), float(problem.pools.gpus.sum())
     equal = np.full(len(job), np.inf)
     first, last = np.searchsorted(owner, job, side="left"), np.searchsorted(owner, job, side="right")

@@ -25,9 +25,9 @@ def fairness(s: Scene) -> Floats:
 
 
 def makespan(s: Scene) -> Floats:
-    """(n,) by how much the squared hours that a job still needs on an equal share fall."""
+    """(n,) by how much the squared hours that a job still needs on an equal share, whatever its weight, fall."""
     p, hour = s.problem, formulas.HOUR
-    equal = equal_speed(s)[s.offer.job]
+    equal = even_speed(s)[s.offer.job]
     return formulas.fairness(np.zeros(len(equal)), s.busy_s, np.minimum(s.done, s.remaining), s.remaining,
                              equal * hour, equal, p.interval_s)
 
@@ -44,7 +44,17 @@ def slowest(s: Scene) -> Floats:
 def equal_speed(s: Scene) -> Floats:
     """(J,) work per second on an equal share of all GPUs among the jobs that have options, in proportion to weight x
     weight of the tenant; inf without options."""
-    p, start = s.problem, s.offer.start
-    weight = np.where(np.diff(start) > 0, p.weight * p.tenants.weight[p.jobs.tenant], 0.0)
-    share = p.pools.gpus.sum() * weight / max(float(weight.sum()), 1e-300)
+    return _speed(s, s.problem.weight * s.problem.tenants.weight[s.problem.jobs.tenant])
+
+
+@of_jobs
+def even_speed(s: Scene) -> Floats:
+    """(J,) the same with all jobs alike."""
+    return _speed(s, np.ones(len(s.problem.jobs)))
+
+
+def _speed(s: Scene, claim: Floats) -> Floats:
+    start = s.offer.start
+    mine = np.where(np.diff(start) > 0, claim, 0.0)
+    share = s.problem.pools.gpus.sum() * mine / max(float(mine.sum()), 1e-300)
     return formulas.equal_speed(share, start, s.offer.gpus, s.rate)
