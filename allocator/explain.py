@@ -19,6 +19,7 @@ from allocator.decision import decide, settle
 from allocator.domain.problem import Problem, State
 from allocator.domain.result import Result
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime, UsageError
+from allocator.options.headroom import wanted
 from allocator.options.menu import blocked, menu
 from allocator.options.round import Round, compile_round
 from allocator.performance.pipelines import due
@@ -193,6 +194,8 @@ def _candidates(problem: Problem, j: int, got: dict[str, Any],
             budget = problem.budget_per_hour + dollars
             yield "budget", f"budget_per_hour {budget:.2f} instead of {problem.budget_per_hour:.2f}", \
                 dataclasses.replace(problem, budget_per_hour=budget)
+    if not jobs.interactive[j]:
+        yield from _less_headroom(problem, m.gpus[mine])
     for name, more in (("max_gpus", m.gpus[mine]), ("budget_per_hour", m.cost[mine])):
         limit = getattr(problem.tenants, name)
         for extra in _steps(more):
@@ -202,6 +205,19 @@ def _candidates(problem: Problem, j: int, got: dict[str, Any],
                 who = problem.tenants.tenant[q]
                 yield f"tenant {name}", f'{name} {raised[q]:g} of tenant "{who}" instead of {limit[q]:g}', \
                     dataclasses.replace(problem, tenants=dataclasses.replace(problem.tenants, **{name: raised}))
+
+
+def _less_headroom(problem: Problem, more: Any) -> Iterator[tuple[str, str, Problem]]:
+    """Pools that keep fewer GPUs for interactive jobs."""
+    rows, now = problem.interactive, wanted(problem)
+    for extra in _steps(more):
+        for r, p in enumerate(rows.pool.tolist()):
+            left, gpus = max(0, int(now[p] - extra)), rows.headroom_gpus.copy()
+            if left < now[p]:
+                gpus[r] = left
+                text = f'headroom of pool "{problem.pools.pool[p]}" {left} GPUs instead of {now[p]}'
+                yield "headroom", text, dataclasses.replace(
+                    problem, interactive=dataclasses.replace(rows, headroom_gpus=gpus))
 
 
 def _steps(amounts: Any) -> list[float]:

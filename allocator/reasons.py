@@ -25,10 +25,12 @@ from itertools import product
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.options.headroom import of_options
 from allocator.options.menu import blocked
 from allocator.options.round import Round
 from allocator.options.types import allowed_types
 from formulations import linear
+from formulations.headroom import Headroom
 from formulations.rows import exposure_label
 
 PAYS = -1e-5            # a job that is just at the price pays it: prices are exact to about this share of a value
@@ -40,7 +42,8 @@ CODES = ("held", "no_matching_gpu_type", "exceeds_cluster", "exceeds_quota", "pr
 class Prices:
     """Dual prices by name: pool (P,) per GPU; budget per dollar/hour; quota, guarantee (Q,) per GPU of the tenant;
     tenant_budget (Q,) per dollar/hour; churn per kept job; exposure (Q Z,) per GPU of a
-    tenant in a zone. In units of the objective; guarantee and churn <= 0."""
+    tenant in a zone; idle, headroom (P,) per GPU that is kept for interactive jobs. In units of the
+    objective; guarantee and churn <= 0."""
 
     pool: Floats
     budget: float
@@ -49,6 +52,8 @@ class Prices:
     guarantee: Floats
     churn: float
     exposure: Floats
+    idle: Floats
+    headroom: Floats
 
     @classmethod
     def of(cls, round_: Round, prices: Floats) -> Prices:
@@ -68,16 +73,28 @@ class Prices:
 
         row = {exposure_label(q, z): n for n, (q, z) in enumerate(product(i.tenants, i.zones))}
         exposed = np.zeros(len(row))
+        place = {name: p for p, name in enumerate(i.pools)}
+
+        def by_pool(kind: str) -> Floats:
+            family, p = named[kind]
+            out = np.zeros(len(i.pools))
+            out[[place[name] for name in family.labels]] = p
+            return out
+
         family, p = named[linear.EXPOSURE]
         exposed[[row[label] for label in family.labels]] = p
         return cls(named[linear.CAPACITY][1], single(linear.BUDGET), by_tenant(linear.QUOTA),
-                   by_tenant(linear.TENANT_BUDGET), by_tenant(linear.GUARANTEE), single(linear.CHURN), exposed)
+                   by_tenant(linear.TENANT_BUDGET), by_tenant(linear.GUARANTEE), single(linear.CHURN), exposed,
+                   by_pool(linear.IDLE), by_pool(linear.HEADROOM))
 
     def charge(self, round_: Round) -> Floats:
         """(n,) what every option of the whole menu would have to pay for all it uses."""
         m, q = round_.menu, round_.problem.jobs.tenant[round_.menu.job]
         total = (m.gpus * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
                  + m.cost * (self.budget + self.tenant_budget[q]) + m.keep * self.churn)
+        kept = _headroom(round_)
+        if kept is not None:
+            total = total + kept.batch * self.idle[m.pool] + kept.firm * self.headroom[m.pool]
         if not len(self.exposure):
             return total
         pools = round_.problem.pools
@@ -164,6 +181,7 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
     purse = left(tenants.budget_per_hour, np.bincount(jobs.tenant, cost, len(tenants)).astype(float))
     extra, dollars = m.gpus - gpus[m.job], m.cost - cost[m.job]
     room = np.where(pool[m.job] == m.pool, extra, m.gpus) <= free[m.pool]
+    room &= _left_by_interactive(round_, chosen)
     payable = dollars <= budget
     granted = (extra <= quota[tenant]) & (dollars <= purse[tenant])
     granted &= _unexposed(problem, m.pool, m.gpus, m.job, pool, gpus)
@@ -191,6 +209,25 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
         "capacity": (any_(lumpy), lumpy),
         "outranked": (some & ~any_(fits), better),
     }
+
+
+def _headroom(round_: Round) -> Headroom | None:
+    """What the options of the whole menu take of the GPUs not kept for interactive jobs."""
+    m = round_.menu
+    return of_options(round_.problem, round_.instance.must, m.job, np.where(m.host < 0, m.gpus, 0))
+
+
+def _left_by_interactive(round_: Round, chosen: Ints) -> Bools:
+    """(n,) options for which enough is left, beside the plan, of the GPUs not kept for interactive jobs."""
+    m, kept = round_.menu, _headroom(round_)
+    fits = np.ones(len(m), dtype=bool)
+    for amount, most in () if kept is None else ((kept.batch, kept.most_batch), (kept.firm, kept.most_firm)):
+        held = np.append(amount, 0)[chosen]
+        at = np.append(m.pool, 0)[chosen]
+        left = most - np.bincount(at, held, len(most))
+        extra = amount - np.where(at[m.job] == m.pool, held[m.job], 0)
+        fits &= (extra <= 0) | (extra <= left[m.pool])
+    return fits
 
 
 def _unexposed(problem: Problem, pool: Ints, gpus: Ints, job: Ints, now: Ints, held: Ints) -> Bools:

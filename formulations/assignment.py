@@ -2,7 +2,8 @@
 
     max  sum_o v_o x_o
     s.t. sum_{o of j} x_o <= 1 (= 1 if j must run)        for every job j
-         capacity, budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir   (formulations/rows.py)
+         capacity, idle_headroom, headroom,
+         budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir   (formulations/rows.py)
          x_o in {0, 1}
 
 Source: design page systems.md section 2.2 (Hu et al. 2021, reconstructed), with the contract's rules.

@@ -41,6 +41,8 @@ def possible(instance: Instance) -> Bools:
     fits &= i.cost <= i.tenant_budget[tenant] * (1 + 1e-9) + 1e-9
     if i.zones:
         fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
+    if i.headroom is not None:
+        fits &= (i.headroom.batch <= i.headroom.most_batch[i.pool]) & (i.headroom.firm <= i.headroom.most_firm[i.pool])
     return fits
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from formulations.headroom import Headroom
 from formulations.linear import Bools, Floats, Ints
 
 
@@ -24,7 +25,7 @@ class Instance:
     guarantee (Q,) least GPUs, 0 = none; zone (P,): number of the region where GPUs may be revoked together, -1 = they
     are not revoked; exposure (Q,) most GPUs in any one zone, inf = no limit; least_kept: at
     least so many `keep` options are chosen, 0 = no limit on change.
-    jobs, pools, tenants, zones: names for row labels.
+    jobs, pools, tenants, zones: names for row labels. headroom: GPUs kept for interactive jobs, None = none.
     """
 
     value: Floats
@@ -50,6 +51,7 @@ class Instance:
     pools: Sequence[str]
     tenants: Sequence[str]
     zones: Sequence[str]
+    headroom: Headroom | None = None
 
     @cached_property
     def exposed(self) -> Ints:
@@ -67,6 +69,8 @@ class Instance:
         """The instance with only the given options, which stay in order; those of a guest's host must be among them."""
         job, place = self.job[option], np.full(len(self.job) + 1, -1)         # the last place is that of -1
         place[option] = np.arange(len(option))
-        return replace(self, value=self.value[option], start=np.searchsorted(job, np.arange(len(self.start))), job=job,
+        kept = None if self.headroom is None else self.headroom.take(option)
+        return replace(self, headroom=kept,
+                       value=self.value[option], start=np.searchsorted(job, np.arange(len(self.start))), job=job,
                        pool=self.pool[option], gpus=self.gpus[option], cost=self.cost[option], keep=self.keep[option],
                        host=place[self.host[option]], rival=place[self.rival[option]])

@@ -29,6 +29,8 @@ TENANT_BUDGET = "tenant_budget"
 GUARANTEE = "guarantee"
 CHURN = "churn"
 EXPOSURE = "exposure"
+HEADROOM = "headroom"
+IDLE = "idle_headroom"
 GUEST = "guest"
 HEIR = "heir"
 

@@ -117,7 +117,25 @@ def guest_label(job: str, gpus: int, pool: str) -> str:
     return f'{job}" on {gpus} GPUs of "{pool}'
 
 
-FAMILIES = (at_most_one, capacity, budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir)
+def idle(i: Instance) -> Block:
+    """sum_{o in p} batch_o x_o <= most_batch_p: GPUs that only interactive jobs may hold."""
+    return _kept(linear.IDLE, i, *((i.headroom.batch, i.headroom.most_batch) if i.headroom else ()))
+
+
+def headroom(i: Instance) -> Block:
+    """sum_{o in p} firm_o x_o <= most_firm_p: GPUs that are idle, or can be given back at short notice."""
+    return _kept(linear.HEADROOM, i, *((i.headroom.firm, i.headroom.most_firm) if i.headroom else ()))
+
+
+def _kept(kind: str, i: Instance, amount: Ints | None = None, most: Floats | None = None) -> Block:
+    if amount is None or most is None:
+        return Block(kind, (), np.full(len(i.job), -1), np.zeros(len(i.job)), np.zeros(0), np.zeros(0))
+    return _used(Block(kind, i.pools, i.pool, amount.astype(float), np.full(len(most), -np.inf), most),
+                 np.isfinite(most))
+
+
+FAMILIES = (at_most_one, capacity, idle, headroom,
+            budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir)
 
 
 def _used(block: Block, use: Bools) -> Block:

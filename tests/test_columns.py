@@ -17,6 +17,7 @@ from everything import EVERYTHING, content
 from allocator.domain.columns import CONFIG, CURVE_PARAMETERS, JOBS, MOST_GPUS, TABLES, Column, Kind
 from allocator.domain.problem import (
     Curves,
+    Interactive,
     Isolation,
     Jobs,
     Market,
@@ -39,7 +40,7 @@ from allocator.performance import curves
 HOME: dict[str, tuple[type[Any], dict[str, str]]] = {     # file -> class, and the columns that go by another name there
     "jobs.csv": (Jobs, {"shared_with": "host"}), "pools.csv": (Pools, {}), "tenants.csv": (Tenants, {}),
     "nodes.csv": (Nodes, {}), "models.csv": (Curves, {}),
-    "pauses.csv": (Pauses, {}), "sharing.csv": (Sharing, {}),
+    "pauses.csv": (Pauses, {}), "interactive.csv": (Interactive, {}), "sharing.csv": (Sharing, {}),
     "placements.csv": (Placements, {"job_id": "job"}),
     "rates.csv": (Rates, {"work_per_s": "rate", "efficiency": "rate"})}
 ALL = [(file, c) for file, schema in TABLES.items() for c in schema.columns]
@@ -111,7 +112,8 @@ def test_optional_column_has_an_effect(file: str, column: Column) -> None:
         assert content(judge(without)) != content(judge(dict(EVERYTHING)))
     except InvalidInput as error:
         assert column.required or column.name in (
-                "pool", "gpus", "state", "amount", "until_s")      # running jobs need three of them, a date its amount
+                "pool", "gpus", "state", "amount", "until_s",      # running jobs need three of them, a date its amount
+                "headroom_gpus", "sessions_per_hour", "session_s")      # one or the others
         assert any(column.name in f.message for f in error.faults)
 
 

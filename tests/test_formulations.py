@@ -46,7 +46,8 @@ def test_every_rule_is_the_row_it_should_be() -> None:
     """The matrix of a two-job round, written out: kinds, labels, coefficients and bounds."""
     a, model = dense(two_jobs())
     assert [(f.kind, list(f.labels)) for f in model.families] == [
-        ("at_most_one", ["a", "b"]), ("capacity", ["p", "s"]), ("budget", [""]), ("quota", ["y"]),
+        ("at_most_one", ["a", "b"]), ("capacity", ["p", "s"]), ("idle_headroom", []), ("headroom", []),
+        ("budget", [""]), ("quota", ["y"]),
         ("tenant_budget", ["x"]), ("guarantee", ["y"]), ("churn", [""]), ("exposure", ['y" in region "west']),
         ("guest", []), ("heir", [])]
     assert a.tolist() == [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.audit import alone, pairs, together
+from allocator.audit import alone, headroom, pairs, together
 from allocator.audit.scene import Scene
 from allocator.audit.worth import worth
 from allocator.domain.allocation import Allocation, Repairs
@@ -48,7 +48,7 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, table: Rat
     cost = np.where(scene.on, scene.held * price[scene.pool], 0.0) if len(price) else np.zeros(len(problem.jobs))
     rate = np.where(scene.rate > 0, scene.rate, 0.0)
     value = worth(scene, rate)
-    found = (*alone.faults(scene), *pairs.faults(scene), *together.faults(scene, cost))
+    found = (*alone.faults(scene), *pairs.faults(scene), *together.faults(scene, cost), *headroom.faults(scene))
     return Audit(found, value, rate, cost, float(value.sum()))
 
 

@@ -16,6 +16,7 @@ from allocator.domain.problem import (
     Changes,
     Curves,
     Floats,
+    Interactive,
     Ints,
     Market,
     Nodes,
@@ -156,6 +157,12 @@ def received(table: Grid, names: Names) -> Floats:
     out = np.zeros((len(names.jobs), len(names.gpu_types)))
     out[codes(table["job_id"], names.jobs), codes(table["gpu_type"], names.gpu_types)] = table["seconds"]
     return out
+
+
+def interactive(table: Grid, names: Names) -> Interactive:
+    """Rows of interactive.csv."""
+    return Interactive(codes(table["pool"], names.pools), *(table[name] for name in (
+        "headroom_gpus", "sessions_per_hour", "session_s", "session_gpus", "late_share", "shrinkable_share")))
 
 
 def pauses(table: Grid, names: Names) -> Pauses:

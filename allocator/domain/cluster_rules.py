@@ -27,13 +27,14 @@ def check(grids: Mapping[str, Grid], names: Names, begin_s: float, found: Findin
     _speeds(grids, names, found)
     _pools(grids, names, found)
     pools = grids["pools.csv"]
-    for file in ("prices.csv", "nodes.csv"):
+    for file in ("prices.csv", "nodes.csv", "interactive.csv"):
         grids[file].refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
     price_rules.check(grids, begin_s, found)
     _tenants(grids["tenants.csv"], found)
     _placements(grids, names, found)
     _received(grids, names, found)
     _rated(grids["pauses.csv"], ("model",), names, found)
+    _interactive(grids["interactive.csv"], found)
     _sharing(grids["sharing.csv"], pools, names, found)
     for file, words in LATER.items():
         if len(grids[file]):
@@ -157,6 +158,16 @@ def _sharing(sharing: Grid, pools: Grid, names: Names, found: Findings) -> None:
         found.warn(sharing.schema.file, None, "is checked, but no pool of pools.csv lets jobs share GPUs (column "
                    "sharing)")
     _rated(sharing, ("model_a", "model_b"), names, found)
+
+
+def _interactive(table: Grid, found: Findings) -> None:
+    """Headroom is a number of GPUs, or follows from how many sessions come and how long they stay."""
+    number, often, long = (table.given(name) for name in ("headroom_gpus", "sessions_per_hour", "session_s"))
+    ok = table.ok("headroom_gpus", "sessions_per_hour", "session_s")
+    table.faults(found, ok & number & (often | long), lambda i: "headroom_gpus and sessions are both given; "
+                 "headroom is one of them")
+    table.faults(found, ok & ~number & ~(often & long), lambda i: "needs headroom_gpus, or sessions_per_hour and "
+                 "session_s")
 
 
 def _rated(table: Grid, models: Sequence[str], names: Names, found: Findings) -> None:

@@ -107,6 +107,10 @@ JOBS = TableSchema("jobs.csv", "every job that is queued, running or paused", (
     _number("checkpoint_every_s", "interval of checkpoints", above=0),
     Column("after", Kind.TEXTS, "starts when these jobs are done (no longer in the snapshot)"),
     _gpus("max_spot_gpus", "most GPUs it may hold in spot pools; 0: never there; default no limit", low=0),
+    Column("interactive", Kind.BOOLEAN, "true: a session of somebody who waits for it; GPUs are kept for these in the "
+           "pools of interactive.csv", default=False),
+    Column("shrinkable", Kind.BOOLEAN, "true: it gives back GPUs above min_gpus at short notice and may therefore hold "
+           "shrinkable_share of those kept for interactive jobs", default=False),
     Column("synchronous", Kind.BOOLEAN, "true: a revoked GPU stops the job, which falls back to its last checkpoint; "
            "false: only the share of the lost worker is lost until it is replaced", default=True),
     _number("attained_gpu_s", "GPU-seconds it has held so far", default=0.0, low=0),
@@ -206,6 +210,17 @@ SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
     _number("slowdown_b", "of model_b", required=True, low=1),
 ))
 
+INTERACTIVE = TableSchema("interactive.csv", "GPUs kept for interactive jobs, as a number or by the sessions to come", (
+    _text("pool", "as in pools.csv", required=True),
+    _gpus("headroom_gpus", "GPUs that jobs which are not interactive leave; or sessions_per_hour and session_s", low=0),
+    _number("sessions_per_hour", "sessions that begin per hour, at random times", low=0),
+    _number("session_s", "mean length of a session", above=0),
+    _gpus("session_gpus", "GPUs of a session", default=1),
+    _number("late_share", "share of the sessions that may have to wait for longer than the next round", default=0.05,
+            low=1e-9, high=0.999),
+    _number("shrinkable_share", "share of the kept GPUs that shrinkable jobs may hold", default=0.0, low=0, high=1),
+), key=("pool",))
+
 PAUSES = TableSchema("pauses.csv", "what a running job loses when its size changes, in place of restart_s", (
     _text("model", "as in jobs.csv", required=True),
     _gpus("from_gpus", "GPUs it held", required=True),
@@ -216,7 +231,8 @@ PAUSES = TableSchema("pauses.csv", "what a running job loses when its size chang
 ), key=("model", "gpu_type", "from_gpus", "to_gpus"))
 
 TABLES: Mapping[str, TableSchema] = {
-    t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING, PAUSES)}
+    t.file: t for t in (JOBS, POOLS, RATES, MODELS, PRICES, TENANTS, NODES, PLACEMENTS, RECEIVED, SHARING, PAUSES,
+                         INTERACTIVE)}
 
 OBJECTIVES = ("progress", "throughput", "response", "cost", "completion", "tardiness", "utility", "fairness",
               "makespan", "flow")

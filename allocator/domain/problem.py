@@ -74,6 +74,8 @@ class Jobs:
     checkpoint_every_s: Floats  # nan = none
     after: tuple[tuple[str, ...], ...]   # names of predecessors
     max_spot_gpus: Floats       # inf = no limit
+    interactive: Bools
+    shrinkable: Bools
     synchronous: Bools
     attained_gpu_s: Floats      # GPU-seconds held so far
     restarts: Ints              # starts after the first, and changes
@@ -234,6 +236,22 @@ class Sharing:
 
 
 @dataclass(frozen=True)
+class Interactive:
+    """Rows of interactive.csv; arrays (I,)."""
+
+    pool: Ints                  # index into Problem.pools
+    headroom_gpus: Ints         # -1 = by the sessions
+    sessions_per_hour: Floats   # nan = not given
+    session_s: Floats           # nan = not given
+    session_gpus: Ints
+    late_share: Floats
+    shrinkable_share: Floats
+
+    def __len__(self) -> int:
+        return len(self.pool)
+
+
+@dataclass(frozen=True)
 class Pauses:
     """Rows of pauses.csv; arrays (K,)."""
 
@@ -327,6 +345,7 @@ class Problem:
     received: Floats                     # (J, T) seconds that a job has held GPUs of a type
     sharing: Sharing
     pauses: Pauses
+    interactive: Interactive
     models: tuple[str, ...]              # names
     gpu_types: tuple[str, ...]           # names
     size_lists: tuple[Ints, ...]         # ascending, distinct

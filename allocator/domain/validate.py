@@ -72,7 +72,8 @@ def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], k
         placements=cluster.placements(tables["placements.csv"], known),
         received=cluster.received(tables["received.csv"], known),
         sharing=cluster.sharing(tables["sharing.csv"], known),
-        pauses=cluster.pauses(tables["pauses.csv"], known), models=tuple(known.models),
+        pauses=cluster.pauses(tables["pauses.csv"], known),
+        interactive=cluster.interactive(tables["interactive.csv"], known), models=tuple(known.models),
         gpu_types=tuple(known.gpu_types), size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
         warnings=(*snapshot.warnings, *found.warnings), announced=cluster.later(tables, known, now_s))
@@ -96,6 +97,7 @@ def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) 
         restart_s=default("restart_s", restart_s), resizes_left=jobs["resizes_left"], memory_gb=jobs["memory_gb"],
         checkpoint_s=jobs["checkpoint_s"], checkpoint_every_s=jobs["checkpoint_every_s"],
         after=tuple(jobs["after"]), max_spot_gpus=default("max_spot_gpus", math.inf), synchronous=jobs["synchronous"],
+        interactive=jobs["interactive"], shrinkable=jobs["shrinkable"],
         attained_gpu_s=jobs["attained_gpu_s"], restarts=jobs["restarts"],
         largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)),
         host=job_rules.hosts(jobs, known))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from allocator.domain.columns import (
     CONFIG,
+    INTERACTIVE,
     JOBS,
     MODELS,
     NODES,
@@ -54,7 +55,8 @@ def _here(schema: TableSchema) -> TableSchema:
 
 
 WORKLOAD_TABLES: Mapping[str, TableSchema] = {t.file: _here(t) for t in (
-    WORKLOAD, POOLS, RATES, MODELS, PRICES, CAPACITY, TENANTS, NODES, SHARING, PAUSES)}
+    WORKLOAD, POOLS, RATES, MODELS, PRICES, CAPACITY, TENANTS, NODES, SHARING, PAUSES,
+    INTERACTIVE)}
 
 START = "when the workload starts; default, and at the latest, the earliest submitted_s"
 WORKLOAD_CONFIG: tuple[Column, ...] = tuple(replace(c, doc=START) if c.name == "now_s" else c for c in CONFIG)

@@ -61,8 +61,8 @@ def jobs(problem: Problem) -> dict[str, Any]:
 
 
 def cluster_tables(problem: Problem) -> dict[str, Table]:
-    """pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv; optional ones only with
-    rows."""
+    """pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv, interactive.csv; optional
+    ones only with rows."""
     p, rates, curves, sharing = problem.pools, problem.rates, problem.curves, problem.sharing
     tables = {"pools.csv": table(TABLES["pools.csv"], _fields(p, "pools.csv") | {
         "gpu_type": named(problem.gpu_types, p.gpu_type)})}
@@ -87,6 +87,7 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
          model_b=named(problem.models, sharing.model_b), gpu_type=named(problem.gpu_types, sharing.gpu_type))
     add_("pauses.csv", problem.pauses, model=named(problem.models, problem.pauses.model),
          gpu_type=named(problem.gpu_types, problem.pauses.gpu_type))
+    add_("interactive.csv", problem.interactive, pool=named(p.pool, problem.interactive.pool))
     return tables
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from allocator.domain.allocation import Repairs
 from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.options import headroom
 from allocator.options.menu import Menu
 from formulations.guarantee import usable
 
@@ -52,6 +53,7 @@ def repairs(problem: Problem, menu: Menu) -> Repairs:
     if 0 <= limit < forced:
         messages.append(f"lost GPUs force {forced} running jobs to change: max_changes {limit} is lifted to {forced}")
         limit = forced
+    messages += headroom.repairs(problem, must_run(problem, menu, released))
     return Repairs(released, limit, _guarantees(problem, menu), tuple(messages))
 
 

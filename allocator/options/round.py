@@ -13,6 +13,7 @@ import numpy as np
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Ints, Problem, State
 from allocator.options.guests import Guests, option_at, with_guests
+from allocator.options.headroom import of_options
 from allocator.options.menu import Menu, menu
 from allocator.options.repairs import must_run, repairs
 from allocator.performance.table import RateTable
@@ -92,14 +93,16 @@ def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:
     jobs, tenants = problem.jobs, problem.tenants
     running = int((jobs.state == State.RUNNING).sum())
     least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
+    must = must_run(problem, full, mended.released)
     host, guest = np.full(len(full), -1), np.flatnonzero(full.host >= 0)
     host[guest] = option_at(full, full.host[guest], full.pool[guest], full.gpus[guest])
     rival, heir = np.full(len(full), -1), np.flatnonzero(full.keep & (full.host < 0) & (jobs.host[full.job] >= 0))
     rival[heir] = option_at(full, jobs.host[full.job[heir]], full.pool[heir], full.gpus[heir])
     return Instance(
         value=full.value, start=full.start, job=full.job, pool=full.pool, gpus=full.gpus, cost=full.cost,
-        keep=full.keep, host=host, rival=rival, must=must_run(problem, full, mended.released), tenant=jobs.tenant,
+        keep=full.keep, host=host, rival=rival, must=must, tenant=jobs.tenant,
         capacity=problem.pools.gpus, budget=problem.budget_per_hour, quota=tenants.max_gpus,
         tenant_budget=tenants.budget_per_hour, guarantee=mended.usable,
         zone=problem.pools.zone, exposure=tenants.exposure, least_kept=least_kept,
-        jobs=jobs.job_id, pools=problem.pools.pool, tenants=tenants.tenant, zones=problem.pools.zones)
+        jobs=jobs.job_id, pools=problem.pools.pool, tenants=tenants.tenant, zones=problem.pools.zones,
+        headroom=of_options(problem, must, full.job, np.where(full.host < 0, full.gpus, 0)))

@@ -19,7 +19,9 @@ from formulations.linear import Ints, LinearModel
 RULES = {linear.AT_MOST_ONE: "non-preemptible job", linear.BUDGET: "budget_per_hour",
          linear.QUOTA: "max_gpus of tenant",
          linear.TENANT_BUDGET: "budget_per_hour of tenant", linear.GUARANTEE: "guaranteed_gpus of tenant",
-         linear.EXPOSURE: "max_spot_gpus of tenant", linear.CHURN: "max_changes", linear.CAPACITY: "GPUs of pool"}
+         linear.EXPOSURE: "max_spot_gpus of tenant", linear.CHURN: "max_changes", linear.CAPACITY: "GPUs of pool",
+         linear.HEADROOM: "headroom for interactive jobs of pool",
+         linear.IDLE: "idle headroom for interactive jobs of pool"}
 SECONDS = 10.0         # for the analysis when the round itself has no time limit
 PROBES = 60            # at most so many rules are tried one by one when the conflict is narrowed down
 
@@ -56,6 +58,10 @@ def _relaxation(round_: Round, row: int, slack: float) -> Relaxation:
         wanted = float(model.lower[row])
         return Relaxation(RULES[kind], label, wanted, wanted - slack)
     allowed = float(model.upper[row])
+    if kind in (linear.HEADROOM, linear.IDLE):
+        pools = round_.problem.pools
+        kept = float(pools.gpus[pools.pool.index(label)]) - allowed
+        return Relaxation(RULES[kind], label, kept, kept - slack)
     return Relaxation(RULES[kind], label, allowed, allowed + slack)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from allocator.domain.problem import State
 from allocator.options.round import Round
+from allocator.policies.kept import Kept, keeps_headroom
 from formulations.instance import Instance
 from formulations.linear import Floats, Ints
 
@@ -40,6 +41,7 @@ class Room:
         self._exposed = i.exposed.data
         self._exposure: list[float] = _left_exposure(i, held).tolist()
         self._tenant, self._now = i.tenant.data, self.choice.data
+        self._kept = None if i.headroom is None else Kept(i, held)
         self._pool, self._gpus, self._cost, self._keep = i.pool.data, i.held.data, i.cost.data, i.keep.data
         self._beside = _Beside(i, self.choice)
         running = round_.problem.jobs.state == State.RUNNING
@@ -73,7 +75,8 @@ class Room:
         zone = self._exposed[o]
         return bool(self._gpus[o] <= self._quota[q] and (zone < 0 or self._gpus[o] <= self._exposure[zone])
                     and cost <= _slack(self._budget)
-                    and cost <= _slack(self._tenant_budget[q]))
+                    and cost <= _slack(self._tenant_budget[q])
+                    and (self._kept is None or self._kept.allows(-1, o)))
 
     def _swap(self, j: int, old: int, o: int) -> bool:
         q, pool, before = self._tenant[j], self._pool[o], self._pool[old]
@@ -84,7 +87,7 @@ class Room:
                 or self._changes + min(0, changes) < 0
                 or (zone >= 0 and (extra if zone == gone else self._gpus[o]) > self._exposure[zone])
                 or cost > _slack(self._budget) or cost > _slack(self._tenant_budget[q])
-                or (extra < 0 and self.owed[q] > extra)):
+                or (extra < 0 and self.owed[q] > extra) or (self._kept is not None and not self._kept.allows(old, o))):
             return False
         self._changes += changes
         self.free[before] += self._gpus[old]
@@ -101,6 +104,8 @@ class Room:
         self._tenant_budget[q] -= cost
         if self._exposed[o] >= 0:
             self._exposure[self._exposed[o]] -= self._gpus[o]
+        if self._kept is not None:
+            self._kept.move(self._now[j], o)
         self._now[j] = o
 
     def take_first(self, j: int, options: Iterable[int]) -> bool:
@@ -171,5 +176,5 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
                 and math.fsum(cost) <= _slack(i.budget) and (of_tenant <= i.quota).all()
                 and (np.bincount(tenant, cost, Q) <= i.tenant_budget + 1e-9 * np.maximum(
                     1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))).all()
-                and (_left_exposure(i, held) >= 0).all()
+                and (_left_exposure(i, held) >= 0).all() and keeps_headroom(i, held)
                 and (not guarantees or (of_tenant >= i.guarantee).all()) and i.keep[held].sum() >= i.least_kept)

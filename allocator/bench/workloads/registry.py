@@ -67,6 +67,8 @@ GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
               "times the price", 0.7, (0.35, 0.7, 1.4), 120, SPOT_HOURS),
     Generator("exposure", "deadlines, for three tenants with guarantees and limits on what they have on spot in a zone",
               0.7, (0.35, 0.7, 1.4), 120, SPOT_HOURS),
+    Generator("interactive", "sessions that come at random and have GPUs kept for them, beside batch jobs that fill "
+              "the cluster", 1.0, (0.7, 1.0, 1.3), 300, OFFERED),
     Generator("sharing", "gang jobs of fixed sizes that fit GPUs two by two, with measured speeds and memory and drawn "
               "slowdowns", 1.0, (0.8, 1.0, 1.3), 240, OFFERED),
 )}

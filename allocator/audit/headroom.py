@@ -1,0 +1,52 @@
+"""The audit's own reading of interactive.csv: GPUs that other jobs must leave, or be able to give back.
+
+With N ~ Poisson(sessions_per_hour x (session_s + interval_s) / 3600) a pool keeps GPUs for the least c sessions with
+P(N >= c) <= late_share; or headroom_gpus. Never more than the jobs that may not be moved leave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from allocator.audit.scene import Scene
+
+
+def faults(s: Scene) -> Iterator[str]:
+    """Pools in which jobs that are not interactive hold too much."""
+    rows, pools, jobs = s.problem.interactive, s.problem.pools, s.problem.jobs
+    gpus = s.allocation.held
+    for r, p in enumerate(rows.pool.tolist()):
+        size, stays, held, firm = int(pools.gpus[p]), 0, 0, 0
+        for j in range(len(jobs)):
+            if jobs.interactive[j]:
+                continue
+            if s.keepable[j] and jobs.pool[j] == p and jobs.host[j] < 0 and not (
+                    jobs.preemptible[j] or s.repairs.released[j]):
+                stays += int(jobs.gpus[j])
+            if s.on[j] and s.pool[j] == p:
+                held += int(gpus[j])
+                gives = jobs.shrinkable[j] and jobs.preemptible[j] and jobs.resizes_left[j] != 0
+                firm += min(int(gpus[j]), int(jobs.min_gpus[j])) if gives else int(gpus[j])
+        kept = max(0, min(_wanted(s, r), size - stays))
+        share = float(rows.shrinkable_share[r])
+        idle = math.ceil((1.0 - share) * kept - 1e-9)
+        name = f'pool "{pools.pool[p]}" with {size} GPUs'
+        if idle > 0 and held > size - idle:
+            yield f"{name}: other jobs get {held}, {idle} are kept idle for interactive ones"
+        if share > 0 and kept > 0 and firm > size - kept:
+            yield f"{name}: other jobs get {firm} that they cannot give back, {kept} are kept for interactive ones"
+
+
+def _wanted(s: Scene, row: int) -> int:
+    rows = s.problem.interactive
+    size = int(s.problem.pools.gpus[rows.pool[row]])
+    if rows.headroom_gpus[row] >= 0:
+        return min(size, int(rows.headroom_gpus[row]))
+    mean = float(rows.sessions_per_hour[row]) * (float(rows.session_s[row]) + s.problem.interval_s) / 3600.0
+    each, enough = int(rows.session_gpus[row]), 1.0 - float(rows.late_share[row])
+    c, below = 0, 0.0
+    while mean > 0 and below < enough and c * each < size:
+        below += math.exp(c * math.log(mean) - mean - math.lgamma(c + 1))
+        c += 1
+    return min(size, c * each)

@@ -1,0 +1,64 @@
+"""Headroom for interactive jobs: what interactive.csv keeps in each pool, and the rows that follow for a round.
+
+    H_p      = headroom_gpus, or GPUs for as many sessions as may be there at once (formulations/headroom.py), with
+               m = sessions_per_hour x (session_s + interval_s) / 3600      a session waits for the next round
+    in force = at most what jobs that may not be moved leave of the pool; a repair says so
+
+    of pool p the jobs that are not interactive hold at most      GPUs - (1 - shrinkable_share) H_p
+    and, what shrinkable ones could give back not counted         GPUs - H_p
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from formulations.headroom import Headroom, sessions
+from formulations.objectives import HOUR
+
+
+def wanted(problem: Problem) -> Ints:
+    """(P,) GPUs that interactive.csv keeps in each pool, 0 without a row."""
+    out, rows = np.zeros(len(problem.pools), dtype=np.int64), problem.interactive
+    for r, p in enumerate(rows.pool.tolist()):
+        if rows.headroom_gpus[r] >= 0:
+            out[p] = rows.headroom_gpus[r]
+        else:
+            there_s = float(rows.session_s[r]) + problem.interval_s
+            mean = float(rows.sessions_per_hour[r]) * there_s / HOUR
+            out[p] = sessions(mean, float(rows.late_share[r])) * int(rows.session_gpus[r])
+    return np.minimum(out, problem.pools.gpus)
+
+
+def in_force(problem: Problem, must: Bools) -> Ints:
+    """(P,) GPUs kept in this round. must (J,): jobs that keep what they hold."""
+    jobs = problem.jobs
+    stay = must & ~jobs.interactive & (jobs.host < 0)
+    bound = np.bincount(jobs.pool[stay], jobs.gpus[stay], len(problem.pools)).astype(np.int64)
+    kept: Ints = np.maximum(0, np.minimum(wanted(problem), problem.pools.gpus - bound))
+    return kept
+
+
+def repairs(problem: Problem, must: Bools) -> list[str]:
+    """A line for every pool whose headroom is cut by jobs that keep what they hold."""
+    if not len(problem.interactive):
+        return []
+    want, have = wanted(problem), in_force(problem, must)
+    return [f'headroom of pool "{problem.pools.pool[p]}" is {have[p]} GPUs instead of {want[p]}: jobs that may not be '
+            "moved hold the others" for p in np.flatnonzero(have < want).tolist()]
+
+
+def of_options(problem: Problem, must: Bools, job: Ints, gpus: Ints) -> Headroom | None:
+    """The rows for options (n,) of these jobs that take so many GPUs; None where nothing is kept."""
+    if not len(problem.interactive):
+        return None
+    jobs, pools = problem.jobs, problem.pools
+    kept = in_force(problem, must)
+    share: Floats = np.zeros(len(pools))
+    share[problem.interactive.pool] = problem.interactive.shrinkable_share
+    idle = np.ceil((1.0 - share) * kept - 1e-9)
+    batch = np.where(jobs.interactive[job], 0, gpus)
+    gives = jobs.shrinkable & jobs.preemptible & (jobs.resizes_left != 0)
+    firm = np.where(gives[job], np.minimum(batch, jobs.min_gpus[job]), batch)
+    return Headroom(batch, firm, np.where(idle > 0, pools.gpus - idle, np.inf),
+                    np.where((kept > 0) & (share > 0), pools.gpus - kept, np.inf).astype(np.float64))

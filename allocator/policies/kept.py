@@ -1,0 +1,47 @@
+"""What headroom for interactive jobs leaves to the others while a plan is being filled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.instance import Instance
+from formulations.linear import Floats, Ints
+
+
+class Kept:
+    """GPUs of each pool that jobs which are not interactive may still take, in all and of those they keep for good."""
+
+    def __init__(self, i: Instance, held: Ints) -> None:
+        """held: the columns chosen so far."""
+        self._rows = [] if i.headroom is None else [
+            (amount.data, _left(i, amount, most, held)) for amount, most in (
+                (i.headroom.batch, i.headroom.most_batch), (i.headroom.firm, i.headroom.most_firm))]
+        self._pool = i.pool.data
+
+    def allows(self, old: int, new: int) -> bool:
+        """Whether a job may have the option new instead of old (-1: nothing)."""
+        for amount, left in self._rows:
+            pool = self._pool[new]
+            back = amount[old] if old >= 0 and self._pool[old] == pool else 0
+            if amount[new] > back and amount[new] - back > left[pool]:
+                return False
+        return True
+
+    def move(self, old: int, new: int) -> None:
+        """Count the option new instead of old."""
+        for amount, left in self._rows:
+            if old >= 0:
+                left[self._pool[old]] += amount[old]
+            left[self._pool[new]] -= amount[new]
+
+
+def keeps_headroom(i: Instance, held: Ints) -> bool:
+    """Whether the columns of a plan leave enough to interactive jobs."""
+    h = i.headroom
+    return h is None or all(min(_left(i, amount, most, held), default=0.0) >= 0 for amount, most in (
+        (h.batch, h.most_batch), (h.firm, h.most_firm)))
+
+
+def _left(i: Instance, amount: Ints, most: Floats, held: Ints) -> list[float]:
+    left: list[float] = (most - np.bincount(i.pool[held], amount[held], len(most))).tolist()
+    return left

@@ -1,0 +1,51 @@
+"""GPUs kept for interactive jobs: how many, and what options take of the others.
+
+Sessions that arrive at random and each stay a while, none waiting, are N ~ Poisson(m) at once, m = arrivals per second
+x mean seconds that one is there, whatever the law of these seconds (M/G/infinity; Eick, Massey and Whitt, Management
+Science 39, 1993, section 1). An arrival finds N others, so that GPUs for c sessions are too few for it with
+
+    P(N >= c) <= late        c = the least number for which this holds
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.linear import Floats, Ints
+
+MOST = 10_000_000        # sessions at once; more are typing errors
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """Rows of a round that keep GPUs for interactive jobs; n options, P pools.
+
+    batch (n,): GPUs that an option takes of those left to the others, 0 = its job is interactive, or a guest.
+    firm (n,): those of them that it cannot give back at short notice. most_batch, most_firm (P,): most of both in a
+    pool, inf = no limit.
+    """
+
+    batch: Ints
+    firm: Ints
+    most_batch: Floats
+    most_firm: Floats
+
+    def take(self, option: Ints) -> Headroom:
+        """The rows for only these options."""
+        return Headroom(self.batch[option], self.firm[option], self.most_batch, self.most_firm)
+
+
+def sessions(mean: float, late: float) -> int:
+    """The least c with P(N >= c) <= late for N ~ Poisson(mean); mean >= 0, 0 < late < 1. Nobody comes: none."""
+    if mean == 0:
+        return 0
+    if mean >= MOST:
+        return MOST
+    n = np.arange(math.ceil(mean + 40.0 * math.sqrt(mean) - 2.0 * math.log(late) + 40.0))
+    log_factorial = np.cumsum(np.log(np.maximum(n, 1)))
+    each = np.exp(n * math.log(mean) - mean - log_factorial)
+    at_least = np.append(np.cumsum(each[::-1])[::-1], 0.0)          # smallest terms first
+    return int(np.argmax(at_least <= late))
