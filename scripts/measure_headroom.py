@@ -3,7 +3,7 @@
     python scripts/measure_headroom.py --seeds 8
 
 Workloads of the generator `interactive` (240 jobs, 32 GPUs, load 1.2), no batch job preemptible; GPUs kept by the
-Poisson quantile for 5 % (interactive.csv), or none. Prints the machine, the seeds and a table: share of sessions that wait
+Poisson quantile for 5 % (interactive.csv), or none. Prints machine, seeds and a table: share of sessions that wait
 for longer than the next round, their mean wait, mean completion time of the batch jobs, utilisation; means over seeds.
 """
 
