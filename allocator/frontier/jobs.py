@@ -19,6 +19,7 @@ from allocator.domain.problem import Problem
 from allocator.errors import Infeasible, NoPlanInTime, Relaxation
 from allocator.frontier.sweep import Answer, Effort, Frontier, Sweep, Tell, answer_of
 from allocator.frontier.ways import JobWays
+from allocator.options.guests import Guests
 from allocator.options.round import Round, compile_round
 from allocator.policies.base import Task
 from allocator.policies.memory import Memory
@@ -125,7 +126,7 @@ def jobs_frontier(problem: Problem, ways: JobWays, effort: Effort, dollars: str 
     if len(ways.name) == 1:
         return JobsFrontier(problem, dollars, ways, free, np.ones(len(free.mu), dtype=bool), None,
                             np.zeros((0, 1), dtype=np.int64), none, none, none, none, none)
-    case = Jobs(compile_round(problem, False, False), ways, effort)
+    case = Jobs(compile_round(problem, False, Guests.RUNNING), ways, effort)
     try:
         found = Sweep(case, effort, math.inf, tell).fill()
     except (Infeasible, NoPlanInTime) as error:

@@ -54,7 +54,6 @@ class Allocation:
     work_at_start: float
     work_done: float
     detail: str
-    host: str = ""              # the job that holds the GPUs; "": this one
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,15 @@ from allocator.queue.bulk import many
 from allocator.queue.schema import IS_OPEN, allocations, learned, meta, pools
 
 HOME: Mapping[str, sa.Table] = {"pools.csv": pools, "tenants.csv": schema.tenants, "rates.csv": schema.rates,
-                                "models.csv": schema.curves, "sharing.csv": schema.sharing}
+                                "models.csv": schema.curves, "sharing.csv": schema.sharing,
+                                "pauses.csv": schema.pauses, "interactive.csv": schema.interactive}
 """Files of a snapshot that the queue keeps, beside jobs.csv."""
 _NAMES = {file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()}
 _QUERIES = {file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(HOME[file].c.position))
             for file, names in _NAMES.items()}
 # statements of every look, built once
 _USED = sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
-    IS_OPEN, allocations.c.host == "").group_by(allocations.c.pool).order_by(allocations.c.pool)
+    IS_OPEN).group_by(allocations.c.pool).order_by(allocations.c.pool)
 _GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
 _LEARNED = sa.select(learned).where(learned.c.work_per_s.is_not(None)).order_by(
     learned.c.model, learned.c.gpu_type, learned.c.gpus)

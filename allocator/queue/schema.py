@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")      # known schema versions, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")      # known schema versions, oldest first
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -33,7 +33,7 @@ PHASES = ("ordered", "running", "stopping", "stopped", "finished", "failed", "lo
 OPEN = ("ordered", "running", "stopping")
 OWNED = ("model", "total_work", "tenant", "min_gpus", "max_gpus", "requested_gpus", "sizes", "gpu_types", "weight",
          "deadline_s", "preemptible", "restart_s", "resizes_left", "memory_gb", "checkpoint_s", "checkpoint_every_s",
-         "after", "max_spot_gpus", "synchronous")
+         "after", "max_spot_gpus", "synchronous", "interactive", "shrinkable", "every_s", "times")
 """Columns of jobs.csv that the owner of a job sets, beside job_id and submitted_s."""
 
 metadata = MetaData()
@@ -74,7 +74,6 @@ jobs = Table(
     _whole("generation"),
     _cell("want_pool"),
     _whole("want_gpus"),
-    _cell("want_host"),                                           # job on whose GPUs it shall run as a second one
     _real("attained_gpu_s"),
     _whole("restarts"),
     _whole("resizes"),                                            # changes of pool or size while it ran
@@ -86,6 +85,9 @@ jobs = Table(
     _whole("failures"),
     Column("retry_at_s", Double),
     _cell("park_reason"),
+    _cell("series"),                                              # of a periodic job: the first; empty: itself
+    Column("number", Integer, nullable=False, server_default="1"),
+    Column("next_s", Double),                                     # when the next of its series is due, NULL: never
     Column("updated_s", Double, nullable=False),
     UniqueConstraint("seq", name="jobs_seq"),
     UniqueConstraint("submission_key", name="jobs_submission_key"),
@@ -96,6 +98,7 @@ jobs = Table(
     CheckConstraint("remaining_work >= 0", name="jobs_remaining_work"),
     CheckConstraint("(state IN ('done', 'cancelled')) = (finished_s IS NOT NULL)", name="jobs_finished_s"),
     Index("jobs_by_state", "state", "seq"),
+    Index("jobs_by_next", "next_s"),
 )
 
 allocations = Table(
@@ -114,7 +117,6 @@ allocations = Table(
     Column("work_at_start", Double, nullable=False),
     _real("work_done"),
     _cell("detail"),
-    _cell("host"),                                                # job that holds the GPUs; empty: this one
     PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
     _in("phase", PHASES, "allocations_phase"),
     CheckConstraint("gpus > 0", name="allocations_gpus"),
@@ -170,6 +172,9 @@ tenants = _rows("tenants", "tenant", "weight", "max_gpus", "guaranteed_gpus", "b
 rates = _rows("rates", "model", "gpu_type", "gpus", "work_per_s", "batch_size", "accumulation", "memory_gb", "spread",
               "variant", "efficiency")
 curves = _rows("curves", "model", "gpu_type", "kind", "parameters")
+pauses = _rows("pauses", "model", "from_gpus", "to_gpus", "pause_s", "gpu_type")
+interactive = _rows("interactive", "pool", "headroom_gpus", "sessions_per_hour", "session_s", "session_gpus",
+                    "late_share", "shrinkable_share")
 sharing = _rows("sharing", "model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b")
 
 rounds = Table(

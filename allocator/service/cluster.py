@@ -27,7 +27,7 @@ from allocator.domain.snapshot import Snapshot
 from allocator.domain.validate import validate
 from allocator.executors.errors import NotNow
 from allocator.policies.memory import Memory
-from allocator.queue import allocations, cluster, lease, observing, wants
+from allocator.queue import allocations, cluster, lease, observing, periodic, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.allocations import Allocation
 from allocator.queue.engine import Store
@@ -81,6 +81,7 @@ class QueueCluster:
         self.again = False                                  # decide at once
         self.force = False                                  # a round now, whatever the clock says (--once)
         self._round = 0                                     # rounds of this controller so far
+        self._warns_of_sharing = True
         self._event = False                                 # something happened that --react reacts to
         self._mark: tuple[Any, ...] | None = None
         self._mark_now: tuple[Any, ...] | None = None
@@ -179,6 +180,11 @@ class QueueCluster:
         """The problem of now, exactly as the journal will keep it. Raises InvalidInput."""
         now = self.clock.now()
         with self.store.read() as connection:
+            due = periodic.is_due(connection, now)
+        if due:
+            with self.store.write() as connection:
+                periodic.submit_due(connection, now)
+        with self.store.read() as connection:
             built = snapshots.build(connection, now)
             stored = cluster.get_meta(connection, MEMORY) if self.options.warm else None
             since = steadiness.since(connection) if self.options.stability.rests else steadiness.NOTHING
@@ -186,7 +192,7 @@ class QueueCluster:
         if self.options.horizon is not None:
             seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
             built = replace(built, config={**built.config, "horizon": seen})
-        built = _with_capacity(built, self.executor.capacity())
+        built = self._without_pairs(_with_capacity(built, self.executor.capacity()))
         built, problem, kept = spending.charged(self.store, built, validate(built))
         alone = frozenset[str]() if self.thawed else steadiness.alone(problem, since, self.options.stability)
         if alone:
@@ -195,6 +201,20 @@ class QueueCluster:
         memory = deciding.memory_of(journal.loads(stored))
         self.believed = Believed(built, snapshots.packed(built), problem, memory, alone, kept)
         return problem
+
+    def _without_pairs(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot on pools that let nobody share: orders know no GPUs of other jobs."""
+        table = snapshot.tables["pools.csv"]
+        shared = [name for name, cell in zip(table.columns["pool"], table.columns.get("sharing", ()), strict=False)
+                  if cell not in ("", "none")]
+        if not shared:
+            return snapshot
+        if self._warns_of_sharing:
+            self.log.event("sharing_ignored", pools=shared, detail="a controller gives every job GPUs of its own; "
+                           "column sharing of these pools is taken as none")
+            self._warns_of_sharing = False
+        columns = {name: cells for name, cells in table.columns.items() if name != "sharing"}
+        return replace(snapshot, tables={**snapshot.tables, "pools.csv": replace(table, columns=columns)})
 
     def apply(self, decided: Decided, took_s: float) -> int:
         """Write the round and what it wants in one transaction, then have it carried out. Returns how many jobs

@@ -1,4 +1,4 @@
-"""Two jobs on the same GPUs: which pools let them, who shall run beside whom, and who does."""
+"""Which pools let two jobs run on the same GPUs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 
-CELLS = {"jobs": "want_host", "allocations": "host", "pools": "sharing"}
-
 
 def upgrade() -> None:
-    for table, name in CELLS.items():
-        op.add_column(table, sa.Column(name, sa.Text, nullable=False, server_default=""))
+    op.add_column("pools", sa.Column("sharing", sa.Text, nullable=False, server_default=""))
