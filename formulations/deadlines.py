@@ -83,14 +83,11 @@ def first_kind(start: Ints, *kinds: Bools) -> Bools:
 
 
 def risk(work: Floats, fastest: Floats, hours: Floats) -> Floats:
-    """(n,) how likely a deadline is taken to be missed: min(1, R / (s h)) ** 1.5, in [0, 1].
+    """(n,) how likely a deadline is taken to be missed: min(1, R / (s h)) ** 2, in [0, 1].
 
     work: R left; fastest: s, work per hour at the fastest option; hours: h left. Of the hours left, R / (s h) is the
     share in which the job must not wait at all. 0 for work of 0, 1 without time.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(hours > 0, work / (fastest * hours), np.inf)
-    return np.where(work > 0, np.minimum(1.0, share) ** RISING, 0.0)
-
-
-RISING = 1.5                # the power: how much later rather than sooner the risk rises; measured in docs/deadlines.md
+    return np.where(work > 0, np.minimum(1.0, share) ** 2, 0.0)

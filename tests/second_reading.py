@@ -153,7 +153,7 @@ class Reading:
         if name in ("utility", "fairness", "makespan"):
             return self.shared(j, done, busy, name)
         if name == "tardiness" and self.in_time(j):
-            return float(24 * j["weight"] * (self.risk(j, None) - self.risk(j, got)))
+            return float(168 * j["weight"] * (self.risk(j, None) - self.risk(j, got)))
         weight = {i["job_id"]: i["weight"] * (self.slope(i) if name == "flow" else 1.0) for i in self.jobs}
         mine = weight[j["job_id"]]
         least = min((mine + self.mu(j) * self.hourly(o)) / (3600 * r) for o, r in self.options(j).items())
@@ -225,7 +225,7 @@ class Reading:
                 return float(busy > due)
             left -= done
         hours = due - self.config["interval_s"] - j["restart_s"]
-        return float(min(1.0, left / fastest / hours) ** 1.5) if hours > 0 else 1.0
+        return float(min(1.0, left / fastest / hours) ** 2) if hours > 0 else 1.0
 
     def whole(self, j: Row) -> float:
         """Work per second if every GPU worked on jobs like this one."""

@@ -14,7 +14,7 @@ With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_
     C           work per second if all GPUs of the pools worked on jobs like it, in each pool at the best work per GPU
     B           weights of the jobs with options that are not before it in the order of remaining_work / (C x weight)
     cost        dollars that are saved against waiting: see _saving
-    tardiness   24 weight x (risk after waiting - risk after this) of jobs in time: see _risks; of all others as
+    tardiness   168 weight x (risk after waiting - risk after this) of jobs in time: see _risks; of all others as
                 completion, B among these
     a sum       factor x objective, summed up
     ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / U(w), w what s multiplies, U(v) = most(v) + most(-v)
@@ -147,12 +147,12 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
     in_time = np.zeros(len(problem.jobs), dtype=bool)
     in_time[every.job[_risks(s, every)[1] < 1 - 1e-9]] = True
     waited, risk = _risks(s, w)
-    return np.where(in_time[j], 24.0 * weight * (waited - risk),
+    return np.where(in_time[j], 168.0 * weight * (waited - risk),
                     _work_worth(s, some, name, ~in_time)[place] * done + hours)
 
 
 def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:
-    """(n,) risk of missing the deadline after a round of waiting, and after this one: (R / (s h)) ** 1.5, at most 1.
+    """(n,) risk of missing the deadline after a round of waiting, and after this one: (R / (s h)) ** 2, at most 1.
 
     R: work left; s: work per second at the fastest of the job's options; h: seconds from the end of the round to the
     deadline, less restart_s. Done in this round: 0 or 1, as it is in time or late. No deadline: 1.
@@ -168,7 +168,7 @@ def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:
     def risk(work: Floats) -> Floats:
         out = np.ones(len(work))
         able = (hours > 0) & (fastest[w.job] > 0)
-        out[able] = np.minimum(1.0, work[able] / fastest[w.job][able] / hours[able]) ** 1.5
+        out[able] = np.minimum(1.0, work[able] / fastest[w.job][able] / hours[able]) ** 2
         return out
 
     after = np.where(left - r.done <= 1e-9 * left, np.where(r.busy > until, 1.0, 0.0), risk(left - r.done))

@@ -28,6 +28,7 @@ from allocator.cli import (
     generate,
     history,
     import_,
+    promise,
     queue,
     rent,
     report,
@@ -47,7 +48,7 @@ allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
 COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue, run_,
-            history, configure, fit, spot, rent, frontier)
+            history, configure, fit, spot, rent, frontier, promise)
 
 
 def parser() -> Parser:

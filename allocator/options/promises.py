@@ -19,21 +19,37 @@ from formulations.promises import Need
 MOST_SLOTS = 1_000          # longer ahead slots are longer than rounds
 
 
-def chain(round_: Round, beyond: float = 1.0) -> Chain:
-    """No promises yet, for all jobs of the round. beyond: slots reach so many times as far as the last deadline.
+def chain(round_: Round, further: bool = False) -> Chain:
+    """No promises yet, for all jobs of the round. further: slots do not end with the last deadline, but reach so far
+    that every job could be done after it on an empty cluster.
 
     Jobs that must keep what they hold have it until they are done. A job without a deadline has due = inf.
     """
     p = round_.problem
     due = due_s(p) - p.now_s
     due = np.where(np.isnan(due), np.inf, due)
-    far = beyond * max(float(due[np.isfinite(due)].max(initial=0.0)), p.interval_s)
+    far = max(float(due[np.isfinite(due)].max(initial=0.0)), p.interval_s)
+    if further:
+        rate = round_.menu.rate[round_.option]
+        slowest = np.full(len(p.jobs), np.inf)
+        np.minimum.at(slowest, round_.instance.job, rate)
+        seconds = p.jobs.remaining_work / slowest
+        far += float(seconds.max(initial=0.0)) + p.interval_s
+        far += float(np.max(p.pools.startup_s, initial=0.0) + np.max(p.jobs.restart_s, initial=0.0))
     slot_s = p.interval_s * max(1, math.ceil(far / p.interval_s / MOST_SLOTS))
     slots = math.ceil(far / slot_s)
     left, first = _rows(round_, slots)
     places = [_places(round_, j, first, float(due[j])) for j in range(len(p.jobs))]
     _serve_fixed(round_, left, places, slot_s)
     return Chain(places, due, left, slot_s)
+
+
+def accept(promises: Chain, round_: Round) -> list[int]:
+    """Promise what can be promised: what runs first, then by submission; returns the jobs that had to be refused."""
+    jobs = round_.problem.jobs
+    wanting = np.flatnonzero(np.isfinite(promises.due) & np.array([len(p) > 0 for p in promises.places], dtype=bool))
+    order = wanting[np.lexsort((jobs.submitted_s[wanting], jobs.state[wanting] != State.RUNNING))]
+    return [j for j in order.tolist() if not promises.add(j)]
 
 
 def _rows(round_: Round, slots: int) -> tuple[Floats, tuple[int, int, int]]:

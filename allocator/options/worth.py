@@ -181,7 +181,7 @@ def _late_price(s: Scene) -> Floats:
     return LATE * s.problem.weight * dearest
 
 
-MISSED = 24.0           # hours: a deadline missed counts as that much lateness on top
+MISSED = 168.0          # hours: a deadline missed counts as a week of lateness on top
 SURE = 1.0 - 1e-9       # a risk above this is a deadline missed, a share of the work above this all of it
 LATE = 10.0             # an hour late is as bad as ten hours of the job's dearest option: no saving is worth it
 SPARE = 0.005           # of that: what an hour to spare is worth, since spot GPUs may not be there when they are needed

@@ -20,7 +20,7 @@ import heapq
 import numpy as np
 
 from allocator.domain.problem import State
-from allocator.options.promises import chain, first_option
+from allocator.options.promises import accept, chain, first_option
 from allocator.options.round import Round
 from allocator.policies.base import Decision, Task
 from allocator.policies.edf import done_in_round
@@ -44,7 +44,8 @@ def elasticflow(task: Task) -> Decision:
     """Accepted deadlines first, by deadline; then everybody else."""
     round_ = task.round
     jobs = round_.problem.jobs
-    accepted = accept(round_)
+    accepted = chain(round_)
+    accept(accepted, round_)
     by_size = wishes(round_, np.arange(len(round_.instance.job)), -round_.instance.gpus)
     small = wishes(round_, np.flatnonzero(least(round_.instance.start, round_.instance.gpus)))
     first = np.array(accepted.jobs, dtype=np.int64)
@@ -63,15 +64,6 @@ def elasticflow(task: Task) -> Decision:
         _returns(round_, room, accepted, order[~pinned[order]])
 
     return replan(task, by_claim, steps)
-
-
-def accept(round_: Round) -> Chain:
-    """The deadlines that are promised: what runs first, then by submission."""
-    promises, jobs = chain(round_), round_.problem.jobs
-    wanting = np.flatnonzero(np.isfinite(promises.due))
-    for j in wanting[np.lexsort((jobs.submitted_s[wanting], jobs.state[wanting] != State.RUNNING))].tolist():
-        promises.add(j)
-    return promises
 
 
 def _shares(round_: Round, room: Room, accepted: Chain, pinned: Bools, served: set[int], by_size: Wishes) -> None:

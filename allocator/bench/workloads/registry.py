@@ -65,6 +65,8 @@ GENERATORS: Mapping[str, Generator] = {g.name: g for g in (
               "them, deadlines", 0.6, (0.4, 0.6, 0.8), 150, OFFERED),
     Generator("deadlines", "deadlines to keep on spot V100s in five zones that fail together, or on demand at three "
               "times the price", 0.7, (0.35, 0.7, 1.4), 120, SPOT_HOURS),
+    Generator("due", "V100s and A100s of one's own, four jobs of five with a deadline, tight to loose", 1.6,
+              (1.0, 1.6, 2.2), 300, V100_HOURS),
     Generator("exposure", "deadlines, for three tenants with guarantees and limits on what they have on spot in a zone",
               0.7, (0.35, 0.7, 1.4), 120, SPOT_HOURS),
     Generator("interactive", "sessions that come at random and have GPUs kept for them, beside batch jobs that fill "

@@ -1,0 +1,158 @@
+"""Which deadlines of a snapshot can still be promised, all together; why the others cannot, and what could be instead.
+
+A promise stands on a plan (formulations/promised.py): sizes over time for every promised job, within GPUs, quotas and
+budgets, so all of them can be kept together as long as speeds are right, no GPUs are lost and nothing is given away
+that the plan needs. Promises are made to running jobs first, then by submission: a later job never costs an earlier one
+its promise. A linear programme bounds how many could be kept if all were decided anew (formulations/kept.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints, Problem
+from allocator.options.menu import blocked
+from allocator.options.promises import accept, chain
+from allocator.options.round import Round, compile_round
+from formulations.kept import Wanted, most_kept
+from formulations.promised import Chain
+from formulations.promises import share
+
+FIELDS = ("job_id", "tenant", "due_s", "promised", "pool", "gpus_now", "most_gpus", "done_s", "earliest_s", "reason")
+NAMED = 3               # jobs named as those whose promises are in the way
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One job. due_s: its deadline (that of a stage of a pipeline: pipelines.py), None = none; promised: None where it
+    has none. pool, gpus_now, most_gpus, done_s: of the plan that keeps the promise. earliest_s: the earliest deadline
+    that could be promised to it besides all promises made, None: none in sight, or not needed. Times on the clock of
+    now_s. reason: why not."""
+
+    job_id: str
+    tenant: str
+    due_s: float | None
+    promised: bool | None
+    pool: str | None = None
+    gpus_now: int | None = None
+    most_gpus: int | None = None
+    done_s: float | None = None
+    earliest_s: float | None = None
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of FIELDS."""
+        return {f: getattr(self, f) for f in FIELDS}
+
+
+@dataclass(frozen=True)
+class Promises:
+    """jobs: an answer for each, in file order. wanted, kept: deadlines there are, and those promised. most: no plan
+    keeps more than so many of them."""
+
+    jobs: tuple[Answer, ...]
+    wanted: int
+    kept: int
+    most: int
+
+
+def promises(problem: Problem) -> Promises:
+    """The answers for a snapshot. Raises nothing: a job without options is told so."""
+    round_ = compile_round(problem, prunes=False)
+    made = chain(round_, further=True)
+    empty = made.left
+    fixed = {j: _fixed(round_, j) for j in np.flatnonzero(round_.instance.must & (round_.stay() >= 0)).tolist()}
+    accept(made, round_)
+    kept = dict(zip(made.jobs, made.made, strict=True))
+    stopped = blocked(problem)
+    answers = []
+    for j in range(len(problem.jobs)):
+        name, tenant = problem.jobs.job_id[j], problem.tenants.tenant[problem.jobs.tenant[j]]
+        due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
+        if j in kept:
+            p = kept[j]
+            answers.append(Answer(name, tenant, due, True, problem.pools.pool[p.place.pool], int(p.share.size[0]),
+                                  int(p.share.size.max()), problem.now_s + p.share.done_s))
+        elif j in fixed:
+            pool, gpus, seconds = fixed[j]
+            in_time = None if due is None else bool(seconds <= made.due[j])
+            answers.append(Answer(name, tenant, due, in_time, problem.pools.pool[pool], gpus, gpus,
+                                  problem.now_s + seconds, None if in_time else problem.now_s + seconds,
+                                  "" if in_time is not False else "it keeps what it holds, and that is too slow"))
+        elif stopped[j] or not made.places[j]:
+            answers.append(Answer(name, tenant, due, None if due is None else False, reason=(
+                "it is held or waits for other jobs" if stopped[j] else "no pool has GPUs that it can use")))
+        else:
+            soonest = made.soonest(j)
+            answers.append(Answer(
+                name, tenant, due, None if due is None else False,
+                earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
+                reason="" if due is None else _why(made, empty, j, problem)))
+    wanted = sum(a.promised is not None for a in answers)
+    sure = sum(a.promised is True for a in answers)
+    return Promises(tuple(answers), wanted, sure, max(sure, _most(round_, made, fixed, answers)))
+
+
+def _fixed(round_: Round, j: int) -> tuple[int, int, float]:
+    """Pool, GPUs and seconds to the end of a job that must keep what it holds."""
+    o = int(round_.stay()[j])
+    i = round_.instance
+    rate = round_.menu.rate[round_.option[o]]
+    return int(i.pool[o]), int(i.gpus[o]), float(round_.problem.jobs.remaining_work[j] / rate)
+
+
+def _why(made: Chain, empty: Floats, j: int, problem: Problem) -> str:
+    """Too late even alone, or whose promises are in the way."""
+    places = made.places[j]
+    if all(share(p.need, p.free(empty), made.slot_s) is None for p in places):
+        fastest = max(float(p.need.rate.max()) for p in places)
+        hours = problem.jobs.remaining_work[j] / fastest / 3600.0
+        return f"even alone it needs {hours:.3g} h at its fastest, and {max(0.0, made.due[j]) / 3600.0:.3g} h are left"
+    slots = max(1, math.ceil(made.due[j] / made.slot_s))
+    rows = {int(r) for p in places for r in p.rows}
+    held = []
+    for other, promise in zip(made.jobs, made.made, strict=True):
+        if rows & set(promise.place.rows.tolist()):
+            held.append((-float(promise.share.size[:slots].sum()), other))
+    names = ", ".join(problem.jobs.job_id[k] for amount, k in sorted(held)[:NAMED] if amount < 0)
+    more = len([1 for amount, _ in held if amount < 0]) - NAMED
+    return ("earlier promises take what it needs until then" + (f": {names}" if names else "")
+            + (f" and {more} more" if more > 0 else ""))
+
+
+def _most(round_: Round, made: Chain, fixed: dict[int, tuple[int, int, float]], answers: list[Answer]) -> int:
+    """Most deadlines that any plan keeps."""
+    jobs = np.array([j for j in range(len(answers)) if math.isfinite(made.due[j]) and made.due[j] > 0
+                     and made.places[j]], dtype=np.int64)
+    given = sum(answers[j].promised is True for j in fixed)
+    job: list[int] = []
+    row: list[int] = []
+    option: list[int] = []
+    rate: list[float] = []
+    amount: list[float] = []
+    for n, j in enumerate(jobs.tolist()):
+        for p in made.places[j]:
+            for gpus, speed in zip(p.need.sizes.tolist(), p.need.rate.tolist(), strict=True):
+                row += p.rows.tolist()
+                amount += (p.per_gpu * gpus).tolist()
+                option += [len(job)] * len(p.rows)
+                job.append(n)
+                rate.append(speed)
+    high = _whole(made)
+    bound = most_kept(Wanted(np.ones(len(jobs)), round_.problem.jobs.remaining_work[jobs], made.due[jobs],
+                             _ints(job), np.array(rate), _ints(row), _ints(option), np.array(amount), high))
+    return given + math.floor(bound + 1e-6)
+
+
+def _whole(made: Chain) -> Floats:
+    """(R,) the most that rows have in any slot before promises; fixed jobs are done sooner or later."""
+    return np.asarray(made.whole.max(axis=1))
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
+
