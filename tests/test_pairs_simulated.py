@@ -138,3 +138,73 @@ def test_who_stays_on_its_gpus(alike: list[int], host: list[int], holder: list[i
     """Two jobs: same pool and size as before, planned host, who holds what they run on now."""
     found = staying(np.arange(2), np.array(alike, bool), np.array(host), np.array(holder))
     assert found.tolist() == [bool(s) for s in stays]
+
+
+def crowd(seed: int) -> Workload:
+    """Eight jobs of two models on a reserved and a spot pool with start-ups, revocations, a capacity that changes."""
+    rng = np.random.default_rng(seed)
+    jobs = [{"model": "mn"[int(rng.integers(2))], "memory_gb": 1, "total_work": float(rng.uniform(50, 2000)),
+             "max_gpus": 2, "synchronous": bool(rng.random() < 0.5), "preemptible": True,
+             "checkpoint_every_s": 60 if rng.random() < 0.5 else None} for _ in range(8)]
+    pools = [{"pool": "p", "gpus": 4, "memory_gb": 10, "sharing": "any", "price_per_gpu_hour": 2},
+             {"pool": "q", "gpus": 4, "memory_gb": 10, "sharing": "any", "price_per_gpu_hour": 1, "market": "spot",
+              "region": "r", "startup_s": 15, "revocations_per_gpu_hour": 20, "lifetime_s": 900, "min_billing_s": 60}]
+    return workload(jobs, pools=pools, rates=RATES, sharing=SLOW + [
+        {"model_a": m, "model_b": m, "gpu_type": "A", "gpus": 1, "slowdown_a": 1.5, "slowdown_b": 1.5} for m in "mn"],
+        changes=[(300, 3, None), (700, 1, 5.0), (1200, 4, None)])
+
+
+def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Pools, sizes and hosts of the active jobs within what the pools have; some as they are, some as guests."""
+    jobs = world.active
+    place = {int(j): i for i, j in enumerate(jobs)}
+    pool, gpus, host = np.full(len(jobs), -1), np.zeros(len(jobs), np.int64), np.full(len(jobs), -1)
+    free = world.capacity.copy()
+    taken = set()
+    for i in rng.permutation(len(jobs)).tolist():
+        j, luck = int(jobs[i]), rng.random()
+        p, k = (int(world.pool[j]), int(world.gpus[j])) if luck < 0.5 and world.pool[j] >= 0 else \
+            (int(rng.integers(2)), int(rng.integers(1, 3)))
+        there = [h for h in range(len(jobs)) if pool[h] == p and gpus[h] == k and host[h] < 0 and h not in taken]
+        if rng.random() < 0.4 and there:
+            h = place.get(int(world.mate[j]), -1)
+            h = h if h in there else there[0]
+            pool[i], gpus[i], host[i] = p, k, jobs[h]
+            taken |= {h, i}
+        elif k <= free[p] and luck < 0.9:
+            pool[i], gpus[i] = p, k
+            free[p] -= k
+    return jobs, pool, gpus, host
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_laws_whatever_the_plans_are(seed: int) -> None:
+    """Pairs come, part, exchange parts, lose servers and machines, fail and fall back. Never more GPUs than there are;
+    mates are mutual and on the same pool and size; GPU-seconds are those of own spans, seconds those of all spans;
+    rented dollars are what tenants' jobs paid for; work left is between nothing and all; every job ends."""
+    w, rng = crowd(seed), np.random.default_rng(seed + 1000)
+    world = World(w, Options(seed=seed, failures_per_gpu_hour=1.0, noise=0.2, misjudged=0.2, startup_spread=0.3,
+                             spot_batch=2.0 if seed % 2 else 1.0, checkpoints="young-daly" if seed % 3 else "given"))
+    for _ in range(400):
+        if world.over:
+            break
+        world.give(*random_plan(world, rng))
+        here = world.active[world.pool[world.active] >= 0]
+        guests = here[world.host[here] >= 0]
+        hosts = world.host[guests]
+        assert (world.used() <= world.capacity).all() and len(np.unique(hosts)) == len(hosts)
+        assert (world.mate[guests] == hosts).all() and (world.mate[hosts] == guests).all()
+        assert (world.host[hosts] == -1).all() and (world.mate[here] >= 0).sum() == 2 * len(guests)
+        assert (world.pool[guests] == world.pool[hosts]).all() and (world.gpus[guests] == world.gpus[hosts]).all()
+        assert not set(world._spot.servers) - set(here[(world.host[here] < 0) & (world.pool[here] == 1)].tolist())
+        world.advance(world.now + float(rng.uniform(1, 200)))
+        total = w.problem.jobs.total_work
+        assert ((world.remaining >= -1e-9 * total) & (world.remaining <= total * (1 + 1e-12))).all()
+    assert world.over
+    rows = np.concatenate(world.spans)
+    length, own = rows[:, 4] - rows[:, 3], rows[:, 5] < 0
+    job = rows[:, 0].astype(int)
+    assert np.bincount(job, length * own * rows[:, 2], 8) == pytest.approx(world.attained)
+    assert np.bincount(job, length * rows[:, 2], 8) == pytest.approx(world.ran)
+    assert np.bincount(job, length, 8) == pytest.approx(world.received.sum(axis=1))
+    assert world.rented.sum() <= world.dollars.sum() + 1e-9
