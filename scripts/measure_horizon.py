@@ -1,6 +1,6 @@
 """What looking ahead buys: the policy `horizon` beside `mip` and rules, on workloads of several kinds.
 
-    python scripts/measure_horizon.py run FILE --families reproduction,bursty --seeds 5    # a JSON line per simulation
+    python scripts/measure_horizon.py run FILE --families "reproduction;bursty" --seeds 5   # a JSON line per simulation
     python scripts/measure_horizon.py table FILE...                            # Markdown for docs/horizon.md
     python scripts/measure_horizon.py times                                    # CPU seconds of a decision by size
 
@@ -14,7 +14,9 @@ import argparse
 import json
 import platform
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +28,88 @@ from allocator.bench.shipped import MEDIUM
 from allocator.bench.workloads import generate
 from allocator.decision import decide_round, overridden
 from allocator.domain.validate import validate
-from allocator.domain.workload import Workload
+from allocator.domain.workload import Changes, Workload
 from allocator.simulator import Options, simulate
 from allocator.solvers.base import Limits
+from formulations.objectives import HOUR
 
-FAMILIES = {"reproduction": ((0.24, 0.30, 0.36), 250), "bursty": ((0.7, 1.4), 200), "mixed": ((0.7, 1.3), 150)}
 LOOKS = (3, 6, 12)
-CASES: dict[str, tuple[str, str, int | None]] = {     # policy, objective, intervals
-    "mip, progress": ("mip", "progress", None), "greedy": ("greedy", "progress", None),
-    "srtf": ("srtf", "progress", None), "sia": ("sia", "progress", None),
-    "mip, completion": ("mip", "completion", None), "horizon 6, progress": ("horizon", "progress", 6),
-    **{f"horizon {h}, completion": ("horizon", "completion", h) for h in LOOKS}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """policy, objective, intervals; announced: whether changes of the cluster are known as far ahead as the look."""
+
+    policy: str
+    objective: str = "progress"
+    intervals: int | None = None
+    announced: bool = True
+
+
+@dataclass(frozen=True)
+class Family:
+    """Workloads of a generator at some loads, with something changed. baselines: cases that others are set against."""
+
+    generator: str
+    loads: tuple[float, ...]
+    jobs: int
+    cases: tuple[str, ...]
+    baselines: tuple[str, ...]
+    change: Callable[[Workload], Workload] = lambda workload: workload
+
+
+CASES: dict[str, Case] = {
+    "mip, progress": Case("mip"), "greedy": Case("greedy"), "srtf": Case("srtf"), "sia": Case("sia"),
+    "mip, completion": Case("mip", "completion"), "horizon 6, progress": Case("horizon", "progress", 6),
+    **{f"horizon {h}, completion": Case("horizon", "completion", h) for h in (1, 2, *LOOKS, 24)},
+    "horizon 6, completion, not told": Case("horizon", "completion", 6, announced=False)}
+PLAIN = ("mip, progress", "greedy", "srtf", "sia", "mip, completion", "horizon 6, progress", "horizon 6, completion")
+TOLD = ("greedy", "sia", "mip, completion", "horizon 6, completion, not told", "horizon 1, completion",
+        "horizon 2, completion", "horizon 6, completion", "horizon 12, completion")
+DEAR = ("greedy", "sia", "mip, completion", "horizon 3, completion", "horizon 6, completion", "horizon 12, completion",
+        "horizon 24, completion")
+
+
+def lent(away: float, checkpoint_s: float) -> Callable[[Workload], Workload]:
+    """A share of the GPUs is lent to others for two of every six hours or so; checkpoints so often."""
+    def change(workload: Workload) -> Workload:
+        p = workload.problem
+        at_s = p.now_s + HOUR * np.arange(1, 200) + np.random.default_rng(len(p.jobs)).uniform(0, p.interval_s, 199)
+        rows = [(t, pool, round(n * (1 - away * (h % 6 in (2, 3))))) for h, t in enumerate(at_s.tolist(), 1)
+                if h % 6 in (2, 4) for pool, n in enumerate(p.pools.gpus.tolist())]
+        at, pool, gpus = (np.array(c) for c in zip(*rows, strict=True))
+        jobs = replace(p.jobs, checkpoint_every_s=np.full(len(p.jobs), checkpoint_s))
+        return Workload(replace(p, jobs=jobs), Changes(at.astype(np.float64), pool, gpus, np.full(len(at), np.nan)))
+    return change
+
+
+def starts_take(seconds: float) -> Callable[[Workload], Workload]:
+    """Every start costs so many seconds: the first, one after a pause, and that of a change."""
+    def change(workload: Workload) -> Workload:
+        p = workload.problem
+        return replace(workload, problem=replace(p, pools=replace(p.pools, startup_s=np.full(len(p.pools), seconds))))
+    return change
+
+
+def restarts_take(seconds: float) -> Callable[[Workload], Workload]:
+    """A change of a running job costs so many seconds; a start after a pause costs nothing."""
+    def change(workload: Workload) -> Workload:
+        p = workload.problem
+        return replace(workload, problem=replace(p, jobs=replace(p.jobs, restart_s=np.full(len(p.jobs), seconds))))
+    return change
+
+
+FAMILIES = {
+    "reproduction": Family("reproduction", (0.24, 0.30, 0.36), 250, PLAIN, ("sia", "mip, progress")),
+    "bursty": Family("bursty", (0.7, 1.4), 200, PLAIN, ("sia", "mip, progress")),
+    "mixed": Family("mixed", (0.7, 1.3), 150, PLAIN, ("sia", "mip, progress")),
+    **{f"half lent, checkpoints {m} min": Family("reproduction", (0.20,), 200, TOLD, (
+        "mip, completion", "horizon 1, completion"), lent(0.5, 60.0 * m)) for m in (10, 60, 600)},
+    **{f"{kind} of {m} min": Family("reproduction", (0.24, 0.36), 200, DEAR, ("sia", "mip, completion"),
+                                    change(60.0 * m))
+       for kind, change in (("starts", starts_take), ("restarts", restarts_take)) for m in (5, 10, 30)}}
 SHOWN = {"jct_s_mean": "mean", "jct_s_median": "median", "jct_s_p99": "p99", "restarts": "restarts"}
 FEWEST = 3               # seeds of a line of the table
-BASELINES = ("sia", "mip, progress")
 
 
 def main() -> None:
@@ -47,8 +117,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "table", "times"))
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--families", default=",".join(FAMILIES))
-    parser.add_argument("--cases", help="numbers of cases from 0, with commas (default: all)")
+    parser.add_argument("--families", default=";".join(FAMILIES))
+    parser.add_argument("--cases", help="numbers of CASES from 0, with commas (default: those of the family)")
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
     done = [json.loads(line) for file in args.files if file.exists() for line in file.read_text().splitlines()]
@@ -62,24 +132,24 @@ def main() -> None:
         parser.error("run needs a file")
     known = {(r["family"], r["load"], r["seed"], r["case"]) for r in done}
     names = list(CASES)
-    chosen = names if args.cases is None else [names[int(i)] for i in args.cases.split(",")]
+    chosen = [] if args.cases is None else [names[int(i)] for i in args.cases.split(",")]
     with args.files[0].open("a") as out:
         for seed in range(args.seeds):
-            for family in args.families.split(","):
-                loads, jobs = FAMILIES[family]
-                for load in loads:
-                    workload = generate(family, seed=seed, load=load, jobs=jobs).workload()
-                    for case in chosen:
-                        if (family, load, seed, case) not in known:
-                            row = {"family": family, "load": load, "seed": seed, "case": case, **one(workload, case)}
-                            print(json.dumps(row), file=out, flush=True)
+            for family in args.families.split(";"):
+                f = FAMILIES[family]
+                for load in f.loads:
+                    workload = f.change(generate(f.generator, seed=seed, load=load, jobs=f.jobs).workload())
+                    for case in (c for c in chosen or f.cases if (family, load, seed, c) not in known):
+                        row = {"family": family, "load": load, "seed": seed, "case": case, **one(workload, case)}
+                        print(json.dumps(row), file=out, flush=True)
 
 
 def one(workload: Workload, case: str) -> dict[str, Any]:
     """The metrics of a simulation, and CPU seconds of one decision with its round."""
-    policy, objective, horizon = CASES[case]
-    begin = time.process_time()
-    found = simulate(workload, policy=policy, options=Options(objective=objective, horizon=horizon, prove_every=0))
+    c, begin = CASES[case], time.process_time()
+    ahead_s = (c.intervals or 0) * workload.problem.interval_s if c.announced else 0.0
+    found = simulate(workload, policy=c.policy, options=Options(
+        objective=c.objective, horizon=c.intervals, announce_s=ahead_s, prove_every=0))
     spent = time.process_time() - begin
     m = {**found.metrics, "jct_s_median": float(found.jobs["jct_s"].median())}
     return {**{k: m[k] for k in SHOWN}, "finished": m["finished"], "cpu_s": spent / max(1, m["rounds"])}
@@ -88,26 +158,35 @@ def one(workload: Workload, case: str) -> dict[str, Any]:
 def tables(rows: list[dict[str, Any]]) -> None:
     """Means by case, and changes against the baselines."""
     print(f"Machine: {platform.machine()}, Python {platform.python_version()}.\n")
-    print("| workload, load | policy, objective | seeds | mean | median | p99 | restarts | CPU ms | mean against sia % "
-          "| mean against mip % |\n" + "|---" * 10 + "|")
-    for family, (loads, jobs) in FAMILIES.items():
-        mine = {(r["load"], r["seed"], r["case"]): r for r in rows if r["family"] == family}
-        for load in loads:
-            for case in CASES:
-                seeds = sorted(s for at, s, c in mine if (at, c) == (load, case) and all(
-                    (load, s, b) in mine for b in BASELINES))
-                if len(seeds) >= FEWEST:
-                    base = [[mine[load, s, b]["jct_s_mean"] for s in seeds] for b in BASELINES]
-                    cells = _cells([mine[load, s, case] for s in seeds], jobs, case, base)
-                    print(f"| {family}, {load:g} | {case} |", " | ".join(cells), "|")
+    for f, families in groupby(FAMILIES, lambda name: (FAMILIES[name].baselines, FAMILIES[name].cases)):
+        head = " | ".join(f"mean against {b} %" for b in f[0])
+        print("| workload, load | policy, objective | seeds | mean | median | p99 | restarts | CPU ms | " + head
+              + " |\n" + "|---" * (8 + len(f[0])) + "|")
+        for family in families:
+            mine = {(r["load"], r["seed"], r["case"]): r for r in rows if r["family"] == family}
+            for load in FAMILIES[family].loads:
+                _lines(family, load, mine)
+        print()
 
 
-def _cells(rows: list[dict[str, Any]], jobs: int, case: str, baselines: list[list[float]]) -> list[str]:
+def _lines(family: str, load: float, mine: dict[tuple[float, int, str], dict[str, Any]]) -> None:
+    """Of one family and load."""
+    f = FAMILIES[family]
+    for case in f.cases:
+        seeds = sorted(s for at, s, c in mine if (at, c) == (load, case) and all(
+            (load, s, b) in mine for b in f.baselines))
+        if len(seeds) >= FEWEST:
+            base = {b: [mine[load, s, b]["jct_s_mean"] for s in seeds] for b in f.baselines}
+            print(f"| {family}, {load:g} | {case} |",
+                  " | ".join(_cells([mine[load, s, case] for s in seeds], f.jobs, case, base)), "|")
+
+
+def _cells(rows: list[dict[str, Any]], jobs: int, case: str, baselines: dict[str, list[float]]) -> list[str]:
     """Of one line of a table: means in minutes, restarts per job, changes with their intervals."""
     mean = {k: float(np.mean([r[k] for r in rows])) for k in (*SHOWN, "cpu_s")}
     cells = [str(len(rows)), *(f"{mean[k] / 60:.1f}" for k in ("jct_s_mean", "jct_s_median", "jct_s_p99")),
              f"{mean['restarts'] / jobs:.2f}", f"{1e3 * mean['cpu_s']:.0f}"]
-    for name, base in zip(BASELINES, baselines, strict=True):
+    for name, base in baselines.items():
         x = compare([r["jct_s_mean"] for r in rows], base)
         spread = f" ({x.low:+.1f} to {x.high:+.1f})" if len(rows) > 1 else ""
         cells.append("" if name == case else f"{x.change_percent:+.1f}{spread}")

@@ -48,6 +48,7 @@ def random_horizon(rng: np.random.Generator, jobs: int = 3, intervals: int = 3, 
 def gain(x: Horizon, j: int, plan: tuple[int, ...]) -> tuple[float, tuple[int, ...]] | None:
     """(gain, options held per interval) of one plan of one job; None if it idles although it must not."""
     before, left, total, pause, held = int(x.current[j]), float(x.remaining[j]), 0.0, 0.0, []
+    D = x.interval_s
     for h, o in enumerate(plan):
         if left <= 0:
             held.append(-1)

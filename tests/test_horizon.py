@@ -58,7 +58,7 @@ def test_pauses_longer_than_the_interval_go_on() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_all_ways_find_the_best_plans(seed: int) -> None:
+def test_all_ways_find_the_best_plans(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trying all, the monolithic model, the choice among all plans (HiGHS and CP-SAT) and the look ahead agree."""
     x = horizons.random_horizon(np.random.default_rng(seed), rules=seed % 2 == 1)
     truth = horizons.best(x)
@@ -81,7 +81,10 @@ def test_all_ways_find_the_best_plans(seed: int) -> None:
     ahead = look_ahead(x, EXACT, solver=registry.get("highs"))
     assert ahead.plan is not None
     assert feasible(x, ahead.plan)
-    assert ahead.gain <= truth + 1e-7 <= ahead.bound + 2e-7
+    assert ahead.gain == pytest.approx(truth, abs=1e-6) and ahead.bound == pytest.approx(truth, abs=1e-6)
+    monkeypatch.setattr("allocator.solvers.horizon.ALL", 0)                   # plans by prices alone
+    priced = look_ahead(x, EXACT, solver=registry.get("highs"))
+    assert priced.gain <= truth + 1e-7 <= priced.bound + 2e-7
 
 
 @pytest.mark.parametrize("compiled", FORMS)

@@ -81,13 +81,13 @@ def test_a_change_is_paid_from_all_intervals() -> None:
 
 
 def test_a_start_costs_its_pause_once() -> None:
-    """Four intervals of 300 s on one GPU after a start of 30 s."""
+    """Four intervals of 300 s on one GPU after a start of 30 s; each counts .7 of the one before."""
     p = problem([{"remaining_work": 1e6, "sizes": [1]}], [{"gpus": 1, "startup_s": 30}], {1: 1.0},
                 config={"objective": "response", "interval_s": 300})
     round_ = compile_round(p, prunes=False)
     x = ahead(round_, choices(round_.model), gpus_ahead(round_.problem, 4))
     gain = follow(x, np.array([0]), np.zeros((1, 4), dtype=np.int64)).gain
-    assert gain * 3600 == pytest.approx([4 * 300 - 30])
+    assert gain * 3600 == pytest.approx([270 + 300 * (0.7 + 0.7**2 + 0.7**3)])
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.2, 2.0])

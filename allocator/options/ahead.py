@@ -23,7 +23,7 @@ from formulations.linear import CAPACITY
 from formulations.objectives import HOUR
 
 LINEAR = ("progress", "throughput", "response", "completion")    # objectives whose worth is linear in work and time
-PATIENCE = 0.98          # of its worth now is left of work an interval later, where time has no worth of its own
+DELTA = 0.7              # of its worth is left of what comes an interval later: who will arrive until then is not known
 
 
 def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
@@ -36,16 +36,18 @@ def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
     if problem.objective not in LINEAR:
         raise ValueError(f"the objective {problem.objective} is not linear in work and time")
     jobs, D, H, J = problem.jobs, problem.interval_s, len(gpus), len(problem.jobs)
-    there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(gpus.mean(axis=0)).astype(np.int64)))
+    mean = np.maximum(gpus.mean(axis=0), np.bincount(m.pool, minlength=gpus.shape[1]) > 0)
+    there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(mean).astype(np.int64)))
     scene = Scene(there, RateTable.of(problem), m.offer, problem.objective)
-    w, flat = problem.weight, np.zeros((J, H))
+    w, flat, later = problem.weight, np.zeros((J, H)), DELTA ** np.arange(H)
     if problem.objective in ("response", "completion"):
         each = work_price(scene)
-        work = np.repeat(np.where(np.isfinite(each), each, 0.0)[:, None], H, axis=1)
-        finish, slope = w[:, None] * (H - np.arange(H)) * D / HOUR, np.repeat(-w[:, None] / HOUR, H, axis=1)
+        work = np.where(np.isfinite(each), each, 0.0)[:, None] * later
+        slope = -w[:, None] * later / HOUR
+        finish = D * np.cumsum(-slope[:, ::-1], axis=1)[:, ::-1]
     else:
         unit = jobs.remaining_work if problem.objective == "progress" else requested_work(scene)
-        work, finish, slope = (w / unit)[:, None] * PATIENCE ** np.arange(H), flat, flat
+        work, finish, slope = (w / unit)[:, None] * later, flat, flat
     current = np.full(J, -1)
     current[i.job[i.keep]] = np.flatnonzero(i.keep)
     startup = problem.pools.startup_s[i.pool]
@@ -57,7 +59,7 @@ def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
         start=i.start, rate=scene.rate[o], switch_s=switch, startup_s=np.where(gone[i.job], switch, startup),
         matrix=rows.matrix, high=_high(round_, rows, gpus), low=rows.low, current=current, must=i.must,
         remaining=jobs.remaining_work, interval_s=D, work=work, finish=finish, slope=slope, unfinished=np.zeros(J),
-        loss=np.zeros(J), held=-(scene.money[o, None] * held_per_hour) / HOUR,
+        loss=np.zeros(J), held=-(scene.money[o, None] * held_per_hour * later) / HOUR,
         jobs=i.jobs, rows=[str(r) for r in rows.rows.tolist()])
 
 

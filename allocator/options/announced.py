@@ -1,12 +1,13 @@
 """The coming intervals as far as they are announced: GPUs and prices of the pools, and the round seen with them.
 
-A snapshot announces by rows of prices.csv after now_s (Problem.announced). GPUs that go within an interval are none for
-a plan of it: whoever holds them until then loses the work since the last checkpoint. GPUs that come within an interval
-are there from the next one on, as nobody decides before.
+A snapshot announces by rows of prices.csv after now_s (Problem.announced). GPUs that go within an interval, or at its
+end, are none for a plan of it: whoever holds them until then loses the work since the last checkpoint. GPUs that come
+within an interval are there from the next one on, as nobody decides before.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -21,11 +22,10 @@ def gpus_ahead(problem: Problem, intervals: int) -> Ints:
     """(H, P) GPUs of each pool that are there throughout each of the coming intervals."""
     out = np.repeat(problem.pools.gpus[None, :], intervals, axis=0)
     known, change = problem.announced, _place(problem)
-    for i in np.flatnonzero((known.gpus >= 0) & (change < intervals)).tolist():
-        h, p, there = int(change[i]), int(known.pool[i]), int(known.gpus[i])
-        begins = change[i] - h <= EDGE
-        out[h, p] = there if begins else min(there, out[h, p])
-        out[h + 1:, p] = there
+    for i in np.flatnonzero((known.gpus >= 0) & (change <= intervals)).tolist():
+        first, p, there = math.ceil(change[i]), int(known.pool[i]), int(known.gpus[i])
+        out[first - 1, p] = min(there, out[first - 1, p])
+        out[first:, p] = there
     return out
 
 

@@ -31,6 +31,7 @@ CLOSE = 0.1              # relative distance of bound and known plans from which
 TEMPERATURE = 1e-3       # of the prices of known plans
 KEPT = 0.2               # of the mean worth of a job at the prices: so much may a simple plan lose and be kept
 FEW = 3000               # known plans from which on they are forgotten
+ALL = 3000               # plans there are in all that are all taken: a small round is then decided exactly
 TURNS, NEARBY, SPREAD = 6, 4, 0.1     # of the solver; prices tried between two of them, and how far they are apart
 LEAST_S = 1.0            # for one turn
 ROUNDS = 40              # of pricing
@@ -80,6 +81,16 @@ def look_ahead(x: Horizon, limits: Limits, start: Start | None = None, solver: S
     search.price()
     search.settle()
     return search.answer()
+
+
+def all_plans(x: Horizon) -> tuple[Ints, Ints]:
+    """Every plan of every job: job (N,), plan (N, H)."""
+    jobs, plans = [np.zeros(0, dtype=np.int64)], [np.zeros((0, x.H), dtype=np.int64)]
+    for j, (first, k) in enumerate(zip(x.start.tolist(), (np.diff(x.start) + 1).tolist(), strict=False)):
+        digit = np.arange(k ** x.H)[:, None] // k ** np.arange(x.H) % k
+        plans.append(np.where(digit > 0, first + digit - 1, -1))
+        jobs.append(np.full(k ** x.H, j))
+    return np.concatenate(jobs), np.concatenate(plans)
 
 
 class _Columns:
@@ -174,6 +185,11 @@ class _Search:
             return
         steady = np.repeat(np.arange(x.n)[:, None], x.H, axis=1)
         self.columns.add(x.job, steady)
+        if ((np.diff(x.start) + 1.0) ** x.H).sum() <= ALL:
+            self.columns.add(*all_plans(x))
+            self.all_known = True
+        else:
+            self._move_when_rows_change()
         given = None
         if start.prices is not None and start.prices.shape == (x.H, x.R):
             given = self.prices = np.where(np.isfinite(start.prices), start.prices, 0.0).reshape(-1)
@@ -194,6 +210,16 @@ class _Search:
         self.columns.keep(dual)
         if given is not None:
             self.prices = given              # nearer than those of simple plans
+
+    def _move_when_rows_change(self) -> None:
+        """Jobs stay as they are until there is less or more of something, and then change: prices alone may ask for such
+        a plan of a part of a job only."""
+        x, o = self.x, np.flatnonzero(self.x.current[self.x.job] >= 0)
+        changes = 1 + np.flatnonzero((x.high[1:] != x.high[:-1]).any(axis=1))
+        for h in changes.tolist():
+            plan = np.repeat(o[:, None], x.H, axis=1)
+            plan[:, :h] = x.current[x.job[o], None]
+            self.columns.add(x.job[o], plan)
 
     def price(self) -> None:
         """Column generation, until what is missing costs less than a part of the asked gap."""
