@@ -15,11 +15,12 @@ WORKLOAD_TEXTS = {
         "pauses.csv", "interactive.csv")},
     "workload.csv": """\
 job_id,submitted_s,model,total_work,requested_gpus,min_gpus,max_gpus,tenant,sizes,gpu_types,weight,deadline_s,\
-preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,max_spot_gpus,synchronous,interactive,shrinkable
-bert-2,1010,bert,800.5,2,1,4,red,,A100|V100,1,,yes,,,,,,bert-1,2,,yes,
-bert-1,1000,bert,9000,4,2,8,red,2|4|8,A100,2,19000,false,60,7,11,5,900,,,false,,true
-gnmt-1,1020,gnmt,2e3,,1,2,blue,2,V100|A100,0.5,14000,true,,3,,2.5,,bert-2|bert-1,,,,
-"gnmt, 2",1010,gnmt,7,,,1,,,,,,,,,,,,,,,,
+preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,max_spot_gpus,synchronous,interactive,shrinkable,\
+every_s,times
+bert-2,1010,bert,800.5,2,1,4,red,,A100|V100,1,,yes,,,,,,bert-1,2,,yes,,,
+bert-1,1000,bert,9000,4,2,8,red,2|4|8,A100,2,19000,false,60,7,11,5,900,,,false,,true,,
+gnmt-1,1020,gnmt,2e3,,1,2,blue,2,V100|A100,0.5,14000,true,,3,,2.5,,bert-2|bert-1,,,,,,
+"gnmt, 2",1010,gnmt,7,,,1,,,,,,,,,,,,,,,,,500,3
 """,
     "prices.csv": """\
 at_s,pool,price_per_gpu_hour,gpus

@@ -113,7 +113,7 @@ def test_optional_column_has_an_effect(file: str, column: Column) -> None:
     except InvalidInput as error:
         assert column.required or column.name in (
                 "pool", "gpus", "state", "amount", "until_s",      # running jobs need three of them, a date its amount
-                "headroom_gpus", "sessions_per_hour", "session_s")      # one or the others
+                "headroom_gpus", "sessions_per_hour", "session_s", "every_s")      # one or the others; times needs it
         assert any(column.name in f.message for f in error.faults)
 
 

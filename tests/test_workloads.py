@@ -177,7 +177,8 @@ def test_every_column_is_used_and_optional_ones_have_an_effect(file: str) -> Non
         assert any(cells[column.name]), column.name
         frame = pd.DataFrame({n: c for n, c in cells.items() if n != column.name})
         less = {**EVERY_WORKLOAD, file: frame.to_csv(index=False).encode()}
-        if column.required or column.name in ("amount", "until_s"):       # neither without the other
+        if column.required or column.name in (                            # none without another
+                "amount", "until_s", "every_s", "times", "headroom_gpus", "sessions_per_hour", "session_s"):
             assert any(column.name in str(f) for f in _refused(lambda less=less: workload_of("all", less)))
         elif (file, column.name) != ("prices.csv", "gpus"):       # there capacity.csv has a word too
             assert workload_content(workload_of("all", less)) != whole, column.name

@@ -14,4 +14,8 @@ JOB_OPTIONS = (    # column of jobs.csv, metavar, help
     ("restart_s", "S", "pause when its allocation changes"), ("resizes_left", "N", "changes it can stand"),
     ("memory_gb", "GB", "per GPU, for sharing"), ("checkpoint_s", "S", "cost of a checkpoint"),
     ("checkpoint_every_s", "S", "interval of checkpoints"), ("after", "J|J", "starts when these jobs are done"),
+    ("every_s", "S", "periodic: it comes again every so many seconds"),
+    ("times", "N", "how many times a periodic job comes (default: until it is cancelled)"),
+    ("interactive", "BOOL", "true: somebody waits for it; GPUs may be kept for such jobs"),
+    ("shrinkable", "BOOL", "true: it gives GPUs above min_gpus back at short notice"),
     ("submitted_s", "T", "unix seconds from which on it counts (default: now)"))

@@ -111,6 +111,10 @@ JOBS = TableSchema("jobs.csv", "every job that is queued, running or paused", (
            "pools of interactive.csv", default=False),
     Column("shrinkable", Kind.BOOLEAN, "true: it gives back GPUs above min_gpus at short notice and may therefore hold "
            "shrinkable_share of those kept for interactive jobs", default=False),
+    _number("every_s", "periodic: it comes again every so many seconds, as a job of its own (queue and workloads)",
+            above=0),
+    Column("times", Kind.INTEGER, "how many times a periodic job comes in all; default in a queue: until cancelled",
+           low=1, high=100_000),
     Column("synchronous", Kind.BOOLEAN, "true: a revoked GPU stops the job, which falls back to its last checkpoint; "
            "false: only the share of the lost worker is lost until it is replaced", default=True),
     _number("attained_gpu_s", "GPU-seconds it has held so far", default=0.0, low=0),

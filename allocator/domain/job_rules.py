@@ -50,6 +50,8 @@ def _work(jobs: Grid, now_s: float, found: Findings) -> None:
     with np.errstate(invalid="ignore"):
         short = jobs.given("total_work") & (jobs["total_work"] < jobs["remaining_work"])
         early = jobs["submitted_s"] > now_s
+    jobs.faults(found, jobs.ok("every_s", "times") & jobs.given("times") & ~jobs.given("every_s"),
+                lambda i: "times needs every_s, the seconds from one time to the next")
     jobs.faults(found, short & jobs.ok("total_work", "remaining_work"), lambda i: "total_work "
                 f"{jobs.text('total_work', i)} is below remaining_work {jobs.text('remaining_work', i)}")
     jobs.warnings(found, early & jobs.ok("submitted_s"), lambda i: "submitted_s "

@@ -76,6 +76,8 @@ class Jobs:
     max_spot_gpus: Floats       # inf = no limit
     interactive: Bools
     shrinkable: Bools
+    every_s: Floats             # nan = it comes once
+    times: Ints                 # -1 = no limit
     synchronous: Bools
     attained_gpu_s: Floats      # GPU-seconds held so far
     restarts: Ints              # starts after the first, and changes

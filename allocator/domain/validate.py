@@ -97,7 +97,7 @@ def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) 
         restart_s=default("restart_s", restart_s), resizes_left=jobs["resizes_left"], memory_gb=jobs["memory_gb"],
         checkpoint_s=jobs["checkpoint_s"], checkpoint_every_s=jobs["checkpoint_every_s"],
         after=tuple(jobs["after"]), max_spot_gpus=default("max_spot_gpus", math.inf), synchronous=jobs["synchronous"],
-        interactive=jobs["interactive"], shrinkable=jobs["shrinkable"],
+        interactive=jobs["interactive"], shrinkable=jobs["shrinkable"], every_s=jobs["every_s"], times=jobs["times"],
         attained_gpu_s=jobs["attained_gpu_s"], restarts=jobs["restarts"],
         largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)),
         host=job_rules.hosts(jobs, known))

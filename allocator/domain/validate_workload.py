@@ -21,6 +21,7 @@ from allocator.domain.columns import JOBS, PLACEMENTS, RECEIVED
 from allocator.domain.findings import Findings, hints, quoted
 from allocator.domain.grid import HEADER, Grid, grids
 from allocator.domain.names import Names, names
+from allocator.domain.periodic import repeated
 from allocator.domain.problem import NO_CHANGES
 from allocator.domain.settings import FILE as CONFIG_FILE
 from allocator.domain.settings import settings
@@ -43,7 +44,8 @@ def validate_workload(raw: Snapshot) -> Workload:
     found = Findings(raw.faults)
     config = settings(raw, found)
     tables = grids(_without_under_way(raw, found), found, WORKLOAD_TABLES)
-    tables |= {"jobs.csv": _as_jobs(tables[WORKLOAD.file]), **grids(replace(raw, tables={}), found, NOT_STARTED)}
+    tables |= {"jobs.csv": _as_jobs(repeated(tables[WORKLOAD.file], found)),
+               **grids(replace(raw, tables={}), found, NOT_STARTED)}
     known = names(tables)
     job_rules.check(tables, known, math.inf, found)
     start = _start(config["now_s"], tables["jobs.csv"], raw, found)

@@ -51,6 +51,7 @@ class Job:
     failures: int
     retry_at_s: float | None
     park_reason: str
+    next_s: float | None
     version: int
     seq: int
     updated_s: float
@@ -166,10 +167,12 @@ def observed(connection: Connection, job_id: str) -> list[dict[str, Any]]:
 def purge(connection: Connection, before_s: float) -> int:
     """Forget jobs that were done or cancelled before a time, with all they held; returns how many.
 
-    Jobs that others still come after stay. Forgotten names and keys may be submitted anew.
+    Jobs that others still come after, and those a periodic job goes on from, stay.
+    Forgotten names and keys may be submitted anew.
     """
     over = connection.execute(sa.select(jobs.c.job_id).where(
-        jobs.c.state.in_(("done", "cancelled")), jobs.c.finished_s < before_s)).scalars()
+        jobs.c.state.in_(("done", "cancelled")), jobs.c.finished_s < before_s,
+        sa.or_(jobs.c.next_s.is_(None), jobs.c.state == "cancelled"))).scalars()
     waits = connection.execute(sa.select(jobs.c.after).where(jobs.c.after != "", jobs.c.state.not_in(
         ("done", "cancelled")))).scalars()
     needed = {name.strip() for after in waits for name in after.split("|")}

@@ -233,4 +233,11 @@ def _row(s: Submission, content: str, values: tuple[float, float], now_s: float,
     return {"job_id": s.cells["job_id"], "seq": seq, "submission_key": s.key, "content": content,
             **{name: s.cells.get(name, "") for name in OWNED}, "command": json.dumps(s.command),
             "environment": json.dumps(dict(sorted(s.environment.items()))), "workdir": s.workdir,
-            "remaining_work": total_work, "submitted_s": submitted_s, "updated_s": now_s}
+            "remaining_work": total_work, "submitted_s": submitted_s, "updated_s": now_s,
+            "next_s": next_time(s.cells, submitted_s, 1)}
+
+
+def next_time(cells: Mapping[str, str], submitted_s: float, number: int) -> float | None:
+    """When a periodic job, the number-th of its series, comes again; None: never."""
+    every, times = cells.get("every_s"), cells.get("times")
+    return None if not every or (times and number >= int(float(times))) else submitted_s + float(every)
