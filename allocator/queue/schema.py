@@ -88,9 +88,6 @@ jobs = Table(
     _cell("series"),                                              # of a periodic job: the first; empty: itself
     Column("number", Integer, nullable=False, server_default="1"),
     Column("next_s", Double),                                     # when the next of its series is due, NULL: never
-    _cell("series"),                                              # of a periodic job: the first; empty: itself
-    Column("number", Integer, nullable=False, server_default="1"),
-    Column("next_s", Double),                                     # when the next of its series is due, NULL: never
     Column("updated_s", Double, nullable=False),
     UniqueConstraint("seq", name="jobs_seq"),
     UniqueConstraint("submission_key", name="jobs_submission_key"),
@@ -101,7 +98,6 @@ jobs = Table(
     CheckConstraint("remaining_work >= 0", name="jobs_remaining_work"),
     CheckConstraint("(state IN ('done', 'cancelled')) = (finished_s IS NOT NULL)", name="jobs_finished_s"),
     Index("jobs_by_state", "state", "seq"),
-    Index("jobs_by_next", "next_s"),
     Index("jobs_by_next", "next_s"),
 )
 
@@ -176,9 +172,6 @@ tenants = _rows("tenants", "tenant", "weight", "max_gpus", "guaranteed_gpus", "b
 rates = _rows("rates", "model", "gpu_type", "gpus", "work_per_s", "batch_size", "accumulation", "memory_gb", "spread",
               "variant", "efficiency")
 curves = _rows("curves", "model", "gpu_type", "kind", "parameters")
-pauses = _rows("pauses", "model", "from_gpus", "to_gpus", "pause_s", "gpu_type")
-interactive = _rows("interactive", "pool", "headroom_gpus", "sessions_per_hour", "session_s", "session_gpus",
-                    "late_share", "shrinkable_share")
 pauses = _rows("pauses", "model", "from_gpus", "to_gpus", "pause_s", "gpu_type")
 interactive = _rows("interactive", "pool", "headroom_gpus", "sessions_per_hour", "session_s", "session_gpus",
                     "late_share", "shrinkable_share")

@@ -27,7 +27,7 @@ from allocator.domain.snapshot import Snapshot
 from allocator.domain.validate import validate
 from allocator.executors.errors import NotNow
 from allocator.policies.memory import Memory
-from allocator.queue import allocations, cluster, lease, observing, periodic, periodic, wants
+from allocator.queue import allocations, cluster, lease, observing, periodic, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.allocations import Allocation
 from allocator.queue.engine import Store
