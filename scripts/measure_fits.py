@@ -22,6 +22,7 @@ from allocator.performance import batched
 from allocator.performance.fit import batches
 from allocator.performance.fit.choose import Fitted, at_rows, fit, fit_batched
 from allocator.performance.fit.observations import Observations
+from allocator.performance.fit.similar import left_out
 from allocator.performance.profiling import MOST, corners, gain, learned, worthwhile
 
 SEED = 0
@@ -129,6 +130,7 @@ def goodput_on_profiles(folder: Path, seeds: int = 5) -> None:
     seen = read_observations(folder, "sia")
     errors: dict[str, list[Floats]] = {}
     by_table: dict[str, list[Floats]] = {}
+    by_neighbours: dict[str, list[Floats]] = {}
     took = fits = 0.0
     machines: dict[str, dict[str, str]] = {}
     for model, machine, rows in seen.groups():
@@ -144,22 +146,25 @@ def goodput_on_profiles(folder: Path, seeds: int = 5) -> None:
             test = rows.take(~train)
             mine.append(np.abs(_useful(q, test) / at_rows("goodput", q, test) - 1))      # of seconds, not of speeds
             by_table.setdefault(machine, []).append(_table_error(rows, train, q))
+            by_neighbours.setdefault(machine, []).append(_neighbour_error(rows, train, q))
         errors.setdefault(machine, []).extend(mine)
         machines.setdefault(machine, {})[model] = _pc(float(np.median(np.concatenate(mine))))
     models = sorted({m for row in machines.values() for m in row})
-    print(f"| machine | {' | '.join(models)} | all rows | with measured computing |\n|---|{'---|' * (len(models) + 2)}")
+    print(f"| machine | {' | '.join(models)} | all rows | with measured computing | "
+          f"corrected by measured neighbours |\n|---|{'---|' * (len(models) + 3)}")
     for machine, row in machines.items():
-        both = (_pc(np.median(np.concatenate(way[machine]))) for way in (errors, by_table))
+        both = (_pc(np.median(np.concatenate(way[machine]))) for way in (errors, by_table, by_neighbours))
         print(f"| {machine} | {' | '.join(row.get(m, '-') for m in models)} | {' | '.join(both)} |")
     every = [m for m in machines if m != "dgx"]                    # dgx repeats part of dgx-ext
     sia = [m for m in every if m in ("aws", "rtx", "dgx-ext")]
     for name, chosen in (("the three machines of Sia's cluster (aws, rtx, dgx-ext)", sia), ("all but dgx", every)):
         plain = np.concatenate([e for m in chosen for e in errors[m]])
-        table = np.concatenate([e for m in chosen for e in by_table[m]])
+        table, near = (np.concatenate([e for m in chosen for e in way[m]]) for way in (by_table, by_neighbours))
         groups = [float(np.median(np.concatenate(errors[m][i:i + seeds]))) for m in chosen
                   for i in range(0, len(errors[m]), seeds)]
         print(f"\n{name}: median over all rows {_pc(np.median(plain))}, over the medians of profiles "
-              f"{_pc(float(np.median(groups)))}; with measured computing {_pc(np.median(table))}")
+              f"{_pc(float(np.median(groups)))}; with measured computing {_pc(np.median(table))}, "
+              f"corrected by measured neighbours {_pc(np.median(near))}")
     print(f"\n{60 * fits / took:,.0f} goodput fits per minute and core ({1000 * took / fits:.0f} ms each)\n")
 
 
@@ -201,6 +206,17 @@ def _table_error(rows: Observations, train: np.ndarray[tuple[int, ...], np.dtype
     return np.abs(step / (rows.batch / rows.rate)[test] - 1)
 
 
+def _neighbour_error(rows: Observations, train: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+                     q: dict[str, float]) -> Floats:
+    """The third way: seven parameters, and a Gaussian process over local batch, GPUs and nodes for what they get wrong
+    (performance/profiling.py, as in the configuration search)."""
+    local = rows.batch / (rows.gpus * rows.passes)
+    x = np.log2(np.stack([local, rows.gpus, np.maximum(rows.nodes, 1.0)], axis=1))
+    wrong = np.log(_useful(q, rows) / at_rows("goodput", q, rows))            # of step times
+    left, _ = learned(wrong, x, np.flatnonzero(train), np.zeros(int(train.sum())))
+    return np.abs(np.exp(left[~train]) - 1)
+
+
 def tables(data: Path) -> None:
     """Forms of curves on the Gavel and MLPerf tables."""
     print("## forms on the Gavel and MLPerf tables\n")
@@ -211,6 +227,9 @@ def tables(data: Path) -> None:
         far = [f.gpu_type.endswith("unconsolidated") for f in found]
         _line(f"gavel {file}, packed", [f for f, spread in zip(found, far, strict=True) if not spread])
         _line(f"gavel {file}, spread", [f for f, spread in zip(found, far, strict=True) if spread])
+        for name, wanted in (("packed", False), ("spread", True)):
+            _similar_line(f"gavel {file}, {name}, by effects",
+                          [f for f, spread in zip(found, far, strict=True) if spread == wanted])
     found = fit(read_observations(next((data / "mlperf-training").glob("*.csv")), "mlperf"))
     _line("mlperf", found)
     _line("mlperf, 4 sizes and more", [f for f in found if len(f.sizes) >= 4])
@@ -223,6 +242,19 @@ def _line(name: str, found: list[Fitted]) -> None:
         inside, out = np.array([f.inside for f in some]), np.array([f.mean for f in some])
         said = [_pc(value) for e in (inside, out) for value in (np.median(e), e.mean(), np.mean(e <= 0.1))]
         print(f"| {name} | {len(some)} | {' | '.join(said)} |")
+
+
+def _similar_line(name: str, found: list[Fitted]) -> None:
+    """The second way: sizes left out predicted from what the model does on other GPUs, and other models on these."""
+    best = [f.seen.take(f.seen.fastest()) for f in found]
+    owner = np.repeat(np.arange(len(found)), [len(b) for b in best])
+    model, kind = (np.unique([getattr(f, n) for f in found], return_inverse=True)[1].reshape(-1)[owner]
+                   for n in ("model", "gpu_type"))
+    y = np.log(np.concatenate([b.useful for b in best]))
+    wrong = np.abs(np.exp(left_out(model, kind, np.concatenate([b.gpus for b in best]), y) - y) - 1)
+    out = np.array([wrong[owner == i].mean() for i in range(len(found)) if len(best[i]) > 1])
+    said = " | ".join(_pc(value) for value in (np.median(out), out.mean(), np.mean(out <= 0.1)))
+    print(f"| {name} | {len(out)} | - | - | - | {said} |")
 
 
 def configuration_search(folder: Path) -> None:

@@ -177,7 +177,7 @@ def test_defaults_of_the_contract() -> None:
     assert p.tenants.weight.tolist() == [1, 1] and p.tenants.max_gpus.tolist() == [np.inf, np.inf]
     assert p.tenants.guaranteed_gpus.tolist() == [0, 0] and p.tenants.budget_per_hour.tolist() == [np.inf, np.inf]
     assert (p.rates.rate[0], p.rates.batch_size[0], p.rates.spread[0], p.rates.variant[0]) == (2, -1, -1, "")
-    assert p.settings == {"solver": {}, "horizon": {}, "sharing": {}, "longrun": {}}
+    assert p.settings == {"solver": {}, "horizon": {}, "sharing": {}, "longrun": {}, "profiling": {}}
 
 
 def test_everything_as_numbers() -> None:
@@ -219,7 +219,7 @@ def test_schemas_are_json_and_complete() -> None:
         json.dumps(document, allow_nan=False)
         assert document["$schema"].endswith("2020-12/schema")
     config = snapshot_schema()["properties"]["config.toml"]["properties"]
-    assert set(config) == {c.name for c in CONFIG} | {"solver", "horizon", "sharing", "longrun"}
+    assert set(config) == {c.name for c in CONFIG} | {"solver", "horizon", "sharing", "longrun", "profiling"}
     job = snapshot_schema()["properties"]["jobs.csv"]["items"]["properties"]
     assert job["max_gpus"]["maximum"] == MOST_GPUS and job["remaining_work"]["exclusiveMinimum"] == 0
     assert re.search(job["sizes"]["pattern"], "1|2|4") and not re.search(job["sizes"]["pattern"], "1||4")

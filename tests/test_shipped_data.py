@@ -115,7 +115,7 @@ def test_full_uses_every_column() -> None:
               if not any(row.get(c.name) is not None for row in folder.tables[file])]
     assert set(unused) == beyond
     assert set(folder.config) == (
-        {c.name for c in CONFIG} - {"ageing_s", "dollar_price"} | set(CONFIG_TABLES) - {"longrun"})
+        {c.name for c in CONFIG} - {"ageing_s", "dollar_price"} | set(CONFIG_TABLES) - {"longrun", "profiling"})
     assert {j["state"] for j in folder.tables["jobs.csv"]} == {"queued", "running", "paused", "held"}
 
 

@@ -34,6 +34,7 @@ from functools import partial
 import numpy as np
 
 from allocator.audit import flow
+from allocator.audit.exploring import extra
 from allocator.audit.guarantee import options
 from allocator.audit.pauses import restart_s
 from allocator.audit.scene import Scene
@@ -99,8 +100,20 @@ def worth(s: Scene, rate: Floats) -> Floats:
     if not len(j):
         return value
     plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.kept[j], ~s.guest[j])
+    value[j] = _values(s, plan)
+    if s.problem.settings.get("profiling", {}).get("share", 0.0) > 0:
+        w = Ways.every(s)
+        more = extra(s, w.job, w.pool, w.gpus, w.rate, _values(s, w))
+        kind = s.problem.pools.gpu_type[plan.pool]
+        value[j] += [more.get(key, 0.0) for key in zip(j.tolist(), kind.tolist(), plan.gpus.tolist(), strict=True)
+                     ] * plan.own
+    return value
+
+
+def _values(s: Scene, w: Ways) -> Floats:
+    """(n,) worth of the ways in the problem's objective, money deducted."""
     sums = levels(s.problem.objective)
-    value[j] = _sum(s, plan, sums[-1])
+    value = _sum(s, w, sums[-1])
     if len(sums) > 1:                                   # ranked: each next one in hundredths of the one before
         every = Ways.every(s)
         last = _sum(s, every, sums[-1])
@@ -109,11 +122,10 @@ def worth(s: Scene, rate: Floats) -> Floats:
             part = 0.01 * (_most(s, every, own) + _most(s, every, -own))
             reach = _most(s, every, last) + _most(s, every, -last)
             factor = part / reach if part > 0 and reach > 0 else 1.0
-            value[j] = _sum(s, plan, terms) + factor * value[j]
+            value = _sum(s, w, terms) + factor * value
             last = own + factor * last
     risky = any(name in RISKY for terms in sums for name, _ in terms)
-    value[j] -= _money(s, j) * Round.of(s, plan, risky).dollars
-    return value
+    return np.asarray(value - _money(s, w.job) * Round.of(s, w, risky).dollars)
 
 
 def _sum(s: Scene, w: Ways, terms: Terms) -> Floats:

@@ -266,8 +266,13 @@ HORIZON: tuple[Column, ...] = (
     Column("rounds", Kind.INTEGER, "intervals that the policy `horizon` plans at once; 1: a single round", default=6,
            low=1, high=MOST_ROUNDS),
 )
+PROFILING: tuple[Column, ...] = (
+    _number("share", "most of the cluster's GPUs that may be worth more because running there teaches how fast jobs "
+            "are; 0: none", default=0.0, low=0, high=1),
+    _number("rounds", "rounds for which it is worth to know a speed", default=6.0, above=0),
+)
 CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {     # what is known of their keys; other keys are left alone
-    "solver": (), "horizon": HORIZON, "sharing": (), "longrun": LONGRUN}
+    "solver": (), "horizon": HORIZON, "sharing": (), "longrun": LONGRUN, "profiling": PROFILING}
 
 _RANGE = (_gpus("min_gpus", "smallest size it may be offered at", default=1),
           _gpus("max_gpus", "largest size it may be offered at", default=1024),

@@ -15,7 +15,7 @@ import numpy as np
 
 from allocator.domain.objectives import Terms, levels, names
 from allocator.domain.problem import Bools, Floats, Market, Problem
-from allocator.options import flow, shares
+from allocator.options import exploring, flow, shares
 from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, of_jobs, requested_work
 from allocator.performance.pipelines import due_s
 from allocator.performance.table import RateTable
@@ -43,7 +43,8 @@ def worth(problem: Problem, table: RateTable, offer: Offer, ordinary: Offer | No
         by_all = sums if ordinary is None else [_sum(terms, of_all) for terms in ranks]
         value = ranked(sums, factors(by_all, whole.start, whole.gpus, int(problem.pools.gpus.sum())))
     money = next((s for s in scenes.values() if s.objective in LOOK_AT_RISK), next(iter(scenes.values())))
-    return value - money.money * money.dollars if money.money.any() else value
+    value = value - money.money * money.dollars if money.money.any() else value
+    return value + exploring.bonus(problem, offer, value) if ordinary is None else value
 
 
 def _sum(terms: Terms, scenes: Mapping[str, Scene]) -> Floats:

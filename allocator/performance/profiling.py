@@ -52,6 +52,16 @@ def gain(mean: Floats, deviation: Floats) -> Floats:
     return np.asarray(np.maximum(0.0, s * (density - z * tail)), dtype=np.float64)
 
 
+def unsure(gpus: Ints, seen: Ints, spread: float) -> Floats:
+    """(n,) deviation of the log speed at sizes after the sizes seen (m,) were measured: a Gaussian process over
+    doublings, as `learned`, whose deviation is spread where nothing was seen."""
+    at, there = np.log2(gpus)[:, None], np.log2(seen)[:, None]
+    cover = spread**2 * np.exp(-np.abs(there - at.T) / REACH)
+    inner = spread**2 * np.exp(-np.abs(there - there.T) / REACH) + NOISE**2 * np.eye(len(seen))
+    known = (cover * np.linalg.solve(inner, cover)).sum(axis=0)
+    return np.asarray(np.sqrt(np.maximum(spread**2 - known, 0.0)), dtype=np.float64)
+
+
 def learned(believed: Floats, x: Floats, tried: Ints, measured: Floats) -> tuple[Floats, Floats]:
     """Mean and standard deviation (n,) of the logarithm of the speed after some were measured.
 

@@ -52,6 +52,24 @@ def features(model: Ints, gpu_type: Ints, gpus: Ints, models: int, gpu_types: in
     return np.concatenate([is_model, is_type, size, is_model * size], axis=1)
 
 
+def left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floats:
+    """(n,) each log speed y predicted from all the others, by effects instead of a form:
+
+        y = u_(model, type) + v_(model, size) + w_(type, size)
+
+    a model's own way to scale, whatever its form, is seen where it runs on other types, that of a type by other models.
+    Ridge regression with the rows left out in closed form (Hastie, Tibshirani and Friedman 2009, eq. 7.64).
+    """
+    blocks, penalty = [], []
+    for a, b, strength in ((model, gpu_type, STRENGTH), (model, gpus, 30 * STRENGTH), (gpu_type, gpus, 10 * STRENGTH)):
+        effect = np.unique(np.stack([a, b]), axis=1, return_inverse=True)[1].reshape(-1)
+        blocks.append(np.eye(int(effect.max()) + 1)[effect])
+        penalty.append(np.full(blocks[-1].shape[1], strength))
+    x = np.concatenate(blocks, axis=1)
+    hat = x @ np.linalg.solve(x.T @ x + np.diag(np.concatenate(penalty)), x.T)
+    return np.asarray(y - (y - hat @ y) / (1.0 - np.diag(hat)), dtype=np.float64)
+
+
 @dataclass(frozen=True)
 class Guess:
     """A row of models.csv of kind power for a pair that was never measured; error: relative standard error."""

@@ -1,0 +1,74 @@
+"""Some more worth for options that would teach most: [profiling] of config.toml, off unless `share` is given.
+
+Sizes k of one (model, GPU type) for which models.csv has a curve with an `error`, with y_k = -log rate_k + log k / 2,
+the logarithm of time x cost by its square root. What is not measured has the deviation of a Gaussian process around the
+curve (performance/profiling.py). gain_k is how much smaller the least y is expected to get by measuring k, and
+
+    worth_k = rounds x gain_k x sum over the jobs with options there of their best value
+
+that of knowing it for so many rounds. In each group the size of the largest gain per GPU is tried, by the job that
+loses least by it; the groups of the largest worth per GPU first, as long as all of them hold at most `share` of the
+GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.columns import PROFILING
+from allocator.domain.problem import Floats, Ints, Problem
+from allocator.options.scene import Offer
+from allocator.performance import profiling
+
+DIGITS = 12               # what differs by less is equal, so that the audit breaks ties alike
+ROUNDS = next(c for c in PROFILING if c.name == "rounds").default
+
+
+@dataclass(frozen=True)
+class _Try:
+    """options: of the offer, one job at one size of one GPU type."""
+
+    options: Ints
+    gpus: int
+    worth: float
+
+
+def bonus(problem: Problem, offer: Offer, value: Floats) -> Floats:
+    """(n,) what to add to the value (n,) of the options, all zero unless exploring is asked for."""
+    out = np.zeros(len(value))
+    settings = problem.settings.get("profiling", {})
+    left = float(settings.get("share", 0.0)) * float(problem.pools.gpus.sum())
+    if left < 1.0 or not len(value):
+        return out
+    tries = list(_tries(problem, offer, value, float(settings.get("rounds", ROUNDS))))
+    for t in sorted(tries, key=lambda t: -round(t.worth / t.gpus, DIGITS)):
+        if t.gpus <= left:
+            left -= t.gpus
+            out[t.options] = t.worth
+    return out
+
+
+def _tries(problem: Problem, offer: Offer, value: Floats, rounds: float) -> Iterator[_Try]:
+    """The best try of each curve, in order of models.csv."""
+    curves, rates = problem.curves, problem.rates
+    best = np.zeros(len(problem.jobs))
+    np.maximum.at(best, offer.job, value)
+    model, kind = problem.jobs.model[offer.job], problem.pools.gpu_type[offer.pool]
+    for c, error in enumerate(curves.numbers.get("error", np.zeros(0)).tolist()):
+        here = np.flatnonzero((model == curves.model[c]) & (kind == curves.gpu_type[c]))
+        if not error > 0 or not len(here):
+            continue
+        seen = rates.gpus[(rates.model == curves.model[c]) & (rates.gpu_type == curves.gpu_type[c])]
+        size, first = np.unique(offer.gpus[here], return_index=True)
+        deviation = np.where(np.isin(size, seen), 0.0, profiling.unsure(size, np.unique(seen), error))
+        gain = profiling.gain(0.5 * np.log(size) - np.log(offer.rate[here[first]]), deviation)
+        i = int(np.argmax(np.round(gain / size, DIGITS)))
+        if gain[i] <= profiling.LEAST:
+            continue
+        some = here[offer.gpus[here] == size[i]]
+        job = offer.job[some[np.argmin(np.round(best[offer.job[some]] - value[some], DIGITS))]]
+        yield _Try(some[offer.job[some] == job], int(size[i]),
+                   rounds * float(gain[i]) * float(best[np.unique(offer.job[here])].sum()))
