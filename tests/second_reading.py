@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Row = dict[str, Any]
@@ -20,6 +20,7 @@ class Reading:
     rates: list[Row]
     tenants: list[Row]
     config: Row
+    factors: dict[int, float] = field(default_factory=dict)         # by number of levels left, found when asked for
 
     def rate(self, gpu_type: str, k: int) -> float | None:
         known: dict[int, float] = {}
@@ -110,9 +111,15 @@ class Reading:
         first = sum(factor * self.single(j, got, name) for name, factor in levels[0])
         if len(levels) == 1:
             return first
-        own, reach = (sum(self.most(lambda i, o, sign=sign, part=part: sign * self.ranked(i, o, part))
-                          for sign in (1, -1)) for part in (levels[:1], levels[1:]))
-        return first + (0.01 * own / reach if own > 0 and reach > 0 else 1.0) * self.ranked(j, got, levels[1:])
+        return first + self.factor(levels) * self.ranked(j, got, levels[1:])
+
+    def factor(self, levels: list[list[tuple[str, float]]]) -> float:
+        """By which the second level and those after it count."""
+        if len(levels) not in self.factors:
+            own, reach = (sum(self.most(lambda i, o, sign=sign, part=part: sign * self.ranked(i, o, part))
+                              for sign in (1, -1)) for part in (levels[:1], levels[1:]))
+            self.factors[len(levels)] = 0.01 * own / reach if own > 0 and reach > 0 else 1.0
+        return self.factors[len(levels)]
 
     def most(self, value: Any) -> float:
         """Least over prices of a GPU, at every crossing of two lines, of price x GPUs + what options leave."""
@@ -150,7 +157,11 @@ class Reading:
             return float(j["weight"] * done / self.base(j))
         if name == "cost":
             return self.saving(j, got, done, dollars, busy)
-        if name in ("utility", "fairness", "makespan"):
+        if name == "utility":
+            part = max(0.0, 1 - self.pause(j, got) / self.config["interval_s"])
+            x = part * self.options(j)[got] / min(self.options(j).values())
+            return float(j["weight"] * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600))
+        if name in ("fairness", "makespan"):
             return self.shared(j, done, busy, name)
         if name == "tardiness" and self.in_time(j):
             return float(168 * j["weight"] * (self.risk(j, None) - self.risk(j, got)))
@@ -180,12 +191,7 @@ class Reading:
         return float(min(left, max(0.0, rate * span - rate * span / held * pause)))
 
     def shared(self, j: Row, done: float, busy: float, name: str) -> float:
-        """Objectives that look at equal shares, or at what a job has had."""
-        options = self.options(j)
-        if name == "utility":
-            x = done / (self.config["interval_s"] * min(options.values()))
-            return float(j["weight"] * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600))
-
+        """Objectives that look at equal shares."""
         equal = self.equal(j, alike=name == "makespan")
         alone = j["total_work"] / equal if name == "fairness" else 3600.0
         age = -j["submitted_s"] if name == "fairness" else 0.0

@@ -16,6 +16,8 @@ from test_audit import plan
 
 from allocator.audit import audit
 from allocator.domain.allocation import Repairs
+from allocator.domain.columns import OBJECTIVES
+from allocator.options.round import compile_round
 
 
 def scene(rng: np.random.Generator) -> Reading:
@@ -94,7 +96,7 @@ def test_second_reading_agrees(part: int) -> None:
         mended = Repairs(np.array([j["job_id"] in gone for j in r.jobs]),
                          max(r.config["max_changes"], r.forced(gone)),
                          np.array([r.usable(t) for t in r.tenants]))
-        for _ in range(12):
+        for _ in range(8):
             gets = drawn(r, rng)
             told = audit(p, plan(p, gets), mended)
             legal = r.legal(gets, gone)
@@ -105,3 +107,22 @@ def test_second_reading_agrees(part: int) -> None:
                 assert told.value.tolist() == pytest.approx(worth, rel=1e-12)
                 assert told.objective_value == pytest.approx(sum(worth), rel=1e-12)
     assert 0.1 < np.mean(verdicts) < 0.9
+
+
+@pytest.mark.parametrize("objective", [*OBJECTIVES, "progress=2,utility=0.5", "fairness > cost", "cost > completion"])
+def test_what_a_policy_maximises_is_what_the_audit_counts(objective: str) -> None:
+    """The worth of every option in the menu of random scenes is that of the plan in which its job alone gets it."""
+    rng = np.random.default_rng(5)
+    seen = 0
+    for _ in range(12):
+        r = scene(rng)
+        p = problem(cells(r.jobs), r.pools, r.rates, tenants=cells(r.tenants), config={
+            **{k: v for k, v in r.config.items() if v != math.inf}, "objective": objective})
+        round_ = compile_round(p, prunes=False)
+        m = round_.menu
+        for o in np.flatnonzero(m.host < 0).tolist():
+            alone = plan(p, {p.jobs.job_id[m.job[o]]: (p.pools.pool[m.pool[o]], int(m.gpus[o]))})
+            told = audit(p, alone, round_.repairs).value[m.job[o]]
+            assert told == pytest.approx(float(m.value[o]), rel=1e-9, abs=1e-12)
+            seen += 1
+    assert seen > 30

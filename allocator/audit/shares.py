@@ -1,7 +1,7 @@
 """The audit's own account of objectives that look at fair shares, or at how much a job has had.
 
     utility     weight x log(1 + 9 x) / sqrt(1 + attained_gpu_s / 600)
-    x           done / (interval_s x rate of the job's slowest option)
+    x           rate x (interval_s - pause) / (interval_s x rate of the job's slowest option)
     fairness    (rho of waiting)^2 / 2 - (rho of the plan)^2 / 2, rho = t / (total_work / e)
     makespan    (t of waiting)^2 / 2 - (t of the plan)^2 / 2, t in hours, without the age; all jobs count alike
     t           age + seconds until the job is done if it goes on at e after this round
@@ -20,16 +20,21 @@ from allocator.domain.problem import Floats, Ints
 from allocator.performance.useful import useful
 
 
-def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats:
-    """(n,) worth of what is given to the jobs (n,), 0 where they have no option; work done, seconds on GPUs."""
+def utility(s: Scene, job: Ints, rate: Floats, pause: Floats) -> Floats:
+    """(n,) worth of what is given to the jobs (n,); seconds lost. The work left plays no part."""
     problem, jobs = s.problem, s.problem.jobs
-    if name == "utility":
-        owner, pool, gpus, rate = options(s, np.unique(job))
-        rate = rate * useful(problem, owner, pool, gpus)
-        slowest = np.full(len(jobs), np.inf)
-        np.minimum.at(slowest, owner, rate)
-        x, lessened = done / (problem.interval_s * slowest[job]), np.sqrt(1.0 + jobs.attained_gpu_s[job] / 600.0)
-        return np.asarray(problem.weight[job] * np.log(1.0 + 9.0 * x) / lessened)
+    owner, pool, gpus, speed = options(s, np.unique(job))
+    slowest = np.full(len(jobs), np.inf)
+    np.minimum.at(slowest, owner, speed * useful(problem, owner, pool, gpus))
+    x = rate / slowest[job] * np.maximum(0.0, 1.0 - pause / problem.interval_s)
+    lessened = np.sqrt(1.0 + jobs.attained_gpu_s[job] / 600.0)
+    return np.asarray(problem.weight[job] * np.log(1.0 + 9.0 * x) / lessened)
+
+
+def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats:
+    """(n,) worth in `fairness` or `makespan` of what is given to the jobs (n,), 0 where they have no option; work done,
+    seconds on GPUs."""
+    problem, jobs = s.problem, s.problem.jobs
     equal = equal_rate(s, job, np.ones(len(jobs)) if name == "makespan" else None)
     able = np.isfinite(equal)                               # a plan for others is at fault anyway
     equal = np.where(able, equal, 1.0)

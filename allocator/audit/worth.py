@@ -38,7 +38,7 @@ from allocator.audit.exploring import extra
 from allocator.audit.guarantee import options
 from allocator.audit.pauses import restart_s
 from allocator.audit.scene import Scene
-from allocator.audit.shares import shared
+from allocator.audit.shares import shared, utility
 from allocator.domain.columns import OBJECTIVES
 from allocator.domain.objectives import Terms, levels
 from allocator.domain.problem import Bools, Floats, Ints, Market
@@ -151,7 +151,7 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
     if name == "cost":
         return _saving(s, w, r)
     if name in ("utility", "fairness", "makespan"):
-        return shared(s, name, j, r.done, r.busy)
+        return utility(s, j, r.rate, r.pause) if name == "utility" else shared(s, name, j, r.done, r.busy)
     hours = weight * (problem.interval_s - r.busy) / 3600.0
     if name != "tardiness":
         return np.asarray(_work_worth(s, some, name)[place] * done + hours)
@@ -196,7 +196,7 @@ def _most(s: Scene, w: Ways, value: Floats) -> float:
         return p * total + float(np.maximum(0.0, np.maximum.reduceat(value - p * w.gpus, first)).sum())
 
     low, high = 0.0, float((value / w.gpus).max(initial=0.0))
-    for _ in range(250):
+    for _ in range(90):
         left, right = low + (high - low) / 3, high - (high - low) / 3
         low, high = (low, right) if over(left) <= over(right) else (left, high)
     return min(over(0.0), over(low), over(high))
