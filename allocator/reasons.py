@@ -90,7 +90,8 @@ class Prices:
     def charge(self, round_: Round) -> Floats:
         """(n,) what every option of the whole menu would have to pay for all it uses."""
         m, q = round_.menu, round_.problem.jobs.tenant[round_.menu.job]
-        total = (m.gpus * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
+        held = np.where(m.host < 0, m.gpus, 0)
+        total = (held * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
                  + m.cost * (self.budget + self.tenant_budget[q]) + m.keep * self.churn)
         kept = _headroom(round_)
         if kept is not None:
@@ -99,7 +100,7 @@ class Prices:
             return total
         pools = round_.problem.pools
         zone = pools.zone[m.pool]
-        return total + m.gpus * np.where(zone >= 0, self.exposure[q * len(pools.zones) + zone], 0.0)
+        return total + held * np.where(zone >= 0, self.exposure[q * len(pools.zones) + zone], 0.0)
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,13 @@ class Reasons:
 def reasons(round_: Round, chosen: Ints, prices: Prices) -> Reasons:
     """Reasons for all jobs. chosen (J,): option of the whole menu that each job got, -1 = nothing.
 
-    Offered and needed are counted for what the better option has more than the chosen one.
+    Offered and needed are counted for what the better option has more than the chosen one. Told of are options with GPUs
+    of their own, not those beside another job.
     """
     problem, m = round_.problem, round_.menu
     J = len(problem.jobs)
     got = np.where(chosen >= 0, m.value[np.maximum(chosen, 0)], 0.0) if len(m) else np.zeros(J)
-    better = m.value > got[m.job] + 1e-12
+    better = (m.value > got[m.job] + 1e-12) & (m.host < 0)
     charge = prices.charge(round_)
     surplus = m.value - charge
     wants = np.zeros(J, dtype=bool)
@@ -168,7 +170,7 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
     tenant = jobs.tenant[m.job]
     on = chosen >= 0
     mine = np.maximum(chosen, 0)
-    gpus = np.where(on, m.gpus[mine], 0) if len(m) else np.zeros(J, dtype=np.int64)
+    gpus = np.where(on & (m.host[mine] < 0), m.gpus[mine], 0) if len(m) else np.zeros(J, dtype=np.int64)
     cost = np.where(on, m.cost[mine], 0.0) if len(m) else np.zeros(J)
     pool = np.where(on, m.pool[mine], -1) if len(m) else np.full(J, -1)
 
@@ -190,7 +192,7 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
 
     any_ = _any(J, m.job)
     some = any_(better)
-    fixed = np.bincount(jobs.pool[i.must], jobs.gpus[i.must], minlength=len(pools))
+    fixed = np.bincount(jobs.pool[i.must], (jobs.gpus * (jobs.host < 0))[i.must], minlength=len(pools))
     movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
     gain = surplus - np.where(chosen[m.job] >= 0, surplus[mine[m.job]], 0.0)
     lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)

@@ -106,6 +106,8 @@ def _guests(jobs: Grid, names: Names, found: Findings) -> None:
 def hosts(jobs: Grid, names: Names) -> Ints:
     """(J,) the job on whose GPUs each guest runs, -1 = none. Of two that name each other the host is the one submitted
     first, then the first by name."""
+    if not jobs.given("shared_with").any():
+        return np.full(len(jobs), -1)
     mate = np.fromiter((names.jobs.get(name, -1) if name else -1 for name in jobs["shared_with"]), np.int64, len(jobs))
     for i in np.flatnonzero(mate >= 0).tolist():
         m = int(mate[i])
