@@ -118,8 +118,8 @@ class Reasons:
 def reasons(round_: Round, chosen: Ints, prices: Prices) -> Reasons:
     """Reasons for all jobs. chosen (J,): option of the whole menu that each job got, -1 = nothing.
 
-    Offered and needed are counted for what the better option has more than the chosen one. Told of are options with GPUs
-    of their own, not those beside another job.
+    Offered and needed are counted for what the better option has more than the chosen one. Told of are options with
+    GPUs of their own, not those beside another job.
     """
     problem, m = round_.problem, round_.menu
     J = len(problem.jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,12 @@ from builders import problem
 from allocator.bench.workloads.sharing import sharing
 from allocator.decision import decide
 from allocator.domain.problem import Problem
+from allocator.domain.validate import validate
+from allocator.files.problem_tables import snapshot_folder
+from allocator.report.runs import read_simulation
+from allocator.report.series import series
 from allocator.simulator import Options, simulate
+from allocator.simulator.files import write_simulations
 
 RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": 1} for m in "abc" for k in (1, 2)]
 
@@ -104,3 +110,20 @@ def test_laws_of_a_shared_cluster(policy: str) -> None:
     held = (own["to_s"] - own["from_s"]) * own["gpus"]
     assert held.sum() / 3600 == pytest.approx(s.metrics["gpu_hours"])
     assert s.metrics["utilisation"] <= 1 + 1e-9
+
+
+def test_rounds_with_pairs_are_snapshots(tmp_path: Path) -> None:
+    """A round of a simulation, written and read, is the same problem and gets the same plan; a report counts the GPUs
+    of pairs once."""
+    rounds: list[Problem] = []
+    w = sharing(seed=2, load=1.5, jobs=40, slowdown=(1.05, 1.5)).workload()
+    s = simulate(w, policy="bsbf", options=Options(prove_every=0), on_round=lambda _, turn: rounds.append(turn.problem))
+    p = next(p for p in rounds if (p.jobs.host >= 0).sum() > 1)
+    again = validate(snapshot_folder(p))
+    assert again.jobs.host.tolist() == p.jobs.host.tolist()
+    assert decide(again, policy="bsbf").jobs == decide(p, policy="bsbf").jobs
+    write_simulations(tmp_path, "sharing", 0, [s])
+    study = read_simulation(tmp_path)
+    shown = series(study, study.runs[0], float(s.metrics["makespan_s"]))
+    assert shown.held["gpus"].max() <= 32 + 1e-9
+    assert shown.held["gpus"].mean() * s.metrics["makespan_s"] / 3600 == pytest.approx(s.metrics["gpu_hours"])
