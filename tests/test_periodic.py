@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from everything_workload import EVERY_WORKLOAD
 from queues import BACKENDS, NOW, Clock, fresh
+from test_service import Rig
 
 from allocator.domain.validate import validate
 from allocator.errors import InvalidInput
@@ -87,6 +88,15 @@ def test_what_a_series_goes_on_from_is_not_forgotten(queue: Queue) -> None:
     queue.cancel("gone")
     queue.clock.now += 50  # type: ignore[attr-defined]
     assert queue.purge(10) == 1 and [j.job_id for j in queue.jobs()] == ["tick"]
+
+
+def test_the_controller_submits_and_runs_what_is_due(tmp_path: Path) -> None:
+    """60 s of work every 200 s: all three times are done after ten minutes, each submitted at its time."""
+    rig = Rig(tmp_path)
+    rig.queue.submit(job_id="tick", every_s=200, times=3, **ONE)
+    rig.steps(600)
+    assert [(j.job_id, j.submitted_s - NOW, j.state) for j in rig.queue.jobs()] == [
+        ("tick", 0, "done"), ("tick@2", 200, "done"), ("tick@3", 400, "done")]
 
 
 @pytest.mark.parametrize(("job", "words"), [

@@ -156,6 +156,7 @@ class QueueCluster:
     def _due(self, now: float, ended: bool) -> bool:
         """Whether a round is due: a tick, an event with --react, or nobody ever decided; never without jobs. ended: an
         end was observed just now."""
+        self._repeat(now)
         with self.store.read() as connection:
             self.interval_s = self._interval(connection)
             first, last = connection.execute(_ENDS).one()
@@ -169,6 +170,16 @@ class QueueCluster:
         return tick_at(now, first, self.interval_s) > tick_at(last, first, self.interval_s) \
             or (event and now >= last + self.options.react_s)
 
+    def _repeat(self, now: float) -> None:
+        """Submit the periodic jobs whose time has come."""
+        with self.store.read() as connection:
+            if not periodic.is_due(connection, now):
+                return
+        with self.store.write() as connection:
+            repeated = periodic.submit_due(connection, now)
+        for one in repeated:
+            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
+
     def _what_matters(self, connection: Connection, now: float) -> tuple[Any, ...]:
         """Things that a new round may answer to, beside ends of allocations."""
         newest = connection.execute(_NEWEST, {"now_s": now}).scalar()
@@ -179,11 +190,6 @@ class QueueCluster:
     def observe(self) -> Problem:
         """The problem of now, exactly as the journal will keep it. Raises InvalidInput."""
         now = self.clock.now()
-        with self.store.read() as connection:
-            due = periodic.is_due(connection, now)
-        if due:
-            with self.store.write() as connection:
-                periodic.submit_due(connection, now)
         with self.store.read() as connection:
             built = snapshots.build(connection, now)
             stored = cluster.get_meta(connection, MEMORY) if self.options.warm else None
