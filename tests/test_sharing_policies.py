@@ -95,11 +95,11 @@ def test_a_pair_that_runs_stays_and_a_gpu_has_two_at_most() -> None:
 def test_laws_of_a_shared_cluster(policy: str) -> None:
     """Over a whole workload: GPUs held never exceed the cluster; a guest's span lies in its host's; who shares, shares
     two by two; all that was held was paid for once; every job ends. `bsbf` and `ffs` never restart anybody."""
-    w = sharing(seed=2, load=1.5, jobs=60, slowdown=(1.05, 1.6)).workload()
+    w = sharing(seed=2, load=1.5, jobs=30, slowdown=(1.05, 1.6)).workload()
     s = simulate(w, policy=policy, options=Options(objective="completion", misjudged=0.1, prove_every=0))
     assert not s.unfinished and (policy == "mip" or s.metrics["restarts"] == 0)
     own, guests = s.spans[s.spans["shared_with"] == ""], s.spans[s.spans["shared_with"] != ""]
-    assert len(guests) > 5
+    assert len(guests) > 3
     for t in np.unique(s.spans["from_s"]):
         now = s.spans[(s.spans["from_s"] <= t) & (s.spans["to_s"] > t)]
         assert now["job_id"].is_unique and now.loc[now["shared_with"] == "", "gpus"].sum() <= 32
