@@ -269,7 +269,7 @@ def _matching(round_: Round) -> Bools:
 
 SENTENCES = {
     "no_matching_gpu_type": 'no pool has a GPU type it may use with a rate for model "{model}"',
-    "exceeds_cluster": "no pool can hold a size between {low} and {high} GPUs with a known rate",
+    "exceeds_cluster": "no pool can hold a size between {low} and {high} GPUs with a known rate and enough memory",
     "exceeds_quota": 'even {want} alone is above max_gpus or budget_per_hour of tenant "{tenant}"',
     "protected": "{want} is held by jobs that may not be moved",
     "budget": "{want} is free, but its {cost:.2f} $/h are more than is left of the budget; {worth}",

@@ -128,3 +128,10 @@ def test_policies_know() -> None:
     waits = snapshot([{}], [SMALL], [{**A, "gpus": 2, "work_per_s": 5, "memory_gb": 30}])
     for policy in ("greedy", "mip", "las"):
         assert solve(waits, policy=policy).jobs["gpus"] == [0]
+
+
+def test_why_it_waits() -> None:
+    """A job that fits nowhere is told that memory may be why, and the table which row it is."""
+    told = solve(snapshot([{}], [SMALL], [{**A, "gpus": 2, "work_per_s": 5, "memory_gb": 30}]))
+    assert told.jobs["reason"] == ["exceeds_cluster"] and "enough memory" in told.jobs["detail"][0]
+    assert told.warnings == ('rates.csv:2: memory_gb 30 is more than any "A" GPU of pools.csv has, 16',)
