@@ -130,7 +130,9 @@ class Holdings:
         """The jobs hold nothing, or run on nothing, from then on; a mate that is not among them goes on alone."""
         if len(jobs):
             mate = self.mate[jobs]
-            behind = (mate >= 0) & ~np.isin(mate, jobs)
+            behind = mate >= 0
+            if behind.any():
+                behind &= ~np.isin(mate, jobs)
             self._close(jobs, at)
             if self._least_billed:
                 ends = (self.host[jobs] < 0) & ~behind
@@ -211,6 +213,8 @@ class Holdings:
 
     def _fall_back(self, jobs: Ints, at: Floats) -> None:
         """Work since the last checkpoint is lost."""
+        if not len(jobs):
+            return
         total = self.workload.problem.jobs.total_work[jobs]
         self.remaining[jobs] = np.minimum(self.remaining[jobs] + self._unsaved(jobs, at), total)
         self.debt[jobs] = 0.0

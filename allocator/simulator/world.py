@@ -117,7 +117,8 @@ class World(Holdings):
                     self.ready_s[guest] = max(self.ready_s[guest], self._up_s(one, guest))
             self._follow(one, self.now)
         self._count(j, self.now)
-        self._pace(turned[~np.isin(turned, j)], self.now)
+        if len(turned):
+            self._pace(turned[~np.isin(turned, j)], self.now)
         self.started_s[j] = np.where(np.isnan(self.started_s[j]), self.now, self.started_s[j])
         self.starts[j] += 1
         self.largest[j] = np.maximum(self.largest[j], k)
