@@ -23,6 +23,7 @@ from allocator.options.headroom import wanted
 from allocator.options.menu import blocked, menu
 from allocator.options.round import Round, compile_round
 from allocator.performance.pipelines import due
+from allocator.performance.sizes import believed
 from allocator.performance.table import RateTable
 from allocator.policies.optimise import mip
 from allocator.reasons import Prices, reasons
@@ -88,6 +89,7 @@ def explain(problem: Problem, job_id: str, *, limits: Limits | None = None, solv
     Raises UsageError for an unknown job, and what `decide` raises.
     """
     limits = limits or Limits()
+    problem = believed(problem)
     jobs = problem.jobs
     if job_id not in jobs.job_id:
         near = difflib.get_close_matches(job_id, jobs.job_id, 1)

@@ -7,7 +7,6 @@ import numpy as np
 from formulations.linear import Bools, Floats
 
 HOUR = 3600.0
-POWER = 1.4              # p of flow time: the mean and the 99th percentile both short (docs/default.md)
 
 
 def pause_s(keep: Bools, running: Bools, restart_s: Floats, startup_s: Floats) -> Floats:
@@ -62,16 +61,14 @@ def queue_worth(weight: Floats, remaining_work: Floats, whole: Floats) -> Floats
     return np.asarray(behind[np.searchsorted(key[order], key)] / (whole * HOUR), dtype=np.float64)
 
 
-def flow_factor(flow_s: Floats) -> Floats:
-    """(J,) (F_j / mean F)^(p - 1): what the power p of flow time makes of a second of each job's; 1 where F is nan.
+def aged(age_s: Floats, alone_s: float) -> Floats:
+    """(J,) 1 + age / (2 T): what the square of flow time makes of a second of a job's age, beside the mean.
 
-    p F^(p-1) is the slope of F^p. Sums of F^p stand between the mean (p = 1) and the longest (p to infinity) flow time
-    (Bansal and Pruhs 2003). The mean takes the place of the constant, so that weights are about 1.
+    The slope of F + F^2 / (4 T): the more of F^2, the shorter the tail (norms of flow time: Bansal and Pruhs, STOC
+    2003). T: `alone_s`, what the jobs there would take alone, on average: the queue's own scale. In a crowd, where jobs
+    are there for many times that, age counts for more.
     """
-    known = ~np.isnan(flow_s)
-    if not known.any():
-        return np.ones(len(flow_s))
-    return np.where(known, flow_s / flow_s[known].mean(), 1.0) ** (POWER - 1.0)
+    return np.asarray(1.0 + age_s / (2.0 * alone_s), dtype=np.float64)
 
 
 def lasting_work(rate: Floats, pause: Floats, remaining_work: Floats, stays_s: Floats, interval_s: float) -> Floats:

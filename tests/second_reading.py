@@ -178,10 +178,9 @@ class Reading:
         return float(least * done + mine * (self.config["interval_s"] - busy) / 3600)
 
     def slope(self, j: Row) -> float:
-        """Of the power 1.4 of flow time, against the mean of who has options."""
-        flow = {i["job_id"]: -i["submitted_s"] + self.config["interval_s"] + i["remaining_work"] / self.equal(i)
-                for i in self.jobs if self.options(i)}
-        return float((flow[j["job_id"]] * len(flow) / sum(flow.values())) ** 0.4) if j["job_id"] in flow else 1.0
+        """Of F + F^2 / 4T at the age of the job."""
+        alone = [i["total_work"] / max(self.options(i).values()) for i in self.jobs if self.options(i)]
+        return float(1 - j["submitted_s"] / (2 * (self.config["interval_s"] + sum(alone) / len(alone))))
 
     def spread(self, j: Row, got: Option) -> float:
         """Work done where the pause is spread over the time for which the option is held."""

@@ -37,7 +37,7 @@ def random_round(seed: int, jobs: int, objective: str) -> Problem:
     return validate(folder.snapshot())
 
 
-@pytest.mark.parametrize("objective", LINEAR)
+@pytest.mark.parametrize("objective", [n for n in LINEAR if n != "flow"])   # in a single round, that spreads pauses
 def test_one_interval_is_the_single_round(objective: str) -> None:
     """With H = 1 every option is worth what the round says it is, and the look ahead finds what `mip` finds."""
     seen = 0

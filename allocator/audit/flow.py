@@ -1,8 +1,7 @@
 """The audit's own account of the objective flow: completion, with other weights and other work done.
 
-    weight      weight x (F / mean F)^0.4, mean of the jobs with options
-    F           age + interval_s + remaining_work / e, in seconds
-    e           rate on an equal share, see shares.py
+    weight      weight x (1 + age / (2 x mean))
+    mean        interval_s + the mean over the jobs with options of total_work / rate of the fastest
     done        rate x interval_s x max(0, 1 - pause / T)
     T           the least of age / (restarts + 2) and pause + remaining_work / rate, and at least interval_s
 """
@@ -13,20 +12,23 @@ import dataclasses
 
 import numpy as np
 
+from allocator.audit.guarantee import options
 from allocator.audit.scene import Scene
-from allocator.audit.shares import equal_rate
 from allocator.domain.problem import Floats, Ints
+from allocator.performance.useful import useful
 
 
 def weighed(s: Scene) -> Scene:
-    """The scene with weights by flow time."""
-    problem, jobs = s.problem, s.problem.jobs
-    equal = equal_rate(s, np.arange(len(jobs)))
-    able = np.isfinite(equal)
-    seconds = _age(s) + problem.interval_s + jobs.remaining_work / equal
-    factor = (seconds / (seconds[able].sum() / max(1, able.sum()) or 1.0)) ** 0.4
-    return dataclasses.replace(s, problem=dataclasses.replace(problem, jobs=dataclasses.replace(
-        jobs, weight=np.where(able, jobs.weight * factor, jobs.weight))))
+    """The scene with weights by age."""
+    jobs = s.problem.jobs
+    job, pool, gpus, rate = options(s, np.arange(len(jobs)))
+    seconds: dict[int, float] = {}                          # of each job that has options
+    for j, each in zip(job.tolist(), (jobs.total_work[job] / (rate * useful(s.problem, job, pool, gpus))).tolist(),
+                       strict=True):
+        seconds[j] = min(each, seconds.get(j, each))
+    mean = s.problem.interval_s + sum(seconds.values()) / max(1, len(seconds))
+    return dataclasses.replace(s, problem=dataclasses.replace(s.problem, jobs=dataclasses.replace(
+        jobs, weight=jobs.weight + jobs.weight * _age(s) / mean / 2)))
 
 
 def lasting(s: Scene, job: Ints, rate: Floats, pause: Floats) -> Floats:

@@ -242,6 +242,8 @@ OBJECTIVES = ("progress", "throughput", "response", "cost", "completion", "tardi
               "makespan", "flow")
 #              formulas: formulations/README.md; which for which wish: docs/objectives.md
 
+SIZES = ("known", "predicted", "unknown")            # what is left then: performance/sizes.py
+
 CONFIG: tuple[Column, ...] = (
     _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),
     _number("interval_s", "length of a round", default=300.0, above=0),
@@ -251,6 +253,9 @@ CONFIG: tuple[Column, ...] = (
     _number("ageing_s", "waiting so long adds a job's weight once more to its weight; default: no ageing", above=0),
     Column("objective", Kind.OBJECTIVE, "what a plan is worth: a name, a sum \"a=1,b=0.2\", or ranks \"a > b\"",
            default="progress", choices=OBJECTIVES),
+    Column("sizes", Kind.CHOICE, "what remaining_work and total_work say: sizes that are known, predicted, or unknown "
+           "(then only what is done counts)", default="known", choices=SIZES),
+    _number("size_error", "predicted sizes: standard deviation of ln(true size / total_work)", default=0.5, above=0),
     _number("dollar_price", "worth of one dollar in units of the objective: dollars that a plan spends are deducted",
             default=0.0, low=0),
 )

@@ -353,6 +353,8 @@ class Problem:
     size_lists: tuple[Ints, ...]         # ascending, distinct
     type_sets: tuple[Bools, ...]         # each (T,)
     warnings: tuple[str, ...] = ()
+    sizes: str = "known"                 # columns.SIZES
+    size_error: float = 0.5              # of predicted sizes: standard deviation of ln(true size / total_work)
     announced: Changes = NO_CHANGES      # what is known to happen to the pools after now_s; the rules know now alone
 
     @property

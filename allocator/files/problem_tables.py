@@ -98,7 +98,7 @@ def config(problem: Problem) -> dict[str, Any]:
               "max_changes": None if problem.max_changes < 0 else problem.max_changes}
     return {"now_s": problem.now_s, "interval_s": problem.interval_s, "restart_s": problem.restart_s,
             **{k: v for k, v in limits.items() if v is not None}, "objective": problem.objective,
-            "dollar_price": problem.dollar_price,
+            "dollar_price": problem.dollar_price, "sizes": problem.sizes, "size_error": problem.size_error,
             **{name: dict(settings) for name, settings in problem.settings.items() if settings}}
 
 

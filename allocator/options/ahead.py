@@ -12,6 +12,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints, State
 from allocator.options.announced import fixed_gpus, prices_ahead
+from allocator.options.flow import as_completion
 from allocator.options.round import Round
 from allocator.options.scene import Scene, requested_work
 from allocator.options.worth import work_price
@@ -22,7 +23,7 @@ from formulations.horizon import Horizon
 from formulations.linear import CAPACITY
 from formulations.objectives import HOUR
 
-LINEAR = ("progress", "throughput", "response", "completion")    # objectives whose worth is linear in work and time
+LINEAR = ("progress", "throughput", "response", "completion", "flow")    # worth is linear in work and time
 DELTA = 0.7              # of its worth is left of what comes an interval later: who will arrive until then is not known
 
 
@@ -39,8 +40,10 @@ def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
     mean = np.maximum(gpus.mean(axis=0), np.bincount(m.pool, minlength=gpus.shape[1]) > 0)
     there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(mean).astype(np.int64)))
     scene = Scene(there, RateTable.of(problem), m.offer, problem.objective)
-    w, flat, later = problem.weight, np.zeros((J, H)), DELTA ** np.arange(H)
-    if problem.objective in ("response", "completion"):
+    if problem.objective == "flow":                              # pauses are exact in a plan
+        scene = as_completion(scene)
+    w, flat, later = scene.problem.weight, np.zeros((J, H)), DELTA ** np.arange(H)
+    if problem.objective in ("response", "completion", "flow"):
         each = work_price(scene)
         work = np.where(np.isfinite(each), each, 0.0)[:, None] * later
         slope = -w[:, None] * later / HOUR

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from allocator.domain.problem import Floats, Ints
 
-MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP = range(1, 8)          # streams
+MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP, SIZE = range(1, 9)          # streams
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -80,8 +80,9 @@ class SimulatedCluster:
         w, p, a = self.world, self._problem, self.world.active
         state = np.where(w.pool[a] >= 0, State.RUNNING, np.where(np.isnan(w.started_s[a]), State.QUEUED, State.PAUSED))
         state[self._waits_for_the_future()] = State.HELD
+        total, left = w.nature.believed_sizes(a, w.remaining[a])
         jobs = dataclasses.replace(
-            p.jobs.take(a), remaining_work=w.remaining[a], state=state, pool=w.pool[a], gpus=w.gpus[a],
+            p.jobs.take(a), remaining_work=left, total_work=total, state=state, pool=w.pool[a], gpus=w.gpus[a],
             resizes_left=w.resizes_left[a], attained_gpu_s=w.attained[a], restarts=np.maximum(0, w.starts[a] - 1),
             largest_gpus=w.largest[a], host=np.where(w.host[a] < 0, -1, np.searchsorted(a, w.host[a])))
         pools = dataclasses.replace(p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy())

@@ -74,8 +74,8 @@ class Holdings:
         self._least_billed = bool((problem.pools.min_billing_s > 0).any())
         self.spans: list[Floats] = []
         self._slowdowns = Measured.of(problem)
-        self._nature = Nature(problem, options, self._spot.hazard)
-        self.strike: Floats = self._nature.strikes(np.arange(n), self.ran, self.failures)
+        self.nature = Nature(problem, options, self._spot.hazard)
+        self.strike: Floats = self.nature.strikes(np.arange(n), self.ran, self.failures)
 
     def used(self) -> Ints:
         """GPUs held in each pool, (P,)."""

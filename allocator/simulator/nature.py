@@ -9,6 +9,8 @@ from allocator.simulator import chance
 from allocator.simulator.options import Options
 from allocator.simulator.revocations import HOUR
 
+OUTLIVED = 1.1           # total work of a job / what it has done, at least
+
 
 class Nature:
     """The draws of one simulation; arrays have one entry per job asked for, (n,). hazard (P,): deaths per GPU-hour.
@@ -42,6 +44,16 @@ class Nature:
         types = len(problem.gpu_types)
         wrong = chance.lognormal(o.misjudged, o.seed, chance.MISJUDGED, jobs * types + problem.pools.gpu_type[pool])
         return np.asarray(wrong * chance.lognormal(o.noise, o.seed, chance.NOISE, jobs, starts), dtype=np.float64)
+
+    def believed_sizes(self, jobs: Ints, remaining: Floats) -> tuple[Floats, Floats]:
+        """total_work and remaining_work as they are believed where so much is truly left."""
+        o, true = self._options, self._problem.jobs.total_work[jobs]
+        if o.misjudged_sizes == 0:
+            return true, remaining
+        done = true - remaining
+        wrong = chance.lognormal(o.misjudged_sizes, o.seed, chance.SIZE, jobs) * np.exp(o.misjudged_sizes**2 / 2)
+        total = np.maximum(true * wrong, OUTLIVED * done)
+        return total, total - done
 
     def strikes(self, jobs: Ints, ran_gpu_s: Floats, failures: Ints) -> Floats:
         """GPU-hours run in all at which each of the jobs fails next, inf where nothing fails."""

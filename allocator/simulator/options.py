@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from allocator.domain.columns import SIZES
 from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
 
@@ -23,8 +24,10 @@ class Options:
     budget_average (US dollars per hour), budget_amount (US dollars until until_s): long-run budget instead of that of
     the workload; budget_window_s: windows of the average.
     misjudged: standard deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
-    each start of an allocation anew. failures_per_gpu_hour: rate at which a running job fails and falls back to its
-    last checkpoint.
+    each start of an allocation anew. misjudged_sizes: standard deviation of log(believed / true total_work), median 1;
+    a job that outlives its size is believed to need a tenth of what it has done. sizes: what is known of them, instead
+    of the workload's; predicted ones are believed to be wrong by misjudged_sizes. failures_per_gpu_hour: rate at which
+    a running job fails and falls back to its last checkpoint.
     revocations: spot servers are revoked at so many times revocations_per_gpu_hour of their pool (revocations.py); 0:
     never. spot_batch: mean number of servers that one event takes in a zone whose spot pools are all in use (1: each by
     itself). spot_burst: hazard before the age spot_burst_s over that after it.
@@ -46,6 +49,7 @@ class Options:
     time_limit_s: float = math.inf
     threads: int = 1
     objective: str | None = None
+    sizes: str | None = None
     budget: float | None = None
     budget_average: float | None = None
     budget_amount: float | None = None
@@ -54,6 +58,7 @@ class Options:
     ageing_s: float | None = None
     horizon: int | None = None
     misjudged: float = 0.0
+    misjudged_sizes: float = 0.0
     noise: float = 0.0
     failures_per_gpu_hour: float = 0.0
     revocations: float = 1.0
@@ -71,9 +76,9 @@ class Options:
     prove_every: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("gap", "time_limit_s", "misjudged", "noise", "failures_per_gpu_hour", "revocations",
-                     "spot_burst_s", "startup_spread", "latency_s", "latency_factor", "react_s", "prove_every",
-                     "announce_s"):
+        for name in ("gap", "time_limit_s", "misjudged", "misjudged_sizes", "noise", "failures_per_gpu_hour",
+                     "revocations", "spot_burst_s", "startup_spread", "latency_s", "latency_factor", "react_s",
+                     "prove_every", "announce_s"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
         for name in ("interval_s", "ageing_s", "budget_average", "budget_amount", "budget_window_s"):
@@ -88,8 +93,8 @@ class Options:
         for name in ("spot_batch", "spot_burst"):
             if not 1 <= getattr(self, name) < math.inf:
                 raise UsageError(f"{name} {getattr(self, name)} must be at least 1")
-        for name, choices in (("victims", VICTIMS), ("checkpoints", CHECKPOINTS)):
-            if getattr(self, name) not in choices:
+        for name, choices in (("victims", VICTIMS), ("checkpoints", CHECKPOINTS), ("sizes", SIZES)):
+            if getattr(self, name) not in (None, *choices):
                 raise UsageError(f'{name} "{getattr(self, name)}" must be one of {", ".join(choices)}')
         if self.react_s <= 0:
             raise UsageError("react_s must be above 0")
@@ -97,8 +102,8 @@ class Options:
     @property
     def chance(self) -> bool:
         """Whether two seeds make two different worlds of one workload, whatever it is."""
-        return (self.misjudged > 0 or self.noise > 0 or self.failures_per_gpu_hour > 0 or self.startup_spread > 0
-                or self.victims == "random")
+        return (self.misjudged > 0 or self.misjudged_sizes > 0 or self.noise > 0 or self.failures_per_gpu_hour > 0
+                or self.startup_spread > 0 or self.victims == "random")
 
     def _one_long_run_budget(self) -> None:
         if self.budget_average is not None and self.budget_amount is not None:

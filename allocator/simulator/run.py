@@ -74,6 +74,10 @@ def begin(workload: Workload, policy: str, options: Options) -> State:
         problem = dataclasses.replace(problem, interval_s=options.interval_s)
     if options.ageing_s is not None:
         problem = dataclasses.replace(problem, ageing_s=options.ageing_s)
+    if options.sizes is not None:
+        problem = dataclasses.replace(problem, sizes=options.sizes)
+    if options.misjudged_sizes > 0:
+        problem = dataclasses.replace(problem, size_error=options.misjudged_sizes)
     problem = _long_run(problem, options)
     return State(policy, SimulatedCluster(dataclasses.replace(workload, problem=problem), options), Recorder())
 

@@ -103,9 +103,9 @@ class World(Holdings):
         j, p, k, again = jobs[starts], pool[starts], gpus[starts], running[starts]
         self._hold(j, p, k)
         restart = np.where(again, restart_s(self.workload.problem, j, p, k, before[starts]), 0.0)
-        self.ready_s[j] = self.now + self._nature.startup_s(j, p, self.starts[j]) + restart
-        self.cycle_s[j], working = self._nature.checkpoints(j, p, k)
-        self.luck[j], self.debt[j], self.turned_s[j] = self._nature.luck(j, p, self.starts[j]) * working, 0.0, -np.inf
+        self.ready_s[j] = self.now + self.nature.startup_s(j, p, self.starts[j]) + restart
+        self.cycle_s[j], working = self.nature.checkpoints(j, p, k)
+        self.luck[j], self.debt[j], self.turned_s[j] = self.nature.luck(j, p, self.starts[j]) * working, 0.0, -np.inf
         turned = self._join(guests, hosts)
         self.rate[j] = self._true_rate(j)
         for i in np.flatnonzero(self._spot.revocable[p] & (self.host[j] < 0)).tolist():
@@ -165,7 +165,7 @@ class World(Holdings):
         failed = ~done & (fail <= last)
         self._fall_back(r[failed], last[failed])
         self.failures[r[failed]] += 1
-        self.strike[r[failed]] = self._nature.strikes(r[failed], self.ran[r[failed]], self.failures[r[failed]])
+        self.strike[r[failed]] = self.nature.strikes(r[failed], self.ran[r[failed]], self.failures[r[failed]])
         gone = done | failed
         self._release(r[gone], last[gone])
         return r[~gone & (self.event_s[r] <= last)] if loses else r[:0]
@@ -252,8 +252,8 @@ class World(Holdings):
         self._release(job, now)
         self._hold(job, pool, gpus)
         self.ready_s[job] = np.maximum(ready, self.now)
-        self.cycle_s[job], working = self._nature.checkpoints(job, pool, gpus)
-        self.luck[job] = self._nature.luck(job, pool, self.starts[job]) * working
+        self.cycle_s[job], working = self.nature.checkpoints(job, pool, gpus)
+        self.luck[job] = self.nature.luck(job, pool, self.starts[job]) * working
         self.debt[job], self.turned_s[job] = 0.0, -np.inf
         self.rate[job] = self._true_rate(job)
         if kept is not None:

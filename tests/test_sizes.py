@@ -1,0 +1,101 @@
+"""What is left of jobs of predicted or unknown sizes; the objective flow; worlds in which sizes are misjudged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builders import problem
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.bench.workloads import generate
+from allocator.decision import decide, decide_round
+from allocator.options.menu import menu
+from allocator.performance.sizes import believed, expected_left
+from allocator.performance.table import RateTable
+from allocator.simulator import Options, simulate
+
+
+def test_expected_left_is_the_mean_of_the_draws_that_are_longer() -> None:
+    """Against a million draws; before the start the mean of the log-normal, 8 exp(.5) at an error of 1."""
+    draws = 8.0 * np.exp(np.random.default_rng(0).normal(size=1_000_000))
+    done = np.array([0.0, 2.0, 8.0, 20.0])
+    seen = [float(draws[draws > a].mean() - a) for a in done.tolist()]
+    assert expected_left(done, np.full(4, 8.0), 1.0).tolist() == pytest.approx(seen, rel=0.02)
+    assert expected_left(done[:1], np.full(1, 8.0), 1.0).item() == pytest.approx(8.0 * np.exp(0.5))
+
+
+@given(st.floats(0.0, 1e3), st.floats(1e-2, 1e3), st.floats(0.01, 3.0))
+def test_something_is_always_left_and_predictions_that_are_sure_are_taken_at_their_word(
+        done: float, predicted: float, error: float) -> None:
+    left = expected_left(np.array([done]), np.array([predicted]), error).item()
+    assert left >= 0.0
+    if done < 0.5 * predicted and error <= 0.02:
+        assert left == pytest.approx(predicted - done, rel=1e-2)
+
+
+def test_known_sizes_stay_and_unknown_ones_are_as_long_again() -> None:
+    """Half an hour of work done of two hours; one of its requested size's intervals is 600 s at 2 per second."""
+    def left(sizes: str) -> float:
+        p = problem(jobs=[{"remaining_work": 5400, "total_work": 7200, "requested_gpus": 2, "sizes": [1, 2]}],
+                    rates={1: 1.0, 2: 2.0}, config={"interval_s": 600, "sizes": sizes})
+        b = believed(p)
+        assert believed(b) is b and b.jobs.total_work - b.jobs.remaining_work == pytest.approx(1800)
+        return float(b.jobs.remaining_work.item())
+
+    assert left("known") == 5400
+    assert left("unknown") == 1800 + 1200
+    assert 5400 < left("predicted") < 1.5 * 5400
+
+
+def test_who_has_had_little_goes_first_where_sizes_are_unknown() -> None:
+    """One GPU for two jobs: the one with less to do where sizes are known, the one that has done less where not."""
+    def served(sizes: str) -> str:
+        p = problem(jobs=[{"remaining_work": 1000, "total_work": 90_000, "sizes": [1]},
+                          {"remaining_work": 50_000, "total_work": 51_000, "sizes": [1]}],
+                    rates={1: 1.0}, pools=[{"gpus": 1}], config={"objective": "flow", "sizes": sizes})
+        jobs = decide(p).jobs
+        return str(next(n for n, k in zip(jobs["job_id"], jobs["gpus"], strict=True) if k))
+
+    assert served("known") != served("unknown")
+
+
+def test_flow_counts_age_against_what_jobs_take_alone() -> None:
+    """Two jobs of an hour alone, rounds of an hour: T is two hours. The one that came eight hours ago counts three
+    times, 1 + 8 / (2 x 2); V is then 4 weights over what the GPU does in an hour for the two, or 1 behind."""
+    p = problem(jobs=[{"submitted_s": -8 * 3600, "remaining_work": 3600, "total_work": 3600, "sizes": [1]},
+                      {"submitted_s": 0, "remaining_work": 3600, "total_work": 3600, "sizes": [1]}],
+                rates={1: 1.0}, pools=[{"gpus": 1}], config={"interval_s": 3600, "objective": "flow", "now_s": 0})
+    assert menu(p, RateTable.of(p)).value.tolist() == pytest.approx([4.0, 1.0])
+
+
+def test_a_pause_longer_than_the_round_may_still_pay() -> None:
+    """Rounds of 60 s, a pause of 120 s: nothing is done in the round, so `completion` leaves the job on one GPU. Its
+    past says that an allocation lasts 2,400 s / 2, of which a tenth is lost, so `flow` widens it."""
+    def gpus(objective: str) -> int:
+        p = problem(jobs=[{"submitted_s": -2400, "remaining_work": 1e5, "total_work": 1.1e5, "sizes": [1, 4],
+                           "restart_s": 120, "state": "running", "pool": "p0", "gpus": 1}],
+                    rates={1: 1.0, 4: 3.5}, config={"interval_s": 60, "objective": objective, "now_s": 0})
+        return int(decide(p).jobs["gpus"][0])
+
+    assert (gpus("completion"), gpus("flow")) == (1, 4)
+
+
+def test_misjudged_sizes_are_what_policies_see_and_not_what_happens() -> None:
+    """A policy that does not look at sizes does the same; one that does plans otherwise, and all jobs still finish."""
+    w = generate("reproduction", seed=1, jobs=12).workload()
+
+    def mean(policy: str, **world: object) -> float:
+        told = simulate(w, policy=policy, options=Options(prove_every=0, objective="flow", **world))  # type: ignore[arg-type]
+        assert told.metrics["finished"] == 12
+        return float(told.metrics["jct_s_mean"])
+
+    assert mean("greedy", misjudged_sizes=1.0) == mean("greedy")
+    assert mean("mip", misjudged_sizes=1.0) != mean("mip")
+    assert mean("mip", sizes="unknown") != mean("mip")
+
+
+def test_plans_for_believed_sizes_pass_the_audit() -> None:
+    p = problem(jobs=[{"remaining_work": 900, "total_work": 1000}, {"remaining_work": 5000, "total_work": 5000}],
+                config={"objective": "flow", "sizes": "predicted", "size_error": 1.0})
+    assert not decide_round(p).witness.faults
