@@ -2,7 +2,7 @@
 
     python scripts/measure_horizon.py run FILE --families "reproduction;bursty" --seeds 5   # a JSON line per simulation
     python scripts/measure_horizon.py table FILE...                            # Markdown for docs/horizon.md
-    python scripts/measure_horizon.py times                                    # CPU seconds of a decision by size
+    python scripts/measure_horizon.py times [--arrays]                         # CPU seconds of a decision by size
 
 A simulation that has its line in FILE already is not run again. Every policy gets the same jobs and the same world, in
 which all is as believed. Changes are means of pairs of one seed with bootstrap intervals (allocator/bench/paired.py).
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,8 +28,10 @@ from allocator.bench.paired import compare
 from allocator.bench.shipped import MEDIUM
 from allocator.bench.workloads import generate
 from allocator.decision import decide_round, overridden
+from allocator.domain.problem import Problem, State
 from allocator.domain.validate import validate
 from allocator.domain.workload import Changes, Workload
+from allocator.policies.memory import Memory
 from allocator.simulator import Options, simulate
 from allocator.solvers.base import Limits
 from formulations.objectives import HOUR
@@ -62,12 +65,13 @@ CASES: dict[str, Case] = {
     "mip, progress": Case("mip"), "greedy": Case("greedy"), "srtf": Case("srtf"), "sia": Case("sia"),
     "mip, completion": Case("mip", "completion"), "horizon 6, progress": Case("horizon", "progress", 6),
     **{f"horizon {h}, completion": Case("horizon", "completion", h) for h in (1, 2, *LOOKS, 24)},
+    "mip, flow": Case("mip", "flow"),
     "horizon 6, completion, not told": Case("horizon", "completion", 6, announced=False)}
 PLAIN = ("mip, progress", "greedy", "srtf", "sia", "mip, completion", "horizon 6, progress", "horizon 6, completion")
 TOLD = ("greedy", "sia", "mip, completion", "horizon 6, completion, not told", "horizon 1, completion",
         "horizon 2, completion", "horizon 6, completion", "horizon 12, completion")
-DEAR = ("greedy", "sia", "mip, completion", "horizon 3, completion", "horizon 6, completion", "horizon 12, completion",
-        "horizon 24, completion")
+DEAR = ("greedy", "sia", "mip, completion", "mip, flow", "horizon 3, completion", "horizon 6, completion",
+        "horizon 12, completion")
 
 
 def lent(away: float, checkpoint_s: float) -> Callable[[Workload], Workload]:
@@ -105,9 +109,9 @@ FAMILIES = {
     "mixed": Family("mixed", (0.7, 1.3), 150, PLAIN, ("sia", "mip, progress")),
     **{f"half lent, checkpoints {m} min": Family("reproduction", (0.20,), 200, TOLD, (
         "mip, completion", "horizon 1, completion"), lent(0.5, 60.0 * m)) for m in (10, 60, 600)},
-    **{f"{kind} of {m} min": Family("reproduction", (0.24, 0.36), 200, DEAR, ("sia", "mip, completion"),
+    **{f"{kind} of {m} min": Family("reproduction", (0.36,), 200, DEAR, ("greedy", "sia", "mip, completion"),
                                     change(60.0 * m))
-       for kind, change in (("starts", starts_take), ("restarts", restarts_take)) for m in (5, 10, 30)}}
+       for kind, change in (("starts", starts_take), ("restarts", restarts_take)) for m in (2, 5, 10)}}
 SHOWN = {"jct_s_mean": "mean", "jct_s_median": "median", "jct_s_p99": "p99", "restarts": "restarts"}
 FEWEST = 3               # seeds of a line of the table
 
@@ -119,11 +123,13 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--families", default=";".join(FAMILIES))
     parser.add_argument("--cases", help="numbers of CASES from 0, with commas (default: those of the family)")
+    parser.add_argument("--arrays", action="store_true", help="times without numba")
+    parser.add_argument("--loads", help="only these loads, with commas")
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
     done = [json.loads(line) for file in args.files if file.exists() for line in file.read_text().splitlines()]
     if args.what == "times":
-        times()
+        times(args.arrays)
         return
     if args.what == "table":
         tables(done)
@@ -137,7 +143,7 @@ def main() -> None:
         for seed in range(args.seeds):
             for family in args.families.split(";"):
                 f = FAMILIES[family]
-                for load in f.loads:
+                for load in (x for x in f.loads if args.loads is None or f"{x:g}" in args.loads.split(",")):
                     workload = f.change(generate(f.generator, seed=seed, load=load, jobs=f.jobs).workload())
                     for case in (c for c in chosen or f.cases if (family, load, seed, c) not in known):
                         row = {"family": family, "load": load, "seed": seed, "case": case, **one(workload, case)}
@@ -176,40 +182,72 @@ def _lines(family: str, load: float, mine: dict[tuple[float, int, str], dict[str
         seeds = sorted(s for at, s, c in mine if (at, c) == (load, case) and all(
             (load, s, b) in mine for b in f.baselines))
         if len(seeds) >= FEWEST:
-            base = {b: [mine[load, s, b]["jct_s_mean"] for s in seeds] for b in f.baselines}
+            if any(mine[load, s, case]["finished"] < f.jobs for s in seeds):
+                print(f"| {family}, {load:g} | {case} | {len(seeds)} | jobs are never started |")
+                continue
+            base = {b: [mine[load, s, b]["jct_s_mean"] for s in seeds] for b in f.baselines
+                    if all(mine[load, s, b]["finished"] == f.jobs for s in seeds)}
             print(f"| {family}, {load:g} | {case} |",
-                  " | ".join(_cells([mine[load, s, case] for s in seeds], f.jobs, case, base)), "|")
+                  " | ".join(_cells([mine[load, s, case] for s in seeds], f.jobs, case, f.baselines, base)), "|")
 
 
-def _cells(rows: list[dict[str, Any]], jobs: int, case: str, baselines: dict[str, list[float]]) -> list[str]:
+def _cells(rows: list[dict[str, Any]], jobs: int, case: str, shown: tuple[str, ...],
+           baselines: dict[str, list[float]]) -> list[str]:
     """Of one line of a table: means in minutes, restarts per job, changes with their intervals."""
     mean = {k: float(np.mean([r[k] for r in rows])) for k in (*SHOWN, "cpu_s")}
     cells = [str(len(rows)), *(f"{mean[k] / 60:.1f}" for k in ("jct_s_mean", "jct_s_median", "jct_s_p99")),
              f"{mean['restarts'] / jobs:.2f}", f"{1e3 * mean['cpu_s']:.0f}"]
-    for name, base in baselines.items():
+    for name in shown:
+        if (base := baselines.get(name)) is None:
+            cells.append("")
+            continue
         x = compare([r["jct_s_mean"] for r in rows], base)
         spread = f" ({x.low:+.1f} to {x.high:+.1f})" if len(rows) > 1 else ""
         cells.append("" if name == case else f"{x.change_percent:+.1f}{spread}")
     return cells
 
 
-def times() -> None:
-    """CPU seconds of one decision by size and intervals, objective completion; the second of two in a process."""
-    print("| active jobs | options | single round | " + " | ".join(f"{h} intervals" for h in LOOKS) + " |")
-    print("|---" * (3 + len(LOOKS)) + "|")
+def times(arrays: bool) -> None:
+    """CPU seconds of one decision by size and intervals, objective completion; with numba the second of two in a
+    process. The last column is six intervals from the plans of the round before: an interval later, the jobs that ran
+    hold what it said."""
+    looks = LOOKS
+    if arrays:
+        sys.modules["numba"], looks = None, LOOKS[:2]  # type: ignore[assignment]
+    print(f"Machine: {platform.machine()}, Python {platform.python_version()}, "
+          f"{'without' if arrays else 'with'} numba.\n")
+    print("| active jobs | options | single round | " + " | ".join(f"{h} intervals" for h in looks)
+          + " | 6, the round after |\n|---" + "|---" * (3 + len(looks)) + "|")
     for jobs in (250, 500, 1000):
         pools = tuple(replace(pool, gpus=pool.gpus * jobs // MEDIUM.jobs) for pool in MEDIUM.pools)
         problem = overridden(validate(generate_cluster(replace(MEDIUM, jobs=jobs, pools=pools), 1).snapshot()),
                              "completion", None)
         cells = []
-        for h in (1, *LOOKS):
-            for _ in range(2):
+        for h in (1, *looks):
+            for _ in range(1 if arrays else 2):
                 begin = time.process_time()
                 found = decide_round(overridden(problem, None, None, h), policy="horizon", limits=Limits(gap=1e-3))
                 spent = time.process_time() - begin
-            gap = "" if h == 1 else f" ({found.decision.solver_choice.split(', ')[-1]})"
+            told = found.decision.solver_choice.removeprefix("look ahead: ").split(" intervals, ")
+            gap = "" if h == 1 else f" ({', '.join(told)})" if " of " in told[0] else f" ({told[-1]})"
             cells.append(f"{spent:.2f}{gap}")
+        cells.append(f"{_the_round_after(overridden(problem, None, None, 6)):.2f}")
         print(f"| {jobs} | {len(found.round.option)} |", " | ".join(cells), "|", flush=True)
+
+
+def _the_round_after(problem: Problem) -> float:
+    """CPU seconds of the decision an interval later, from the plans of this one."""
+    limits = Limits(gap=1e-3)
+    first = decide_round(problem, policy="horizon", limits=limits)
+    memory = Memory.of(problem.objective, first.round.model, first.task.dual.prices, first.decision.plans)
+    held, jobs = first.allocation, problem.jobs
+    runs = held.pool >= 0
+    state = np.where(runs, State.RUNNING, np.where(jobs.state == State.RUNNING, State.PAUSED, jobs.state))
+    after = replace(problem, now_s=problem.now_s + problem.interval_s, jobs=replace(
+        jobs, state=state, pool=held.pool, gpus=held.gpus))
+    begin = time.process_time()
+    decide_round(after, policy="horizon", limits=limits, memory=memory)
+    return time.process_time() - begin
 
 
 if __name__ == "__main__":

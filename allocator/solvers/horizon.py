@@ -212,8 +212,8 @@ class _Search:
             self.prices = given              # nearer than those of simple plans
 
     def _move_when_rows_change(self) -> None:
-        """Jobs stay as they are until there is less or more of something, and then change: prices alone may ask for such
-        a plan of a part of a job only."""
+        """Jobs stay as they are until there is less or more of something, and then change: prices alone may ask for
+        such a plan of a part of a job only."""
         x, o = self.x, np.flatnonzero(self.x.current[self.x.job] >= 0)
         changes = 1 + np.flatnonzero((x.high[1:] != x.high[:-1]).any(axis=1))
         for h in changes.tolist():
