@@ -24,7 +24,7 @@ def ways(problem: Problem, table: RateTable, job: int, pool: int, gpus: int) -> 
     if len(here):
         return [(int(r), float(rates.rate[r]), float(rates.memory_gb[r])) for r in here.tolist()]
     one = np.array([gpus])
-    rate, row = table.rate(jobs.model[[job]], np.array([kind]), one)
+    rate, row = table.rate(jobs.model[[job]], np.array([kind]), one, problem.pools.memory_gb[[pool]])
     known = rate[0] > 0 and jobs.memory_gb[job] > 0
     return [(int(row[0]), float(rate[0]), float(jobs.memory_gb[job]))] if known else []
 
