@@ -30,12 +30,14 @@ SAMPLE_ROOM = 0.02       # and by how much its rows are wider
 @dataclass(frozen=True)
 class Dual:
     """prices (m,): of every model row, 0 on rows that couple nothing; bound: L(prices), safe against rounding;
-    reduced (J,): best v_c - a_c'p of each group, at least 0 unless it must; choice (J,): the column that reaches it."""
+    reduced (J,): best v_c - a_c'p of each group, at least 0 unless it must; choice (J,): the column that reaches it.
+    values (n,): solution of the linear programme that they come from, None without one."""
 
     prices: Floats
     bound: float
     reduced: Floats
     choice: Ints
+    values: Floats | None = None
 
 
 def project(choices: Choices, prices: Floats) -> Floats:

@@ -11,7 +11,7 @@ families, so that bounds, prices and explanations can speak of "budget" and "quo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -117,6 +117,15 @@ class LinearModel:
         inside = (x >= self.col_lower - 1e-9) & (x <= self.col_upper + 1e-9)
         whole = ~self.integer | (x == np.round(x))
         return bool(inside.all() and whole.all() and not len(self.violations(x)))
+
+    def take(self, columns: Ints) -> LinearModel:
+        """The model with only these columns, in this order; all rows stay."""
+        width = np.diff(self.start)[columns]
+        end = np.cumsum(width)
+        at = np.arange(end[-1] if len(end) else 0) + np.repeat(self.start[columns] - end + width, width)
+        return replace(self, value=self.value[columns], col_lower=self.col_lower[columns],
+                       col_upper=self.col_upper[columns], integer=self.integer[columns],
+                       start=np.append(0, end), index=self.index[at], coef=self.coef[at])
 
     def row_name(self, row: int) -> str:
         """The row as a person would call it: 'quota of "team-a"', 'budget'."""

@@ -37,7 +37,7 @@ def elastic(jobs: int, seed: int) -> Problem:
     rows = {
         "jobs.csv": [{"job_id": i, "model": rng.choice(models), "submitted_s": 0, "max_gpus": 8,
                       "remaining_work": float(10 ** rng.uniform(2, 6))} for i in range(jobs)],
-        "pools.csv": [{"pool": t, "gpu_type": t, "gpus": 256, "memory_gb": 48} for t in types],
+        "pools.csv": [{"pool": t, "gpu_type": t, "gpus": 256, "memory_gb": 48, "sharing": "any"} for t in types],
         "rates.csv": [{"model": m, "gpu_type": t, "gpus": k, "work_per_s": k**0.8 / (1 + 0.1 * p),
                        "accumulation": 1 + p, "memory_gb": 2 + i / (1 + p)}
                       for i, m in enumerate(models) for t in types for k in sizes for p in (0, 1)],

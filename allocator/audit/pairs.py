@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from allocator.audit import sharing
 from allocator.audit.scene import Scene
 from allocator.domain.problem import Isolation
 
@@ -26,11 +25,11 @@ def faults(s: Scene) -> Iterator[str]:
             continue
         if count[h] > 1:
             yield f"{told}, which {count[h] - 1} others run beside"
-        if not sharing.lets(s.problem, h, g, p):
+        if not s.judge.lets(h, g, p):
             yield f'{told}, where sharing is "{Isolation(int(pools.sharing[p])).name.lower()}"'
-        if np.isnan(sharing.slowdowns(s.problem, h, g, p, k)).any():
+        if np.isnan(s.judge.slowdowns(h, g, p, k)).any():
             yield f"{told}: how much they slow each other down is not known"
-        need = [next((w[2] for w in sharing.ways(s.problem, s.table, j, p, k)
+        need = [next((w[2] for w in s.judge.ways(j, p, k)
                       if w[0] == a.row[j]), None) for j in (h, g)]
         if need[0] is None or need[1] is None:
             yield f"{told}: what they need of the GPU's memory is not known"

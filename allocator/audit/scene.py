@@ -7,9 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from allocator.audit import sharing
+from allocator.audit.sharing import Judge
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.performance.interference import Measured
 from allocator.performance.table import RateTable
 
 
@@ -46,8 +47,8 @@ class Scene:
 
     @cached_property
     def kept(self) -> Bools:
-        """The plan gives a running job the very GPUs it runs on; to a guest beside the same job, its own guest or, if its
-        host leaves them, nobody."""
+        """The plan gives a running job the very GPUs it runs on; to a guest beside the same job, its own guest or,
+        if its host leaves them, nobody."""
         jobs = self.problem.jobs
         kept: Bools = self.on & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
         g = np.flatnonzero(self.guest)
@@ -78,12 +79,17 @@ class Scene:
         return np.where(self.guest, 0, self.gpus)
 
     @cached_property
+    def judge(self) -> Judge:
+        """Who can share."""
+        return Judge(self.problem, self.table, Measured.of(self.problem))
+
+    @cached_property
     def unit(self) -> Ints:
         """The job itself; of a running guest that could go on beside its host, the host: they need their GPUs once."""
         jobs, unit = self.problem.jobs, np.arange(len(self.problem.jobs))
         for g in np.flatnonzero(self.keepable & (jobs.host >= 0)).tolist():
             h = int(jobs.host[g])
-            if self.keepable[h] and sharing.could(self.problem, self.table, h, g, int(jobs.pool[g]), int(jobs.gpus[g])):
+            if self.keepable[h] and self.judge.could(h, g, int(jobs.pool[g]), int(jobs.gpus[g])):
                 unit[g] = h
         return unit
 
@@ -109,7 +115,7 @@ class Scene:
             h = int(self.allocation.host[g])
             if self.on[h]:
                 rows = int(self.allocation.row[h]), int(self.allocation.row[g])
-                rate[h], rate[g] = sharing.speeds(self.problem, self.table, (h, g), rows, int(self.pool[g]),
+                rate[h], rate[g] = self.judge.speeds((h, g), rows, int(self.pool[g]),
                                                   int(self.gpus[g]))
         return rate, row
 

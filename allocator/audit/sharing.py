@@ -7,6 +7,8 @@ the slowdowns of sharing.csv. The rows that the plan names say which ways they a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from allocator.domain.problem import Isolation, Problem
@@ -16,44 +18,48 @@ from allocator.performance.table import RateTable
 Way = tuple[int, float, float]          # row of rates.csv (-1 = none), work per second alone, GB of each GPU
 
 
-def ways(problem: Problem, table: RateTable, job: int, pool: int, gpus: int) -> list[Way]:
-    """Every way of the job there of which the memory is known."""
-    jobs, rates, kind = problem.jobs, problem.rates, problem.pools.gpu_type[pool]
-    here = np.flatnonzero((rates.model == jobs.model[job]) & (rates.gpu_type == kind) & (rates.gpus == gpus)
-                          & (rates.memory_gb > 0) & (rates.rate > 0))
-    if len(here):
-        return [(int(r), float(rates.rate[r]), float(rates.memory_gb[r])) for r in here.tolist()]
-    one = np.array([gpus])
-    rate, row = table.rate(jobs.model[[job]], np.array([kind]), one, problem.pools.memory_gb[[pool]])
-    known = rate[0] > 0 and jobs.memory_gb[job] > 0
-    return [(int(row[0]), float(rate[0]), float(jobs.memory_gb[job]))] if known else []
+@dataclass(frozen=True)
+class Judge:
+    """Of pairs of a problem, with its speeds and slowdowns at hand."""
 
+    problem: Problem
+    table: RateTable
+    known: Measured
 
-def slowdowns(problem: Problem, a: int, b: int, pool: int, gpus: int) -> tuple[float, float]:
-    """Of job a beside job b, and of b beside a; nan where unknown."""
-    model, kind = problem.jobs.model, problem.pools.gpu_type[[pool]]
-    one, other = Measured.of(problem).slowdown(model[[a]], model[[b]], kind, np.array([gpus]))
-    return float(one[0]), float(other[0])
+    def ways(self, job: int, pool: int, gpus: int) -> list[Way]:
+        """Every way of the job there of which the memory is known."""
+        jobs, rates, kind = self.problem.jobs, self.problem.rates, self.problem.pools.gpu_type[pool]
+        here = np.flatnonzero((rates.model == jobs.model[job]) & (rates.gpu_type == kind) & (rates.gpus == gpus)
+                              & (rates.memory_gb > 0) & (rates.rate > 0))
+        if len(here):
+            return [(int(r), float(rates.rate[r]), float(rates.memory_gb[r])) for r in here.tolist()]
+        one = np.array([gpus])
+        rate, row = self.table.rate(jobs.model[[job]], np.array([kind]), one, self.problem.pools.memory_gb[[pool]])
+        known = rate[0] > 0 and jobs.memory_gb[job] > 0
+        return [(int(row[0]), float(rate[0]), float(jobs.memory_gb[job]))] if known else []
 
+    def slowdowns(self, a: int, b: int, pool: int, gpus: int) -> tuple[float, float]:
+        """Of job a beside job b, and of b beside a; nan where unknown."""
+        model, kind = self.problem.jobs.model, self.problem.pools.gpu_type[[pool]]
+        one, other = self.known.slowdown(model[[a]], model[[b]], kind, np.array([gpus]))
+        return float(one[0]), float(other[0])
 
-def lets(problem: Problem, a: int, b: int, pool: int) -> bool:
-    """Whether the pool lets the two share."""
-    tenant, rule = problem.jobs.tenant, problem.pools.sharing[pool]
-    return bool(rule == Isolation.ANY or (rule == Isolation.TENANT and tenant[a] == tenant[b]))
+    def lets(self, a: int, b: int, pool: int) -> bool:
+        """Whether the pool lets the two share."""
+        tenant, rule = self.problem.jobs.tenant, self.problem.pools.sharing[pool]
+        return bool(rule == Isolation.ANY or (rule == Isolation.TENANT and tenant[a] == tenant[b]))
 
+    def could(self, a: int, b: int, pool: int, gpus: int) -> bool:
+        """Whether the two could share there in any two ways."""
+        room = float(self.problem.pools.memory_gb[pool]) * (1 + 1e-9)
+        needs = [[way[2] for way in self.ways(j, pool, gpus)] for j in (a, b)]
+        fits = any(x + y <= room for x in needs[0] for y in needs[1])
+        return fits and self.lets(a, b, pool) and not np.isnan(self.slowdowns(a, b, pool, gpus)).any()
 
-def could(problem: Problem, table: RateTable, a: int, b: int, pool: int, gpus: int) -> bool:
-    """Whether the two could share there in any two ways."""
-    room = float(problem.pools.memory_gb[pool]) * (1 + 1e-9)
-    needs = [[way[2] for way in ways(problem, table, j, pool, gpus)] for j in (a, b)]
-    fits = any(x + y <= room for x in needs[0] for y in needs[1])
-    return fits and lets(problem, a, b, pool) and not np.isnan(slowdowns(problem, a, b, pool, gpus)).any()
-
-
-def speeds(problem: Problem, table: RateTable, jobs: tuple[int, int], rows: tuple[int, int], pool: int,
-           gpus: int) -> tuple[float, float]:
-    """Work per second of the two beside each other in the ways that these rows are, nan where there is no such way."""
-    alone = [next((w[1] for w in ways(problem, table, j, pool, gpus) if w[0] == row), np.nan)
-             for j, row in zip(jobs, rows, strict=True)]
-    slow = slowdowns(problem, *jobs, pool, gpus)
-    return alone[0] / slow[0], alone[1] / slow[1]
+    def speeds(self, jobs: tuple[int, int], rows: tuple[int, int], pool: int,
+               gpus: int) -> tuple[float, float]:
+        """Work per second of the two beside each other in the ways that these rows are, nan where one is no way."""
+        alone = [next((w[1] for w in self.ways(j, pool, gpus) if w[0] == row), np.nan)
+                 for j, row in zip(jobs, rows, strict=True)]
+        slow = self.slowdowns(*jobs, pool, gpus)
+        return alone[0] / slow[0], alone[1] / slow[1]

@@ -14,8 +14,9 @@ from allocator.policies.memory import Plans
 from allocator.solvers import registry
 from allocator.solvers.base import Limits, Solver
 from formulations.choices import Choices, choices
-from formulations.lagrangian import Dual, minimise
+from formulations.lagrangian import Dual
 from formulations.linear import Floats, Ints
+from formulations.pairing import CLOSE, best_prices
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Task:
     def dual(self) -> Dual:
         """The Lagrangian dual: a bound and prices that need no solver. Takes at most half of the time that is left."""
         now = time.monotonic()
-        return minimise(self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now))
+        close = min(CLOSE, 0.1 * max(self.limits.gap, 1e-6))
+        return best_prices(self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now), close)
 
     @property
     def has_dual(self) -> bool:

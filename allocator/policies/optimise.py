@@ -20,7 +20,7 @@ from allocator.policies.base import Decision, Task, relative_gap
 from allocator.policies.rescue import by_solver, last_resort
 from allocator.solvers.base import Answer, Hint, Solver, Termination
 from formulations.linear import Ints
-from formulations.rounding import fill, round_dual
+from formulations.pairing_plan import filled, round_pairs
 
 SHARE = 0.45            # of the asked gap is given to the solver, see "Stability"
 PRICED = 0.9            # of the asked gap is enough where prices alone prove it
@@ -61,7 +61,7 @@ def _start(task: Task, stay: Ints | None) -> Ints | None:
     value = task.choices.value_of
     if stay is not None and _gap(task, stay) <= PRICED * task.limits.gap:
         return stay
-    rounded = round_dual(task.choices, task.dual)
+    rounded = round_pairs(task.choices, task.dual)
     return rounded if stay is None or (rounded is not None and value(rounded) > value(stay)) else stay
 
 
@@ -94,7 +94,7 @@ def _believe(task: Task, answer: Answer, start: Ints | None, name: str) -> tuple
         return start, "marginal", f"{name} returned garbage"
     plan = None if x is None else choices.from_x(x)
     if plan is not None and task.round.model.feasible(choices.to_x(plan)):
-        plan = fill(choices, plan, task.dual.prices)
+        plan = filled(choices, plan, task.dual.prices)
         if start is None or choices.value_of(plan) >= choices.value_of(start):
             failed = answer.termination is Termination.FAILED
             return plan, "incumbent" if failed else None, answer.detail if failed else ""

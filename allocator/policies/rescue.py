@@ -9,7 +9,7 @@ from allocator.errors import NoPlanInTime
 from allocator.policies.base import Decision, Task
 from allocator.policies.conflict import raise_if_infeasible
 from allocator.solvers.base import Hint
-from formulations.rounding import round_dual
+from formulations.pairing_plan import round_pairs
 
 
 def last_resort(task: Task) -> Decision:
@@ -17,7 +17,7 @@ def last_resort(task: Task) -> Decision:
 
     Raises Infeasible when the rules are proven to clash, NoPlanInTime when time ran out before either was known.
     """
-    rounded = round_dual(task.choices, task.dual)
+    rounded = round_pairs(task.choices, task.dual)
     if rounded is not None:
         return Decision(rounded, fallback="marginal")
     return by_solver(task)

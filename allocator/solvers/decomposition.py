@@ -4,7 +4,8 @@
 
 Works on models made of choices (formulations/choices.py); others go to HiGHS as they are. Each step runs only while
 the gap asked for is not reached. The bound is the Lagrangian one, computed from the model alone (float64, outward
-rounding), unless a MIP over all columns that a better plan may use closed the gap; `detail` says which.
+rounding), unless a MIP over all columns that a better plan may use closed the gap; `detail` says which. Rounds in which
+jobs may share GPUs have a way of their own (decomposition_pairs.py).
 A warm round starts at the last round's prices; nothing else needs to be kept. Method and measurements: docs/solvers.md;
 Dantzig and Wolfe 1960, Geoffrion 1974.
 """
@@ -16,7 +17,7 @@ import time
 
 import numpy as np
 
-from allocator.solvers import highs
+from allocator.solvers import decomposition_pairs, highs
 from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
 from allocator.solvers.decomposition_branch import Field, Found, branch, neighbourhood, survivors
 from allocator.solvers.decomposition_pricing import Relaxation, relax
@@ -26,6 +27,7 @@ from formulations.focus import NearTies, near_ties
 from formulations.knapsacks import tighten
 from formulations.lagrangian import Dual, group_max, minimise
 from formulations.linear import Ints, LinearModel
+from formulations.pairing import shares
 from formulations.rounding import fill, repair, round_dual
 
 FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
@@ -56,6 +58,8 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
         answer = highs.solve(model, limits, hint, report)
         why = f"no structure of choices ({lack.reason}): solved by HiGHS as one model"
         return _noted(answer, f"{why}; {answer.detail}" if answer.detail else why)
+    if shares(model):
+        return decomposition_pairs.solve(view, limits, hint, report)
     search = Search(view, limits.gap, until, report)
     search.start(hint)
     search.settle()

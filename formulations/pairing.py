@@ -1,0 +1,181 @@
+"""The dual of a round in which jobs share GPUs: prices of pools and of the right to a guest, by linear programmes.
+
+Each option that may have a guest has a row of its own (formulations/rows.guest), so there are hundreds or thousands of
+rows, most of them with nothing to say. The smooth dual (smoothing.py) takes their number squared in memory; here a
+linear programme over the columns that the prices of the round without guests call promising says what the others are
+worth, and brings those in that it misses (Dantzig and Wolfe 1960). Prices q_r of rows that are not in it are completed:
+
+    q_r = max(0, max_{g on h} v_g - a_g'p - u_g)      h may have a guest beside it for what guests would give,
+                                                      u: what each group pays for in the programme
+
+With these L (lagrangian.py) is a bound, whatever the programme lacks: the loop ends where it is close to its value.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from formulations.choices import Choices, choices
+from formulations.lagrangian import Dual, evaluate, group_max, minimise, spread
+from formulations.linear import AT_MOST_ONE, GUEST, Bools, Floats, Ints, LinearModel
+
+Programme = Callable[[LinearModel, float], tuple[Floats, Floats] | None]
+"""(values, prices of the rows) of a model without whole numbers, seconds left; None if there is no answer."""
+
+CLOSE = 5e-4             # relative distance of bound and programme that is close enough, if no less is asked for
+TURNS = 12
+NEAR = 3                 # columns per group, and pairs per group, that the first programme starts from
+MORE = 4000              # columns, and pairs, that a turn brings in at most
+EPS = 1e-9
+
+
+@dataclass(frozen=True)
+class Guests:
+    """Columns (k,) of guests, the columns of their hosts and the coupling rows that tie them; rest (R',): other
+    coupling rows; groups (J,): model row of every group."""
+
+    guest: Ints
+    host: Ints
+    row: Ints
+    rest: Ints
+    groups: Ints
+
+    @classmethod
+    def of(cls, c: Choices) -> Guests:
+        """The guests of a model, by the family of their rows."""
+        place = np.full(c.model.m, -1)
+        place[c.rows] = np.arange(c.R)
+        is_guest = np.zeros(c.R, dtype=bool)
+        for family in c.model.families:
+            if family.kind == GUEST:
+                rows = place[family.first:family.stop]
+                is_guest[rows[rows >= 0]] = True
+        owner = np.repeat(np.arange(c.n), np.diff(c.matrix.indptr))
+        entry = np.flatnonzero(is_guest[c.matrix.indices])
+        row, column, rides = c.matrix.indices[entry], owner[entry], c.matrix.data[entry] > 0
+        host = np.full(c.R, -1)
+        host[row[~rides]] = column[~rides]
+        return cls(column[rides], host[row[rides]], row[rides].astype(np.int64), np.flatnonzero(~is_guest),
+                   np.concatenate([np.arange(f.first, f.stop) for f in c.model.families if f.kind == AT_MOST_ONE]))
+
+
+def shares(model: LinearModel) -> bool:
+    """Whether a model has rows of guests."""
+    return any(family.kind == GUEST and len(family.labels) for family in model.families)
+
+
+def best_prices(c: Choices, start: Floats | None = None, deadline: float | None = None, close: float = CLOSE) -> Dual:
+    """Prices and bound of any round: `lagrangian.minimise`, or `paired` where jobs may share."""
+    return paired(c, start, deadline, close=close) if shares(c.model) else minimise(c, start, deadline)
+
+
+def paired(c: Choices, start: Floats | None = None, deadline: float | None = None,
+           programme: Programme | None = None, close: float = CLOSE) -> Dual:
+    """The dual of a round with guests; its `values` are those of the last programme, 0 or 1 for most columns.
+
+    start (m,): prices of a similar round. deadline: time.monotonic. close: relative distance of the bound and the value
+    of the programme that is close enough.
+    """
+    solve, until, g = programme or by_scipy, math.inf if deadline is None else deadline, Guests.of(c)
+    known = evaluate(c, np.zeros(c.model.m) if start is None else start)
+    p = known.prices[c.rows]
+    if start is None:
+        p[g.rest] = minimise(_alone(c, g), deadline=deadline).prices[c.rows[g.rest]]
+    best, x, inside = known, np.zeros(c.n), _promising(c, g, c.value - c.matrix @ p)
+    for _ in range(TURNS):
+        columns, left = np.flatnonzero(inside), until - time.monotonic()
+        part = c.model.take(columns)
+        found = solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left) if left > 0 else None
+        if found is None:
+            if left <= 0 or inside.all():
+                break
+            inside[:] = True                               # what must be used or kept may need any of them
+            continue
+        x = np.zeros(c.n)
+        x[columns] = found[0]
+        p, u = found[1][c.rows], found[1][g.groups]
+        p[g.row] = 0.0
+        wants = (c.value - c.matrix @ p)[g.guest] - u[c.group[g.guest]]
+        p[g.row] = np.maximum(found[1][c.rows], 0.0)[g.row]
+        np.maximum.at(p, g.row, wants)
+        here, value = evaluate(c, spread(c, p)), float(c.value @ x)
+        best = min(best, here, key=lambda dual: dual.bound)
+        more = _missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, inside)
+        if best.bound - value <= close * abs(best.bound) or not len(more):
+            break
+        inside[more] = True
+    return replace(best, values=x)
+
+
+def _alone(c: Choices, g: Guests) -> Choices:
+    """The round without guests."""
+    own = np.ones(c.n, dtype=bool)
+    own[g.guest] = False
+    whole = c.model.take(np.flatnonzero(own))
+    lower, upper = whole.lower.copy(), whole.upper.copy()
+    gone = np.setdiff1d(c.rows, c.rows[g.rest])
+    lower[gone], upper[gone] = -np.inf, np.inf
+    return choices(replace(whole, lower=lower, upper=upper))
+
+
+def _promising(c: Choices, g: Guests, reduced: Floats) -> Bools:
+    """(n,) columns near their group's best at some prices, pairs near the best of both groups with their hosts, and
+    whatever a rule may need: columns of groups that must have one, and of rows with a lower bound."""
+    own = np.ones(c.n, dtype=bool)
+    own[g.guest] = False
+    u = np.maximum(group_max(c, np.where(own, reduced, -np.inf), 0.0), 0.0)
+    loss = np.where(own, u[c.group] - reduced, np.inf)
+    inside = loss <= _least(loss, NEAR * c.J)
+    short = u[c.group[g.guest]] + u[c.group[g.host]] - reduced[g.guest] - reduced[g.host]
+    near = np.flatnonzero(short <= _least(short, NEAR * c.J))
+    inside[g.guest[near]] = inside[g.host[near]] = True
+    bound = np.isfinite(c.low)
+    inside |= c.must[c.group] | (np.asarray(c.matrix @ bound.astype(float)) != 0)
+    rides = inside[g.guest]
+    inside[g.host[rides]] = True
+    return inside
+
+
+def _missing(c: Choices, g: Guests, surplus: Floats, wants: Floats, inside: Bools) -> Ints:
+    """Columns outside the programme that it values too low, the worst first, with the guests of hosts among them."""
+    short = np.where(inside, 0.0, surplus)
+    short[g.guest] = 0.0
+    # a host inside is short of guests that the programme lacks
+    rides = np.flatnonzero(~inside[g.guest] & (wants > 0))
+    lacking = rides[surplus[g.host[rides]] > EPS]
+    worst = np.flatnonzero(short > EPS)
+    worst = worst[np.argsort(-short[worst], kind="stable")[:MORE]]
+    chosen = np.zeros(c.n, dtype=bool)
+    chosen[worst] = True
+    lacking = lacking[np.argsort(-surplus[g.host[lacking]], kind="stable")[:MORE]]
+    chosen[g.guest[lacking]] = chosen[g.host[lacking]] = True
+    return np.flatnonzero(chosen & ~inside)
+
+
+def _least(x: Floats, k: int) -> float:
+    """The k-th smallest, inf where there are no more."""
+    return float(np.partition(x, k - 1)[k - 1]) if 0 < k < len(x) else math.inf
+
+
+def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
+    """A programme by SciPy's HiGHS."""
+    from scipy import optimize
+
+    a = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
+    up, down = np.flatnonzero(np.isfinite(model.upper)), np.flatnonzero(np.isfinite(model.lower))
+    found = optimize.linprog(-model.value, A_ub=sparse.vstack([a[up], -a[down]]).tocsr(),
+                             b_ub=np.append(model.upper[up], -model.lower[down]), bounds=(0.0, 1.0), method="highs-ds",
+                             options={"time_limit": seconds} if math.isfinite(seconds) else {})
+    if found.status != 0:
+        return None
+    prices = np.zeros(model.m)
+    rent = -np.asarray(found.ineqlin.marginals)
+    prices[up] += rent[:len(up)]
+    prices[down] -= rent[len(up):]
+    return np.asarray(found.x), prices
