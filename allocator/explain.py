@@ -30,7 +30,7 @@ from allocator.reasons import Prices, reasons
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits
 from formulations.choices import choices
-from formulations.lagrangian import minimise
+from formulations.pairing import best_prices
 
 SHOWN = 8               # options and losers listed at most
 TRIED = 6               # amounts tried for one limit
@@ -77,7 +77,8 @@ class Explanation:
         if self.options:
             out.append("its options, best surplus first (surplus = value - price of all it uses):")
             out += [f"  {o['gpus']:>5} x {o['pool']:<16} value {o['value']:.6g}  price {o['price']:.6g}  "
-                    f"surplus {o['surplus']:+.3g}{'  (holds it now)' if o['keep'] else ''}" for o in self.options]
+                    f"surplus {o['surplus']:+.3g}{'  (holds it now)' if o['keep'] else ''}"
+                    + (f"  (beside {o['beside']})" if o["beside"] else "") for o in self.options]
         out += ["what would change it (each verified by deciding again):", *(f"  {c}" for c in self.changes)]
         out += ["who would lose if it had to be served:", *(f"  {x}" for x in self.losers)]
         return out
@@ -97,7 +98,7 @@ def explain(problem: Problem, job_id: str, *, limits: Limits | None = None, solv
     j = jobs.job_id.index(job_id)
     result = decide(problem, solver=solver, limits=limits)
     round_ = compile_round(problem, prunes=False)
-    prices = Prices.of(round_, minimise(choices(round_.model)).prices)
+    prices = Prices.of(round_, best_prices(choices(round_.model)).prices)
     chosen = _chosen(round_, result)
     told = reasons(round_, chosen, prices)
     got = result.to_dict()["jobs"][j]
@@ -131,7 +132,11 @@ def _chosen(round_: Round, result: Result) -> Any:
     m, place = round_.menu, {name: p for p, name in enumerate(round_.problem.pools.pool)}
     pool = np.array([place.get(p, -1) for p in result.jobs["pool"]])
     gpus = np.array(result.jobs["gpus"])
-    same = np.flatnonzero((m.pool == pool[m.job]) & (m.gpus == gpus[m.job]))
+    number = {name: j for j, name in enumerate(result.jobs["job_id"])}
+    mate = np.array([number.get(name, -1) for name in result.jobs["shared_with"]])
+    same = np.flatnonzero((m.pool == pool[m.job]) & (m.gpus == gpus[m.job]) & (
+        (m.host < 0) | (m.host == mate[m.job])))
+    same = same[np.lexsort((m.keep[same], m.host[same] >= 0))]            # a guest's option counts, else what it holds
     chosen = np.full(len(pool), -1)
     chosen[m.job[same]] = same
     return chosen
@@ -144,7 +149,8 @@ def _options(round_: Round, j: int, prices: Prices) -> tuple[dict[str, Any], ...
     order = mine[np.argsort(-(m.value - price)[mine], kind="stable")][:SHOWN]
     return tuple({"pool": round_.problem.pools.pool[m.pool[o]], "gpus": int(m.gpus[o]), "value": float(m.value[o]),
                   "price": float(price[o]), "surplus": float(m.value[o] - price[o]),
-                  "cost_per_hour": float(m.cost[o]), "keep": bool(m.keep[o])} for o in order)
+                  "cost_per_hour": float(m.cost[o]), "keep": bool(m.keep[o]),
+                  "beside": round_.problem.jobs.job_id[m.host[o]] if m.host[o] >= 0 else None} for o in order)
 
 
 def _changes(problem: Problem, j: int, got: dict[str, Any], served: Served | None, limits: Limits,

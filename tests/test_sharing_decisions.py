@@ -16,6 +16,7 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
 from allocator.errors import Infeasible
+from allocator.explain import explain
 from allocator.options.round import compile_round
 from allocator.policies.registry import POLICIES
 from allocator.solvers import registry
@@ -103,6 +104,16 @@ def test_what_a_running_pair_may_do() -> None:
     firm = [host | {"preemptible": False}, guest | {"preemptible": False}]
     both = decide(problem(firm, [POOL | {"gpus": 2}], {1: 1.0}, sharing=SHARE), limits=EXACT)
     assert both.jobs["shared_with"] == ["j1", "j0"]
+
+
+def test_explained_with_partners() -> None:
+    """Three jobs, one GPU: one has it, one is beside it, the third is told what it would have to offer; options that
+    run beside another name it."""
+    p = problem([ONE | {"weight": w} for w in (3, 2, 1)], [POOL], {1: 1.0}, sharing=SHARE)
+    told = explain(p, "j2", limits=EXACT)
+    assert told.got["shared_with"] is None and told.got["reason"] == "outranked"
+    assert any(o["beside"] in ("j0", "j1") for o in told.options) and any("beside" in line for line in told.lines())
+    assert explain(p, "j1", limits=EXACT).got["shared_with"] == "j0"
 
 
 def test_changes_are_counted_for_both() -> None:

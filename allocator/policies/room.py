@@ -166,10 +166,11 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
     if (i.must & (choice < 0)).any() or (i.job[held] != job).any():
         return False
     gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
-    host, on = i.host[held], np.append(np.isin(np.arange(len(i.job)), held), False)
-    host = host[host >= 0]
-    if not on[host].all() or len(np.unique(host)) < len(host) or on[i.rival[held]].any():
-        return False
+    host, rival = i.host[held], i.rival[held]
+    if (host >= 0).any() or (rival >= 0).any():
+        host, on = host[host >= 0], np.append(np.isin(np.arange(len(i.job)), held), False)
+        if not on[host].all() or len(np.unique(host)) < len(host) or on[rival].any():
+            return False
     Q = len(i.quota)
     of_tenant = np.bincount(tenant, gpus, Q)
     return bool((np.bincount(i.pool[held], gpus, len(i.capacity)) <= i.capacity).all()
