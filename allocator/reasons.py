@@ -90,7 +90,7 @@ class Prices:
     def charge(self, round_: Round) -> Floats:
         """(n,) what every option of the whole menu would have to pay for all it uses."""
         m, q = round_.menu, round_.problem.jobs.tenant[round_.menu.job]
-        held = np.where(m.host < 0, m.gpus, 0)
+        held: Ints = np.where(m.host < 0, m.gpus, 0)
         total = (held * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
                  + m.cost * (self.budget + self.tenant_budget[q]) + m.keep * self.churn)
         kept = _headroom(round_)

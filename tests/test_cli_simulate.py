@@ -292,7 +292,7 @@ def test_a_full_disk(capsys: Output, tmp_path: Path) -> None:
                 "from allocator.cli import main\nsys.exit(main.run(sys.argv[1:]))\n")
         done = subprocess.run([sys.executable, "-c", code, "simulate", str(DEMO), "--policy", policies, "--out", out],
                               capture_output=True, text=True, timeout=60, check=False,
-                              env=environment(PYTHONDONTWRITEBYTECODE="1"))      # the limit holds for compiled modules too
+                              env=environment(PYTHONDONTWRITEBYTECODE="1"))      # the limit is for those too
         assert (done.returncode, done.stdout) == (1, "") and "no space left" in done.stderr, done
         assert ("the same command starts anew" in done.stderr) == (policies != "greedy")
         assert [p for p in out.rglob("*") if p.is_file()] == []
