@@ -32,8 +32,8 @@ def code(page: Path) -> Iterator[str]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Words of the command lines, without placeholders in brackets, comments after two blanks and what follows them; a >
-    in quotes is none."""
+    """Words of the command lines, without placeholders in brackets, comments after two blanks and what follows them; a
+    > in quotes is none."""
     for line in code(page):
         for part in line.split("&&"):
             said = re.split(r'\s{2,}(?=\S)|\s#\s|\s[>|](?=(?:[^"]*"[^"]*")*[^"]*$)', part.strip())[0]
