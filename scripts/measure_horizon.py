@@ -183,7 +183,8 @@ def _lines(family: str, load: float, mine: dict[tuple[float, int, str], dict[str
             (load, s, b) in mine for b in f.baselines))
         if len(seeds) >= FEWEST:
             if any(mine[load, s, case]["finished"] < f.jobs for s in seeds):
-                print(f"| {family}, {load:g} | {case} | {len(seeds)} | jobs never start" + " |" * (5 + len(f.baselines)))
+                rest = " |" * (5 + len(f.baselines))
+                print(f"| {family}, {load:g} | {case} | {len(seeds)} | jobs never start{rest}")
                 continue
             base = {b: [mine[load, s, b]["jct_s_mean"] for s in seeds] for b in f.baselines
                     if all(mine[load, s, b]["finished"] == f.jobs for s in seeds)}

@@ -94,13 +94,17 @@ def test_jobs_are_done_and_every_round_can_be_decided_again(rig: Rig) -> None:
 
 
 def test_a_controller_that_looks_ahead(tmp_path: Path) -> None:
-    """Policy `horizon` under --horizon 3: jobs end, the journal knows how far it looked and decides the same again."""
+    """Policy `horizon` under --horizon 3: jobs end, the journal knows how far it looked and what the round before had
+    planned, and decides every round the same again."""
     rig = Rig(tmp_path, Options(every_s=60.0, policy="horizon", horizon=3))
     submit(rig, "one", "two", "three")
     rig.steps(600)
     assert rig.queue.counts()["done"] == 3
-    again = replay(rig.queue.store, 1)
-    assert again.same and again.digest_holds and "look ahead: 3 intervals" in again.plan
+    rounds = rig.queue.rounds()
+    assert sum("plans" in (journal.loads(json.dumps(r.options))["memory"] or {}) for r in rounds) >= 2
+    for r in rounds:
+        again = replay(rig.queue.store, r.number)
+        assert again.same and again.digest_holds and "look ahead: 3 intervals" in again.plan
     rig.queue.close()
 
 
