@@ -4,8 +4,9 @@ Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithm 1 (admission control: ear
 minimum satisfactory share of what those before it leave). Ours: several pools, and rows that limit more than GPUs
 (quotas, budgets) in every slot.
 
-A chain of promises is a plan: each job's sizes, slot by slot, within all rows. So what is promised can be kept, as long
-as speeds are right and nothing is taken away. What is not promised may still be possible: see `formulations/due.py`.
+A job that finds its share in what is left needs no other job to change its plan; that is tried first. A chain of
+promises is a plan: each job's sizes, slot by slot, within all rows. So what is promised can be kept, as long as speeds
+are right and nothing is taken away. What is not promised may still be possible: see `formulations/kept.py`.
 """
 
 from __future__ import annotations
@@ -47,11 +48,14 @@ class Promise:
 class Chain:
     """Promises made so far.
 
-    places: of every job; due (J,): seconds from now; left (R, T): of every row in every slot.
+    places: of every job; due (J,): seconds from now; left (R, T): of every row in every slot, first those of pools.
     """
 
     def __init__(self, places: Sequence[Sequence[Place]], due: Floats, left: Floats, slot_s: float) -> None:
         self.places, self.due, self.slot_s, self.whole = places, due, slot_s, left
+        self._least = np.array([min((p.need.least_gpu_s for p in of), default=0.0) for of in places])
+        pools = sorted({p.pool for of in places for p in of})
+        self._gpu_s = np.cumsum(left[pools].sum(axis=0)) * slot_s           # there are until the end of each slot
         self.jobs: list[int] = []
         self.made: list[Promise] = []
         self._key: list[tuple[float, int]] = []
@@ -62,13 +66,27 @@ class Chain:
         """(R, T) what all promises together leave."""
         return self._before[-1]
 
-    def add(self, j: int, alone: bool = False) -> bool:
-        """Promise job j its deadline besides all others; False, and nothing changes, where that cannot be.
+    def add(self, j: int) -> bool:
+        """Promise job j its deadline besides all others; False, and nothing changes, where no way is found.
 
-        Those due later are planned anew. alone: the promises that there are stay as they are.
+        The other promises stay as they are if they leave room; else those due later are planned anew.
         """
-        at = len(self.jobs) if alone else bisect(self._key, (float(self.due[j]), j))
-        jobs = [j, *self.jobs[at:]]
+        at = bisect(self._key, (float(self.due[j]), j))
+        promise = self._promise(j, self.left)
+        if promise is not None:
+            self.jobs.insert(at, j)
+            self.made.insert(at, promise)
+            self._key.insert(at, (float(self.due[j]), j))
+            self._before[at:] = [self._before[at], *(taken(left, promise) for left in self._before[at:])]
+            return True
+        return self._within(j) and self._replan(at, [j, *self.jobs[at:]])
+
+    def settle(self) -> None:
+        """Plan all promises anew, by earliest deadline, if they can all be kept so."""
+        self._replan(0, list(self.jobs))
+
+    def _replan(self, at: int, jobs: list[int]) -> bool:
+        """Plan these jobs, the n-th from `at` on, in this order; False, and nothing changes, where one finds no way."""
         before, made = [self._before[at]], []
         for job in jobs:
             promise = self._promise(job, before[-1])
@@ -79,6 +97,13 @@ class Chain:
         self.jobs[at:], self.made[at:], self._before[at:] = jobs, made, before
         self._key[at:] = [(float(self.due[job]), job) for job in jobs]
         return True
+
+    def _within(self, j: int) -> bool:
+        """False where job j and those promised need more GPU-seconds by some deadline than there are until then."""
+        jobs = np.array([*self.jobs, j], dtype=np.int64)
+        jobs = jobs[np.argsort(self.due[jobs], kind="stable")]
+        until = np.minimum(np.ceil(self.due[jobs] / self.slot_s).astype(np.int64), self.whole.shape[1]) - 1
+        return bool((np.cumsum(self._least[jobs]) <= self._gpu_s[np.maximum(until, 0)] * (1 + 1e-9)).all())
 
     def soonest(self, j: int) -> float:
         """Seconds from now of the earliest deadline that could be promised to job j besides all others; inf: none in

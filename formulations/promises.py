@@ -33,6 +33,11 @@ class Need:
     change_s: float
     held: int
 
+    @property
+    def least_gpu_s(self) -> float:
+        """GPU-seconds of its work at the size that takes fewest."""
+        return float((self.sizes / self.rate).min()) * self.work
+
 
 @dataclass(frozen=True)
 class Share:

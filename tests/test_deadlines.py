@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -15,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import workload
 
+from allocator.bench.random_rounds import random_snapshot
 from allocator.cli import main
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
+from allocator.errors import Infeasible
 from allocator.promises import FIELDS, promises
 from allocator.simulator import Options, simulate
 from formulations.deadlines import risk
@@ -90,7 +93,8 @@ def test_share_by_hand() -> None:
 @settings(max_examples=150, deadline=None)
 def test_a_share_does_the_work_in_time(free: list[int], work: int, by: int, pause: int, held: int) -> None:
     """Followed slot by slot: never more than is free, and the work is done at done_s, by the deadline."""
-    need = Need(np.array([1, 2, 4]), np.array([1.0, 1.8, 3.0]), float(work), float(by), float(pause), float(pause), held)
+    pauses = float(pause), float(pause)
+    need = Need(np.array([1, 2, 4]), np.array([1.0, 1.8, 3.0]), float(work), float(by), *pauses, held)
     found = share(need, np.array(free), 100.0)
     if found is None:
         return
@@ -213,3 +217,21 @@ def test_promises_where_nothing_can_run() -> None:
     assert [a.promised for a in found.jobs] == [False, False, True]
     assert "keeps what it holds" in found.jobs[0].reason and "held" in found.jobs[1].reason
     assert found.jobs[0].earliest_s == 600
+
+
+def test_random_rounds_with_deadlines() -> None:
+    """Every rule of the rounds, deadlines of all kinds: plans pass the audit, the bound is above the plan, and promises
+    are no more than the linear programme allows."""
+    rng, planned = np.random.default_rng(3), 0
+    for seed in range(25):
+        p = validate(random_snapshot(np.random.default_rng(700 + seed), 12).snapshot())
+        when = p.now_s + rng.choice([-100.0, 200.0, 2000.0, 50_000.0, np.nan], len(p.jobs))
+        p = dataclasses.replace(p, objective="tardiness", jobs=dataclasses.replace(p.jobs, deadline_s=when))
+        found = promises(p)
+        assert found.kept <= found.most <= found.wanted == int((~np.isnan(when)).sum())
+        for policy in ("edf", "elasticflow", "mip"):
+            with contextlib.suppress(Infeasible):
+                r = decide(p, policy=policy)
+                planned += 1
+                assert r.objective_value <= r.bound * (1 + 1e-9) + 1e-9
+    assert planned > 45

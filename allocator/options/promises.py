@@ -17,6 +17,7 @@ from formulations.promised import Chain, Place
 from formulations.promises import Need
 
 MOST_SLOTS = 1_000          # longer ahead slots are longer than rounds
+MOST_CELLS = 200_000        # jobs x slots: with many jobs there are fewer slots
 
 
 def chain(round_: Round, further: bool = False) -> Chain:
@@ -36,7 +37,8 @@ def chain(round_: Round, further: bool = False) -> Chain:
         seconds = p.jobs.remaining_work / slowest
         far += float(seconds.max(initial=0.0)) + p.interval_s
         far += float(np.max(p.pools.startup_s, initial=0.0) + np.max(p.jobs.restart_s, initial=0.0))
-    slot_s = p.interval_s * max(1, math.ceil(far / p.interval_s / MOST_SLOTS))
+    most = min(MOST_SLOTS, max(100, MOST_CELLS // max(1, len(p.jobs))))
+    slot_s = p.interval_s * max(1, math.ceil(far / p.interval_s / most))
     slots = math.ceil(far / slot_s)
     left, first = _rows(round_, slots)
     places = [_places(round_, j, first, float(due[j])) for j in range(len(p.jobs))]
@@ -49,7 +51,9 @@ def accept(promises: Chain, round_: Round) -> list[int]:
     jobs = round_.problem.jobs
     wanting = np.flatnonzero(np.isfinite(promises.due) & np.array([len(p) > 0 for p in promises.places], dtype=bool))
     order = wanting[np.lexsort((jobs.submitted_s[wanting], jobs.state[wanting] != State.RUNNING))]
-    return [j for j in order.tolist() if not promises.add(j)]
+    refused = [j for j in order.tolist() if not promises.add(j)]
+    promises.settle()
+    return refused
 
 
 def _rows(round_: Round, slots: int) -> tuple[Floats, tuple[int, int, int]]:
