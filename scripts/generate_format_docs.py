@@ -62,7 +62,8 @@ The smallest workload, three jobs on a pool of 8 GPUs that loses 4 of them after
 
 TABLE_DOCS = {"longrun": "the long-run budget of the cluster, see [budgets](budgets.md); rounds of a controller also "
                          "keep their books there",
-              "horizon": "how far the policy `horizon` looks ahead, see [looking ahead](horizon.md)"}
+              "horizon": "how far the policy `horizon` looks ahead, see [looking ahead](horizon.md)",
+              "profiling": "what rounds may spend on learning speeds, see [speed models](speed-models.md)"}
 
 
 def main() -> None:
