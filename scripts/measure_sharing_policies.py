@@ -24,8 +24,8 @@ from allocator.domain.problem import Isolation
 from allocator.simulator import Options, simulate
 
 SLOWDOWNS = ((1.1, 2.5), (1.05, 1.5))
-APART = ("las", "srtf", "mip progress", "mip completion")
-SHARED = ("ffs", "bsbf", "mip progress", "mip completion")
+APART = ("las", "srtf", "mip progress", "mip completion", "mip flow")
+SHARED = ("ffs", "bsbf", "mip progress", "mip completion", "mip flow")
 
 
 class Runs:

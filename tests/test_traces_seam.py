@@ -18,7 +18,7 @@ from allocator.files.workloads import read_workload
 from allocator.performance.table import RateTable
 
 FORMATS = tuple(registry.FORMATS)
-TORN = gzip.compress(b"x,y\n1,2\n" * 99)[:40]
+TORN = gzip.compress(b"x,y\n1,2\n" * 99, mtime=0)[:40]
 every_format = pytest.mark.parametrize("name", FORMATS)
 
 
