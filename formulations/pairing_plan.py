@@ -22,20 +22,27 @@ from formulations.rounding import fill, repair, round_dual
 
 EPS = 1e-6
 TURNS = 24
+STEPS = (10, 4, 40)       # parts of what is fractional, of which a dive settles one at a time
 
 
-def round_pairs(c: Choices, dual: Dual, until: float = math.inf) -> Ints | None:
-    """The plan that the values of the programme suggest, repaired and filled; without values or where that gets stuck,
-    as rounding.round_dual. None where that gets stuck, too."""
-    if dual.values is None:
-        return round_dual(c, dual, until)
-    improved = improve_paired(c, _dive(c, dual.values, until), dual.prices, until)
-    return round_dual(c, dual, until) if improved is None else improved
+def round_pairs(c: Choices, dual: Dual, until: float = math.inf, enough: float = 0.0) -> Ints | None:
+    """The plan that the values of the programme suggest, repaired and filled: the best of some dives, or the first with
+    a relative gap of `enough`. Without values, or where all get stuck, as rounding.round_dual; None where that does."""
+    best: Ints | None = None
+    for steps in STEPS if dual.values is not None else ():
+        assert dual.values is not None
+        plan = improve_paired(c, _dive(c, dual.values, steps, until), dual.prices, until)
+        if plan is not None and (best is None or c.value_of(plan) > c.value_of(best)):
+            best = plan
+        if time.monotonic() >= until or (
+                best is not None and dual.bound - c.value_of(best) <= enough * abs(c.value_of(best))):
+            break
+    return round_dual(c, dual, until) if best is None else best
 
 
-def _dive(c: Choices, x: Floats, until: float) -> Ints:
-    """A plan (J,) from the values of a programme: what is whole stays, a part of the rest is settled, the largest
-    shares first and only what still fits, and the programme of what is left is solved again, some times."""
+def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
+    """A plan (J,) from the values of a programme: what is whole stays, one of so many parts of the rest is settled, the
+    largest shares first and only what still fits, and the programme of what is left is solved again, some times."""
     plan, open_ = np.full(c.J, -1), np.ones(c.J, dtype=bool)
     for turn in range(TURNS):
         whole = np.flatnonzero(x > 1 - EPS)
@@ -46,7 +53,7 @@ def _dive(c: Choices, x: Floats, until: float) -> Ints:
             return plan
         order = part[np.lexsort((part, -c.value[part], -np.round(x[part], 6)))]
         use, settled = c.use_of(plan), 0
-        share = max(1, len(order) // 10) if turn < TURNS - 1 else len(order)
+        share = max(1, len(order) // steps) if turn < TURNS - 1 else len(order)
         for o in order.tolist():
             row = slice(c.matrix.indptr[o], c.matrix.indptr[o + 1])
             at, amount = c.matrix.indices[row], c.matrix.data[row]

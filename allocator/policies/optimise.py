@@ -61,7 +61,7 @@ def _start(task: Task, stay: Ints | None) -> Ints | None:
     value = task.choices.value_of
     if stay is not None and _gap(task, stay) <= PRICED * task.limits.gap:
         return stay
-    rounded = round_pairs(task.choices, task.dual)
+    rounded = round_pairs(task.choices, task.dual, enough=PRICED * task.limits.gap)
     return rounded if stay is None or (rounded is not None and value(rounded) > value(stay)) else stay
 
 

@@ -17,7 +17,7 @@ def last_resort(task: Task) -> Decision:
 
     Raises Infeasible when the rules are proven to clash, NoPlanInTime when time ran out before either was known.
     """
-    rounded = round_pairs(task.choices, task.dual)
+    rounded = round_pairs(task.choices, task.dual, enough=math.inf)
     if rounded is not None:
         return Decision(rounded, fallback="marginal")
     return by_solver(task)

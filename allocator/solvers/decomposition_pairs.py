@@ -24,16 +24,16 @@ from formulations.pairing_plan import improve_paired, round_pairs
 
 FIELDS = (0, 3, math.inf)        # columns per group in the searches; 0: what the programme uses
 EPS = 1e-6
-SHARE = 0.5                      # of the asked gap is left to the search, the rest to the bound
+SHARE = 0.8                      # of the asked gap is left to the search, the rest to the bound
 
 
 def solve(view: Choices, limits: Limits, hint: Hint, report: Report) -> Answer:
     """Solve a round with guests, see base.Backend."""
     until, gap = time.monotonic() + limits.time_s, max(0.0, limits.gap)
-    dual = _dual(view, hint.prices, min(CLOSE, 0.1 * gap) if gap > 0 else 1e-7, until)
+    dual = _dual(view, hint.prices, min(CLOSE, 0.2 * gap) if gap > 0 else 1e-7, until)
     plan = _start(view, hint.values)
     if plan is None:
-        plan = round_pairs(view, dual, until)
+        plan = round_pairs(view, dual, until, gap)
     value = -math.inf if plan is None else view.value_of(plan)
     bound, proof, steps = dual.bound, "Lagrangian", ["rounding"] if plan is not None else []
     if plan is not None:
@@ -47,19 +47,11 @@ def solve(view: Choices, limits: Limits, hint: Hint, report: Report) -> Answer:
         whole = len(columns) == view.n or bool(np.isin(np.flatnonzero(exact), columns).all())
         if field == math.inf and not whole:
             columns, whole = _with_hosts(view, exact, plan), True
-        part = _compressed(view.model.take(columns))
-        start = None if plan is None else np.isin(columns, plan).astype(float)
-        left = replace(limits, time_s=max(0.01, until - time.monotonic()), gap=SHARE * gap)
-        answer = highs.solve(part, left, Hint(start), lambda values, _: None)
-        if answer.values is not None:
-            found = view.from_x(_spread(view, columns, answer.values))
-            if view.feasible(found):
-                better = improve_paired(view, found, dual.prices, until) if gap > 0 else None
-                for one in (found, better):
-                    if one is not None and view.value_of(one) > value:
-                        plan, value = one, view.value_of(one)
-                        steps.append(f"search over {len(columns)} columns")
-                        report(view.to_x(one), bound)
+        answer, found = _search(view, columns, plan, dual, replace(limits, time_s=until - time.monotonic(), gap=gap))
+        if found is not None and view.value_of(found) > value:
+            plan, value = found, view.value_of(found)
+            steps.append(f"search over {len(columns)} columns")
+            report(view.to_x(plan), bound)
         if whole and answer.termination is Termination.INFEASIBLE and plan is None:
             return Answer(Termination.INFEASIBLE, bound=-math.inf)
         if whole and max(answer.bound, value) < bound:
@@ -72,6 +64,20 @@ def solve(view: Choices, limits: Limits, hint: Hint, report: Report) -> Answer:
     detail = f"bound: {proof}; plan: {', '.join(dict.fromkeys(steps)) or 'hint'}"
     return Answer(Termination.GAP if reached else Termination.TIME_LIMIT, view.to_x(plan), value, max(bound, value),
                   dual.prices, "decomposition", detail=detail)
+
+
+def _search(view: Choices, columns: Ints, plan: Ints | None, dual: Dual, limits: Limits) -> tuple[Answer, Ints | None]:
+    """HiGHS over some columns, from `plan`: what it says, and the best plan that came of it."""
+    start = None if plan is None else np.isin(columns, plan).astype(float)
+    left = replace(limits, time_s=max(0.01, limits.time_s), gap=SHARE * limits.gap)
+    answer = highs.solve(_compressed(view.model.take(columns)), left, Hint(start), lambda values, _: None)
+    if answer.values is None:
+        return answer, None
+    found = view.from_x(_spread(view, columns, answer.values))
+    if not view.feasible(found):
+        return answer, None
+    better = improve_paired(view, found, dual.prices, time.monotonic() + left.time_s) if limits.gap > 0 else None
+    return answer, found if better is None or view.value_of(better) < view.value_of(found) else better
 
 
 def _gap(bound: float, value: float) -> float:
