@@ -59,7 +59,7 @@ def measure(source: Path, case: Case) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         workload = read_workload(write_tables(import_trace("sia", source, options)[0], Path(folder) / "w"))
     found = simulate(workload, policy=case.policy, options=Options(
-        interval_s=case.interval_s, prove_every=0, ageing_s=case.ageing_s)).metrics
+        objective="progress", interval_s=case.interval_s, prove_every=0, ageing_s=case.ageing_s)).metrics
     assert found["finished"] == found["jobs"], (source, case, found["finished"])
     return [found[key] / (found["jobs"] if key in PER_JOB else 1) for _, key, _ in COLUMNS]
 

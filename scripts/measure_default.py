@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--cases", help="names of cases or variants, with semicolons (default: all)")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--loads", help="only these loads, with commas")
     args = parser.parse_args()
     rows = [json.loads(line) for file in args.files if file.exists() for line in file.read_text().splitlines()]
     asked = None if args.cases is None else args.cases.split(";")
@@ -89,7 +90,8 @@ def main() -> None:
         ablated(rows)
     else:
         places = PLACES if args.what == "ablation" else tuple(
-            (family, load, FAMILIES[family][1]) for family in args.families.split(",") for load in FAMILIES[family][0])
+            (family, load, FAMILIES[family][1]) for family in args.families.split(",") for load in FAMILIES[family][0]
+            if args.loads is None or f"{load:g}" in args.loads.split(","))
         variants = VARIANTS if args.what == "ablation" else tuple(
             Variant(case, objective, policy) for case, (policy, objective) in CASES.items())
         run(args.files[0], rows, places, [v for v in variants if asked is None or v.name in asked], args.seeds)

@@ -30,7 +30,8 @@ def measured(seed: int, policy: str, moves: bool, keeps: bool) -> list[float]:
         rows = dataclasses.replace(rows, **{name: column[:0] for name, column in vars(rows).items()})
     jobs = p.jobs if moves else dataclasses.replace(p.jobs, preemptible=np.zeros(len(p.jobs), dtype=bool))
     p = dataclasses.replace(p, jobs=jobs, interactive=rows)
-    result = simulate(dataclasses.replace(w, problem=p), policy=policy, options=Options(prove_every=0))
+    result = simulate(dataclasses.replace(w, problem=p), policy=policy,
+                      options=Options(objective="progress", prove_every=0))
     wait = (result.jobs["started_s"] - result.jobs["submitted_s"]).to_numpy()
     took = (result.jobs["finished_s"] - result.jobs["submitted_s"]).to_numpy()
     session = p.jobs.interactive

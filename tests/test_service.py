@@ -208,6 +208,7 @@ def test_wrong_profiles_are_repaired(tmp_path: Path) -> None:
     """Jobs run at half the believed speed: after some rounds the rates that rounds decide with are half of the
     profile's, and the original profile is still there."""
     rig = Rig(tmp_path, Options(every_s=60.0), speed=0.5)
+    rig.queue.configure(objective="progress")                   # the last change is long ago
     submit(rig, "one", "two", work=1e5)
     rig.steps(900)
     with rig.queue.store.read() as connection:

@@ -42,13 +42,13 @@ def test_folder_is_sound_and_small(name: str) -> None:
 
 def test_demo_shows_what_its_page_says() -> None:
     """24 jobs on 16 GPUs in under three hours; MIP's mean completion time is about a third below greedy's, and the
-    last job ends about a tenth later."""
+    last job ends a little later."""
     workload = read_workload(DATA / "demo")
     greedy, mip = (simulate(workload, policy=p).metrics for p in ("greedy", "mip"))
     assert (len(workload.problem.jobs.job_id), workload.problem.pools.gpus.sum()) == (24, 16)
     assert greedy["finished"] == mip["finished"] == 24
     assert 0.58 < mip["jct_s_mean"] / greedy["jct_s_mean"] < 0.72
-    assert 1.0 < mip["makespan_s"] / greedy["makespan_s"] < 1.2
+    assert 1.0 < mip["makespan_s"] / greedy["makespan_s"] < 1.05
     assert mip["makespan_s"] < 3 * 3_600
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import add_objective, number, whole, words
+from allocator.domain.columns import SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,8 +70,9 @@ def add(kinds: Any) -> None:
     asked.add_argument("--prove", type=whole(0), default=1, metavar="N",
                        help="a bound in every N-th round of policies that need none to decide; 0: never (default: 1)")
     world = parser.add_argument_group("a world that is not as believed (as of `allocator simulate`)")
-    for name, unit in (("misjudged", "SIGMA"), ("noise", "SIGMA"), ("failures", "RATE"), ("latency", "S"),
-                       ("charge-decisions", "F")):
+    world.add_argument("--sizes", choices=SIZES)
+    for name, unit in (("misjudged", "SIGMA"), ("misjudged-sizes", "SIGMA"), ("noise", "SIGMA"), ("failures", "RATE"),
+                       ("latency", "S"), ("charge-decisions", "F")):
         world.add_argument(f"--{name}", type=number(), default=0.0, metavar=unit)
     how = parser.add_argument_group("how")
     how.add_argument("--executor", choices=("processes", "dask"), default="processes", help="default: processes")
@@ -130,7 +132,7 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
     options = Options(
         objective=args.objective, gap=args.gap, time_limit_s=args.time_limit, solver=args.solver, budget=args.budget,
         interval_s=args.interval, ageing_s=args.ageing, horizon=args.horizon, react_s=args.react,
-        misjudged=args.misjudged, noise=args.noise,
+        misjudged=args.misjudged, misjudged_sizes=args.misjudged_sizes, sizes=args.sizes, noise=args.noise,
         failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
         prove_every=args.prove, announce_s=args.announce)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import add_effort, add_objective, number, whole, words
+from allocator.domain.columns import SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,9 @@ def add(commands: Any) -> None:
     world = parser.add_argument_group("a world that is not as believed")
     world.add_argument("--misjudged", type=number(), default=0.0, metavar="SIGMA",
                        help="true speed of a job on a GPU type / believed speed: log-normal with this sigma, mean 1")
+    world.add_argument("--misjudged-sizes", type=number(), default=0.0, metavar="SIGMA",
+                       help="believed total_work / true: log-normal with this sigma, median 1")
+    world.add_argument("--sizes", choices=SIZES, help="what is known of sizes, instead of what config.toml says")
     world.add_argument("--noise", type=number(), default=0.0, metavar="SIGMA", help="the same, anew at every start")
     world.add_argument("--failures", type=number(), default=0.0, metavar="RATE",
                        help="failures per GPU-hour; a job falls back to its last checkpoint")
@@ -110,7 +114,8 @@ def call(args: argparse.Namespace) -> int:
         objective=args.objective, budget=args.budget, budget_average=args.budget_average,
         budget_amount=args.budget_amount, budget_window_s=args.budget_window,
         interval_s=args.interval, ageing_s=args.ageing, horizon=args.horizon,
-        misjudged=args.misjudged, noise=args.noise, failures_per_gpu_hour=args.failures,
+        misjudged=args.misjudged, misjudged_sizes=args.misjudged_sizes, sizes=args.sizes, noise=args.noise,
+        failures_per_gpu_hour=args.failures,
         revocations=args.revocations, spot_batch=args.spot_batch, spot_burst=args.spot_burst,
         startup_spread=args.startup_spread, victims=args.victims,
         checkpoints=args.checkpoints, latency_s=args.latency,

@@ -243,6 +243,7 @@ OBJECTIVES = ("progress", "throughput", "response", "cost", "completion", "tardi
               "makespan", "flow")
 #              formulas: formulations/README.md; which for which wish: docs/objectives.md
 
+OVER_TIME = "flow"       # default of workloads and queues, which go on for many rounds: measured in docs/default.md
 SIZES = ("known", "predicted", "unknown")            # what is left then: performance/sizes.py
 
 CONFIG: tuple[Column, ...] = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.cells import parse_value
-from allocator.domain.columns import CONFIG, CONFIG_TABLES, MOST_ROUNDS, RULE
+from allocator.domain.columns import CONFIG, CONFIG_TABLES, MOST_ROUNDS, RULE, Column
 from allocator.domain.findings import Findings, did_you_mean, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.snapshot import Snapshot
@@ -30,11 +30,11 @@ class Settings:
         return self.values[key]
 
 
-def settings(snapshot: Snapshot, found: Findings) -> Settings:
-    """The configuration with defaults filled in; what is wrong with it goes to `found`."""
-    values: dict[str, Any] = {c.name: None if c.default == RULE else c.default for c in CONFIG}
+def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CONFIG) -> Settings:
+    """The configuration with the defaults of the known keys filled in; what is wrong with it goes to `found`."""
+    values: dict[str, Any] = {c.name: None if c.default == RULE else c.default for c in known}
     tables: dict[str, Mapping[str, Any]] = {name: {} for name in CONFIG_TABLES}
-    columns = {c.name: c for c in CONFIG}
+    columns = {c.name: c for c in known}
     for key, value in snapshot.config.items():
         line = snapshot.config_lines.get(key)
         if key in columns:

@@ -28,7 +28,7 @@ from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import assemble
 from allocator.domain.workload import Workload
-from allocator.domain.workload_columns import CAPACITY, UNDER_WAY, WORKLOAD, WORKLOAD_TABLES
+from allocator.domain.workload_columns import CAPACITY, UNDER_WAY, WORKLOAD, WORKLOAD_CONFIG, WORKLOAD_TABLES
 from allocator.errors import InvalidInput
 
 NOT_STARTED = {t.file: t for t in (PLACEMENTS, RECEIVED)}     # tables of a snapshot that a workload leaves empty
@@ -42,7 +42,7 @@ def validate_workload(raw: Snapshot) -> Workload:
     time as in the file. Raises InvalidInput with all faults, sorted by file and line.
     """
     found = Findings(raw.faults)
-    config = settings(raw, found)
+    config = settings(raw, found, WORKLOAD_CONFIG)
     tables = grids(_without_under_way(raw, found), found, WORKLOAD_TABLES)
     tables |= {"jobs.csv": _as_jobs(repeated(tables[WORKLOAD.file], found)),
                **grids(replace(raw, tables={}), found, NOT_STARTED)}

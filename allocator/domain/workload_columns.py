@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from allocator.domain.columns import (
     CONFIG,
@@ -14,6 +15,7 @@ from allocator.domain.columns import (
     JOBS,
     MODELS,
     NODES,
+    OVER_TIME,
     PAUSES,
     POOLS,
     PRICES,
@@ -59,4 +61,5 @@ WORKLOAD_TABLES: Mapping[str, TableSchema] = {t.file: _here(t) for t in (
     INTERACTIVE)}
 
 START = "when the workload starts; default, and at the latest, the earliest submitted_s"
-WORKLOAD_CONFIG: tuple[Column, ...] = tuple(replace(c, doc=START) if c.name == "now_s" else c for c in CONFIG)
+_OTHERWISE: Mapping[str, Mapping[str, Any]] = {"now_s": {"doc": START}, "objective": {"default": OVER_TIME}}
+WORKLOAD_CONFIG: tuple[Column, ...] = tuple(replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG)

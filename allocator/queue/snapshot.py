@@ -18,7 +18,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.columns import JOBS, RECEIVED
+from allocator.domain.columns import JOBS, OVER_TIME, RECEIVED
 from allocator.domain.problem import Bools, Problem, State
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
@@ -73,8 +73,8 @@ def build(connection: Connection, now_s: float) -> Snapshot:
             if one.required or any(columns.get(one.name, ()))}
     tables = {JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)), **_received(c, held_s),
               **cluster.tables(connection)}
-    return Snapshot(cluster.get_meta(connection, "name") or "queue", {**cluster.config(connection), "now_s": now_s},
-                    tables)
+    config = {"objective": OVER_TIME, **cluster.config(connection), "now_s": now_s}
+    return Snapshot(cluster.get_meta(connection, "name") or "queue", config, tables)
 
 
 _known: dict[tuple[str, str], tuple[str, ...]] = {}

@@ -28,10 +28,10 @@ changes size loses 30 s.
 
 `allocator demo` simulates it. Greedy serves jobs in the order of submission, at the size they ask for, and only then
 widens those that gain most; MIP shrinks or pauses a long job for a round or two when that finishes several short ones.
-The mean completion time is about a third shorter; the last job ends about a tenth later.
+The mean completion time is about a third shorter; the last job ends a little later.
 
 Made by `allocator/bench/workloads/small.py`. The seed is one of 30 and was chosen because it shows the difference
-well; over all 30 the median difference is about an eighth. Comparisons belong on many seeds and loads.
+well; over all 30 the median difference is about a seventh. Comparisons belong on many seeds and loads.
 """
 COME_AND_GO = """
 A third of the GPUs stay; the spot machines come and go by capacity.csv and their price by prices.csv. Jobs take
