@@ -28,7 +28,8 @@ METRICS = [
     "jobs", "finished", "queue_s_mean", "queue_s_median", "queue_s_p99", "jct_s_mean", "jct_s_median", "jct_s_p99",
     "makespan_s", "efficiency_mean", "gpu_hours", "dollars", "restarts", "utilisation", "decision_s_mean",
     "decision_s_p99", "decision_s_max", "gap_mean", "gap_max", "ftf_mean", "ftf_max"]
-MORE = ["failures", "rounds", "revocations", "mean_gpus", "bill_dollars"]     # beyond the contract: docs/simulation.md
+MORE = ["failures", "rounds", "revocations", "mean_gpus", "bill_dollars",    # beyond the contract: docs/simulation.md
+        "deadlines_met"]
 COLUMNS = {
     "jobs.csv": "policy,job_id,model,tenant,submitted_s,started_s,finished_s,queue_s,jct_s,efficiency,ftf,restarts,"
                 "revocations,gpu_hours,dollars,requested_gpus,total_work",
@@ -74,6 +75,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
         "schema_version": 1, "workload": "demo", "seed": 0}
     for name, metrics in results["policies"].items():
         assert set(metrics) == {*METRICS, *MORE}, name
+        assert metrics.pop("deadlines_met") is None             # there are none
         assert all(isinstance(v, (int, float)) for v in metrics.values())
     for file, columns in COLUMNS.items():
         assert (out / file).read_text().splitlines()[0] == columns

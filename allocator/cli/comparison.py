@@ -28,12 +28,13 @@ ROWS = (
     Row("p99 queueing, min", "queue_s_p99", 60.0, LESS), Row("makespan, h", "makespan_s", 3600.0, LESS),
     Row("training efficiency", "efficiency_mean", 1.0, MORE), Row("worst finish-time fairness", "ftf_max", 1.0, LESS),
     Row("utilisation", "utilisation", 1.0, MORE), Row("GPU-hours", "gpu_hours", 1.0, LESS),
+    Row("deadlines met", "deadlines_met", 1.0, MORE),
     Row("US dollars", "dollars", 1.0, LESS), Row("bill, US dollars", "bill_dollars", 1.0, LESS),
     Row("GPUs revoked", "revocations", 1.0, LESS), Row("restarts", "restarts", 1.0, LESS),
     Row("rounds", "rounds", 1.0, NEITHER), Row("ms to decide", "decision_s_mean", 1e-3, LESS),
     Row("mean gap", "gap_mean", 1.0, LESS))
 
-WHERE_ANY = ("bill_dollars", "revocations")     # rows that are shown where some value is not 0
+WHERE_ANY = ("bill_dollars", "revocations", "deadlines_met")     # rows that are shown where some value is not 0
 
 
 def comparison(done: Sequence[Simulation], keys: Collection[str] = (), title: str = "policies") -> Table:

@@ -41,6 +41,7 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
 
     makespan_s: first submission to last completion. utilisation: GPU-seconds held / GPU-seconds there were until then;
     mean_gpus: / makespan_s. bill_dollars: what the owner pays until then: reserved GPUs used or not, others as held.
+    deadlines_met: share of the jobs with a deadline that are done by then.
     Numbers that do not exist (no job finished ...) are None.
     """
     ends = jobs["finished_s"].dropna()
@@ -50,12 +51,16 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
     out: dict[str, Any] = {"jobs": len(jobs), "finished": len(ends)}
     for name in ("queue_s", "jct_s"):
         out |= _spread(name, jobs[name], mean=None, median=50, p99=99)
+    due = world.workload.problem.jobs.deadline_s[:len(jobs)]
+    dated = ~np.isnan(due)
+    met = (jobs["finished_s"].to_numpy() <= due + 1e-6)[dated]
     held = float(world.attained.sum())
     out |= {"makespan_s": end - begin, **_spread("efficiency", jobs["efficiency"], mean=None),
             "gpu_hours": held / HOUR, "mean_gpus": held / (end - begin) if end > begin else None,
             "dollars": float(world.dollars.sum()), "bill_dollars": paid + float(world.rented.sum()),
             "restarts": int(jobs["restarts"].sum()), "failures": int(world.failures.sum()),
-            "revocations": int(world.revocations.sum()), "utilisation": held / there if there > 0 else None,
+            "revocations": int(world.revocations.sum()), "deadlines_met": float(met.mean()) if len(met) else None,
+            "utilisation": held / there if there > 0 else None,
             "rounds": len(rounds), **_spread("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
             **_spread("gap", rounds["gap"], mean=None, max=100), **_spread("ftf", jobs["ftf"], mean=None, max=100)}
     return out

@@ -18,7 +18,7 @@ METRICS = (
     "jobs", "finished", "queue_s_mean", "queue_s_median", "queue_s_p99", "jct_s_mean", "jct_s_median", "jct_s_p99",
     "makespan_s", "efficiency_mean", "gpu_hours", "dollars", "restarts", "utilisation", "decision_s_mean",
     "decision_s_p99", "decision_s_max", "gap_mean", "gap_max", "ftf_mean", "ftf_max", "rounds",
-    "bill_dollars", "revocations")
+    "bill_dollars", "revocations", "deadlines_met")
 COMPARED = {"queue_s_mean": "queueing", "jct_s_mean": "completion", "jct_s_p99": "completion p99",
             "efficiency_mean": "efficiency", "makespan_s": "makespan", "dollars": "dollars", "ftf_max": "unfairness",
             "restarts": "restarts", "bill_dollars": "bill", "revocations": "GPUs revoked"}
