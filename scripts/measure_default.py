@@ -196,7 +196,8 @@ def ablated(rows: Sequence[Mapping[str, Any]]) -> None:
     print("| changed | " + " | ".join(f"{family}, {load:g}: mean | p99 | restarts a job" for family, load, _ in PLACES)
           + " |\n" + "|---" * (1 + 3 * len(PLACES)) + "|")
     base = VARIANTS[0].name
-    for v in VARIANTS:
+    measured = {r["case"] for r in rows}
+    for v in (v for v in VARIANTS if v.name in measured):
         cells: list[str] = []
         for family, load, jobs in PLACES:
             mine = {(r["seed"], r["case"]): r for r in rows if (r["family"], r["load"]) == (family, load)}
