@@ -88,7 +88,8 @@ def test_recognise_never_raises(name: str, tmp_path: Path) -> None:
 
 
 @every_format
-@pytest.mark.parametrize("content", [None, b"", b"{}", b"x,y\n1,2\n", b"\0\1", b"[1, 2]", gzip.compress(b"abc", mtime=0)[:12]])
+@pytest.mark.parametrize("content", [
+    None, b"", b"{}", b"x,y\n1,2\n", b"\0\1", b"[1, 2]", gzip.compress(b"abc", mtime=0)[:12]])
 def test_wrong_files_are_faults_that_name_the_file(name: str, content: bytes | None, tmp_path: Path) -> None:
     """Absent, empty, of another form, damaged: InvalidInput with the path, never a crash."""
     source = sample(name, tmp_path)

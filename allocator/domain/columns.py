@@ -163,8 +163,8 @@ MODELS = TableSchema("models.csv", "fitted speed models; a measured row wins at 
     Column("parameters", Kind.JSON, "parameters of that form, a JSON object; see CURVE_PARAMETERS", required=True),
 ), key=("model", "gpu_type"))
 
-PRICES = TableSchema("prices.csv", "what changes over time; empty cell = unchanged. Rows after now_s are announced: the "
-                     "policy `horizon` plans with them", (
+PRICES = TableSchema("prices.csv", "what changes over time; empty cell = unchanged. Rows after now_s are announced: "
+                     "the policy `horizon` plans with them", (
     _number("at_s", "from this time on", required=True),
     _text("pool", "as in pools.csv", required=True),
     _number("price_per_gpu_hour", "US dollars", low=0),
