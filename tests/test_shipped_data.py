@@ -109,13 +109,16 @@ def test_full_uses_every_column() -> None:
     beyond = {"jobs.csv: max_spot_gpus", "jobs.csv: synchronous", "pools.csv: lifetime_s", "pools.csv: availability",
               "pools.csv: min_billing_s", "tenants.csv: max_spot_gpus", "tenants.csv: max_spot_share",
               "tenants.csv: dollar_price", "tenants.csv: average_per_hour", "tenants.csv: amount",
-              "tenants.csv: until_s", "jobs.csv: shared_with", "pools.csv: sharing"}
+              "tenants.csv: until_s", "jobs.csv: shared_with", "pools.csv: sharing", "jobs.csv: interactive",
+                  "jobs.csv: shrinkable", "jobs.csv: every_s", "jobs.csv: times"}
     folder = full()
-    unused = [f"{file}: {c.name}" for file, schema in TABLES.items() for c in schema.columns
+    assert set(TABLES) - set(folder.tables) == {"pauses.csv", "interactive.csv"}
+    unused = [f"{file}: {c.name}" for file, schema in TABLES.items() if file in folder.tables for c in schema.columns
               if not any(row.get(c.name) is not None for row in folder.tables[file])]
     assert set(unused) == beyond
     assert set(folder.config) == (
-        {c.name for c in CONFIG} - {"ageing_s", "dollar_price"} | set(CONFIG_TABLES) - {"longrun", "profiling"})
+        {c.name for c in CONFIG} - {"ageing_s", "dollar_price", "sizes", "size_error"}
+        | set(CONFIG_TABLES) - {"longrun", "profiling"})
     assert {j["state"] for j in folder.tables["jobs.csv"]} == {"queued", "running", "paused", "held"}
 
 
