@@ -16,7 +16,7 @@ import argparse
 import json
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,8 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--cases", help="names of cases or variants, with semicolons (default: all)")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--loads", help="only these loads, with commas")
     args = parser.parse_args()
     rows = [json.loads(line) for file in args.files if file.exists() for line in file.read_text().splitlines()]
@@ -94,15 +95,16 @@ def main() -> None:
             if args.loads is None or f"{load:g}" in args.loads.split(","))
         variants = VARIANTS if args.what == "ablation" else tuple(
             Variant(case, objective, policy) for case, (policy, objective) in CASES.items())
-        run(args.files[0], rows, places, [v for v in variants if asked is None or v.name in asked], args.seeds)
+        run(args.files[0], rows, places, [v for v in variants if asked is None or v.name in asked],
+            range(args.first, args.first + args.seeds))
 
 
 def run(file: Path, rows: Sequence[Mapping[str, Any]], places: Sequence[tuple[str, float, int]],
-        variants: Sequence[Variant], seeds: int) -> None:
+        variants: Sequence[Variant], seeds: Iterable[int]) -> None:
     """Add a line for every simulation that has none."""
     known = {(r["family"], r["load"], r["seed"], r["case"]) for r in rows}
     with file.open("a") as out:
-        for seed in range(seeds):
+        for seed in seeds:
             for family, load, jobs in places:
                 workload = generate(family, seed=seed, load=load, jobs=jobs).workload()
                 for v in variants:
