@@ -66,6 +66,8 @@ class Explanation:
         """The explanation in sentences."""
         got = self.got
         what = f"{got['gpus']} x {got['pool']}" if got["pool"] else "nothing"
+        if got["shared_with"]:
+            what += f" beside {got['shared_with']}"
         out = [f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}']
         if got["reason"]:
             out.append(f"reason: {got['reason']}: {got['detail']}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import problem, snapshot
 
+from allocator.cli.main import run
 from allocator.domain.validate import validate
 from allocator.errors import InvalidInput
 from allocator.files.problem_tables import snapshot_folder
@@ -60,3 +62,19 @@ def test_placements_of_a_pair_count_once() -> None:
                 nodes=[{"node": "n0", "pool": "p0", "gpus": 2}],
                 placements=[{"job_id": j, "node": "n0", "gpus": 2} for j in ("j0", "j1")])
     assert not [w for w in p.warnings if "are placed there" in w]
+
+
+def test_tables_and_explanations_name_the_partner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two that may not be moved and run on the same two GPUs: `solve` and `explain` say beside whom."""
+    for name, text in {
+            "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus,min_gpus,state,pool,gpus,shared_with,memory_gb,"
+                        "preemptible\na,m,0,3600,2,2,running,p,2,,10,false\nb,m,9,3600,2,2,running,p,2,a,10,false\n",
+            "pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\np,A,2,40,any\n",
+            "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,2,1\n",
+            "sharing.csv": "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,m,A,2,1.2,1.2\n"}.items():
+        (tmp_path / name).write_text(text)
+    assert run(["solve", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "2 x p beside b" in said and "2 x p beside a" in said
+    assert run(["explain", str(tmp_path), "b"]) == 0
+    assert "gets 2 x p beside a" in capsys.readouterr().out

@@ -88,7 +88,8 @@ def decision(result: Result) -> list[Table]:
     """Jobs, pools and tenants of a plan."""
     j = result.jobs
     jobs = [[text(v) for v in row] for row in zip(
-        j["job_id"], j["tenant"], j["action"], (_place(p, g) for p, g in zip(j["pool"], j["gpus"], strict=True)),
+        j["job_id"], j["tenant"], j["action"],
+        (_place(p, g, mate) for p, g, mate in zip(j["pool"], j["gpus"], j["shared_with"], strict=True)),
         (_place(p, g) for p, g in zip(j["previous_pool"], j["previous_gpus"], strict=True)), j["value"],
         j["cost_per_hour"], (_why(c, d) for c, d in zip(j["reason"], j["detail"], strict=True)), strict=True)]
     pools = [[text(v) for v in (p["pool"], p["gpus"], p["used"], p["marginal_value"])] for p in result.pools]
@@ -103,8 +104,8 @@ def decision(result: Result) -> list[Table]:
               frozenset({"GPUs", "guaranteed", "at most", "$/h"}))]
 
 
-def _place(pool: str | None, gpus: int) -> str | None:
-    return None if pool is None else f"{gpus} x {pool}"
+def _place(pool: str | None, gpus: int, mate: str | None = None) -> str | None:
+    return None if pool is None else f"{gpus} x {pool}" + (f" beside {mate}" if mate else "")
 
 
 def _why(code: str | None, detail: str | None) -> str:
