@@ -67,8 +67,8 @@ def test_placements_of_a_pair_count_once() -> None:
 def test_tables_and_explanations_name_the_partner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two that may not be moved and run on the same two GPUs: `solve` and `explain` say beside whom."""
     for name, text in {
-            "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus,min_gpus,state,pool,gpus,shared_with,memory_gb,"
-                        "preemptible\na,m,0,3600,2,2,running,p,2,,10,false\nb,m,9,3600,2,2,running,p,2,a,10,false\n",
+            "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus,min_gpus,state,pool,gpus,shared_with,"
+                        "memory_gb,preemptible\na,m,0,3600,2,2,running,p,2,,10,false\nb,m,9,3600,2,2,running,p,2,a,10,false\n",
             "pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\np,A,2,40,any\n",
             "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,2,1\n",
             "sharing.csv": "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,m,A,2,1.2,1.2\n"}.items():
