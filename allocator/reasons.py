@@ -60,32 +60,22 @@ class Prices:
         """The row prices (m,) of the round's model, by name."""
         i = round_.instance
         named = {family.kind: (family, prices[family.first:family.stop]) for family in round_.model.families}
-        position = {name: q for q, name in enumerate(i.tenants)}
+        tenants, pools, places = (
+            {name: n for n, name in enumerate(names)}
+            for names in (i.tenants, i.pools, (exposure_label(q, z) for q, z in product(i.tenants, i.zones))))
 
-        def by_tenant(kind: str) -> Floats:
+        def by(place: dict[str, int], kind: str) -> Floats:
             family, p = named[kind]
-            out = np.zeros(len(i.tenants))
-            out[[position[name] for name in family.labels]] = p
+            out = np.zeros(len(place))
+            out[[place[name] for name in family.labels]] = p
             return out
 
         def single(kind: str) -> float:
             return float(named[kind][1].sum())
 
-        row = {exposure_label(q, z): n for n, (q, z) in enumerate(product(i.tenants, i.zones))}
-        exposed = np.zeros(len(row))
-        place = {name: p for p, name in enumerate(i.pools)}
-
-        def by_pool(kind: str) -> Floats:
-            family, p = named[kind]
-            out = np.zeros(len(i.pools))
-            out[[place[name] for name in family.labels]] = p
-            return out
-
-        family, p = named[linear.EXPOSURE]
-        exposed[[row[label] for label in family.labels]] = p
-        return cls(named[linear.CAPACITY][1], single(linear.BUDGET), by_tenant(linear.QUOTA),
-                   by_tenant(linear.TENANT_BUDGET), by_tenant(linear.GUARANTEE), single(linear.CHURN), exposed,
-                   by_pool(linear.IDLE), by_pool(linear.HEADROOM))
+        return cls(named[linear.CAPACITY][1], single(linear.BUDGET), by(tenants, linear.QUOTA),
+                   by(tenants, linear.TENANT_BUDGET), by(tenants, linear.GUARANTEE), single(linear.CHURN),
+                   by(places, linear.EXPOSURE), by(pools, linear.IDLE), by(pools, linear.HEADROOM))
 
     def charge(self, round_: Round) -> Floats:
         """(n,) what every option of the whole menu would have to pay for all it uses."""

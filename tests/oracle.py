@@ -6,7 +6,7 @@ rule of contract section 2, without nodes, sharing, curves, prices over time and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,11 @@ class Contract:
     def best(self) -> float | None:
         """Value of the best plan, None if no plan keeps every rule. Tries all, but for those that cannot win."""
         guarantee = {t: self.usable(t) for t in self.tenants}
+        return self._search(lambda plan: sum(c.value for c in plan) if all(
+            self._gpus(plan, t) >= u for t, u in guarantee.items()) else None)
+
+    def _search(self, judged: Callable[[list[Choice]], float | None]) -> float | None:
+        """The best of all full plans as judged (None: not allowed, never above the sum of its choices' values)."""
         hope = [0.0]
         for choices in reversed(self.choices):
             hope.append(hope[-1] + max(c.value for c in choices))
@@ -119,8 +124,8 @@ class Contract:
             if record is not None and value + hope[j] <= record:
                 return
             if j == len(self.jobs):
-                if all(self._gpus(plan, t) >= u for t, u in guarantee.items()):
-                    record = value
+                total = judged(plan)
+                record = total if record is None or (total is not None and total > record) else record
                 return
             for choice in self.choices[j]:
                 plan.append(choice)

@@ -118,28 +118,7 @@ class Sharing(Contract):
             self.choices[p.host] = [Choice(p.pool, p.gpus, p.value, p.cost, changed)]
             self.choices[p.guest] = [Choice(None, 0, 0.0, 0.0, False)]
         paired = {k for p in pairs for k in (p.host, p.guest)}
-        record: float | None = None
-        plan: list[Choice] = []
-        hope = [0.0]
-        for choices in reversed(self.choices):
-            hope.append(hope[-1] + max(c.value for c in choices))
-        hope.reverse()
-
-        def search(j: int, value: float) -> None:
-            nonlocal record
-            if record is not None and value + hope[j] <= record:
-                return
-            if j == len(self.jobs):
-                total = self._judged(plan, paired, guarantee)
-                record = total if record is None or (total is not None and total > record) else record
-                return
-            for choice in self.choices[j]:
-                plan.append(choice)
-                if self._allowed(plan):
-                    search(j + 1, value + choice.value)
-                plan.pop()
-
-        search(0, 0.0)
+        record = self._search(lambda plan: self._judged(plan, paired, guarantee))
         self.choices = self.own
         return record
 
