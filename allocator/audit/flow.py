@@ -8,27 +8,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
-from allocator.audit.guarantee import options
 from allocator.audit.scene import Scene
 from allocator.domain.problem import Floats, Ints
 from allocator.performance.useful import useful
 
 
-def weighed(s: Scene) -> Scene:
-    """The scene with weights by age."""
+def weights(s: Scene) -> Floats:
+    """(J,) weights by age."""
     jobs = s.problem.jobs
-    job, pool, gpus, rate = options(s, np.arange(len(jobs)))
-    seconds: dict[int, float] = {}                          # of each job that has options
-    for j, each in zip(job.tolist(), (jobs.total_work[job] / (rate * useful(s.problem, job, pool, gpus))).tolist(),
-                       strict=True):
-        seconds[j] = min(each, seconds.get(j, each))
-    mean = s.problem.interval_s + sum(seconds.values()) / max(1, len(seconds))
-    return dataclasses.replace(s, problem=dataclasses.replace(s.problem, jobs=dataclasses.replace(
-        jobs, weight=jobs.weight + jobs.weight * _age(s) / mean / 2)))
+    job, pool, gpus, rate = s.options()
+    seconds = np.full(len(jobs), np.inf)                    # of each job that has options
+    np.minimum.at(seconds, job, jobs.total_work[job] / (rate * useful(s.problem, job, pool, gpus)))
+    able = seconds[np.isfinite(seconds)]
+    mean = s.problem.interval_s + able.sum() / max(1, len(able))
+    return np.asarray(s.problem.weight * (1.0 + _age(s) / mean / 2))
 
 
 def lasting(s: Scene, job: Ints, rate: Floats, pause: Floats) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 
 from allocator.audit.sharing import Judge
 from allocator.domain.allocation import Allocation, Repairs
-from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.performance.interference import Measured
 from allocator.performance.table import RateTable
 
@@ -156,6 +156,45 @@ class Scene:
         if len(named):
             out[named] = np.array(self.problem.type_sets).reshape(-1, n)[jobs.gpu_types[named]]
         return out
+
+    @cached_property
+    def _ways(self) -> tuple[Ints, Ints, Ints, Floats]:
+        """All options of all jobs, read apart from allocator/options: job, pool, gpus, rate, each (n,), by job."""
+        jobs, pools, everyone = self.problem.jobs, self.problem.pools, np.arange(len(self.problem.jobs))
+        found = [(j := everyone[self.keepable], jobs.pool[j], jobs.gpus[j])]
+        free = everyone[~self.barred & ~self.frozen]
+        for code in np.unique(jobs.sizes[free]).tolist():
+            same = free[jobs.sizes[free] == code]
+            for p in range(len(pools)):
+                able = same[self.types[same, pools.gpu_type[p]]]
+                most = np.minimum(np.minimum(jobs.max_gpus[able], pools.gpus[p]), self.table.largest[jobs.model[able]])
+                if pools.market[p] == Market.SPOT:
+                    most = np.minimum(most, jobs.max_spot_gpus[able]).astype(np.int64)
+                node, top = int(pools.gpus_per_node[p]), int(most.max(initial=0))
+                sizes = self.problem.size_lists[code] if code >= 0 else np.array(sorted(
+                    {1 << i for i in range(node.bit_length())} | set(range(node, top + 1, node))), dtype=np.int64)
+                first = np.searchsorted(sizes, jobs.min_gpus[able])
+                count = np.maximum(0, np.searchsorted(sizes, most, side="right") - first)
+                job = np.repeat(able, count)
+                gpus = sizes[np.arange(len(job)) + np.repeat(first - np.cumsum(count) + count, count)]
+                new = ~(self.running[job] & (jobs.pool[job] == p) & (jobs.gpus[job] == gpus))
+                found.append((job[new], np.full(int(new.sum()), p), gpus[new]))
+        job, pool, gpus = (np.concatenate(part) for part in zip(*found, strict=True))
+        holds = self.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+        rate, _ = self.table.rate(jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds)
+        order = np.flatnonzero(rate > 0)
+        order = order[np.argsort(job[order], kind="stable")]
+        return job[order], pool[order], gpus[order], rate[order]
+
+    def options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
+        """Job, pool, gpus, rate of all options of the chosen jobs (None: of all), each (n,), in order of job."""
+        if chosen is None:
+            return self._ways
+        asked = np.zeros(len(self.problem.jobs), dtype=bool)
+        asked[chosen] = True
+        job, pool, gpus, rate = self._ways
+        of = asked[job]
+        return job[of], pool[of], gpus[of], rate[of]
 
     def name(self, j: int) -> str:
         return f'job "{self.problem.jobs.job_id[j]}"'

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.audit.guarantee import options
 from allocator.audit.scene import Scene
 from allocator.domain.problem import Floats, Ints
 from allocator.performance.useful import useful
@@ -23,7 +22,7 @@ from allocator.performance.useful import useful
 def utility(s: Scene, job: Ints, rate: Floats, pause: Floats) -> Floats:
     """(n,) worth of what is given to the jobs (n,); seconds lost. The work left plays no part."""
     problem, jobs = s.problem, s.problem.jobs
-    owner, pool, gpus, speed = options(s, np.unique(job))
+    owner, pool, gpus, speed = s.options(np.unique(job))
     slowest = np.full(len(jobs), np.inf)
     np.minimum.at(slowest, owner, speed * useful(problem, owner, pool, gpus))
     x = rate / slowest[job] * np.maximum(0.0, 1.0 - pause / problem.interval_s)
@@ -48,7 +47,7 @@ def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats
 def equal_rate(s: Scene, job: Ints, claim: Floats | None = None) -> Floats:
     """(n,) e of the jobs (n,), inf where one has no options. claim (J,): None = weight x weight of the tenant."""
     problem = s.problem
-    owner, pool, gpus, rate = options(s, np.arange(len(problem.jobs)))
+    owner, pool, gpus, rate = s.options()
     rate = rate * useful(problem, owner, pool, gpus)
     claim = problem.weight * problem.tenants.weight[problem.jobs.tenant] if claim is None else claim
     everybody, cluster = float(claim[np.unique(owner)].sum()), float(problem.pools.gpus.sum())

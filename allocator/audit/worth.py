@@ -35,7 +35,6 @@ import numpy as np
 
 from allocator.audit import flow
 from allocator.audit.exploring import extra
-from allocator.audit.guarantee import options
 from allocator.audit.pauses import restart_s
 from allocator.audit.scene import Scene
 from allocator.audit.shares import shared, utility
@@ -62,7 +61,7 @@ class Ways:
     @classmethod
     def every(cls, s: Scene) -> Ways:
         """All options of all jobs."""
-        job, pool, gpus, rate = options(s, np.arange(len(s.problem.jobs)))
+        job, pool, gpus, rate = s.options()
         jobs = s.problem.jobs
         return cls(job, pool, gpus, rate, s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus),
                    np.ones(len(job), dtype=bool))
@@ -139,10 +138,10 @@ def _sum(s: Scene, w: Ways, terms: Terms) -> Floats:
 def _single(s: Scene, w: Ways, name: str) -> Floats:
     """(n,) worth of the ways in one objective."""
     problem, j, r = s.problem, w.job, Round.of(s, w, name in RISKY)
-    done = r.done
+    done, weights = r.done, problem.weight
     if name == "flow":
-        s, done = flow.weighed(s), flow.lasting(s, j, r.rate, r.pause)
-    left, weight, some = problem.jobs.remaining_work[j], s.problem.weight[j], np.unique(j)
+        done, weights = flow.lasting(s, j, r.rate, r.pause), flow.weights(s)
+    left, weight, some = problem.jobs.remaining_work[j], weights[j], np.unique(j)
     place = np.searchsorted(some, j)
     if name == "progress":
         return np.asarray(weight * (r.done / left))
@@ -154,13 +153,13 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
         return utility(s, j, r.rate, r.pause) if name == "utility" else shared(s, name, j, r.done, r.busy)
     hours = weight * (problem.interval_s - r.busy) / 3600.0
     if name != "tardiness":
-        return np.asarray(_work_worth(s, some, name)[place] * done + hours)
+        return np.asarray(_work_worth(s, some, name, weights)[place] * done + hours)
     every = Ways.every(s)
     in_time = np.zeros(len(problem.jobs), dtype=bool)
     in_time[every.job[_risks(s, every)[1] < 1 - 1e-9]] = True
     waited, risk = _risks(s, w)
     return np.where(in_time[j], 168.0 * weight * (waited - risk),
-                    _work_worth(s, some, name, ~in_time)[place] * done + hours)
+                    _work_worth(s, some, name, weights, ~in_time)[place] * done + hours)
 
 
 def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:
@@ -170,10 +169,9 @@ def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:
     deadline, less restart_s. Done in this round: 0 or 1, as it is in time or late. No deadline: 1.
     """
     problem, jobs, r = s.problem, s.problem.jobs, Round.of(s, w, True)
-    owner, pool, gpus, rate = options(s, np.arange(len(jobs)))
+    owner, pool, gpus, rate = s.options()
     fastest, rate = np.zeros(len(jobs)), rate * useful(problem, owner, pool, gpus)
-    for j, speed in zip(owner.tolist(), rate.tolist(), strict=True):
-        fastest[j] = max(fastest[j], speed)
+    np.maximum.at(fastest, owner, rate)
     until = due_s(problem)[w.job] - problem.now_s
     hours, left = until - problem.interval_s - jobs.restart_s[w.job], jobs.remaining_work[w.job]
 
@@ -214,7 +212,7 @@ def _saving(s: Scene, w: Ways, r: Round) -> Floats:
     """
     problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
     chosen, place = np.unique(w.job, return_inverse=True)
-    owner, pool, gpus, rate = options(s, chosen)
+    owner, pool, gpus, rate = s.options(chosen)
     rate = rate * useful(problem, owner, pool, gpus) * 3600.0
     price, market, round_h = _price(s, pool) * gpus, pools.market[pool], problem.interval_s / 3600.0
     asked = _base_rate(s, chosen) * 3600.0
@@ -270,34 +268,28 @@ def _price(s: Scene, pool: Ints) -> Floats:
     return np.where(pools.market[pool] == Market.RESERVED, 0.0, pools.price_per_gpu_hour[pool])
 
 
-def _work_worth(s: Scene, chosen: Ints, name: str, among: Bools | None = None) -> Floats:
-    """V of each chosen job, (len(chosen),), in `response` or, with B among those jobs (J,), `completion`."""
-    job, pool, gpus, rate = options(s, chosen)
-    each = (s.problem.weight[job] + _money(s, job) * _price(s, pool) * gpus) / (rate * 3600.0)
+def _work_worth(s: Scene, chosen: Ints, name: str, weight: Floats, among: Bools | None = None) -> Floats:
+    """V of each chosen job, (len(chosen),), in `response` or, with B among those jobs (J,), `completion`.
+    weight: (J,)."""
+    job, pool, gpus, rate = s.options(chosen)
     least = np.full(len(s.problem.jobs), np.inf)
-    for o in np.argsort(-each, kind="stable").tolist():
-        least[job[o]] = each[o]                   # dearest first: the least is written last
+    np.minimum.at(least, job, (weight[job] + _money(s, job) * _price(s, pool) * gpus) / (rate * 3600.0))
     least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)     # no option: the plan is at fault anyway
-    return least if name == "response" else np.maximum(least, _queue_worth(s, among)[chosen])
+    return least if name == "response" else np.maximum(least, _queue_worth(s, weight, among)[chosen])
 
 
-def _queue_worth(s: Scene, among: Bools | None) -> Floats:
+def _queue_worth(s: Scene, weight: Floats, among: Bools | None) -> Floats:
     """B / (3600 C) of every job, (J,), 0 without options and where it is not `among` (None: all) those that wait."""
     pools, J = s.problem.pools, len(s.problem.jobs)
-    job, pool, gpus, rate = options(s, np.arange(J))
-    each = rate * useful(s.problem, job, pool, gpus) / gpus
-    whole = np.zeros(J)
-    for p in range(len(pools)):
-        best = np.zeros(J)
-        for o in np.flatnonzero(pool == p).tolist():
-            best[job[o]] = max(best[job[o]], each[o])
-        whole += best * pools.gpus[p]
+    job, pool, gpus, rate = s.options()
+    best = np.zeros((len(pools), J))
+    np.maximum.at(best, (pool, job), rate * useful(s.problem, job, pool, gpus) / gpus)
+    whole = (best * pools.gpus[:, None]).sum(axis=0)
     out = np.zeros(J)
     served = np.flatnonzero((whole > 0) & (True if among is None else among))
-    weight = s.problem.weight[served]
-    key = np.round(np.log(s.problem.jobs.remaining_work[served] / whole[served] / weight), 9)
+    key = np.round(np.log(s.problem.jobs.remaining_work[served] / whole[served] / weight[served]), 9)
     distinct, place = np.unique(key, return_inverse=True)
-    behind = np.cumsum(np.bincount(place.reshape(-1), weight, len(distinct))[::-1])[::-1]
+    behind = np.cumsum(np.bincount(place.reshape(-1), weight[served], len(distinct))[::-1])[::-1]
     out[served] = behind[place.reshape(-1)] / whole[served] / 3600.0
     return out
 
@@ -313,7 +305,7 @@ def _base_rate(s: Scene, chosen: Ints) -> Floats:
         slowest[j] = np.minimum(slowest[j], np.where(rate > 0, rate, np.inf))
     without = chosen[np.isinf(slowest[chosen])]
     if len(without):
-        job, _, gpus, rate = options(s, without)
+        job, _, gpus, rate = s.options(without)
         order = np.lexsort((rate, gpus, np.abs(gpus - jobs.requested_gpus[job]), job))
         first = order[np.append(True, np.diff(job[order]) > 0)[:len(order)]]
         slowest[job[first]] = rate[first]
