@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from formulations.linear import Floats, Ints
 
 HOUR = 3600.0
 STEEP = 9.0             # log(1 + 9 x): the slowest option is worth 2.3, twice its speed 0.64 more, four times 1.31 more
+NEAR = 1.25             # how near the worst ratio of `maxmin` is to the least possible one
 NEW_GPU_S = 600.0       # GPU-seconds after which a job counts 1/sqrt(2) of a new one
 
 
@@ -47,15 +50,31 @@ def equal_speed(share: Floats, start: Ints, gpus: Ints, rate: Floats) -> Floats:
     return out
 
 
-def fairness(age_s: Floats, busy_s: Floats, done: Floats, remaining_work: Floats, total_work: Floats, equal: Floats,
-             interval_s: float) -> Floats:
-    """(n,) (rho(waiting)^2 - rho(option)^2) / 2 with rho = expected completion time / that on an equal share.
+def ratios(age_s: Floats, busy_s: Floats, done: Floats, remaining_work: Floats, total_work: Floats, equal: Floats,
+           interval_s: float) -> tuple[Floats, Floats]:
+    """(n,) rho of a job that waits for this round, and by how much the option lowers it; rho = expected completion time
+    / that on an equal share.
 
     equal: work per second on the equal share, at which the job is taken to go on after this round, and to have been
     able to run since its submission age_s ago. rho: finish-time fairness (Mahajan et al., "Themis", NSDI 2020,
-    section 3). The sum of squares over all jobs is what is left after the values of a plan are taken off.
+    section 3).
     """
     alone = total_work / equal
-    wait = (age_s + interval_s + remaining_work / equal) / alone
-    sooner = (interval_s - busy_s + done / equal) / alone
-    return np.asarray(sooner * (wait - 0.5 * sooner))
+    return ((age_s + interval_s + remaining_work / equal) / alone, (interval_s - busy_s + done / equal) / alone)
+
+
+def squares(rho: Floats, sooner: Floats) -> Floats:
+    """(n,) (rho^2 - (rho - sooner)^2) / 2: of `ratios`. The sum of squares over all jobs is what is left after the
+    values of a plan are taken off."""
+    return np.asarray(sooner * (rho - 0.5 * sooner))
+
+
+def maxmin(rho: Floats, sooner: Floats, worst: float, jobs: int) -> Floats:
+    """(n,) ((rho / worst)^p - ((rho - sooner) / worst)^p) / p, p = max(2, ln jobs / ln 1.25): of `ratios`.
+
+    worst > 0: the largest rho of waiting. A sum of `jobs` p-th powers is at most `jobs` times the largest, so a plan
+    of least sum has a worst rho at most jobs^(1/p) <= 1.25 times the least possible (norms that are near the largest:
+    Awerbuch et al., "Load balancing in the L_p norm", FOCS 1995).
+    """
+    p = max(2.0, math.log(jobs) / math.log(NEAR))
+    return np.asarray(((rho / worst) ** p - (np.maximum(0.0, rho - sooner) / worst) ** p) / p)

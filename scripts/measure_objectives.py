@@ -29,8 +29,9 @@ FAMILIES: dict[str, tuple[str, float, int, bool]] = {     # generator, load, job
     "due, 1.3": ("due", 1.3, 120, False)}
 CASES: dict[str, tuple[str, str | None]] = {              # policy, objective
     **{f"`{o}`": ("mip", o) for o in (
-        "progress", "throughput", "completion", "tardiness", "utility", "fairness", "makespan",
-        "completion=1,fairness=1", "fairness > completion", "makespan > completion", "tardiness > completion")},
+        "progress", "throughput", "completion", "tardiness", "utility", "fairness", "maxmin", "makespan",
+        "completion=1,fairness=1", "fairness > completion", "maxmin > completion", "makespan > completion",
+        "tardiness > completion")},
     "sia": ("sia", None), "maxmin": ("maxmin", None)}
 COLUMNS = {"mean": "mean min", "p99": "p99 min", "ftf_mean": "ftf mean", "ftf_max": "ftf worst",
            "makespan": "makespan h", "dollars": "dollars", "restarts": "restarts", "met": "deadlines met %"}

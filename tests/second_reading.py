@@ -161,7 +161,7 @@ class Reading:
             part = max(0.0, 1 - self.pause(j, got) / self.config["interval_s"])
             x = part * self.options(j)[got] / min(self.options(j).values())
             return float(j["weight"] * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600))
-        if name in ("fairness", "makespan"):
+        if name in ("fairness", "maxmin", "makespan"):
             return self.shared(j, done, busy, name)
         if name == "tardiness" and self.in_time(j):
             return float(168 * j["weight"] * (self.risk(j, None) - self.risk(j, got)))
@@ -191,12 +191,19 @@ class Reading:
 
     def shared(self, j: Row, done: float, busy: float, name: str) -> float:
         """Objectives that look at equal shares."""
-        equal = self.equal(j, alike=name == "makespan")
-        alone = j["total_work"] / equal if name == "fairness" else 3600.0
-        age = -j["submitted_s"] if name == "fairness" else 0.0
-        ends = [(age + seconds + left / equal) / alone for seconds, left in (
-            (self.config["interval_s"], j["remaining_work"]), (busy, j["remaining_work"] - done))]
-        return float(ends[0] ** 2 - ends[1] ** 2) / 2
+        def ratio(i: Row, seconds: float, left: float) -> float:
+            equal = self.equal(i, alike=name == "makespan")
+            if name == "makespan":
+                return float((seconds + left / equal) / 3600.0)
+            return float((-i["submitted_s"] + seconds + left / equal) / (i["total_work"] / equal))
+
+        span = self.config["interval_s"]
+        unit, power = 1.0, 2.0
+        if name == "maxmin":
+            others = [ratio(i, span, i["remaining_work"]) for i in self.jobs if self.options(i)]
+            unit, power = max(others), max(2.0, math.log(len(others)) / math.log(1.25))
+        waiting, planned = ratio(j, span, j["remaining_work"]), ratio(j, busy, j["remaining_work"] - done)
+        return ((waiting / unit) ** power - (planned / unit) ** power) / power
 
     def equal(self, j: Row, alike: bool = False) -> float:
         """Rate of a job on its equal share of all GPUs, by weights or with all alike."""

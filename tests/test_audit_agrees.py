@@ -56,7 +56,7 @@ def scene(rng: np.random.Generator) -> Reading:
     config = {"interval_s": 300.0, "now_s": 0.0,
               "objective": pick("progress", "throughput", "response", "cost", "completion", "progress=2,response=0.5",
                                 "completion > progress", "progress > cost=3,throughput > response",
-                                "utility", "fairness", "makespan", "flow", "flow > progress", "tardiness",
+                                "utility", "fairness", "maxmin", "makespan", "flow", "flow > progress", "tardiness",
                                 "tardiness > throughput"),
               "dollar_price": pick(0.0, 0.0, 0.5), "budget_per_hour": pick(math.inf, 5.0, 8.4),
               "max_changes": pick(0, 1, 99)}

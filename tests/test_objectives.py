@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,33 @@ def test_fairness_serves_who_is_furthest_behind_and_makespan_the_longest() -> No
     two = [{"remaining_work": 1000}, {"remaining_work": 90000}]
     assert runs(problem(two, [{"gpus": 1}], config={"now_s": 9000, "objective": "fairness"})) == {"j0": 1}
     assert runs(problem(two, [{"gpus": 1}], config={"now_s": 9000, "objective": "makespan"})) == {"j1": 1}
+
+
+def test_maxmin_by_hand() -> None:
+    """As for fairness, with ratios over the largest of waiting, 2.5 of j0, and their power ln 2 / ln 1.25 = 3.1."""
+    jobs = [{"remaining_work": 1200, "sizes": [2, 4], "submitted_s": -600}, {"remaining_work": 1200}]
+    p = problem(jobs, [{"gpus": 4}], config={"objective": "maxmin", "now_s": 0})
+    power = math.log(2) / math.log(1.25)
+    assert values(p) == pytest.approx({2: (1 - (2.0 / 2.5) ** power) / power, 4: (1 - (1.5 / 2.5) ** power) / power})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_worst_ratio_under_maxmin_is_near_the_least_possible(seed: int) -> None:
+    """Every plan of 4 jobs on 3 GPUs is tried: the largest ratio is at most 1.25 times the least that any has."""
+    rng = np.random.default_rng(seed)
+    work, age = rng.uniform(300, 9000, 4), rng.uniform(0, 3000, 4)
+    jobs = [{"remaining_work": float(work[j]), "sizes": [1, 2], "submitted_s": -float(age[j])} for j in range(4)]
+    p = problem(jobs, [{"gpus": 3}], config={"objective": "maxmin", "now_s": 0})
+
+    def largest(sizes: Sequence[int]) -> float:
+        """By hand: 0.75 GPUs each, so alone a job of R takes R / 0.75 seconds; k GPUs do k a second."""
+        k = np.array(sizes)
+        busy = np.minimum(300.0, work / np.maximum(k, 1e-9))
+        return float(((age + busy + (work - busy * k) / 0.75) / (work / 0.75)).max())
+
+    got = runs(p)
+    least = min(largest(s) for s in itertools.product((0, 1, 2), repeat=4) if sum(s) <= 3)
+    assert largest([got.get(f"j{i}", 0) for i in range(4)]) <= 1.25 * least
 
 
 def test_makespan_by_hand() -> None:

@@ -3,6 +3,8 @@
     utility     weight x log(1 + 9 x) / sqrt(1 + attained_gpu_s / 600)
     x           rate x (interval_s - pause) / (interval_s x rate of the job's slowest option)
     fairness    (rho of waiting)^2 / 2 - (rho of the plan)^2 / 2, rho = t / (total_work / e)
+    maxmin      ((rho of waiting / w)^p - (rho of the plan / w)^p) / p, p = ln(how many jobs have
+                options) / ln 1.25, at least 2; w the largest rho of waiting among these
     makespan    (t of waiting)^2 / 2 - (t of the plan)^2 / 2, t in hours, without the age; all jobs count alike
     t           age + seconds until the job is done if it goes on at e after this round
     e           its rate on an equal share of all GPUs, in proportion to weight x weight of the tenant, among jobs with
@@ -11,6 +13,8 @@
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -31,17 +35,34 @@ def utility(s: Scene, job: Ints, rate: Floats, pause: Floats) -> Floats:
 
 
 def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats:
-    """(n,) worth in `fairness` or `makespan` of what is given to the jobs (n,), 0 where they have no option; work done,
-    seconds on GPUs."""
+    """(n,) worth in `fairness`, `maxmin` or `makespan` of what is given to the jobs (n,), 0 where they have no option;
+    work done, seconds on GPUs."""
     problem, jobs = s.problem, s.problem.jobs
     equal = equal_rate(s, job, np.ones(len(jobs)) if name == "makespan" else None)
     able = np.isfinite(equal)                               # a plan for others is at fault anyway
     equal = np.where(able, equal, 1.0)
-    unit = jobs.total_work[job] / equal if name == "fairness" else 3600.0
-    age = np.maximum(0.0, problem.now_s - jobs.submitted_s[job]) if name == "fairness" else 0.0
+    unit = 3600.0 if name == "makespan" else jobs.total_work[job] / equal
+    age = 0.0 if name == "makespan" else np.maximum(0.0, problem.now_s - jobs.submitted_s[job])
     waiting = (age + problem.interval_s + jobs.remaining_work[job] / equal) / unit
     planned = (age + busy + (jobs.remaining_work[job] - done) / equal) / unit
-    return np.where(able, (waiting - planned) * (waiting + planned) / 2, 0.0)
+    if name == "maxmin":
+        most, p = _norm(s)
+        worth = ((waiting / most) ** p - (np.maximum(planned, 0.0) / most) ** p) / p
+    else:
+        worth = (waiting - planned) * (waiting + planned) / 2
+    return np.where(able, worth, 0.0)
+
+
+def _norm(s: Scene) -> tuple[float, float]:
+    """The largest rho of waiting among jobs with options, and the power p of `maxmin`."""
+    problem, jobs = s.problem, s.problem.jobs
+    having = np.unique(s.options()[0])
+    if not len(having):
+        return 1.0, 2.0
+    alone = jobs.total_work[having] / equal_rate(s, having)
+    left = alone * jobs.remaining_work[having] / jobs.total_work[having]
+    age = np.maximum(0.0, problem.now_s - jobs.submitted_s[having])
+    return float(np.max((age + problem.interval_s + left) / alone)), max(2.0, math.log(len(having)) / math.log(1.25))
 
 
 def equal_rate(s: Scene, job: Ints, claim: Floats | None = None) -> Floats:

@@ -18,7 +18,7 @@ With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_
                 completion, B among these
     a sum       factor x objective, summed up
     ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / U(w), w what s multiplies, U(v) = most(v) + most(-v)
-    utility, fairness, makespan: see shares.py
+    utility, fairness, maxmin, makespan: see shares.py
     flow        completion, see flow.py
     money       dollar_price + dollar_price of the tenant; deducted from every objective: money x dollars
     dollars     price x gpus x busy / 3600, busy at least min_billing_s where the plan changes something; GPUs of
@@ -149,7 +149,7 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
         return np.asarray(weight * r.done / (_base_rate(s, some)[place] * problem.interval_s))
     if name == "cost":
         return _saving(s, w, r)
-    if name in ("utility", "fairness", "makespan"):
+    if name in ("utility", "fairness", "maxmin", "makespan"):
         return utility(s, j, r.rate, r.pause) if name == "utility" else shared(s, name, j, r.done, r.busy)
     hours = weight * (problem.interval_s - r.busy) / 3600.0
     if name != "tardiness":

@@ -240,7 +240,7 @@ TABLES: Mapping[str, TableSchema] = {
                          INTERACTIVE)}
 
 OBJECTIVES = ("progress", "throughput", "response", "cost", "completion", "tardiness", "utility", "fairness",
-              "makespan", "flow")
+              "maxmin", "makespan", "flow")
 #              formulas: formulations/README.md; which for which wish: docs/objectives.md
 
 OVER_TIME = "flow"       # default of workloads and queues, which go on for many rounds: measured in docs/default.md

@@ -1,4 +1,4 @@
-"""Objectives that look at every job's fair share, or at how much it has had: utility, fairness, makespan."""
+"""Objectives that look at every job's fair share, or at how much it has had: utility, fairness, maxmin, makespan."""
 
 from __future__ import annotations
 
@@ -18,18 +18,34 @@ def utility(s: Scene) -> Floats:
 
 def fairness(s: Scene) -> Floats:
     """(n,) by how much the squared ratio of expected completion time to that on an equal share falls."""
-    p, job = s.problem, s.offer.job
-    age_s = np.maximum(0.0, p.now_s - p.jobs.submitted_s[job])
-    return formulas.fairness(age_s, s.busy_s, np.minimum(s.done, s.remaining), s.remaining, p.jobs.total_work[job],
-                             equal_speed(s)[job], p.interval_s)
+    return formulas.squares(*_ratios(s))
+
+
+def maxmin(s: Scene) -> Floats:
+    """(n,) the same with a power so high that hardly more than the worst ratio counts."""
+    return formulas.maxmin(*_ratios(s), *worst(s))
 
 
 def makespan(s: Scene) -> Floats:
     """(n,) by how much the squared hours that a job still needs on an equal share, whatever its weight, fall."""
     p, hour = s.problem, formulas.HOUR
     equal = even_speed(s)[s.offer.job]
-    return formulas.fairness(np.zeros(len(equal)), s.busy_s, np.minimum(s.done, s.remaining), s.remaining,
-                             equal * hour, equal, p.interval_s)
+    return formulas.squares(*formulas.ratios(np.zeros(len(equal)), s.busy_s, np.minimum(s.done, s.remaining),
+                                             s.remaining, equal * hour, equal, p.interval_s))
+
+
+def _ratios(s: Scene) -> tuple[Floats, Floats]:
+    """(n,) expected completion time over that on an equal share if the job waits, and what the option takes off it."""
+    p, job = s.problem, s.offer.job
+    age_s = np.maximum(0.0, p.now_s - p.jobs.submitted_s[job])
+    return formulas.ratios(age_s, s.busy_s, np.minimum(s.done, s.remaining), s.remaining, p.jobs.total_work[job],
+                           equal_speed(s)[job], p.interval_s)
+
+
+@of_jobs
+def worst(s: Scene) -> tuple[float, int]:
+    """The largest ratio if nobody got anything, and the number of jobs with options; 1 and 1 if there are none."""
+    return float(_ratios(s)[0].max(initial=0.0)) or 1.0, max(1, len(np.unique(s.offer.job)))
 
 
 @of_jobs

@@ -191,4 +191,4 @@ EARLY = 1e-3            # of that: what an hour of work before its time is worth
 OBJECTIVES: Mapping[str, Callable[[Scene], Floats]] = {
     "progress": _progress, "throughput": _throughput, "response": _time_saved, "cost": _cost,
     "completion": _time_saved, "tardiness": _tardiness, "utility": shares.utility, "fairness": shares.fairness,
-    "makespan": shares.makespan, "flow": _flow}
+    "maxmin": shares.maxmin, "makespan": shares.makespan, "flow": _flow}
