@@ -20,7 +20,6 @@ from allocator.domain.result import Result
 from allocator.domain.settings import checked_horizon
 from allocator.errors import AuditFailure, UsageError
 from allocator.options.round import Round, compile_round
-from allocator.performance.sizes import believed
 from allocator.policies import registry as policies
 from allocator.policies.base import Decision, Policy, Task, relative_gap
 from allocator.policies.memory import Memory
@@ -101,7 +100,6 @@ def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver 
                  memory: Memory | None = None) -> Decided:
     """The audited decision without the words around it, for callers that decide many rounds. Errors as of `decide`."""
     begin = time.monotonic()
-    problem = believed(problem)
     entry = policies.policy(policy)
     engine = solvers.named(solver) if isinstance(solver, str) else solver
     round_ = compile_round(problem, entry.prunes, entry.shares)
@@ -109,7 +107,7 @@ def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver 
     known = memory if memory is not None and memory.objective == problem.objective else None
     task, decision = settle(round_, entry.decide, engine, limits, begin + limits.time_s, known)
     allocation = round_.allocation(decision.choice)
-    witness = audit(problem, allocation, round_.repairs)
+    witness = audit(round_.problem, allocation, round_.repairs)
     if witness.faults:
         raise AuditFailure(witness.faults)
     return Decided(task, decision, allocation, witness, built - begin, time.monotonic() - built)

@@ -23,7 +23,6 @@ from allocator.options.headroom import wanted
 from allocator.options.menu import blocked, menu
 from allocator.options.round import Round, compile_round
 from allocator.performance.pipelines import due
-from allocator.performance.sizes import believed
 from allocator.performance.table import RateTable
 from allocator.policies.optimise import mip
 from allocator.reasons import Prices, reasons
@@ -92,7 +91,6 @@ def explain(problem: Problem, job_id: str, *, limits: Limits | None = None, solv
     Raises UsageError for an unknown job, and what `decide` raises.
     """
     limits = limits or Limits()
-    problem = believed(problem)
     jobs = problem.jobs
     if job_id not in jobs.job_id:
         near = difflib.get_close_matches(job_id, jobs.job_id, 1)
@@ -100,6 +98,7 @@ def explain(problem: Problem, job_id: str, *, limits: Limits | None = None, solv
     j = jobs.job_id.index(job_id)
     result = decide(problem, solver=solver, limits=limits)
     round_ = compile_round(problem, prunes=False)
+    problem, jobs = round_.problem, round_.problem.jobs
     prices = Prices.of(round_, best_prices(choices(round_.model)).prices)
     chosen = _chosen(round_, result)
     told = reasons(round_, chosen, prices)

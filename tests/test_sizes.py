@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 
 from allocator.bench.workloads import generate
 from allocator.decision import decide, decide_round
+from allocator.frontier.rounds import keep, round_frontier
+from allocator.frontier.sweep import Effort
+from allocator.frontier.ways import job_ways
+from allocator.options.configure import configure
 from allocator.options.menu import menu
+from allocator.options.round import compile_round
 from allocator.performance.sizes import believed, expected_left
 from allocator.performance.table import RateTable
 from allocator.simulator import Options, simulate
+from allocator.solvers.base import Limits
 
 
 def test_expected_left_is_the_mean_of_the_draws_that_are_longer() -> None:
@@ -99,3 +105,20 @@ def test_plans_for_believed_sizes_pass_the_audit() -> None:
     p = problem(jobs=[{"remaining_work": 900, "total_work": 1000}, {"remaining_work": 5000, "total_work": 5000}],
                 config={"objective": "flow", "sizes": "predicted", "size_error": 1.0})
     assert not decide_round(p).witness.faults
+
+
+@pytest.mark.parametrize("sizes", ["predicted", "unknown"])
+def test_everything_that_looks_at_a_round_believes_the_same(sizes: str) -> None:
+    """One job of 500 on one GPU in rounds of 300 s, worth .6 if its size were known; 300 / 566 and 1 as far as it is
+    known. Ways to the end, `configure`, the model for other solvers and the frontier say what the plan says."""
+    p = problem([{"remaining_work": 500, "total_work": 500, "sizes": [1]}], [{"gpus": 1, "price_per_gpu_hour": 1}],
+                {1: 1.0}, config={"interval_s": 300, "objective": "progress", "sizes": sizes})
+    left = 500 * float(np.exp(0.125)) if sizes == "predicted" else 300.0
+    assert job_ways(p, ["j0"]).hours.tolist() == configure(p, "j0").hours.tolist() == pytest.approx([left / 3600])
+    worth = 300 / left
+    assert decide(p).objective_value == pytest.approx(worth)
+    assert compile_round(p).model.value.tolist() == pytest.approx([worth])
+    curve = round_frontier(p, Effort(Limits(), None, 2))
+    assert curve.value[-1] == pytest.approx(worth) and curve.bound[-1] == pytest.approx(worth)
+    kept = keep(p, Effort(Limits(), None, 4), 1.0, True, dollars="added")
+    assert kept.result.objective_value == pytest.approx(worth)

@@ -36,7 +36,7 @@ class Sabotage:
             most = int(problem.pools.gpus.max(initial=1))
             plan = replace(found.allocation, pool=np.zeros_like(found.allocation.pool),
                            gpus=np.full_like(found.allocation.gpus, most))
-            raise AuditFailure(audit(problem, plan, found.round.repairs).faults or ("no fault found",))
+            raise AuditFailure(audit(found.round.problem, plan, found.round.repairs).faults or ("no fault found",))
         return found
 
 

@@ -27,6 +27,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.performance.pauses import restart_s
+from allocator.performance.sizes import believed
 from allocator.performance.table import RateTable
 
 FILE = "jobs.csv"
@@ -68,6 +69,7 @@ def expected_s(held_s: float, changes: int, interval_s: float) -> float:
 
 def unpaid(problem: Problem, pool: Ints, gpus: Ints, until_s: float) -> Bools:
     """(J,) running jobs that a plan (pool, gpus: (J,)) would speed up without paying for the pause within until_s."""
+    problem = believed(problem)
     jobs, pools = problem.jobs, problem.pools
     out = np.zeros(len(jobs), dtype=np.bool_)
     moved = np.flatnonzero((jobs.state == State.RUNNING) & (pool >= 0) & ((pool != jobs.pool) | (gpus != jobs.gpus)))

@@ -169,7 +169,7 @@ def _result(problem: Problem, found: Answer[Decided], case: Rounds) -> Result:
     mine = np.flatnonzero((menu.pool == a.pool[menu.job]) & (menu.gpus == a.gpus[menu.job])
                           & (menu.host == a.host[menu.job]))
     choice[menu.job[mine]] = mine
-    witness = audit(own, a, whole.repairs)
+    witness = audit(whole.problem, a, whole.repairs)
     if witness.faults:
         raise AuditFailure(witness.faults)
     dual, value = Task(whole, case.effort.limits, None, math.inf).dual, witness.objective_value

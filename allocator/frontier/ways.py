@@ -18,6 +18,7 @@ from allocator.domain.findings import nearest
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.errors import UsageError
 from allocator.options.menu import blocked, menu
+from allocator.performance.sizes import believed
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
 from formulations import objectives
@@ -56,7 +57,7 @@ class JobWays:
 
 def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") -> JobWays:
     """All ways of the named jobs. dollars: which count, of DOLLARS. Raises UsageError with every fault of the names."""
-    number = _numbers(problem, names)
+    problem, number = believed(problem), _numbers(problem, names)
     m, pools, jobs = menu(problem, RateTable.of(problem)), problem.pools, problem.jobs
     place = np.full(len(jobs), -1)
     place[number] = np.arange(len(number))

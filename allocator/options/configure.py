@@ -24,6 +24,7 @@ from allocator.performance import batched
 from allocator.performance.knee import front, knee
 from allocator.performance.pauses import restart_s
 from allocator.performance.profiling import plan
+from allocator.performance.sizes import believed
 from allocator.performance.speed import MEASURED, Beliefs, Configurations
 from allocator.performance.table import RateTable
 from formulations import objectives
@@ -98,7 +99,7 @@ def job_number(problem: Problem, job_id: str) -> int:
 
 def configure(problem: Problem, job_id: str) -> Ways:
     """All ways to run a job. Raises UsageError for an unknown job or one that can run nowhere."""
-    j = job_number(problem, job_id)
+    problem, j = believed(problem), job_number(problem, job_id)
     pool, gpus, batch, row = _tried(problem, j)
     pools, rates = problem.pools, problem.rates
     model = np.full(len(pool), problem.jobs.model[j])

@@ -16,6 +16,7 @@ from allocator.options.guests import Guests, option_at, with_guests
 from allocator.options.headroom import of_options
 from allocator.options.menu import Menu, menu
 from allocator.options.repairs import must_run, repairs
+from allocator.performance.sizes import believed
 from allocator.performance.table import RateTable
 from formulations.assignment import formulate
 from formulations.dominance import needed
@@ -77,8 +78,9 @@ def compile_round(problem: Problem, prunes: bool = True, shares: Guests = Guests
 
     prunes: leave out options that no best plan needs (formulations/dominance); baselines that follow other rules
     than the objective, and the analysis of conflicts, look at all of them. shares: which guests are offered, where
-    pools let jobs share.
+    pools let jobs share. The round's problem has the sizes that are believed where they are not known.
     """
+    problem = believed(problem)
     table = RateTable.of(problem)
     ordinary = menu(problem, table)
     full = with_guests(problem, ordinary, table, shares)
