@@ -9,15 +9,19 @@ its promise. A linear programme bounds how many could be kept if all were decide
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints, Problem
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.options.configure import job_number
 from allocator.options.menu import blocked
-from allocator.options.promises import accept, chain
+from allocator.options.promises import accept, afterwards, chain
 from allocator.options.round import Round, compile_round
+from allocator.performance.pipelines import due_s
 from formulations.kept import Wanted, most_kept
 from formulations.promised import Chain
 from formulations.promises import share
@@ -62,39 +66,62 @@ class Promises:
 
 def promises(problem: Problem) -> Promises:
     """The answers for a snapshot. Raises nothing: a job without options is told so."""
-    round_ = compile_round(problem, prunes=False)
-    made = chain(round_, further=True)
-    empty = made.left
-    fixed = {j: _fixed(round_, j) for j in np.flatnonzero(round_.instance.must & (round_.stay() >= 0)).tolist()}
-    accept(made, round_)
-    kept = dict(zip(made.jobs, made.made, strict=True))
-    stopped = blocked(problem)
-    answers = []
-    for j in range(len(problem.jobs)):
-        name, tenant = problem.jobs.job_id[j], problem.tenants.tenant[problem.jobs.tenant[j]]
-        due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
-        if j in kept:
-            p = kept[j]
-            answers.append(Answer(name, tenant, due, True, problem.pools.pool[p.place.pool], int(p.share.size[0]),
-                                  int(p.share.size.max()), problem.now_s + p.share.done_s))
-        elif j in fixed:
-            pool, gpus, seconds = fixed[j]
-            in_time = None if due is None else bool(seconds <= made.due[j])
-            answers.append(Answer(name, tenant, due, in_time, problem.pools.pool[pool], gpus, gpus,
-                                  problem.now_s + seconds, None if in_time else problem.now_s + seconds,
-                                  "" if in_time is not False else "it keeps what it holds, and that is too slow"))
-        elif stopped[j] or not made.places[j]:
-            answers.append(Answer(name, tenant, due, None if due is None else False, reason=(
-                "it is held or waits for other jobs" if stopped[j] else "no pool has GPUs that it can use")))
-        else:
-            soonest = made.soonest(j)
-            answers.append(Answer(
-                name, tenant, due, None if due is None else False,
-                earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
-                reason="" if due is None else _why(made, empty, j, problem)))
+    state = _State(problem, np.ones(len(problem.jobs), dtype=bool))
+    answers = tuple(state.answer(j) for j in range(len(problem.jobs)))
     wanted = sum(a.promised is not None for a in answers)
     sure = sum(a.promised is True for a in answers)
-    return Promises(tuple(answers), wanted, sure, max(sure, _most(round_, made, fixed, answers)))
+    return Promises(answers, wanted, sure, max(sure, _most(state.round, state.made, state.fixed, answers)))
+
+
+def promise(problem: Problem, job_id: str) -> Answer:
+    """The answer for one job, in less time: only who has promises counts besides it. Raises UsageError for an unknown
+    job."""
+    j = job_number(problem, job_id)
+    return _State(problem, (np.arange(len(problem.jobs)) == j) | ~np.isnan(due_s(problem))).answer(j)
+
+
+class _State:
+    """A round and the promises made in it to the jobs of `who` (J,)."""
+
+    def __init__(self, problem: Problem, who: Bools) -> None:
+        self.round = compile_round(problem, prunes=False)
+        self.problem = self.round.problem
+        self.made = chain(self.round, who)
+        self.empty = self.made.left
+        self.fixed = {j: _fixed(self.round, j) for j in np.flatnonzero(
+            self.round.instance.must & (self.round.stay() >= 0)).tolist()}
+        accept(self.made, self.round)
+        self.kept = dict(zip(self.made.jobs, self.made.made, strict=True))
+        self.stopped = blocked(self.problem)
+
+    @cached_property
+    def later(self) -> Chain:
+        """What is left after the last deadline, too."""
+        return afterwards(self.made, self.round)
+
+    def answer(self, j: int) -> Answer:
+        """The answer for a job of `who`."""
+        problem, made = self.problem, self.made
+        name, tenant = problem.jobs.job_id[j], problem.tenants.tenant[problem.jobs.tenant[j]]
+        due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
+        if j in self.kept:
+            p = self.kept[j]
+            return Answer(name, tenant, due, True, problem.pools.pool[p.place.pool], int(p.share.size[0]),
+                          int(p.share.size.max()), problem.now_s + p.share.done_s)
+        if j in self.fixed:
+            pool, gpus, seconds = self.fixed[j]
+            in_time = None if due is None else bool(seconds <= made.due[j])
+            return Answer(name, tenant, due, in_time, problem.pools.pool[pool], gpus, gpus, problem.now_s + seconds,
+                          None if in_time else problem.now_s + seconds,
+                          "" if in_time is not False else "it keeps what it holds, and that is too slow")
+        if self.stopped[j] or not made.places[j]:
+            return Answer(name, tenant, due, None if due is None else False, reason=(
+                "it is held or waits for other jobs" if self.stopped[j] else "no pool has GPUs that it can use"))
+        soonest = made.soonest(j)
+        soonest = soonest if math.isfinite(soonest) else self.later.soonest(j)
+        return Answer(name, tenant, due, None if due is None else False,
+                      earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
+                      reason="" if due is None else _why(made, self.empty, j, problem))
 
 
 def _fixed(round_: Round, j: int) -> tuple[int, int, float]:
@@ -124,7 +151,8 @@ def _why(made: Chain, empty: Floats, j: int, problem: Problem) -> str:
             + (f" and {more} more" if more > 0 else ""))
 
 
-def _most(round_: Round, made: Chain, fixed: dict[int, tuple[int, int, float]], answers: list[Answer]) -> int:
+def _most(round_: Round, made: Chain, fixed: dict[int, tuple[int, int, float]],
+          answers: Sequence[Answer]) -> int:
     """Most deadlines that any plan keeps."""
     jobs = np.array([j for j in range(len(answers)) if math.isfinite(made.due[j]) and made.due[j] > 0
                      and made.places[j]], dtype=np.int64)

@@ -21,8 +21,8 @@ from allocator.cli import main
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
-from allocator.errors import Infeasible
-from allocator.promises import FIELDS, promises
+from allocator.errors import Infeasible, UsageError
+from allocator.promises import FIELDS, promise, promises
 from allocator.simulator import Options, simulate
 from formulations.deadlines import risk
 from formulations.kept import Wanted, most_kept
@@ -115,6 +115,18 @@ def test_promises_by_hand() -> None:
     assert (found.wanted, found.kept, found.most) == (3, 1, 1)
     assert found.jobs[1].earliest_s == pytest.approx(900) and "earlier promises" in found.jobs[1].reason
     assert "j0" in found.jobs[1].reason and "even alone it needs 2.5 h" in found.jobs[2].reason
+
+
+def test_long_jobs_do_not_lengthen_the_slots() -> None:
+    """Two jobs of two slots each, one after the other, and one of weeks without a deadline: it is offered the time when
+    it would be done behind them. Asked for one job alone the answer is the same."""
+    p = now(due((500, 700), (500, 1300), (1e7, None), max_gpus=1), total=1)
+    found = promises(p).jobs
+    assert [a.promised for a in found] == [True, True, None] and found[1].done_s == pytest.approx(1100)
+    assert found[2].earliest_s is not None and 1e7 + 1100 <= found[2].earliest_s < 1.1e7
+    assert [promise(p, a.job_id) for a in found] == list(found)
+    with pytest.raises(UsageError, match='did you mean "j0"'):
+        promise(p, "j00")
 
 
 def test_a_refused_job_is_promised_what_was_offered() -> None:

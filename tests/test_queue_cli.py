@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 import time
@@ -84,6 +85,29 @@ def test_submit_says_the_name_and_takes_a_command(capsys: Output, name: str) -> 
     assert (code, json.loads(out)) == (0, {"job_id": "m-2", "new": True})
     code, out, err = submit(capsys, name, "--key", "k", "--format", "json")
     assert (code, json.loads(out)) == (0, {"job_id": "m-2", "new": False}) and "submitted before" in err
+
+
+def test_submit_says_whether_the_deadline_can_be_promised(
+        capsys: Output, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 of work takes 29 s on 4 GPUs: an hour is promised, 10 s are not, with the deadline that could be. Without one
+    nothing is said; where it cannot be found out, whatever is wrong, the job is submitted all the same."""
+    now = int(time.time())
+    assert submit(capsys, name, "--job-id", "none") == (0, "none\n", "")
+    code, out, err = submit(capsys, name, "--job-id", "i", "--deadline-s", now + 3600)
+    assert (code, out) == (0, "i\n") and err.startswith("the deadline can be promised: done in ")
+    code, out, err = submit(capsys, name, "--job-id", "j", "--deadline-s", now + 10, "--format", "json")
+    told = json.loads(out)["promise"]
+    assert code == 0 and told["promised"] is False and 20 < told["earliest_s"] - now < 200
+    assert "cannot be promised: even alone it needs" in err and f"({math.ceil(told['earliest_s'])})" in err
+    code, _, err = submit(capsys, name, "--job-id", "k", "--deadline-s", now + 9000, "--submitted-s", now + 5000)
+    assert code == 0 and "is not known: it is over, or submitted for later" in err
+    monkeypatch.setattr("allocator.cli.queue_calls.MOST_DATED", 1)
+    assert "3 jobs have deadlines" in submit(capsys, name, "--job-id", "m", "--deadline-s", now + 3600)[2]
+    monkeypatch.setattr("allocator.queue.face.Queue.snapshot", lambda _: 1 / 0)
+    code, out, err = submit(capsys, name, "--job-id", "n", "--deadline-s", now + 3600, "--format", "json")
+    assert (code, json.loads(out)) == (0, {"job_id": "n", "new": True, "promise": None}) and "division by zero" in err
+    with Queue(name) as queue:
+        assert len(queue.jobs()) == 6
 
 
 @pytest.mark.parametrize(("argv", "code", "says"), [

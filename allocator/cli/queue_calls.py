@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from allocator.cli.job_options import JOB_OPTIONS
 from allocator.cli.tables import Table, percent, text
@@ -21,6 +24,7 @@ from allocator.queue.jobs import Job
 from allocator.queue.submit import of_values
 from allocator.queue.submit import submit as submit_to
 
+MOST_DATED = 200        # jobs with deadlines beside which a submission still looks whether its own can be promised
 NUMBERS = frozenset(("GPUs", "used", "free", "done", "work left", "age", "restarts", "failures", "generation"))
 
 
@@ -48,10 +52,46 @@ def submit(args: argparse.Namespace) -> int:
                      "workdir": os.path.abspath(args.workdir) if args.workdir else ""})
     with Queue(args.queue) as queue:
         done = queue.submit_many([job])[0]
-    if not done.new:
-        _say(f'job "{done.job_id}" was submitted before; nothing was added')
-    print(json.dumps({"job_id": done.job_id, "new": done.new}) if args.format == "json" else done.job_id)
+        if not done.new:
+            _say(f'job "{done.job_id}" was submitted before; nothing was added')
+        told: dict[str, Any] = {"job_id": done.job_id, "new": done.new}
+        if args.format == "table":
+            print(done.job_id, flush=True)
+        if args.deadline_s:
+            told["promise"] = _promise(queue, done.job_id)
+    if args.format == "json":
+        _json(told)
     return 0
+
+
+def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
+    """Whether the deadline of a job that was submitted can be promised, said on standard error and in full; None: it is
+    not known. The job is in the queue, whatever goes wrong here."""
+    from allocator import validate
+    from allocator.promises import promise
+
+    try:
+        problem = validate(queue.snapshot())
+        dated = int((~np.isnan(problem.jobs.deadline_s)).sum())
+        if job_id not in problem.jobs.job_id:
+            raise UsageError("it is over, or submitted for later")
+        if dated > MOST_DATED:
+            raise UsageError(f"{dated} jobs have deadlines; `allocator queue export` and `allocator promise` tell")
+        found = promise(problem, job_id)
+    except Exception as error:
+        _say(f"whether the deadline can be promised is not known: {str(error) or type(error).__name__}")
+        return None
+    if found.done_s is not None and found.promised:
+        _say(f"the deadline can be promised: done {_at(found.done_s, problem.now_s)}, on at most {found.most_gpus} "
+             f"GPUs of {text(found.pool)}")
+    else:
+        offer = "" if found.earliest_s is None else f"; earliest that could be: {_at(found.earliest_s, problem.now_s)}"
+        _say(f"the deadline cannot be promised: {found.reason}{offer}")
+    return found.to_dict()
+
+
+def _at(at_s: float, now_s: float) -> str:
+    return f"in {_span(at_s - now_s)} ({math.ceil(at_s)})"
 
 
 def import_csv(args: argparse.Namespace) -> int:

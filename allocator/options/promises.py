@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints, State
+from allocator.domain.problem import Bools, Floats, Ints, State
 from allocator.options.round import Round
 from allocator.performance.pipelines import due_s
 from formulations.promised import Chain, Place
@@ -20,9 +20,9 @@ MOST_SLOTS = 1_000          # longer ahead slots are longer than rounds
 MOST_CELLS = 200_000        # jobs x slots: with many jobs there are fewer slots
 
 
-def chain(round_: Round, further: bool = False) -> Chain:
-    """No promises yet, for all jobs of the round. further: slots do not end with the last deadline, but reach so far
-    that every job could be done after it on an empty cluster.
+def chain(round_: Round, who: Bools | None = None) -> Chain:
+    """No promises yet, for all jobs of the round, or only those of who (J,): the others have no places. Slots reach to
+    the last deadline.
 
     Jobs that must keep what they hold have it until they are done. A job without a deadline has due = inf.
     """
@@ -30,18 +30,39 @@ def chain(round_: Round, further: bool = False) -> Chain:
     due = due_s(p) - p.now_s
     due = np.where(np.isnan(due), np.inf, due)
     far = max(float(due[np.isfinite(due)].max(initial=0.0)), p.interval_s)
-    if further:
-        rate = round_.menu.rate[round_.option]
-        slowest = np.full(len(p.jobs), np.inf)
-        np.minimum.at(slowest, round_.instance.job, rate)
-        seconds = p.jobs.remaining_work / slowest
-        far += float(seconds.max(initial=0.0)) + p.interval_s
-        far += float(np.max(p.pools.startup_s, initial=0.0) + np.max(p.jobs.restart_s, initial=0.0))
-    most = min(MOST_SLOTS, max(100, MOST_CELLS // max(1, len(p.jobs))))
-    slot_s = p.interval_s * max(1, math.ceil(far / p.interval_s / most))
-    slots = math.ceil(far / slot_s)
+    slot_s = _slot_s(len(p.jobs), far, p.interval_s)
+    return _chain(round_, due, slot_s, math.ceil(far / slot_s), np.ones(len(due), dtype=bool) if who is None else who)
+
+
+def afterwards(made: Chain, round_: Round) -> Chain:
+    """What these promises leave in slots that reach so far that every job could be done after the last of them on an
+    empty cluster; these slots are long where jobs are."""
+    p, end_s = round_.problem, made.left.shape[1] * made.slot_s
+    rate = round_.menu.rate[round_.option]
+    slowest = np.full(len(p.jobs), np.inf)
+    np.minimum.at(slowest, round_.instance.job, rate)
+    far = end_s + float((p.jobs.remaining_work / slowest).max(initial=0.0)) + p.interval_s
+    far += float(np.max(p.pools.startup_s, initial=0.0) + np.max(p.jobs.restart_s, initial=0.0))
+    slot_s = _slot_s(len(p.jobs), far, made.slot_s)
+    who = np.array([len(of) > 0 for of in made.places], dtype=bool)
+    out = _chain(round_, made.due, slot_s, math.ceil(far / slot_s) + 1, who)    # the last promise may be in its first
+    first = np.arange(0, made.left.shape[1], round(slot_s / made.slot_s))
+    until = out.left[:, :len(first)]
+    np.minimum(until, np.minimum.reduceat(made.left, first, axis=1), out=until)
+    return out
+
+
+def _slot_s(jobs: int, far: float, unit_s: float) -> float:
+    """Slots of a multiple of unit_s, not too many of them until `far` (seconds)."""
+    most = min(MOST_SLOTS, max(100, MOST_CELLS // max(1, jobs)))
+    return unit_s * max(1, math.ceil(far / unit_s / most))
+
+
+def _chain(round_: Round, due: Floats, slot_s: float, slots: int, who: Bools) -> Chain:
+    """No promises, in so many slots."""
+    who = who | (round_.instance.must & (round_.stay() >= 0))
     left, first = _rows(round_, slots)
-    places = [_places(round_, j, first, float(due[j])) for j in range(len(p.jobs))]
+    places = [_places(round_, j, first, float(due[j])) if who[j] else [] for j in range(len(due))]
     _serve_fixed(round_, left, places, slot_s)
     return Chain(places, due, left, slot_s)
 
