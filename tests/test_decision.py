@@ -160,3 +160,9 @@ def test_budget_and_quota_reasons() -> None:
     jobs = [{"tenant": "t", "min_gpus": 2, "max_gpus": 2, "weight": w} for w in (5, 1)]
     quota = decide(problem(jobs, tenants=[{"tenant": "t", "max_gpus": 3}]))
     assert quota.jobs["reason"] == [None, "quota"]
+
+
+def test_how_a_plan_was_proven_is_no_warning() -> None:
+    """What a solver that did well says of its search stands beside the reason for choosing it, not among warnings."""
+    result = decide(six_jobs(), solver="decomposition", limits=EXACT)
+    assert result.warnings == () and result.solver_choice is not None and "bound: " in result.solver_choice

@@ -19,7 +19,8 @@ class Result:
     """Everything in plan.json. `jobs` holds one sequence per field of JOB_FIELDS, each with one entry per job.
 
     Proven: objective_value <= best possible <= bound. `bound_by` names who proved the bound: "lagrangian"
-    (recomputed here from prices, trusting no solver) or a solver. solver_choice: why `auto` picked it.
+    (recomputed here from prices, trusting no solver) or a solver. solver_choice: why `auto` picked it, and how
+    it found and proved the plan.
     Waiting jobs have pool None and gpus 0.
     """
 

@@ -49,11 +49,14 @@ def mip(task: Task) -> Decision:
     bound, by = _bound(task, answer, value(best))
     if fallback is None and math.isfinite(answer.bound) and answer.bound < value(best) * (1 - TRUST) - TRUST:
         fallback, detail = "marginal", f"{engine.name} claimed a bound below a plan that exists"
+    if not (fallback or detail):          # how the solver found and proved it is no warning
+        why = "; ".join(filter(None, (why, answer.detail)))
     wanted = max(task.limits.gap, 1e-9)
     if stays and relative_gap(bound, value(stay)) <= wanted:
         best = stay
     return Decision(best, bound, by, _ended(answer, fallback, relative_gap(bound, value(best)) <= wanted),
-                    engine.name, answer.version or None, why, fallback, detail or answer.detail, answer.log)
+                    engine.name, answer.version or None, why, fallback, detail or (answer.detail if fallback else ""),
+                    answer.log)
 
 
 def _start(task: Task, stay: Ints | None) -> Ints | None:
