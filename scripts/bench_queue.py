@@ -64,7 +64,7 @@ class Bench:
         self.time("validate it", lambda: validate(snapshot))
         self.time("compress it for the journal", lambda: packed(snapshot))
         entry = wants.Round(now, snapshot.digest, packed(snapshot), "bench", "optimal")
-        wanted = dict.fromkeys(self.names, ("a", 2))
+        wanted = dict.fromkeys(self.names, wants.Want("a", 2))
         self.time(f"round that changes what all {n} want", lambda: self.write(wants.append, entry, wanted), 1)
         self.time("round that changes nothing", lambda: self.write(wants.append, entry, wanted))
         self.time(f"order {n} starts", lambda: self.write(allocations.order_starts, now), 1)

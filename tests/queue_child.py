@@ -75,7 +75,8 @@ def claim(queue: Queue, name: str, number: int) -> None:
                 time.sleep(0.01)
                 continue
             for _ in range(chance.randrange(1, 4)):
-                wanted = {f"shared-{i}": ("a", chance.randrange(1, 5)) for i in range(6) if chance.random() < 0.5}
+                wanted = {f"shared-{i}": wants.Want("a", chance.randrange(1, 5))
+                          for i in range(6) if chance.random() < 0.5}
                 with queue.store.write() as connection:
                     wants.append(connection, held.token, wants.Round(now, name, None, "test", "ok"), wanted)
                 with queue.store.write() as connection:

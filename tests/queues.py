@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -115,11 +115,11 @@ class Controller:
         assert held is not None
         self.lease = held
 
-    def want(self, **wanted: tuple[str, int]) -> int:
-        """A round that wants exactly this."""
+    def want(self, **wanted: Sequence[Any]) -> int:
+        """A round that wants exactly this: pool, GPUs, and perhaps the host and whether anew."""
         entry = wants.Round(self.queue.clock(), "digest", None, "test", "optimal")
         with self.queue.store.write() as connection:
-            return wants.append(connection, self.lease.token, entry, wanted)
+            return wants.append(connection, self.lease.token, entry, {n: wants.Want(*w) for n, w in wanted.items()})
 
     def stops(self) -> list[tuple[str, int]]:
         with self.queue.store.write() as connection:

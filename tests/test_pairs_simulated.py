@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from worlds import workload
 
+from allocator.control.places import staying
 from allocator.domain.workload import Workload
 from allocator.simulator import Options
-from allocator.simulator.pairs import staying
 from allocator.simulator.records import spans_frame
 from allocator.simulator.world import World
 

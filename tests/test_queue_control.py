@@ -85,7 +85,7 @@ def test_rounds_are_numbered_without_holes(queue: Queue) -> None:
     assert control.want(j=("a", 1)) == 1
     with pytest.raises(ZeroDivisionError), queue.store.write() as connection:
         entry = wants.Round(NOW, "x", b"s", "p", "optimal")
-        assert wants.append(connection, control.lease.token, entry, {"k": ("a", 2)}) == 2
+        assert wants.append(connection, control.lease.token, entry, {"k": wants.Want("a", 2)}) == 2
         raise ZeroDivisionError
     assert control.want(j=("a", 2)) == 2
     assert [r.number for r in queue.rounds()] == [1, 2]
@@ -352,7 +352,8 @@ def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:
     control.want(j=("a", 2))
     control.starts()
     for statement in ("INSERT INTO allocations SELECT job_id, 9, pool, gpus, gpu_type, phase, ordered_s, running_s, "
-                      "stop_ordered_s, ended_s, observed_s, work_at_start, work_done, detail FROM allocations",
+                      "stop_ordered_s, ended_s, observed_s, work_at_start, work_done, detail, host, since_s "
+                      "FROM allocations",
                       "UPDATE jobs SET state = 'both'", "UPDATE allocations SET phase = 'stopped'",
                       "UPDATE jobs SET want_gpus = 3", "UPDATE jobs SET state = 'done'", "DELETE FROM jobs"):
         with pytest.raises(sa.exc.IntegrityError), queue.store.write() as connection:

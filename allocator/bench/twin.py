@@ -19,6 +19,7 @@ from allocator.domain.snapshot import Table
 from allocator.domain.workload import Workload
 from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
 from allocator.files.problem_tables import snapshot_folder
+from allocator.performance.beside import beside
 from allocator.performance.table import RateTable
 from allocator.queue import snapshot as snapshots
 from allocator.queue.engine import create_queue
@@ -30,16 +31,18 @@ from allocator.simulator import simulate
 from allocator.simulator.options import Options as Simulated
 
 SAME_S = 1e-6
-Plan = tuple[float, dict[str, tuple[str, int]] | None]
+Plan = tuple[float, dict[str, tuple[str, int, str]] | None]
 
 
 def plan(turn: Turn) -> Plan:
-    """(time, pool and GPUs by job) of a round."""
+    """(time, pool, GPUs and host by job) of a round."""
     problem = turn.problem
     if turn.decided is None:
         return problem.now_s, None
     a = turn.decided.allocation
-    return problem.now_s, {problem.jobs.job_id[j]: (problem.pools.pool[int(a.pool[j])], int(a.gpus[j]))
+    names = problem.jobs.job_id
+    return problem.now_s, {names[j]: (problem.pools.pool[int(a.pool[j])], int(a.gpus[j]),
+                                      names[int(a.host[j])] if a.host[j] >= 0 else "")
                            for j in np.flatnonzero(a.pool >= 0).tolist()}
 
 
@@ -128,6 +131,7 @@ def truth(workload: Workload) -> Truth:
     kind = {name: t for t, name in enumerate(problem.gpu_types)}
     pool = {name: p for p, name in enumerate(problem.pools.pool)}
     known: dict[tuple[int, str, int], float] = {}
+    pairs: dict[tuple[str, str, str, int], tuple[float, float]] = {}
 
     def rate(order: Order) -> float:
         key = (int(problem.jobs.model[job[order.job_id]]), order.pool, order.gpus)
@@ -141,4 +145,14 @@ def truth(workload: Workload) -> Truth:
         start = float(problem.pools.startup_s[pool[order.pool]])
         return start + (float(problem.jobs.restart_s[job[order.job_id]]) if again else 0.0)
 
-    return Truth(rate=rate, pause_s=pause_s)
+    def pair(order: Order, other: Order) -> float:
+        first, second = sorted((order, other), key=lambda one: job[one.job_id])
+        key = (first.job_id, second.job_id, order.pool, order.gpus)
+        if key not in pairs:
+            one, two, at, size = (np.array([v]) for v in (
+                job[first.job_id], job[second.job_id], pool[order.pool], order.gpus))
+            found = beside(problem, one, two, at, size)
+            pairs[key] = float(found.rate_host[0]), float(found.rate_guest[0])
+        return pairs[key][order is second]
+
+    return Truth(rate=rate, beside=pair, pause_s=pause_s)

@@ -33,9 +33,19 @@ class StaleOrder(AllocatorError):
 
 
 @dataclass(frozen=True)
+class Beside:
+    """The allocation on whose GPUs another one starts, so that two jobs run on them. needed: it was there first, and
+    the start has to wait for it (NotNow); else one without it gets GPUs of its own."""
+
+    job_id: str
+    generation: int
+    needed: bool = True
+
+
+@dataclass(frozen=True)
 class Order:
     """Start this job on these GPUs. remaining_work: in the job's unit, at its last checkpoint; command: argv, empty
-    where the executor knows by itself how to run the job."""
+    where the executor knows by itself how to run the job; beside: whose GPUs, None = nobody else's."""
 
     job_id: str
     generation: int
@@ -47,6 +57,7 @@ class Order:
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
+    beside: Beside | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class Executor(Protocol):
     name: str
 
     def start(self, order: Order) -> None:
-        """Start the allocation, once. Raises StaleOrder."""
+        """Start the allocation, once. GPUs of two allocations are free when both have ended. Raises StaleOrder."""
         ...
 
     def stop(self, job_id: str, generation: int, token: int) -> None:

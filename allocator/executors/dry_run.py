@@ -15,6 +15,7 @@ from typing import Any
 from allocator.control.executor import Observation, Order, Phase, StaleOrder
 from allocator.errors import UsageError
 from allocator.executors.disk import locked, read_json, write_json
+from allocator.executors.errors import shares
 
 _EMPTY: dict[str, Any] = {"token": -1, "newest": {}, "open": {}}
 
@@ -32,13 +33,13 @@ class DryRunExecutor:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def start(self, order: Order) -> None:
-        """Say it and note it, once. Raises StaleOrder."""
+        """Say it and note it, once. Raises StaleOrder, NotNow."""
         with self._locked():
             state = self._state(order.token)
             if _fresh(state, order.job_id, order.generation):
+                on = _gpus(state, order)
                 command = f": {' '.join(order.command)}" if order.command else ""
-                self._say(f'would start job "{order.job_id}" (allocation {order.generation}) on {order.gpus} GPUs of '
-                          f'pool "{order.pool}"{command}')
+                self._say(f'would start job "{order.job_id}" (allocation {order.generation}) on {on}{command}')
                 _note(state, order.job_id, order.generation, "running", self._now())
             self._keep(state)
 
@@ -92,6 +93,16 @@ class DryRunExecutor:
     def _keep(self, state: dict[str, Any]) -> None:
         if self._path is not None:
             write_json(self._path, state)
+
+
+def _gpus(state: dict[str, Any], order: Order) -> str:
+    """The GPUs of an order in words. Raises NotNow."""
+    beside, words = order.beside, f'{order.gpus} GPUs of pool "{order.pool}"'
+    if beside is None:
+        return words
+    found = state["open"].get(beside.job_id)
+    alive = found is not None and found["generation"] == beside.generation and found["phase"] == "running"
+    return f'the {words} that job "{beside.job_id}" runs on' if shares(order, alive) else words
 
 
 def _fresh(state: dict[str, Any], job_id: str, generation: int) -> bool:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from allocator.control.executor import ENDED, Observation, Order, Phase
+from allocator.control.executor import ENDED, Beside, Observation, Order, Phase
 from allocator.errors import UsageError
 from allocator.executors.disk import read_json
+from allocator.executors.errors import shares
 from allocator.executors.ledger import STOP, Known, Ledger
 
 OBSERVATION = "observation.json"
@@ -34,11 +36,13 @@ class FilesExecutor:
         self.ledger = Ledger(Path(folder))
 
     def start(self, order: Order) -> None:
-        """Write order.json. Raises StaleOrder."""
+        """Write order.json. Raises StaleOrder; NotNow while the job whose GPUs it shall run on has not been ordered, or
+        has ended."""
         with self.ledger.locked():
             self.ledger.admit(order.token)
             if self.ledger.fresh(order.job_id, order.generation):
-                self.ledger.create(order, {})
+                shared = shares(order, order.beside is not None and self._alive(order.beside))
+                self.ledger.create(order if shared else replace(order, beside=None), {})
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Write stop.json; what was never ordered is observed as stopped. Raises StaleOrder."""
@@ -56,9 +60,7 @@ class FilesExecutor:
     def acknowledge(self, job_id: str, generation: int) -> None:
         """Remove the folder of the allocation. Raises UsageError if it has not ended."""
         with self.ledger.locked():
-            place = self.ledger.place(job_id, generation)
-            said = _said(read_json(place / OBSERVATION), math.inf)
-            if place.is_dir() and (said is None or said[0] not in ENDED):
+            if self._alive(Beside(job_id, generation)):
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
             self.ledger.forget(job_id, generation)
 
@@ -66,6 +68,11 @@ class FilesExecutor:
         """What the actor wrote to capacity.json, {pool: GPUs}; without it, as the queue says."""
         found = read_json(self.ledger.folder / CAPACITY) or {}
         return {pool: n for pool, n in found.items() if isinstance(n, int) and not isinstance(n, bool) and n >= 0}
+
+    def _alive(self, beside: Beside) -> bool:
+        place = self.ledger.place(beside.job_id, beside.generation)
+        said = _said(read_json(place / OBSERVATION), math.inf)
+        return place.is_dir() and (said is None or said[0] not in ENDED)
 
     def _observed(self, one: Known) -> Observation | None:
         said = _said(read_json(one.folder / OBSERVATION), float(one.order["remaining_work"]))

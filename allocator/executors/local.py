@@ -1,4 +1,4 @@
-"""Jobs as processes of this machine, each with GPU indices of its own. State: a folder (ledger.py, keeper.py).
+"""Jobs as processes of this machine, alone or two on the same GPU indices. State: a folder (ledger.py, keeper.py).
 
 Nothing is kept in memory: a new object on the same folder knows all that the old one did. What is beside order.json:
     keeper.lock, keeper.json   held by the living keeper; who it is
@@ -22,7 +22,7 @@ from allocator.control.executor import Observation, Order, Phase
 from allocator.errors import UsageError
 from allocator.executors import keeper, report
 from allocator.executors.disk import is_locked, read_json, try_lock, write_json
-from allocator.executors.errors import NotNow
+from allocator.executors.errors import NotNow, shares
 from allocator.executors.ledger import Known, Ledger, file_name
 from allocator.executors.processes import Process, boot, kill_all, orphans
 
@@ -107,19 +107,32 @@ class LocalExecutor:
         if order.gpus > len(mine) or order.gpus < 1:
             why = f'pool "{order.pool}" of this machine has {len(mine)} GPUs, not {order.gpus}'
             return self.ledger.create(order, {keeper.EXIT: _end("failed", why)}, devices=[])
+        devices = self._free(order, mine)
+        last = self.ledger.acknowledged(order.job_id).get("safe")
+        base = last if last is not None else 0.0 if order.generation <= 1 else None
+        self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
+        return self.ledger.create(order, {}, devices=devices, grace_s=self.grace_s, base=base,
+                                  marker=secrets.token_hex(16))
+
+    def _free(self, order: Order, mine: Sequence[int]) -> list[int]:
+        """The GPU indices of a new allocation. Raises NotNow."""
         taken: set[int] = set()
+        shared: list[int] | None = None
         for one in self._unended():
             if one.job_id == order.job_id:
                 raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
             taken.update(one.order["devices"])
+            if order.beside is not None and (one.job_id, one.generation) == (
+                    order.beside.job_id, order.beside.generation):
+                shared = list(one.order["devices"])
+        if shares(order, shared is not None) and shared is not None:
+            if len(shared) != order.gpus or sum(one.order["devices"] == shared for one in self._unended()) > 1:
+                raise NotNow(f'job "{order.job_id}": GPUs {shared} have two jobs, or are not {order.gpus}')
+            return shared
         free = [d for d in mine if d not in taken]
         if len(free) < order.gpus:
             raise NotNow(f'job "{order.job_id}": {len(free)} GPUs are free in pool "{order.pool}", not {order.gpus}')
-        last = self.ledger.acknowledged(order.job_id).get("safe")
-        base = last if last is not None else 0.0 if order.generation <= 1 else None
-        self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
-        return self.ledger.create(order, {}, devices=free[:order.gpus], grace_s=self.grace_s, base=base,
-                                  marker=secrets.token_hex(16))
+        return free[:order.gpus]
 
     def _spawn(self, place: Path) -> None:
         self._reap()

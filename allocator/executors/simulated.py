@@ -1,14 +1,15 @@
 """A cluster that exists in memory only, on a clock that moves when it is told to: exact, and the same by seed.
 
-Allocations do not influence each other, so the end of each is known as soon as it starts:
+Allocations do not influence each other, but for two on the same GPUs, so the end of each is known as soon as it starts,
+or as the company on its GPUs changes:
 
     work done at t = rate x (min(t, stop ordered) - ready_s)          ready_s: when the pause of its start is over
-    finished       at ready_s + remaining work / rate
+    finished       at ready_s + remaining work / rate                 both piecewise where the company changes
     failed         after an exponential time of mean 1 / (failures per GPU-hour x GPUs), by seed, job and generation
     stopped        a while after it was told to: the job does no more work meanwhile, but holds its GPUs
 
 The cluster outlives controllers: crash one, make another executor of the same cluster. It writes down every breach of
-what a controller must never do (`breaches`): more GPUs than a pool has, one job twice at a time.
+what a controller must never do (`breaches`): more GPUs than a pool has, one job twice at a time, three on one GPU.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 
 from allocator.control.executor import Observation, Order, Phase, StaleOrder
 from allocator.errors import UsageError
+from allocator.executors.errors import shares
 
 HOUR = 3600.0
 
@@ -60,13 +62,15 @@ def _no_pause(order: Order, again: bool) -> float:
 class Truth:
     """How the cluster really is.
 
-    rate(order): work per second. pause_s(order, again): from the start to the first work; again: the job held GPUs
+    rate(order): work per second. beside(order, other): the same while the other runs on the same GPUs; None: as alone.
+    pause_s(order, again): from the start to the first work; again: the job held GPUs
     until this very moment. stop_s(order): from being told to stop to having stopped; a job that refuses to die takes
     long. checkpoint_s(order): a running job has safe what it had done at the last multiple of these seconds of work;
     0: all of it. failures_per_gpu_hour: of jobs, by themselves.
     """
 
     rate: Callable[[Order], float] = _one
+    beside: Callable[[Order, Order], float] | None = None
     pause_s: Callable[[Order, bool], float] = _no_pause
     stop_s: Callable[[Order], float] = _nothing
     checkpoint_s: Callable[[Order], float] = _nothing
@@ -74,31 +78,54 @@ class Truth:
     seed: int = 0
 
 
+Key = tuple[str, int]
+
+
 @dataclass
 class _Run:
-    """An allocation. end_s, phase: how it will end as things stand; stopped_s: when it was told to stop."""
+    """An allocation. paces: (since when, work per second), the first from the end of its pause on; fail_s: when it
+    fails by itself. end_s, phase: how it will end as things stand; stopped_s: when it was told to stop. mate: the other
+    one on its GPUs, while both live."""
 
     order: Order
     started_s: float
-    ready_s: float
-    rate: float
+    paces: list[tuple[float, float]]
     every_s: float
-    end_s: float
-    phase: Phase
+    fail_s: float
+    end_s: float = math.inf
+    phase: Phase = Phase.FINISHED
     detail: str = ""
     stopped_s: float = math.inf
     over: bool = False
     due: int = 0            # which entry of the cluster's calendar counts
+    mate: Key | None = None
 
     def work(self, now_s: float) -> float:
         """Safe work since the start."""
         if self.over and self.phase is Phase.FINISHED:
             return self.order.remaining_work
-        worked = max(0.0, min(now_s, self.stopped_s, self.end_s) - self.ready_s)
+        ready = self.paces[0][0]
+        worked = max(0.0, min(now_s, self.stopped_s, self.end_s) - ready)
         asked = self.stopped_s <= min(now_s, self.end_s)                # stopping begins with a checkpoint
         if self.every_s > 0 and not asked:
             worked -= worked % self.every_s
-        return min(self.rate * worked, self.order.remaining_work)
+        return min(self._done(worked), self.order.remaining_work)
+
+    def _done(self, worked_s: float) -> float:
+        """Work of so many seconds after the pause."""
+        ready, ends = self.paces[0][0], [*(since for since, _ in self.paces[1:]), math.inf]
+        return math.fsum(rate * max(0.0, min(worked_s, end - ready) - (since - ready))
+                         for (since, rate), end in zip(self.paces, ends, strict=True))
+
+    def pace(self, rate: float, at_s: float) -> None:
+        """Work at this rate from then on; unless it was told to stop, that says when it ends."""
+        since = max(at_s, self.paces[0][0]) if self.paces else at_s
+        self.paces = [(s, r) for s, r in self.paces if s < since] + [(since, rate)]
+        if self.stopped_s == math.inf:
+            left = self.order.remaining_work - self._done(since - self.paces[0][0])
+            finish = since + left / rate if rate > 0 else math.inf
+            self.end_s, done = min(finish, self.fail_s), finish <= self.fail_s
+            self.phase, self.detail = (Phase.FINISHED, "") if done else (Phase.FAILED, "a simulated failure")
 
 
 @dataclass
@@ -127,24 +154,49 @@ class SimulatedCluster:
         if not self._fresh(order.job_id, order.generation):
             return
         self.settle()
-        now = self.clock.now_s
-        if (other := self._alive.get(order.job_id)) is not None:
-            self.breaches.append(f'{now:g} s: job "{order.job_id}" starts again while its allocation {other} lives')
+        now, other = self.clock.now_s, self._partner(order)
+        if (old := self._alive.get(order.job_id)) is not None:
+            self.breaches.append(f'{now:g} s: job "{order.job_id}" starts again while its allocation {old} lives')
         again = self._left_s.get(order.job_id) == now
-        ready, rate = now + self.truth.pause_s(order, again), self.truth.rate(order)
-        finish = ready + order.remaining_work / rate if rate > 0 else math.inf
-        fail = now + self._strike(order)
-        run = _Run(order, now, ready, rate, self.truth.checkpoint_s(order), min(finish, fail),
-                   Phase.FINISHED if finish <= fail else Phase.FAILED, "" if finish <= fail else "a simulated failure")
+        run = _Run(order, now, [], self.truth.checkpoint_s(order), now + self._strike(order))
+        run.pace(self.truth.rate(order), now + self.truth.pause_s(order, again))
         self.orders += 1
-        self._open[order.job_id, order.generation] = run
+        key = (order.job_id, order.generation)
+        self._open[key] = run
         self._newest[order.job_id] = order.generation
         self._alive[order.job_id] = order.generation
-        self.used[order.pool] = self.used.get(order.pool, 0) + order.gpus
-        if self.used[order.pool] > self.gpus.get(order.pool, 0):
-            self.breaches.append(f'{now:g} s: pool "{order.pool}" has {self.gpus.get(order.pool, 0)} GPUs and gives '
-                                 f"{self.used[order.pool]}")
+        if other is not None:
+            self._join(key, other)
+        else:
+            has = self.gpus.get(order.pool, 0)
+            self.used[order.pool] = self.used.get(order.pool, 0) + order.gpus
+            if self.used[order.pool] > has:
+                self.breaches.append(f'{now:g} s: pool "{order.pool}" has {has} GPUs and gives {self.used[order.pool]}')
         self._enter(run)
+
+    def _partner(self, order: Order) -> Key | None:
+        """The living allocation on whose GPUs the order starts. Raises NotNow."""
+        if order.beside is None:
+            return None
+        key = (order.beside.job_id, order.beside.generation)
+        run = self._open.get(key)
+        return key if shares(order, run is not None and not run.over) else None
+
+    def _join(self, one: Key, other: Key) -> None:
+        """The two run on the same GPUs from now on."""
+        a, b = self._open[one], self._open[other]
+        if b.mate is not None or (a.order.pool, a.order.gpus) != (b.order.pool, b.order.gpus):
+            self.breaches.append(f'{self.clock.now_s:g} s: job "{one[0]}" starts on GPUs of "{other[0]}", which has '
+                                 f"{b.order.gpus} of {b.order.pool} and runs beside {b.mate}")
+        a.mate, b.mate = other, one
+        for run, beside in ((a, b), (b, a)):
+            run.pace(self._rate(run, beside), self.clock.now_s)
+        self._enter(b)
+
+    def _rate(self, run: _Run, beside: _Run | None) -> float:
+        if beside is None or self.truth.beside is None:
+            return self.truth.rate(run.order)
+        return self.truth.beside(run.order, beside.order)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """As Executor.stop; what was never started is known as stopped and does not start any more."""
@@ -153,9 +205,9 @@ class SimulatedCluster:
         now = self.clock.now_s
         if self._fresh(job_id, generation):
             self._newest[job_id] = generation
-            self._open[job_id, generation] = _Run(Order(job_id, generation, token, "", 0, "", 0.0), now, now, 0.0, 0.0,
-                                                  now, Phase.STOPPED, "was told to stop before it was started",
-                                                  over=True)
+            self._open[job_id, generation] = _Run(Order(job_id, generation, token, "", 0, "", 0.0), now, [(now, 0.0)],
+                                                  0.0, math.inf, now, Phase.STOPPED,
+                                                  "was told to stop before it was started", over=True)
             return
         run = self._open.get((job_id, generation))
         if run is None or run.over or run.stopped_s < math.inf:
@@ -192,7 +244,9 @@ class SimulatedCluster:
         for run in sorted(here, key=lambda r: (r.started_s, r.order.job_id), reverse=True):
             if self.used[pool] <= gpus:
                 return
-            self.lose(run.order.job_id, "its machine is gone")
+            both = [run.order.job_id] + ([] if run.mate is None else [run.mate[0]])
+            for job_id in both:
+                self.lose(job_id, "its machine is gone")
 
     def lose(self, job_id: str, why: str) -> None:
         """What the job holds is lost now, with what it did since its last checkpoint."""
@@ -232,7 +286,13 @@ class SimulatedCluster:
             if run is None or run.over or run.due != entry:
                 continue
             run.over = True
-            self.used[run.order.pool] -= run.order.gpus
+            if run.mate is None:
+                self.used[run.order.pool] -= run.order.gpus
+            else:                                       # the other one goes on alone on these GPUs
+                left = self._open[run.mate]
+                run.mate = left.mate = None
+                left.pace(self._rate(left, None), end)
+                self._enter(left)
             if self._alive.get(key[0]) == key[1]:
                 del self._alive[key[0]]
             self._left_s[key[0]] = end

@@ -3,8 +3,8 @@
     ordered -> running -> stopping -> stopped        every phase may also end in finished, failed, lost
 
 GPUs count as used until the end of an allocation is recorded, and a start is ordered only beside those: so a pool is
-never promised twice, in whatever order things happen. Each call is one transaction's work, guarded by the fencing
-token, and may be repeated.
+never promised twice, in whatever order things happen; those of two jobs (pairs.py) count once, as the host's. Each call
+is one transaction's work, guarded by the fencing token, and may be repeated.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from sqlalchemy import Connection
 
 from allocator.queue import cluster, lease
 from allocator.queue.bulk import many
+from allocator.queue.pairs import Company, Partner, Seat, join, partners
 from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs
 
 # statements of every look, built once
 _JOINED = jobs.c.job_id == allocations.c.job_id
 _OPEN_ONES = sa.select(allocations).join(jobs, _JOINED).where(
     IS_OPEN, allocations.c.phase.in_(sa.bindparam("phases", expanding=True))).order_by(jobs.c.seq)
-_ORDERED = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir).join(
-    jobs, _JOINED).where(IS_OPEN, allocations.c.phase == "ordered").order_by(jobs.c.seq)
+_STARTS = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir).join(
+    jobs, _JOINED).where(IS_OPEN, allocations.c.phase == sa.bindparam("phase")).order_by(jobs.c.seq)
 _UNWANTED = sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request).join(
     jobs, _JOINED).where(IS_OPEN, allocations.c.phase.in_(("ordered", "running")), sa.or_(
-        jobs.c.request != "", jobs.c.want_pool != allocations.c.pool, jobs.c.want_gpus != allocations.c.gpus))
-_WANTING = sa.select(*(jobs.c[n] for n in ("job_id", "generation", "version", "want_pool", "want_gpus",
+        jobs.c.request != "", jobs.c.want_pool != allocations.c.pool, jobs.c.want_gpus != allocations.c.gpus,
+        allocations.c.generation < jobs.c.want_generation))
+_WANTING = sa.select(*(jobs.c[n] for n in ("job_id", "generation", "version", "want_pool", "want_gpus", "want_host",
                                            "remaining_work"))).where(
     jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0,
     sa.or_(jobs.c.retry_at_s.is_(None), jobs.c.retry_at_s <= sa.bindparam("now_s"))).order_by(jobs.c.seq)
@@ -38,7 +40,8 @@ _WANTING = sa.select(*(jobs.c[n] for n in ("job_id", "generation", "version", "w
 
 @dataclass(frozen=True)
 class Allocation:
-    """GPUs given to a job: one row of the table, known by (job_id, generation)."""
+    """GPUs given to a job: one row of the table, known by (job_id, generation). host: job that holds them, "" = this
+    one; since_s: as Held.since_s."""
 
     job_id: str
     generation: int
@@ -54,16 +57,19 @@ class Allocation:
     work_at_start: float
     work_done: float
     detail: str
+    host: str
+    since_s: float | None
 
 
 @dataclass(frozen=True)
 class Start:
-    """An ordered allocation with all an executor needs to start it."""
+    """An ordered allocation with all an executor needs to start it. partner: on whose GPUs, None = others."""
 
     allocation: Allocation
     command: tuple[str, ...]
     environment: Mapping[str, str]
     workdir: str
+    partner: Partner | None = None
 
 
 def open_ones(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
@@ -72,13 +78,16 @@ def open_ones(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allo
     return [Allocation(**row._mapping) for row in rows]
 
 
-def starts(connection: Connection) -> list[Start]:
-    """Every allocation that is ordered and not yet seen running, to be given to the executor (again)."""
+def starts(connection: Connection, phase: str = "ordered") -> list[Start]:
+    """Every allocation of a phase, as what is to be given to the executor (again), hosts before their guests: ordered
+    and not yet seen running, or running as far as anybody knows."""
+    rows = [dict(row._mapping) for row in connection.execute(_STARTS, {"phase": phase}).all()]
+    beside = partners(connection) if rows else {}
     out = []
-    for row in connection.execute(_ORDERED).all():
-        values = dict(row._mapping)
+    for values in sorted(rows, key=lambda row: str(row["host"]) != ""):
         command, environment, workdir = (values.pop(name) for name in ("command", "environment", "workdir"))
-        out.append(Start(Allocation(**values), tuple(json.loads(command)), json.loads(environment), workdir))
+        out.append(Start(Allocation(**values), tuple(json.loads(command)), json.loads(environment), workdir,
+                         beside.get(values["job_id"])))
     return out
 
 
@@ -107,16 +116,23 @@ def order_starts(connection: Connection, token: int, now_s: float,
     capacity: GPUs by pool that are there right now, where that is less than the queue says. Raises LeaseLost.
     """
     lease.check(connection, token)
-    rows = connection.execute(_WANTING, {"now_s": now_s}).all()
+    rows, company = connection.execute(_WANTING, {"now_s": now_s}).all(), Company.of(connection)
+    joining = company.exchanges()
     if rows:
-        room = free(connection, capacity)
-        types = cluster.types(connection)
-        fitting = []
-        for job in rows:
-            if job.want_gpus <= room.get(job.want_pool, 0):
+        room, types, fitting = free(connection, capacity), cluster.types(connection), []
+        for job in sorted(rows, key=lambda job: job.want_host != ""):       # hosts first
+            seat = company.seat(job.job_id, job.want_host)
+            if seat is Seat.WAIT or (seat is Seat.OWN and job.want_gpus > room.get(job.want_pool, 0)):
+                continue
+            if seat is Seat.OWN:
                 room[job.want_pool] -= job.want_gpus
-                fitting.append(job)
+                company.started.add(job.job_id)
+            else:
+                joining.append((job.want_host, job.job_id) if seat is Seat.HOST
+                               else (job.job_id, company.guest_of[job.job_id]))
+            fitting.append(job)
         _order(connection, fitting, types, now_s)
+    join(connection, joining, now_s)
     return starts(connection)
 
 

@@ -29,7 +29,7 @@ _QUERIES = {file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(
             for file, names in _NAMES.items()}
 # statements of every look, built once
 _USED = sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
-    IS_OPEN).group_by(allocations.c.pool).order_by(allocations.c.pool)
+    IS_OPEN, allocations.c.host == "").group_by(allocations.c.pool).order_by(allocations.c.pool)
 _GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
 _LEARNED = sa.select(learned).where(learned.c.work_per_s.is_not(None)).order_by(
     learned.c.model, learned.c.gpu_type, learned.c.gpus)
@@ -182,7 +182,7 @@ def gpus(connection: Connection) -> dict[str, int]:
 
 
 def used(connection: Connection) -> dict[str, int]:
-    """GPUs of each pool that open allocations hold: ordered, running, stopping."""
+    """GPUs of each pool that open allocations hold: ordered, running, stopping; those of two jobs count once."""
     found = _held(connection)
     return {pool: found.get(pool, 0) for pool in gpus(connection)}
 

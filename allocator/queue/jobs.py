@@ -14,7 +14,7 @@ from allocator.domain.columns import JOBS, Kind
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.errors import UsageError
 from allocator.queue.errors import QueueUnavailable
-from allocator.queue.schema import ACTIVE, IS_OPEN, OWNED, STATES, allocations, jobs, observations
+from allocator.queue.schema import ACTIVE, IS_OPEN, OWNED, STATES, allocations, jobs, observations, turns
 from allocator.queue.states import VERBS
 
 MOST_NAMES = 5000      # job_ids that are searched for a similar one
@@ -43,6 +43,7 @@ class Job:
     generation: int
     want_pool: str
     want_gpus: int
+    want_host: str
     attained_gpu_s: float
     restarts: int
     resizes: int
@@ -71,6 +72,7 @@ class Job:
         out |= {name: _value(name, text) for name, text in self.cells.items() if text}
         out |= {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*out, "cells")}
         return out | {"command": list(self.command), "want_pool": self.want_pool or None,
+                      "want_host": self.want_host or None,
                       "park_reason": self.park_reason or None}
 
 
@@ -178,7 +180,7 @@ def purge(connection: Connection, before_s: float) -> int:
     needed = {name.strip() for after in waits for name in after.split("|")}
     gone = [job_id for job_id in over if job_id not in needed]
     for part in range(0, len(gone), PART):
-        for table in (observations, allocations, jobs):
+        for table in (observations, turns, allocations, jobs):
             connection.execute(sa.delete(table).where(table.c.job_id.in_(gone[part:part + PART])))
     return len(gone)
 

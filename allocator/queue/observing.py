@@ -6,7 +6,6 @@ of the job follows from it (jobs.JOB). The rest is rare.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +15,7 @@ from sqlalchemy import Connection
 
 from allocator.queue import lease
 from allocator.queue.bulk import many
+from allocator.queue.held import Held, guests, held, write
 from allocator.queue.jobs import PART
 from allocator.queue.schema import IS_OPEN, allocations, jobs, observations
 from allocator.queue.states import Retries, ended
@@ -65,47 +65,10 @@ class Mark(NamedTuple):
     detail: str
 
 
-class _Held(NamedTuple):
-    """A job and its open allocation. received: JSON."""
-
-    job_id: str
-    generation: int
-    gpus: int
-    gpu_type: str
-    phase: str
-    ordered_s: float
-    running_s: float | None
-    ended_s: float | None
-    observed_s: float | None
-    work_at_start: float
-    work_done: float
-    detail: str
-    state: str
-    request: str
-    remaining_work: float
-    attained_gpu_s: float
-    restarts: int
-    largest_gpus: int
-    first_started_s: float | None
-    finished_s: float | None
-    failures: int
-    retry_at_s: float | None
-    park_reason: str
-    want_pool: str
-    want_gpus: int
-    received: str
-    updated_s: float
-
-
-_OF_ALLOCATION = ("phase", "running_s", "ended_s", "observed_s", "work_done", "detail")
-_OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "largest_gpus", "first_started_s",
-           "finished_s", "failures", "retry_at_s", "park_reason", "want_pool", "want_gpus", "received", "updated_s")
 _NAMED: sa.BindParameter[Any] = sa.bindparam("names", expanding=True)
 # statements of every look, built once
 _MARKS = sa.select(*(allocations.c[name] for name in Mark._fields)).where(IS_OPEN)
 _MARKS_OF = _MARKS.where(allocations.c.job_id.in_(_NAMED))
-_HELD = sa.select(*((jobs if name in _OF_JOB else allocations).c[name] for name in _Held._fields)).join(
-    jobs, jobs.c.job_id == allocations.c.job_id).where(IS_OPEN, allocations.c.job_id.in_(_NAMED))
 
 
 def marks(connection: Connection, names: Collection[str] | None = None) -> dict[str, Mark]:
@@ -161,95 +124,76 @@ def _progress(connection: Connection, given: Sequence[tuple[Seen, Mark]], histor
 
 
 def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retries: Retries) -> list[Change]:
-    """Record first sights and ends, and what was seen of the same allocations before and after."""
-    before = _open(connection, names)
+    """Record first sights and ends, and what was seen of the same allocations before and after. Who is left of a pair
+    holds the GPUs from the end of the other one on."""
+    paired = guests(connection)
+    partner = {**paired, **{guest: host for host, guest in paired.items()}} if paired else {}
+    before = held(connection, names | {partner[name] for name in names if name in partner})
     now = dict(before)
     told: dict[tuple[str, str], Seen] = {}
-    for one in given:
-        held = now[one.job_id]
-        moved = None if held.phase in ENDED else _moved(one, held, retries)
-        if moved is not None:
-            now[one.job_id] = moved
-            told[one.job_id, str(one.phase)] = one
-    changed = {name: held for name, held in now.items() if held is not before[name]}
-    _write(connection, changed, told)
-    return [Change(name, held.generation, held.phase, held.state, held.work_done - before[name].work_done)
-            for name, held in changed.items()]
-
-
-def _open(connection: Connection, names: set[str]) -> dict[str, _Held]:
-    """The jobs of these names that have an open allocation."""
-    ordered = sorted(names)
-    return {row[0]: _Held(*row) for part in range(0, len(ordered), PART)
-            for row in connection.execute(_HELD, {"names": ordered[part:part + PART]}).all()}
-
-
-def _moved(one: Seen, held: _Held, retries: Retries) -> _Held | None:
-    """The job and its allocation after an observation; None: it says nothing new."""
-    work, phase, at_s = _work(one, held), str(one.phase), one.at_s
-    left = held.work_at_start - work
-    if phase == "running" and held.running_s is not None:
-        if held.observed_s is not None and at_s <= held.observed_s and work <= held.work_done:
-            return None
-        return held._replace(work_done=work, observed_s=max(at_s, held.observed_s or at_s), remaining_work=left,
-                             updated_s=at_s)
-    began = _began(one, held, work)
-    if held.running_s is None and began is not None:
-        first = held.first_started_s is None
-        held = held._replace(first_started_s=began if first else held.first_started_s,
-                             restarts=held.restarts + (0 if first else 1),
-                             largest_gpus=max(held.largest_gpus, held.gpus))
-    stops = phase == "running" and held.phase == "stopping"
-    held = held._replace(work_done=work, observed_s=at_s, detail=one.detail, running_s=began, remaining_work=left,
-                         phase=held.phase if stops else phase, updated_s=at_s)
-    if phase == "running":
-        return held
-    end = at_s if began is None else max(at_s, began)
-    held = _had(held, 0.0 if began is None else end - began)
-    return held._replace(ended_s=end, **ended(held, phase, end, work > 0, one.detail, retries))
-
-
-def _work(one: Seen, held: _Held) -> float:
-    """Work done since the start, the greatest ever seen; what is no number counts as nothing."""
-    if one.phase == "finished":
-        return held.work_at_start
-    said = one.work_done if one.work_done == one.work_done else 0.0
-    return min(max(float(said), held.work_done), held.work_at_start)
-
-
-def _began(one: Seen, held: _Held, work: float) -> float | None:
-    """When it began to run; None: it never did, as far as anybody knows. An end that comes before any sight of it
-    running says that it ran since it was ordered."""
-    if held.running_s is not None:
-        return held.running_s
-    if one.phase == "running":
-        return one.at_s
-    return None if one.phase in ("stopped", "lost") and work <= 0 else min(held.ordered_s, one.at_s)
-
-
-def _had(held: _Held, seconds: float) -> _Held:
-    """The job with what it has had so far, these seconds more."""
-    if seconds <= 0:
-        return held
-    had = json.loads(held.received)
-    received = json.dumps({**had, held.gpu_type: had.get(held.gpu_type, 0.0) + seconds}, sort_keys=True)
-    return held._replace(attained_gpu_s=held.attained_gpu_s + seconds * held.gpus, received=received)
-
-
-def _write(connection: Connection, changed: Mapping[str, _Held], told: Mapping[tuple[str, str], Seen]) -> None:
-    """All changes at once: two statements, and one for the observations, the last of each kind by job."""
-    many(connection, f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
-         [(*(getattr(held, n) for n in _OF_ALLOCATION), name, held.generation) for name, held in changed.items()])
-    many(connection, f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
-         [(*(getattr(held, n) for n in _OF_JOB), name) for name, held in changed.items()])
+    turns: list[tuple[str, float]] = []
+    # in the order of time, so that one of a pair holds the GPUs while the other is gone already
+    for one in sorted(given, key=lambda one: (one.at_s, one.job_id in paired)) if paired else given:
+        known = now[one.job_id]
+        moved = None if known.phase in ENDED else _moved(one, known, retries)
+        if moved is None:
+            continue
+        now[one.job_id] = moved
+        told[one.job_id, str(one.phase)] = one
+        left = now.get(paired.get(one.job_id, "")) if moved.ended_s is not None else None
+        if left is not None and left.phase not in ENDED and moved.ended_s is not None:
+            now[left.job_id] = left.turned("", moved.ended_s)
+            turns.append((left.job_id, moved.ended_s))
+    changed = {name: known for name, known in now.items() if known is not before[name]}
+    write(connection, changed, turns)
     many(connection, "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
          "VALUES (?, ?, ?, ?, ?, ?)",
          [(one.job_id, one.generation, one.at_s, kind, one.detail, _work(one, changed[one.job_id]))
           for (_, kind), one in told.items()])
+    return [Change(name, known.generation, known.phase, known.state, known.work_done - before[name].work_done)
+            for name, known in changed.items()]
 
 
-def _set(names: Sequence[str]) -> str:
-    return ", ".join(f"{name} = ?" for name in names)
+def _moved(one: Seen, known: Held, retries: Retries) -> Held | None:
+    """The job and its allocation after an observation; None: it says nothing new."""
+    work, phase, at_s = _work(one, known), str(one.phase), one.at_s
+    left = known.work_at_start - work
+    if phase == "running" and known.running_s is not None:
+        if known.observed_s is not None and at_s <= known.observed_s and work <= known.work_done:
+            return None
+        return known._replace(work_done=work, observed_s=max(at_s, known.observed_s or at_s), remaining_work=left,
+                             updated_s=at_s)
+    began = _began(one, known, work)
+    if known.running_s is None and began is not None:
+        first = known.first_started_s is None
+        known = known._replace(first_started_s=began if first else known.first_started_s,
+                             restarts=known.restarts + (0 if first else 1),
+                             largest_gpus=max(known.largest_gpus, known.gpus))
+    stops = phase == "running" and known.phase == "stopping"
+    known = known._replace(work_done=work, observed_s=at_s, detail=one.detail, running_s=began, remaining_work=left,
+                         phase=known.phase if stops else phase, updated_s=at_s)
+    if phase == "running":
+        return known
+    end = at_s if began is None else max(at_s, began)
+    return known.credited(end)._replace(ended_s=end, **ended(known, phase, end, work > 0, one.detail, retries))
+
+
+def _work(one: Seen, known: Held) -> float:
+    """Work done since the start, the greatest ever seen; what is no number counts as nothing."""
+    if one.phase == "finished":
+        return known.work_at_start
+    said = one.work_done if one.work_done == one.work_done else 0.0
+    return min(max(float(said), known.work_done), known.work_at_start)
+
+
+def _began(one: Seen, known: Held, work: float) -> float | None:
+    """When it began to run; None: it never did, as far as anybody knows. An end that comes before any sight of it
+    running says that it ran since it was ordered."""
+    if known.running_s is not None:
+        return known.running_s
+    if one.phase == "running":
+        return one.at_s
+    return None if one.phase in ("stopped", "lost") and work <= 0 else min(known.ordered_s, one.at_s)
 
 
 def prune(connection: Connection, token: int, keep: int) -> int:

@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")      # known schema versions, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")      # known schema versions, oldest first
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -88,6 +88,8 @@ jobs = Table(
     _cell("series"),                                              # of a periodic job: the first; empty: itself
     Column("number", Integer, nullable=False, server_default="1"),
     Column("next_s", Double),                                     # when the next of its series is due, NULL: never
+    _cell("want_host"),                                           # whose GPUs it shall run on as a second job
+    _whole("want_generation"),                                    # allocations before this one are not wanted
     Column("updated_s", Double, nullable=False),
     UniqueConstraint("seq", name="jobs_seq"),
     UniqueConstraint("submission_key", name="jobs_submission_key"),
@@ -99,6 +101,8 @@ jobs = Table(
     CheckConstraint("(state IN ('done', 'cancelled')) = (finished_s IS NOT NULL)", name="jobs_finished_s"),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_next", "next_s"),
+    Index("jobs_by_want_host", "want_host", sqlite_where=text("want_host <> ''"),
+          postgresql_where=text("want_host <> ''")),
 )
 
 allocations = Table(
@@ -117,6 +121,8 @@ allocations = Table(
     Column("work_at_start", Double, nullable=False),
     _real("work_done"),
     _cell("detail"),
+    _cell("host"),                                                # job that holds the GPUs it runs on; empty: itself
+    Column("since_s", Double),                                    # its books begin anew here; NULL: at running_s
     PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
     _in("phase", PHASES, "allocations_phase"),
     CheckConstraint("gpus > 0", name="allocations_gpus"),
@@ -128,6 +134,9 @@ allocations = Table(
     Index("allocations_open_by_pool", "pool",
           sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
           postgresql_where=text("phase IN ('ordered', 'running', 'stopping')")),
+    Index("allocations_one_guest", "host", unique=True,
+          sqlite_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''"),
+          postgresql_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''")),
 )
 
 IS_OPEN = text(f"allocations.phase IN {OPEN}")
@@ -147,6 +156,18 @@ observations = Table(
                          name="observations_allocation"),
     _in("kind", ("running", "stopped", "finished", "failed", "lost"), "observations_kind"),
     Index("observations_by_allocation", "job_id", "generation", "id"),
+)
+
+turns = Table(                                                    # since 0007; of pairs only
+    "turns", metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("job_id", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("at_s", Double, nullable=False),
+    _cell("host"),                                                # of the allocation from then on
+    ForeignKeyConstraint(["job_id", "generation"], ["allocations.job_id", "allocations.generation"],
+                         name="turns_allocation"),
+    Index("turns_by_allocation", "job_id", "generation", "id"),
 )
 
 pools = Table(

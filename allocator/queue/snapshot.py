@@ -1,8 +1,9 @@
 """The state of the queue at one moment as a snapshot of the contract, and back: loading one into an empty queue.
 
 What the snapshot says of a job: running, with what it holds, while its allocation is ordered or runs; paused, holding
-nothing, while it stops; held while its owner holds it, waits for the end of a pause after failures, or a job it comes
-after was cancelled or parked. Jobs that are being cancelled, and those submitted for later than now, are left out.
+nothing, while it stops, and who runs on its GPUs then has GPUs of its own; held while its owner holds it, waits for the
+end of a pause after failures, or a job it comes after was cancelled or parked. Jobs that are being cancelled, and those
+submitted for later than now, are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.columns import JOBS, OVER_TIME, RECEIVED
-from allocator.domain.problem import Bools, Problem, State
+from allocator.domain.problem import Problem, State
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
 from allocator.errors import UsageError
@@ -27,7 +28,7 @@ from allocator.files.numbers_text import texts
 from allocator.queue import cluster
 from allocator.queue.bulk import query
 from allocator.queue.jobs import PART
-from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs
+from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
 from allocator.queue.submit import Submission, cell, next_time
 
 LEAST_SHARE = 1e-6       # of its work that a job which has not ended has left at least
@@ -36,7 +37,7 @@ MOST_KNOWN = 10_000      # jobs whose cells are remembered beyond those that are
 SQUEEZE = 2              # effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
 _STATE = ("job_id", "content", "state", "request", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
           "received", "submitted_s", "retry_at_s")
-_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s")
+_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s")
 _ACTIVE = (
     f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)}, "
     "COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j "
@@ -60,14 +61,18 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if held else "" for pool, held in zip(c["pool"], holds, strict=True)]
     columns["gpus"] = [str(gpus) if held else "" for gpus, held in zip(c["gpus"], holds, strict=True)]
+    there = {name for name, held in zip(c["job_id"], holds, strict=True) if held} if any(c["host"]) else set()
+    columns["shared_with"] = [host if held and host in there else ""
+                              for host, held in zip(c["host"], holds, strict=True)]
     columns["submitted_s"] = _texts(c["submitted_s"])
     columns["remaining_work"] = _texts(np.maximum(c["remaining_work"], LEAST_SHARE * np.array(
         c["total_work"], dtype=np.float64)))
     columns["resizes_left"] = [text and str(max(0, int(float(text)) - used))
                                for text, used in zip(c["resizes_left"], c["resizes"], strict=True)]
-    held_s = [0.0 if since is None else max(0.0, now_s - since) for since in c["running_s"]]
-    columns["attained_gpu_s"] = _texts([had + s * (gpus or 0) for had, s, gpus in zip(
-        c["attained_gpu_s"], held_s, c["gpus"], strict=True)])
+    since_s = [began if turned is None else turned for began, turned in zip(c["running_s"], c["since_s"], strict=True)]
+    held_s = [0.0 if since is None else max(0.0, now_s - since) for since in since_s]
+    columns["attained_gpu_s"] = _texts([had + s * (0 if host else gpus or 0) for had, s, gpus, host in zip(
+        c["attained_gpu_s"], held_s, c["gpus"], c["host"], strict=True)])
     columns["restarts"], columns["largest_gpus"] = list(map(str, c["restarts"])), list(map(str, c["largest_gpus"]))
     kept = {one.name: columns[one.name] for one in JOBS.columns
             if one.required or any(columns.get(one.name, ()))}
@@ -169,8 +174,7 @@ def unpacked(content: bytes) -> Snapshot:
 
 
 def load(connection: Connection, snapshot: Snapshot, now_s: float | None = None) -> tuple[Problem, tuple[str, ...]]:
-    """Fill a queue without jobs with a snapshot: cluster, settings and jobs; what runs there runs here, but for jobs on
-    the GPUs of another one, which are paused: a queue knows no pairs.
+    """Fill a queue without jobs with a snapshot: cluster, settings and jobs; what runs there runs here.
 
     now_s: what the snapshot's now is on the clock of the queue; all its times move along. None: its own. Returns the
     checked problem and warnings. Raises InvalidInput, UsageError if the queue has jobs.
@@ -184,9 +188,13 @@ def load(connection: Connection, snapshot: Snapshot, now_s: float | None = None)
         connection.execute(sa.insert(jobs), [
             _job(snapshot.tables["jobs.csv"], problem, j, shift)
             for j in range(part, min(part + PART, len(problem.jobs)))])
-    running = np.flatnonzero(_runs(problem)).tolist()
+    running = np.flatnonzero(problem.jobs.state == State.RUNNING).tolist()
     if running:
         connection.execute(sa.insert(allocations), [_allocation(problem, j, shift) for j in running])
+    guests = np.flatnonzero(problem.jobs.host >= 0).tolist()
+    if guests:
+        connection.execute(sa.insert(turns), [{**_key(problem, j), "at_s": problem.now_s + shift,
+                                               "host": _host(problem, j)} for j in guests])
     return problem, lost(snapshot)
 
 
@@ -222,15 +230,17 @@ def lost(snapshot: Snapshot) -> tuple[str, ...]:
     words = {"prices.csv": "the prices and GPUs in force now are kept, later rows are not",
              "nodes.csv": "pools have the GPUs of their up nodes; the nodes are not kept",
              "placements.csv": "is not kept"}
-    shared = any(snapshot.tables["jobs.csv"].columns.get("shared_with", ())) if "jobs.csv" in snapshot.tables else False
-    return (*(("jobs.csv: jobs on the GPUs of another one (shared_with) are paused",) if shared else ()),
-            *(f"{file}: {text}" for file, text in words.items() if len(snapshot.tables.get(file, ()))))
+    return tuple(f"{file}: {text}" for file, text in words.items() if len(snapshot.tables.get(file, ())))
 
 
-def _runs(problem: Problem) -> Bools:
-    """(J,) True for jobs that run on GPUs of their own."""
-    runs: Bools = (problem.jobs.state == State.RUNNING) & (problem.jobs.host < 0)
-    return runs
+def _host(problem: Problem, j: int) -> str:
+    """The job on whose GPUs it runs, "" = its own."""
+    host = int(problem.jobs.host[j])
+    return problem.jobs.job_id[host] if host >= 0 else ""
+
+
+def _key(problem: Problem, j: int) -> dict[str, Any]:
+    return {"job_id": problem.jobs.job_id[j], "generation": 1}
 
 
 def _job(table: Table, problem: Problem, j: int, shift: float) -> dict[str, Any]:
@@ -240,7 +250,6 @@ def _job(table: Table, problem: Problem, j: int, shift: float) -> dict[str, Any]
     if shift and cells["deadline_s"]:
         cells["deadline_s"] = cell(float(held.deadline_s[j]) + shift)
     state = ("queued", "running", "paused", "held")[int(held.state[j])]
-    state = "paused" if state == "running" and not _runs(problem)[j] else state
     now = problem.now_s + shift
     submitted = float(held.submitted_s[j]) + shift
     started = state in ("running", "paused") or float(held.attained_gpu_s[j]) > 0
@@ -250,7 +259,7 @@ def _job(table: Table, problem: Problem, j: int, shift: float) -> dict[str, Any]
     pool = problem.pools.pool[int(held.pool[j])] if runs else ""
     return {"job_id": held.job_id[j], "seq": j + 1, "submission_key": None, "content": said.content(), **cells,
             "state": state, "remaining_work": float(held.remaining_work[j]), "generation": int(runs),
-            "want_pool": pool, "want_gpus": int(held.gpus[j]) if runs else 0,
+            "want_pool": pool, "want_gpus": int(held.gpus[j]) if runs else 0, "want_host": _host(problem, j),
             "attained_gpu_s": float(held.attained_gpu_s[j]), "restarts": int(held.restarts[j]),
             "largest_gpus": int(held.largest_gpus[j]), "received": json.dumps(received, sort_keys=True),
             "submitted_s": submitted, "first_started_s": min(submitted, now) if started else None, "updated_s": now,
@@ -259,6 +268,6 @@ def _job(table: Table, problem: Problem, j: int, shift: float) -> dict[str, Any]
 
 def _allocation(problem: Problem, j: int, shift: float) -> dict[str, Any]:
     held, pool, now = problem.jobs, int(problem.jobs.pool[j]), problem.now_s + shift
-    return {"job_id": held.job_id[j], "generation": 1, "pool": problem.pools.pool[pool], "gpus": int(held.gpus[j]),
+    return {**_key(problem, j), "host": _host(problem, j), "pool": problem.pools.pool[pool], "gpus": int(held.gpus[j]),
             "gpu_type": problem.gpu_types[int(problem.pools.gpu_type[pool])], "phase": "running", "ordered_s": now,
             "running_s": now, "work_at_start": float(held.remaining_work[j])}

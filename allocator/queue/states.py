@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from allocator.queue.errors import Refused
 
 Changes = dict[str, Any]
-NOTHING: Mapping[str, Any] = {"want_pool": "", "want_gpus": 0}
+NOTHING: Mapping[str, Any] = {"want_pool": "", "want_gpus": 0, "want_host": ""}
 
 
 class Facts(Protocol):

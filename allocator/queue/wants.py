@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -41,14 +41,25 @@ class Round:
     token: int = 0
 
 
+class Want(NamedTuple):
+    """What a job shall hold. host: job on whose GPUs it shall run, "" = its own. anew: on other GPUs than it runs on,
+    even if pool and size are the same."""
+
+    pool: str
+    gpus: int
+    host: str = ""
+    anew: bool = False
+
+
+NOTHING = Want("", 0)
 _JSON = ("options", "seconds")
 _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
 
 
-def append(connection: Connection, token: int, entry: Round, wants: Mapping[str, tuple[str, int]] | None) -> int:
+def append(connection: Connection, token: int, entry: Round, wants: Mapping[str, Want] | None) -> int:
     """Write a round and what it wants; returns its number, one more than the last.
 
-    wants: (pool, GPUs) by job_id; every other job shall hold nothing. None: the wants of before go on. Jobs that are
+    wants: by job_id; every other job shall hold nothing. None: the wants of before go on. Jobs that are
     over, held, being held or being cancelled by now get nothing, whatever the round wants. Raises LeaseLost.
     """
     lease.check(connection, token)
@@ -61,18 +72,20 @@ def append(connection: Connection, token: int, entry: Round, wants: Mapping[str,
     return number
 
 
-def _want(connection: Connection, wants: Mapping[str, tuple[str, int]], at_s: float) -> None:
-    found = connection.execute(sa.select(jobs.c.job_id, jobs.c.want_pool, jobs.c.want_gpus, jobs.c.request).where(
+def _want(connection: Connection, wants: Mapping[str, Want], at_s: float) -> None:
+    found = connection.execute(sa.select(*(jobs.c[n] for n in (
+        "job_id", "want_pool", "want_gpus", "want_host", "want_generation", "generation", "request"))).where(
         jobs.c.state.in_(("queued", "paused", "running")))).all()
     changed = []
-    for job_id, pool_before, gpus_before, request in found:
-        pool, gpus = wants.get(job_id, ("", 0)) if request == "" else ("", 0)
-        if gpus < 1:
-            pool, gpus = "", 0
-        if gpus != gpus_before or pool != pool_before:
-            changed.append((pool, int(gpus), at_s, job_id))
-    many(connection, "UPDATE jobs SET want_pool = ?, want_gpus = ?, version = version + 1, updated_s = ? "
-         "WHERE job_id = ?", changed)
+    for job_id, *before, generation, request in found:
+        want = wants.get(job_id, NOTHING) if request == "" else NOTHING
+        if want.gpus < 1:
+            want = NOTHING
+        after = [want.pool, int(want.gpus), want.host, generation + 1 if want.anew else 0]
+        if after != before:
+            changed.append((*after, at_s, job_id))
+    many(connection, "UPDATE jobs SET want_pool = ?, want_gpus = ?, want_host = ?, want_generation = ?, "
+         "version = version + 1, updated_s = ? WHERE job_id = ?", changed)
 
 
 def mark(connection: Connection, token: int, number: int, outcome: str, detail: str = "",

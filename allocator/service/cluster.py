@@ -18,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.control.executor import Clock, Executor, Observation, Order, Phase, StaleOrder
+from allocator.control.executor import Beside, Clock, Executor, Observation, Order, Phase, StaleOrder
 from allocator.control.stability import leave_alone
 from allocator.control.ticks import tick_at
 from allocator.decision import Decided
@@ -29,7 +29,6 @@ from allocator.executors.errors import NotNow
 from allocator.policies.memory import Memory
 from allocator.queue import allocations, cluster, lease, observing, periodic, wants
 from allocator.queue import snapshot as snapshots
-from allocator.queue.allocations import Allocation
 from allocator.queue.engine import Store
 from allocator.queue.observing import Change
 from allocator.queue.schema import ACTIVE, jobs, rounds
@@ -81,7 +80,6 @@ class QueueCluster:
         self.again = False                                  # decide at once
         self.force = False                                  # a round now, whatever the clock says (--once)
         self._round = 0                                     # rounds of this controller so far
-        self._warns_of_sharing = True
         self._event = False                                 # something happened that --react reacts to
         self._mark: tuple[Any, ...] | None = None
         self._mark_now: tuple[Any, ...] | None = None
@@ -198,7 +196,7 @@ class QueueCluster:
         if self.options.horizon is not None:
             seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
             built = replace(built, config={**built.config, "horizon": seen})
-        built = self._without_pairs(_with_capacity(built, self.executor.capacity()))
+        built = _with_capacity(built, self.executor.capacity())
         built, problem, kept = spending.charged(self.store, built, validate(built))
         alone = frozenset[str]() if self.thawed else steadiness.alone(problem, since, self.options.stability)
         if alone:
@@ -208,33 +206,18 @@ class QueueCluster:
         self.believed = Believed(built, snapshots.packed(built), problem, memory, alone, kept)
         return problem
 
-    def _without_pairs(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot on pools that let nobody share: orders know no GPUs of other jobs."""
-        table = snapshot.tables["pools.csv"]
-        shared = [name for name, cell in zip(table.columns["pool"], table.columns.get("sharing", ()), strict=False)
-                  if cell not in ("", "none")]
-        if not shared:
-            return snapshot
-        if self._warns_of_sharing:
-            self.log.event("sharing_ignored", pools=shared, detail="a controller gives every job GPUs of its own; "
-                           "column sharing of these pools is taken as none")
-            self._warns_of_sharing = False
-        columns = {name: cells for name, cells in table.columns.items() if name != "sharing"}
-        return replace(snapshot, tables={**snapshot.tables, "pools.csv": replace(table, columns=columns)})
-
     def apply(self, decided: Decided, took_s: float) -> int:
         """Write the round and what it wants in one transaction, then have it carried out. Returns how many jobs
         change. Raises LeaseLost: then nothing was written and nothing will be done."""
         believed = self.believed
         assert believed is not None
-        problem, plan = believed.problem, decided.allocation
+        problem = believed.problem
         told = deciding.result(decided, problem, policy=self.options.policy, seed=self.options.seed)
         entry = replace(
             self._entry(believed, took_s), status=told.status, value=told.objective_value, bound=told.bound,
             gap=told.gap, plan=journal.squeezed(deciding.plan_text(told)), outcome="decided",
             detail=_left_alone(believed.alone))
-        wanted = {problem.jobs.job_id[j]: (problem.pools.pool[int(plan.pool[j])], int(plan.gpus[j]))
-                  for j in (plan.pool >= 0).nonzero()[0].tolist()}
+        wanted, changes = deciding.wanted(problem, decided.allocation)
         token = self.charge.token
         with self.store.write() as connection:
             number = wants.append(connection, token, entry, wanted)
@@ -243,7 +226,6 @@ class QueueCluster:
                 cluster.put_meta(connection, MEMORY, journal.dumps(deciding.memory_json(deciding.remembered(decided))))
         self._unsettled = (number, "applied", entry.detail)
         self._over()
-        changes = int(((plan.pool != problem.jobs.pool) | (plan.gpus != problem.jobs.gpus)).sum())
         self.log.round(number, problem, told, took_s, changes)
         return changes
 
@@ -320,8 +302,9 @@ class QueueCluster:
         if all((name, held.generation) in known or name in given or held.phase != "running"
                for name, held in observing.marks(connection).items()):
             return []
-        return [_start_of(connection, a) for a in allocations.open_ones(connection, ("running",))
-                if (a.job_id, a.generation) not in known and a.job_id not in given]
+        return [one for one in allocations.starts(connection, "running")
+                if (one.allocation.job_id, one.allocation.generation) not in known
+                and one.allocation.job_id not in given]
 
     def _call(self, name: str, verb: Callable[..., None], *arguments: Any) -> None:
         """One call of the executor. What it cannot do now is asked of it again at the next look."""
@@ -349,18 +332,12 @@ class QueueCluster:
 def _order(start: allocations.Start, token: int) -> Order:
     a = start.allocation
     return Order(a.job_id, a.generation, token, a.pool, a.gpus, a.gpu_type, a.work_at_start, start.command,
-                 start.environment, start.workdir)
+                 start.environment, start.workdir, None if start.partner is None else Beside(*start.partner))
 
 
 def _waiting(connection: Connection) -> bool:
     """Whether a job wants GPUs that it does not hold yet."""
     return connection.execute(_WAITING).first() is not None
-
-
-def _start_of(connection: Connection, a: Allocation) -> allocations.Start:
-    row = connection.execute(sa.select(jobs.c.command, jobs.c.environment, jobs.c.workdir).where(
-        jobs.c.job_id == a.job_id)).one()
-    return allocations.Start(a, tuple(journal.loads(row.command)), journal.loads(row.environment), row.workdir)
 
 
 def _with_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snapshot:

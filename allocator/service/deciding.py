@@ -15,12 +15,17 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
+import numpy as np
+
+from allocator.control.places import staying
 from allocator.decision import Decided, decide_round
+from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.files.plans import to_json
 from allocator.policies.memory import Memory, Plans
+from allocator.queue.wants import Want
 from allocator.results import result_of
 from allocator.service.options import GRACE_S
 from allocator.solvers.base import Limits
@@ -86,6 +91,20 @@ def result(found: Decided, problem: Problem, *, policy: str, seed: int) -> Resul
     told = found.round if found.round.problem is problem else replace(found.round, problem=problem)
     return replace(result_of(told, found.task.dual, found.decision, found.witness, found.allocation, found.proof,
                              policy=policy, seed=seed, seconds={}), seconds={})
+
+
+def wanted(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:
+    """What a plan wants of jobs, by job_id, and how many of them it changes. A job that runs on the GPUs of another one
+    and shall have as many of the same pool without it has to leave, unless the other one does (control/places.py)."""
+    jobs, everybody = problem.jobs, np.arange(len(problem.jobs))
+    alike = (plan.pool == jobs.pool) & (plan.gpus == jobs.gpus)
+    stays = alike
+    if (plan.host >= 0).any() or (jobs.host >= 0).any():
+        stays = staying(everybody, alike, plan.host, np.where(jobs.host < 0, everybody, jobs.host))
+    anew = alike & ~stays
+    return {jobs.job_id[j]: Want(problem.pools.pool[int(plan.pool[j])], int(plan.gpus[j]),
+                                 jobs.job_id[int(plan.host[j])] if plan.host[j] >= 0 else "", bool(anew[j]))
+            for j in np.flatnonzero(plan.pool >= 0).tolist()}, int((~stays).sum())
 
 
 def plan_text(of: Result) -> str:

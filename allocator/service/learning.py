@@ -1,7 +1,8 @@
 """What observations teach: progress corrects rates, and its absence finds stuck jobs.
 
-Between two rounds every running job gives one sample of its speed. What is remembered of each open allocation (where
-the sample began, when work was last done) is one value of the table meta, written with the corrected rates.
+Between two rounds every running job gives one sample of its speed, unless it had company on its GPUs meanwhile: what is
+learned are speeds of jobs alone. What is remembered of each open allocation (where the sample began, when work was last
+done, whether it had company) is one value of the table meta, written with the corrected rates.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from allocator.performance import feedback
 from allocator.performance.table import RateTable
 from allocator.queue import cluster, lease
 from allocator.queue.bulk import many
+from allocator.queue.held import guests
 from allocator.queue.schema import OPEN
 from allocator.service.journal import dumps, loads
 
 MARKS = "progress"              # key of meta
-_RUNNING = ("SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model "
+_RUNNING = ("SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model, a.host, "
+            "a.since_s "
             "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
             f"WHERE a.phase = 'running' AND a.phase IN {OPEN}")             # both: the index is of open ones
 Key = tuple[str, str, int]      # model, GPU type, GPUs
@@ -52,12 +55,17 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     """
     lease.check(connection, token)
     rows: Sequence[Any] = connection.exec_driver_sql(_RUNNING).all()
-    names, generations, seen_s, works, types, sizes, models = zip(*rows, strict=True) if rows else ((),) * 7
+    names, generations, seen_s, works, types, sizes, models, hosts, turns_s = zip(*rows, strict=True) if rows \
+        else ((),) * 9
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
     at_s = np.array([now_s if s is None else s for s in seen_s], dtype=np.float64)
-    known, work, since_s, quiet_s, looked_s = _remembered(connection, names, generation, now_s)
+    known, work, since_s, quiet_s, company, looked_s = _remembered(connection, names, generation, now_s)
+    paired = set(guests(connection)) if rows else set()
+    shares = np.array([bool(host) or name in paired for name, host in zip(names, hosts, strict=True)], dtype=np.bool_)
+    turned_s = np.array([-np.inf if s is None else s for s in turns_s], dtype=np.float64)
+    alone = ~shares & (company == 0) & (turned_s <= since_s)
     moved = known & (done > work)
-    samples = np.flatnonzero(moved & (work > 0) & (at_s > since_s))         # the first stretch has the start in it
+    samples = np.flatnonzero(moved & alone & (work > 0) & (at_s > since_s))     # the first stretch has the start in it
     rate = (done[samples] - work[samples]) / (at_s[samples] - since_s[samples])
     # counted round by round, so that a clock that jumps or a controller that was away makes nobody stuck
     passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)
@@ -69,19 +77,20 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
          [(now_s, f"{STUCK} {quiet_s[j]:.0f} s", names[j], generations[j]) for j in stuck])
     cluster.put_meta(connection, MARKS, dumps({
         "looked_s": now_s, "job_id": names, "generation": generations, "work": works, "since_s": since_s.tolist(),
-        "quiet_s": quiet_s.tolist()}))
+        "quiet_s": quiet_s.tolist(), "company": shares.astype(int).tolist()}))
     keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
     number = correct(connection, _medians(keys, rate, at_s[samples]), now_s) if corrects and keys else 0
     return [names[j] for j in stuck], number
 
 
 def _remembered(connection: Connection, names: Sequence[str], generation: Ints,
-                now_s: float) -> tuple[Bools, Floats, Floats, Floats, float]:
+                now_s: float) -> tuple[Bools, Floats, Floats, Floats, Floats, float]:
     """What the last round remembered of these allocations: whether anything; work done, since when, seconds without
-    progress; and when that was."""
+    progress, whether it had company (0 or 1); and when that was."""
     old = loads(cluster.get_meta(connection, MARKS)) or {}
-    if not isinstance(old.get("job_id"), list):             # of an earlier version: begin anew
-        old = {"looked_s": now_s, **{name: [] for name in ("job_id", "generation", "work", "since_s", "quiet_s")}}
+    if "company" not in old:                                # of an earlier version: begin anew
+        old = {"looked_s": now_s, **{name: [] for name in ("job_id", "generation", "work", "since_s", "quiet_s",
+                                                           "company")}}
     place = {name: i for i, name in enumerate(old["job_id"])}
     at = np.array([place.get(name, -1) for name in names], dtype=np.int64)
     known = at >= 0
@@ -92,7 +101,7 @@ def _remembered(connection: Connection, names: Sequence[str], generation: Ints,
         out[known] = np.array(old[name], dtype=np.float64)[at[known]]
         return out
 
-    return known, column("work"), column("since_s"), column("quiet_s"), float(old["looked_s"])
+    return known, column("work"), column("since_s"), column("quiet_s"), column("company"), float(old["looked_s"])
 
 
 def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float) -> int:

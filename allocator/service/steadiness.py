@@ -47,7 +47,8 @@ def alone(problem: Problem, known: Since, rules: Stability) -> frozenset[str]:
 
 
 def held_back(connection: Connection, problem: Problem, decided: Decided) -> frozenset[str]:
-    """Jobs whose change does not pay for its pause before the next change is expected."""
+    """Jobs whose change does not pay for its pause before the next change is expected; of jobs that are or shall be
+    alone on their GPUs."""
     begin = sa.func.coalesce(allocations.c.running_s, allocations.c.ordered_s)
     end = sa.func.coalesce(allocations.c.stop_ordered_s, allocations.c.ended_s, allocations.c.observed_s, begin)
     recent = sa.select((end - begin).label("held_s"), allocations.c.stop_ordered_s, jobs.c.request).join(
@@ -56,5 +57,9 @@ def held_back(connection: Connection, problem: Problem, decided: Decided) -> fro
     held_s = sum(max(0.0, r.held_s) for r in rows)
     until_s = expected_s(held_s, sum(r.stop_ordered_s is not None for r in rows), problem.interval_s)
     plan = decided.allocation
-    where = np.flatnonzero(unpaid(problem, plan.pool, plan.gpus, until_s))
+    judged = unpaid(problem, plan.pool, plan.gpus, until_s)
+    for host in (plan.host, problem.jobs.host):     # `unpaid` knows the speeds of jobs alone
+        judged &= host < 0
+        judged[host[host >= 0]] = False
+    where = np.flatnonzero(judged)
     return frozenset(problem.jobs.job_id[j] for j in where.tolist())

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from allocator.control.places import staying
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.performance.pauses import restart_s
@@ -84,7 +85,7 @@ class World(Holdings):
         """(n,) which of the jobs would not stay on the very GPUs they run on, if they had these."""
         other: Bools = (self.pool[jobs] != pool) | (self.gpus[jobs] != gpus)
         if (host >= 0).any() or (self.host[jobs] >= 0).any():
-            return ~pairs.staying(jobs, ~other, host, np.where(self.host[jobs] < 0, jobs, self.host[jobs]))
+            return ~staying(jobs, ~other, host, np.where(self.host[jobs] < 0, jobs, self.host[jobs]))
         return other
 
     def give(self, jobs: Ints, pool: Ints, gpus: Ints, host: Ints | None = None) -> int:
