@@ -187,7 +187,7 @@ def _dangling(path: Path) -> None:
 @pytest.mark.parametrize(("make", "words"), [
     (Path.mkdir, "is a folder, not a file"), (_pipe, "is not a regular file"),
     (_circle, "cannot be read: symbolic links that lead round in a circle"),
-    (_dangling, "cannot be read: No such file or directory")])
+    (_dangling, "is a link to a file that is not there")])
 @pytest.mark.parametrize("file", ["jobs.csv", "tenants.csv", "config.toml"])
 def test_what_is_no_file(tmp_path: Path, make: Callable[[Path], None], words: str, file: str) -> None:
     """A folder, a pipe (reading it would never end), links to nowhere: one fault each, for optional files too."""

@@ -137,7 +137,7 @@ def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -
 
 
 @pytest.mark.parametrize(("argv", "code", "said"), [
-    ((), 2, "from one place"), (("no.csv", "--budget", "1"), 3, "no.csv: cannot be read"),
+    ((), 2, "from one place"), (("no.csv", "--budget", "1"), 3, "no.csv: there is no such file"),
     (("no.csv", "--from-workload", "x", "--budget", "1"), 2, "from one place"), (("no.csv",), 2, "needs --budget"),
     (("no.csv", "--budget", "1", "--dollars"), 2, "needs --pools"),
     (("no.csv", "--budget", "-1"), 2, "not a number >= 0"),

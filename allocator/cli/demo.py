@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.comparison import ahead_and_behind, comparison
-from allocator.errors import AllocatorError
+from allocator.errors import AllocatorError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,9 @@ def call(args: argparse.Namespace) -> int:
         from allocator.cli.demo_live import live
 
         return live(args.dir, args.sabotage)
+    for option, given in (("--sabotage", args.sabotage), ("--dir", args.dir is not None)):
+        if given:
+            raise UsageError(f"{option} needs --live")
     from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
     from allocator.cli import tables
 

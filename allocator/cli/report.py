@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from importlib.util import find_spec
 from typing import Any
 
 from allocator.cli.parsing import whole
@@ -33,4 +35,6 @@ def call(args: argparse.Namespace) -> int:
     from allocator.report.folders import write_report
 
     print(write_report(args.source, args.out, args.last))
+    if find_spec("matplotlib") is None:
+        print('no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")', file=sys.stderr)
     return 0

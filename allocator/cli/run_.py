@@ -140,6 +140,8 @@ def make_executor(name: str, store: Store, state: str | None, grace_s: float, de
     if state is None and path is None:
         raise UsageError("a queue on a database server needs --state DIR for what the executor remembers")
     folder = Path(state if state is not None else f"{path}.{name}")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f'the executor keeps its state in a folder, and "{folder}" is none; name another with --state')
     if name == "dry-run":
         return DryRunExecutor(folder / "dry-run.json", _say)
     if name == "files":

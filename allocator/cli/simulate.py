@@ -123,10 +123,12 @@ def call(args: argparse.Namespace) -> int:
         prove_every=args.prove)
     from allocator import read_workload
 
+    out = Path(args.out) if args.out else None
+    if out is not None and out.exists() and not out.is_dir():        # said now, not after a long simulation
+        raise UsageError(f'cannot write to "{out}": a file of that name is in the way')
     workload = read_workload(folder)
     for warning in workload.problem.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    out = Path(args.out) if args.out else None
     done = run_all(workload, chosen, options, out, args.keep_snapshots, args.checkpoint)
     if args.out:
         from allocator.simulator.files import write_simulations

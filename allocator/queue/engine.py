@@ -270,7 +270,7 @@ TROUBLE = (
     ("database is locked", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
     ("lock timeout", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
     ("readonly database", "cannot be written: the file or its folder is read-only; nothing was changed"),
-    ("unable to open database file", "cannot be opened: no permission, or its folder is gone"),
+    ("unable to open database file", "cannot be opened: it is a folder, there is no permission, or its folder is gone"),
     ("is full", "cannot be written: the disk is full; nothing was changed"),
     ("disk I/O error", "cannot be written or read: the disk is full or fails; nothing was changed"),
 )

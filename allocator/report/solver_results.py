@@ -85,6 +85,9 @@ def read_results(folder: Path | str) -> Results:
                 (float(row["cpu_s"]), _float(row["value"], -math.inf), _float(row["bound"], math.inf)))
         machine = folder / "machine.txt"
         return Results(rows, trace, machine.read_text(encoding="utf-8").strip() if machine.exists() else "")
+    except FileNotFoundError as error:
+        raise UsageError(f'"{folder}" holds no results of the solver benchmarks: {Path(error.filename).name} is '
+                         "missing") from error
     except (OSError, KeyError, ValueError) as error:
         raise UsageError(f'"{folder}" holds no results of the solver benchmarks: {error}') from error
 
