@@ -164,7 +164,8 @@ def content_of(folder: str, reading: Reading) -> bytes | None:
             with open(path, "rb") as file:
                 return file.read()
     except FileNotFoundError:
-        reading.fault(None, "is a link to a file that is not there" if os.path.islink(path) else "there is no such file")
+        linked = os.path.islink(path)
+        reading.fault(None, "is a link to a file that is not there" if linked else "there is no such file")
     except (OSError, ValueError) as error:
         reading.fault(None, _in_words(error))
     return None
