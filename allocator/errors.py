@@ -28,9 +28,10 @@ class Fault:
 
 
 class AllocatorError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose. warnings: what else there is to say of the input, not part of the text."""
 
     exit_code = 1
+    warnings: tuple[str, ...] = ()
 
 
 class UsageError(AllocatorError):
@@ -44,12 +45,12 @@ class InvalidInput(AllocatorError):
 
     exit_code = 3
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self.faults = tuple(faults)
+    def __init__(self, faults: Sequence[Fault], warnings: Sequence[str] = ()) -> None:
+        self.faults, self.warnings = tuple(faults), tuple(warnings)
         super().__init__("\n".join(str(f) for f in self.faults))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:      # errors cross processes
-        return type(self), (self.faults,)
+        return type(self), (self.faults, self.warnings)
 
 
 @dataclass(frozen=True)

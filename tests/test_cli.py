@@ -132,6 +132,26 @@ def test_table_shows_everything_uncut(capsys: Output, tmp_path: Path) -> None:
         assert word in out
 
 
+def test_warnings_come_before_faults(capsys: Output, tmp_path: Path) -> None:
+    """A misspelt column: that it is ignored, then that the column is missing; of one snapshot, of one in a batch, of a
+    table on its own, and of jobs for a queue."""
+    name = "fault-column-misspelt"
+    ignored = 'jobs.csv:1: column "remaning_work" is not known and is ignored; did you mean "remaining_work"?'
+    missing = 'jobs.csv:1: column remaining_work is missing; did you mean "remaning_work"?'
+    for command in ("validate", "solve", "promise"):
+        assert call(capsys, command, SHIPPED / name) == (3, "", f"warning: {ignored}\n{missing}\n")
+    _, _, err = call(capsys, "solve", SHIPPED / name, SHIPPED / "demo")
+    assert err.splitlines() == [f"{name}: warning: {ignored}", f"{name}: {missing}"]
+    (tmp_path / "classes.csv").write_text("name,lod\nx,1\n")
+    code, _, err = call(capsys, "rent", tmp_path / "classes.csv", "--budget", 1)
+    assert code == 3 and err.startswith("warning: ") and "is missing" in err
+    assert call(capsys, "queue", "init", tmp_path / "q.db", "--from", SHIPPED / "demo")[0] == 0
+    (tmp_path / "jobs.csv").write_text("job_id,model,total_work,max_gpus,wieght\nx,none,9,1,2\n")
+    code, _, err = call(capsys, "queue", "import-csv", tmp_path / "q.db", tmp_path / "jobs.csv")
+    assert code == 3 and err.startswith('warning: jobs.csv:1: column "wieght" is not known')
+    assert '"none" has no row in rates.csv' in err
+
+
 def test_warnings_go_to_standard_error(capsys: Output) -> None:
     """The snapshot that uses every column warns about what plans cannot do yet; the data stays clean."""
     code, out, err = call(capsys, "solve", SHIPPED / "full", "--format", "json")

@@ -37,7 +37,7 @@ def batch(folders: Sequence[str], request: Request, out: str | None, form: str, 
                 bar.pause()
                 line(summary)
                 sys.stdout.flush()
-                for text in (*summary.warnings, *(summary.error or "").splitlines()):
+                for text in (*(f"warning: {w}" for w in summary.warnings), *(summary.error or "").splitlines()):
                     print(f"{summary.snapshot}: {text}", file=sys.stderr)
                 bar.advance()
                 gravest = max(gravest, summary.exit_code, key=GRAVITY.index)

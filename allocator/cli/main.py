@@ -78,7 +78,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             _silence(sys.stdout)
             return _say("terminated", 143)
         except AllocatorError as error:
-            return _say(str(error), error.exit_code)
+            return _say("\n".join((*(f"warning: {w}" for w in error.warnings), str(error))), error.exit_code)
         except OSError as error:
             _debug()
             _silence(sys.stdout)

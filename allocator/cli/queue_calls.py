@@ -97,9 +97,10 @@ def _at(at_s: float, now_s: float) -> str:
 def import_csv(args: argparse.Namespace) -> int:
     name = "standard input" if args.file == "-" else os.path.basename(args.file)
     submissions, warnings = csv_jobs.submissions(_content(args.file), name)
+    _warn(warnings)
     with Queue(args.queue) as queue, queue.store.write() as connection:
         done, more = submit_to(connection, submissions, queue.clock(), name)
-    _warn((*warnings, *more))
+    _warn(more)
     new = sum(s.new for s in done)
     if args.format == "json":
         print(json.dumps({"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]}))

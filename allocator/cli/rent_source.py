@@ -24,7 +24,7 @@ def from_file(path: str, pools: str | None, dollars: bool) -> RentalClasses:
     table, found = read_table(path, CLASSES)
     made = classes(table, found, None if wrong else rented)
     if wrong:
-        raise InvalidInput((*wrong, *found.faults))
+        raise InvalidInput((*wrong, *found.faults), found.warnings)
     sound(table, found)
     _warn(found.warnings)
     return made

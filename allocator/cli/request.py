@@ -93,7 +93,8 @@ def summarise(folder: str, request: Request, out: str | None) -> Summary:
         plan = None if out is None else str(write_plan(result, Path(out) / name)[0])
     except AllocatorError as error:
         status = {3: "invalid", 4: "infeasible", 5: "no plan"}.get(error.exit_code, "error")
-        return Summary(name, error.exit_code, status, seconds=time.monotonic() - begin, error=str(error))
+        return Summary(name, error.exit_code, status, seconds=time.monotonic() - begin, error=str(error),
+                       warnings=error.warnings)
     except Exception as error:
         return Summary(name, 1, "error", seconds=time.monotonic() - begin,
                        error=f"internal error: {type(error).__name__}: {error}")

@@ -36,7 +36,7 @@ def validate(snapshot: Snapshot) -> Problem:
     job_rules.check(tables, known, now_s, found)
     cluster_rules.check(tables, known, now_s, found)
     if found.faults:
-        raise InvalidInput(found.faults)
+        raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
 
     _nothing_to_charge(config, tables, found)
     return assemble(snapshot, config, tables, known, now_s, found)

@@ -54,7 +54,7 @@ def validate_workload(raw: Snapshot) -> Workload:
                                 judge=tables["pools.csv"].complete)
     _unlikely(tables["jobs.csv"], known, found)
     if found.faults:
-        raise InvalidInput(found.faults)
+        raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
     problem = assemble(raw, config, tables, known, start, found)
     return Workload(replace(problem, announced=NO_CHANGES), problem.announced)
 

@@ -35,7 +35,7 @@ def sound(grids: Grid, found: Findings) -> Grid:
     if not len(grids) and not found.faults:
         found.fault(grids.schema.file, None, f"has no rows; it holds {grids.schema.doc}")
     if found.faults:
-        raise InvalidInput(found.faults)
+        raise InvalidInput(found.faults, found.warnings)
     return grids
 
 

@@ -55,7 +55,7 @@ def submissions(content: bytes, file: str) -> tuple[list[Submission], tuple[str,
         except (UsageError, ValueError) as error:
             faults.append(Fault(file, line, str(error)))
     if faults:
-        raise InvalidInput(faults)
+        raise InvalidInput(faults, warnings)
     return out, tuple(warnings)
 
 
