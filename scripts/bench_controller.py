@@ -126,7 +126,7 @@ class Bench:
         self.clock = SimulatedClock(1e6)
         self.queue = Queue.create(folder / "queue.db", source, clock=self.clock.now)
         self.machines = SimulatedCluster({"a": each, "b": each}, self.clock, Truth(
-            rate=lambda o: (1.0 if o.gpu_type == "A" else 0.5) * o.gpus ** 0.9, pause_s=lambda o, again: 30.0))
+            rate=lambda o: (1.0 if o.gpu_type == "A" else 0.5) * o.gpus ** 0.9, pause_s=lambda o, held: 30.0))
         self.controller = Controller(self.queue.store, SimulatedExecutor(self.machines), self.clock, Options(
             every_s=EVERY_S, policy=policy, time_limit_s=600.0, stall_s=1e12))
         self.controller.cluster.charge.ttl_s = 1e4

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from allocator.bench.twin import Twin, alike, simulated
 from allocator.control.ticks import tick_at
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Pauses, Problem
 from allocator.files.workloads import read_workload
 from allocator.simulator import simulate
 from allocator.simulator.options import Options
@@ -32,6 +34,24 @@ def test_the_shipped_workload(policy: str, react_s: float, tmp_path: Path) -> No
         assert any((at - start) % interval for at, _ in found), "there were no early rounds"
     assert twin.machines.breaches == [] and twin.queue.counts()["done"] == len(workload.problem.jobs)
     twin.queue.close()
+
+
+def test_pauses_by_size(tmp_path: Path) -> None:
+    """Twice or half as many GPUs for nothing, other changes for 400 s in place of restart_s: the same plans at the same
+    times in both worlds, and others than without pauses.csv."""
+    without = read_workload(ROOT / "data" / "workloads" / "demo")
+    p = without.problem
+    rows = np.array([(m, a, b) for m in range(len(p.models)) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8) if a != b])
+    model, before, after = rows.T
+    quick = np.maximum(before, after) == 2 * np.minimum(before, after)
+    workload = replace(without, problem=replace(p, pauses=Pauses(
+        model, before, after, np.where(quick, 0.0, 400.0), np.full(len(rows), -1))))
+    expected = simulated(workload, "mip")
+    assert expected != simulated(without, "mip")
+    twin = Twin.of(workload, tmp_path, "mip")
+    found = twin.run(len(expected))
+    twin.queue.close()
+    assert found == expected and twin.machines.breaches == []
 
 
 @pytest.mark.parametrize("policy", ["mip", "las"])

@@ -24,7 +24,7 @@ def seen(cluster: SimulatedCluster) -> dict[str, tuple[str, float, float]]:
 
 def test_work_and_completion_are_exact() -> None:
     """Rate 2 x GPUs, 5 s to start: 100 work on 2 GPUs are done at 5 + 25 = 30 s, however one looks at it."""
-    cluster = SimulatedCluster({"a": 4}, truth=Truth(rate=lambda o: 2.0 * o.gpus, pause_s=lambda o, again: 5.0))
+    cluster = SimulatedCluster({"a": 4}, truth=Truth(rate=lambda o: 2.0 * o.gpus, pause_s=lambda o, held: 5.0))
     cluster.start(order("j"))
     assert cluster.next_end() == 30.0
     for sleep, what in ((3.0, ("running", 0.0, 3.0)), (4.5, ("running", 10.0, 7.5)),
@@ -35,11 +35,11 @@ def test_work_and_completion_are_exact() -> None:
 
 
 def test_a_job_that_goes_on_pays_for_it_and_one_that_waited_does_not() -> None:
-    """Stopped and started within the same moment: `again` is true; an hour later: false."""
-    asked: list[bool] = []
+    """Stopped and started within the same moment: its pause is that of a change from 2 GPUs; an hour later: from none."""
+    asked: list[int] = []
 
-    def pause_s(o: Order, again: bool) -> float:
-        asked.append(again)
+    def pause_s(o: Order, held: int) -> float:
+        asked.append(held)
         return 0.0
 
     cluster = SimulatedCluster({"a": 4}, truth=Truth(pause_s=pause_s))
@@ -51,7 +51,7 @@ def test_a_job_that_goes_on_pays_for_it_and_one_that_waited_does_not() -> None:
     cluster.stop("j", 2, 1)
     cluster.clock.sleep(HOUR)
     cluster.start(order("j", 3))
-    assert asked == [False, True, False] and cluster.breaches == []
+    assert asked == [0, 2, 0] and cluster.breaches == []
 
 
 def test_a_job_that_refuses_to_die_holds_its_gpus() -> None:

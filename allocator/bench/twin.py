@@ -20,6 +20,7 @@ from allocator.domain.workload import Workload
 from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
 from allocator.files.problem_tables import snapshot_folder
 from allocator.performance.beside import beside
+from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.queue import snapshot as snapshots
 from allocator.queue.engine import create_queue
@@ -141,9 +142,10 @@ def truth(workload: Workload) -> Truth:
             known[key] = float(table.rate(model, gpu_type, gpus, room)[0][0])
         return known[key]
 
-    def pause_s(order: Order, again: bool) -> float:
+    def pause_s(order: Order, held: int) -> float:
         start = float(problem.pools.startup_s[pool[order.pool]])
-        return start + (float(problem.jobs.restart_s[job[order.job_id]]) if again else 0.0)
+        one, at, gpus, before = (np.array([v]) for v in (job[order.job_id], pool[order.pool], order.gpus, held))
+        return start + (float(restart_s(problem, one, at, gpus, before)[0]) if held else 0.0)
 
     def pair(order: Order, other: Order) -> float:
         first, second = sorted((order, other), key=lambda one: job[one.job_id])

@@ -54,7 +54,7 @@ def _nothing(order: Order) -> float:
     return 0.0
 
 
-def _no_pause(order: Order, again: bool) -> float:
+def _no_pause(order: Order, held: int) -> float:
     return 0.0
 
 
@@ -63,15 +63,15 @@ class Truth:
     """How the cluster really is.
 
     rate(order): work per second. beside(order, other): the same while the other runs on the same GPUs; None: as alone.
-    pause_s(order, again): from the start to the first work; again: the job held GPUs
-    until this very moment. stop_s(order): from being told to stop to having stopped; a job that refuses to die takes
-    long. checkpoint_s(order): a running job has safe what it had done at the last multiple of these seconds of work;
-    0: all of it. failures_per_gpu_hour: of jobs, by themselves.
+    pause_s(order, held): from the start to the first work; held: GPUs that the job held until this very moment.
+    stop_s(order): from being told to stop to having stopped; a job that refuses to die takes long. checkpoint_s(order):
+    a running job has safe what it had done at the last multiple of these seconds of work; 0: all of it.
+    failures_per_gpu_hour: of jobs, by themselves.
     """
 
     rate: Callable[[Order], float] = _one
     beside: Callable[[Order, Order], float] | None = None
-    pause_s: Callable[[Order, bool], float] = _no_pause
+    pause_s: Callable[[Order, int], float] = _no_pause
     stop_s: Callable[[Order], float] = _nothing
     checkpoint_s: Callable[[Order], float] = _nothing
     failures_per_gpu_hour: float = 0.0
@@ -144,7 +144,7 @@ class SimulatedCluster:
         self._open: dict[tuple[str, int], _Run] = {}
         self._newest: dict[str, int] = {}               # by job: the newest generation ever ordered or stopped
         self._alive: dict[str, int] = {}                # by job: the generation that holds GPUs
-        self._left_s: dict[str, float] = {}             # by job: when it last held GPUs
+        self._left: dict[str, tuple[float, int]] = {}   # by job: when it last held GPUs, and how many
         self._calendar: list[tuple[float, int, tuple[str, int]]] = []
         self._entries = 0
 
@@ -157,9 +157,9 @@ class SimulatedCluster:
         now, other = self.clock.now_s, self._partner(order)
         if (old := self._alive.get(order.job_id)) is not None:
             self.breaches.append(f'{now:g} s: job "{order.job_id}" starts again while its allocation {old} lives')
-        again = self._left_s.get(order.job_id) == now
+        left_s, held = self._left.get(order.job_id, (math.nan, 0))
         run = _Run(order, now, [], self.truth.checkpoint_s(order), now + self._strike(order))
-        run.pace(self.truth.rate(order), now + self.truth.pause_s(order, again))
+        run.pace(self.truth.rate(order), now + self.truth.pause_s(order, held if left_s == now else 0))
         self.orders += 1
         key = (order.job_id, order.generation)
         self._open[key] = run
@@ -295,7 +295,7 @@ class SimulatedCluster:
                 self._enter(left)
             if self._alive.get(key[0]) == key[1]:
                 del self._alive[key[0]]
-            self._left_s[key[0]] = end
+            self._left[key[0]] = end, run.order.gpus
 
     def admit(self, token: int) -> None:
         """Remember the highest token; raises StaleOrder if a higher one was seen."""
