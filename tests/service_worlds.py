@@ -7,6 +7,7 @@ decides what happens at which: nothing is known of the controller's inside, so n
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,7 @@ from allocator.queue.cluster import get_meta
 from allocator.queue.engine import Store
 from allocator.queue.errors import LeaseLost, QueueUnavailable, Refused
 from allocator.queue.face import Queue
-from allocator.queue.schema import OPEN, allocations, jobs, pools, rounds
+from allocator.queue.schema import OPEN, allocations, jobs, pools, rounds, turns
 from allocator.queue.states import Retries
 from allocator.service.charge import Standby
 from allocator.service.controller import Controller
@@ -37,6 +38,10 @@ EVERY_S, LOOK_S = 60.0, 20.0
 PRICES = {"a": 2.5, "b": 1.0}               # dollars per GPU-hour, rented; the budget is more than anything can cost
 FILES = {"pools.csv": "pool,gpu_type,gpus,market,price_per_gpu_hour\na,A,8,on_demand,2.5\nb,B,4,on_demand,1\n",
          "config.toml": f"now_s = {NOW}\ninterval_s = 60\n[longrun]\naverage_per_hour = 1000\n"}
+SHARED = {**FILES, "pools.csv": "pool,gpu_type,gpus,market,price_per_gpu_hour,memory_gb,sharing\n"
+          "a,A,2,on_demand,2.5,16,any\nb,B,1,on_demand,1,16,any\n",
+          "sharing.csv": "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\n"
+          "m,m,A,1,1.25,1.25\nm,n,A,1,1.25,1.25\nm,m,B,1,1.25,1.25\n"}
 RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
 WORLDLY = ("write before", "write end", "write after", "read", "call before", "call after")
 
@@ -130,7 +135,9 @@ class FaultyExecutor:
 
 def truth(seed: int, failures: float) -> Truth:
     """Machines on which jobs take seconds to stop, and fail now and then; checkpoints are always up to date."""
-    return Truth(rate=lambda o: RATES[o.gpu_type, o.gpus], stop_s=lambda o: (0.0, 0.0, 5.0, 45.0)[hash_of(o, seed) % 4],
+    return Truth(rate=lambda o: RATES[o.gpu_type, o.gpus],
+                 beside=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
+                 stop_s=lambda o: (0.0, 0.0, 5.0, 45.0)[hash_of(o, seed) % 4],
                  pause_s=lambda o, again: 3.0, failures_per_gpu_hour=failures, seed=seed)
 
 
@@ -139,14 +146,17 @@ def hash_of(order: Order, seed: int) -> int:
 
 
 class World:
-    """A run of the controller from a queue with jobs until all are over, with faults."""
+    """A run of the controller from a queue with jobs until all are over, with faults. pairs: two jobs may run on the
+    same GPUs, and policies that like that, and one that does not, decide in turn."""
 
-    def __init__(self, queue_name: str, seed: int, *, faults: int, points: int = 320) -> None:
+    def __init__(self, queue_name: str, seed: int, *, faults: int, points: int = 320, pairs: bool = False) -> None:
         draw = random.Random(seed)
-        self.draw, self.seed = draw, seed
+        self.draw, self.seed, self.pairs = draw, seed, pairs
+        self.joined = 0                                     # allocations that ran on GPUs of another job
         self.clock = SimulatedClock(NOW)
-        self.queue = Queue.create(queue_name, cluster(**FILES), clock=self.clock.now)
-        self.machines = SimulatedCluster({"a": 8, "b": 4}, self.clock, truth(seed, draw.choice((0.0, 0.0, 2.0))))
+        self.queue = Queue.create(queue_name, cluster(**SHARED if pairs else FILES), clock=self.clock.now)
+        self.machines = SimulatedCluster({"a": 2, "b": 1} if pairs else {"a": 8, "b": 4}, self.clock,
+                                         truth(seed, draw.choice((0.0, 0.0, 2.0))))
         kinds = ("crash", "crash", "crash", "pause", "later", "lost")
         plan = {draw.randrange(1, points): draw.choice(kinds) for _ in range(faults)}
         self.fate = Fate(plan, self.another)
@@ -179,6 +189,8 @@ class World:
         if self.draw.random() < self.bad_rounds:
             raise self.draw.choice((NoPlanInTime("hung"), AuditFailure(["a lie"]), Infeasible(["rules"], []),
                                     RuntimeError("the worker was killed"), ZeroDivisionError()))
+        if self.pairs:
+            effort["policy"] = self.draw.choice(("ffs", "ffs", "bsbf", "greedy", "srtf"))
         return decide_round(problem, **effort)
 
     def another(self) -> None:
@@ -193,7 +205,7 @@ class World:
 
     def submit(self, **job: Any) -> None:
         """What the queue has acknowledged must be done."""
-        self.expected[self.queue.submit(**job).job_id] = "done"
+        self.expected[self.queue.submit(**{"memory_gb": 4, **job}).job_id] = "done"
 
     def script(self) -> None:
         """What users do, by the number of the look."""
@@ -213,9 +225,9 @@ class World:
             with suppress(Refused):
                 self.queue.release("j4")
         elif n in (12, 20) and draw.random() < 0.5:
-            self.machines.set_gpus("a", draw.choice((4, 8)))
+            self.machines.set_gpus("a", draw.choice((1, 2) if self.pairs else (4, 8)))
         elif n == 24:
-            self.machines.set_gpus("a", 8)
+            self.machines.set_gpus("a", 2 if self.pairs else 8)
 
     def run(self, most: int = 400) -> None:
         """Until everything is over."""
@@ -248,7 +260,7 @@ class World:
         assert self.machines.breaches == [], self.story()
         with self.queue.store.read() as connection:
             used = dict(connection.execute(sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
-                allocations.c.phase.in_(OPEN)).group_by(allocations.c.pool)).all())
+                allocations.c.phase.in_(OPEN), allocations.c.host == "").group_by(allocations.c.pool)).all())
             most = dict(connection.execute(sa.select(pools.c.pool, pools.c.gpus)).all())
             numbers = list(connection.execute(sa.select(rounds.c.number).order_by(rounds.c.number)).scalars())
             left = dict(connection.execute(sa.select(jobs.c.job_id, jobs.c.remaining_work)).all())
@@ -269,10 +281,17 @@ class World:
             return
         begin, self.booked_s = self.booked_s, kept["at_s"]
         t, begin = allocations.c, kept["account"]["opened_s"] if begin is None else begin
-        self.charged += sum(gpus * PRICES[pool] / 3600 * max(0.0, min(ended or kept["at_s"], kept["at_s"])
-                                                             - max(ordered, begin))
-                            for pool, gpus, ordered, ended in connection.execute(
-                                sa.select(t.pool, t.gpus, t.ordered_s, t.ended_s)).all())
+        changes: dict[tuple[str, int], list[tuple[float, str]]] = {}
+        for name, generation, at_s, host in connection.execute(sa.select(
+                turns.c.job_id, turns.c.generation, turns.c.at_s, turns.c.host).order_by(turns.c.id)):
+            changes.setdefault((name, generation), []).append((at_s, host))
+        self.joined = len(changes)
+        for name, generation, pool, gpus, ordered, ended in connection.execute(
+                sa.select(t.job_id, t.generation, t.pool, t.gpus, t.ordered_s, t.ended_s)).all():
+            steps = [(ordered, ""), *changes.get((name, generation), []), (ended or kept["at_s"], "")]
+            for (start, host), (end, _) in itertools.pairwise(steps):
+                if not host:
+                    self.charged += gpus * PRICES[pool] / 3600 * max(0.0, min(end, kept["at_s"]) - max(start, begin))
         spent, late = kept["account"]["spent"], 10.0 if self.unreliable or self.held_up else 1e-6
         assert -1e-6 <= spent - self.charged <= late, f"{spent} {self.charged}; {self.story()}"
         assert abs(kept["account"]["income"] - 1000 * (kept["at_s"] - kept["account"]["opened_s"]) / 3600) < 1e-6

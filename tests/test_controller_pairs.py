@@ -18,6 +18,7 @@ from allocator.queue import jobs as queue_jobs
 from allocator.queue import snapshot as snapshots
 from allocator.queue.face import Queue
 from allocator.queue.schema import turns
+from allocator.service.options import Options
 from allocator.service.replay import replay
 
 POOLS = ("pool,gpu_type,gpus,memory_gb,sharing,market,price_per_gpu_hour\n"
@@ -26,9 +27,9 @@ SLOW = "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,m,A,1,1.25,1.25\n
 BUDGET = f"now_s = {NOW}\ninterval_s = 60\n[longrun]\naverage_per_hour = 1000000\n"
 
 
-def paired(folder: Path) -> Rig:
+def paired(folder: Path, policy: str = "bsbf") -> Rig:
     """One GPU at a dollar a second, on which two jobs run at 0.8 each: jobs one (200 units) and two (500)."""
-    rig = Rig(folder)
+    rig = Rig(folder, Options(every_s=60.0, poll_s=10.0, policy=policy))
     with rig.queue.store.write() as connection:
         snapshots.replace_cluster(connection, cluster(**{
             "pools.csv": POOLS, "sharing.csv": SLOW, "config.toml": BUDGET}), NOW)
@@ -49,7 +50,7 @@ def spent(rig: Rig) -> float:
 def test_a_pair_from_its_start_to_the_end_of_both(tmp_path: Path) -> None:
     """Both at 0.8: one is done after 250 s, when two has 200 of 500; the other 300 take 300 s alone. One GPU is held
     for 550 s: 250 GPU-seconds of one, 300 of two, and 550 dollars. Every round is decided again the same."""
-    rig = paired(tmp_path)
+    rig = paired(tmp_path, "mip")
     rig.steps(200)
     columns = rig.queue.snapshot().tables["jobs.csv"].columns
     assert columns["shared_with"] == ["", "one"] and columns["gpus"] == ["1", "1"]

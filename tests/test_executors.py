@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from allocator.control.executor import ENDED, Phase, StaleOrder
+from allocator.control.executor import ENDED, Beside, Order, Phase, StaleOrder
 from allocator.errors import AllocatorError, UsageError
-from tests.executor_rigs import RIGS, Rig, end, wait
+from allocator.executors.disk import read_json
+from allocator.executors.errors import NotNow
+from tests.executor_rigs import RIGS, Rig, SimulatedRig, end, wait
 
 
 @pytest.fixture(params=RIGS)
@@ -136,6 +139,70 @@ def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
     executor.start(rig.order("j", 1, "endless"))
     rig.pass_time()
     assert executor.observe() == []
+
+
+def beside(order: Order, job: str, generation: int, needed: bool = True) -> Order:
+    """The order on the GPUs of another allocation."""
+    return replace(order, beside=Beside(job, generation, needed))
+
+
+def test_a_guest_waits_for_its_host(rig: Rig) -> None:
+    """Ordered before its host, or beside an allocation that has ended: not now, and nothing is remembered. Then it
+    runs, once, and the end of one is not that of the other."""
+    executor = rig.executor()
+    guest = beside(rig.order("g", 1, "endless"), "h", 1)
+    with pytest.raises(NotNow):
+        executor.start(guest)
+    executor.start(rig.order("h", 1, "endless"))
+    executor.start(guest)
+    rig.executor().start(guest)
+    wait(rig, executor, "h", Phase.RUNNING)
+    wait(rig, executor, "g", Phase.RUNNING)
+    assert end(rig, executor, "h", 1).phase is Phase.STOPPED
+    assert wait(rig, executor, "g", Phase.RUNNING).generation == 1
+    assert end(rig, executor, "g", 1).phase is Phase.STOPPED
+    with pytest.raises(NotNow):
+        executor.start(beside(rig.order("g", 2, "endless"), "h", 1))
+
+
+def test_a_host_comes_to_its_guest_or_goes_where_it_can(rig: Rig) -> None:
+    """Beside a job that runs; and beside one that is gone, which it does not need."""
+    executor = rig.executor()
+    executor.start(rig.order("g", 1, "endless"))
+    wait(rig, executor, "g", Phase.RUNNING)
+    executor.start(beside(rig.order("h", 1, "endless"), "g", 1, needed=False))
+    wait(rig, executor, "h", Phase.RUNNING)
+    end(rig, executor, "g", 1)
+    executor.start(beside(rig.order("x", 1, "endless"), "g", 1, needed=False))
+    wait(rig, executor, "x", Phase.RUNNING)
+    assert {o.job_id for o in executor.observe()} == {"h", "x"}
+
+
+@pytest.mark.parametrize("kind", ["local", "simulated"])
+def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Path) -> None:
+    """Two jobs on all four GPUs of the pool. The first ends: none is free. The second ends: another job has them."""
+    rig = RIGS[kind](tmp_path)
+    executor = rig.executor()
+    executor.start(rig.order("h", 1, "endless", gpus=4))
+    executor.start(beside(rig.order("g", 1, "endless", gpus=4), "h", 1))
+    if not isinstance(rig, SimulatedRig):
+        orders = [read_json(tmp_path / "state" / "open" / name / "order.json") or {} for name in ("h.1", "g.1")]
+        assert [one["devices"] for one in orders] == 2 * [[0, 1, 2, 3]]
+        with pytest.raises(NotNow, match="have two jobs"):
+            executor.start(beside(rig.order("y", 1, "endless", gpus=4), "h", 1))
+    wait(rig, executor, "h", Phase.RUNNING)
+    end(rig, executor, "h", 1)
+    if isinstance(rig, SimulatedRig):
+        assert rig.cluster.used["a"] == 4
+    else:
+        with pytest.raises(NotNow, match="0 GPUs are free"):
+            executor.start(rig.order("x", 1, "endless"))
+    wait(rig, executor, "g", Phase.RUNNING)
+    end(rig, executor, "g", 1)
+    executor.start(rig.order("x", 1, "endless", gpus=4))
+    wait(rig, executor, "x", Phase.RUNNING)
+    end(rig, executor, "x", 1)
+    assert not isinstance(rig, SimulatedRig) or (rig.cluster.used["a"], rig.cluster.breaches) == (0, [])
 
 
 def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:

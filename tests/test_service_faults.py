@@ -26,12 +26,12 @@ def template() -> Path:
     return path
 
 
-def one(backend: str, folder: Path, seed: int, faults: int) -> World:
+def one(backend: str, folder: Path, seed: int, faults: int, pairs: bool = False) -> World:
     folder.mkdir(parents=True, exist_ok=True)
     if backend == "sqlite":
         shutil.copy(template(), folder / "queue.db")        # making the tables takes longer than a run
     with empty(backend, folder) as name:
-        world = World(name, seed, faults=faults)
+        world = World(name, seed, faults=faults, pairs=pairs)
         try:
             world.run()
         finally:
@@ -59,6 +59,15 @@ def test_faults_by_seed(backend: str, tmp_path: Path) -> None:
     assert crashes > RUNS[backend] / 2 and happened > RUNS[backend]
 
 
+def test_faults_with_pairs(tmp_path: Path) -> None:
+    """The same while pairs are made, parted, and lost with their machines: a pool never gives more GPUs than it has,
+    no GPU has three jobs, every GPU is charged once."""
+    joined = 0
+    for seed in range(8):
+        joined += one("sqlite", tmp_path / str(seed), seed, seed % 6, pairs=True).joined
+    assert joined > 8
+
+
 @pytest.mark.parametrize("seed", [1750, 2344])
 def test_faults_that_were_found(seed: int, tmp_path: Path) -> None:
     """2344: starts were ordered, a crash came before they were given out, half of the machines went meanwhile: the
@@ -70,6 +79,6 @@ def test_faults_that_were_found(seed: int, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_faults_by_seed_at_length(backend: str, tmp_path: Path) -> None:
-    """The same, two thousand times."""
+    """The same, two thousand times, half of them with pairs."""
     for seed in range(1000, 3000 if backend == "sqlite" else 1600):
-        one(backend, tmp_path / str(seed), seed, 1 + seed % 12)
+        one(backend, tmp_path / str(seed), seed, 1 + seed % 12, pairs=seed % 2 == 1)

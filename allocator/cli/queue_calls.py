@@ -143,15 +143,15 @@ def list_(args: argparse.Namespace) -> int:
         sys.stdout.write(csv_jobs.as_csv(csv_jobs.FIELDS, rows))
     else:
         show_tables([Table("jobs", ("job", "tenant", "model", "state", "holds", "shall hold", "done", "age", "note"), [
-            [text(r["job_id"]), text(r["tenant"]), text(r["model"]), r["state"], _place(r["pool"], r["gpus"]),
-             _place(r["want_pool"], r["want_gpus"]), percent(r["progress"]), _span(now - r["submitted_s"]),
-             _note(r, now)]
+            [text(r["job_id"]), text(r["tenant"]), text(r["model"]), r["state"],
+             _place(r["pool"], r["gpus"], r["shared_with"]), _place(r["want_pool"], r["want_gpus"], r["want_host"]),
+             percent(r["progress"]), _span(now - r["submitted_s"]), _note(r, now)]
             for r in rows], NUMBERS)], [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"])
     return 0
 
 
-def _place(pool: str | None, gpus: int) -> str:
-    return f"{gpus} x {text(pool)}" if pool else "-"
+def _place(pool: str | None, gpus: int, host: str | None) -> str:
+    return f"{gpus} x {text(pool)}{f' of {text(host)}' if host else ''}" if pool else "-"
 
 
 def _note(row: Mapping[str, Any], now: float) -> str:
@@ -177,16 +177,19 @@ def show(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
         job = jobs.show(connection, args.job)
         row, held = csv_jobs.records(connection, [job])[0], jobs.history(connection, args.job)
-        seen = jobs.observed(connection, args.job)
+        seen, shared = jobs.observed(connection, args.job), jobs.shared(connection, args.job)
     if args.format == "json":
-        _json({"schema_version": 1, **row, "allocations": held, "observations": seen})
+        _json({"schema_version": 1, **row, "allocations": held, "shared": shared, "observations": seen})
         return 0
     facts = [(k, v) for k, v in row.items() if v not in (None, "", {}, []) and k not in ("seq", "version")]
     show_tables([
         Table(f"job {text(job.job_id)}", ("what", "value"), [[k, text(_flat(v), 12)] for k, v in facts]),
         Table("allocations", ("generation", "pool", "GPUs", "phase", "ordered_s", "ended_s", "work", "detail"), [
             [text(a[k], 12) for k in ("generation", "pool", "gpus", "phase", "ordered_s", "ended_s", "work_done",
-                                      "detail")] for a in held], NUMBERS)])
+                                      "detail")] for a in held], NUMBERS),
+        *([Table("shared GPUs", ("generation", "since_s", "GPUs of"), [
+            [text(t["generation"]), text(t["at_s"], 12), text(t["host"] or "its own")] for t in shared], NUMBERS)]
+          if shared else [])])
     return 0
 
 

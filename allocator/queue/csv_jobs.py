@@ -24,9 +24,9 @@ from allocator.queue.submit import EXTRA, SET, Submission, of_values
 OF_QUEUE = tuple(c.name for c in JOBS.columns if c.name not in SET)
 """Columns of jobs.csv that the queue itself knows better; a file may have them, they are ignored."""
 EXPORTED = (*(c.name for c in JOBS.columns), *EXTRA)
-FIELDS = ("job_id", "state", "model", "tenant", "pool", "gpus", "phase", "want_pool", "want_gpus", "progress",
-          "remaining_work", "total_work", "submitted_s", "first_started_s", "finished_s", "restarts", "failures",
-          "retry_at_s", "request", "park_reason")
+FIELDS = ("job_id", "state", "model", "tenant", "pool", "gpus", "shared_with", "phase", "want_pool", "want_gpus",
+          "want_host", "progress", "remaining_work", "total_work", "submitted_s", "first_started_s", "finished_s",
+          "restarts", "failures", "retry_at_s", "request", "park_reason")
 """Columns of `queue list --format csv`."""
 
 
@@ -91,15 +91,16 @@ def _json(text: str, kind: type, name: str) -> Any:
 
 
 def records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Each job flat, with the GPUs it holds: pool and gpus (None and 0 for nothing) and the phase of the allocation."""
+    """Each job flat, with the GPUs it holds: pool and gpus (None and 0 for nothing), shared_with (whose GPUs they are,
+    None = its own) and the phase of the allocation."""
     held = {a.job_id: a for a in open_ones(connection)}
     return [record(job, held.get(job.job_id)) for job in jobs]
 
 
 def record(job: Job, held: Allocation | None) -> dict[str, Any]:
     """One job flat, see records."""
-    place = {"pool": held.pool, "gpus": held.gpus, "phase": held.phase} if held else {
-        "pool": None, "gpus": 0, "phase": None}
+    place = {"pool": held.pool, "gpus": held.gpus, "shared_with": held.host or None, "phase": held.phase} if held else {
+        "pool": None, "gpus": 0, "shared_with": None, "phase": None}
     return {"job_id": job.job_id, "state": job.state, "model": job.cells["model"], "tenant": "default", **place,
             "progress": job.progress, **job.to_dict()}
 

@@ -7,6 +7,7 @@ pair are held by exactly one open allocation at any time. `turns` has every such
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from sqlalchemy import Connection
 
 from allocator.queue.bulk import many, query
 from allocator.queue.jobs import PART
-from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs
+from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs, turns
 
 
 class Held(NamedTuple):
@@ -77,6 +78,9 @@ _OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "
 _HELD = sa.select(*((jobs if name in _OF_JOB else allocations).c[name] for name in Held._fields)).join(
     jobs, jobs.c.job_id == allocations.c.job_id).where(
     IS_OPEN, allocations.c.job_id.in_(sa.bindparam("names", expanding=True)))
+_TURNS = sa.select(turns.c.job_id, turns.c.generation, turns.c.at_s, turns.c.host).join(allocations, sa.and_(
+    allocations.c.job_id == turns.c.job_id, allocations.c.generation == turns.c.generation)).where(sa.or_(
+        allocations.c.ended_s.is_(None), allocations.c.ended_s > sa.bindparam("after_s"))).order_by(turns.c.id)
 _GUESTS = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND host <> ''"
 
 
@@ -92,15 +96,36 @@ def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
             for row in connection.execute(_HELD, {"names": ordered[part:part + PART]}).all()}
 
 
-def write(connection: Connection, changed: Mapping[str, Held], turns: Iterable[tuple[str, float]] = ()) -> None:
-    """All changes at once. turns: jobs whose allocation has another host, and when it got it."""
+def write(connection: Connection, changed: Mapping[str, Held], turned: Iterable[tuple[str, float]] = ()) -> None:
+    """All changes at once. turned: jobs whose allocation has another host, and when it got it."""
     many(connection, f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
          [(*(getattr(one, n) for n in _OF_ALLOCATION), name, one.generation) for name, one in changed.items()])
     many(connection, f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
          [(*(getattr(one, n) for n in _OF_JOB), name) for name, one in changed.items()])
     many(connection, "INSERT INTO turns (job_id, generation, at_s, host) VALUES (?, ?, ?, ?)",
-         [(name, changed[name].generation, at_s, changed[name].host) for name, at_s in turns])
+         [(name, changed[name].generation, at_s, changed[name].host) for name, at_s in turned])
 
 
 def _set(names: Sequence[str]) -> str:
     return ", ".join(f"{name} = ?" for name in names)
+
+
+Turns = Mapping[tuple[str, int], Sequence[tuple[float, str]]]
+"""By (job, generation), in order: since when it ran on GPUs of which job, "" = on its own from then on."""
+
+
+def turns_since(connection: Connection, after_s: float) -> Turns:
+    """Those of allocations that were open after a time."""
+    found = connection.execute(_TURNS, {"after_s": after_s}).all()
+    out: dict[tuple[str, int], list[tuple[float, str]]] = {}
+    for job_id, generation, at_s, host in found:
+        out.setdefault((job_id, generation), []).append((at_s, host))
+    return out
+
+
+def stretches(ordered_s: float, ended_s: float | None,
+              changes: Sequence[tuple[float, str]]) -> list[tuple[float, float | None, str]]:
+    """(from, to, host) of an allocation, in order: on whose GPUs it ran, "" = its own; to None: it goes on."""
+    at = [(ordered_s, ""), *changes]
+    ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]
+    return [(begin, end, host) for (begin, host), end in zip(at, ends, strict=True) if end is None or end > begin]

@@ -166,6 +166,13 @@ def observed(connection: Connection, job_id: str) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in rows]
 
 
+def shared(connection: Connection, job_id: str) -> list[dict[str, Any]]:
+    """When allocations of the job got GPUs of another job (host), or had them for themselves (""), oldest first."""
+    columns = [c for c in turns.c if c.name not in ("id", "job_id")]
+    rows = connection.execute(sa.select(*columns).where(turns.c.job_id == job_id).order_by(turns.c.id))
+    return [dict(row._mapping) for row in rows]
+
+
 def purge(connection: Connection, before_s: float) -> int:
     """Forget jobs that were done or cancelled before a time, with all they held; returns how many.
 

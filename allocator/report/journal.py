@@ -16,18 +16,21 @@ from sqlalchemy import Connection
 from allocator.queue import cluster, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.face import Queue
+from allocator.queue.held import Turns, stretches, turns_since
 from allocator.queue.jobs import Job, listed
 from allocator.queue.schema import ACTIVE, OPEN, allocations, pools, rounds
 from allocator.report.runs import Run, Study
 from allocator.service.status import status
 
 SIZES = 240             # kept snapshots that are asked for the sizes of pools
-_HELD = ("job_id", "generation", "pool", "gpus", "phase", "ordered_s", "running_s", "stop_ordered_s", "ended_s")
+_HELD = ("job_id", "generation", "pool", "gpus", "phase", "ordered_s", "running_s", "stop_ordered_s", "ended_s",
+         "host", "since_s")
 
 
 @dataclass(frozen=True)
 class Holding:
-    """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: still). Times in unix seconds."""
+    """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: still). Times in unix seconds. host,
+    since_s: as Held of queue/held.py."""
 
     job_id: str
     generation: int
@@ -38,6 +41,8 @@ class Holding:
     running_s: float | None
     stop_ordered_s: float | None
     ended_s: float | None
+    host: str
+    since_s: float | None
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Journal:
 
     begin_s, end_s: from when to when, unix seconds: until now_s, when it was read, while a controller is in charge of
     jobs that are not over, else until something was written last. jobs: those that were not over at begin_s
-    and are submitted by now_s. status: as `allocator status`.
+    and are submitted by now_s. turns: of allocations that ran on GPUs of another job. status: as `allocator status`.
     """
 
     name: str
@@ -68,6 +73,7 @@ class Journal:
     held: Sequence[Holding]
     sizes: Sequence[PoolSize]
     status: Mapping[str, Any]
+    turns: Turns
 
     @property
     def origin(self) -> str:
@@ -89,12 +95,12 @@ def read_journal(queue: Queue, last: int) -> Journal:
         t = allocations.c
         held = [Holding(*row) for row in connection.execute(sa.select(*(t[name] for name in _HELD)).where(
             sa.or_(t.ended_s.is_(None), t.ended_s > begin)).order_by(t.ordered_s, t.job_id))]
-        sizes = _sizes(connection, entries, begin)
+        sizes, turns = _sizes(connection, entries, begin), turns_since(connection, begin)
     mine = {one.job_id for one in held}
     jobs = [job for job in known if job.job_id in mine or over_s(job, math.inf) > begin]
     live = found["controller"]["state"] == "in charge" and any(job.state in ACTIVE for job in jobs)
     end = now if live else min(now, max([begin, *(r.at_s for r in entries), *(job.updated_s for job in jobs)]))
-    return Journal(queue.store.name, begin, end, now, entries, jobs, held, sizes, found)
+    return Journal(queue.store.name, begin, end, now, entries, jobs, held, sizes, found, turns)
 
 
 def _sizes(connection: Connection, entries: Sequence[wants.Round], begin_s: float) -> list[PoolSize]:
@@ -179,10 +185,12 @@ def study_of(journal: Journal) -> Study:
         "requested_gpus": float(j.cells["requested_gpus"] or j.cells["max_gpus"] or "nan")} for j in journal.jobs],
         columns=["job_id", "submitted_s", "started_s", "finished_s", "requested_gpus"])
     jobs["started_s"] = jobs["started_s"].fillna(jobs["finished_s"])        # never started: waited until it was over
-    spans = pd.DataFrame([{"job_id": h.job_id, "pool": h.pool, "gpus": float(h.gpus), "from_s": clipped(h.ordered_s),
-                           "to_s": clipped(h.ended_s if h.ended_s is not None else end)} for h in journal.held],
-                         columns=["job_id", "pool", "gpus", "from_s", "to_s"])
-    spans["to_s"], spans["held"] = spans["to_s"].clip(lower=spans["from_s"]), spans["gpus"]
+    spans = pd.DataFrame([{"job_id": h.job_id, "pool": h.pool, "gpus": float(h.gpus), "from_s": clipped(since),
+                           "to_s": clipped(to if to is not None else end), "held": 0.0 if host else float(h.gpus)}
+                          for h in journal.held for since, to, host in stretches(
+                              h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ()))],
+                         columns=["job_id", "pool", "gpus", "from_s", "to_s", "held"])
+    spans["to_s"] = spans["to_s"].clip(lower=spans["from_s"])
     timeline = pd.DataFrame([{"at_s": clipped(s.at_s), "pool": s.pool, "gpus": s.gpus,
                               "price_per_gpu_hour": s.price_per_gpu_hour} for s in journal.sizes],
                             columns=["at_s", "pool", "gpus", "price_per_gpu_hour"])

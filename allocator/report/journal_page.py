@@ -140,18 +140,19 @@ def jobs_table(journal: Journal) -> str:
 
 def _job(job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, str]]) -> list[str]:
     end = over_s(job, now)
-    began = held.running_s if held is not None else None
+    began = None if held is None else held.running_s if held.since_s is None else held.since_s
     since = 0.0 if began is None else max(0.0, now - began)
     ran = sum(job.received.values()) + since
     waited = (end if job.first_started_s is None else job.first_started_s) - job.submitted_s
     paused = math.nan if job.first_started_s is None else max(0.0, end - job.first_started_s - ran)
-    gpu_s = job.attained_gpu_s + since * (held.gpus if held is not None else 0)
+    gpu_s = job.attained_gpu_s + since * (held.gpus if held is not None and not held.host else 0)
     why = job.park_reason
     if job.state in ("queued", "paused") and job.retry_at_s is not None and job.retry_at_s > now:
         why = f"tried again at {when(job.retry_at_s)} after {job.failures} failures in a row; {why}".rstrip("; ")
     return [escape(job.job_id), escape(job.cells["model"]), escape(job.cells["tenant"]),
             job.state + (f" ({job.request})" if job.request else ""), f"{100 * job.progress:.0f} %",
-            f"{held.gpus} {escape(held.pool)}" if held is not None else "", when(job.submitted_s),
+            "" if held is None else f"{held.gpus} {escape(held.pool)}" + (
+                f" of {escape(held.host)}" if held.host else ""), when(job.submitted_s),
             duration(max(0.0, waited)), "–" if math.isnan(paused) else duration(paused), duration(ran),
             number(gpu_s / 3600), str(job.generation), str(job.resizes), str(ends[job.job_id, "failed"] or ""),
             str(ends[job.job_id, "lost"] or ""), escape(" ".join(why.split()))]

@@ -10,9 +10,9 @@ other one owes no minimum.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,7 +24,8 @@ from allocator.domain.validate import validate
 from allocator.market import books
 from allocator.queue import cluster
 from allocator.queue.engine import Store
-from allocator.queue.schema import allocations, jobs, meta, turns
+from allocator.queue.held import stretches, turns_since
+from allocator.queue.schema import allocations, jobs, meta
 
 KEY = "longrun"                 # of the table meta
 HOUR = 3600.0
@@ -79,47 +80,19 @@ def between(connection: Connection, problem: Problem, since_s: float) -> dict[st
         jobs, jobs.c.job_id == t.c.job_id).where(sa.or_(
             t.c.ended_s.is_(None), t.c.ended_s > since_s - longest))).all()
     number = {name: p for p, name in enumerate(pools.pool)}
-    changes, left = _turns(connection, since_s - longest)
+    changes = turns_since(connection, since_s - longest)
+    left = {(before, at_s) for known in changes.values() for (_, before), (at_s, host) in itertools.pairwise(known)
+            if not host}                                # who left their GPUs to their guest, and when
     out: dict[str, float] = {}
     for job_id, generation, pool, gpus, ordered_s, ended_s, tenant in rows:
         p = number.get(pool, -1)
         if p < 0:
             continue
-        held_s = 0.0
-        for begin, end, last in _paid(ordered_s, ended_s, changes.get((job_id, generation), ())):
-            least_s = float(pools.min_billing_s[p]) if last and (job_id, ended_s) not in left else 0.0
-            held_s += max(0.0, min(max(end, begin + least_s), now_s) - max(begin, since_s))
+        own = [(begin, math.inf if end is None else end) for begin, end, host in stretches(
+            ordered_s, ended_s, changes.get((job_id, generation), ())) if not host]
+        if own and own[-1][1] == ended_s and (job_id, ended_s) not in left:
+            own[-1] = own[-1][0], max(ended_s, own[-1][0] + float(pools.min_billing_s[p]))
+        held_s = math.fsum(max(0.0, min(end, now_s) - max(begin, since_s)) for begin, end in own)
         name = tenant or NOBODY
         out[name] = out.get(name, 0.0) + held_s * gpus * float(pools.marginal_price[p]) / HOUR
     return out
-
-
-def _turns(connection: Connection, after_s: float) -> tuple[dict[tuple[str, int], list[tuple[float, str]]],
-                                                            set[tuple[str, float]]]:
-    """When allocations that were open after a time got GPUs of another job, and which, or their own; and (job, time)
-    of those who left their GPUs to their guest."""
-    t, a = turns.c, allocations.c
-    changes: dict[tuple[str, int], list[tuple[float, str]]] = {}
-    left = set[tuple[str, float]]()
-    for job_id, generation, at_s, host in connection.execute(sa.select(t.job_id, t.generation, t.at_s, t.host).join(
-            allocations, sa.and_(a.job_id == t.job_id, a.generation == t.generation)).where(
-            sa.or_(a.ended_s.is_(None), a.ended_s > after_s)).order_by(t.id)).all():
-        before = changes.setdefault((job_id, generation), [])
-        if before and not host:
-            left.add((before[-1][1], at_s))
-        before.append((at_s, host))
-    return changes, left
-
-
-def _paid(ordered_s: float, ended_s: float | None,
-          changes: Sequence[tuple[float, str]]) -> Iterator[tuple[float, float, bool]]:
-    """(from, to, whether it ends as the allocation does) of stretches in which an allocation held its GPUs itself."""
-    since: float | None = ordered_s
-    for at_s, host in changes:
-        if host and since is not None:
-            yield since, max(since, at_s), False
-            since = None
-        elif not host and since is None:
-            since = at_s
-    if since is not None:
-        yield since, math.inf if ended_s is None else ended_s, ended_s is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 from allocator.queue import cluster, lease, wants
 from allocator.queue.face import Queue
+from allocator.queue.held import guests
 from allocator.queue.jobs import counts, listed
 from allocator.service import spending
 from allocator.service.learning import STUCK
@@ -25,7 +26,7 @@ def status(queue: Queue) -> dict[str, Any]:
         waiting = [j for j in listed(connection, states=["queued", "paused"]) if j.failures]
         rates = [r for r in cluster.learned_rates(connection) if r["work_per_s"] is not None]
         states = counts(connection)
-        money = spending.report(connection)
+        money, shared = spending.report(connection), guests(connection)
     in_charge = held is not None and bool(held.holder)
     return {
         "now_s": now,
@@ -40,6 +41,7 @@ def status(queue: Queue) -> dict[str, Any]:
         "parked": [{"job_id": j.job_id, "reason": j.park_reason} for j in failed[-SHOWN:]],
         "retrying": [{"job_id": j.job_id, "failures": j.failures, "retry_at_s": j.retry_at_s,
                       "stuck": j.park_reason.startswith(STUCK)} for j in waiting[-SHOWN:]],
+        "sharing": [{"host": host, "guest": guest} for host, guest in sorted(shared.items())],
         "corrected_rates": [{n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates],
         "longrun": money}
 
@@ -56,6 +58,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     out.append("round       " + ("none yet" if last is None else
                f"{last['number']}, {max(0.0, now - last['at_s']):.0f} s ago: {last['outcome']}"
                + (f" ({last['detail']})" if last["detail"] else "")))
+    out += [f"sharing     {p['guest']} runs on the GPUs of {p['host']}" for p in found["sharing"][:SHOWN]]
     out += [f"parked      {j['job_id']}: {j['reason']}" for j in found["parked"]]
     out += [f"retrying    {j['job_id']}: {j['failures']} failures in a row" for j in found["retrying"]]
     out += [f"corrected   {r['model']} on {r['gpus']} x {r['gpu_type']}: {r['work_per_s']:.4g} per second"
