@@ -7,6 +7,7 @@ import numpy as np
 from formulations.linear import Bools, Floats
 
 HOUR = 3600.0
+TAIL = 0.8              # a delay of this many times what jobs take alone doubles a weight: docs/default.md
 
 
 def pause_s(keep: Bools, running: Bools, restart_s: Floats, startup_s: Floats) -> Floats:
@@ -61,14 +62,14 @@ def queue_worth(weight: Floats, remaining_work: Floats, whole: Floats) -> Floats
     return np.asarray(behind[np.searchsorted(key[order], key)] / (whole * HOUR), dtype=np.float64)
 
 
-def aged(age_s: Floats, alone_s: float) -> Floats:
-    """(J,) 1 + age / (2 T): what the square of flow time makes of a second of a job's age, beside the mean.
+def delayed(delay_s: Floats, alone_s: float) -> Floats:
+    """(J,) 1 + d / (0.8 T): what the square of a job's delay makes of a second of its time, beside the mean.
 
-    The slope of F + F^2 / (4 T): the more of F^2, the shorter the tail (norms of flow time: Bansal and Pruhs, STOC
-    2003). T: `alone_s`, what the jobs there would take alone, on average: the queue's own scale. In a crowd, where jobs
-    are there for many times that, age counts for more.
+    d: seconds for which the job has been there beyond what its work so far takes alone; nobody can give it these
+    back. The slope of F + d^2 / (1.6 T), F the completion time: the more of d^2, the shorter the tail (norms of flow
+    time: Bansal and Pruhs, STOC 2003). T: `alone_s`, what the jobs there take alone, on average: the queue's own scale.
     """
-    return np.asarray(1.0 + age_s / (2.0 * alone_s), dtype=np.float64)
+    return np.asarray(1.0 + delay_s / (TAIL * alone_s), dtype=np.float64)
 
 
 def lasting_work(rate: Floats, pause: Floats, remaining_work: Floats, stays_s: Floats, interval_s: float) -> Floats:

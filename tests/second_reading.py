@@ -178,9 +178,11 @@ class Reading:
         return float(least * done + mine * (self.config["interval_s"] - busy) / 3600)
 
     def slope(self, j: Row) -> float:
-        """Of F + F^2 / 4T at the age of the job."""
+        """Of F + d^2 / 1.6 T at the delay d of the job."""
         alone = [i["total_work"] / max(self.options(i).values()) for i in self.jobs if self.options(i)]
-        return float(1 - j["submitted_s"] / (2 * (self.config["interval_s"] + sum(alone) / len(alone))))
+        worked = (j["total_work"] - j["remaining_work"]) / max(self.options(j).values(), default=math.inf)
+        scale = self.config["interval_s"] + sum(alone) / len(alone)
+        return float(1 + max(0, -j["submitted_s"] - worked) / (0.8 * scale))
 
     def spread(self, j: Row, got: Option) -> float:
         """Work done where the pause is spread over the time for which the option is held."""

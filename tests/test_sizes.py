@@ -66,13 +66,13 @@ def test_who_has_had_little_goes_first_where_sizes_are_unknown() -> None:
     assert served("known") != served("unknown")
 
 
-def test_flow_counts_age_against_what_jobs_take_alone() -> None:
-    """Two jobs of an hour alone, rounds of an hour: T is two hours. The one that came eight hours ago counts three
-    times, 1 + 8 / (2 x 2); V is then 4 weights over what the GPU does in an hour for the two, or 1 behind."""
-    p = problem(jobs=[{"submitted_s": -8 * 3600, "remaining_work": 3600, "total_work": 3600, "sizes": [1]},
-                      {"submitted_s": 0, "remaining_work": 3600, "total_work": 3600, "sizes": [1]}],
-                rates={1: 1.0}, pools=[{"gpus": 1}], config={"interval_s": 3600, "objective": "flow", "now_s": 0})
-    assert menu(p, RateTable.of(p)).value.tolist() == pytest.approx([4.0, 1.0])
+def test_flow_counts_delay_against_what_jobs_take_alone() -> None:
+    """Jobs of two hours alone, rounds of half an hour: T is 2.5 hours. One that came five hours ago and has done an
+    hour's work is delayed by four and counts three times, 1 + 4 / (0.8 x 2.5); one that has worked ever since, once."""
+    half = {"remaining_work": 3600, "total_work": 7200, "sizes": [1]}
+    p = problem(jobs=[half | {"submitted_s": -5 * 3600}, half | {"submitted_s": -3600}],
+                rates={1: 1.0}, pools=[{"gpus": 1}], config={"interval_s": 1800, "objective": "flow", "now_s": 0})
+    assert menu(p, RateTable.of(p)).value.tolist() == pytest.approx([0.5 * 4.0, 0.5 * 1.0])     # half an hour of V
 
 
 def test_a_pause_longer_than_the_round_may_still_pay() -> None:
@@ -89,11 +89,11 @@ def test_a_pause_longer_than_the_round_may_still_pay() -> None:
 
 def test_misjudged_sizes_are_what_policies_see_and_not_what_happens() -> None:
     """A policy that does not look at sizes does the same; one that does plans otherwise, and all jobs still finish."""
-    w = generate("reproduction", seed=1, jobs=12).workload()
+    w = generate("reproduction", seed=1, load=0.5, jobs=20).workload()
 
     def mean(policy: str, **world: object) -> float:
         told = simulate(w, policy=policy, options=Options(prove_every=0, objective="flow", **world))  # type: ignore[arg-type]
-        assert told.metrics["finished"] == 12
+        assert told.metrics["finished"] == 20
         return float(told.metrics["jct_s_mean"])
 
     assert mean("greedy", misjudged_sizes=1.0) == mean("greedy")

@@ -1,6 +1,7 @@
 """The audit's own account of the objective flow: completion, with other weights and other work done.
 
-    weight      weight x (1 + age / (2 x mean))
+    weight      weight x (1 + delay / (0.8 x mean))
+    delay       age - (total_work - remaining_work) / rate of the fastest, at least 0; age without options
     mean        interval_s + the mean over the jobs with options of total_work / rate of the fastest
     done        rate x interval_s x max(0, 1 - pause / T)
     T           the least of age / (restarts + 2) and pause + remaining_work / rate, and at least interval_s
@@ -16,14 +17,15 @@ from allocator.performance.useful import useful
 
 
 def weights(s: Scene) -> Floats:
-    """(J,) weights by age."""
+    """(J,) weights by delay."""
     jobs = s.problem.jobs
     job, pool, gpus, rate = s.options()
-    seconds = np.full(len(jobs), np.inf)                    # of each job that has options
-    np.minimum.at(seconds, job, jobs.total_work[job] / (rate * useful(s.problem, job, pool, gpus)))
-    able = seconds[np.isfinite(seconds)]
-    mean = s.problem.interval_s + able.sum() / max(1, len(able))
-    return np.asarray(s.problem.weight * (1.0 + _age(s) / mean / 2))
+    per_unit = np.full(len(jobs), np.inf)                   # seconds, of each job that has options
+    np.minimum.at(per_unit, job, 1.0 / (rate * useful(s.problem, job, pool, gpus)))
+    able = np.isfinite(per_unit)
+    mean = s.problem.interval_s + (jobs.total_work * per_unit)[able].sum() / max(1, int(able.sum()))
+    worked = (jobs.total_work - jobs.remaining_work) * np.where(able, per_unit, 0.0)
+    return np.asarray(s.problem.weight * (1.0 + np.clip(_age(s) - worked, 0.0, None) / mean / 0.8))
 
 
 def lasting(s: Scene, job: Ints, rate: Floats, pause: Floats) -> Floats:

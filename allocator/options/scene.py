@@ -105,6 +105,14 @@ def of_jobs(measure: Callable[[Scene], T]) -> Callable[[Scene], T]:
 
 
 @of_jobs
+def fastest(s: Scene) -> Floats:
+    """(J,) work per second at the job's fastest option, 0 without options."""
+    out = np.zeros(len(s.problem.jobs))
+    np.maximum.at(out, s.offer.job, s.rate)
+    return out
+
+
+@of_jobs
 def requested_work(s: Scene) -> Floats:
     """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that has a rate there.
 
