@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from allocator.api import solve as solve
+    from allocator.domain.changes import changed as changed
     from allocator.domain.result import Result as Result
     from allocator.domain.snapshot import Snapshot as Snapshot
     from allocator.domain.validate import validate as validate
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "solve": "allocator.api", "Result": "allocator.domain.result", "Snapshot": "allocator.domain.snapshot",
+    "changed": "allocator.domain.changes",
     "validate": "allocator.domain.validate", "read_snapshot": "allocator.files.snapshots",
     "Rounds": "allocator.rounds", "Workload": "allocator.domain.workload",
     "read_workload": "allocator.files.workloads", "write_workload": "allocator.files.workloads",

@@ -21,9 +21,9 @@ from allocator.errors import NoPlanInTime
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "data" / "snapshots"
-COMMANDS = ("demo", "solve", "simulate", "validate", "explain", "doctor", "schema", "generate", "import", "bench",
-            "report", "queue", "run", "history", "replay", "status", "configure", "fit", "spot", "rent", "frontier",
-            "promise")
+COMMANDS = ("demo", "solve", "simulate", "validate", "explain", "whatif", "doctor", "schema", "generate", "import",
+            "bench", "report", "queue", "run", "history", "replay", "status", "configure", "fit", "spot", "rent",
+            "frontier", "promise")
 Output = pytest.CaptureFixture[str]
 
 

@@ -63,7 +63,7 @@ def call(args: argparse.Namespace) -> int:
     for warning in mip.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print("1. One round\n")
-    tables.show([_comparison(greedy, mip), _totals(greedy, mip)], _head(folder, mip))
+    tables.show([_comparison(greedy, mip), tables.plans({"greedy": greedy, "mip": mip})], _head(folder, mip))
     print("\n" + _verdict(greedy, mip), flush=True)
 
     workload = read_workload(trace)
@@ -94,21 +94,15 @@ def _head(folder: Path, mip: Result) -> list[str]:
 
 
 def _comparison(greedy: Result, mip: Result) -> Table:
-    from allocator.cli.tables import Table, text
+    from allocator.cli.tables import Table, gets, text
 
     rows = []
     for g, m in zip(greedy.to_dict()["jobs"], mip.to_dict()["jobs"], strict=True):
         same = (g["pool"], g["gpus"]) == (m["pool"], m["gpus"])
-        rows.append([text(m["job_id"]), _gets(g), _gets(m), "" if same else "<", text(g["value"], 3),
+        rows.append([text(m["job_id"]), gets(g), gets(m), "" if same else "<", text(g["value"], 3),
                      text(m["value"], 3), "" if same else _why(g, m)])
     return Table("jobs (< where they differ)", ("job", "greedy", "mip", "", "value greedy", "value mip", "why"), rows,
                  frozenset({"value greedy", "value mip"}))
-
-
-def _gets(job: dict[str, Any]) -> str:
-    from allocator.cli.tables import text
-
-    return text(f"{job['action']} {job['gpus']} x {job['pool']}" if job["pool"] else job["action"])
 
 
 def _why(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
@@ -125,16 +119,6 @@ def _why(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
         return f"{who} gives it {less['gpus']} GPUs, not {more['gpus']}" if less["gpus"] != more["gpus"] else ""
     detail = (less["detail"] or "").partition("; ")[0]       # the first clause: `allocator explain` tells the rest
     return text(f"{who}: {less['reason']}" + (f": {detail}" if detail else ""))
-
-
-def _totals(greedy: Result, mip: Result) -> Table:
-    from allocator.cli.tables import Table, percent, text
-
-    rows = [[r.policy, text(r.objective_value, 5), text(r.bound, 5), percent(r.gap), r.status,
-             text(r.budget["spent_per_hour"]), str(sum(p["used"] for p in r.pools)),
-             str(sum(1 for a in r.jobs["pool"] if a is not None)), f"{r.seconds['total']:.3f}"] for r in (greedy, mip)]
-    return Table("plans", ("policy", "value", "best at most", "gap", "status", "$/h", "GPUs", "jobs", "seconds"), rows,
-                 frozenset({"value", "best at most", "gap", "$/h", "GPUs", "jobs", "seconds"}))
 
 
 def _verdict(greedy: Result, mip: Result) -> str:

@@ -38,6 +38,7 @@ from allocator.cli import (
     solve,
     spot,
     validate,
+    whatif,
 )
 from allocator.cli.parsing import Parser
 from allocator.errors import AllocatorError
@@ -47,8 +48,8 @@ allocator demo                                   a shipped cluster, MIP beside g
 allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
-COMMANDS = (demo, solve, simulate, validate, explain, doctor, schema, generate, import_, bench, report, queue, run_,
-            history, configure, fit, spot, rent, frontier, promise)
+COMMANDS = (demo, solve, simulate, validate, explain, whatif, doctor, schema, generate, import_, bench, report, queue,
+            run_, history, configure, fit, spot, rent, frontier, promise)
 
 
 def parser() -> Parser:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,21 @@ def decision(result: Result) -> list[Table]:
               frozenset({"GPUs", "used", "price"})),
         Table("tenants", ("tenant", "GPUs", "guaranteed", "at most", "$/h"), tenants,
               frozenset({"GPUs", "guaranteed", "at most", "$/h"}))]
+
+
+def gets(job: dict[str, Any]) -> str:
+    """What one entry of a plan does: "start 2 x a100", "wait"."""
+    return text(f"{job['action']} {job['gpus']} x {job['pool']}" if job["pool"] else job["action"])
+
+
+def plans(named: Mapping[str, Result], title: str = "policy") -> Table:
+    """The totals of some plans, a row each."""
+    rows = [[name, text(r.objective_value, 5), text(r.bound, 5), percent(r.gap), r.status,
+             text(r.budget["spent_per_hour"]), str(sum(p["used"] for p in r.pools)),
+             str(sum(1 for a in r.jobs["pool"] if a is not None)), f"{r.seconds['total']:.3f}"]
+            for name, r in named.items()]
+    return Table("plans", (title, "value", "best at most", "gap", "status", "$/h", "GPUs", "jobs", "seconds"), rows,
+                 frozenset({"value", "best at most", "gap", "$/h", "GPUs", "jobs", "seconds"}))
 
 
 def _place(pool: str | None, gpus: int, mate: str | None = None) -> str | None:
