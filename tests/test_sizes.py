@@ -75,6 +75,17 @@ def test_flow_counts_delay_against_what_jobs_take_alone() -> None:
     assert menu(p, RateTable.of(p)).value.tolist() == pytest.approx([0.5 * 4.0, 0.5 * 1.0])     # half an hour of V
 
 
+@pytest.mark.parametrize(("age_h", "first"), [(7.1, "j1"), (7.3, "j0")])
+def test_flow_passes_a_job_over_only_for_so_long(age_h: float, first: str) -> None:
+    """Four hours of work against a newcomer's one, rounds of half an hour: T is 3 hours, and the long job goes first
+    once it is delayed by 0.8 x 3 x (4 - 1) = 7.2 hours."""
+    p = problem(jobs=[{"submitted_s": -3600 * age_h, "remaining_work": 4 * 3600, "sizes": [1]},
+                      {"submitted_s": 0, "remaining_work": 3600, "sizes": [1]}],
+                rates={1: 1.0}, pools=[{"gpus": 1}], config={"interval_s": 1800, "objective": "flow", "now_s": 0})
+    jobs = decide(p).jobs
+    assert [n for n, k in zip(jobs["job_id"], jobs["gpus"], strict=True) if k] == [first]
+
+
 def test_a_pause_longer_than_the_round_may_still_pay() -> None:
     """Rounds of 60 s, a pause of 120 s: nothing is done in the round, so `completion` leaves the job on one GPU. Its
     past says that an allocation lasts 2,400 s / 2, of which a tenth is lost, so `flow` widens it."""
