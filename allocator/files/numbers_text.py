@@ -13,11 +13,10 @@ def texts(numbers: Floats) -> list[str]:
         return []
     distinct, at = np.unique(numbers, return_inverse=True)
     if len(distinct) > len(numbers) // 2:
-        return [_text(x) for x in numbers.tolist()]
-    known = [_text(x) for x in distinct.tolist()]
+        return _texts(numbers)
+    known = _texts(distinct)
     return [known[i] for i in at.tolist()]
 
 
-def _text(x: float) -> str:
-    text = repr(x)
-    return text.removesuffix(".0")
+def _texts(numbers: Floats) -> list[str]:
+    return [text.removesuffix(".0") for text in map(repr, numbers.tolist())]

@@ -138,8 +138,8 @@ def order_starts(connection: Connection, token: int, now_s: float,
 
 def free(connection: Connection, capacity: Mapping[str, int] | None = None) -> dict[str, int]:
     """GPUs of each pool that nothing holds; less than zero where machines went."""
-    used = cluster.used(connection)
-    return {pool: min(number, (capacity or {}).get(pool, number)) - used[pool]
+    held = cluster.held(connection)
+    return {pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
             for pool, number in cluster.gpus(connection).items()}
 
 

@@ -14,9 +14,14 @@ def many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]
         connection.exec_driver_sql(_marked(connection, statement), list(rows))
 
 
-def query(connection: Connection, statement: str, *values: Any) -> Sequence[Any]:
-    """The rows of a query in SQL that both databases know; ? is a value."""
-    return connection.exec_driver_sql(_marked(connection, statement), values).all()
+def query(connection: Connection, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    """The rows of a query in SQL that both databases know, as the driver's own tuples; ? is a value."""
+    result = connection.exec_driver_sql(_marked(connection, statement), values)
+    try:
+        assert result.cursor is not None
+        return list(result.cursor.fetchall())
+    finally:
+        result.close()
 
 
 def _marked(connection: Connection, statement: str) -> str:

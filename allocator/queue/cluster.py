@@ -17,7 +17,7 @@ from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
 from allocator.queue import schema
-from allocator.queue.bulk import many
+from allocator.queue.bulk import many, query
 from allocator.queue.schema import IS_OPEN, allocations, learned, meta, pools
 
 HOME: Mapping[str, sa.Table] = {"pools.csv": pools, "tenants.csv": schema.tenants, "rates.csv": schema.rates,
@@ -33,6 +33,9 @@ _USED = sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
 _GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
 _LEARNED = sa.select(learned).where(learned.c.work_per_s.is_not(None)).order_by(
     learned.c.model, learned.c.gpu_type, learned.c.gpus)
+_TYPES = sa.select(pools.c.pool, pools.c.gpu_type)
+_ESTIMATES = ("model", "gpu_type", "gpus", "work_per_s", "state", "updated_s")
+_ALL_LEARNED = f"SELECT {', '.join(_ESTIMATES)} FROM learned ORDER BY model, gpu_type, gpus"
 _META = sa.select(meta.c.value).where(meta.c.key == sa.bindparam("key"))
 
 
@@ -52,8 +55,8 @@ def tables(connection: Connection) -> dict[str, Table]:
 
 def stored(connection: Connection, file: str) -> dict[str, list[str]]:
     """Columns of one of the cluster's files as its owner gave them, without what was learned."""
-    names, query = _QUERIES[file]
-    rows = connection.execute(query).all()
+    names, asked = _QUERIES[file]
+    rows = connection.execute(asked).all()
     columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {n: [] for n in names}
     if file == "pools.csv":
         columns["gpus"] = list(map(str, columns["gpus"]))
@@ -167,12 +170,13 @@ def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
 
 def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
     """Raises UsageError if a pool that jobs hold GPUs of is not among the new ones."""
-    gone = {pool: number for pool, number in _held(connection).items() if pool not in new}
+    gone = {pool: number for pool, number in held(connection).items() if pool not in new}
     for pool, number in gone.items():
         raise UsageError(f"pool {quoted(pool)} would be gone, but jobs hold {number} of its GPUs")
 
 
-def _held(connection: Connection) -> dict[str, int]:
+def held(connection: Connection) -> dict[str, int]:
+    """GPUs that open allocations hold, of the pools where there are any."""
     return {row[0]: int(row[1]) for row in connection.execute(_USED)}
 
 
@@ -183,13 +187,13 @@ def gpus(connection: Connection) -> dict[str, int]:
 
 def used(connection: Connection) -> dict[str, int]:
     """GPUs of each pool that open allocations hold: ordered, running, stopping; those of two jobs count once."""
-    found = _held(connection)
+    found = held(connection)
     return {pool: found.get(pool, 0) for pool in gpus(connection)}
 
 
 def types(connection: Connection) -> dict[str, str]:
     """GPU type of each pool."""
-    return {row[0]: row[1] for row in connection.execute(sa.select(pools.c.pool, pools.c.gpu_type))}
+    return {row[0]: row[1] for row in connection.execute(_TYPES)}
 
 
 def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, int]:
@@ -209,8 +213,8 @@ def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, in
 
 def learned_rates(connection: Connection) -> list[dict[str, Any]]:
     """What was learned: model, gpu_type, gpus, work_per_s (None: not enough yet), state, updated_s."""
-    rows = connection.execute(sa.select(learned).order_by(learned.c.model, learned.c.gpu_type, learned.c.gpus)).all()
-    return [dict(row._mapping) | {"state": json.loads(row.state)} for row in rows]
+    found = [dict(zip(_ESTIMATES, row, strict=True)) for row in query(connection, _ALL_LEARNED)]
+    return [row | {"state": json.loads(row["state"])} for row in found]
 
 
 def learn(connection: Connection, rows: Iterable[Mapping[str, Any]], now_s: float) -> None:

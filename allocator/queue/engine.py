@@ -245,15 +245,15 @@ def translated(store: Store) -> Iterator[None]:
     """Errors of the database in words."""
     try:
         yield
-    except DBAPIError as error:
-        said = " ".join((str(error.orig).strip().splitlines() or [""])[0].split())
+    except (DBAPIError, sqlite3.Error) as error:            # bulk.query fetches past SQLAlchemy
+        said = " ".join((str(getattr(error, "orig", error)).strip().splitlines() or [""])[0].split())
         for needle, words in DAMAGE:
             if needle in said:
                 raise _fault(store, words) from error
         for needle, words in TROUBLE:
             if needle in said:
                 raise QueueUnavailable(f"{store.name}: {words.format(wait_s=store.wait_s)}") from error
-        if error.connection_invalidated or isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
+        if getattr(error, "connection_invalidated", False) or isinstance(error, GONE):
             raise QueueUnavailable(f"{store.name}: {said}") from error
         raise
 
@@ -266,6 +266,7 @@ DAMAGE = (
     ("file is not a database", "is a file, but no queue"),
     ("malformed", "is damaged: its pages contradict each other; restore a copy"),
 )
+GONE = (sa.exc.OperationalError, sa.exc.InterfaceError, sqlite3.OperationalError, sqlite3.InterfaceError)
 TROUBLE = (
     ("database is locked", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
     ("lock timeout", "is locked by another process for more than {wait_s:g} s; nothing was changed"),

@@ -6,18 +6,18 @@ of the job follows from it (jobs.JOB). The rest is rare.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.queue import lease
-from allocator.queue.bulk import many
+from allocator.queue.bulk import many, query
 from allocator.queue.held import Held, guests, held, write
 from allocator.queue.jobs import PART
-from allocator.queue.schema import IS_OPEN, allocations, jobs, observations
+from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs, observations
 from allocator.queue.states import Retries, ended
 
 ENDED = ("stopped", "finished", "failed", "lost")
@@ -67,15 +67,15 @@ class Mark(NamedTuple):
 
 _NAMED: sa.BindParameter[Any] = sa.bindparam("names", expanding=True)
 # statements of every look, built once
-_MARKS = sa.select(*(allocations.c[name] for name in Mark._fields)).where(IS_OPEN)
-_MARKS_OF = _MARKS.where(allocations.c.job_id.in_(_NAMED))
+_MARKS = f"SELECT {', '.join(Mark._fields)} FROM allocations WHERE phase IN {OPEN}"
+_MARKS_OF = sa.select(*(allocations.c[name] for name in Mark._fields)).where(IS_OPEN, allocations.c.job_id.in_(_NAMED))
 
 
 def marks(connection: Connection, names: Collection[str] | None = None) -> dict[str, Mark]:
     """Every open allocation, by job; names: of these jobs only (all the same where they are many)."""
     few = names is not None and len(names) <= PART
-    rows = connection.execute(_MARKS_OF, {"names": list(names or ())}) if few else connection.execute(_MARKS)
-    return {row[0]: Mark(*row) for row in rows.all()}
+    rows = connection.execute(_MARKS_OF, {"names": list(names or ())}).all() if few else query(connection, _MARKS)
+    return {row[0]: Mark._make(row) for row in rows}
 
 
 def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: Retries = RETRIES,
@@ -101,26 +101,21 @@ def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: R
 
 def _progress(connection: Connection, given: Sequence[tuple[Seen, Mark]], history: bool) -> list[Change]:
     """Record allocations that go on running, where an observation says something new: a later time or more work."""
-    if not given:
-        return []
-    held = list({mark.job_id: mark for _, mark in given}.values())
-    place = {mark.job_id: i for i, mark in enumerate(held)}
-    at = np.array([place[mark.job_id] for _, mark in given])
-    before = np.array([mark.work_done for mark in held], dtype=np.float64)
-    before_s = np.array([-np.inf if mark.observed_s is None else mark.observed_s for mark in held], dtype=np.float64)
-    work, seen_s = before.copy(), before_s.copy()
-    np.fmax.at(work, at, np.array([one.work_done for one, _ in given], dtype=np.float64))   # fmax: nan says nothing
-    np.fmax.at(seen_s, at, np.array([one.at_s for one, _ in given], dtype=np.float64))
-    work = np.minimum(work, np.array([mark.work_at_start for mark in held], dtype=np.float64))
-    new = np.flatnonzero((seen_s > before_s) | (work > before)).tolist()
-    done, times, more = work.tolist(), seen_s.tolist(), (work - before).tolist()
-    keys = [held[i][:2] for i in new]
+    latest: dict[str, tuple[Mark, float, float]] = {}       # plain numbers: arrays cost more to fill and to empty
+    for one, mark in given:
+        _, work, at_s = latest.get(one.job_id) or (
+            mark, mark.work_done, -math.inf if mark.observed_s is None else mark.observed_s)
+        work = min(one.work_done, mark.work_at_start) if one.work_done > work else work     # nan says nothing
+        latest[one.job_id] = mark, work, one.at_s if one.at_s > at_s else at_s
+    new = [(work, at_s, mark) for mark, work, at_s in latest.values()
+           if mark.observed_s is None or at_s > mark.observed_s or work > mark.work_done]
     many(connection, "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
-         [(done[i], times[i], *key) for i, key in zip(new, keys, strict=True)])
+         [(work, at_s, mark.job_id, mark.generation) for work, at_s, mark in new])
     if history:
         many(connection, "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
-             "VALUES (?, ?, ?, ?, 'running')", [(*key, times[i], done[i]) for i, key in zip(new, keys, strict=True)])
-    return [Change(*key, held[i].phase, "running", more[i]) for i, key in zip(new, keys, strict=True)]
+             "VALUES (?, ?, ?, ?, 'running')", [(mark.job_id, mark.generation, at_s, work) for work, at_s, mark in new])
+    return [Change(mark.job_id, mark.generation, mark.phase, "running", work - mark.work_done)
+            for work, _, mark in new]
 
 
 def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retries: Retries) -> list[Change]:

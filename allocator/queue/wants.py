@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from allocator.errors import UsageError
 from allocator.queue import lease
-from allocator.queue.bulk import many
-from allocator.queue.schema import jobs, rounds
+from allocator.queue.bulk import many, query
+from allocator.queue.schema import rounds
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,16 @@ class Want(NamedTuple):
 
 NOTHING = Want("", 0)
 _JSON = ("options", "seconds")
+_NUMBER = sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))
+_APPEND = sa.insert(rounds)
+_WANTS = ("SELECT job_id, want_pool, want_gpus, want_host, want_generation, generation, request FROM jobs "
+          "WHERE state IN ('queued', 'paused', 'running')")
 _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
+
+
+def _last(connection: Connection) -> int:
+    """The number of the last round, 0 before the first one."""
+    return int(connection.execute(_NUMBER).scalar_one())
 
 
 def append(connection: Connection, token: int, entry: Round, wants: Mapping[str, Want] | None) -> int:
@@ -63,21 +72,17 @@ def append(connection: Connection, token: int, entry: Round, wants: Mapping[str,
     over, held, being held or being cancelled by now get nothing, whatever the round wants. Raises LeaseLost.
     """
     lease.check(connection, token)
-    number = int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))).scalar_one()) + 1
+    number = _last(connection) + 1
     values = {f.name: getattr(entry, f.name) for f in fields(entry)} | {"number": number, "token": token}
-    connection.execute(sa.insert(rounds).values(**values | {
-        name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON}))
+    connection.execute(_APPEND, values | {name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON})
     if wants is not None:
         _want(connection, wants, entry.at_s)
     return number
 
 
 def _want(connection: Connection, wants: Mapping[str, Want], at_s: float) -> None:
-    found = connection.execute(sa.select(*(jobs.c[n] for n in (
-        "job_id", "want_pool", "want_gpus", "want_host", "want_generation", "generation", "request"))).where(
-        jobs.c.state.in_(("queued", "paused", "running")))).all()
     changed = []
-    for job_id, *before, generation, request in found:
+    for job_id, *before, generation, request in query(connection, _WANTS):
         want = wants.get(job_id, NOTHING) if request == "" else NOTHING
         if want.gpus < 1:
             want = NOTHING
@@ -126,7 +131,6 @@ def prune(connection: Connection, token: int, keep: int) -> int:
     """Drop snapshots and plans of all but the last `keep` rounds; the rounds themselves stay. Returns how many were
     dropped. Raises LeaseLost."""
     lease.check(connection, token)
-    last = int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))).scalar_one())
-    done = connection.execute(sa.update(rounds).where(rounds.c.number <= last - keep, rounds.c.snapshot.is_not(None))
-                              .values(snapshot=None, plan=None))
+    done = connection.execute(sa.update(rounds).where(
+        rounds.c.number <= _last(connection) - keep, rounds.c.snapshot.is_not(None)).values(snapshot=None, plan=None))
     return int(done.rowcount)

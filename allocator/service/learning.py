@@ -8,10 +8,10 @@ done, whether it had company) is one value of the table meta, written with the c
 from __future__ import annotations
 
 import math
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -23,7 +23,7 @@ from allocator.domain.validate import validate
 from allocator.performance import feedback
 from allocator.performance.table import RateTable
 from allocator.queue import cluster, lease
-from allocator.queue.bulk import many
+from allocator.queue.bulk import many, query
 from allocator.queue.held import guests
 from allocator.queue.schema import OPEN
 from allocator.service.journal import dumps, loads
@@ -54,7 +54,7 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
     jobs and the number of corrected rates. Raises LeaseLost.
     """
     lease.check(connection, token)
-    rows: Sequence[Any] = connection.exec_driver_sql(_RUNNING).all()
+    rows = query(connection, _RUNNING)
     names, generations, seen_s, works, types, sizes, models, hosts, turns_s = zip(*rows, strict=True) if rows \
         else ((),) * 9
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
@@ -76,8 +76,8 @@ def learn(connection: Connection, token: int, now_s: float, *, patience_s: float
          "WHERE job_id = ? AND generation = ? AND phase = 'running'",
          [(now_s, f"{STUCK} {quiet_s[j]:.0f} s", names[j], generations[j]) for j in stuck])
     cluster.put_meta(connection, MARKS, dumps({
-        "looked_s": now_s, "job_id": names, "generation": generations, "work": works, "since_s": since_s.tolist(),
-        "quiet_s": quiet_s.tolist(), "company": shares.astype(int).tolist()}))
+        "looked_s": now_s, "job_id": names, "generation": generations, "work": _packed(done),
+        "since_s": _packed(since_s), "quiet_s": _packed(quiet_s), "company": _packed(shares)}))
     keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
     number = correct(connection, _medians(keys, rate, at_s[samples]), now_s) if corrects and keys else 0
     return [names[j] for j in stuck], number
@@ -88,9 +88,9 @@ def _remembered(connection: Connection, names: Sequence[str], generation: Ints,
     """What the last round remembered of these allocations: whether anything; work done, since when, seconds without
     progress, whether it had company (0 or 1); and when that was."""
     old = loads(cluster.get_meta(connection, MARKS)) or {}
-    if "company" not in old:                                # of an earlier version: begin anew
-        old = {"looked_s": now_s, **{name: [] for name in ("job_id", "generation", "work", "since_s", "quiet_s",
-                                                           "company")}}
+    if not isinstance(old.get("work"), str):                # of an earlier version: begin anew
+        old = {"looked_s": now_s, "job_id": [], "generation": [],
+               **dict.fromkeys(("work", "since_s", "quiet_s", "company"), "")}
     place = {name: i for i, name in enumerate(old["job_id"])}
     at = np.array([place.get(name, -1) for name in names], dtype=np.int64)
     known = at >= 0
@@ -98,10 +98,20 @@ def _remembered(connection: Connection, names: Sequence[str], generation: Ints,
 
     def column(name: str) -> Floats:
         out = np.zeros(len(names))
-        out[known] = np.array(old[name], dtype=np.float64)[at[known]]
+        out[known] = _unpacked(old[name])[at[known]]
         return out
 
     return known, column("work"), column("since_s"), column("quiet_s"), column("company"), float(old["looked_s"])
+
+
+def _packed(numbers: Floats | Bools) -> str:
+    """Numbers as floats in text, exactly; decimals of thousands of jobs would take milliseconds of every round."""
+    return b64encode(numbers.astype("<f8").tobytes()).decode("ascii")
+
+
+def _unpacked(text: str) -> Floats:
+    """The floats of _packed."""
+    return np.frombuffer(b64decode(text), dtype="<f8").astype(np.float64)
 
 
 def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float) -> int:
