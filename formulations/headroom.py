@@ -5,6 +5,12 @@ x mean seconds that one is there, whatever the law of these seconds (M/G/infinit
 Science 39, 1993, section 1). An arrival finds N others, so that GPUs for c sessions are too few for it with
 
     P(N >= c) <= late        c = the least number for which this holds
+
+Of n sessions that have been seen the same is a quantile of what they needed, whatever made them come: rush hours,
+classes, sizes. H GPUs were too few for session i where k_i and those of the others that were there when it came exceed H:
+
+    n_i = k_i + sum of k_i' with since_i' <= since_i < until_i'
+    #(n_i > H) <= late n                                      H = the least number for which this holds
 """
 
 from __future__ import annotations
@@ -49,3 +55,17 @@ def sessions(mean: float, late: float) -> int:
     each = np.exp(n * math.log(mean) - mean - log_factorial)
     at_least = np.append(np.cumsum(each[::-1])[::-1], 0.0)          # smallest terms first
     return int(np.argmax(at_least <= late))
+
+
+def seen(since_s: Floats, until_s: Floats, gpus: Floats, late: float) -> int:
+    """GPUs of which at most a share `late` of these sessions (n,) found too few; none came: none.
+
+    since_s: when they came, ascending; those that came at once found the ones before them in the list. until_s: when
+    their GPUs were free again, inf = not yet. gpus: of each.
+    """
+    n = len(since_s)
+    if not n:
+        return 0
+    gone = np.concatenate([[0.0], np.cumsum(gpus[np.argsort(until_s, kind="stable")])])
+    there = np.cumsum(gpus) - gone[np.searchsorted(np.sort(until_s), since_s, side="right")]
+    return int(np.sort(there)[n - 1 - math.floor(late * n + 1e-9)])

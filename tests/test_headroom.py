@@ -35,7 +35,7 @@ from allocator.solvers.base import Limits
 from formulations.assignment import formulate
 from formulations.choices import choices
 from formulations.dominance import needed
-from formulations.headroom import Headroom, sessions
+from formulations.headroom import Headroom, seen, sessions
 from formulations.instance import Instance
 from formulations.lagrangian import minimise
 
@@ -69,14 +69,44 @@ def test_quantiles_are_the_least_that_do(mean: float, late: float) -> None:
     assert at_least(c) <= late + 1e-12 and (c == 0 or at_least(c - 1) > late - 1e-12)
 
 
+def test_what_sessions_have_needed_by_hand() -> None:
+    """Two of 1 GPU at once and one of 4 that comes when the first has gone: they needed 1, 2 and 1 + 4. None may be
+    late: 5; one of three: 2; none came: none."""
+    since, until, size = np.array([0.0, 0.0, 10.0]), np.array([10.0, np.inf, 20.0]), np.array([1.0, 1.0, 4.0])
+    assert [seen(since, until, size, late) for late in (0.05, 0.34, 0.67)] == [5, 2, 1]
+    assert seen(np.zeros(0), np.zeros(0), np.zeros(0), 0.05) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9), st.integers(1, 4)), min_size=1, max_size=25),
+       st.floats(0.01, 0.9))
+def test_what_sessions_have_needed_one_by_one(sessions_: list[tuple[int, int, int]], late: float) -> None:
+    """Each session against all that were there; the least H that is too small for at most that share."""
+    came = sorted(sessions_, key=lambda s: s[0])
+    need = [size + sum(k for since, stay, k in came[:i] if since + stay > at) for i, (at, _, size) in enumerate(came)]
+    since, stays, gpus = np.array(came, dtype=float).T
+    h = seen(since, since + stays, gpus, late)
+    assert sum(k > h for k in need) <= late * len(need) + 1e-9 < sum(k > h - 1 for k in need) + 1e-6
+
+
+def test_what_random_sessions_have_needed_is_the_quantile_of_the_law() -> None:
+    """20,000 sessions, one every 100 s, of 600 s on average (log-normal): m = 6, as for the formula, give or take one."""
+    rng = np.random.default_rng(0)
+    since = np.cumsum(rng.exponential(100.0, 20_000))
+    stay = 600.0 * np.exp(rng.normal(-0.5, 1.0, len(since)))
+    for late in (0.3, 0.05, 0.01):
+        assert abs(seen(since, since + stay, np.ones(len(since)), late) - sessions(6.0, late)) <= 1
+
+
 def test_what_is_kept() -> None:
     """A number of GPUs; or 12 sessions an hour of 200 s, 100 s for the round to come: m = 1, 4 sessions of 2 GPUs. No
-    more than the pool has."""
+    more than the pool has; none where it is left to a queue, which a warning says."""
     config = {"interval_s": 100}
     rows = [{"pool": "p0", "headroom_gpus": 3}, {"pool": "p1", "sessions_per_hour": 12, "session_s": 200,
                                                  "session_gpus": 2}, {"pool": "p2", "headroom_gpus": 99}]
-    p = problem([{}], [{}, {"gpus": 50}, {"gpus": 5}, {}], config=config, interactive=rows)
-    assert wanted(p).tolist() == [3, 8, 5, 0]
+    p = problem([{}], [{}, {"gpus": 50}, {"gpus": 5}, {}], config=config, interactive=[*rows, {"pool": "p3"}])
+    assert wanted(p).tolist() == [3, 8, 5, 0] and len(p.warnings) == 1
+    assert p.warnings[0].startswith("interactive.csv:5: keeps nothing: it says neither")
+    assert decide(p).jobs["gpus"][0] == 8
 
 
 def test_batch_jobs_leave_it_and_interactive_ones_use_it() -> None:
@@ -234,8 +264,7 @@ def test_faults_and_writing() -> None:
         validate(snapshot([{}], [{}, {}, {}], interactive=rows))
     assert [str(f) for f in error.value.faults] == [
         'interactive.csv:2: headroom_gpus and sessions are both given; headroom is one of them (pool "p0")',
-        'interactive.csv:3: needs headroom_gpus, or sessions_per_hour and session_s (pool "p1")',
-        'interactive.csv:4: needs headroom_gpus, or sessions_per_hour and session_s (pool "p2")',
+        'interactive.csv:4: needs both sessions_per_hour and session_s, or none of them (pool "p2")',
         'interactive.csv:5: headroom_gpus -1 is below 0 (pool "px")',
         'interactive.csv:5: late_share 0 is below 1e-09 (pool "px")',
         'interactive.csv:5: pool "px" is not in pools.csv (pool "px")']

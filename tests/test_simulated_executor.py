@@ -35,7 +35,7 @@ def test_work_and_completion_are_exact() -> None:
 
 
 def test_a_job_that_goes_on_pays_for_it_and_one_that_waited_does_not() -> None:
-    """Stopped and started within the same moment: its pause is that of a change from 2 GPUs; an hour later: from none."""
+    """Stopped and started within the same moment: a pause for a change from 2 GPUs; an hour later: from none."""
     asked: list[int] = []
 
     def pause_s(o: Order, held: int) -> float:

@@ -161,13 +161,16 @@ def _sharing(sharing: Grid, pools: Grid, names: Names, found: Findings) -> None:
 
 
 def _interactive(table: Grid, found: Findings) -> None:
-    """Headroom is a number of GPUs, or follows from how many sessions come and how long they stay."""
+    """Headroom is a number of GPUs, or follows from how many sessions come and how long they stay, or is left to what a
+    queue has seen."""
     number, often, long = (table.given(name) for name in ("headroom_gpus", "sessions_per_hour", "session_s"))
     ok = table.ok("headroom_gpus", "sessions_per_hour", "session_s")
     table.faults(found, ok & number & (often | long), lambda i: "headroom_gpus and sessions are both given; "
                  "headroom is one of them")
-    table.faults(found, ok & ~number & ~(often & long), lambda i: "needs headroom_gpus, or sessions_per_hour and "
-                 "session_s")
+    table.faults(found, ok & ~number & (often ^ long), lambda i: "needs both sessions_per_hour and session_s, or none "
+                 "of them")
+    table.warnings(found, ok & ~number & ~often & ~long, lambda i: "keeps nothing: it says neither headroom_gpus nor "
+                   "which sessions come; a queue keeps what its own sessions needed", "headroom left to a queue")
 
 
 def _rated(table: Grid, models: Sequence[str], names: Names, found: Findings) -> None:

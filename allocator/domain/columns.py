@@ -217,7 +217,8 @@ SHARING = TableSchema("sharing.csv", "slowdown of two jobs on the same GPUs", (
 
 INTERACTIVE = TableSchema("interactive.csv", "GPUs kept for interactive jobs, as a number or by the sessions to come", (
     _text("pool", "as in pools.csv", required=True),
-    _gpus("headroom_gpus", "GPUs that jobs which are not interactive leave; or sessions_per_hour and session_s", low=0),
+    _gpus("headroom_gpus", "GPUs that jobs which are not interactive leave; or sessions_per_hour and session_s; with "
+          "neither a queue goes by the sessions it has seen", low=0),
     _number("sessions_per_hour", "sessions that begin per hour, at random times", low=0),
     _number("session_s", "mean length of a session", above=0),
     _gpus("session_gpus", "GPUs of a session", default=1),
@@ -243,12 +244,13 @@ OBJECTIVES = ("progress", "throughput", "response", "cost", "completion", "tardi
               "maxmin", "makespan", "flow")
 #              formulas: formulations/README.md; which for which wish: docs/objectives.md
 
+INTERVAL_S = 300.0
 OVER_TIME = "flow"       # default of workloads and queues, which go on for many rounds: measured in docs/default.md
 SIZES = ("known", "predicted", "unknown")            # what is left then: performance/sizes.py
 
 CONFIG: tuple[Column, ...] = (
     _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),
-    _number("interval_s", "length of a round", default=300.0, above=0),
+    _number("interval_s", "length of a round", default=INTERVAL_S, above=0),
     _number("budget_per_hour", "US dollars over all running options", low=0),
     _number("restart_s", "pause of a running job that changes", default=30.0, low=0),
     Column("max_changes", Kind.INTEGER, "most running jobs whose allocation changes this round", low=0),

@@ -2,6 +2,7 @@
 
     H_p      = headroom_gpus, or GPUs for as many sessions as may be there at once (formulations/headroom.py), with
                m = sessions_per_hour x (session_s + interval_s) / 3600      a session waits for the next round
+               where neither is given a queue writes headroom_gpus into the round (allocator/queue/sessions.py)
     in force = at most what jobs that may not be moved leave of the pool; a repair says so
 
     of pool p the jobs that are not interactive hold at most      GPUs - (1 - shrinkable_share) H_p
@@ -18,12 +19,12 @@ from formulations.objectives import HOUR
 
 
 def wanted(problem: Problem) -> Ints:
-    """(P,) GPUs that interactive.csv keeps in each pool, 0 without a row."""
+    """(P,) GPUs that interactive.csv keeps in each pool, 0 without a row or where the row leaves it to a queue."""
     out, rows = np.zeros(len(problem.pools), dtype=np.int64), problem.interactive
     for r, p in enumerate(rows.pool.tolist()):
         if rows.headroom_gpus[r] >= 0:
             out[p] = rows.headroom_gpus[r]
-        else:
+        elif rows.sessions_per_hour[r] >= 0:
             there_s = float(rows.session_s[r]) + problem.interval_s
             mean = float(rows.sessions_per_hour[r]) * there_s / HOUR
             out[p] = sessions(mean, float(rows.late_share[r])) * int(rows.session_gpus[r])

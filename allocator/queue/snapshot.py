@@ -19,13 +19,13 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.columns import JOBS, OVER_TIME, RECEIVED
+from allocator.domain.columns import INTERACTIVE, INTERVAL_S, JOBS, OVER_TIME, RECEIVED
 from allocator.domain.problem import Problem, State
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
 from allocator.errors import UsageError
 from allocator.files.numbers_text import texts
-from allocator.queue import cluster
+from allocator.queue import cluster, sessions
 from allocator.queue.bulk import query
 from allocator.queue.jobs import PART
 from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
@@ -79,6 +79,9 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     tables = {JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)), **_received(c, held_s),
               **cluster.tables(connection)}
     config = {"objective": OVER_TIME, **cluster.config(connection), "now_s": now_s}
+    if INTERACTIVE.file in tables:
+        interval_s = float(config.get("interval_s", INTERVAL_S))
+        tables[INTERACTIVE.file] = sessions.filled(connection, tables[INTERACTIVE.file], now_s, interval_s)
     return Snapshot(cluster.get_meta(connection, "name") or "queue", config, tables)
 
 

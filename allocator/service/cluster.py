@@ -22,6 +22,7 @@ from allocator.control.executor import Beside, Clock, Executor, Observation, Ord
 from allocator.control.stability import leave_alone
 from allocator.control.ticks import tick_at
 from allocator.decision import Decided
+from allocator.domain.columns import INTERVAL_S
 from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot
 from allocator.domain.validate import validate
@@ -38,7 +39,6 @@ from allocator.service.options import Options
 from allocator.service.telemetry import Telemetry
 
 MEMORY = "memory"                       # key of meta: prices that the last round left
-DEFAULT_INTERVAL_S = 300.0              # as config.toml's interval_s
 AT_ONCE = 4                             # times that stops confirmed at once are followed up within one step
 HISTORY_EVERY = 20                      # rounds between two observations of mere progress that are kept
 JUMP_S = 1.0                            # a last round so far in the future was written by a clock that jumped
@@ -89,7 +89,7 @@ class QueueCluster:
     def _interval(self, connection: Connection) -> float:
         if self.options.every_s is not None:
             return self.options.every_s
-        return float(cluster.config(connection).get("interval_s", DEFAULT_INTERVAL_S))
+        return float(cluster.config(connection).get("interval_s", INTERVAL_S))
 
     # ---- one look -------------------------------------------------------------------------------------------------
 
