@@ -7,7 +7,8 @@ Science 39, 1993, section 1). An arrival finds N others, so that GPUs for c sess
     P(N >= c) <= late        c = the least number for which this holds
 
 Of n sessions that have been seen the same is a quantile of what they needed, whatever made them come: rush hours,
-classes, sizes. H GPUs were too few for session i where k_i and those of the others that were there when it came exceed H:
+classes, sizes. H GPUs were too few for session i where its k_i and those of the others that were there when it came are
+more:
 
     n_i = k_i + sum of k_i' with since_i' <= since_i < until_i'
     #(n_i > H) <= late n                                      H = the least number for which this holds

@@ -89,7 +89,7 @@ def test_what_sessions_have_needed_one_by_one(sessions_: list[tuple[int, int, in
 
 
 def test_what_random_sessions_have_needed_is_the_quantile_of_the_law() -> None:
-    """20,000 sessions, one every 100 s, of 600 s on average (log-normal): m = 6, as for the formula, give or take one."""
+    """20,000 sessions, every 100 s, of 600 s on average (log-normal): m = 6, as for the formula, give or take 1."""
     rng = np.random.default_rng(0)
     since = np.cumsum(rng.exponential(100.0, 20_000))
     stay = 600.0 * np.exp(rng.normal(-0.5, 1.0, len(since)))
