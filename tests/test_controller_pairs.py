@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from queues import NOW, Clock, Controller, cluster, fresh
+from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 from test_service import RATES, Rig, submit
 
 from allocator.executors.simulated import Truth
@@ -137,11 +137,11 @@ class Verbs(Controller):
             self.say(name, "running")
 
 
-@pytest.fixture
-def verbs(tmp_path: Path) -> Iterator[Verbs]:
+@pytest.fixture(params=BACKENDS)
+def verbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Verbs]:
     """Jobs g, h and x, submitted in this order; two GPUs in pool a."""
     source = cluster(**{"pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\na,A,2,40,any\nb,B,0,,\n"})
-    with fresh("sqlite", tmp_path, source, Clock()) as queue:
+    with fresh(request.param, tmp_path, source, Clock()) as queue:
         for name in ("g", "h", "x"):
             queue.submit(job_id=name, model="m", total_work=100, max_gpus=2)
         yield Verbs(queue)
@@ -228,8 +228,6 @@ def test_host_and_guest_change_places(verbs: Verbs) -> None:
 
 def test_both_ends_in_any_order_and_every_turn_is_kept(verbs: Verbs) -> None:
     """The end of the host is told after that of its guest, though it was before: g held the GPU for the 5 s between."""
-    from queues import Seen
-
     verbs.both()
     verbs.see(Seen("g", 1, NOW + 15, "finished"), Seen("h", 1, NOW + 10, "finished"))
     assert (verbs.queue.job("h").attained_gpu_s, verbs.queue.job("g").attained_gpu_s) == (10, 5)

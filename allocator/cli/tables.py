@@ -68,7 +68,7 @@ def _plain(table: Table) -> None:
 
 def percent(gap: float) -> str:
     """A relative gap for people: exact zero, or enough digits to tell it from zero."""
-    return "0 %" if gap == 0 else f"{100 * gap:.2g} %"
+    return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"
 
 
 def headline(result: Result) -> list[str]:
