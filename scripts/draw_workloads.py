@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from pathlib import Path
 
 import matplotlib as mpl
@@ -113,30 +114,38 @@ def draw_diurnal() -> plt.Figure:
 
 def draw_demand() -> plt.Figure:
     """GPUs that the default workload of each generator would use at the requests, and what there is."""
-    figure, axes = plt.subplots(len(GENERATORS), 1, figsize=(11, 2.2 * len(GENERATORS)), layout="constrained")
-    figure.suptitle("GPUs in use if every job ran at its request at once (blue), GPUs there are (black), seed 0")
-    for one, g in zip(axes, GENERATORS.values(), strict=True):
+    rows = -(-len(GENERATORS) // 2)
+    figure, axes = plt.subplots(rows, 2, figsize=(13, 2.1 * rows), layout="constrained")
+    figure.suptitle("GPUs in use if every job ran at its request at once (blue), GPUs there are (black), seed 0; "
+                    "no more submissions in the gray parts")
+    for one in axes.flat[len(GENERATORS):]:
+        one.set_axis_off()
+    for one, g in zip(axes.flat, GENERATORS.values(), strict=False):
         made = generate(g.name)
         at, gpus = demanded(made, 300.0)
         one.fill_between(at / HOUR, gpus, step="post", color=MADE, alpha=0.5, linewidth=0)
-        when, there = supply(made, float(at[-1]))
+        plenty = {p: k for p, k in zip(made.tables["pools.csv"]["pool"], made.tables["pools.csv"]["gpus"], strict=True)
+                  if k > 2 * gpus.max()}                    # on demand, as many as anybody wants
+        when, there = supply(made, float(at[-1]), plenty)
         one.step(when / HOUR, there, where="post", color=REAL, linewidth=1)
         one.axvspan(made.window_s / HOUR, at[-1] / HOUR, color="gray", alpha=0.12, linewidth=0)
         one.set(xlim=(0, min(at[-1], 2 * made.window_s) / HOUR), ylim=(0, max(gpus.max(), there.max()) * 1.05),
                 ylabel="GPUs")
-        one.set_title(f"{g.name}: {g.jobs} jobs, load {g.load:g}" + (", no more submissions in the gray part"
-                                                                    if g.name == "reproduction" else ""), loc="left")
-    axes[-1].set_xlabel("hours")
+        one.set_title(f"{g.name}: {g.jobs} jobs, load {g.load:g}" + "".join(
+            f", {k} GPUs of pool {p} not drawn" for p, k in plenty.items()), loc="left")
+    for one in axes[-1]:
+        one.set_xlabel("hours")
     return figure
 
 
-def supply(made: Tables, until_s: float) -> tuple[np.ndarray, np.ndarray]:
-    """Times and GPUs there are in all pools."""
+def supply(made: Tables, until_s: float, aside: Container[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Times and GPUs there are in all pools but these."""
     now = dict(zip(made.tables["pools.csv"]["pool"], made.tables["pools.csv"]["gpus"], strict=True))
+    now = {pool: 0 if pool in aside else gpus for pool, gpus in now.items()}
     when, there = [0.0], [sum(now.values())]
     moves = made.tables.get("capacity.csv", {"at_s": [], "pool": [], "gpus": []})
     for at, pool, gpus in zip(moves["at_s"], moves["pool"], moves["gpus"], strict=True):
-        now[pool] = gpus
+        now[pool] = 0 if pool in aside else gpus
         when.append(at)
         there.append(sum(now.values()))
     return np.array([*when, until_s]), np.array([*there, there[-1]])
