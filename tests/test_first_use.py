@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import re
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from allocator import read_snapshot, read_workload, validate
 from allocator.cli import main
+from allocator.options.round import compile_round
+from allocator.policies.base import Task
+from allocator.solvers.base import Limits
+from formulations.choices import choices
 
 ROOT = Path(__file__).resolve().parent.parent
 Output = pytest.CaptureFixture[str]
@@ -59,3 +69,31 @@ def test_a_report_without_pictures_says_why(capsys: Output, tmp_path: Path, monk
     monkeypatch.setattr("allocator.cli.report.find_spec", lambda name: None if name == "matplotlib" else find(name))
     code, out, err = call(capsys, "report", folder)
     assert (code, out) == (0, f"{folder / 'report.html'}\n") and "plots" in err
+
+
+def test_the_policy_of_the_page(tmp_path: Path) -> None:
+    """The example of docs/howto.md decides the demo as it stands: the newest job that can run does, and the plan is
+    audited; only the line in registry.py is not tried."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(next(b for b in blocks if "def lifo" in b), names)
+    problem = validate(read_snapshot(ROOT / "data/snapshots/demo"))
+    round_ = compile_round(problem, prunes=False)
+    decision = names["lifo"](Task(round_, Limits(), None, math.inf))
+    newest = int(np.argmax(problem.jobs.submitted_s))
+    assert decision.choice[newest] >= 0 and round_.model.feasible(choices(round_.model).to_x(decision.choice))
+
+
+def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) -> None:
+    """The awk of docs/howto.md keeps the jobs with GPUs and their number, with or without a type; import reads them."""
+    page = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    program = re.search(r"awk -F'\|' -v OFS=, '(.*?)' > jobs.csv", page, re.DOTALL)
+    assert program is not None
+    rows = ["7|ann|2026-01-01T10:00:00|3600|billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G",
+            "8|bob|2026-01-01T10:05:00|60|billing=1,cpu=1,mem=4G", "9|ann|2026-01-01T11:00:00|7200|gres/gpu=16,node=2"]
+    said = subprocess.run(["awk", "-F|", "-v", "OFS=,", program[1]], input="\n".join(rows) + "\n", capture_output=True,
+                          text=True, check=True).stdout
+    (tmp_path / "jobs.csv").write_text(said)
+    assert call(capsys, "import", "csv", tmp_path / "jobs.csv", "--gpus", 64, "--out", tmp_path / "mine")[0] == 0
+    jobs = read_workload(tmp_path / "mine").problem.jobs
+    assert jobs.requested_gpus.tolist() == [4, 16] and (jobs.submitted_s - jobs.submitted_s[0]).tolist() == [0, 3600]
