@@ -44,6 +44,16 @@ def text(value: Any, digits: int = 4) -> str:
     return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
 
 
+def texts(values: Iterable[Any]) -> list[str]:
+    """The cells of a column; names are looked at all at once, because there may be thousands."""
+    cells = list(values)
+    if set(map(type, cells)) <= {str, type(None)}:
+        said = ["-" if cell is None else cell for cell in cells]
+        if "".join(said).isprintable():
+            return said
+    return [text(cell) for cell in cells]
+
+
 def _rich(table: Table) -> None:
     from rich import box
     from rich.console import Console
@@ -59,11 +69,11 @@ def _rich(table: Table) -> None:
 
 
 def _plain(table: Table) -> None:
-    print(table.title)
-    width = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-    sign = [">" if name in table.numbers else "<" for name in table.columns]
-    for row in (table.columns, *table.rows):
-        print("  ".join(f"{cell:{s}{w}}" for cell, s, w in zip(row, sign, width, strict=True)).rstrip())
+    columns = []
+    for name, cells in zip(table.columns, zip(table.columns, *table.rows, strict=True), strict=True):
+        width, pad = max(map(len, cells)), str.rjust if name in table.numbers else str.ljust
+        columns.append([pad(cell, width) for cell in cells])
+    print(table.title, *("  ".join(row).rstrip() for row in zip(*columns, strict=True)), sep="\n")
 
 
 def percent(gap: float) -> str:
@@ -87,11 +97,10 @@ def headline(result: Result) -> list[str]:
 def decision(result: Result) -> list[Table]:
     """Jobs, pools and tenants of a plan."""
     j = result.jobs
-    jobs = [[text(v) for v in row] for row in zip(
-        j["job_id"], j["tenant"], j["action"],
-        (_place(p, g, mate) for p, g, mate in zip(j["pool"], j["gpus"], j["shared_with"], strict=True)),
-        (_place(p, g) for p, g in zip(j["previous_pool"], j["previous_gpus"], strict=True)), j["value"],
-        j["cost_per_hour"], (_why(c, d) for c, d in zip(j["reason"], j["detail"], strict=True)), strict=True)]
+    jobs = list(zip(*map(texts, (
+        j["job_id"], j["tenant"], j["action"], map(_place, j["pool"], j["gpus"], j["shared_with"]),
+        map(_place, j["previous_pool"], j["previous_gpus"]), j["value"], j["cost_per_hour"],
+        map(_why, j["reason"], j["detail"]))), strict=True))
     pools = [[text(v) for v in (p["pool"], p["gpus"], p["used"], p["marginal_value"])] for p in result.pools]
     tenants = [[text(v) for v in (t["tenant"], t["gpus"], t["guaranteed"], t["max_gpus"], t["cost_per_hour"])]
                for t in result.tenants]
@@ -124,4 +133,4 @@ def _place(pool: str | None, gpus: int, mate: str | None = None) -> str | None:
 
 
 def _why(code: str | None, detail: str | None) -> str:
-    return ": ".join(part for part in (code, detail) if part)
+    return f"{code}: {detail}" if code and detail else code or detail or ""

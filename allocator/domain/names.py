@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from allocator.domain.grid import Grid
 
@@ -45,5 +46,6 @@ def names(grids: Mapping[str, Grid]) -> Names:
 
 
 def _number(*columns: Iterable[str]) -> dict[str, int]:
-    distinct = dict.fromkeys(name for column in columns for name in column if name)
+    distinct = dict.fromkeys(chain(*columns))
+    distinct.pop("", None)
     return {name: i for i, name in enumerate(distinct)}

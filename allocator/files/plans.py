@@ -165,5 +165,7 @@ def _column(values: Sequence[Any]) -> Sequence[str]:
 
 
 def _cells(values: Sequence[Any]) -> Sequence[Any]:
-    """Each value of a column as a CSV cell."""
-    return ["" if v is None else "|".join(map(str, v)) if isinstance(v, (list, tuple)) else v for v in values]
+    """Each value of a column as a CSV cell: lists with bars between their items."""
+    if not any(issubclass(sort, (list, tuple)) for sort in set(map(type, values))):
+        return values
+    return ["|".join(map(str, v)) if isinstance(v, (list, tuple)) else v for v in values]
