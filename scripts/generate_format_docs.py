@@ -18,6 +18,36 @@ HEAD = """# Snapshot format
 A folder of CSV files with a header, UTF-8; unknown columns are a warning, an empty cell is the default. Written by
 `scripts/generate_format_docs.py` from `allocator/domain/columns.py`; `allocator schema` prints the same as JSON Schema.
 Units: seconds, US dollars, GPUs, and work in each model's own unit.
+
+- **Sizes.** A job is offered its `sizes`, else powers of two up to gpus_per_node and then whole nodes; both only
+  within [min_gpus, max_gpus], and only where a speed is known. What a running job holds is always offered.
+- **Speed.** At least one of rates.csv and models.csv is there. The rate of a row is work_per_s x efficiency; several
+  rows of one model, type and size are alternatives, of which the fastest counts. A size k between two measured ones,
+  k1 < k < k2 with rates r1 and r2, runs at min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1): on the straight line
+  between them, and never better per GPU than k1. Sizes below the smallest or beyond the largest measured one are not
+  offered ([fitted curves](speed-models.md) say how far they reach).
+- **Pauses.** A running job that keeps what it holds has none. One that changes pauses for its restart_s plus the
+  startup_s of the pool it goes to; one that is not running starts after startup_s.
+- **Hard rules**, which every plan of every policy keeps: the GPUs of each pool; the sizes and types of each job; the
+  sum of gpus x price_per_gpu_hour of all that run, at most budget_per_hour; max_gpus and budget_per_hour of each
+  tenant, and its guarantee; jobs that are not preemptible, held, or out of resizes_left; max_changes (to be paused is
+  a change, too).
+- **Guarantees.** Let u be the most GPUs, not above guaranteed_gpus, that the tenant's own jobs could hold if it were
+  alone in the cluster: it gets at least u.
+- **Prices.** Of prices.csv the latest row of each pool that is not after now_s counts. Where nodes.csv lists nodes of
+  a pool, its GPUs are those of the nodes that are up.
+
+The smallest snapshot, one job that runs and one that waits for some of 8 GPUs:
+
+    jobs.csv                                                             pools.csv
+    job_id,model,submitted_s,remaining_work,max_gpus,state,pool,gpus     pool,gpu_type,gpus
+    a,bert,0,90000,8,running,main,8                                      main,A100,8
+    b,bert,60,1200,4,queued,,
+
+    rates.csv
+    model,gpu_type,gpus,work_per_s
+    bert,A100,1,10
+    bert,A100,8,60
 """
 
 
