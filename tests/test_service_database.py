@@ -79,7 +79,7 @@ def test_a_step_reads_open_allocations_only(tmp_path: Path) -> None:
     plain.close()
     assert len(lines) > 30
     assert [(line, statement) for line, statement in lines if line.startswith("SCAN ") and " USING " not in line
-            and line.split()[1] in ("a", "j", "allocations", "jobs", "observations")] == []
+            and line.split()[1] in ("a", "g", "h", "j", "t", "allocations", "jobs", "observations", "turns")] == []
 
 
 def test_the_disk_is_full(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from allocator.queue.bulk import many, query
 from allocator.queue.jobs import PART
-from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs, turns
+from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs
 
 
 class Held(NamedTuple):
@@ -78,9 +78,9 @@ _OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "
 _HELD = sa.select(*((jobs if name in _OF_JOB else allocations).c[name] for name in Held._fields)).join(
     jobs, jobs.c.job_id == allocations.c.job_id).where(
     IS_OPEN, allocations.c.job_id.in_(sa.bindparam("names", expanding=True)))
-_TURNS = sa.select(turns.c.job_id, turns.c.generation, turns.c.at_s, turns.c.host).join(allocations, sa.and_(
-    allocations.c.job_id == turns.c.job_id, allocations.c.generation == turns.c.generation)).where(sa.or_(
-        allocations.c.ended_s.is_(None), allocations.c.ended_s > sa.bindparam("after_s"))).order_by(turns.c.id)
+_TURNS = (                # CROSS JOIN: SQLite begins with allocations, of which few are open, not with all turns ever
+    "SELECT t.job_id, t.generation, t.at_s, t.host FROM allocations a CROSS JOIN turns t WHERE t.job_id = a.job_id "
+    "AND t.generation = a.generation AND (a.ended_s IS NULL OR a.ended_s > ?) ORDER BY t.id")
 _GUESTS = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND host <> ''"
 
 
@@ -116,9 +116,8 @@ Turns = Mapping[tuple[str, int], Sequence[tuple[float, str]]]
 
 def turns_since(connection: Connection, after_s: float) -> Turns:
     """Those of allocations that were open after a time."""
-    found = connection.execute(_TURNS, {"after_s": after_s}).all()
     out: dict[tuple[str, int], list[tuple[float, str]]] = {}
-    for job_id, generation, at_s, host in found:
+    for job_id, generation, at_s, host in query(connection, _TURNS, after_s):
         out.setdefault((job_id, generation), []).append((at_s, host))
     return out
 

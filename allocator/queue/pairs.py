@@ -25,15 +25,16 @@ from allocator.queue.held import Held, guests, held, write
 from allocator.queue.jobs import PART
 from allocator.queue.schema import OPEN
 
-_WANTED = "SELECT job_id, want_host FROM jobs WHERE want_host <> '' AND state IN ('queued', 'paused', 'running')"
+# pairs are few: CROSS JOIN has SQLite begin with them
+_WANTED = "SELECT job_id, want_host FROM jobs WHERE want_host <> ''"
 _MEMBERS = (
     "SELECT j.job_id, j.state, j.request, j.want_pool, j.want_gpus, j.want_host, j.want_generation, "
     "COALESCE(a.generation, 0), COALESCE(a.phase, ''), COALESCE(a.pool, ''), COALESCE(a.gpus, 0), "
     f"COALESCE(a.host, '') FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN} "
     "WHERE j.job_id IN ({})")
 _PARTNERS = (
-    "SELECT g.job_id, g.generation, g.phase, h.job_id, h.generation FROM allocations g "
-    f"JOIN allocations h ON h.job_id = g.host AND h.phase IN {OPEN} WHERE g.phase IN {OPEN} AND g.host <> ''")
+    "SELECT g.job_id, g.generation, g.phase, h.job_id, h.generation FROM allocations g CROSS JOIN allocations h "
+    f"WHERE g.phase IN {OPEN} AND g.host <> '' AND h.job_id = g.host AND h.phase IN {OPEN}")
 
 
 class Seat(Enum):
