@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,3 +98,16 @@ def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) ->
     assert call(capsys, "import", "csv", tmp_path / "jobs.csv", "--gpus", 64, "--out", tmp_path / "mine")[0] == 0
     jobs = read_workload(tmp_path / "mine").problem.jobs
     assert jobs.requested_gpus.tolist() == [4, 16] and (jobs.submitted_s - jobs.submitted_s[0]).tolist() == [0, 3600]
+
+
+def test_a_snapshot_is_replaced_whole(capsys: Output, tmp_path: Path) -> None:
+    """Exported over another snapshot, whose nodes and prices are of pools that are not there any more: none of them is
+    left to be mixed in, and a file that is no part of a snapshot stays."""
+    shutil.copytree(ROOT / "data/snapshots/full", tmp_path / "now")
+    (tmp_path / "now" / "notes.txt").write_text("mine")
+    queue = tmp_path / "q.db"
+    assert call(capsys, "queue", "init", queue, "--from", ROOT / "data/snapshots/demo")[0] == 0
+    assert call(capsys, "queue", "export", queue, tmp_path / "now")[0] == 0
+    assert call(capsys, "validate", tmp_path / "now") == (
+        0, "valid: 12 jobs, 2 pools, 16 GPUs, 1 tenant, 3 models, 24 rates\n", "")
+    assert (tmp_path / "now" / "notes.txt").read_text() == "mine"

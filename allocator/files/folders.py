@@ -13,6 +13,7 @@ import itertools
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,16 +104,20 @@ def folder_of(name: str, contents: Mapping[str, bytes], sort: Sort) -> Snapshot:
     return parsed(name, {f: contents[f] for f in sort.files if f in contents}, {f: Reading(f) for f in sort.files})
 
 
-def write_folder(raw: Snapshot, folder: str | os.PathLike[str]) -> Path:
+def write_folder(raw: Snapshot, folder: str | os.PathLike[str], sort: Sort) -> Path:
     """Write the tables and config.toml into a folder, made if need be; returns its path.
 
-    Reading it again gives the same digest. Each file is replaced in one step (plans.write_files). Raises AllocatorError
-    where that is not possible, TypeError for a config that TOML cannot hold.
+    Reading it again gives the same digest: files of this sort of folder that were there and are not of `raw` are
+    removed, since they would mix two states; others are left alone. Each file is replaced in one step
+    (plans.write_files). Raises AllocatorError where that is not possible, TypeError for a config that TOML cannot hold.
     """
     texts = {file: _csv(table) for file, table in raw.tables.items()}
     if raw.config:
         texts[CONFIG_FILE] = toml(raw.config)
     write_files(Path(folder), texts)
+    for file in set(sort.files) - set(texts):
+        with suppress(OSError):
+            (Path(folder) / file).unlink()
     return Path(folder)
 
 

@@ -37,4 +37,4 @@ def write_snapshot(snapshot: Snapshot, folder: str | os.PathLike[str]) -> Path:
     Reading it again gives a snapshot with the same digest. Each file is replaced in one step (plans.write_files).
     Raises AllocatorError where that is not possible, TypeError for a config that TOML cannot hold.
     """
-    return write_folder(snapshot, folder)
+    return write_folder(snapshot, folder, SNAPSHOT)

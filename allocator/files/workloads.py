@@ -74,7 +74,7 @@ def write_workload(path: str | os.PathLike[str], content: Workload | Mapping[str
     if strange:
         raise UsageError(f'"{path}" holds {", ".join(strange)}, which this workload has not; remove it, or choose '
                          "another folder")
-    return write_folder(raw, path)
+    return write_folder(raw, path, FOLDER)
 
 
 def _raw(workload: Workload) -> Snapshot:
