@@ -178,7 +178,7 @@ def test_every_column_is_used_and_optional_ones_have_an_effect(file: str) -> Non
         frame = pd.DataFrame({n: c for n, c in cells.items() if n != column.name})
         less = {**EVERY_WORKLOAD, file: frame.to_csv(index=False).encode()}
         if column.required or column.name in (                            # none without another
-                "amount", "until_s", "every_s", "times", "headroom_gpus", "sessions_per_hour", "session_s"):
+                "amount", "until_s", "every_s", "times", "sessions_per_hour", "session_s"):
             assert any(column.name in str(f) for f in _refused(lambda less=less: workload_of("all", less)))
         elif (file, column.name) != ("prices.csv", "gpus"):       # there capacity.csv has a word too
             assert workload_content(workload_of("all", less)) != whole, column.name
@@ -303,7 +303,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert said.err.startswith("warning: pools.csv:3")
     (tmp_path / "w" / "capacity.csv").write_text("at_s,pool,gpus\n30,p,x\n")
     assert main.run(["validate", folder]) == 3
-    assert capsys.readouterr().err == 'capacity.csv:2: gpus "x" is not a whole number\n'
+    assert capsys.readouterr().err == said.err + 'capacity.csv:2: gpus "x" is not a whole number\n'
     assert main.run(["solve", folder]) == 3
     assert 'run it with "allocator simulate"' in capsys.readouterr().err
     assert main.run(["schema", "workload"]) == 0
