@@ -111,3 +111,9 @@ def test_a_snapshot_is_replaced_whole(capsys: Output, tmp_path: Path) -> None:
     assert call(capsys, "validate", tmp_path / "now") == (
         0, "valid: 12 jobs, 2 pools, 16 GPUs, 1 tenant, 3 models, 24 rates\n", "")
     assert (tmp_path / "now" / "notes.txt").read_text() == "mine"
+
+
+def test_promises_where_no_job_has_a_deadline(capsys: Output) -> None:
+    """It said 0 of 0, above an empty table."""
+    code, out, err = call(capsys, "promise", ROOT / "data/snapshots/demo")
+    assert (code, err) == (0, "") and out.startswith("no job has a deadline") and out.count("\n") == 1

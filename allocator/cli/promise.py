@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLES = """
-allocator promise data/snapshots/medium                     which deadlines can be kept, and why the others cannot
+allocator promise data/snapshots/full                       which deadlines can be kept, and why the others cannot
 allocator promise my-cluster --format csv > promises.csv    every job, with the earliest deadline to offer
 allocator promise my-cluster --out answers                  promises.csv and promises.json
 """
@@ -66,6 +66,9 @@ def _table(found: Any, now_s: float) -> None:
     def hours(at: float | None) -> str:
         return text(None if at is None else (at - now_s) / 3600.0)
 
+    if not found.wanted:
+        print("no job has a deadline (column deadline_s of jobs.csv); --format csv has the earliest to offer to each")
+        return
     rows = [[text(a.job_id), "yes" if a.promised else "no", hours(a.due_s), hours(a.done_s), hours(a.earliest_s),
              text(a.pool), text(a.gpus_now), text(a.most_gpus), a.reason or "-"]
             for a in sorted(found.jobs, key=lambda a: (a.due_s or 0.0, a.job_id)) if a.promised is not None]

@@ -34,6 +34,8 @@ def add(commands: Any) -> None:
 def call(args: argparse.Namespace) -> int:
     from allocator.report.folders import write_report
 
+    if sys.stderr.isatty():
+        print(f"drawing the report of {args.source}: seconds, minutes for a large benchmark", file=sys.stderr)
     print(write_report(args.source, args.out, args.last))
     if find_spec("matplotlib") is None:
         print('no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")', file=sys.stderr)
