@@ -10,16 +10,13 @@ Writes a Markdown table to standard output.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import os
-import platform
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import allocator
 from allocator.bench.clusters import Spec, generate
+from allocator.bench.machine import machine
 from allocator.bench.shipped import MEDIUM, MEDIUM_SEED, PUBLISHED
 from allocator.solvers.registry import available
 
@@ -46,18 +43,6 @@ def measure(spec: Spec, gap: float, seeds: range, policy: str, solver: str) -> s
         name += f" ({', '.join(sorted(used))})"
     return (f"| {spec.name} | {name} | {statistics.mean(seconds):.3f} | {statistics.median(seconds):.3f} "
             f"| {max(seconds):.3f} | {mean_parts} | {max(gaps):.1e} |")
-
-
-def machine() -> str:
-    """Processor, Python and package versions, in one line."""
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text().splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        cpu = names[0] if names else cpu
-    packages = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in ("numpy", "highspy", "ortools", "pulp"))
-    return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {packages}"
 
 
 def main() -> None:

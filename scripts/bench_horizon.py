@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from allocator.bench.horizons import horizon
-from allocator.bench.solvers import machine
+from allocator.bench.machine import machine
 from allocator.solvers import decomposition, highs
 from allocator.solvers.base import Answer, Hint, Limits
 from allocator.solvers.horizon import Start, look_ahead

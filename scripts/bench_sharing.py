@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from bench_decision import machine
 from measure_sharing import elastic, waiting
 
+from allocator.bench.machine import machine
 from allocator.decision import decide_round
 from allocator.domain.problem import Problem
 from allocator.options.round import compile_round

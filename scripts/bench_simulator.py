@@ -11,20 +11,17 @@ little; of the rounds the median counts. Markdown on standard output.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import os
-import platform
 import statistics
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
+from allocator.bench.machine import machine
 from allocator.bench.workloads import generate
 from allocator.bench.workloads.tables import Tables
 from allocator.decision import decide_round
@@ -107,16 +104,6 @@ def whole(jobs: int, prove_every: int) -> str:
     return (f"| {jobs:,} | {int(workload.problem.pools.gpus.sum()):,} | {len(done.rounds):,} | {active:,.0f} | "
             f"{'never' if not prove_every else 'every round' if prove_every == 1 else f'every {prove_every}th'} | "
             f"{total:.1f} | {decisions:.1f} | {rest:.1f} | {1000 * rest / len(done.rounds):.2f} |")
-
-
-def machine() -> str:
-    """Processor, Python and package versions, in one line."""
-    info = Path("/proc/cpuinfo")
-    names = [line.split(":", 1)[1].strip() for line in (info.read_text().splitlines() if info.exists() else ())
-             if line.startswith("model name")]
-    packages = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in ("numpy", "pandas"))
-    cpu = names[0] if names else platform.machine()
-    return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {packages}"
 
 
 def main() -> int:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from page import put
 
 from allocator import read_workload
-from allocator.bench.solvers import machine
+from allocator.bench.machine import machine
 from allocator.files.traces.base import Options as Import
 from allocator.files.traces.run import import_trace, write_tables
 from allocator.simulator import Options, simulate
@@ -87,11 +88,7 @@ def main() -> None:
         low, high = rows[:, 0].min() / 3600, rows[:, 0].max() / 3600
         lines.append(f"| {case.name} | {cells[0]} ({low:.2f} to {high:.2f}) | " + " | ".join(cells[1:]) + " |")
     text = "\n".join(lines)
-    if args.page is None:
-        sys.stdout.write(text + "\n")
-        return
-    before, _, rest = args.page.read_text(encoding="utf-8").partition(BEGIN)
-    args.page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    put(text, args.page, BEGIN, END)
 
 
 if __name__ == "__main__":

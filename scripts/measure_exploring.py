@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from allocator.bench.solvers import machine
+from allocator.bench.machine import machine
 from allocator.control.loop import turns
 from allocator.decision import Decided, decide_round
 from allocator.domain.problem import Curves, Floats, Ints, Problem, Rates, State

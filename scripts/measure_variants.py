@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from page import put
 
-from allocator.bench.solvers import machine
+from allocator.bench.machine import machine
 from allocator.bench.workloads import generate
 from allocator.simulator import Options, simulate
 
@@ -59,11 +59,7 @@ def main() -> None:
             change = 100 * (mean[i, k, 1] / mean[i, k, 0] - 1)
             lines.append(f"| {load} | {variant} | " + " | ".join(f"{c:+.1f}" for c in change) + " |")
     text = "\n".join(lines)
-    if args.page is None:
-        sys.stdout.write(text + "\n")
-        return
-    before, _, rest = args.page.read_text(encoding="utf-8").partition(BEGIN)
-    args.page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    put(text, args.page, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from page import put
 
+from allocator.bench.machine import machine
 from allocator.bench.paired import Comparison, compare
-from allocator.bench.solvers import machine
 from allocator.bench.sweep.executors import Processes
 from allocator.bench.sweep.store import Store
 from allocator.bench.sweep.tables import COMPARED, POOLED, comparisons, table, write_tables
@@ -59,11 +60,7 @@ def main() -> None:
             sys.exit(f"{len(swept.failed)} tasks failed: {store.failed}")
         write_tables(store, tasks, POLICIES[0])
         text = tables({task: store.metrics(task) for task in tasks}, args.seeds, args.jobs)
-    if args.page is None:
-        print(text)
-        return
-    before, _, rest = args.page.read_text(encoding="utf-8").partition(BEGIN)
-    args.page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    put(text, args.page, BEGIN, END)
 
 
 def tables(metrics: Metrics, seeds: int, jobs: int) -> str:

@@ -19,7 +19,7 @@ import time
 import numpy as np
 
 from allocator.bench import rental_case as case
-from allocator.bench.solvers import machine
+from allocator.bench.machine import machine
 from allocator.domain.problem import Floats
 from allocator.policies.registry import POLICIES
 from allocator.simulator import Options, Simulation, simulate

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from allocator.bench import transient_case as case
-from allocator.bench.solvers import machine
+from allocator.bench.machine import machine
 from allocator.domain.spot_columns import CLUSTERS
 from allocator.files.one_table import read_numbers, read_table, sound
 from allocator.market.clusters import clusters

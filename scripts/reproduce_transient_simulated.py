@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from allocator.bench import transient_runs as case
-from allocator.bench.solvers import machine
+from allocator.bench.machine import machine
 
 
 def main() -> int:

@@ -8,12 +8,9 @@ No engine is ever loaded in this process. What the columns mean: docs/benchmarks
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+from allocator.bench.machine import machine
 from allocator.bench.runs import Run
 from allocator.bench.solver_process import measure
 from allocator.bench.solver_records import Store
@@ -40,20 +37,3 @@ def run_all(runs: Sequence[Run], store: Store, tell: Tell = lambda run, row: Non
         tell(run, None)
         tell(run, store.add(run, measure(run)))
     return len(waiting)
-
-
-def machine() -> str:
-    """Processor, cores, Python and package versions, in one line."""
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines()
-                 if line.startswith("model name")]
-        cpu = names[0] if names else cpu
-    packages = []
-    for name in ("numpy", "scipy", "numba", "highspy", "ortools", "pulp"):
-        try:
-            packages.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            packages.append(f"no {name}")
-    return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {', '.join(packages)}"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from allocator.bench.solvers import MACHINE, machine
+from allocator.bench.machine import machine
+from allocator.bench.solvers import MACHINE
 from allocator.bench.sweep.executors import Executor, Finished
 from allocator.bench.sweep.process import Outcome
 from allocator.bench.sweep.store import Store, write

@@ -1,0 +1,25 @@
+"""The machine that figures were measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+
+def machine() -> str:
+    """Processor, cores, Python and package versions, in one line."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines()
+                 if line.startswith("model name")]
+        cpu = names[0] if names else cpu
+    packages = []
+    for name in ("numpy", "scipy", "numba", "highspy", "ortools", "pulp"):
+        try:
+            packages.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            packages.append(f"no {name}")
+    return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {', '.join(packages)}"
