@@ -117,3 +117,16 @@ def test_promises_where_no_job_has_a_deadline(capsys: Output) -> None:
     """It said 0 of 0, above an empty table."""
     code, out, err = call(capsys, "promise", ROOT / "data/snapshots/demo")
     assert (code, err) == (0, "") and out.startswith("no job has a deadline") and out.count("\n") == 1
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (b"submitted_s;duration_s;gpus\n0;60;1\n", 'cells are separated by ";"'),
+    (b"submitted_s|duration_s|gpus\n0|60|1\n", 'cells are separated by "|"'),
+    ("submitted_s,duration_s,gpus\n0,60,1\n".encode("utf-16"), "is UTF-16"),
+    (b"submitted_s,duration_s\0,gpus\n0,60,1\n", "NUL")])
+def test_a_log_that_is_no_csv(capsys: Output, tmp_path: Path, content: bytes, says: str) -> None:
+    """The reason, not that a column is missing."""
+    (tmp_path / "log.csv").write_bytes(content)
+    code, _, err = call(capsys, "import", "csv", tmp_path / "log.csv", "--map", "submitted_s=submitted_s", "--out",
+                        tmp_path / "out")
+    assert code == 3 and says in err and not (tmp_path / "out").exists()

@@ -55,6 +55,8 @@ def read(source: Path, options: Options) -> Trace:
     """All rows with GPUs and a duration, on one pool. Raises InvalidInput, UsageError for a wrong --map."""
     first = head(source)[:1]
     there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
+    if len(there) == 1 or "\0" in "".join(first):
+        csv_rows(source, [])                # no CSV at all: the reader says why, a column that is not there would not
     names = _names(there, _mapped(options.extra.get("map", ()), there, source))
     need = ["submitted_s", "gpus"]
     if not ({"started_s", "ended_s"} <= set(names)) or "duration_s" in names:
