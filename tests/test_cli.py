@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from builders import snapshot, write_folder
+from commands import Output, call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ SHIPPED = ROOT / "data" / "snapshots"
 COMMANDS = ("demo", "solve", "simulate", "validate", "explain", "whatif", "doctor", "schema", "generate", "import",
             "bench", "report", "queue", "run", "history", "replay", "status", "configure", "fit", "spot", "rent",
             "frontier", "promise")
-Output = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -33,13 +33,6 @@ def folder(tmp_path: Path) -> Path:
     jobs = [{"job_id": "big", "remaining_work": 4800}, {"job_id": "small", "weight": 2, "remaining_work": 4800}]
     return write_folder(snapshot(jobs, [{"price_per_gpu_hour": 1}], tenants=[{"tenant": "default"}],
                                  config={"interval_s": 300}), tmp_path / "pair")
-
-
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error)"""
-    code = main.run([str(a) for a in argv])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 @pytest.mark.parametrize("command", [(), *((c,) for c in COMMANDS)])

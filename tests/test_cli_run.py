@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from queues import cluster
 
-from allocator.cli import main
 from allocator.cli.run_ import make_executor
 from allocator.executors.dry_run import DryRunExecutor
 from allocator.executors.local import LocalExecutor
@@ -26,8 +26,6 @@ from allocator.service.controller import Controller
 from allocator.service.options import Options
 from allocator.service.telemetry import Metrics, serve
 
-Output = pytest.CaptureFixture[str]
-
 
 @pytest.fixture
 def name(tmp_path: Path) -> Iterator[str]:
@@ -38,12 +36,6 @@ def name(tmp_path: Path) -> Iterator[str]:
             queue.submit(job_id=f"j{i}", model="m", total_work=1e5, max_gpus=4, command=["train", "--secret=hunter2"],
                          environment={"TOKEN": "hunter2"})
     yield path
-
-
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    code = main.run([*map(str, argv)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def mode(path: Path) -> int:

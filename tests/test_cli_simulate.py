@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from test_cli_process import COMMAND, dead, environment, family, hanging, until, workers  # noqa: F401 - a fixture
 from worlds import workload
 
 from allocator import read_workload, write_workload
-from allocator.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "data" / "workloads" / "demo"
@@ -38,14 +38,6 @@ COLUMNS = {
                   "dollar_price,spent,balance",
     "spans.csv": "policy,job_id,pool,gpus,from_s,to_s,shared_with"}
 SAME = ("jobs.csv", "timeline.csv", "spans.csv")           # what holds no timings
-Output = pytest.CaptureFixture[str]
-
-
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error)"""
-    code = main.run(["simulate", *map(str, argv)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def process(*argv: object, first: str = "") -> subprocess.CompletedProcess[str]:
@@ -90,7 +82,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
 
 def test_the_table_has_a_column_per_policy(capsys: Output) -> None:
     """For people: jobs done, times, money; data on standard output, nothing else on standard error."""
-    code, out, err = call(capsys, DEMO, "--policy", "greedy,static")
+    code, out, err = call(capsys, "simulate", DEMO, "--policy", "greedy,static")
     assert (code, err) == (0, "")
     table = {line.split("  ")[0]: line.split("  ", 1)[1].split() for line in out.splitlines() if "  " in line}
     assert table["jobs done"] == ["24", "24", "="] and table[""][:2] == ["greedy", "static"]
@@ -102,21 +94,21 @@ def test_the_table_has_a_column_per_policy(capsys: Output) -> None:
     ["--policy", "greedy", "static", DEMO], ["--policy", "greedy", "--policy", "static", "--seed", "0", DEMO]])
 def test_policies_with_commas_or_blanks(capsys: Output, argv: list[object]) -> None:
     """All ways to name two policies, before and after the folder."""
-    code, out, _ = call(capsys, *argv, "--format", "json", "--until", "600")
+    code, out, _ = call(capsys, "simulate", *argv, "--format", "json", "--until", "600")
     assert code == 0 and list(json.loads(out)["policies"]) == ["greedy", "static"]
 
 
 def test_a_folder_is_needed(capsys: Output) -> None:
     """None, or only policies: a wrong call that says what is missing."""
     for argv in ([], ["--policy", "greedy"], ["--policy", "greedy", "mip"]):
-        code, out, err = call(capsys, *argv)
+        code, out, err = call(capsys, "simulate", *argv)
         assert (code, out) == (2, "") and "needs a WORKLOAD" in err
 
 
 def test_warnings_go_to_standard_error(capsys: Output, tmp_path: Path) -> None:
     """A job that no pool can hold: named on standard error, numbers that do not exist are null, exit code 0."""
     folder = write_workload(tmp_path / "w", workload([{"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8}], gpus=4))
-    code, out, err = call(capsys, folder, "--policy", "greedy", "--format", "json")
+    code, out, err = call(capsys, "simulate", folder, "--policy", "greedy", "--format", "json")
     assert code == 0 and json.loads(out)["policies"]["greedy"]["jct_s_mean"] is None
     assert err.splitlines() == ["warning: greedy: 1 job was never done: j0"]
 
@@ -129,8 +121,8 @@ def test_warnings_go_to_standard_error(capsys: Output, tmp_path: Path) -> None:
     (["--seed", "1.5"], 2, "--seed"), (["--checkpoint", "-1"], 2, "--checkpoint")])
 def test_wrong_calls(capsys: Output, tmp_path: Path, argv: list[str], code: int, says: str) -> None:
     """Wrong policies and values: exit code 2, what is wrong, nothing on standard output, nothing written."""
-    got, out, err = call(capsys, DEMO, "--out", tmp_path / "o", *argv) if "--keep-snapshots" not in argv else call(
-        capsys, DEMO, *argv)
+    out_too = () if "--keep-snapshots" in argv else ("--out", tmp_path / "o")
+    got, out, err = call(capsys, "simulate", DEMO, *out_too, *argv)
     assert (got, out) == (code, "") and says in err and not (tmp_path / "o").exists()
 
 
@@ -142,7 +134,7 @@ def test_wrong_folders(capsys: Output, tmp_path: Path) -> None:
     (bad / "workload.csv").write_text(text)
     for folder, says in ((tmp_path / "no", "no such folder"), (bad, 'workload.csv:4: submitted_s "soon"'),
                          (ROOT / "data" / "snapshots" / "demo", "this is a snapshot")):
-        code, out, err = call(capsys, folder, "--out", tmp_path / "o")
+        code, out, err = call(capsys, "simulate", folder, "--out", tmp_path / "o")
         assert (code, out) == (3, "") and says in err
     assert not (tmp_path / "o").exists()
 
@@ -242,10 +234,10 @@ def test_checkpoints_that_do_not_fit_are_ignored(capsys: Output, tmp_path: Path,
     (out / ".state" / "greedy.state").write_bytes({
         "half": checkpoint[:middle], "empty": b"",
         "bit": checkpoint[:middle] + bytes((checkpoint[middle] ^ 1,)) + checkpoint[middle + 1:]}.get(how, checkpoint))
-    code, _, err = call(capsys, folder, *argv, "--out", out)
+    code, _, err = call(capsys, "simulate", folder, *argv, "--out", out)
     says = "greedy: goes on after round 19" if how == "whole" else "greedy: starts anew"
     assert code == 0 and err.startswith(says) and len(err.splitlines()) == 1
-    assert call(capsys, folder, *argv, "--out", tmp_path / "whole")[0] == 0
+    assert call(capsys, "simulate", folder, *argv, "--out", tmp_path / "whole")[0] == 0
     assert bytes_of(out) == bytes_of(tmp_path / "whole") and not (out / ".state").exists()
 
 
@@ -253,9 +245,9 @@ def test_rounds_of_an_earlier_simulation_do_not_stay(capsys: Output, tmp_path: P
     """A shorter simulation into the same folder leaves its own rounds only; other files there are left alone."""
     out = tmp_path / "out"
     argv = [DEMO, "--policy", "greedy", "--out", out, "--keep-snapshots"]
-    assert call(capsys, *argv)[0] == 0
+    assert call(capsys, "simulate", *argv)[0] == 0
     (out / "snapshots" / "greedy" / "notes").write_text("mine")
-    assert call(capsys, *argv, "--until", "1500")[0] == 0
+    assert call(capsys, "simulate", *argv, "--until", "1500")[0] == 0
     assert sorted(p.name for p in (out / "snapshots" / "greedy").iterdir()) == [
         *(f"{n:06d}" for n in range(6)), "notes"]
 
@@ -279,9 +271,9 @@ def test_interrupted(capsys: Output, hanging: Path, tmp_path: Path, number: int,
     until(lambda: all(map(dead, everyone | set(workers(hanging)))))
     assert [p.name for p in out.iterdir()] == [".state"]
     assert {p.suffix for p in (out / ".state").iterdir()} == {".state"}
-    code, _, err = call(capsys, *argv[1:])
+    code, _, err = call(capsys, "simulate", *argv[1:])
     assert code == 0 and "greedy: goes on after round" in err
-    assert call(capsys, *argv[1:-1], tmp_path / "whole")[0] == 0
+    assert call(capsys, "simulate", *argv[1:-1], tmp_path / "whole")[0] == 0
     assert bytes_of(out) == bytes_of(tmp_path / "whole")
 
 
@@ -298,8 +290,8 @@ def test_a_full_disk(capsys: Output, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (1, "") and "no space left" in done.stderr, done
         assert ("the same command starts anew" in done.stderr) == (policies != "greedy")
         assert [p for p in out.rglob("*") if p.is_file()] == []
-        assert call(capsys, DEMO, "--policy", policies, "--out", out)[0] == 0
-        assert call(capsys, DEMO, "--policy", policies, "--out", whole)[0] == 0
+        assert call(capsys, "simulate", DEMO, "--policy", policies, "--out", out)[0] == 0
+        assert call(capsys, "simulate", DEMO, "--policy", policies, "--out", whole)[0] == 0
         assert bytes_of(out) == bytes_of(whole)
         shutil.rmtree(out)
 

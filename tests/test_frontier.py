@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
+from commands import Output, call
 from oracle import Contract
 
-from allocator.cli import main
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
 from allocator.errors import Infeasible, UsageError
@@ -227,68 +227,64 @@ def test_the_next_budget_halves_what_is_open() -> None:
     assert piece.left == 5 and piece.next == pytest.approx(8) and piece.next < 8
 
 
-def call(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, str]:
-    code = main.run(["frontier", *map(str, argv)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_command(capsys: Output, tmp_path: Path) -> None:
     """Table, CSV, JSON and files of a round; the plan of --keep is a plan folder like any other."""
     demo = SHIPPED / "demo"
-    code, out, err = call(capsys, demo, "--points", 8)
+    code, out, err = call(capsys, "frontier", demo, "--points", 8)
     assert (code, err) == (0, "") and "listed prices" in out and "least" not in err
-    code, out, _ = call(capsys, demo, "--points", 8, "--format", "csv", "--out", tmp_path / "curve")
+    code, out, _ = call(capsys, "frontier", demo, "--points", 8, "--format", "csv", "--out", tmp_path / "curve")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert code == 0 and float(rows[-1]["value"]) == pytest.approx(7.44) and rows[0]["gpus:a100"] == "0"
     assert {p.name for p in (tmp_path / "curve").iterdir()} == {"frontier.csv", "frontier.json", "frontier.svg"}
     assert ">budget of the snapshot</text>" in (tmp_path / "curve" / "frontier.svg").read_text()
     document = json.loads((tmp_path / "curve" / "frontier.json").read_text())
     assert len(document["plans"]) == len(rows) and document["solves"] == 8
-    code, out, err = call(capsys, demo, "--keep", "95%", "--format", "json", "--out", tmp_path / "kept")
+    code, out, err = call(capsys, "frontier", demo, "--keep", "95%", "--format", "json", "--out", tmp_path / "kept")
     plan = json.loads((tmp_path / "kept" / "plan.json").read_text())
     assert code == 0 and plan == json.loads(out) and "no plan that keeps it spends less than" in err
     assert plan["objective_value"] >= 0.95 * 7.44 and plan["budget"]["spent_per_hour"] == 18
     assert json.loads((tmp_path / "kept" / "keep.json").read_text())["spent_per_hour"] == 18
 
 
-def test_command_for_jobs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_command_for_jobs(capsys: Output, tmp_path: Path) -> None:
     """One job: its ways; two: what they take together, a column per job; the ways in a file of their own."""
-    code, out, _ = call(capsys, SHIPPED / "demo", "--jobs", "pretrain", "--format", "csv", "--out", tmp_path / "one")
+    code, out, _ = call(capsys, "frontier", SHIPPED / "demo", "--jobs", "pretrain", "--format", "csv",
+                        "--out", tmp_path / "one")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert code == 0 and [r["gpus"] for r in rows] == ["1", "2", "4", "8"] and rows[2]["hours"] == "10.0"
-    code, out, _ = call(capsys, SHIPPED / "demo", "--jobs", "pretrain,llm-tune", "--format", "csv", "--out",
+    code, out, _ = call(capsys, "frontier", SHIPPED / "demo", "--jobs", "pretrain,llm-tune", "--format", "csv", "--out",
                         tmp_path / "two")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert rows[0]["jobs:pretrain"] == "1 x a100"
     assert {p.name for p in (tmp_path / "two").iterdir()} == {"frontier.csv", "ways.csv", "frontier.json",
                                                               "frontier.svg"}
-    code, out, _ = call(capsys, SHIPPED / "demo", "--jobs", "pretrain,llm-tune", "--format", "json")
+    code, out, _ = call(capsys, "frontier", SHIPPED / "demo", "--jobs", "pretrain,llm-tune", "--format", "json")
     assert code == 0 and len(json.loads(out)["corners"]) == 6
-    assert call(capsys, SHIPPED / "demo", "--jobs", "pretrain,llm-tune")[0] == 0
+    assert call(capsys, "frontier", SHIPPED / "demo", "--jobs", "pretrain,llm-tune")[0] == 0
 
 
-def test_bad_calls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_bad_calls(capsys: Output, tmp_path: Path) -> None:
     """All faults at once, each with the right exit code, never a traceback."""
     demo = SHIPPED / "demo"
-    code, _, err = call(capsys, demo, "--jobs", "pretrian,nothing-like-it,nightly,nightly")
+    code, _, err = call(capsys, "frontier", demo, "--jobs", "pretrian,nothing-like-it,nightly,nightly")
     assert code == 2 and 'did you mean "pretrain"' in err and "nothing-like-it" in err and "twice" in err
-    code, _, err = call(capsys, demo, "--jobs", "pretrain", "--keep", "5", "--max-budget", 3, "--objective", "cost")
+    code, _, err = call(capsys, "frontier", demo, "--jobs", "pretrain", "--keep", "5", "--max-budget", 3,
+                        "--objective", "cost")
     assert code == 2 and all(name in err for name in ("--keep", "--max-budget", "--objective"))
     for wrong in ("120%", "-1%", "much", "nan", "inf", "%"):
-        assert call(capsys, demo, f"--keep={wrong}")[0] == 2
+        assert call(capsys, "frontier", demo, f"--keep={wrong}")[0] == 2
     for wrong in (("--points", 1), ("--objective", "speed"), ("--solver", "gurobi"), ("--max-budget", -1),
                   ("--dollars", "real"), ("--jobs", ",")):
-        code, out, err = call(capsys, demo, *wrong)
+        code, out, err = call(capsys, "frontier", demo, *wrong)
         assert (code, out) == (2, "") and str(wrong[1]) in err
-    code, _, err = call(capsys, demo, "--keep", 99)
+    code, _, err = call(capsys, "frontier", demo, "--keep", 99)
     assert code == 4 and "7.44" in err
-    assert call(capsys, SHIPPED / "fault-negative-price")[0] == 3
-    assert call(capsys, SHIPPED / "infeasible-guarantee-above-quota")[0] == 4
+    assert call(capsys, "frontier", SHIPPED / "fault-negative-price")[0] == 3
+    assert call(capsys, "frontier", SHIPPED / "infeasible-guarantee-above-quota")[0] == 4
     two = [{"job_id": "a", "min_gpus": 8}, {"job_id": "b", "min_gpus": 8}, {"job_id": "c", "state": "held"},
            {"job_id": "d", "gpu_types": ["A"], "min_gpus": 8, "max_gpus": 8, "sizes": [8]}]
     folder = write_folder(snapshot(two), tmp_path / "two")
-    code, _, err = call(capsys, folder, "--jobs", "a,b")
+    code, _, err = call(capsys, "frontier", folder, "--jobs", "a,b")
     assert code == 4 and "all 2 jobs at the same time" in err
-    code, _, err = call(capsys, folder, "--jobs", "a,c")
+    code, _, err = call(capsys, "frontier", folder, "--jobs", "a,c")
     assert code == 2 and '"c" cannot start now' in err

@@ -12,14 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from queues import Controller, cluster
 
-from allocator.cli.main import run
 from allocator.domain.validate import validate
 from allocator.files.snapshots import read_snapshot, write_snapshot
 from allocator.queue.face import Queue
 
-Output = pytest.CaptureFixture[str]
 VERBS = ("init", "submit", "list", "show", "hold", "release", "cancel", "retry", "import-csv", "export-csv", "pools",
          "config", "purge", "cluster", "export")
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,12 +29,6 @@ def name(tmp_path: Path) -> str:
     """A queue with the small cluster, without jobs."""
     Queue.create(tmp_path / "q.db", cluster()).close()
     return str(tmp_path / "q.db")
-
-
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    code = run([str(a) for a in argv])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def submit(capsys: Output, name: str, *more: object) -> tuple[int, str, str]:

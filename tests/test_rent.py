@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from commands import Output, call
 
-from allocator.cli import main
 from allocator.cli.rent_source import from_file, from_workload, text
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.rental_columns import CLASSES
@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAD = "class_id,arrivals_per_hour,mean_work_gpu_hours,kind,parameter,points,weight,gpu_type,relative_speed,max_gpus\n"
 EXAMPLE = HEAD + "amdahl,0.4,1,amdahl,0.8,,,,,\nroot,0.4,1,power,0.5,,,,,\n"
 POOLS = "pool,gpu_type,price_per_gpu_hour\nbig,A100,3\nsmall,V100,1\ndear,V100,2\n"
-Output = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -39,16 +38,9 @@ def write(path: Path, content: str) -> Path:
     return path
 
 
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error)"""
-    code = main.run(["rent", *map(str, argv)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
 def test_the_document_of_the_contract(file: Path, capsys: Output) -> None:
     """b = 2: mu 1/9, E[T] 1/3, widths 6 and 9, and what the two other rules give."""
-    code, out, err = call(capsys, file, "--budget", 2, "--format", "json")
+    code, out, err = call(capsys, "rent", file, "--budget", 2, "--format", "json")
     found = json.loads(out)
     assert (code, err, found["schema_version"], found["budget"]) == (0, "", 1, 2)
     assert [found[k] for k in ("mu", "mean_response_h", "mean_gpus", "sd_gpus")] == pytest.approx(
@@ -62,18 +54,18 @@ def test_the_document_of_the_contract(file: Path, capsys: Output) -> None:
 
 
 def test_table_and_csv_say_the_same(file: Path, capsys: Output) -> None:
-    _, out, _ = call(capsys, file, "--budget", 2, "--curve")
+    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--curve")
     assert "mean response time 0.3333 h" in out and "+4.1 %" in out and "what other budgets buy" in out
-    _, out, _ = call(capsys, file, "--budget", 2, "--format", "csv")
+    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--format", "csv")
     assert [row["class_id"] for row in csv.DictReader(io.StringIO(out))] == ["amdahl", "root"]
-    _, out, _ = call(capsys, file, "--budget", 2, "--format", "csv", "--curve")
+    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--format", "csv", "--curve")
     curve = list(csv.DictReader(io.StringIO(out)))
     assert len(curve) > 50 and float(curve[0]["budget"]) == pytest.approx(0.8)
 
 
 def test_files_of_out(file: Path, tmp_path: Path, capsys: Output) -> None:
     """rent.json, the curve as numbers and as a picture, and the classes as they were understood."""
-    code, _, _ = call(capsys, file, "--budget", 2, "--whole", "--out", tmp_path / "out")
+    code, _, _ = call(capsys, "rent", file, "--budget", 2, "--whole", "--out", tmp_path / "out")
     assert code == 0
     files = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert files == ["classes.csv", "curve.csv", "curve.svg", "rent.json"]
@@ -89,7 +81,8 @@ def test_dollars_choose_the_cheaper_pool_and_type(tmp_path: Path, capsys: Output
     2.5 $/h: half of the jobs on each, one and a half hours."""
     classes = write(tmp_path / "classes.csv", HEAD + "a,1,1,table,,1:1,,A100,1,\na,1,1,table,,1:1,,V100,0.5,\n")
     pools = write(tmp_path / "pools.csv", POOLS)
-    _, out, _ = call(capsys, classes, "--pools", pools, "--budget", 2.5, "--dollars", "--whole", "--format", "json")
+    _, out, _ = call(capsys, "rent", classes, "--pools", pools, "--budget", 2.5, "--dollars", "--whole",
+                     "--format", "json")
     found = json.loads(out)
     assert {o["pool"]: o["share"] for o in found["classes"][0]["options"]} == pytest.approx({"big": 0.5, "small": 0.5})
     assert (found["mean_response_h"], found["mu"], found["least_budget"]) == pytest.approx((1.5, 1.0, 2.0))
@@ -98,15 +91,15 @@ def test_dollars_choose_the_cheaper_pool_and_type(tmp_path: Path, capsys: Output
 @pytest.mark.parametrize("budget", [0, 0.5, 0.8])
 def test_a_budget_that_is_too_small_names_one_that_would_do(file: Path, capsys: Output, budget: float) -> None:
     """Exit code 4; the budget that is named works as it is written, and buys what is said."""
-    code, out, err = call(capsys, file, "--budget", budget)
+    code, out, err = call(capsys, "rent", file, "--budget", budget)
     assert (code, out) == (4, "") and "0.800001 GPUs give a mean response time of 1 h" in err
-    code, out, _ = call(capsys, file, "--budget", 0.800001, "--format", "json")
+    code, out, _ = call(capsys, "rent", file, "--budget", 0.800001, "--format", "json")
     assert code == 0 and json.loads(out)["mean_response_h"] == pytest.approx(1, abs=1e-4)
 
 
 def test_the_smallest_budget_in_dollars(file: Path, tmp_path: Path, capsys: Output) -> None:
     pools = write(tmp_path / "pools.csv", POOLS)
-    code, _, err = call(capsys, file, "--pools", pools, "--dollars", "--budget", 0.1, "--whole")
+    code, _, err = call(capsys, "rent", file, "--pools", pools, "--dollars", "--budget", 0.1, "--whole")
     assert code == 4 and "budget: 0.1 would have to be 0.800001" in err
 
 
@@ -118,7 +111,7 @@ def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -
     classes = write(tmp_path / "classes.csv", HEAD + "\n".join(rows) + "\n")
     pools = write(tmp_path / "pools.csv", POOLS.splitlines()[0]
                   + "\nfree,A100,0\nbelow,V100,-1\neuro,T4,2 EUR\n")
-    code, out, err = call(capsys, classes, "--pools", write(tmp_path / "p.csv", POOLS), "--budget", 5)
+    code, out, err = call(capsys, "rent", classes, "--pools", write(tmp_path / "p.csv", POOLS), "--budget", 5)
     assert (code, out) == (3, "")
     assert all(line.startswith(f"{classes}:") for line in err.splitlines()), "the file as it was given"
     for said in ('classes.csv:2: arrivals_per_hour "$3" is not a number', "classes.csv:3: kind amdahl needs parameter",
@@ -130,7 +123,7 @@ def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -
                  "classes.csv:9: weight -1 must be above 0", "classes.csv:9: relative_speed 0 must be above 0",
                  "classes.csv:10: points", "classes.csv:11: parameter 1.5 is above 1", "is already in line 10"):
         assert said in err, said
-    code, _, err = call(capsys, classes, "--pools", pools, "--budget", 5, "--dollars")
+    code, _, err = call(capsys, "rent", classes, "--pools", pools, "--budget", 5, "--dollars")
     for said in ("pools.csv:2: price_per_gpu_hour 0", "pools.csv:3: price_per_gpu_hour -1 is below 0",
                  'pools.csv:4: price_per_gpu_hour "2 EUR" is not a number', "classes.csv:4:"):
         assert said in err, said
@@ -146,12 +139,12 @@ def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -
 def test_wrong_calls(argv: tuple[str, ...], code: int, said: str, capsys: Output, tmp_path: Path,
                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found, out, err = call(capsys, *argv)
+    found, out, err = call(capsys, "rent", *argv)
     assert (found, out) == (code, "") and said in err
 
 
 def test_an_empty_table(tmp_path: Path, capsys: Output) -> None:
-    code, _, err = call(capsys, write(tmp_path / "classes.csv", HEAD), "--budget", 1)
+    code, _, err = call(capsys, "rent", write(tmp_path / "classes.csv", HEAD), "--budget", 1)
     assert code == 3 and "has no rows" in err
 
 
@@ -181,10 +174,10 @@ def test_classes_of_a_history() -> None:
 def test_a_workload_gives_classes_that_can_be_read_again(tmp_path: Path, capsys: Output) -> None:
     """Without a budget the classes are printed; the same plan comes from them and from the workload."""
     workload = str(ROOT / "data" / "workloads" / "demo")
-    code, out, _ = call(capsys, "--from-workload", workload)
+    code, out, _ = call(capsys, "rent", "--from-workload", workload)
     classes = write(tmp_path / "classes.csv", out)
-    _, direct, _ = call(capsys, "--from-workload", workload, "--budget", 20, "--format", "json")
-    _, read, _ = call(capsys, classes, "--budget", 20, "--format", "json")
+    _, direct, _ = call(capsys, "rent", "--from-workload", workload, "--budget", 20, "--format", "json")
+    _, read, _ = call(capsys, "rent", classes, "--budget", 20, "--format", "json")
     a, b = json.loads(direct), json.loads(read)
     assert code == 0 and (a["mu"], a["mean_response_h"]) == pytest.approx((b["mu"], b["mean_response_h"]))
     made = from_workload(workload, None, False, 2.0)
@@ -203,7 +196,7 @@ def test_a_queue_gives_the_classes_of_its_jobs(tmp_path: Path, capsys: Output) -
         with queue.store.write() as connection:             # all are done by now
             connection.execute(sa.text("UPDATE jobs SET state = 'done', finished_s = submitted_s, remaining_work = 0, "
                                        "want_pool = '', want_gpus = 0"))
-    code, out, err = call(capsys, "--from-queue", tmp_path / "cluster.db", "--hours", 4)
+    code, out, err = call(capsys, "rent", "--from-queue", tmp_path / "cluster.db", "--hours", 4)
     rows = list(csv.DictReader(io.StringIO(out)))
     per_model = {r["class_id"]: float(r["arrivals_per_hour"]) for r in rows}
     assert code == 0, err
@@ -220,8 +213,8 @@ def test_every_column_is_explained() -> None:
 def test_the_shipped_classes(capsys: Output) -> None:
     """Four classes, two on two GPU types; at 50 $/h equal widths cost 12.6 % and equal spending 79 % more."""
     data = ROOT / "data" / "rental"
-    code, out, _ = call(capsys, data / "classes.csv", "--pools", data / "pools.csv", "--budget", 50, "--dollars",
-                        "--format", "json")
+    code, out, _ = call(capsys, "rent", data / "classes.csv", "--pools", data / "pools.csv", "--budget", 50,
+                        "--dollars", "--format", "json")
     found = json.loads(out)
     more = [rule["weighted_response_h"] / found["weighted_response_h"] - 1 for rule in found["comparison"].values()]
     assert code == 0 and more == pytest.approx([0.126, 0.793], abs=1e-3)

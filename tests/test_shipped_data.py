@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import content
 
 import allocator
 from allocator.bench.clusters import generate
@@ -16,11 +17,6 @@ from allocator.domain.columns import CONFIG, CONFIG_TABLES, TABLES
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "snapshots"
 POLICIES = ("mip", "greedy", "greedy-naive", "marginal")
-
-
-def content(parent: Path) -> dict[str, bytes]:
-    """Relative path -> bytes of every file in the folders below."""
-    return {str(p.relative_to(parent)): p.read_bytes() for p in sorted(parent.glob("*/*"))}
 
 
 def test_regenerating_changes_no_byte(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from folders import content
 
 from allocator.bench.workloads.small import shipped, write_all
 from allocator.files.workloads import read_workload
@@ -13,11 +14,6 @@ from allocator.simulator.run import simulate
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "data" / "workloads"
 NAMES = ("bursty", "demo", "diurnal", "machines-come-and-go", "mixed", "reproduction")
-
-
-def content(parent: Path) -> dict[str, bytes]:
-    """Relative path -> bytes of every file in the folders below."""
-    return {str(p.relative_to(parent)): p.read_bytes() for p in sorted(parent.glob("*/*"))}
 
 
 def test_regenerating_changes_no_byte(tmp_path: Path) -> None:

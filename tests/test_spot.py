@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Output, call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allocator.cli import main
 from allocator.domain.spot_columns import CLUSTERS
 from allocator.errors import Infeasible
 from allocator.files.one_table import read_table, sound
@@ -24,7 +24,6 @@ from formulations.transient import HOUR_S
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data" / "spot" / "resnet32.csv"
 HEAD = "cluster,gpu_type,workers,work_per_s,price_per_hour"
-Output = pytest.CaptureFixture[str]
 
 
 def known(text: str, folder: Path) -> tuple[Cluster, ...]:
@@ -41,13 +40,6 @@ def one(folder: Path, **columns: Any) -> Cluster:
     """One cluster of two servers of speed 1 at 1 $/h, with these columns."""
     row = {"cluster": "c", "gpu_type": "T", "workers": 2, "work_per_s": 1, "price_per_hour": 1, **columns}
     return known(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n", folder)[0]
-
-
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error)"""
-    code = main.run([str(a) for a in argv])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def test_nothing_is_lost(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import gone, wait_for
 
 from allocator.bench.sweep import store as store_module
 from allocator.bench.sweep.executors import Processes
@@ -44,22 +45,6 @@ def tasks(*policies: str, seeds: int = 1, loads: tuple[float, ...] = (0.5,)) -> 
 def run(folder: Path, asked: list[Task], limit_s: float = 60.0) -> Swept:
     with Store(folder) as store:
         return sweep(asked, store, Processes(2, RUNNER, limit_s))
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended (a zombie has)."""
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def wait_for(what: object, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import csv
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import gone, wait_for
 
 from allocator.bench.sweep.executors import Processes
 from allocator.bench.sweep.on_dask import OnDask
@@ -58,20 +58,6 @@ def files(folder: Path) -> dict[str, bytes]:
         elif name.endswith("run.json"):
             del found[name]
     return found
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def wait_for(what: object, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) -> None:

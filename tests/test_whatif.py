@@ -6,22 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 
 import allocator
-from allocator.cli import main
 from allocator.domain.changes import changed
 from allocator.errors import InvalidInput, UsageError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data" / "snapshots"
 DEMO = SHIPPED / "demo"
-Output = pytest.CaptureFixture[str]
-
-
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of one command."""
-    code = main.run([str(a) for a in argv])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def test_cells_and_settings_are_changed_and_nothing_else() -> None:
