@@ -210,6 +210,7 @@ class Scene:
 
 
 def what(problem: Problem, pool: int, gpus: int) -> str:
+    """What a fault calls that many GPUs of a pool, given by its number."""
     return f'{gpus} GPUs of pool "{problem.pools.pool[pool]}"'
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
 from allocator.performance.footprint import ways
 from allocator.performance.interference import Measured, Slowdowns
@@ -91,21 +90,4 @@ def beside(problem: Problem, host: Ints, guest: Ints, pool: Ints, gpus: Ints, sl
     out.row_host[pair], out.row_guest[pair] = w.row[i], w.row[j]
     out.accumulation_host[pair], out.accumulation_guest[pair] = w.accumulation[i], w.accumulation[j]
     out.memory_gb[pair] = memory[best]
-    return out
-
-
-def rates_of(problem: Problem, a: Allocation, slowdowns: Slowdowns | None = None) -> Floats:
-    """(J,) work per second of every job of an allocation: 0 with nothing, alone by its rate, of a pair what it does
-    beside its partner; 0 where no rate is known or the pair is impossible."""
-    jobs, pools, out = problem.jobs, problem.pools, np.zeros(len(problem.jobs))
-    on = np.flatnonzero(a.pool >= 0)
-    pool, gpus = a.pool[on], a.gpus[on]
-    there = (jobs.pool[on] == pool) & (jobs.gpus[on] == gpus)
-    rate, _ = RateTable.of(problem).rate(jobs.model[on], pools.gpu_type[pool], gpus, pools.memory_gb[pool], there)
-    out[on] = np.where(rate > 0, rate, 0.0)
-    guest = np.flatnonzero(a.host >= 0)
-    if len(guest):
-        host = a.host[guest]
-        found = beside(problem, host, guest, a.pool[guest], a.gpus[guest], slowdowns)
-        out[host], out[guest] = found.rate_host, found.rate_guest
     return out
