@@ -43,7 +43,6 @@ SHARED = {**FILES, "pools.csv": "pool,gpu_type,gpus,market,price_per_gpu_hour,me
           "sharing.csv": "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\n"
           "m,m,A,1,1.25,1.25\nm,n,A,1,1.25,1.25\nm,m,B,1,1.25,1.25\n"}
 RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
-WORLDLY = ("write before", "write end", "write after", "read", "call before", "call after")
 
 
 class Fate:
