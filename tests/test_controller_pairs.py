@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
+from service_worlds import Fate, FaultyExecutor, FaultyStore
 from test_service import RATES, Rig, submit
 
-from allocator.executors.simulated import Truth
+from allocator.domain.validate import validate
+from allocator.executors.faults import CrashHere
+from allocator.executors.simulated import SimulatedExecutor, Truth
 from allocator.queue import cluster as queue_cluster
 from allocator.queue import jobs as queue_jobs
 from allocator.queue import snapshot as snapshots
 from allocator.queue.face import Queue
 from allocator.queue.schema import turns
+from allocator.service import spending
+from allocator.service.controller import Controller as ServiceController
 from allocator.service.options import Options
 from allocator.service.replay import replay
 
@@ -237,8 +246,83 @@ def test_both_ends_in_any_order_and_every_turn_is_kept(verbs: Verbs) -> None:
     assert [tuple(r) for r in rows] == [("g", NOW, "h"), ("g", NOW + 10, "")]
 
 
+def test_what_a_pair_costs(tmp_path: Path) -> None:
+    """A dollar a second, at least 60 s. The host is done after 10 s and leaves the GPU to its guest: 10 dollars. That
+    one is done after 10 s more: 60. Stretches between two books add up, wherever they are cut."""
+    pools = ("pool,gpu_type,gpus,memory_gb,sharing,market,price_per_gpu_hour,min_billing_s\n"
+             "a,A,2,40,any,on_demand,3600,60\nb,B,0,,,,,\n")
+    source = cluster(**{"pools.csv": pools, "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,1\n"})
+    with fresh("sqlite", tmp_path, source, Clock()) as queue:
+        for name, tenant in (("g", "red"), ("h", "blue"), ("x", "red")):
+            queue.submit(job_id=name, model="m", total_work=100, max_gpus=1, tenant=tenant)
+        verbs = Verbs(queue)
+        verbs.both()
+        verbs.see(Seen("h", 1, NOW + 10, "finished"), Seen("g", 1, NOW + 20, "finished"))
+
+        def cost(since_s: float, now_s: float) -> dict[str, float]:
+            problem = replace(validate(queue.snapshot()), now_s=NOW + now_s)
+            with queue.store.read() as connection:
+                return spending.between(connection, problem, NOW + since_s)
+
+        assert cost(0, 100) == pytest.approx({"blue": 10, "red": 60})
+        assert sum(sum(cost(a, b).values()) for a, b in itertools.pairwise((0, 7, 10, 15, 33, 70, 99))) \
+            == pytest.approx(70)
+
+
 def test_the_database_itself_refuses_a_second_guest(verbs: Verbs) -> None:
     """The last line of defence."""
     verbs.both(x=("a", 1))
     with pytest.raises(sa.exc.IntegrityError), verbs.queue.store.write() as connection:
         connection.execute(sa.text("UPDATE allocations SET host = 'h' WHERE job_id = 'x'"))
+
+
+# ---- killed between two writes --------------------------------------------------------------------------------------
+
+
+COPIES = itertools.count()
+
+
+def resumed(folder: Path, before: Rig, fate: Fate) -> Rig:
+    """The queue and the machines of a rig, copied, under a controller to which things happen."""
+    rig = copy.copy(before)
+    before.queue.store.engine.dispose()
+    path = folder / f"{next(COPIES)}.db"
+    shutil.copy(before.queue.store.name, path)
+    rig.machines = copy.deepcopy(before.machines)
+    rig.clock = rig.machines.clock
+    rig.queue = Queue(path, clock=rig.clock.now)
+    fate.quiet = True
+    rig.controller = ServiceController(
+        FaultyStore(rig.queue.store, fate), FaultyExecutor(SimulatedExecutor(rig.machines), fate),  # type: ignore[arg-type]
+        rig.clock, before.options, holder="me")
+    fate.quiet = False
+    return rig
+
+
+@pytest.mark.parametrize("at_s", [0, 250])
+def test_killed_at_any_write_or_call(at_s: int, tmp_path: Path) -> None:
+    """The step that starts the pair, and the one that sees the end of the host: the controller dies at each of its
+    transactions, reads and calls in turn. Whoever comes after it finishes what it began: nothing is started twice, one
+    GPU is held, and the jobs end and are credited as if nothing had happened."""
+    before = paired(tmp_path)
+    before.steps(at_s, 50.0)
+    before.controller.stop()
+    fate = Fate({})
+    resumed(tmp_path, before, fate).controller.step()
+    assert fate.points > 15
+    for point in range(1, fate.points + 1):
+        rig = resumed(tmp_path, before, Fate({point: "crash"}))
+        with pytest.raises(CrashHere):
+            rig.controller.step()
+        rig.controller = rig.new()
+        with rig.queue.store.write() as connection:             # its lease is over
+            connection.execute(sa.text("UPDATE lease SET expires_s = 0"))
+        rig.steps(650 - at_s, 100.0)
+        assert rig.machines.breaches == [] and rig.machines.orders == 2, point
+        one, two = rig.queue.jobs()
+        assert (one.finished_s, two.finished_s) == (NOW + 250, NOW + 550), point
+        assert (two.attained_gpu_s, one.generation, two.generation) == (300, 1, 1), point
+        assert one.attained_gpu_s in (250, 150), point                          # counted from the look that sees it run
+        assert spent(rig) == {0: 500.0, 250: 450.0}[at_s], point                # up to the last round that there was
+        rig.queue.close()
+    before.queue.close()
