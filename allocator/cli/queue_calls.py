@@ -41,7 +41,8 @@ def init(args: argparse.Namespace) -> int:
             with store.write() as connection:
                 problem, warnings = snapshot.load_at(connection, source, queue.clock())
             _warn((*problem.warnings, *warnings))
-            _say(f"{len(problem.jobs)} jobs, {len(problem.pools)} pools, {int(problem.pools.gpus.sum())} GPUs")
+            pools = "1 pool" if len(problem.pools) == 1 else f"{len(problem.pools)} pools"
+            _say(f"{len(problem.jobs)} jobs, {pools}, {int(problem.pools.gpus.sum())} GPUs")
     return 0
 
 
@@ -161,7 +162,8 @@ def _note(row: Mapping[str, Any], now: float) -> str:
         return {"hold": "being held", "cancel": "being cancelled"}[row["request"]]
     wait = (row["retry_at_s"] or 0) - now
     if wait > 0:
-        return f"failed {row['failures']} times, next try in {_span(wait)}"
+        often = "once" if row["failures"] == 1 else f"{row['failures']} times"
+        return f"failed {often}, next try in {_span(wait)}"
     return row["phase"] if row["phase"] in ("ordered", "stopping") else ""
 
 

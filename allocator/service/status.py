@@ -60,7 +60,8 @@ def lines(found: dict[str, Any]) -> list[str]:
                + (f" ({last['detail']})" if last["detail"] else "")))
     out += [f"sharing     {p['guest']} runs on the GPUs of {p['host']}" for p in found["sharing"][:SHOWN]]
     out += [f"parked      {j['job_id']}: {j['reason']}" for j in found["parked"]]
-    out += [f"retrying    {j['job_id']}: {j['failures']} failures in a row" for j in found["retrying"]]
+    out += [f"retrying    {j['job_id']}: {j['failures']} failure{'s in a row' if j['failures'] > 1 else ''}"
+            for j in found["retrying"]]
     out += [f"corrected   {r['model']} on {r['gpus']} x {r['gpu_type']}: {r['work_per_s']:.4g} per second"
             for r in found["corrected_rates"]]
     out += [f"budget      {_money(tenant, b)}" for tenant, b in found["longrun"].items()]
