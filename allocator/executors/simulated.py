@@ -113,6 +113,8 @@ class _Run:
 
     def _done(self, worked_s: float) -> float:
         """Work of so many seconds after the pause."""
+        if len(self.paces) == 1:                            # nearly all of them: asked of every run at every look
+            return self.paces[0][1] * worked_s
         ready, ends = self.paces[0][0], [*(since for since, _ in self.paces[1:]), math.inf]
         return math.fsum(rate * max(0.0, min(worked_s, end - ready) - (since - ready))
                          for (since, rate), end in zip(self.paces, ends, strict=True))
