@@ -14,6 +14,7 @@ from allocator.bench.machine import machine
 from allocator.bench.runs import Run
 from allocator.bench.solver_process import measure
 from allocator.bench.solver_records import Store
+from allocator.files.plans import write_files
 
 TARGETS = {"S": 5e-4, "M": 5e-4, "L": 2e-4, "XL": 5e-4, "XXL": 1e-4}
 """Relative gaps that the project's table of targets asks for under the standard rules; 1e-3 under the others."""
@@ -32,7 +33,7 @@ def run_all(runs: Sequence[Run], store: Store, tell: Tell = lambda run, row: Non
     """Measure what has no row yet, one at a time; returns how many were measured."""
     finished = store.finished()
     waiting = [run for run in runs if run.key not in finished]
-    (store.folder / MACHINE).write_text(machine() + "\n", encoding="utf-8")
+    write_files(store.folder, {MACHINE: machine() + "\n"})
     for run in waiting:
         tell(run, None)
         tell(run, store.add(run, measure(run)))

@@ -106,12 +106,13 @@ def measure_all(runs: Sequence[Run], store: Any) -> None:
 
 def report(folder: str, pictures: bool) -> str:
     """Write tables.md, and the pictures if wanted; returns the tables."""
+    from allocator.files.plans import write_files
     from allocator.report.solver_results import read_results
     from allocator.report.solver_table import markdown
 
     results = read_results(folder)
     text = markdown(results)
-    (Path(folder) / "tables.md").write_text(text, encoding="utf-8")
+    write_files(Path(folder), {"tables.md": text})
     if pictures:
         from allocator.report.solver_pictures import draw
 
