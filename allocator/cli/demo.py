@@ -135,6 +135,7 @@ def _trace_head(folder: Path, workload: Workload) -> list[str]:
     hours = (p.jobs.submitted_s.max() - p.jobs.submitted_s.min()) / 3600
     return [f"{_near(folder)}: {len(p.jobs)} jobs arrive within {hours:.1f} h at {int(p.pools.gpus.sum())} GPUs; both "
             f"policies decide every {p.interval_s:g} s.",
+            f"MIP now maximises {p.objective}, the default over many rounds: hours of completion time saved.",
             "Jobs may use more or fewer GPUs than they ask for; a change of size costs them a pause."]
 
 
@@ -151,7 +152,7 @@ def _over_time(mip: Simulation, greedy: Simulation) -> list[str]:
     ahead, behind = ahead_and_behind(mip, greedy, ROWS_SHOWN)
     return [f"Over the trace MIP is better in {', '.join(ahead)}.",
             f"It is worse in {', '.join(behind)}:" if behind else "It is worse in nothing that is listed here.",
-            "the objective counts the share of each job that a round completes, so the longest jobs wait the longest.",
+            "many short jobs gain what a few long ones lose; which objective weighs them how: docs/objectives.md.",
             "One trace proves little: `allocator bench policies` repeats this over seeds and loads, with intervals."]
 
 

@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
                         help="folder with workload.csv, pools.csv, rates.csv ...")
     parser.add_argument("--policy", type=words, nargs="+", action="extend", metavar="A,B",
                         help="policies, with commas or blanks between (default: mip,greedy)")
-    add_objective(parser)
+    add_objective(parser, "as config.toml says, else flow")
     parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
     parser.add_argument("--budget-average", type=number(), metavar="USD",
                         help="US dollars per hour on average, instead of config.toml's [longrun]")
