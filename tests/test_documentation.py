@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from allocator.cli import main
+from allocator.domain.columns import OBJECTIVES
 from allocator.policies.registry import POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,6 +90,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         if anchor:
             heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}, target
+
+
+def test_everything_that_has_a_name_has_a_page() -> None:
+    """Each policy a row of docs/policies.md, each objective a word of docs/objectives.md, each command a line."""
+    policies, objectives = ((ROOT / "docs" / page).read_text(encoding="utf-8")
+                            for page in ("policies.md", "objectives.md"))
+    assert [name for name in POLICIES if f"\n| `{name}` |" not in policies] == []
+    assert [name for name in OBJECTIVES if f"`{name}`" not in objectives] == []
+    shown = {words[0] for page in PAGES for words in commands(page)}
+    assert set(options(main.parser())[1]) - shown == set()
 
 
 def test_the_simulation_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
