@@ -133,7 +133,8 @@ def one(workload: Workload, v: Variant, seed: int) -> dict[str, Any]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Means by case, changes of `mip, flow` against every other on the same seeds, and what the issue asks for."""
-    print(f"Machine: {platform.machine()}, Python {platform.python_version()}; seeds from 0.\n")
+    print(f"Machine: {platform.machine()}, Python {platform.python_version()}; seeds "
+          f"{min(r['seed'] for r in rows)} to {max(r['seed'] for r in rows)}.\n")
     print("| workload, load | policy | seeds | mean, min | median | p99 | restarts a job | CPU ms | mean of `mip`, "
           "`flow` against it % |\n" + "|---" * 9 + "|")
     asked: list[str] = []
@@ -183,9 +184,10 @@ def _asked(family: str, load: float, pairs: Mapping[str, Pair]) -> str:
         return f"**{text}**" if value > limit else text
 
     def best(name: str, limit: float) -> str:
-        """Against the baseline that is best, so that ours looks worst."""
+        """Against the baseline that is best, so that ours looks worst; interval of the changes by seed."""
         value, against = max((change(name, b), b) for b in pairs)
-        return cell(value, limit, f" ({against})")
+        x = compare(*(of[name].tolist() for of in pairs[against]))
+        return cell(value, limit, f" ({against}: {x.low:+.0f} to {x.high:+.0f})")
 
     cells = [best("jct_s_mean", 0.0 if heavy else 1.0), best("jct_s_p99", 5.0),
              cell(change("jct_s_mean", "sia"), -10.0 if heavy else np.inf),
