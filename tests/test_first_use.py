@@ -100,17 +100,18 @@ def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) ->
     assert jobs.requested_gpus.tolist() == [4, 16] and (jobs.submitted_s - jobs.submitted_s[0]).tolist() == [0, 3600]
 
 
-def test_a_snapshot_is_replaced_whole(capsys: Output, tmp_path: Path) -> None:
-    """Exported over another snapshot, whose nodes and prices are of pools that are not there any more: none of them is
-    left to be mixed in, and a file that is no part of a snapshot stays."""
+def test_two_snapshots_are_never_mixed(capsys: Output, tmp_path: Path) -> None:
+    """Exported over another snapshot, whose nodes and prices are of other pools: refused, and nothing is written. Over
+    an earlier export: replaced."""
     shutil.copytree(ROOT / "data/snapshots/full", tmp_path / "now")
-    (tmp_path / "now" / "notes.txt").write_text("mine")
+    before = (tmp_path / "now" / "jobs.csv").read_text()
     queue = tmp_path / "q.db"
     assert call(capsys, "queue", "init", queue, "--from", ROOT / "data/snapshots/demo")[0] == 0
-    assert call(capsys, "queue", "export", queue, tmp_path / "now")[0] == 0
-    assert call(capsys, "validate", tmp_path / "now") == (
-        0, "valid: 12 jobs, 2 pools, 16 GPUs, 1 tenant, 3 models, 24 rates\n", "")
-    assert (tmp_path / "now" / "notes.txt").read_text() == "mine"
+    code, out, err = call(capsys, "queue", "export", queue, tmp_path / "now")
+    assert (code, out) == (2, "") and "nodes.csv" in err and "which this snapshot has not" in err
+    assert (tmp_path / "now" / "jobs.csv").read_text() == before
+    for _ in range(2):
+        assert call(capsys, "queue", "export", queue, tmp_path / "new")[0] == 0
 
 
 def test_promises_where_no_job_has_a_deadline(capsys: Output) -> None:

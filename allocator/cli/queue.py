@@ -155,7 +155,7 @@ def _cluster(verbs: Any) -> None:
     parser.set_defaults(call=_later("replace_cluster"))
     parser = _verb(verbs, "export", "the queue of now as a snapshot folder, for solve, explain and whatif",
                    "allocator queue export cluster.db now && allocator solve now", ())
-    parser.add_argument("folder", metavar="SNAPSHOT_DIR", help="a snapshot that is there is replaced, other files stay")
+    parser.add_argument("folder", metavar="SNAPSHOT_DIR", help="new, or an earlier export, which it replaces")
     parser.set_defaults(call=_later("export"))
 
 

@@ -13,7 +13,6 @@ import itertools
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from allocator.domain.columns import TableSchema
 from allocator.domain.findings import did_you_mean, nearest, quoted
 from allocator.domain.settings import FILE as CONFIG_FILE
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.errors import Fault, InvalidInput
+from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.files.config_toml import parse_config, toml
 from allocator.files.csv_table import Reading, parse_csv
 from allocator.files.plans import write_files
@@ -107,17 +106,22 @@ def folder_of(name: str, contents: Mapping[str, bytes], sort: Sort) -> Snapshot:
 def write_folder(raw: Snapshot, folder: str | os.PathLike[str], sort: Sort) -> Path:
     """Write the tables and config.toml into a folder, made if need be; returns its path.
 
-    Reading it again gives the same digest: files of this sort of folder that were there and are not of `raw` are
-    removed, since they would mix two states; others are left alone. Each file is replaced in one step
-    (plans.write_files). Raises AllocatorError where that is not possible, TypeError for a config that TOML cannot hold.
+    Reading it again gives the same digest. Each file is replaced in one step (plans.write_files). Raises UsageError if
+    the folder holds a further file that would be read as part of it, AllocatorError where it cannot be written,
+    TypeError for a config that TOML cannot hold.
     """
     texts = {file: _csv(table) for file, table in raw.tables.items()}
     if raw.config:
         texts[CONFIG_FILE] = toml(raw.config)
+    try:
+        strange = [file for file in sort.files if file not in texts and (Path(folder) / file).exists()]
+    except (OSError, ValueError):
+        strange = []                                    # a name that cannot be: writing says why
+    if strange:
+        this = sort.what.removeprefix("a ")
+        raise UsageError(f'"{folder}" holds {", ".join(strange)}, which this {this} has not; remove it, or choose '
+                         "another folder")
     write_files(Path(folder), texts)
-    for file in set(sort.files) - set(texts):
-        with suppress(OSError):
-            (Path(folder) / file).unlink()
     return Path(folder)
 
 

@@ -16,7 +16,6 @@ from allocator.domain.snapshot import Snapshot, tables_of_frames
 from allocator.domain.validate_workload import validate_workload
 from allocator.domain.workload import Changes, Workload
 from allocator.domain.workload_columns import CAPACITY, WORKLOAD, WORKLOAD_TABLES
-from allocator.errors import UsageError
 from allocator.files.folders import Sort, folder_of, read_folder, write_folder
 from allocator.files.problem_tables import cluster_tables, config, jobs, named, table
 
@@ -69,11 +68,6 @@ def write_workload(path: str | os.PathLike[str], content: Workload | Mapping[str
         tables = tables_of_frames(content, WORKLOAD_TABLES, "write_workload")
         raw = Snapshot(os.path.basename(os.path.abspath(path)), dict(config or {}), tables)
         validate_workload(raw)
-    names = {*raw.tables, *(("config.toml",) if raw.config else ())}
-    strange = [file for file in FOLDER.files if file not in names and (Path(path) / file).exists()]
-    if strange:
-        raise UsageError(f'"{path}" holds {", ".join(strange)}, which this workload has not; remove it, or choose '
-                         "another folder")
     return write_folder(raw, path, FOLDER)
 
 
