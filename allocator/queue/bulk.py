@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+PART = 500             # names per statement
 
 def many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Run a statement in SQL that both databases know for every row; ? is a value of the row."""
@@ -22,6 +23,15 @@ def query(connection: Connection, statement: str, *values: Any) -> list[tuple[An
         return list(result.cursor.fetchall())
     finally:
         result.close()
+
+
+def query_of(connection: Connection, statement: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The rows of a query about names, which stand for {names} in it, part by part."""
+    out: list[tuple[Any, ...]] = []
+    for part in range(0, len(names), PART):
+        some = names[part:part + PART]
+        out += query(connection, statement.format(names=", ".join("?" * len(some))), *some)
+    return out
 
 
 def _marked(connection: Connection, statement: str) -> str:

@@ -12,12 +12,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.queue.bulk import many, query
-from allocator.queue.jobs import PART
-from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs
+from allocator.queue.bulk import many, query, query_of
+from allocator.queue.schema import OPEN
 
 
 class Held(NamedTuple):
@@ -75,9 +73,8 @@ _OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "
            "finished_s", "failures", "retry_at_s", "park_reason", "want_pool", "want_gpus", "want_host", "received",
            "updated_s")
 # statements of every look, built once
-_HELD = sa.select(*((jobs if name in _OF_JOB else allocations).c[name] for name in Held._fields)).join(
-    jobs, jobs.c.job_id == allocations.c.job_id).where(
-    IS_OPEN, allocations.c.job_id.in_(sa.bindparam("names", expanding=True)))
+_HELD = (f"SELECT {', '.join(f'j.{name}' if name in _OF_JOB else f'a.{name}' for name in Held._fields)} "
+         f"FROM allocations a JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.job_id IN ({{names}})")
 _TURNS = (                # CROSS JOIN: SQLite begins with allocations, of which few are open, not with all turns ever
     "SELECT t.job_id, t.generation, t.at_s, t.host FROM allocations a CROSS JOIN turns t WHERE t.job_id = a.job_id "
     "AND t.generation = a.generation AND (a.ended_s IS NULL OR a.ended_s > ?) ORDER BY t.id")
@@ -91,9 +88,7 @@ def guests(connection: Connection) -> dict[str, str]:
 
 def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
     """The jobs of these names that have an open allocation."""
-    ordered = sorted(names)
-    return {row[0]: Held(*row) for part in range(0, len(ordered), PART)
-            for row in connection.execute(_HELD, {"names": ordered[part:part + PART]}).all()}
+    return {row[0]: Held._make(row) for row in query_of(connection, _HELD, sorted(names))}
 
 
 def write(connection: Connection, changed: Mapping[str, Held], turned: Iterable[tuple[str, float]] = ()) -> None:

@@ -13,12 +13,12 @@ from sqlalchemy import Connection
 from allocator.domain.columns import JOBS, Kind
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.errors import UsageError
+from allocator.queue.bulk import PART
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.schema import ACTIVE, IS_OPEN, OWNED, STATES, allocations, jobs, observations, turns
 from allocator.queue.states import VERBS
 
 MOST_NAMES = 5000      # job_ids that are searched for a similar one
-PART = 500             # names per statement
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.queue import lease
-from allocator.queue.bulk import many, query
+from allocator.queue.bulk import PART, many, query, query_of
 from allocator.queue.held import Held, guests, held, write
-from allocator.queue.jobs import PART
-from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs, observations
+from allocator.queue.schema import OPEN, jobs, observations
 from allocator.queue.states import Retries, ended
 
 ENDED = ("stopped", "finished", "failed", "lost")
@@ -65,16 +64,15 @@ class Mark(NamedTuple):
     detail: str
 
 
-_NAMED: sa.BindParameter[Any] = sa.bindparam("names", expanding=True)
 # statements of every look, built once
 _MARKS = f"SELECT {', '.join(Mark._fields)} FROM allocations WHERE phase IN {OPEN}"
-_MARKS_OF = sa.select(*(allocations.c[name] for name in Mark._fields)).where(IS_OPEN, allocations.c.job_id.in_(_NAMED))
+_MARKS_OF = f"{_MARKS} AND job_id IN ({{names}})"
 
 
 def marks(connection: Connection, names: Collection[str] | None = None) -> dict[str, Mark]:
     """Every open allocation, by job; names: of these jobs only (all the same where they are many)."""
-    few = names is not None and len(names) <= PART
-    rows = connection.execute(_MARKS_OF, {"names": list(names or ())}).all() if few else query(connection, _MARKS)
+    rows = query(connection, _MARKS) if names is None or len(names) > PART else \
+        query_of(connection, _MARKS_OF, list(names))
     return {row[0]: Mark._make(row) for row in rows}
 
 

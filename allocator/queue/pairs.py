@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from allocator.queue.bulk import query
+from allocator.queue.bulk import query, query_of
 from allocator.queue.held import Held, guests, held, write
-from allocator.queue.jobs import PART
 from allocator.queue.schema import OPEN
 
 # pairs are few: CROSS JOIN has SQLite begin with them
@@ -31,7 +30,7 @@ _MEMBERS = (
     "SELECT j.job_id, j.state, j.request, j.want_pool, j.want_gpus, j.want_host, j.want_generation, "
     "COALESCE(a.generation, 0), COALESCE(a.phase, ''), COALESCE(a.pool, ''), COALESCE(a.gpus, 0), "
     f"COALESCE(a.host, '') FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN} "
-    "WHERE j.job_id IN ({})")
+    "WHERE j.job_id IN ({names})")
 _PARTNERS = (
     "SELECT g.job_id, g.generation, g.phase, h.job_id, h.generation FROM allocations g CROSS JOIN allocations h "
     f"WHERE g.phase IN {OPEN} AND g.host <> '' AND h.job_id = g.host AND h.phase IN {OPEN}")
@@ -99,11 +98,8 @@ class Company:
         wanted = {str(host): str(guest) for guest, host in query(connection, _WANTED)}
         if not wanted:
             return cls()
-        names, found = sorted({*wanted, *wanted.values()}), list[_Member]()
-        for part in range(0, len(names), PART):
-            some = names[part:part + PART]
-            found += [_Member(*row) for row in query(connection, _MEMBERS.format(", ".join("?" * len(some))), *some)]
-        return cls({m.job_id: m for m in found}, wanted, guests(connection))
+        members = {row[0]: _Member(*row) for row in query_of(connection, _MEMBERS, sorted({*wanted, *wanted.values()}))}
+        return cls(members, wanted, guests(connection))
 
     def seat(self, job_id: str, want_host: str) -> Seat:
         """Where a job that holds nothing may start."""

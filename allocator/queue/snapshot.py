@@ -26,8 +26,7 @@ from allocator.domain.validate import validate
 from allocator.errors import UsageError
 from allocator.files.numbers_text import texts
 from allocator.queue import cluster, sessions
-from allocator.queue.bulk import query
-from allocator.queue.jobs import PART
+from allocator.queue.bulk import PART, query, query_of
 from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
 from allocator.queue.submit import Submission, cell, next_time
 
@@ -43,8 +42,8 @@ _ACTIVE = (
     "COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j "
     f"LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN} "
     f"WHERE j.state IN {ACTIVE} AND j.request <> 'cancel' AND j.submitted_s <= ? ORDER BY j.submitted_s, j.seq")
-_CELLS = sa.select(jobs.c.content, jobs.c.job_id, *(jobs.c[n] for n in OWNED)).where(
-    jobs.c.job_id.in_(sa.bindparam("names", expanding=True)))
+_CELLS = f"SELECT content, job_id, {', '.join(OWNED)} FROM jobs WHERE job_id IN ({{names}})"
+_OVER = "SELECT job_id FROM jobs WHERE state IN ('cancelled', 'failed') AND job_id IN ({names})"
 
 
 def build(connection: Connection, now_s: float) -> Snapshot:
@@ -94,8 +93,7 @@ def _owned(connection: Connection, names: Sequence[str], contents: Sequence[str]
     cells = {(name, content): _known.get((name, content)) if content else None
              for name, content in zip(names, contents, strict=True)}
     new = [name for (name, _), known in cells.items() if known is None]
-    read = {(row[1], row[0]): tuple(row[2:]) for part in range(0, len(new), PART)
-            for row in connection.execute(_CELLS, {"names": new[part:part + PART]}).all()}
+    read = {(row[1], row[0]): row[2:] for row in query_of(connection, _CELLS, new)}
     cells |= read
     if len(_known) > 2 * len(cells) + MOST_KNOWN:           # of jobs that are over, or of other queues
         _known.clear()
@@ -122,10 +120,7 @@ def _stuck(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
     waits = {job_id: [name.strip() for name in after.split("|")]
              for job_id, after in zip(c["job_id"], c["after"], strict=True) if after}
     names = sorted({name for after in waits.values() for name in after})
-    over: set[str] = set()
-    for part in range(0, len(names), PART):
-        over |= set(connection.execute(sa.select(jobs.c.job_id).where(
-            jobs.c.job_id.in_(names[part:part + PART]), jobs.c.state.in_(("cancelled", "failed")))).scalars())
+    over = {row[0] for row in query_of(connection, _OVER, names)}
     return {job_id for job_id, after in waits.items() if not over.isdisjoint(after)}
 
 

@@ -23,7 +23,8 @@ from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster
-from allocator.queue.jobs import PART, storable
+from allocator.queue.bulk import PART
+from allocator.queue.jobs import storable
 from allocator.queue.schema import OWNED, jobs
 
 SET = ("job_id", "submitted_s", *OWNED)
