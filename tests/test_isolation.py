@@ -241,8 +241,14 @@ def parent(name: str, then: str) -> subprocess.Popen[str]:
 
 
 def worker_of(process: subprocess.Popen[str]) -> tuple[int, Path]:
+    """From the first line; byte by byte, so that what comes after it is left for communicate()."""
     assert process.stdout is not None
-    pid, folder = process.stdout.readline().split()
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(process.stdout.fileno(), 1)
+        assert byte, "ended without a line"
+        line += byte
+    pid, folder = line.decode().split()
     return int(pid), Path(folder)
 
 
