@@ -37,32 +37,29 @@ def utility(s: Scene, job: Ints, rate: Floats, pause: Floats) -> Floats:
 def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats:
     """(n,) worth in `fairness`, `maxmin` or `makespan` of what is given to the jobs (n,), 0 where they have no option;
     work done, seconds on GPUs."""
-    problem, jobs = s.problem, s.problem.jobs
-    equal = equal_rate(s, job, np.ones(len(jobs)) if name == "makespan" else None)
+    problem = s.problem
+    equal = equal_rate(s, job, np.ones(len(problem.jobs)) if name == "makespan" else None)
     able = np.isfinite(equal)                               # a plan for others is at fault anyway
     equal = np.where(able, equal, 1.0)
-    unit = 3600.0 if name == "makespan" else jobs.total_work[job] / equal
-    age = 0.0 if name == "makespan" else np.maximum(0.0, problem.now_s - jobs.submitted_s[job])
-    waiting = (age + problem.interval_s + jobs.remaining_work[job] / equal) / unit
-    planned = (age + busy + (jobs.remaining_work[job] - done) / equal) / unit
+    waiting, planned = (_ratio(s, name, job, equal, *after) for after in ((problem.interval_s, 0.0), (busy, done)))
     if name == "maxmin":
-        most, p = _norm(s)
+        having = np.unique(s.options()[0])
+        most = _ratio(s, name, having, equal_rate(s, having), problem.interval_s, 0.0).max(initial=0.0) or 1.0
+        p = max(2.0, math.log(max(1, len(having))) / math.log(1.25))
         worth = ((waiting / most) ** p - (np.maximum(planned, 0.0) / most) ** p) / p
     else:
         worth = (waiting - planned) * (waiting + planned) / 2
     return np.where(able, worth, 0.0)
 
 
-def _norm(s: Scene) -> tuple[float, float]:
-    """The largest rho of waiting among jobs with options, and the power p of `maxmin`."""
+def _ratio(s: Scene, name: str, job: Ints, equal: Floats, seconds: Floats | float, done: Floats | float) -> Floats:
+    """(n,) rho, in makespan hours, of jobs of which so much is done in so many seconds, and the rest at `equal`."""
     problem, jobs = s.problem, s.problem.jobs
-    having = np.unique(s.options()[0])
-    if not len(having):
-        return 1.0, 2.0
-    alone = jobs.total_work[having] / equal_rate(s, having)
-    left = alone * jobs.remaining_work[having] / jobs.total_work[having]
-    age = np.maximum(0.0, problem.now_s - jobs.submitted_s[having])
-    return float(np.max((age + problem.interval_s + left) / alone)), max(2.0, math.log(len(having)) / math.log(1.25))
+    left = (jobs.remaining_work[job] - done) / equal
+    if name == "makespan":
+        return np.asarray((seconds + left) / 3600.0)
+    age = np.maximum(0.0, problem.now_s - jobs.submitted_s[job])
+    return np.asarray((age + seconds + left) / (jobs.total_work[job] / equal))
 
 
 def equal_rate(s: Scene, job: Ints, claim: Floats | None = None) -> Floats:

@@ -14,7 +14,7 @@ import dataclasses
 import numpy as np
 
 from allocator.domain.problem import Floats, Problem
-from allocator.options.scene import Scene, fastest, of_jobs
+from allocator.options.scene import Scene, of_jobs
 from formulations import objectives
 
 
@@ -30,7 +30,7 @@ def as_completion(s: Scene) -> Scene:
 @of_jobs
 def alone_s(s: Scene) -> float:
     """Seconds that a job with options takes alone, at its fastest, on average, and an interval in which it may wait."""
-    speed = fastest(s)
+    speed = s.fastest
     able = np.flatnonzero(speed > 0)
     mean = float((s.problem.jobs.total_work[able] / speed[able]).mean()) if len(able) else 0.0
     return s.problem.interval_s + mean
@@ -39,7 +39,7 @@ def alone_s(s: Scene) -> float:
 @of_jobs
 def delay_s(s: Scene) -> Floats:
     """(J,) seconds since submission beyond those in which each job's work so far is done alone at its fastest."""
-    jobs, speed = s.problem.jobs, fastest(s)
+    jobs, speed = s.problem.jobs, s.fastest
     done = np.divide(jobs.total_work - jobs.remaining_work, speed, out=np.zeros(len(speed)), where=speed > 0)
     return np.asarray(np.maximum(0.0, age_s(s.problem) - done), dtype=np.float64)
 

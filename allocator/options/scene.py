@@ -54,6 +54,15 @@ class Scene:
         return self if self.ordinary is None else self.ordinary
 
     @cached_property
+    def fastest(self) -> Floats:
+        """(J,) work per second at the job's fastest ordinary option, 0 without options."""
+        if self.ordinary is not None:
+            return self.ordinary.fastest
+        out = np.zeros(len(self.problem.jobs))
+        np.maximum.at(out, self.offer.job, self.rate)
+        return out
+
+    @cached_property
     def weight(self) -> Floats:
         return self.problem.weight[self.offer.job]
 
@@ -102,14 +111,6 @@ def of_jobs(measure: Callable[[Scene], T]) -> Callable[[Scene], T]:
         return measure(s.whole)
 
     return by_ordinary
-
-
-@of_jobs
-def fastest(s: Scene) -> Floats:
-    """(J,) work per second at the job's fastest option, 0 without options."""
-    out = np.zeros(len(s.problem.jobs))
-    np.maximum.at(out, s.offer.job, s.rate)
-    return out
 
 
 @of_jobs

@@ -16,7 +16,7 @@ import numpy as np
 from allocator.domain.objectives import Terms, levels, names
 from allocator.domain.problem import Bools, Floats, Market, Problem
 from allocator.options import exploring, flow, shares
-from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, fastest, of_jobs, requested_work
+from allocator.options.scene import LOOK_AT_RISK, Offer, Scene, of_jobs, requested_work
 from allocator.performance.pipelines import due_s
 from allocator.performance.table import RateTable
 from formulations import deadlines, objectives
@@ -145,7 +145,7 @@ def _risk(s: Scene) -> Floats:
     due = due_s(p)[job] - p.now_s
     left = s.remaining - np.minimum(s.done, s.remaining)
     ended = left <= (1.0 - SURE) * s.remaining
-    later = deadlines.risk(left, fastest(s)[job] * objectives.HOUR,
+    later = deadlines.risk(left, s.fastest[job] * objectives.HOUR,
                            (due - p.interval_s - p.jobs.restart_s[job]) / objectives.HOUR)
     return np.where(np.isnan(due), 1.0, np.where(ended, (s.busy_s > due).astype(np.float64), later))
 
@@ -163,7 +163,7 @@ def _risk_of_waiting(s: Scene) -> Floats:
     """(J,) risk of missing the deadline after a round of waiting."""
     p = s.problem
     hours = (due_s(p) - p.now_s - p.interval_s - p.jobs.restart_s) / objectives.HOUR
-    return np.where(np.isnan(hours), 1.0, deadlines.risk(p.jobs.remaining_work, fastest(s) * objectives.HOUR, hours))
+    return np.where(np.isnan(hours), 1.0, deadlines.risk(p.jobs.remaining_work, s.fastest * objectives.HOUR, hours))
 
 
 @of_jobs

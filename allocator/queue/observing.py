@@ -160,8 +160,8 @@ def _moved(one: Seen, known: Held, retries: Retries) -> Held | None:
     if known.running_s is None and began is not None:
         first = known.first_started_s is None
         known = known._replace(first_started_s=began if first else known.first_started_s,
-                             restarts=known.restarts + (0 if first else 1),
-                             largest_gpus=max(known.largest_gpus, known.gpus))
+                               restarts=known.restarts + (0 if first else 1),
+                               largest_gpus=max(known.largest_gpus, known.gpus))
     stops = phase == "running" and known.phase == "stopping"
     known = known._replace(work_done=work, observed_s=at_s, detail=one.detail, running_s=began, remaining_work=left,
                          phase=known.phase if stops else phase, updated_s=at_s)
