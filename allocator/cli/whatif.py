@@ -88,7 +88,8 @@ def _show(values: dict[str, str], before: Result | None, after: Result) -> None:
         tables.show([tables.plans({"with it": after}, "plan"), *tables.decision(after)[:1]], head)
         return
     differ = _differences(before, after)
-    tables.show([tables.plans({"as it is": before, "with it": after}, "plan"), *[differ][:len(differ.rows)]], head)
+    totals = tables.plans({"as it is": before, "with it": after}, "plan")
+    tables.show([totals, differ] if differ.rows else [totals], head)
     if (before.objective, before.interval_s) != (after.objective, after.interval_s):
         print("\nThe two values are no numbers of one kind: another objective, or rounds of another length.")
         return
