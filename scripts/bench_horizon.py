@@ -32,7 +32,7 @@ from allocator.solvers.base import Answer, Hint, Limits
 from allocator.solvers.horizon import Start, look_ahead
 from formulations.horizon import Horizon, feasible, follow, shifted
 from formulations.horizon_monolithic import monolithic
-from formulations.horizon_pricing import Pricing
+from formulations.horizon_pricing import Pricing, has_numba
 from formulations.linear import LinearModel
 
 THREADS = "OPENBLAS_NUM_THREADS"      # one thread, so that CPU seconds are wall seconds; read when numpy is loaded
@@ -149,6 +149,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|", flush=True)
     highs.version()                                            # loading libraries is not part of a look
     if set(a.forms.split(",")) & {"compiled", "warm"}:
+        if not has_numba():
+            parser.error('the forms compiled and warm need numba (pip install ".[fast]"); --forms arrays does without')
         tiny = horizon((4, 16, 2), 0, 2)
         Pricing(tiny, compiled=True).price(np.zeros(tiny.H * tiny.R))
     for form, size, kind in itertools.product(a.forms.split(","), a.sizes.split(","), a.kinds.split(",")):
