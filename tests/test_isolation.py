@@ -84,7 +84,8 @@ def test_who_never_returns_is_killed_with_all_it_started(name: str, pool: Watche
     assert time.monotonic() - begin < LIMIT_S + PROMISE_S
     assert (answer.termination, answer.values, answer.bound) == (Termination.TIME_LIMIT, None, INF)
     assert answer.detail.startswith("killed")
-    assert group(pool.handed_out[-1].pid) == []
+    # killed is not yet gone: the worker was waited for, its own children are the system's to wait for
+    assert eventually(lambda: group(pool.handed_out[-1].pid) == [], 1.0)
 
 
 def test_children_of_a_worker_are_in_its_group(pool: Watched) -> None:
