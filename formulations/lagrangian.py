@@ -112,7 +112,8 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
     warm = start is not None and bool(best.prices.any())
     p = rows.split(best.prices[choices.rows])
     whole: Smooth | None = None
-    sampled = choices.J > 1.5 * SAMPLE and not warm
+    groups = len(choices.filled)
+    sampled = groups > 1.5 * SAMPLE and not warm
     if sampled:
         part = rows.smooth(choices, _sample(choices, SAMPLE))
         p = _first_prices(part)
@@ -124,7 +125,7 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
             return best
     whole = rows.smooth(choices, None)
     few = max(SHAPE, SHAPE_PER_ROW * choices.R)
-    shape = rows.smooth(choices, _sample(choices, few)) if few < choices.J / 1.5 else None
+    shape = rows.smooth(choices, _sample(choices, few)) if few < groups / 1.5 else None
     if not warm and (not sampled or whole.exact(p) * rows.worth > best.bound * (1 + 1e-9)):
         p, sampled = _first_prices(whole), False         # no sample, or a misleading one
     stale, patience = 0, 1 if choices.n > 20_000 else 2
@@ -145,7 +146,9 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
 
 
 def _sample(choices: Choices, size: int) -> Ints:
-    return np.sort(np.random.default_rng(0).choice(choices.J, size, replace=False))
+    """Groups drawn among those that have columns: the others say nothing about prices."""
+    drawn = np.random.default_rng(0).choice(len(choices.filled), size, replace=False)
+    return choices.filled[np.sort(drawn)]
 
 
 def _temperatures(sampled: bool, warm: bool) -> tuple[float, ...]:
@@ -178,9 +181,9 @@ class _Rows:
         return _Rows(at, sign, unit, b, worth)
 
     def smooth(self, choices: Choices, groups: Ints | None) -> Smooth:
-        """The smooth dual of some groups, with their share of the right-hand side; None: all groups."""
-        own = choices.filled if groups is None else groups[np.isin(groups, choices.filled)]
-        share = 1.0 if groups is None else len(groups) / choices.J
+        """The smooth dual of some non-empty groups, with their share of the right-hand side; None: all groups."""
+        own = choices.filled if groups is None else groups
+        share = len(own) / len(choices.filled)
         columns = choices.columns_of(own)
         A = choices.matrix if groups is None else choices.matrix[columns]
         if len(self.at) != choices.R or (self.at != np.arange(choices.R)).any():
