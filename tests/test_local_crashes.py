@@ -249,3 +249,17 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
     assert keeper.returncode == 0 and said.count("No space left") == 1
     seen = ended(rig, executor, "j")
     assert (seen.phase, seen.work_done) == (Phase.FINISHED, 4.0)
+
+
+def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
+    """A keeper that was started where SIGINT is ignored: its job does not ignore it."""
+    executor = rig.executor()
+    code = ("import signal, sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
+            "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsys.exit(keeper.main(Path(sys.argv[1])))\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalExecutor, "_spawn", lambda self, place: None)
+        executor.start(shell("j", 7, "grep SigIgn /proc/self/status"))
+    place = executor.ledger.place("j", 7)
+    subprocess.run([sys.executable, "-c", code, str(place)], cwd=Path(__file__).parent.parent, timeout=60, check=True)
+    ignored = int((place / "stdout").read_text().split()[1], 16)
+    assert not ignored & 1 << (signal.SIGINT - 1)

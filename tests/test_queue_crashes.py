@@ -51,7 +51,9 @@ class Children:
 
     def _line(self) -> list[str]:
         assert self.server.stdout is not None
-        words = self.server.stdout.readline().split()
+        line = self.server.stdout.readline()
+        words = line.split()
+        assert len(words) >= 2, f"the server of the child processes said {line!r}"
         if words[1] == "ended":
             self.codes[words[0]] = int(words[2])
         return words

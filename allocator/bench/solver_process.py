@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.bench.runs import WARM, Run
+from allocator.solvers.scratch import scratch_folder
 
 ROOT = str(Path(__file__).resolve().parents[2])
 START_S = 300.0          # to load the library and make the instance
@@ -67,7 +68,7 @@ def measure(run: Run) -> Outcome:
     that where there is a round before."""
     env = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     env["PYTHONPATH"] = os.pathsep.join([ROOT, *(p for p in (os.environ.get("PYTHONPATH"),) if p)])
-    with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory(prefix="allocator-bench-") as folder:
+    with tempfile.TemporaryFile() as errors, scratch_folder("bench") as folder:
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "allocator.bench.solver_child", json.dumps(asdict(run))],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,

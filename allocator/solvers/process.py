@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 
 from allocator.solvers.channel import Channel
+from allocator.solvers.scratch import Scratch
 
 ROOT = str(Path(__file__).resolve().parents[2])
 SPOKEN = 2000           # characters of a dead worker's last words that are passed on
@@ -26,7 +26,8 @@ class Worker:
     """One child process with its channel, lifeline, captured output and temporary folder."""
 
     def __init__(self, module: str, paths: tuple[str, ...] = ()) -> None:
-        self.folder = tempfile.mkdtemp(prefix="allocator-")
+        self._scratch = Scratch("worker")
+        self.folder = self._scratch.path
         self._capture = tempfile.TemporaryFile(mode="a+b", buffering=0)  # noqa: SIM115 - closed with the worker
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
@@ -42,7 +43,7 @@ class Worker:
                 pass_fds=(theirs.fileno(), lifeline), start_new_session=True, env=_environment(paths, self.folder))
         except BaseException:
             self.forget()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._scratch.remove()
             raise
         finally:
             theirs.close()
@@ -95,8 +96,8 @@ class Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        self._scratch.remove()
         self.forget()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def forget(self) -> None:
         """Close this process's ends; the worker dies of it, unless another process holds copies."""
@@ -105,6 +106,7 @@ class Worker:
             os.close(self._lifeline)
         self._lifeline = -1
         self._capture.close()
+        self._scratch.forget()
 
 
 def _environment(paths: tuple[str, ...], folder: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ file system needs to be shared; folders of workloads travel the other way.
 from __future__ import annotations
 
 import logging
-import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from allocator.bench.sweep.executors import Finished
 from allocator.bench.sweep.process import RUNNER, Outcome, perform
 from allocator.bench.sweep.tasks import Task, contents, digest
 from allocator.errors import UsageError
+from allocator.solvers.scratch import scratch_folder
 
 CONNECT_S = 10.0
 
@@ -65,7 +65,7 @@ def on_worker(task: Task, files: Mapping[str, bytes] | None, runner: str, limit_
         return perform(task, runner, limit_s, stop)
     if digest(files) != task.digest:
         return Outcome(failure="the files of the workload have changed since the sweep began")
-    with tempfile.TemporaryDirectory(prefix="allocator-workload-", ignore_cleanup_errors=True) as parent:
+    with scratch_folder("workload") as parent:
         folder = Path(parent, task.workload)
         folder.mkdir()
         for name, content in files.items():

@@ -10,13 +10,13 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from allocator.bench.sweep.tasks import Task
+from allocator.solvers.scratch import scratch_folder
 
 RUNNER = "allocator.bench.sweep.runner:run"
 """Who does a task, "module:function": function(task, folder) writes the files of the result into the folder."""
@@ -50,7 +50,7 @@ def perform(task: Task, runner: str = RUNNER, limit_s: float = float("inf"),
     After limit_s seconds, or as soon as stop() says so, the process is killed with its process group.
     """
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="allocator-task-", ignore_cleanup_errors=True) as home:
+    with scratch_folder("task") as home:
         out = Path(home, "out")
         out.mkdir()
         child = subprocess.Popen(

@@ -1,0 +1,23 @@
+"""What holds for every test: default signals, and a time limit."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+SOAK_LIMIT_S = 4 * 3600
+
+
+def pytest_configure() -> None:
+    """Take SIGINT as a terminal's child does. Under nohup, or in the background of a script, it is ignored, every child
+    inherits that, and the tests that interrupt a child would wait for ever."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the long runs their own time limit."""
+    for item in items:
+        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S))
