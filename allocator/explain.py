@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from allocator.advice import Change
 from allocator.decision import decide, settle
 from allocator.domain.problem import Problem, State
 from allocator.domain.result import Result
@@ -44,7 +45,7 @@ class Explanation:
     options: its best options with value, price and surplus (value - price), best
     first. offered, needed: value per GPU-hour of the best better option, and the price of its GPUs; None if it has all
     it can use. changes: verified changes of the input that would admit it (or give it more). losers: who would give way
-    and what it would cost if it had to be served.
+    and what it would cost if it had to be served; empty where it has all it can use.
     """
 
     job_id: str
@@ -54,12 +55,17 @@ class Explanation:
     options: tuple[dict[str, Any], ...]
     offered: float | None
     needed: float | None
-    changes: tuple[str, ...]
+    changes: tuple[Change, ...]
     losers: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"changes": [c.to_dict() for c in self.changes]}
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the job has all it can use."""
+        return self.got["reason"] is None
 
     def lines(self) -> list[str]:
         """The explanation in sentences."""
@@ -80,8 +86,10 @@ class Explanation:
             out += [f"  {o['gpus']:>5} x {o['pool']:<16} value {o['value']:.6g}  price {o['price']:.6g}  "
                     f"surplus {o['surplus']:+.3g}{'  (holds it now)' if o['keep'] else ''}"
                     + (f"  (beside {o['beside']})" if o["beside"] else "") for o in self.options]
-        out += ["what would change it (each verified by deciding again):", *(f"  {c}" for c in self.changes)]
-        out += ["who would lose if it had to be served:", *(f"  {x}" for x in self.losers)]
+        changes = [str(c) for c in self.changes] or [
+            "nothing: it has all it can use" if self.is_served else "no single change was found"]
+        out += ["what would change it (each verified by deciding again):", *(f"  {c}" for c in changes)]
+        out += ["who would lose if it had to be served:", *(f"  {x}" for x in self.losers or ("nobody",))]
         return out
 
 
@@ -107,12 +115,11 @@ def explain(problem: Problem, job_id: str, *, limits: Limits | None = None, solv
     offered = float(told.offered[j]) if wants and math.isfinite(told.offered[j]) else None
     needed = float(told.needed[j]) if wants and math.isfinite(told.needed[j]) else None
     if not wants:
-        return Explanation(job_id, got, *_due(problem, j), _options(round_, j, prices), None, None,
-                           ("nothing: it has all it can use",), ("nobody",))
+        return Explanation(job_id, got, *_due(problem, j), _options(round_, j, prices), None, None, (), ())
     served = _served(round_, result, j, limits, solver)
     changes = tuple(_changes(problem, j, got, served, limits, solver))
     return Explanation(job_id, got, *_due(problem, j), _options(round_, j, prices), offered, needed,
-                       changes or ("no single change was found",), tuple(_losers(round_, result, j, served)))
+                       changes, tuple(_losers(round_, result, j, served)))
 
 
 @dataclass(frozen=True)
@@ -155,25 +162,30 @@ def _options(round_: Round, j: int, prices: Prices) -> tuple[dict[str, Any], ...
 
 
 def _changes(problem: Problem, j: int, got: dict[str, Any], served: Served | None, limits: Limits,
-             solver: str) -> Iterator[str]:
-    """Sentences for the nearest change of each kind that a new decision confirms."""
+             solver: str) -> Iterator[Change]:
+    """The nearest change of each kind that a new decision confirms."""
     done = set()
-    for kind, text, changed in _candidates(problem, j, got, served):
-        if kind in done:
+    for candidate, changed in _candidates(problem, j, got, served):
+        if candidate.kind in done:
             continue
         try:
             now = decide(changed, solver=solver, limits=limits).to_dict()["jobs"][j]
         except AllocatorError:
             continue
         if now["gpus"] and (now["value"] > got["value"] + 1e-9 or not got["gpus"]):
-            done.add(kind)
-            yield f"{text}: it would get {now['gpus']} x {now['pool']}"
+            done.add(candidate.kind)
+            yield dataclasses.replace(
+                candidate, gpus=now["gpus"], pool=now["pool"], shared_with=now["shared_with"])
 
 
 def _candidates(problem: Problem, j: int, got: dict[str, Any],
-                served: Served | None) -> Iterator[tuple[str, str, Problem]]:
-    """(kind, description, changed problem), the nearest change of each kind first."""
+                served: Served | None) -> Iterator[tuple[Change, Problem]]:
+    """(change without what the job would get, changed problem), the nearest change of each kind first."""
     jobs, q = problem.jobs, int(problem.jobs.tenant[j])
+    here = f"jobs.{jobs.job_id[j]}"
+
+    def change(kind: str, place: str, value: str, before: str) -> Change:
+        return Change(kind, jobs.job_id[j], {place: value}, {place: before}, 0, "")
 
     def with_job(**columns: Any) -> Problem:
         arrays = {}
@@ -185,38 +197,40 @@ def _candidates(problem: Problem, j: int, got: dict[str, Any],
     if blocked(problem)[j]:
         after = (*jobs.after[:j], (), *jobs.after[j + 1:])
         free = dataclasses.replace(with_job(state=State.QUEUED).jobs, after=after)
-        yield "state", "if it were released", dataclasses.replace(problem, jobs=free)
+        yield change("release", f"{here}.state", "queued", "held"), dataclasses.replace(problem, jobs=free)
         return
     if served is not None and served.value > got["value"]:
         # the plan that serves it loses `loss`; a weight that lifts its own gain by as much makes up for that
         weight = float(jobs.weight[j]) * (1 + 1.001 * served.loss / (served.value - got["value"]) + 1e-6)
-        yield "weight", f"weight {weight:.4g} instead of {jobs.weight[j]:g}", with_job(weight=weight)
+        yield change("weight", f"{here}.weight", f"{weight:.4g}", f"{jobs.weight[j]:g}"), with_job(weight=weight)
     if jobs.min_gpus[j] > 1:
         for size in (int(jobs.min_gpus[j]) // 2, 1):
-            yield "size", f"min_gpus {size} instead of {jobs.min_gpus[j]}", with_job(min_gpus=size, sizes=-1)
+            yield change("size", f"{here}.min_gpus", str(size), str(jobs.min_gpus[j])), \
+                with_job(min_gpus=size, sizes=-1)
     if jobs.gpu_types[j] >= 0:
-        yield "type", "any GPU type", with_job(gpu_types=-1)
+        types = [name for name, may in zip(problem.gpu_types, problem.type_sets[jobs.gpu_types[j]], strict=True) if may]
+        yield change("type", f"{here}.gpu_types", "", "|".join(types)), with_job(gpu_types=-1)
     m = menu(problem, RateTable.of(problem))
     mine = slice(int(m.start[j]), int(m.start[j + 1]))
     for dollars in _steps(m.cost[mine]):
         if math.isfinite(problem.budget_per_hour):
             budget = problem.budget_per_hour + dollars
-            yield "budget", f"budget_per_hour {budget:.2f} instead of {problem.budget_per_hour:.2f}", \
+            yield change("budget", "budget_per_hour", f"{budget:.2f}", f"{problem.budget_per_hour:.2f}"), \
                 dataclasses.replace(problem, budget_per_hour=budget)
     if not jobs.interactive[j]:
-        yield from _less_headroom(problem, m.gpus[mine])
+        yield from _less_headroom(problem, jobs.job_id[j], m.gpus[mine])
     for name, more in (("max_gpus", m.gpus[mine]), ("budget_per_hour", m.cost[mine])):
         limit = getattr(problem.tenants, name)
         for extra in _steps(more):
             if math.isfinite(limit[q]):
                 raised = limit.copy()
                 raised[q] += extra
-                who = problem.tenants.tenant[q]
-                yield f"tenant {name}", f'{name} {raised[q]:g} of tenant "{who}" instead of {limit[q]:g}', \
+                yield change("quota", f"tenants.{problem.tenants.tenant[q]}.{name}", f"{raised[q]:g}",
+                             f"{limit[q]:g}"), \
                     dataclasses.replace(problem, tenants=dataclasses.replace(problem.tenants, **{name: raised}))
 
 
-def _less_headroom(problem: Problem, more: Any) -> Iterator[tuple[str, str, Problem]]:
+def _less_headroom(problem: Problem, job_id: str, more: Any) -> Iterator[tuple[Change, Problem]]:
     """Pools that keep fewer GPUs for interactive jobs."""
     rows, now = problem.interactive, wanted(problem)
     for extra in _steps(more):
@@ -224,8 +238,8 @@ def _less_headroom(problem: Problem, more: Any) -> Iterator[tuple[str, str, Prob
             left, gpus = max(0, int(now[p] - extra)), rows.headroom_gpus.copy()
             if left < now[p]:
                 gpus[r] = left
-                text = f'headroom of pool "{problem.pools.pool[p]}" {left} GPUs instead of {now[p]}'
-                yield "headroom", text, dataclasses.replace(
+                place = f"interactive.{problem.pools.pool[p]}.headroom_gpus"
+                yield Change("headroom", job_id, {place: str(left)}, {place: str(now[p])}, 0, ""), dataclasses.replace(
                     problem, interactive=dataclasses.replace(rows, headroom_gpus=gpus))
 
 

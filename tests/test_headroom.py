@@ -254,7 +254,7 @@ def test_why_a_job_waits_and_what_would_help() -> None:
     e = explain(problem([{**LONG, "max_gpus": 2}, {**LONG, "max_gpus": 2, "weight": 3}], [{"gpus": 4}],
                         interactive=kept(2)), "j0", limits=EXACT)
     assert e.got["reason"] == "outranked" and e.needed is not None and e.needed > (e.offered or 0)
-    assert 'headroom of pool "p0" 1 GPUs instead of 2: it would get 1 x p0' in e.changes
+    assert 'headroom_gpus 1 of pool "p0" instead of 2: it would get 1 x p0' in map(str, e.changes)
 
 
 def test_faults_and_writing() -> None:

@@ -25,7 +25,7 @@ FLOORS = (  # imports point to lower entries only; entries of one floor do not k
     {"allocator.policies", "allocator.reasons", "allocator.queue"},
     {"allocator.results"},
     {"allocator.decision"},
-    {"allocator.api", "allocator.rounds", "allocator.frontier"},
+    {"allocator.api", "allocator.rounds", "allocator.frontier", "allocator.advice"},
     {"allocator.explain", "allocator.control", "allocator.promises"},
     {"allocator.simulator", "allocator.executors"},
     {"allocator.service"},

@@ -1,0 +1,64 @@
+"""What would help one job: changes of the input, each verified by deciding the changed input again.
+
+A change is said in the words of `allocator whatif --set`: places and the text of their cells, so that it can be
+applied to the files digit by digit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ANY = {"gpu_types": "any", "sizes": "by rule", "after": "none", "state": "queued"}     # what an empty cell means
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the input that gives a job more, verified by deciding again with the same options.
+
+    Parameters
+    ----------
+    kind : str
+        What is changed: "weight", "size", "type", "budget", "quota", "capacity", "headroom", "deadline", "release" ...
+    job_id : str
+        The job that it helps.
+    values, before : mapping of str to str
+        Place -> text of the cell with the change and without it, as `allocator whatif --set` and `allocator.changed`
+        take them; "" is the default.
+    gpus, pool, shared_with
+        What the job gets with the change.
+    """
+
+    kind: str
+    job_id: str
+    values: Mapping[str, str]
+    before: Mapping[str, str]
+    gpus: int
+    pool: str
+    shared_with: str | None = None
+
+    @property
+    def what(self) -> str:
+        """The change in words: "weight 1.5 instead of 1"."""
+        if self.kind == "release":
+            return "if it were released"
+        return " and ".join(self._words(place) for place in self.values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with the sentence as "text"."""
+        return dataclasses.asdict(self) | {"text": str(self)}
+
+    def __str__(self) -> str:
+        beside = f" beside {self.shared_with}" if self.shared_with else ""
+        return f"{self.what}: it would get {self.gpus} x {self.pool}{beside}"
+
+    def _words(self, place: str) -> str:
+        table, _, rest = place.partition(".")
+        name, _, column = rest.rpartition(".")
+        new, old = (cell or ANY.get(column, "none") for cell in (self.values[place], self.before[place]))
+        if not name or (table == "jobs" and name == self.job_id):
+            return f"{column or place} {new} instead of {old}"
+        owner = "pool" if table == "interactive" else table.removesuffix("s")
+        return f'{column} {new} of {owner} "{name}" instead of {old}'
