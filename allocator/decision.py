@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation
@@ -26,9 +28,11 @@ from allocator.policies.memory import Memory
 from allocator.results import result_of
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits, Solver
+from formulations.linear import Ints
 
 NO_LIMITS = Limits()
 EXACT = 1e-9            # relative: rows are kept to this tolerance, so a bound this close is the value itself
+ROUNDING = 1e-7         # relative: accounts of one plan that differ by more do not differ by rounding
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,36 @@ class Decided:
     @cached_property
     def proof(self) -> tuple[float, str, float]:
         """(bound, who proved it, relative gap): no plan is worth more than the bound. Finds the dual where the policy
-        did not need it."""
-        dual, value = self.task.dual, self.value
+        did not need it. Raises AuditFailure where this plan is."""
+        dual = self.task.dual
         bound, by = (self.decision.bound, self.decision.bound_by) if self.decision.bound < dual.bound \
             else (dual.bound, "lagrangian")
-        bound = value if bound - value <= EXACT * max(1.0, abs(value)) else float(bound)
-        return bound, by, relative_gap(bound, value)
+        bound = checked_bound(bound, by, self.witness)
+        return bound, by, relative_gap(bound, self.value)
+
+
+def checked_bound(bound: float, by: str, witness: Audit) -> float:
+    """The bound of an audited plan, the plan's value itself where the two differ by rounding.
+
+    Raises AuditFailure where the bound is below the value: one of the two is wrong.
+    """
+    value, scale = witness.objective_value, float(np.abs(witness.value).sum())
+    if bound < value - ROUNDING * scale:
+        raise AuditFailure((f"the plan is worth {value:.9g}, although {by} proved that no plan is "
+                            f"worth more than {bound:.9g}",))
+    return value if bound - value <= EXACT * scale else float(bound)
+
+
+def _differing_accounts(round_: Round, choice: Ints, witness: Audit) -> Iterator[str]:
+    """A sentence where the values of the chosen options do not add up to what the audit finds.
+
+    Jobs that share GPUs are valued together, so sums over all jobs are compared.
+    """
+    claimed = round_.instance.value[choice[choice >= 0]]
+    value, scale = float(claimed.sum()), max(np.abs(claimed).sum(), np.abs(witness.value).sum())
+    if not abs(value - witness.objective_value) <= ROUNDING * scale:
+        yield (f"the options of the plan are worth {value:.9g} in the objective "
+               f"{round_.problem.objective}, the plan {witness.objective_value:.9g}")
 
 
 def decide(problem: Problem, *, policy: str = "mip", solver: str | Solver = "auto", limits: Limits = NO_LIMITS,
@@ -108,8 +136,9 @@ def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver 
     task, decision = settle(round_, entry.decide, engine, limits, begin + limits.time_s, known)
     allocation = round_.allocation(decision.choice)
     witness = audit(round_.problem, allocation, round_.repairs)
-    if witness.faults:
-        raise AuditFailure(witness.faults)
+    faults = witness.faults or tuple(_differing_accounts(round_, decision.choice, witness))
+    if faults:
+        raise AuditFailure(faults)
     return Decided(task, decision, allocation, witness, built - begin, time.monotonic() - built)
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 from builders import LINEAR, problem
 
-from allocator.decision import decide
+from allocator.audit import Audit, audit
+from allocator.decision import checked_bound, decide
 from allocator.domain.problem import Problem
-from allocator.errors import UsageError
+from allocator.errors import AuditFailure, UsageError
+from allocator.frontier.rounds import round_frontier
+from allocator.frontier.sweep import Effort
+from allocator.policies.base import Task
+from allocator.policies.registry import POLICIES
+from allocator.rounds import Rounds
 from allocator.solvers.base import Answer, Hint, Limits, Termination
+from formulations.lagrangian import Dual
 from formulations.linear import LinearModel
+from formulations.pairing import best_prices
 
 EXACT = Limits(gap=0.0)
 
@@ -166,3 +177,75 @@ def test_how_a_plan_was_proven_is_no_warning() -> None:
     """What a solver that did well says of its search stands beside the reason for choosing it, not among warnings."""
     result = decide(six_jobs(), solver="decomposition", limits=EXACT)
     assert result.warnings == () and result.solver_choice is not None and "bound: " in result.solver_choice
+
+
+def halved(task: Task) -> Dual:
+    """The dual with half of its bound, as an error in the mathematics would leave it."""
+    dual = best_prices(task.choices)
+    return dataclasses.replace(dual, bound=dual.bound / 2)
+
+
+def more_valuable(*args: Any) -> Audit:
+    """The audit with a tenth more for every job, as an error in one of two accounts would leave it."""
+    witness = audit(*args)
+    return dataclasses.replace(witness, value=1.1 * witness.value,
+                               objective_value=1.1 * witness.objective_value)
+
+
+PATHS: dict[str, Callable[[Problem], object]] = {
+    **{name: lambda p, name=name: decide(p, policy=name) for name in POLICIES},  # type: ignore[misc]
+    "rounds": lambda p: Rounds().decide(p),
+    "fallback": lambda p: decide(p, solver=Scripted(LIES["crash"]), limits=EXACT),
+    "solver": lambda p: decide(p, solver="highs", limits=EXACT),
+    "frontier": lambda p: round_frontier(p, Effort(EXACT, None, 3)),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_bound_below_the_value_is_an_audit_failure(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the true bound is below every plan here: no plan leaves, whoever made it."""
+    monkeypatch.setattr(Task, "dual", property(halved))
+    with pytest.raises(AuditFailure, match="lagrangian proved that no plan is worth more than"):
+        PATHS[path](six_jobs())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_two_accounts_of_one_plan_that_differ_are_an_audit_failure(
+        path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit finds a tenth more than the options of the plan say: no plan leaves."""
+    monkeypatch.setattr("allocator.decision.audit", more_valuable)
+    with pytest.raises(AuditFailure, match="the options of the plan are worth"):
+        PATHS[path](six_jobs())
+
+
+def test_a_bound_of_tiny_values_is_told_apart_from_the_value() -> None:
+    """Two jobs, one GPU, 300 of 10^12 units in a round: one job is worth 3e-10. Half of a job more
+    is a gap, not rounding: what counts is the scale of the values."""
+    r = decide(problem([{"remaining_work": 1e12, "max_gpus": 1}] * 2, [{"gpus": 1}], {1: 1.0}))
+    assert r.objective_value == pytest.approx(3e-10, rel=1e-9) and r.status == "optimal"
+    loose = audit_of(r.objective_value)
+    assert checked_bound(4.5e-10, "lagrangian", loose) == 4.5e-10
+    assert checked_bound(3e-10 * (1 + 1e-12), "lagrangian", loose) == r.objective_value
+
+
+def audit_of(value: float) -> Audit:
+    """What the audit says of a plan with one job of this value."""
+    return Audit((), np.array([value]), np.ones(1), np.zeros(1), value)
+
+
+@pytest.mark.parametrize(("objective", "worth"), [
+    ("progress", 300 / 1e6), ("throughput", 1.0), ("response", 300 / 3600), ("completion", 300 / 3600),
+    ("flow", 300 / 3600), ("tardiness", 300 / 3600)])
+def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> None:
+    """One job with one option, 20 s of checkpoint after every 600 s: no other plan than this.
+
+    It works at 600/620 of its rate, and a unit of work is worth 620/600 of 1/3600 h, so 300 s of
+    work save the 300 s by which the job would end later: 1/12 h. `progress` and `throughput` do
+    not look at checkpoints.
+    """
+    job = {"job_id": "a", "remaining_work": 1e6, "max_gpus": 1, "checkpoint_s": 20,
+           "checkpoint_every_s": 600}
+    p = problem([job], [{"pool": "p", "gpu_type": "G", "gpus": 8}], {1: 1.0}, config={"now_s": 0})
+    r = decide(p, objective=objective, limits=EXACT)
+    assert (r.objective_value, r.bound) == pytest.approx((worth, worth), rel=1e-12)
+    assert r.jobs["value"] == [r.objective_value] and (r.gap, r.status) == (0.0, "optimal")

@@ -13,15 +13,14 @@ import numpy as np
 
 from allocator.audit.scene import Scene
 from allocator.domain.problem import Floats, Ints
-from allocator.performance.useful import useful
 
 
 def weights(s: Scene) -> Floats:
     """(J,) weights by delay."""
     jobs = s.problem.jobs
-    job, pool, gpus, rate = s.options()
+    job, _, _, rate = s.useful_options()
     per_unit = np.full(len(jobs), np.inf)                   # seconds, of each job that has options
-    np.minimum.at(per_unit, job, 1.0 / (rate * useful(s.problem, job, pool, gpus)))
+    np.minimum.at(per_unit, job, 1.0 / rate)
     able = np.isfinite(per_unit)
     mean = s.problem.interval_s + (jobs.total_work * per_unit)[able].sum() / max(1, int(able.sum()))
     worked = (jobs.total_work - jobs.remaining_work) * np.where(able, per_unit, 0.0)

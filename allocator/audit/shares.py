@@ -20,15 +20,14 @@ import numpy as np
 
 from allocator.audit.scene import Scene
 from allocator.domain.problem import Floats, Ints
-from allocator.performance.useful import useful
 
 
 def utility(s: Scene, job: Ints, rate: Floats, pause: Floats) -> Floats:
     """(n,) worth of what is given to the jobs (n,); seconds lost. The work left plays no part."""
     problem, jobs = s.problem, s.problem.jobs
-    owner, pool, gpus, speed = s.options(np.unique(job))
+    owner, _, _, speed = s.useful_options(np.unique(job))
     slowest = np.full(len(jobs), np.inf)
-    np.minimum.at(slowest, owner, speed * useful(problem, owner, pool, gpus))
+    np.minimum.at(slowest, owner, speed)
     x = rate / slowest[job] * np.maximum(0.0, 1.0 - pause / problem.interval_s)
     lessened = np.sqrt(1.0 + jobs.attained_gpu_s[job] / 600.0)
     return np.asarray(problem.weight[job] * np.log(1.0 + 9.0 * x) / lessened)
@@ -65,8 +64,7 @@ def _ratio(s: Scene, name: str, job: Ints, equal: Floats, seconds: Floats | floa
 def equal_rate(s: Scene, job: Ints, claim: Floats | None = None) -> Floats:
     """(n,) e of the jobs (n,), inf where one has no options. claim (J,): None = weight x weight of the tenant."""
     problem = s.problem
-    owner, pool, gpus, rate = s.options()
-    rate = rate * useful(problem, owner, pool, gpus)
+    owner, _, gpus, rate = s.useful_options()
     claim = problem.weight * problem.tenants.weight[problem.jobs.tenant] if claim is None else claim
     everybody, cluster = float(claim[np.unique(owner)].sum()), float(problem.pools.gpus.sum())
     equal = np.full(len(job), np.inf)

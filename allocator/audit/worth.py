@@ -8,6 +8,9 @@ With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_
     base        interval_s x the slowest rate at requested_gpus among the allowed types of the cluster's pools that have
                 one; if none has, the slowest of the job's options at the size nearest to requested_gpus, the smaller of
                 two sizes as near (the contract is silent on this case)
+
+In all but the first two `rate` is what revocations and checkpoints leave of the speed (performance/useful.py).
+
     response    V x min(done, remaining_work) + weight x (interval_s - busy) / 3600
     V           the least of (weight + money x price x gpus) / (3600 rate) over the job's options
     completion  as response, with V at least B / (3600 C)
@@ -169,8 +172,8 @@ def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:
     deadline, less restart_s. Done in this round: 0 or 1, as it is in time or late. No deadline: 1.
     """
     problem, jobs, r = s.problem, s.problem.jobs, Round.of(s, w, True)
-    owner, pool, gpus, rate = s.options()
-    fastest, rate = np.zeros(len(jobs)), rate * useful(problem, owner, pool, gpus)
+    owner, _, _, rate = s.useful_options()
+    fastest = np.zeros(len(jobs))
     np.maximum.at(fastest, owner, rate)
     until = due_s(problem)[w.job] - problem.now_s
     hours, left = until - problem.interval_s - jobs.restart_s[w.job], jobs.remaining_work[w.job]
@@ -212,8 +215,8 @@ def _saving(s: Scene, w: Ways, r: Round) -> Floats:
     """
     problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
     chosen, place = np.unique(w.job, return_inverse=True)
-    owner, pool, gpus, rate = s.options(chosen)
-    rate = rate * useful(problem, owner, pool, gpus) * 3600.0
+    owner, pool, gpus, rate = s.useful_options(chosen)
+    rate = rate * 3600.0
     price, market, round_h = _price(s, pool) * gpus, pools.market[pool], problem.interval_s / 3600.0
     asked = _base_rate(s, chosen) * 3600.0
     out, dues = np.zeros(len(w.job)), due_s(problem)
@@ -271,7 +274,7 @@ def _price(s: Scene, pool: Ints) -> Floats:
 def _work_worth(s: Scene, chosen: Ints, name: str, weight: Floats, among: Bools | None = None) -> Floats:
     """V of each chosen job, (len(chosen),), in `response` or, with B among those jobs (J,), `completion`.
     weight: (J,)."""
-    job, pool, gpus, rate = s.options(chosen)
+    job, pool, gpus, rate = s.useful_options(chosen)
     least = np.full(len(s.problem.jobs), np.inf)
     np.minimum.at(least, job, (weight[job] + _money(s, job) * _price(s, pool) * gpus) / (rate * 3600.0))
     least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)     # no option: the plan is at fault anyway
@@ -281,9 +284,9 @@ def _work_worth(s: Scene, chosen: Ints, name: str, weight: Floats, among: Bools 
 def _queue_worth(s: Scene, weight: Floats, among: Bools | None) -> Floats:
     """B / (3600 C) of every job, (J,), 0 without options and where it is not `among` (None: all) those that wait."""
     pools, J = s.problem.pools, len(s.problem.jobs)
-    job, pool, gpus, rate = s.options()
+    job, pool, gpus, rate = s.useful_options()
     best = np.zeros((len(pools), J))
-    np.maximum.at(best, (pool, job), rate * useful(s.problem, job, pool, gpus) / gpus)
+    np.maximum.at(best, (pool, job), rate / gpus)
     whole = (best * pools.gpus[:, None]).sum(axis=0)
     out = np.zeros(J)
     served = np.flatnonzero((whole > 0) & (True if among is None else among))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from allocator.audit import audit
-from allocator.decision import Decided, decide_round, overridden
+from allocator.decision import Decided, checked_bound, decide_round, overridden
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, Relaxation, UsageError
@@ -173,7 +173,7 @@ def _result(problem: Problem, found: Answer[Decided], case: Rounds) -> Result:
     if witness.faults:
         raise AuditFailure(witness.faults)
     dual, value = Task(whole, case.effort.limits, None, math.inf).dual, witness.objective_value
-    bound = max(value, dual.bound)
+    bound = checked_bound(dual.bound, "lagrangian", witness)
     return result_of(whole, dual, dataclasses.replace(d.decision, choice=choice), witness, a,
                      (bound, "lagrangian", relative_gap(bound, value)), policy="mip", seed=case.effort.limits.seed,
                      seconds=seconds)
