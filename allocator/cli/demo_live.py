@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.errors import UsageError
+from allocator.files.private import private_folder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,8 +52,10 @@ def live(folder: str | None, sabotage: bool = False) -> int:
     from allocator.service.options import Options
     from allocator.service.telemetry import Telemetry, open_log
 
-    place = Path(folder) if folder else Path(tempfile.gettempdir()) / f"allocator-demo-{os.getuid()}"
-    place = place.absolute()            # jobs and keepers have other working folders
+    place = Path(folder) if folder else Path(tempfile.gettempdir()) / f"allocator-demo-{os.geteuid()}"
+    # its queue holds commands that are run, and anybody can make a folder of this name before this account does;
+    # absolute, because jobs and keepers have other working folders
+    place = private_folder(place)
     with ExitStack() as stack:
         queue, again = _queue(place)
         stack.callback(queue.close)
@@ -80,7 +83,7 @@ def _queue(place: Path) -> tuple[Queue, bool]:
     """The queue in the folder with its ten jobs; True: it was there and has something left to do."""
     from allocator.queue.face import Queue
 
-    if place.exists() and not (place / MARK).exists() and any(place.iterdir()):
+    if not (place / MARK).exists() and any(place.iterdir()):
         raise UsageError(f'"{place}" has something else in it; --dir needs a folder of its own')
     again = False
     if (place / QUEUE).exists():
@@ -92,9 +95,8 @@ def _queue(place: Path) -> tuple[Queue, bool]:
             _submit(queue, place)
             return queue, True
         queue.close()
-    if place.exists():
-        shutil.rmtree(place)
-    place.mkdir(mode=0o700, parents=True)
+    for old in place.iterdir():         # the folder itself stays: its name is taken by this account
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
     (place / MARK).touch()
     queue = Queue.create(place / QUEUE, _snapshot())
     _submit(queue, place)

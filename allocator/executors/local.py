@@ -25,6 +25,7 @@ from allocator.executors.disk import is_locked, read_json, try_lock, write_json
 from allocator.executors.errors import NotNow, shares
 from allocator.executors.ledger import Known, Ledger, file_name
 from allocator.executors.processes import Process, boot, kill_all, orphans
+from allocator.files.private import refuse_foreign
 
 GRACE_S = 60.0
 KILL_WAIT_S = 2.0
@@ -48,6 +49,9 @@ class LocalExecutor:
             raise UsageError("the local executor needs Linux")
         self.devices = {pool: tuple(d) for pool, d in devices.items()}
         self.grace_s = grace_s
+        if os.path.lexists(folder):
+            # orders in it are run: a folder made beforehand by somebody else must not be gone on with
+            refuse_foreign(Path(os.path.realpath(folder)))
         self.ledger = Ledger(Path(folder))
         (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
         self._children: dict[Path, subprocess.Popen[bytes]] = {}         # keepers started by this object
