@@ -11,12 +11,12 @@ from typing import Protocol
 from allocator.control.executor import ENDED, Executor, Observation, Order, Phase
 from allocator.errors import AllocatorError
 from allocator.executors.devices import device_numbers
-from allocator.executors.disk import read_json
 from allocator.executors.dry_run import DryRunExecutor
 from allocator.executors.files import FilesExecutor
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import Process, processes
 from allocator.executors.simulated import SimulatedCluster, SimulatedExecutor, Truth
+from allocator.files.limited import read_json
 from tests.example_actor import Actor
 
 SAY = 'echo "$1 $1" > "$ALLOCATOR_PROGRESS.new"; mv "$ALLOCATOR_PROGRESS.new" "$ALLOCATOR_PROGRESS"; '

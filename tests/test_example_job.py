@@ -14,7 +14,7 @@ import pytest
 
 from allocator.control.executor import ENDED, Order, Phase
 from allocator.executors import example_job, report
-from allocator.executors.disk import read_json
+from allocator.files.limited import read_json
 from tests.executor_rigs import LocalRig, wait
 
 STEPS = 120

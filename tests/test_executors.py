@@ -11,8 +11,8 @@ import pytest
 
 from allocator.control.executor import ENDED, Beside, Order, Phase, StaleOrder
 from allocator.errors import AllocatorError, UsageError
-from allocator.executors.disk import read_json
 from allocator.executors.errors import NotNow
+from allocator.files.limited import read_json
 from tests.executor_rigs import RIGS, Rig, SimulatedRig, end, wait
 
 

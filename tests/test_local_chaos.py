@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from allocator.control.executor import ENDED, Order, Phase
-from allocator.executors.disk import read_json
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import descendants
+from allocator.files.limited import read_json
 
 STEPS = 25
 JOBS = ("j", "k", "l")

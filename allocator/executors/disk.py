@@ -37,15 +37,6 @@ def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> 
         sync_folder(path.parent)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in the file; None where there is no such file, or nothing whole in it."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def try_lock(path: Path) -> int | None:
     """Lock the file (made if missing) for this process; None: another one has it. Give back with os.close.
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from allocator.control.executor import Observation, Order, Phase, StaleOrder
 from allocator.errors import UsageError
-from allocator.executors.disk import locked, read_json, write_json
+from allocator.executors.disk import locked, write_json
 from allocator.executors.errors import shares
+from allocator.files.limited import read_json
 
 _EMPTY: dict[str, Any] = {"token": -1, "newest": {}, "open": {}}
 

@@ -19,12 +19,13 @@ from typing import Any
 
 from allocator.control.executor import ENDED, Beside, Observation, Order, Phase
 from allocator.errors import UsageError
-from allocator.executors.disk import read_json
 from allocator.executors.errors import shares
 from allocator.executors.ledger import STOP, Known, Ledger
+from allocator.files.limited import as_storable_text, read_json
 
 OBSERVATION = "observation.json"
 CAPACITY = "capacity.json"
+MOST_BYTES = 1 << 20        # of a file that an actor writes
 
 
 class FilesExecutor:
@@ -66,16 +67,18 @@ class FilesExecutor:
 
     def capacity(self) -> Mapping[str, int]:
         """What the actor wrote to capacity.json, {pool: GPUs}; without it, as the queue says."""
-        found = read_json(self.ledger.folder / CAPACITY) or {}
+        found = read_json(self.ledger.folder / CAPACITY, MOST_BYTES) or {}
         return {pool: n for pool, n in found.items() if isinstance(n, int) and not isinstance(n, bool) and n >= 0}
 
     def _alive(self, beside: Beside) -> bool:
         place = self.ledger.place(beside.job_id, beside.generation)
-        said = _said(read_json(place / OBSERVATION), math.inf)
+        said = _said(read_json(place / OBSERVATION, MOST_BYTES), math.inf)
         return place.is_dir() and (said is None or said[0] not in ENDED)
 
     def _observed(self, one: Known) -> Observation | None:
-        said = _said(read_json(one.folder / OBSERVATION), float(one.order["remaining_work"]))
+        said = _said(
+            read_json(one.folder / OBSERVATION, MOST_BYTES), float(one.order["remaining_work"])
+        )
         if said is None:
             return None
         phase, work, at_s, detail = said
@@ -90,8 +93,8 @@ def _said(value: dict[str, Any] | None, most: float) -> tuple[Phase, float, floa
         assert value is not None
         phase, work = Phase(value["phase"]), float(value.get("work_done", 0.0))
         at_s = float(value["at_s"]) if "at_s" in value else time.time()
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (AssertionError, KeyError, TypeError, ValueError, OverflowError):
         return None
     if not (math.isfinite(at_s) and work >= 0):
         return None
-    return phase, min(work, most), at_s, str(value.get("detail", ""))[:1000]
+    return phase, min(work, most), at_s, as_storable_text(value.get("detail", ""), 1000)

@@ -7,6 +7,7 @@ all its life, so that everybody can see whether it lives. Only the standard libr
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from allocator.executors import report
-from allocator.executors.disk import read_json, try_lock, write_json
+from allocator.executors.disk import try_lock, write_json
 from allocator.executors.processes import adopt_orphans, boot, descendants, kill_all, process
+from allocator.files.limited import as_storable_text, read_end, read_json
 
 LOCK, KEEPER, EXIT, BASE = "keeper.lock", "keeper.json", "exit.json", "base.json"
 PROGRESS, OUT, ERR = "progress", "stdout", "stderr"
@@ -27,6 +29,8 @@ LEFTOVERS_S = 5.0       # what a job that has ended left running gets this long 
 LAST_WORDS = 400        # characters of stderr in the detail of a failure
 HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")       # of the controller's environment; so is ALLOCATOR_*
 MARKER = "ALLOCATOR_ALLOCATION"
+PHASES = ("stopped", "finished", "failed", "lost")
+MOST_DETAIL = 1000      # characters
 
 
 class Keeper:
@@ -135,6 +139,25 @@ def ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -> dict
             "safe": order["base"] if seen is None else seen[1]}
 
 
+def read_ending(folder: Path) -> dict[str, Any] | None:
+    """What exit.json says; None where there is none yet. A job may write to its folder, so that an ending without the
+    fields of `ending` counts as a failure."""
+    end = read_json(folder / EXIT)
+    if end is None:
+        return None
+    try:
+        if end["phase"] not in PHASES or not isinstance(end["detail"], str):
+            raise ValueError
+        numbers = [float(end["at_s"]), float(end["work_done"])]
+        numbers += [] if end["safe"] is None else [float(end["safe"])]
+        if not all(math.isfinite(x) and x >= 0 for x in numbers):
+            raise ValueError
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return {"phase": "failed", "detail": "something else than its supervisor wrote exit.json",
+                "at_s": time.time(), "work_done": 0.0, "safe": None}
+    return {**end, "detail": as_storable_text(end["detail"], MOST_DETAIL)}
+
+
 def work(folder: Path, order: dict[str, Any]) -> float:
     """Work since the allocation started that a checkpoint holds, from 0 to all that was left to do."""
     base = order["base"]
@@ -162,9 +185,7 @@ def environment_of(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str],
 def last_words(path: Path) -> str:
     """': ' and the end of the file in one line, '' if there is nothing."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LAST_WORDS))
-            text = file.read().decode("utf-8", "replace")
+        text = read_end(path, LAST_WORDS).decode("utf-8", "replace")
     except OSError:
         return ""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -208,7 +229,8 @@ def main(folder: Path) -> int:
             write_json(folder / EXIT, exit_value)
             return 0
         except OSError as error:            # a full disk: until this is written the allocation counts as running
-            print(f"exit.json: {error}", file=sys.stderr)
+            with suppress(OSError):         # its log may be on the same disk
+                os.write(2, f"exit.json: {error}\n".encode())
             time.sleep(1.0)
     return 1
 

@@ -24,7 +24,8 @@ from typing import Any
 from urllib.parse import quote
 
 from allocator.control.executor import Order, StaleOrder
-from allocator.executors.disk import locked, read_json, write_json
+from allocator.executors.disk import locked, write_json
+from allocator.files.limited import read_json
 
 ORDER, STOP, ACKNOWLEDGED = "order.json", "stop.json", "acknowledged.json"
 LONGEST_NAME = 150

@@ -21,10 +21,11 @@ from typing import Any
 from allocator.control.executor import Observation, Order, Phase
 from allocator.errors import UsageError
 from allocator.executors import keeper, report
-from allocator.executors.disk import is_locked, read_json, try_lock, write_json
+from allocator.executors.disk import is_locked, try_lock, write_json
 from allocator.executors.errors import NotNow, shares
 from allocator.executors.ledger import Known, Ledger, file_name
 from allocator.executors.processes import Process, boot, kill_all, orphans
+from allocator.files.limited import read_json
 from allocator.files.private import refuse_foreign
 
 GRACE_S = 60.0
@@ -87,7 +88,7 @@ class LocalExecutor:
         """Forget the allocation; its outputs stay under logs/. Raises UsageError if it has not ended."""
         with self.ledger.locked():
             place = self.ledger.place(job_id, generation)
-            end = read_json(place / keeper.EXIT)
+            end = keeper.read_ending(place)
             if end is None and place.is_dir():
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
             before = self.ledger.acknowledged(job_id).get("safe")
@@ -161,7 +162,7 @@ class LocalExecutor:
                 os.close(lock)
 
     def _observed(self, one: Known) -> Observation | None:
-        end = read_json(one.folder / keeper.EXIT)
+        end = keeper.read_ending(one.folder)
         if end is None:
             who = read_json(one.folder / keeper.KEEPER)
             if who is None:
@@ -188,7 +189,7 @@ class LocalExecutor:
         if lock is None:
             return None                                         # somebody else is at it
         try:
-            end = read_json(one.folder / keeper.EXIT)
+            end = keeper.read_ending(one.folder)
             if end is not None:                                 # written between our two looks
                 return end
             left = Process(who["pid"], "X", 0, 0, 0, who["started"])

@@ -11,6 +11,8 @@ import math
 import os
 from pathlib import Path
 
+from allocator.files.limited import read_start
+
 
 def progress(done: float, safe: float) -> None:
     """Report. done: work done in all; safe: what the last checkpoint holds. Outside an allocation nothing happens."""
@@ -23,7 +25,7 @@ def progress(done: float, safe: float) -> None:
 def read(path: Path) -> tuple[float, float] | None:
     """(done, safe) of the line in the file; None where there is none that makes sense."""
     try:
-        words = path.read_bytes()[:200].split()
+        words = read_start(path, 200).split()
         done, safe = float(words[0]), float(words[1])
     except (OSError, ValueError, IndexError):
         return None

@@ -149,14 +149,14 @@ def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retri
 
 def _moved(one: Seen, known: Held, retries: Retries) -> Held | None:
     """The job and its allocation after an observation; None: it says nothing new."""
-    work, phase, at_s = _work(one, known), str(one.phase), one.at_s
+    work, phase, at_s = _work(one, known), str(one.phase), max(one.at_s, known.ordered_s)
     left = known.work_at_start - work
     if phase == "running" and known.running_s is not None:
         if known.observed_s is not None and at_s <= known.observed_s and work <= known.work_done:
             return None
         return known._replace(work_done=work, observed_s=max(at_s, known.observed_s or at_s), remaining_work=left,
                              updated_s=at_s)
-    began = _began(one, known, work)
+    began = _began(phase, at_s, known, work)
     if known.running_s is None and began is not None:
         first = known.first_started_s is None
         known = known._replace(first_started_s=began if first else known.first_started_s,
@@ -179,14 +179,14 @@ def _work(one: Seen, known: Held) -> float:
     return min(max(float(said), known.work_done), known.work_at_start)
 
 
-def _began(one: Seen, known: Held, work: float) -> float | None:
+def _began(phase: str, at_s: float, known: Held, work: float) -> float | None:
     """When it began to run; None: it never did, as far as anybody knows. An end that comes before any sight of it
     running says that it ran since it was ordered."""
     if known.running_s is not None:
         return known.running_s
-    if one.phase == "running":
-        return one.at_s
-    return None if one.phase in ("stopped", "lost") and work <= 0 else min(known.ordered_s, one.at_s)
+    if phase == "running":
+        return at_s
+    return None if phase in ("stopped", "lost") and work <= 0 else known.ordered_s
 
 
 def prune(connection: Connection, token: int, keep: int) -> int:

@@ -100,7 +100,7 @@ class QueueCluster:
         if self.charge.take(now):
             self._take_up()
             self.log.event("lease_taken", token=self.charge.token, holder=self.charge.holder)
-        seen = list(self.executor.observe())
+        seen = self._look()
         ended = any(one.phase != "running" for one in seen)
         due = self._due(now, ended)
         self._record(seen, due)
@@ -109,6 +109,13 @@ class QueueCluster:
         if not due:
             self.reconcile({(one.job_id, one.generation) for one in seen})
         return due
+
+    def _look(self) -> list[Observation]:
+        """What the executor observed. A time that has not come yet, which an actor may write, counts as now: it would
+        make every later observation of the allocation look old."""
+        seen = list(self.executor.observe())
+        now = self.clock.now()
+        return [one if one.at_s <= now else replace(one, at_s=now) for one in seen]
 
     def _take_up(self) -> None:
         """What the controller before may have left unfinished."""
@@ -266,7 +273,7 @@ class QueueCluster:
             ordered = self.reconcile()
             if not ordered:
                 return
-            seen = [one for one in self.executor.observe() if (one.job_id, one.generation) in ordered]
+            seen = [one for one in self._look() if (one.job_id, one.generation) in ordered]
             if seen:
                 self._record(seen, False)
             if all(one.phase == "running" for one in seen):
