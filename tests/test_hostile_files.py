@@ -41,7 +41,7 @@ def _sparse(path: Path) -> None:
 
 
 SHAPES: dict[str, Callable[[Path], None]] = {
-    "pipe": lambda path: os.mkfifo(path),
+    "pipe": os.mkfifo,
     "endless device": lambda path: path.symlink_to("/dev/zero"),
     "folder": lambda path: path.mkdir(),
     "link to itself": lambda path: path.symlink_to(path.name),
