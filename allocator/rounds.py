@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from allocator.decision import decide_after
 from allocator.domain.validate import validate
 from allocator.solvers.base import Limits
+from allocator.solvers.effort import GAP
 
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem
@@ -29,7 +30,7 @@ class Rounds:
     or why it could not.
     """
 
-    def __init__(self, *, policy: str = "mip", solver: str = "auto", time_limit_s: float = math.inf, gap: float = 1e-4,
+    def __init__(self, *, policy: str = "mip", solver: str = "auto", time_limit_s: float = math.inf, gap: float = GAP,
                  seed: int = 0, threads: int = 1) -> None:
         """Parameters as of `allocator.solve`; they hold for every round."""
         self._policy, self._solver = policy, solver

@@ -154,8 +154,9 @@ def test_warnings_go_to_standard_error(capsys: Output) -> None:
 
 def test_log_of_the_solver(capsys: Output, tmp_path: Path) -> None:
     """--log keeps what the solver itself had to say."""
-    code, out, _ = call(capsys, "solve", SHIPPED / "demo", "--log", tmp_path / "logs" / "highs.txt")
-    assert code == 0 and "objective progress, highs" in out and "HiGHS" in (tmp_path / "logs" / "highs.txt").read_text()
+    log = tmp_path / "logs" / "highs.txt"
+    code, out, _ = call(capsys, "solve", SHIPPED / "demo", "--solver", "highs", "--log", log)
+    assert code == 0 and "objective progress, highs" in out and "HiGHS" in log.read_text()
 
 
 def test_invalid_input_is_3_and_writes_nothing(capsys: Output, tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_whatever_happens_is_one_line(capsys: Output, folder: Path, monkeypatch:
     def fail(*_args: Any, **_kwargs: Any) -> None:
         raise error
 
-    monkeypatch.setattr("allocator.api.solve", fail)
+    monkeypatch.setattr("allocator.decision.decide", fail)
     got, out, err = call(capsys, "solve", folder)
     assert (got, out, len(err.splitlines())) == (code, "", 1)
     monkeypatch.setenv("ALLOCATOR_DEBUG", "1")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import add_objective, number, whole, words
 from allocator.domain.columns import SIZES
+from allocator.solvers.effort import GAP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ def add(kinds: Any) -> None:
                       help="what the others are compared with; run too (default: greedy)")
     asked = parser.add_argument_group("decisions and rounds")
     add_objective(asked, "the workload's own")
-    asked.add_argument("--gap", type=number(), default=1e-3, metavar="G", help="default: 1e-3")
+    asked.add_argument("--gap", type=number(), default=GAP, metavar="G", help=f"default: {GAP:g}")
     asked.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
                        help="seconds per decision (default: none); with one, results depend on the machine")
     asked.add_argument("--solver", default="auto", metavar="NAME", help="of policy mip (default: auto)")

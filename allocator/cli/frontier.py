@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
                         help="dollars per hour at the right end (default: what the best plan without a budget spends)")
     parser.add_argument("--keep", type=_worth, metavar="V|P%",
                         help="instead of the curve: the cheapest plan worth V, or P %% of the best plan")
-    add_effort(parser, gap=1e-3, time_limit=PLAN_S)
+    add_effort(parser, PLAN_S, "each plan")
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="write frontier.json, frontier.csv, frontier.svg, with "
                                                                 "--jobs ways.csv; with --keep plan.json, plan.csv, "

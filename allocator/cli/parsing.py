@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from allocator.solvers.effort import GAP, TIME_LIMIT_S
+
 
 class Help(argparse.RawDescriptionHelpFormatter):
     """Leaves room for the longest command: the library measures commands without the indent that it then gives them."""
@@ -72,19 +74,26 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
-def add_effort(parser: argparse.ArgumentParser, gap: float = 1e-4, time_limit: float = math.inf) -> None:
-    """The options that say how hard to try, shared by the commands that decide; gap, time_limit: the defaults, a limit
-    by default is one of each of several decisions."""
+def _default(time_limit: float | None) -> str:
+    if time_limit is None:
+        return ""
+    return " (default: none)" if math.isinf(time_limit) else f" (default: {time_limit:g}; inf: none)"
+
+
+def add_effort(parser: argparse.ArgumentParser, time_limit: float | None = TIME_LIMIT_S,
+               of: str = "the decision after reading") -> None:
+    """The options that say how hard to try, shared by the commands that decide.
+
+    time_limit: default in seconds, inf: none, None: the description of the command says it. of: what is limited.
+    """
     group = parser.add_argument_group("effort")
     group.add_argument("--solver", default="auto", metavar="NAME",
                        help="auto (default), highs, decomposition, cpsat, pulp: who solves the model of policy mip")
     group.add_argument("--time-limit", type=number(infinite=True), default=time_limit, metavar="S",
-                       help="seconds for the decision after reading; a plan is there by S plus one second "
-                            "(default: none)" if math.isinf(time_limit) else
-                            f"seconds for each plan (default: {time_limit:g})")
-    group.add_argument("--gap", type=number(), default=gap, metavar="G",
-                       help=f"stop when (bound - value) / value is proven to be at most G (default: {gap:g}; "
-                            "0 = optimal)")
+                       help=f"seconds for {of}; a plan is there by S plus one second{_default(time_limit)}")
+    group.add_argument("--gap", type=number(), default=GAP, metavar="G",
+                       help=f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
+                            "0: search for a proof that the plan is the best)")
     group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="random seed of the solver (default: 0)")
     group.add_argument("--threads", type=whole(1, 1024), default=1, metavar="N",
                        help="threads of the solver (default: 1)")

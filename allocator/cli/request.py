@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.errors import AllocatorError
+from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 if TYPE_CHECKING:
     from allocator.domain.result import Result
-    from allocator.solvers.base import Answer, Hint, Limits
-    from formulations.linear import LinearModel
+    from allocator.solvers.base import Watch
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class Request:
     policy: str = "mip"
     objective: str | None = None
     solver: str = "auto"
-    time_limit_s: float = math.inf
-    gap: float = 1e-4
+    time_limit_s: float = TIME_LIMIT_S
+    gap: float = GAP
     budget: float | None = None
     horizon: int | None = None
     seed: int = 0
@@ -69,17 +68,24 @@ class Summary:
         return asdict(self)
 
 
-def decide_folder(folder: str, request: Request, log: list[str] | None = None) -> Result:
-    """Read, validate and decide one snapshot folder; a list given as `log` receives the solver's own log."""
-    from allocator import read_snapshot, solve
+def decide_folder(folder: str, request: Request, watch: Watch | None = None, log: bool = False) -> Result:
+    """Read, validate and decide one snapshot folder.
+
+    watch: is told how the decision goes on; log: with the solver's own log. Neither changes the decision.
+    """
+    from allocator import read_snapshot, validate
+    from allocator.decision import decide
+    from allocator.solvers.base import Limits
 
     begin = time.monotonic()
     snapshot = read_snapshot(folder)
-    read_s = time.monotonic() - begin
-    return solve(snapshot, policy=request.policy, objective=request.objective,
-                 solver=request.solver if log is None else Recorder(request.solver, log),
-                 time_limit_s=request.time_limit_s, gap=request.gap, budget=request.budget,
-                 horizon=request.horizon, seed=request.seed, threads=request.threads, read_s=read_s)
+    read = time.monotonic()
+    problem = validate(snapshot)
+    seconds = {"read": read - begin, "validate": time.monotonic() - read}
+    limits = Limits(max(0.0, request.time_limit_s - seconds["validate"]), request.gap, request.threads,
+                    request.seed, log, watch)
+    return decide(problem, policy=request.policy, solver=request.solver, limits=limits,
+                  objective=request.objective, budget=request.budget, horizon=request.horizon, seconds=seconds)
 
 
 def summarise(folder: str, request: Request, out: str | None) -> Summary:
@@ -105,19 +111,3 @@ def summarise(folder: str, request: Request, out: str | None) -> Summary:
 def snapshot_name(folder: str) -> str:
     """What a batch calls a snapshot: the name of its folder."""
     return os.path.basename(os.path.abspath(folder)) or "snapshot"
-
-
-class Recorder:
-    """A solver that passes every call on and keeps the log of the one that answered; `auto` takes that one's name."""
-
-    def __init__(self, name: str, log: list[str]) -> None:
-        self.name, self._log = name, log
-
-    def solve(self, model: LinearModel, limits: Limits, hint: Hint | None = None) -> Answer:
-        from allocator.solvers import registry
-
-        if self.name == "auto":
-            self.name = registry.choose(model)[0]
-        answer = registry.get(self.name).solve(model, replace(limits, log=True), hint)
-        self._log.append(answer.log)
-        return answer

@@ -60,8 +60,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--policy", default="mip", metavar="NAME", help="who decides (default: mip)")
     parser.add_argument("--horizon", type=whole(1), metavar="H",
                         help="intervals that the policy horizon plans, instead of the queue's [horizon]")
-    add_effort(parser, gap=1e-3)
-    parser.set_defaults(time_limit=None)
+    add_effort(parser, None, "each decision")
     parser.add_argument("--cold", action="store_true", help="every round starts anew instead of from the prices of the "
                                                             "one before")
     _steady(parser)

@@ -84,7 +84,7 @@ def add(commands: Any) -> None:
                        help="a plan comes true S seconds after its round")
     world.add_argument("--charge-decisions", type=number(), default=0.0, metavar="F",
                        help="and F times the seconds that it took to decide later (1: as measured)")
-    add_effort(parser, gap=1e-3)
+    add_effort(parser, math.inf, "each decision")
     output = parser.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="folder of the results")
     output.add_argument("--format", choices=("table", "json"), default="table",

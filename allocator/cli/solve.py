@@ -37,7 +37,8 @@ def add(commands: Any) -> None:
                        help="of standard output (default: table)")
     group.add_argument("--jobs", type=whole(1, 1024), default=1, metavar="N",
                        help="snapshots at the same time (default: 1)")
-    group.add_argument("--log", metavar="FILE", help="write the solver's own log there (one snapshot only)")
+    group.add_argument("--log", metavar="FILE", help="write there what was done: prices, steps and log of "
+                       "the solver, bound (one snapshot only)")
     group.add_argument("--write-model", metavar="FILE",
                        help="write the round's model too, as .mps, .lp or .npz (one snapshot only)")
     parser.set_defaults(call=call)
@@ -63,20 +64,23 @@ def call(args: argparse.Namespace) -> int:
 
 def _one(args: argparse.Namespace, request: Any) -> int:
     from allocator.cli import export
+    from allocator.cli.progress import Progress
     from allocator.cli.request import decide_folder
+    from allocator.cli.tables import log_lines
     from allocator.files import plans
 
     if args.write_model:
         export.export(args.snapshots[0], request, args.write_model)
-    log: list[str] | None = [] if args.log else None
-    result = decide_folder(args.snapshots[0], request, log)
+    progress = Progress(is_valued=request.policy == "mip")
+    with progress.shown("solve"):
+        result = decide_folder(args.snapshots[0], request, progress, log=bool(args.log))
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if args.out:
         plans.write_plan(result, args.out)
-    if log is not None:
+    if args.log:
         path = Path(args.log)
-        plans.write_files(path.parent, {path.name: "\n".join(log)})
+        plans.write_files(path.parent, {path.name: "\n".join(log_lines(result, progress.notes)) + "\n"})
     if args.format == "json":
         sys.stdout.write(plans.to_json(result))
     elif args.format == "csv":

@@ -94,6 +94,15 @@ def headline(result: Result) -> list[str]:
         f"{spent}; decided in {result.seconds['total']:.3f} s"]
 
 
+def log_lines(result: Result, notes: Sequence[str]) -> list[str]:
+    """What --log writes: the decision's head, the notes that were taken on the way, and how it ended."""
+    head, proof, spent = headline(result)
+    asked = f"solver: {result.solver_choice or result.solver}" if result.solver or result.solver_choice else \
+        f"solver: none was asked, the policy {result.policy} decides by rules"
+    times = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.seconds.items())
+    return [head, *notes, asked, proof, spent, f"seconds: {times}", *(f"warning: {w}" for w in result.warnings)]
+
+
 def decision(result: Result) -> list[Table]:
     """Jobs, pools and tenants of a plan."""
     j = result.jobs

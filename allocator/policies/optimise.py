@@ -36,6 +36,7 @@ def mip(task: Task) -> Decision:
     stay = task.round.stay()
     stays = task.choices.feasible(stay)
     start = _start(task, stay if stays else None)
+    _tell_start(task, start)
     if task.solver is None and start is not None and _gap(task, start) <= PRICED * task.limits.gap:
         plan = stay if stays and _gap(task, stay) <= task.limits.gap else start
         return Decision(plan, max(task.dual.bound, value(plan)), "lagrangian", "gap",
@@ -57,6 +58,19 @@ def mip(task: Task) -> Decision:
     return Decision(best, bound, by, _ended(answer, fallback, relative_gap(bound, value(best)) <= wanted),
                     engine.name, answer.version or None, why, fallback, detail or (answer.detail if fallback else ""),
                     answer.log)
+
+
+def _tell_start(task: Task, start: Ints | None) -> None:
+    """Tell whoever watches what the prices prove, and what the plan that they give is worth."""
+    watch, n, m = task.limits.watch, task.choices.n, task.choices.model.m
+    if watch is None:
+        return
+    value = -math.inf if start is None else task.choices.value_of(start)
+    watch.improved(value, task.dual.bound)
+    watch.note(f"round: {task.choices.J} jobs, {n} columns, {m} rows")
+    watch.note(f"prices: no plan is worth more than {task.dual.bound:.7g} (Lagrangian bound, no solver)")
+    watch.note("prices give no plan" if start is None else
+               f"plan from prices or from what runs: value {value:.7g}, gap {_gap(task, start):.3g}")
 
 
 def _start(task: Task, stay: Ints | None) -> Ints | None:

@@ -12,6 +12,7 @@ from allocator.errors import UsageError
 from allocator.policies import registry as policies
 from allocator.queue.states import Retries
 from allocator.solvers import registry as solvers
+from allocator.solvers.effort import GAP
 
 SHARE = 0.5             # of an interval that a decision may take unless told otherwise
 LEASE = 1.5             # intervals that a lease lasts
@@ -40,7 +41,7 @@ class Options:
     policy: str = "mip"
     horizon: int | None = None
     solver: str = "auto"
-    gap: float = 1e-3
+    gap: float = GAP
     time_limit_s: float | None = None
     seed: int = 0
     threads: int = 1

@@ -17,6 +17,7 @@ from allocator.queue import wants
 from allocator.queue.engine import Store
 from allocator.service import deciding, journal
 from allocator.solvers.base import Limits
+from allocator.solvers.effort import GAP
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def replay(store: Store, number: int | None = None) -> Replay:
     limit = math.inf if entry.plan is not None else options.get("time_limit_s") or math.inf
     problem = validate(snapshot)
     found = decide_round(problem, policy=entry.policy, solver=options.get("solver", "auto"), limits=Limits(
-        limit, options.get("gap", 1e-4), options.get("threads", 1), options.get("seed", 0)),
+        limit, options.get("gap", GAP), options.get("threads", 1), options.get("seed", 0)),
         memory=deciding.memory_of(options.get("memory")))
     plan = deciding.plan_text(deciding.result(found, problem, policy=entry.policy, seed=options.get("seed", 0)))
     before = None if entry.plan is None else journal.unsqueezed(entry.plan)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from allocator.domain.columns import SIZES
 from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
+from allocator.solvers.effort import GAP
 
 VICTIMS = ("youngest", "random")
 CHECKPOINTS = ("given", "young-daly")
@@ -45,7 +46,7 @@ class Options:
 
     seed: int = 0
     solver: str = "auto"
-    gap: float = 1e-3
+    gap: float = GAP
     time_limit_s: float = math.inf
     threads: int = 1
     objective: str | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from allocator.solvers.effort import GAP
 from formulations.linear import Floats, LinearModel
 
 
@@ -23,19 +24,30 @@ class Termination(StrEnum):
     FAILED = "failed"              # crash, garbage, refused model, killed without answer: see detail
 
 
+class Watch(Protocol):
+    """Who is told how a search goes on. The plan does not depend on it."""
+
+    def improved(self, value: float, bound: float) -> None:
+        """The best plan known has this value (-inf: none is known), and no plan has more than the bound."""
+
+    def note(self, text: str) -> None:
+        """What was done, in one or more lines."""
+
+
 @dataclass(frozen=True)
 class Limits:
-    """How hard to try.
+    """How hard to try, and who is told.
 
     time_s: wall seconds for the whole call, inf = none. gap: relative, (bound - value) / max(|value|, 1e-9).
-    threads, seed: passed to the solver. log: keep the solver's own log in the Answer.
+    threads, seed: passed to the solver. log: keep the solver's own log in the Answer. watch: stays in this process.
     """
 
     time_s: float = math.inf
-    gap: float = 1e-4
+    gap: float = GAP
     threads: int = 1
     seed: int = 0
     log: bool = False
+    watch: Watch | None = None
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
         return _noted(answer, f"{why}; {answer.detail}" if answer.detail else why)
     if shares(model):
         return decomposition_pairs.solve(view, limits, hint, report)
-    search = Search(view, limits.gap, until, report)
+    search = Search(view, limits.gap, until, report, limits.log)
     search.start(hint)
     search.settle()
     search.finish()
@@ -73,8 +73,9 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
 class Search:
     """The state of one search: best plan and value, best dual, best bound and who proved it."""
 
-    def __init__(self, view: Choices, gap: float, until: float, report: Report) -> None:
+    def __init__(self, view: Choices, gap: float, until: float, report: Report, log: bool = False) -> None:
         self.view, self.gap, self.until, self._report = view, max(0.0, gap), until, report
+        self._log, self._begin = log, time.monotonic()
         self.plan: Ints | None = None
         self.value, self.bound, self.proof = -math.inf, math.inf, LAGRANGIAN
         self.dual: Dual | None = None
@@ -112,11 +113,21 @@ class Search:
             if not self.steps or self.steps[-1] != step:
                 self.steps.append(step)
             self._report(self.view.to_x(plan), self.bound)
+            self._tell(step)
 
     def prove(self, bound: float, proof: str) -> None:
         """Take a bound if it is tighter."""
         if bound < self.bound:
             self.bound, self.proof = max(bound, self.value), proof
+            if self.plan is not None:
+                self._report(None, self.bound)
+            self._tell(f"bound: {proof}")
+
+    def _tell(self, step: str) -> None:
+        """A line of the log, which the worker hands over (solvers/worker)."""
+        if self._log:
+            print(f"{time.monotonic() - self._begin:8.2f} s  value {self.value:.7g}  bound {self.bound:.7g}  "
+                  f"gap {self.gap_now():.3g}  {step}")
 
     def price(self, dual: Dual) -> None:
         """Take a dual if its bound is the best so far."""

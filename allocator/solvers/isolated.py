@@ -44,9 +44,11 @@ class Isolated:
         if limits.time_s <= 0.0:
             return Answer(Termination.TIME_LIMIT, solver=self.name, detail="no time was given")
         call = _Call(self, model, limits, hint or Hint(), begin)
-        answer = call.run()
-        return dataclasses.replace(answer, solver=self.name, version=call.version,
-                                   seconds=time.monotonic() - begin)
+        answer = dataclasses.replace(call.run(), solver=self.name, version=call.version,
+                                     seconds=time.monotonic() - begin)
+        if limits.watch is not None:
+            limits.watch.note(_told(answer, model))
+        return answer
 
 
 class _Call:
@@ -55,7 +57,8 @@ class _Call:
     def __init__(self, solver: Isolated, model: LinearModel, limits: Limits, hint: Hint, begin: float) -> None:
         self._solver = solver
         # a copy without cached properties: they would be sent along
-        self._model, self._limits, self._hint = dataclasses.replace(model), limits, hint
+        self._model, self._hint, self._watch = dataclasses.replace(model), hint, limits.watch
+        self._limits = dataclasses.replace(limits, watch=None)
         self._deadline = begin + limits.time_s
         self._values: Floats | None = None
         self._objective, self._bound = -math.inf, math.inf
@@ -123,6 +126,8 @@ class _Call:
             worth = float(self._model.value @ values)
             if worth > self._objective and self._model.feasible(values):
                 self._values, self._objective = values, worth
+        if self._watch is not None:
+            self._watch.improved(self._objective, self._bound)
 
     def _judged(self, given: object) -> Answer:
         """The back end's answer as it claims it, completed by its reports; FAILED if it is not an answer at all."""
@@ -144,6 +149,13 @@ class _Call:
     def _best(self, termination: Termination, detail: str, log: str = "") -> Answer:
         return Answer(termination, self._values, self._objective, self._bound, detail=detail,
                       log=log if self._limits.log else "")
+
+
+def _told(answer: Answer, model: LinearModel) -> str:
+    """An answer as lines of a log."""
+    head = (f"{answer.solver} {answer.version}: {model.n} columns, {model.m} rows; ended by {answer.termination} after "
+            f"{answer.seconds:.2f} s, value {answer.objective:.7g}, bound {answer.bound:.7g}")
+    return "\n".join(filter(None, (head, answer.detail, answer.log.rstrip())))
 
 
 def _fault(values: Any, bound: Any, n: int) -> str:

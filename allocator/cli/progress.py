@@ -1,0 +1,81 @@
+"""How far a decision is, on standard error, for as long as it takes: what a person would otherwise wonder about.
+
+On a terminal one line that is rewritten twice a second; elsewhere a line after 5, 10, 20, 40 ... seconds. Quick
+decisions show nothing. The same object keeps the notes for --log.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+FIRST_S = 1.5           # quicker decisions show nothing on a terminal,
+FIRST_LINE_S = 5.0      # and these nothing elsewhere
+LIVE_S = 0.5            # between two states of a terminal's line
+CLEAR = "\r\x1b[2K"     # to the beginning of the line, and empty it
+
+
+class Progress:
+    """A Watch (solvers/base) that keeps the best value and bound, and every note with its time.
+
+    is_valued: whether what solvers report are values of the plan; policies other than mip ask them other questions.
+    """
+
+    def __init__(self, is_valued: bool = True) -> None:
+        self.begin = time.monotonic()
+        self.notes: list[str] = []
+        self._is_valued = is_valued
+        self._value, self._bound = -math.inf, math.inf
+
+    def improved(self, value: float, bound: float) -> None:
+        """As of Watch."""
+        if self._is_valued:
+            self._value, self._bound = max(self._value, value), min(self._bound, bound)
+
+    def note(self, text: str) -> None:
+        """As of Watch."""
+        self.notes.append(f"[{time.monotonic() - self.begin:8.3f} s] {text}")
+
+    def line(self) -> str:
+        """Where the decision stands: elapsed time, best value, bound and gap as far as they are known."""
+        value, bound = self._value, self._bound
+        said = [f"{time.monotonic() - self.begin:.0f} s"]
+        if math.isfinite(value):
+            said.append(f"best value {value:.7g}")
+        if math.isfinite(bound):
+            said.append(f"at most {bound:.7g}")
+        if math.isfinite(value) and math.isfinite(bound):
+            said.append(f"gap {100 * max(0.0, bound - value) / max(abs(value), 1e-9):.2g} %")
+        return ", ".join(said)
+
+    @contextmanager
+    def shown(self, what: str) -> Iterator[None]:
+        """Show it on standard error within the block; what: the words before it."""
+        over = threading.Event()
+        show = self._live if sys.stderr.isatty() else self._sparse
+        thread = threading.Thread(target=show, args=(what, over), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _live(self, what: str, over: threading.Event) -> None:
+        with suppress(OSError, ValueError):
+            if over.wait(FIRST_S):
+                return
+            while not over.wait(LIVE_S):
+                print(f"{CLEAR}{what}: {self.line()}", end="", file=sys.stderr, flush=True)
+            print(CLEAR, end="", file=sys.stderr, flush=True)
+
+    def _sparse(self, what: str, over: threading.Event) -> None:
+        pause = FIRST_LINE_S
+        with suppress(OSError, ValueError):
+            while not over.wait(pause):
+                print(f"{what}: {self.line()}", file=sys.stderr, flush=True)
+                pause = time.monotonic() - self.begin
