@@ -11,7 +11,6 @@ from typing import Protocol
 from allocator.control.executor import ENDED, Executor, Observation, Order, Phase
 from allocator.errors import AllocatorError
 from allocator.executors.devices import device_numbers
-from allocator.executors.dry_run import DryRunExecutor
 from allocator.executors.files import FilesExecutor
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import Process, processes
@@ -33,8 +32,6 @@ PATIENCE_S = 30.0       # the machine may be busy
 class Rig(Protocol):
     """A kind of executor and its surroundings."""
 
-    ends: bool      # whether jobs end by themselves here
-
     def executor(self) -> Executor:
         """A new object on the same state."""
         ...
@@ -55,8 +52,6 @@ def shell(job: str, generation: int, script: str, token: int = 1, gpus: int = 1,
 
 class LocalRig:
     """Real processes, two pools of four GPUs."""
-
-    ends = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "state"
@@ -105,8 +100,6 @@ class FilesRig(LocalRig):
 class SimulatedRig:
     """Rate 1 per second; time passes in steps of three seconds."""
 
-    ends = True
-
     def __init__(self, folder: Path) -> None:
         self.cluster = SimulatedCluster({"a": 4, "b": 4}, truth=Truth(stop_s=lambda order: 2.0))
 
@@ -120,26 +113,8 @@ class SimulatedRig:
         self.cluster.clock.sleep(3.0)
 
 
-class DryRig:
-    """Remembers in a file."""
-
-    ends = False
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "dry.json"
-
-    def executor(self) -> Executor:
-        return DryRunExecutor(self.path)
-
-    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
-        return Order(job, generation, token, "a", gpus, "A", 10.0)
-
-    def pass_time(self) -> None:
-        pass
-
-
 RIGS: dict[str, Callable[[Path], Rig]] = {
-    "local": LocalRig, "files": FilesRig, "simulated": SimulatedRig, "dry-run": DryRig}
+    "local": LocalRig, "files": FilesRig, "simulated": SimulatedRig}
 
 
 def wait(rig: Rig, executor: Executor, job: str, *phases: Phase, work: float = 0.0) -> Observation:

@@ -1,4 +1,4 @@
-"""What every executor promises, whatever is behind it: real processes, files and an actor, a simulation, nothing."""
+"""What every executor promises, whatever is behind it: real processes, files and an actor, a simulation."""
 
 from __future__ import annotations
 
@@ -26,12 +26,6 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         with suppress(AllocatorError):
             if one.phase not in ENDED:
                 end(made, executor, one.job_id, one.generation, token=99)
-
-
-def needs_ends(rig: Rig) -> None:
-    """Skip where jobs never end by themselves."""
-    if not rig.ends:
-        pytest.skip("jobs do not end by themselves here")
 
 
 def test_start_happens_once(rig: Rig) -> None:
@@ -69,7 +63,6 @@ def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> N
 
 def test_work_is_counted_and_the_next_allocation_counts_from_zero(rig: Rig) -> None:
     """A job has 3 of its work safe when it is stopped; its next allocation starts at none."""
-    needs_ends(rig)
     executor = rig.executor()
     executor.start(rig.order("j", 1, "endless"))
     wait(rig, executor, "j", Phase.RUNNING, work=3.0)
@@ -81,7 +74,6 @@ def test_work_is_counted_and_the_next_allocation_counts_from_zero(rig: Rig) -> N
 
 def test_what_ends_by_itself_is_finished(rig: Rig) -> None:
     """The end is known to a new object too, and is said no more after its acknowledgement."""
-    needs_ends(rig)
     rig.executor().start(rig.order("j", 1, "short"))
     executor = rig.executor()
     assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
@@ -218,7 +210,7 @@ def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:
 @pytest.mark.parametrize("job", ["../../j", "a/b", ".", "", "j.1", "ünï \n", "x" * 3000, "-rf", "%2E", "\udc80"])
 def test_any_name_of_a_job(tmp_path: Path, job: str) -> None:
     """Names never become paths: dots, slashes, nothing, 3,000 letters; two jobs never share a folder."""
-    for kind in ("files", "dry-run", "simulated"):
+    for kind in ("files", "simulated"):
         folder = tmp_path / kind / "deep"
         folder.mkdir(parents=True)
         executor = RIGS[kind](folder).executor()
@@ -241,7 +233,7 @@ def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
             (place / "order.json").write_text(content)
         executor = FilesExecutor(tmp_path)
         assert not place.exists()
-        executor.start(RIGS["dry-run"](tmp_path).order("j", 1, "endless"))
+        executor.start(RIGS["simulated"](tmp_path).order("j", 1, "endless"))
         assert (place / "order.json").exists()
         (place / "order.json").unlink()
         place.rmdir()

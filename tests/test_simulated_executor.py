@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 
 from allocator.control.executor import ENDED, Executor, Observation, Order, Phase
-from allocator.executors.dry_run import DryRunExecutor
 from allocator.executors.faults import CrashHere, Crashing, Point, Unreliable
 from allocator.executors.simulated import HOUR, SimulatedCluster, SimulatedExecutor, Truth
 
@@ -173,14 +172,3 @@ def test_lies_come_late_twice_and_in_any_order_but_the_truth_gets_through() -> N
     assert any(a.at_s > b.at_s for c in calls for a, b in pairwise(c) if a.job_id == b.job_id)
     assert {o.job_id for c in calls for o in c if o.phase in ENDED} == {f"j{n}" for n in range(10)}
     assert told(3) == calls != told(4)
-
-
-def test_a_dry_run_says_what_it_would_do_once() -> None:
-    """In words, once per order."""
-    lines: list[str] = []
-    executor = DryRunExecutor(say=lines.append)
-    for _ in range(2):
-        executor.start(Order("j", 1, 1, "a", 2, "A", 1.0, ("python", "train.py")))
-        executor.stop("j", 1, 1)
-    assert lines == ['would start job "j" (allocation 1) on 2 GPUs of pool "a": python train.py',
-                     'would stop job "j" (allocation 1)']

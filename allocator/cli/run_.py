@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import add_effort, number, whole
+from allocator.cli.tables import text
+from allocator.errors import UsageError
 
 if TYPE_CHECKING:
     from allocator.control.executor import Executor
@@ -20,12 +22,18 @@ if TYPE_CHECKING:
     from allocator.service.options import Options
 
 EXAMPLES = """
-allocator run cluster.db --once                                say what would be done now (dry run)
+allocator run cluster.db                                       dry run: say what would be done now, do nothing
 allocator run cluster.db --executor local --devices a100=0-3,v100=4-7
 allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics /run/allocator.prom
 """
+DRY = "dry-run"
+ACTING = ("state", "devices", "metrics", "port", "log")
+"""Options that only a controller that acts has."""
 KILLED_S = 5.0          # what is killed when the grace period is over is seen to be dead so much later, at the latest
 ABOUT = """\
+Without --executor this is a dry run: it decides one round, says what that would stop and start, and writes nothing.
+With --executor files or local it acts.
+
 Decides every S seconds which job gets which GPUs, writes the round to the journal, and has it carried out. It may be
 killed at any time and started again; started twice, the second one stands by and takes over when the first is gone.
 SIGTERM ends it in order: jobs run on. The exit code is then 0. A decision may take half of the interval, unless
@@ -47,9 +55,10 @@ def add(commands: Any) -> None:
     when.add_argument("--poll", type=number(1e-3), metavar="S", help="seconds between looks at the machines (default: "
                       "a tenth of the interval, at most 1)")
     where = parser.add_argument_group("machines")
-    where.add_argument("--executor", choices=("dry-run", "files", "local"), default="dry-run",
-                       help="dry-run (default) only says what would be; files: an actor of your own; local: processes "
-                            "of this machine")
+    where.add_argument("--executor", choices=(DRY, "files", "local"), default=DRY,
+                       help="dry-run (default): says what one round would do now, and changes "
+                            "nothing at all; files: an actor of your own; local: processes of "
+                            "this machine")
     where.add_argument("--state", metavar="DIR",
                        help="folder of the executor's state (default: beside an SQLite queue)")
     where.add_argument("--grace", type=number(), default=60.0, metavar="S",
@@ -96,10 +105,38 @@ def call(args: argparse.Namespace) -> int:
         time_limit_s=args.time_limit, seed=args.seed, threads=args.threads, warm=not args.cold,
         learn=not args.no_learning, stall_s=args.stall, settle_s=args.grace + KILLED_S,
         stability=Stability(args.cooldown, args.min_run, args.payback))
+    is_dry = args.executor == DRY
+    for name in ACTING:
+        if is_dry and getattr(args, name) is not None:
+            raise UsageError(f"--{name} needs an executor that acts: --executor files or local; "
+                             "without one this is a dry run, which changes nothing")
     with ExitStack() as stack:
-        store = open_queue(args.queue)
+        store = open_queue(args.queue, reads_only=is_dry)
         stack.callback(store.close)
-        return _serve(args, store, options, stack)
+        return _look(store, options) if is_dry else _serve(args, store, options, stack)
+
+
+def _look(store: Store, options: Options) -> int:
+    """One round that is only said, on standard output."""
+    from allocator.queue import lease
+    from allocator.service.clock import WallClock
+    from allocator.service.preview import preview
+
+    clock = WallClock()
+    found = preview(store, clock, options)
+    with store.read() as connection:
+        held = lease.current(connection)
+    for warning in found.result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if found.is_periodic_due:
+        print("periodic jobs are due: a controller submits them first, this round is without them", file=sys.stderr)
+    if held is not None and held.holder and clock.now() < held.expires_s:
+        print(f'"{held.holder}" is in charge of this queue and goes on', file=sys.stderr)
+    for step in found.steps:
+        print(text(step))
+    print(f"dry run: {len(found.steps) or 'no'} steps for {len(found.result.jobs['job_id'])} jobs; "
+          "nothing was written (--executor files or local acts)", file=sys.stderr)
+    return 0
 
 
 def _serve(args: argparse.Namespace, store: Store, options: Options, stack: ExitStack) -> int:
@@ -126,9 +163,7 @@ def _serve(args: argparse.Namespace, store: Store, options: Options, stack: Exit
 def make_executor(name: str, store: Store, state: str | None, grace_s: float, devices: str | None = None) -> Executor:
     """The executor of the name, with its state in the folder; None: beside an SQLite queue. devices: as --devices.
     Raises UsageError."""
-    from allocator.errors import UsageError
     from allocator.executors.devices import device_map, device_numbers
-    from allocator.executors.dry_run import DryRunExecutor
     from allocator.executors.files import FilesExecutor
     from allocator.executors.local import LocalExecutor
     from allocator.queue import cluster
@@ -141,19 +176,11 @@ def make_executor(name: str, store: Store, state: str | None, grace_s: float, de
     folder = Path(state if state is not None else f"{path}.{name}")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f'the executor keeps its state in a folder, and "{folder}" is none; name another with --state')
-    if name == "dry-run":
-        return DryRunExecutor(folder / "dry-run.json", _say)
     if name == "files":
         return FilesExecutor(folder)
     with store.read() as connection:
         gpus = cluster.gpus(connection)
     return LocalExecutor(folder, device_numbers(gpus) if devices is None else device_map(devices, gpus), grace_s)
-
-
-def _say(line: str) -> None:
-    """What a dry run would do, without the command, which may have secrets in it."""
-    what, quote, _ = line.partition('": ')
-    print(what + quote[:1], file=sys.stderr, flush=True)
 
 
 @contextmanager

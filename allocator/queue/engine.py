@@ -12,8 +12,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, event
@@ -57,13 +59,14 @@ class Store:
             self.engine.dispose()
 
 
-def open_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S) -> Store:
-    """Open a queue that exists and has the schema of this program.
+def open_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, reads_only: bool = False) -> Store:
+    """Open a queue that exists and has the schema of this program. reads_only: the database itself refuses writes, and
+    the files of an SQLite queue stay byte by byte as they are.
 
     Raises InvalidInput if there is none, it is no queue, or its schema is newer or older; UsageError for a URL that
     cannot be; QueueUnavailable where it cannot be reached.
     """
-    store = _store(queue, wait_s)
+    store = _store(queue, wait_s, reads_only)
     try:
         path = _path(store)
         if path is not None and not path.exists():
@@ -134,20 +137,23 @@ def _refuse_newer(found: str | None, store: Store) -> None:
                      "it was made by a newer version: use that one")
 
 
-def _store(queue: str | os.PathLike[str], wait_s: float) -> Store:
+def _store(queue: str | os.PathLike[str], wait_s: float, reads_only: bool = False) -> Store:
     text = os.fspath(queue)
     if not text:
         raise UsageError("the name of the queue is empty")
     try:
         url = _url(text)
-        engine = sa.create_engine(url, hide_parameters=True, **_options(url, wait_s))
+        options = _options(url, wait_s)
+        if reads_only and _sqlite(url):
+            options["creator"] = partial(_readable, str(url.database), wait_s)
+        engine = sa.create_engine(url, hide_parameters=True, **options)
     except (ArgumentError, NoSuchModuleError, ValueError):
         raise UsageError(f'"{_bare(text)}" is no path and no database URL that works here; write a path for SQLite, '
                          "or postgresql://USER@HOST/DATABASE") from None
     except ModuleNotFoundError as error:
         raise UsageError(f"PostgreSQL needs the package {error.name}; install the extra postgres: "
                          'pip install "elastic-gpu-allocator[postgres]"') from None
-    _listen(engine, url, wait_s)
+    _listen(engine, url, wait_s, reads_only)
     return Store(engine, url.database or "" if _sqlite(url) else _shown(url), wait_s)
 
 
@@ -173,6 +179,19 @@ def _options(url: URL, wait_s: float) -> dict[str, Any]:
         # the same connection again and again: its pages stay in memory, what another one writes drops them
         return {"connect_args": {"timeout": wait_s, "check_same_thread": False}, "pool_size": 2, "pool_use_lifo": True}
     return {"pool_pre_ping": True, "pool_size": 2, "pool_use_lifo": True, "connect_args": {"connect_timeout": 10}}
+
+
+def _readable(path: str, wait_s: float) -> sqlite3.Connection:
+    """A connection that writes nothing.
+
+    When the last connection is closed, it moves what a killed process left in the log (-wal) into
+    the file, unless it had opened the file for reading only. Opened so where there is no log, it
+    would leave an empty one behind.
+    """
+    mode = "ro" if os.path.exists(f"{path}-wal") else "rw"
+    connection = sqlite3.connect(f"file:{quote(path)}?mode={mode}", uri=True, timeout=wait_s, check_same_thread=False)
+    connection.execute("PRAGMA query_only=ON")
+    return connection
 
 
 def _bare(text: str) -> str:
@@ -211,12 +230,13 @@ def _wal(store: Store) -> None:
         raw.execute("PRAGMA journal_mode=WAL")
 
 
-def _listen(engine: Engine, url: URL, wait_s: float) -> None:
+def _listen(engine: Engine, url: URL, wait_s: float, reads_only: bool) -> None:
     sqlite = _sqlite(url)
     settings = ("PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={int(wait_s * 1000)}",
                 "PRAGMA journal_size_limit=67108864", "PRAGMA cache_size=-16384") if sqlite else (
         f"SET lock_timeout = {int(wait_s * 1000)}", "SET idle_in_transaction_session_timeout = 60000",
-        "SET synchronous_commit = on", "SET timezone = 'UTC'")
+        "SET synchronous_commit = on", "SET timezone = 'UTC'",
+        *(("SET default_transaction_read_only = on",) if reads_only else ()))
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
@@ -270,6 +290,7 @@ GONE = (sa.exc.OperationalError, sa.exc.InterfaceError, sqlite3.OperationalError
 TROUBLE = (
     ("database is locked", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
     ("lock timeout", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
+    ("read-only transaction", "was opened for reading only; nothing was changed"),
     ("readonly database", "cannot be written: the file or its folder is read-only; nothing was changed"),
     ("unable to open database file", "cannot be opened: it is a folder, there is no permission, or its folder is gone"),
     ("is full", "cannot be written: the disk is full; nothing was changed"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from allocator.control.executor import Clock, Executor
@@ -18,12 +18,14 @@ from allocator.control.loop import Turn, turns
 from allocator.control.stability import leave_alone
 from allocator.decision import Decided, decide_round
 from allocator.domain.problem import Problem
+from allocator.domain.result import Result
 from allocator.domain.validate import validate
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.queue import cluster, jobs, observing, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.engine import Store
 from allocator.queue.errors import LeaseLost, QueueUnavailable
+from allocator.queue.wants import Want
 from allocator.service import deciding, learning, spending, steadiness
 from allocator.service.charge import Standby
 from allocator.service.cluster import Believed, QueueCluster
@@ -32,7 +34,6 @@ from allocator.service.telemetry import Telemetry
 from allocator.solvers.base import Limits
 
 PRUNE_EVERY = 20        # rounds between two times that what is old is dropped
-SILENT = ("dry-run",)   # executors whose jobs report nothing
 SURE = ("local", "simulated")           # executors whose jobs are known to report
 
 
@@ -85,6 +86,22 @@ class Controller:
         self._tell(time.perf_counter() - begin - turn.decision_s)
         return turn
 
+    def decide_only(self) -> tuple[Result, Mapping[str, Want]]:
+        """The round of now and what it wants of jobs, for a dry run: reads the queue, writes nothing, needs no lease.
+        Raises InvalidInput, Infeasible, NoPlanInTime."""
+        try:
+            found = self._decide(self.cluster.observe())
+        except Infeasible:
+            believed = self.cluster.believed
+            if believed is None or not believed.alone:
+                raise
+            self.cluster.thawed = True              # as the controller's next round, at once, does
+            found = self._decide(self.cluster.observe())
+        believed = self.cluster.believed
+        assert believed is not None
+        told = deciding.result(found, believed.problem, policy=self.options.policy, seed=self.options.seed)
+        return told, deciding.wanted(believed.problem, found.allocation)[0]
+
     def _decide(self, problem: Problem) -> Decided:
         believed = self.cluster.believed
         assert believed is not None
@@ -120,12 +137,11 @@ class Controller:
 
     def _learn(self) -> None:
         o, token, now = self.options, self.cluster.charge.token, self.clock.now()
-        silent = self.executor.name in SILENT
-        patience_s = math.inf if silent else o.patience_s(self.cluster.interval_s)
+        patience_s = o.patience_s(self.cluster.interval_s)
         with self.store.write() as connection:
             stuck, corrected = learning.learn(
                 connection, token, now, patience_s=patience_s, interval_s=self.cluster.interval_s,
-                corrects=o.learn and not silent, reports=self.executor.name in SURE)
+                corrects=o.learn, reports=self.executor.name in SURE)
             if self._rounds % PRUNE_EVERY == 0:
                 wants.prune(connection, token, o.keep_rounds)
                 observing.prune(connection, token, o.keep_observations)
