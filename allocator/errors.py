@@ -10,21 +10,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+EQUAL = 5           # faults that differ only in their line and subject are listed one by one up to so many
+NAMED = 3           # subjects and ranges of lines that one line for more of them names
 
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One fault of the input: where, and which rule the value breaks."""
+    """One fault of the input: where, which rule the value breaks, and whom it concerns ('job "a"', "" = nobody)."""
 
     file: str
     line: int | None
     message: str
+    subject: str = ""
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.message}"
+        return f"{place}: {self.message}" + (f" ({self.subject})" if self.subject else "")
+
+
+def folded(faults: Iterable[Fault]) -> list[tuple[Fault, str]]:
+    """The faults as lines of text, each with the first fault it tells of: more than EQUAL of them that differ only in
+    line and subject are one line with their number, as in
+
+        jobs.csv:3-32: model "brt" has no row in rates.csv (30 jobs: "a", "b", "c" ...)
+    """
+    groups: dict[tuple[str, str], list[Fault]] = {}
+    for fault in faults:
+        groups.setdefault((fault.file, fault.message), []).append(fault)
+    out: list[tuple[Fault, str]] = []
+    for group in groups.values():
+        if len(group) > EQUAL:
+            out.append((group[0], _together(group)))
+        else:
+            out += [(fault, str(fault)) for fault in group]
+    return out
+
+
+def _together(group: Sequence[Fault]) -> str:
+    """One line for faults of one file and message."""
+    first = group[0]
+    lines = sorted({fault.line for fault in group if fault.line is not None})
+    place = ":".join([first.file, *([_ranges(lines)] if lines else [])])
+    kind, _, _ = first.subject.partition(" ")
+    names = [fault.subject.removeprefix(f"{kind} ") for fault in group if fault.subject]
+    some = f": {', '.join(names[:NAMED])}{' ...' if len(names) > NAMED else ''}" if names else ""
+    return f"{place}: {first.message} ({len(group)} {kind or 'row'}s{some})"
+
+
+def _ranges(lines: Sequence[int]) -> str:
+    """Ascending line numbers as 3-7,9,12 and, where these are many, the last one."""
+    runs = [[line for _, line in run] for _, run in
+            itertools.groupby(enumerate(lines), key=lambda place: place[1] - place[0])]
+    texts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return ",".join(texts[:NAMED]) + (f"...{lines[-1]}" if len(texts) > NAMED else "")
 
 
 class AllocatorError(Exception):
@@ -41,13 +83,13 @@ class UsageError(AllocatorError):
 
 
 class InvalidInput(AllocatorError):
-    """The snapshot breaks rules of the contract; `faults` lists all of them."""
+    """The snapshot breaks rules of the contract; `faults` lists all of them, the text has one line for equal ones."""
 
     exit_code = 3
 
     def __init__(self, faults: Sequence[Fault], warnings: Sequence[str] = ()) -> None:
         self.faults, self.warnings = tuple(faults), tuple(warnings)
-        super().__init__("\n".join(str(f) for f in self.faults))
+        super().__init__("\n".join(text for _, text in folded(self.faults)))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:      # errors cross processes
         return type(self), (self.faults, self.warnings)

@@ -37,6 +37,12 @@ Units: seconds, US dollars, GPUs, and work in each model's own unit.
 - **Prices.** Of prices.csv the latest row of each pool that is not after now_s counts. Where nodes.csv lists nodes of
   a pool, its GPUs are those of the nodes that are up.
 
+- **Slips.** What is legal but looks like a mistake is a warning: columns and keys that are not known, also inside
+  tables of config.toml; deadlines that no speed can keep; jobs that run where no rate is known; reserved GPUs that
+  cost more than the budget. A tenant that tenants.csv does not name has no limits: it is a warning, and a fault with
+  `unknown_tenants = "refuse"`. More than five faults that differ only in line and job are one line with their number;
+  `allocator validate --format json` lists every one.
+
 The smallest snapshot, one job that runs and one that waits for some of 8 GPUs:
 
     jobs.csv                                                             pools.csv

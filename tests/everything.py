@@ -22,14 +22,8 @@ ageing_s = 7200
 objective = "throughput"
 dollar_price = 0.25
 
-[solver]
-threads = 1
-
 [horizon]
 rounds = 4
-
-[sharing]
-most = 2
 
 [longrun]
 amount = 5000

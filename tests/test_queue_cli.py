@@ -85,8 +85,8 @@ def test_submit_says_whether_the_deadline_can_be_promised(
     """100 of work takes 29 s on 4 GPUs: an hour is promised, 10 s are not, with the deadline that could be. Without one
     nothing is said; where it cannot be found out, whatever is wrong, the job is submitted all the same."""
     now = int(time.time())
-    assert submit(capsys, name, "--job-id", "none") == (0, "none\n", "")
-    code, out, err = submit(capsys, name, "--job-id", "i", "--deadline-s", now + 3600)
+    assert submit(capsys, name, "--job-id", "none", "--tenant", "blue") == (0, "none\n", "")
+    code, out, err = submit(capsys, name, "--job-id", "i", "--tenant", "blue", "--deadline-s", now + 3600)
     assert (code, out) == (0, "i\n") and err.startswith("the deadline can be promised: done in ")
     code, out, err = submit(capsys, name, "--job-id", "j", "--deadline-s", now + 10, "--format", "json")
     told = json.loads(out)["promise"]

@@ -143,7 +143,7 @@ def test_config_with_its_lines() -> None:
     text = '\ufeff# a\r\nnow_s = 5\r\n"max_changes" = 2\r\n\r\n[solver]\r\ninterval_s = 3\r\n[horizon]\r\n'
     snap = snapshot_of("x", {"config.toml": text.encode()})
     assert snap.config == {"now_s": 5, "max_changes": 2, "solver": {"interval_s": 3}, "horizon": {}}
-    assert snap.config_lines == {"now_s": 2, "max_changes": 3, "solver": 5, "horizon": 7}
+    assert snap.config_lines == {"now_s": 2, "max_changes": 3, "solver": 5, "solver.interval_s": 6, "horizon": 7}
 
 
 def test_missing_folder_and_file_in_its_place(tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ def test_full_uses_every_column() -> None:
               if not any(row.get(c.name) is not None for row in folder.tables[file])]
     assert set(unused) == beyond
     assert set(folder.config) == (
-        {c.name for c in CONFIG} - {"ageing_s", "dollar_price", "sizes", "size_error"}
-        | set(CONFIG_TABLES) - {"longrun", "profiling"})
+        {c.name for c in CONFIG} - {"ageing_s", "dollar_price", "sizes", "size_error", "unknown_tenants"}
+        | set(CONFIG_TABLES) - {"longrun", "profiling", "solver", "sharing"})
     assert {j["state"] for j in folder.tables["jobs.csv"]} == {"queued", "running", "paused", "held"}
 
 

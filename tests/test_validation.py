@@ -231,10 +231,10 @@ def test_circles_are_found_exactly_where_they_are() -> None:
      'pools.csv:3: gpu_type "AA" has no rate of any model; did you mean "A"? (pool "p1")'),
     ({"pools": [{"memory_gb": 16}, {"memory_gb": 24}], "rates": [{**RATE, "memory_gb": 32}]},
      'rates.csv:2: memory_gb 32 is more than any "A" GPU of pools.csv has, 24'),
-    ({"tenants": [{"tenant": "t", "max_gpus": 2, "guaranteed_gpus": 3}]},
+    ({"jobs": [{"tenant": "t"}], "tenants": [{"tenant": "t", "max_gpus": 2, "guaranteed_gpus": 3}]},
      'tenants.csv:2: guaranteed_gpus 3 is above max_gpus 2 (tenant "t")'),
     ({"jobs": [{"tenant": "visoin"}], "tenants": [{"tenant": "vision"}]},
-     'jobs.csv:2: tenant "visoin" is not in tenants.csv; did you mean "vision"? (job "j0")'),
+     'jobs.csv:2: tenant "visoin" is not in tenants.csv; did you mean "vision", which has no jobs? (job "j0")'),
     ({"nodes": [{**NODES[0], "state": "drain"}, NODES[1]]},
      'pools.csv:2: gpus 8, but its up nodes in nodes.csv have 4; 4 count (pool "p0")'),
     ({"pools": [{}, {}], "nodes": NODES}, 'pools.csv:3: no node of it is in nodes.csv; gpus 8 count (pool "p1")'),
@@ -267,10 +267,12 @@ def test_what_plans_do_not_use_yet_is_said_once() -> None:
 
 
 def test_many_alike_warnings_are_summed_up() -> None:
-    """Of 100 jobs from the future five are listed."""
-    found = warnings([{"submitted_s": 9}] * 100, config={"now_s": 5})
+    """Of 100 jobs from the future, at as many times, five are listed; at one time they are one line."""
+    found = warnings([{"submitted_s": 9 + i} for i in range(100)], config={"now_s": 5})
     assert found[0] == 'jobs.csv:2: submitted_s 9 is after now_s 5 (job "j0")' and len(found) == 6
     assert found[5] == "jobs.csv:7: and 95 more like it: jobs submitted after now_s"
+    assert warnings([{"submitted_s": 9}] * 100, config={"now_s": 5}) == [
+        'jobs.csv:2-101: submitted_s 9 is after now_s 5 (100 jobs: "j0", "j1", "j2" ...)']
 
 
 def test_prices_in_force() -> None:

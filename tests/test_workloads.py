@@ -121,7 +121,8 @@ def test_warnings() -> None:
     assert problem.warnings[-4:] == (
         "workload.csv:1: column state is of jobs under way and is ignored; a job of a workload starts with total_work "
         "left and nothing held", 'workload.csv:1: column "colour" is not known and is ignored',
-        'workload.csv:2: deadline_s 4 is not after submitted_s 5 (job "job-a")',
+        'workload.csv:2: deadline_s 4 is not after submitted_s 5; it is a time on the same clock, in seconds '
+        '(job "job-a")',
         'workload.csv:3: after "job-aa" is no job of the workload and counts as done; did you mean "job-a"? '
         '(job "job-b")')
 

@@ -80,8 +80,7 @@ def full() -> Folder:
         {"model_a": a, "model_b": b, "gpu_type": "V100", "gpus": k, "slowdown_a": 1.2 + 0.1 * k, "slowdown_b": 1.45}
         for a, b in itertools.pairwise(models[:4]) for k in (1, 2)]
     config = dict(made.config) | {
-        "objective": "progress", "solver": {"name": "auto", "gap": 1e-4, "threads": 1, "seed": 0},
-        "horizon": {"rounds": 12}, "sharing": {"memory_headroom_gb": 1.0}}
+        "objective": "progress", "horizon": {"rounds": 12}}
     return dataclasses.replace(made, config=config, tables=tables)
 
 

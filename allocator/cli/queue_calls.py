@@ -52,7 +52,9 @@ def submit(args: argparse.Namespace) -> int:
     job = of_values({**values, "key": args.key, "command": args.command, "environment": environment,
                      "workdir": os.path.abspath(args.workdir) if args.workdir else ""})
     with Queue(args.queue) as queue:
-        done = queue.submit_many([job])[0]
+        with queue.store.write() as connection:
+            (done,), warnings = submit_to(connection, [job], queue.clock())
+        _warn(warnings)
         if not done.new:
             _say(f'job "{done.job_id}" was submitted before; nothing was added')
         told: dict[str, Any] = {"job_id": done.job_id, "new": done.new}

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from allocator.domain.problem import Problem
 
 EXAMPLES = """
 allocator validate data/snapshots/demo
-allocator validate my-cluster 2> faults.txt
 allocator validate my-workload                   a folder with workload.csv
+allocator validate my-cluster --format json      every fault by itself, for programs
 """
+ABOUT = """\
+Check a snapshot or workload folder. Faults go to standard error, exit code 3; many that differ only in their line and
+job are one line with their number. With --format json standard output has every fault and every warning."""
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser("validate", examples=EXAMPLES, help="every fault of the input at once",
-                                 description="Check a snapshot or workload folder. Faults go to standard error, exit "
-                                             "code 3.")
+                                 description=ABOUT)
     parser.add_argument("snapshot", metavar="FOLDER", help="folder with jobs.csv or workload.csv, pools.csv ...")
+    parser.add_argument("--format", choices=("table", "json"), default="table",
+                        help="of standard output (default: table)")
     parser.set_defaults(call=call)
 
 
 def call(args: argparse.Namespace) -> int:
-    from allocator import read_snapshot, validate
-    from allocator.files.workloads import is_workload, read_workload
+    from allocator.errors import InvalidInput
 
-    changes = None
-    if is_workload(args.snapshot):
-        workload = read_workload(args.snapshot)
-        problem, changes = workload.problem, len(workload.changes)
-    else:
-        problem = validate(read_snapshot(args.snapshot))
+    try:
+        problem, changes = _checked(args.snapshot)
+    except InvalidInput as error:
+        if args.format == "json":
+            faults = [{"file": f.file, "line": f.line, "message": f.message, "subject": f.subject or None}
+                      for f in error.faults]
+            _json(faults, error.warnings)
+        raise
+    if args.format == "json":
+        _json([], problem.warnings)
     for warning in problem.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     gpus = int(problem.pools.gpus.sum())
@@ -38,5 +49,22 @@ def call(args: argparse.Namespace) -> int:
               ("tenants", len(problem.tenants)), ("models", len(problem.models)), ("rates", len(problem.rates.rate))]
     if changes is not None:
         counts.append(("changes", changes))
-    print("valid: " + ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts))
+    if args.format == "table":
+        print("valid: " + ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts))
     return 0
+
+
+def _checked(folder: str) -> tuple[Problem, int | None]:
+    """The Problem of a snapshot or workload, and how often the machines of a workload change."""
+    from allocator import read_snapshot, validate
+    from allocator.files.workloads import is_workload, read_workload
+
+    if is_workload(folder):
+        workload = read_workload(folder)
+        return workload.problem, len(workload.changes)
+    return validate(read_snapshot(folder)), None
+
+
+def _json(faults: list[dict[str, Any]], warnings: tuple[str, ...]) -> None:
+    print(json.dumps({"schema_version": 1, "valid": not faults, "faults": faults,
+                      "warnings": list(warnings)}, ensure_ascii=False))

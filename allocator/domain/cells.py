@@ -10,7 +10,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -239,9 +239,11 @@ READERS: dict[Kind, Callable[[Column, str], Any]] = {
 def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:
     """A value of TOML, JSON or Python under the rules of a column: (value, None) or (None, what is wrong).
 
-    Numbers must be numbers, not text; the value is a float, int, bool or str.
+    Numbers must be numbers, not text; the value is a float, int, bool or str. A JSON object may be a table.
     """
     name, numeric = column.name, column.kind in (Kind.NUMBER, Kind.INTEGER)
+    if column.kind is Kind.JSON and isinstance(value, Mapping):
+        return dict(value), None
     if isinstance(value, bool | np.bool_):
         if column.kind is not Kind.BOOLEAN:
             return None, f"{name} {str(value).lower()} is not {'a number' if numeric else 'text'}"

@@ -262,6 +262,8 @@ CONFIG: tuple[Column, ...] = (
     _number("size_error", "predicted sizes: standard deviation of ln(true size / total_work)", default=0.5, above=0),
     _number("dollar_price", "worth of one dollar in units of the objective: dollars that a plan spends are deducted",
             default=0.0, low=0),
+    Column("unknown_tenants", Kind.CHOICE, "a job of a tenant that tenants.csv does not name: warn, no limit of a "
+           "tenant holds for it; refuse, it is a fault", default="warn", choices=("warn", "refuse")),
 )
 LONGRUN: tuple[Column, ...] = (
     _number("average_per_hour", "US dollars that GPUs which are not reserved may cost on average", above=0),
@@ -269,6 +271,9 @@ LONGRUN: tuple[Column, ...] = (
     _number("until_s", "date of amount, on the clock of now_s"),
     _number("window_s", "an average is kept in each window of so many seconds; default 14 days", default=1_209_600.0,
             above=0),
+    Column("account", Kind.JSON, "what was spent so far: written by controllers and simulations into "
+           "the snapshots of their rounds"),
+    Column("tenants", Kind.JSON, "the same of each tenant with such a budget"),
 )
 MOST_ROUNDS = 48                        # of the look ahead: what the recursion over plans is measured for
 HORIZON: tuple[Column, ...] = (
@@ -280,7 +285,7 @@ PROFILING: tuple[Column, ...] = (
             "are; 0: none", default=0.0, low=0, high=1),
     _number("rounds", "rounds for which it is worth to know a speed", default=6.0, above=0),
 )
-CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {     # what is known of their keys; other keys are left alone
+CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {     # tables and their keys; other keys are a warning
     "solver": (), "horizon": HORIZON, "sharing": (), "longrun": LONGRUN, "profiling": PROFILING}
 
 _RANGE = (_gpus("min_gpus", "smallest size it may be offered at", default=1),

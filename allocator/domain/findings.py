@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from allocator.errors import Fault
+from allocator.errors import Fault, folded
 
 SHOWN = 60              # characters of a value that a message repeats
 ALIKE = 5               # warnings of one sort that are listed one by one
@@ -22,12 +22,12 @@ class Findings:
         self._faults = list(faults)
         self._warnings: dict[tuple[str, str], list[Fault]] = {}
 
-    def fault(self, file: str, line: int | None, message: str) -> None:
-        self._faults.append(Fault(file, line, message))
+    def fault(self, file: str, line: int | None, message: str, subject: str = "") -> None:
+        self._faults.append(Fault(file, line, message, subject))
 
-    def warn(self, file: str, line: int | None, message: str, sort: str = "") -> None:
+    def warn(self, file: str, line: int | None, message: str, sort: str = "", subject: str = "") -> None:
         """A warning. Of one `sort` only the first few are listed, then their number; "" = list every one."""
-        self._warnings.setdefault((file, sort), []).append(Fault(file, line, message))
+        self._warnings.setdefault((file, sort), []).append(Fault(file, line, message, subject))
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -35,17 +35,23 @@ class Findings:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        out: list[Fault] = []
+        out: list[tuple[Fault, str]] = []
         for (file, sort), listed in self._warnings.items():
-            few = listed if not sort or len(listed) <= ALIKE + 1 else listed[:ALIKE]
+            texts = folded(dict.fromkeys(listed))
+            few = texts if not sort or len(texts) <= ALIKE + 1 else texts[:ALIKE]
             out += few
-            if len(few) < len(listed):
-                out.append(Fault(file, listed[ALIKE].line, f"and {len(listed) - ALIKE} more like it: {sort}"))
-        return tuple(str(w) for w in _in_order(out))
+            if len(few) < len(texts):
+                more = Fault(file, texts[ALIKE][0].line, f"and {len(texts) - ALIKE} more like it: {sort}")
+                out.append((more, str(more)))
+        return tuple(text for _, text in sorted(out, key=lambda pair: _place(pair[0])))
 
 
 def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    return tuple(sorted(dict.fromkeys(faults), key=lambda f: (f.file, f.line or 0)))
+    return tuple(sorted(dict.fromkeys(faults), key=_place))
+
+
+def _place(fault: Fault) -> tuple[str, int]:
+    return fault.file, fault.line or 0
 
 
 def quoted(text: str) -> str:
@@ -76,14 +82,26 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {quoted(near)}?" if near is not None else ""
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """`did_you_mean` for names of columns and settings, whose parts say what they are: "price" or "price_hour" for
+    "price_per_gpu_hour"."""
+    candidates = list(known)
+    near = did_you_mean(name, candidates)
+    words = set(name.casefold().split("_"))
+    holds = [other for other in candidates if words <= set(other.casefold().split("_"))]
+    if near or not holds or len(name) > LONGEST_COMPARED:
+        return near
+    return f"; did you mean {quoted(min(holds, key=len))}?"
+
+
 def hints(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """`did_you_mean` of each distinct name; only the first few are looked up, so that a wrong file stays quick."""
     distinct, candidates = dict.fromkeys(names), list(known)
     return {name: did_you_mean(name, candidates) if i < HINTED else "" for i, name in enumerate(distinct)}
 
 
-def near_miss(name: str, known: Iterable[str]) -> str | None:
+def near_miss(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
     """A known name that this one is likely a slip of: almost equal, and not "team-2" for "team-1"."""
-    near = nearest(name, known, cutoff=0.8)
+    near = nearest(name, known, cutoff)
     same_digits = near is not None and re.findall(r"\d+", near) == re.findall(r"\d+", name)
     return near if same_digits else None

@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.domain.cells import Parsed, absent, parse
 from allocator.domain.columns import TABLES, TableSchema
-from allocator.domain.findings import Findings, did_you_mean, hints, quoted
+from allocator.domain.findings import HINTED, Findings, did_you_mean, hints, meant, quoted
 from allocator.domain.problem import Bools, Ints
 from allocator.domain.snapshot import Snapshot, Table
 
@@ -65,14 +65,14 @@ class Grid:
         return self.whole and bool(self.ok(self.schema.key[0]).all())
 
     def subject(self, row: int) -> str:
-        """' (job "bert-3")': whom a message is about, if rows have names."""
+        """'job "bert-3"': whom a message is about, "" where rows have no names."""
         if len(self.schema.key) != 1:
             return ""
         name = self[self.schema.key[0]][row]
-        return f" ({self.schema.key[0].removesuffix('_id')} {quoted(name)})" if name else ""
+        return f"{self.schema.key[0].removesuffix('_id')} {quoted(name)}" if name else ""
 
     def fault(self, found: Findings, row: int, message: str) -> None:
-        found.fault(self.schema.file, self.lines[row], message + self.subject(row))
+        found.fault(self.schema.file, self.lines[row], message, self.subject(row))
 
     def faults(self, found: Findings, rows: Bools, message: Callable[[int], str]) -> None:
         """A fault for every row that is True in `rows` (n,)."""
@@ -82,7 +82,7 @@ class Grid:
     def warnings(self, found: Findings, rows: Bools, message: Callable[[int], str], sort: str) -> None:
         """A warning for every row that is True in `rows` (n,); `sort` sums up the many."""
         for i in np.flatnonzero(rows).tolist():
-            found.warn(self.schema.file, self.lines[i], message(i) + self.subject(i), sort)
+            found.warn(self.schema.file, self.lines[i], message(i), sort, self.subject(i))
 
     def refer(self, found: Findings, column: str, known: Mapping[str, int], *, among: str, judge: bool) -> Ints:
         """(n,) index of each name among the known ones, -1 = none; unknown ones are faults if `judge`."""
@@ -132,9 +132,10 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
     lost = [c.name for c in schema.columns if c.required and c.name not in table.columns]
     for name in lost:
         found.fault(schema.file, HEADER, f"column {name} is missing{did_you_mean(name, strange)}")
-    hint = hints(strange, [name for name in known if name not in table.columns])
-    for name in strange:
-        found.warn(schema.file, HEADER, f"column {quoted(name)} is not known and is ignored{hint[name]}",
+    absent = [name for name in known if name not in table.columns]
+    for i, name in enumerate(strange):
+        hint = meant(name, absent) if i < HINTED else ""
+        found.warn(schema.file, HEADER, f"column {quoted(name)} is not known and is ignored{hint}",
                    "columns that are not known")
 
 

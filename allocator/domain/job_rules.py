@@ -11,9 +11,14 @@ from allocator.domain.findings import HINTED, Findings, hints, near_miss, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.names import Names
 from allocator.domain.problem import Ints, State
+from allocator.domain.settings import Settings
+
+LIMITS = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share", "average_per_hour", "amount")
+"""Columns of tenants.csv that limit a tenant."""
+FAR = 10            # a deadline after less than one part in so many of the time that the work takes is a slip
 
 
-def check(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> None:
+def check(grids: Mapping[str, Grid], names: Names, config: Settings, now_s: float, found: Findings) -> None:
     """Everything about jobs that one cell alone does not tell."""
     jobs = grids["jobs.csv"]
     if jobs.present and jobs.whole and not len(jobs):
@@ -23,7 +28,8 @@ def check(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings
     _holdings(jobs, grids["pools.csv"], names, found)
     _guests(jobs, names, found)
     _models_and_types(jobs, grids, names, found)
-    _tenants(jobs, grids["tenants.csv"], names, found)
+    _tenants(jobs, grids["tenants.csv"], names, config["unknown_tenants"] == "refuse", found)
+    _speeds(grids, found)
     _predecessors(jobs, names, found)
 
 
@@ -56,6 +62,11 @@ def _work(jobs: Grid, now_s: float, found: Findings) -> None:
                 f"{jobs.text('total_work', i)} is below remaining_work {jobs.text('remaining_work', i)}")
     jobs.warnings(found, early & jobs.ok("submitted_s"), lambda i: "submitted_s "
                   f"{jobs.text('submitted_s', i)} is after now_s {now_s:.15g}", "jobs submitted after now_s")
+    with np.errstate(invalid="ignore"):
+        late = jobs.ok("deadline_s", "submitted_s") & (jobs["deadline_s"] <= jobs["submitted_s"])
+    jobs.warnings(found, late, lambda i: f"deadline_s {jobs.text('deadline_s', i)} is not after submitted_s "
+                  f"{jobs.text('submitted_s', i)}; it is a time on the same clock, in seconds",
+                  "deadlines that have passed at submission")
 
 
 def _holdings(jobs: Grid, pools: Grid, names: Names, found: Findings) -> None:
@@ -137,18 +148,67 @@ def _models_and_types(jobs: Grid, grids: Mapping[str, Grid], names: Names, found
         jobs.fault(found, i, f"gpu_types {quoted(name)} is neither in pools.csv nor in {files}{hint[name]}")
 
 
-def _tenants(jobs: Grid, tenants: Grid, names: Names, found: Findings) -> None:
-    """A tenant that is not listed is allowed; one that looks like a slip of a listed one is worth a word."""
-    if not tenants.present or not tenants.complete:
+def _tenants(jobs: Grid, tenants: Grid, names: Names, refuses: bool, found: Findings) -> None:
+    """Limits of tenants hold for listed ones only: another one is a warning where there are limits or where it looks
+    like a slip of a listed one, and a fault if it is to be refused."""
+    if not tenants.complete or not (tenants.present or refuses):
         return
-    known = names.listed_tenants
-    standard = jobs.schema.column("tenant").default
-    others = [name for name in dict.fromkeys(jobs["tenant"]) if name and name not in known and name != standard]
-    near = {name: hit for name in others[:HINTED] if (hit := near_miss(name, known)) is not None}
-    slips = np.fromiter((name in near for name in jobs["tenant"]), dtype=bool, count=len(jobs)) if near else \
-        np.zeros(len(jobs), dtype=bool)
-    jobs.warnings(found, slips, lambda i: f"tenant {quoted(jobs['tenant'][i])} is not in tenants.csv; did you mean "
-                  f"{quoted(near[jobs['tenant'][i]])}?", "tenants that are not in tenants.csv")
+    known, busy = names.listed_tenants, set(jobs["tenant"])
+    others = [name for name in dict.fromkeys(jobs["tenant"]) if name and name not in known]
+    hint = dict.fromkeys(others, "")
+    for name in others[:HINTED]:
+        near = near_miss(name, known, cutoff=0.6)
+        if near is not None:
+            hint[name] = f"; did you mean {quoted(near)}{', which has no jobs' if near not in busy else ''}?"
+    limited = any(tenants.given(name).any() for name in LIMITS)
+    told = {name for name in others if refuses or limited or hint[name]}
+    rows = np.fromiter((name in told for name in jobs["tenant"]), dtype=bool, count=len(jobs))
+    where = "is not in tenants.csv" + (", whose limits do not hold for it" if limited and not refuses else "")
+
+    def words(i: int) -> str:
+        return f"tenant {quoted(jobs['tenant'][i])} {where}{hint[jobs['tenant'][i]]}"
+
+    if refuses:
+        jobs.faults(found, rows, words)
+    else:
+        jobs.warnings(found, rows, words, "tenants that are not in tenants.csv")
+
+
+def _speeds(grids: Mapping[str, Grid], found: Findings) -> None:
+    """Jobs that run where no speed is known, and deadlines that no speed can come near."""
+    jobs, pools, rates, curves = (grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv"))
+    if not all(t.whole and bool(t.ok(*(c.name for c in t.schema.columns)).all()) for t in (jobs, pools, rates, curves)):
+        return
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for model, kind, k in zip(rates["model"], rates["gpu_type"], rates["gpus"].tolist(), strict=True):
+        sizes.setdefault((model, kind), []).append(k)
+    fitted = set(zip(curves["model"], curves["gpu_type"], strict=True))
+    kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
+    known = {model for model, _ in (*sizes, *fitted)}
+    unrated = np.zeros(len(jobs), dtype=bool)
+    for i in np.flatnonzero(jobs["state"] == State.RUNNING).tolist():
+        place = jobs["model"][i], kind_of.get(jobs["pool"][i], "")
+        there = sizes.get(place, [])
+        inside = bool(there) and min(there) <= jobs["gpus"][i] <= max(there)
+        unrated[i] = place[0] in known and place[1] != "" and place not in fitted and not inside
+    jobs.warnings(found, unrated, lambda i: f"runs on {jobs['gpus'][i]} GPUs of type "
+                  f"{quoted(kind_of[jobs['pool'][i]])}, where model {quoted(jobs['model'][i])} has no rate: it cannot "
+                  "stay there", "running jobs without a rate")
+
+    fastest: dict[str, list[tuple[int, float]]] = {}
+    for model, k, rate in zip(rates["model"], rates["gpus"].tolist(),
+                              (rates["work_per_s"] * rates["efficiency"]).tolist(), strict=True):
+        fastest.setdefault(model, []).append((k, rate))
+    formulas, least_s = {model for model, _ in fitted}, np.zeros(len(jobs))
+    work = np.where(jobs.given("total_work"), jobs["total_work"], jobs["remaining_work"])
+    dated = jobs.given("deadline_s") & (jobs["deadline_s"] > jobs["submitted_s"])
+    for i in np.flatnonzero(dated).tolist():
+        best = max((r for k, r in fastest.get(jobs["model"][i], ()) if k <= jobs["max_gpus"][i]), default=0.0)
+        least_s[i] = work[i] / best if best > 0 and jobs["model"][i] not in formulas else 0.0
+    given_s = np.where(dated, jobs["deadline_s"] - jobs["submitted_s"], np.inf)
+    jobs.warnings(found, least_s > FAR * given_s, lambda i: f"deadline_s {jobs.text('deadline_s', i)} is "
+                  f"{given_s[i]:g} s after submitted_s, but the work takes {least_s[i]:.0f} s at the best rate; "
+                  "deadline_s is a time on the clock of submitted_s, in seconds", "deadlines that no speed can keep")
 
 
 def _predecessors(jobs: Grid, names: Names, found: Findings) -> None:

@@ -1,4 +1,4 @@
-"""config.toml understood: the values of CONFIG, and the tables of other parts as they are."""
+"""config.toml understood: the values of CONFIG, and those of its tables, CONFIG_TABLES."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from allocator.domain.cells import parse_value
 from allocator.domain.columns import CONFIG, CONFIG_TABLES, MOST_ROUNDS, RULE, Column
-from allocator.domain.findings import Findings, did_you_mean, quoted
+from allocator.domain.findings import Findings, meant, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
@@ -43,26 +43,32 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
                 found.fault(FILE, line, message)
         elif key in tables:
             if isinstance(value, Mapping):
-                tables[key] = _table(key, value, line, found)
+                tables[key] = _table(key, value, snapshot.config_lines, found)
             else:
                 found.fault(FILE, line, f"{key} must be a table, [{key}]")
         else:
-            hint = did_you_mean(str(key), [k for k in (*columns, *tables) if k not in snapshot.config])
+            hint = meant(str(key), [k for k in (*columns, *tables) if k not in snapshot.config])
             found.warn(FILE, line, f"{quoted(str(key))} is not known and is ignored{hint}")
     return Settings(values, tables)
 
 
-def _table(name: str, given: Mapping[str, Any], line: int | None, found: Findings) -> Mapping[str, Any]:
-    """A table with its known keys checked."""
-    values = dict(given)
-    for column in CONFIG_TABLES[name]:
-        if column.name in values:
-            values[column.name], message = parse_value(column, values[column.name])
+def _table(name: str, given: Mapping[str, Any], lines: Mapping[str, int],
+           found: Findings) -> Mapping[str, Any]:
+    """The known keys of a table, checked; unknown ones are a warning, as they are outside of tables."""
+    values: dict[str, Any] = {}
+    columns = {c.name: c for c in CONFIG_TABLES[name]}
+    for key, value in given.items():
+        line = lines.get(f"{name}.{key}", lines.get(name))
+        if key in columns:
+            values[key], message = parse_value(columns[key], value)
             if message is not None:
                 found.fault(FILE, line, f"[{name}] {message}")
+        else:
+            hint = meant(str(key), [k for k in columns if k not in given])
+            found.warn(FILE, line, f"[{name}] {quoted(str(key))} is not known and is ignored{hint}")
     if name == "longrun":
         for message in longrun_faults(set(values)):
-            found.fault(FILE, line, f"[{name}] {message}")
+            found.fault(FILE, lines.get(name), f"[{name}] {message}")
     return values
 
 

@@ -33,17 +33,23 @@ def validate(snapshot: Snapshot) -> Problem:
     tables = grids(snapshot, found)
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
-    job_rules.check(tables, known, now_s, found)
+    job_rules.check(tables, known, config, now_s, found)
     cluster_rules.check(tables, known, now_s, found)
     if found.faults:
         raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
 
-    _nothing_to_charge(config, tables, found)
+    check_money(config, tables, found)
     return assemble(snapshot, config, tables, known, now_s, found)
 
 
-def _nothing_to_charge(config: Settings, tables: Mapping[str, Grid], found: Findings) -> None:
-    """A long-run budget where every GPU is paid for anyway."""
+def check_money(config: Settings, tables: Mapping[str, Grid], found: Findings) -> None:
+    """A long-run budget where every GPU is paid for anyway, and reserved GPUs that cost more than the budget."""
+    pools, budget = tables["pools.csv"], config["budget_per_hour"]
+    reserved = pools["market"] == Market.RESERVED
+    dollars = float((pools["gpus"] * pools["price_per_gpu_hour"])[reserved].sum())
+    if budget is not None and dollars > budget:
+        found.warn(pools.schema.file, None, f"the reserved GPUs cost {dollars:g} $/h together, more than "
+                   f"budget_per_hour {budget:g} of config.toml, which counts them: some of them stay idle")
     if len(tables["pools.csv"]) and not (tables["pools.csv"]["market"] != Market.RESERVED).any():
         words = "charges only GPUs that are not reserved, and all pools of pools.csv are"
         if not {"average_per_hour", "amount"}.isdisjoint(config.tables["longrun"]):

@@ -26,7 +26,7 @@ from allocator.domain.problem import NO_CHANGES
 from allocator.domain.settings import FILE as CONFIG_FILE
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.domain.validate import assemble
+from allocator.domain.validate import assemble, check_money
 from allocator.domain.workload import Workload
 from allocator.domain.workload_columns import CAPACITY, UNDER_WAY, WORKLOAD, WORKLOAD_CONFIG, WORKLOAD_TABLES
 from allocator.errors import InvalidInput
@@ -47,7 +47,7 @@ def validate_workload(raw: Snapshot) -> Workload:
     tables |= {"jobs.csv": _as_jobs(repeated(tables[WORKLOAD.file], found)),
                **grids(replace(raw, tables={}), found, NOT_STARTED)}
     known = names(tables)
-    job_rules.check(tables, known, math.inf, found)
+    job_rules.check(tables, known, config, math.inf, found)
     start = _start(config["now_s"], tables["jobs.csv"], raw, found)
     cluster_rules.check(tables, known, start, found)
     tables[CAPACITY.file].refer(found, "pool", known.pools, among="is not in pools.csv",
@@ -55,6 +55,7 @@ def validate_workload(raw: Snapshot) -> Workload:
     _unlikely(tables["jobs.csv"], known, found)
     if found.faults:
         raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
+    check_money(config, tables, found)
     problem = assemble(raw, config, tables, known, start, found)
     return Workload(replace(problem, announced=NO_CHANGES), problem.announced)
 
@@ -92,11 +93,7 @@ def _picked(values: Sequence[Any], order: Any) -> list[Any]:
 
 
 def _unlikely(jobs: Grid, known: Names, found: Findings) -> None:
-    """What may be meant but is likely a slip: deadlines before submission, predecessors that never come."""
-    with np.errstate(invalid="ignore"):
-        late = jobs.ok("deadline_s", "submitted_s") & (jobs["deadline_s"] <= jobs["submitted_s"])
-    jobs.warnings(found, late, lambda i: f"deadline_s {jobs.text('deadline_s', i)} is not after submitted_s "
-                  f"{jobs.text('submitted_s', i)}", "deadlines that have passed at submission")
+    """What may be meant but is likely a slip: predecessors that never come."""
     if not jobs.complete:
         return
     missing = {i: name for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist()

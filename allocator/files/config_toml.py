@@ -20,7 +20,8 @@ AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
 def parse_config(content: bytes, reading: Reading) -> tuple[dict[str, Any], dict[str, int]]:
-    """The configuration and the line of each of its top-level keys; ({}, {}) if it cannot be read."""
+    """The configuration and the line of each of its keys, those of tables as "table.key"; ({}, {}) if it cannot be
+    read."""
     if len(content) > MOST_BYTES:
         reading.fault(None, f"is longer than {MOST_BYTES} bytes; a config.toml has a few lines")
         return {}, {}
@@ -38,7 +39,7 @@ def parse_config(content: bytes, reading: Reading) -> tuple[dict[str, Any], dict
     if too_deep(config):
         reading.fault(None, f"has tables more than {DEEPEST} deep")
         return {}, {}
-    return config, {key: line for key, line in _lines(text).items() if key in config}
+    return config, {key: line for key, line in _lines(text).items() if _has(config, key)}
 
 
 def too_deep(value: Any) -> bool:
@@ -52,16 +53,24 @@ def too_deep(value: Any) -> bool:
     return True
 
 
+def _has(config: Mapping[str, Any], key: str) -> bool:
+    """Whether the configuration has the key, or the "table.key"."""
+    table, _, inner = key.partition(".")
+    return key in config or (isinstance(config.get(table), Mapping) and inner in config[table])
+
+
 def _lines(text: str) -> dict[str, int]:
-    """Line of the first mention of each top-level key; a line inside a long text may be mistaken for one."""
+    """Line of the first mention of each key, of a key of a table as "table.key"; a line inside a long text may be
+    mistaken for one."""
     lines: dict[str, int] = {}
-    at_top = True
+    table = ""
     for number, line in enumerate(re.split(r"\r\n|\n", text), start=1):
         head = HEAD.match(line)
-        key = head or (KEY.match(line) if at_top else None)
-        at_top = at_top and not head
+        key = head or KEY.match(line)
         if key:
-            lines.setdefault(key[1].strip("\"'"), number)
+            name = key[1].strip("\"'")
+            lines.setdefault(table + name if not head else name, number)
+            table = f"{name}." if head else table
     return lines
 
 

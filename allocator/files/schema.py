@@ -58,7 +58,11 @@ def _table(schema: TableSchema) -> Schema:
 
 def _config(columns: tuple[Column, ...]) -> Schema:
     out = _object(columns)
-    out["properties"] |= {name: _object(keys) if keys else {"type": "object"} for name, keys in CONFIG_TABLES.items()}
+    for name, keys in CONFIG_TABLES.items():
+        table = _object(keys)
+        table["properties"] |= {c.name: {"type": "object", "description": c.doc}
+                                for c in keys if c.kind is Kind.JSON}
+        out["properties"][name] = table
     return out | {"description": "settings of the round (TOML)"}
 
 

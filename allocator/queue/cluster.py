@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.columns import CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
-from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.findings import did_you_mean, meant, quoted
 from allocator.domain.problem import Problem
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
@@ -116,7 +116,12 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
     names = [c.name for c in CONFIG if c.name != "now_s"]
     strange = next((k for k in changes if k not in (*names, *CONFIG_TABLES)), None)
     if strange is not None:
-        raise UsageError(f"no setting {quoted(strange)}{did_you_mean(strange, (*names, *CONFIG_TABLES))}")
+        raise UsageError(f"no setting {quoted(strange)}{meant(strange, (*names, *CONFIG_TABLES))}")
+    for table, keys in changes.items():
+        known = [c.name for c in CONFIG_TABLES.get(table, ())]
+        for key in keys if table in CONFIG_TABLES and isinstance(keys, Mapping) else ():
+            if key not in known:
+                raise UsageError(f"no setting {quoted(key)} in [{table}]{meant(key, known)}")
     merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
     _judge_config(merged)
     put_meta(connection, "config", json.dumps(merged, sort_keys=True))

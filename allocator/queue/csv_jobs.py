@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from allocator.domain.columns import JOBS
-from allocator.domain.findings import hints, quoted
+from allocator.domain.findings import HINTED, meant, quoted
 from allocator.domain.snapshot import Table
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.files.csv_table import Reading, parse_csv
@@ -42,9 +42,10 @@ def submissions(content: bytes, file: str) -> tuple[list[Submission], tuple[str,
         raise InvalidInput(reading.faults)
     known = (*SET, *EXTRA, *OF_QUEUE)
     strange = [name for name in table.columns if name not in known]
-    hint = hints(strange, [name for name in (*SET, *EXTRA) if name not in table.columns])
+    absent = [name for name in (*SET, *EXTRA) if name not in table.columns]
     warnings = [*map(str, reading.warnings), *(
-        f"{file}:1: column {quoted(name)} is not known and is ignored{hint[name]}" for name in strange)]
+        f"{file}:1: column {quoted(name)} is not known and is ignored{meant(name, absent) if i < HINTED else ''}"
+        for i, name in enumerate(strange))]
     beside = [name for name in OF_QUEUE if name in table.columns and name != "remaining_work"]
     if beside:
         warnings.append(f"{file}:1: {', '.join(beside)}: a submitted job starts with nothing held; ignored")

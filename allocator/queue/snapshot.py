@@ -33,6 +33,7 @@ from allocator.queue.submit import Submission, cell, next_time
 LEAST_SHARE = 1e-6       # of its work that a job which has not ended has left at least
 UNIX = 1e9               # a clock that says less does not count unix seconds
 MOST_KNOWN = 10_000      # jobs whose cells are remembered beyond those that are active
+ACCEPTED = {"unknown_tenants": "warn"}   # what is in the queue was accepted: no round fails for it
 SQUEEZE = 2              # effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
 _STATE = ("job_id", "content", "state", "request", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
           "received", "submitted_s", "retry_at_s")
@@ -78,6 +79,7 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     tables = {JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)), **_received(c, held_s),
               **cluster.tables(connection)}
     config = {"objective": OVER_TIME, **cluster.config(connection), "now_s": now_s}
+    config |= {key: value for key, value in ACCEPTED.items() if key in config}
     if INTERACTIVE.file in tables:
         interval_s = float(config.get("interval_s", INTERVAL_S))
         tables[INTERACTIVE.file] = sessions.filled(connection, tables[INTERACTIVE.file], now_s, interval_s)

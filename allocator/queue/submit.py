@@ -10,7 +10,8 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +32,7 @@ SET = ("job_id", "submitted_s", *OWNED)
 """Columns of jobs.csv and workload.csv that a submission may have."""
 EXTRA = ("key", "command", "environment", "workdir")
 PLACE = "submission"
+OF_JOBS = re.compile(r"^jobs\.csv((?::[0-9,.-]+)?): ")       # file and lines at the head of a warning
 
 
 @dataclass(frozen=True)
@@ -195,27 +197,24 @@ def _judged(connection: Connection, new: Sequence[Submission], now_s: float,
     columns["remaining_work"] = columns["total_work"]
     columns = {c.name: columns[c.name] for c in JOBS.columns if c.name in columns}
     around = cluster.tables(connection)
+    lined = all(s.line is not None for s in new)
+    lines = [s.line or 0 for s in new] if lined else range(len(new))
     raw = Snapshot("queue", cluster.config(connection), {
-        **around, "jobs.csv": Table("jobs.csv", columns, range(len(new)))})
-    place = _places(new, file)
+        **around, "jobs.csv": Table("jobs.csv", columns, lines)})
+
+    def place(fault: Fault) -> Fault:
+        message = fault.message.replace("remaining_work", "total_work")
+        return replace(fault, file=file, line=fault.line if lined else None, message=message)
+
     try:
         problem = validate(raw)
     except InvalidInput as error:
         ours = [place(f) for f in error.faults if f.file == "jobs.csv" and not f.message.startswith("total_work ")
                 and " is already in line " not in f.message]           # told by _present, with the right line
         return [], [*faults, *ours, *(f for f in error.faults if f.file != "jobs.csv")], ()
-    warnings = tuple(w.replace("jobs.csv:", f"{file}:") for w in problem.warnings if w.startswith("jobs.csv:")
-                     and "submitted_s" not in w) if file != PLACE else ()
+    told = [w for w in problem.warnings if w.startswith("jobs.csv:") and "submitted_s " not in w]
+    warnings = tuple(OF_JOBS.sub(rf"{file}\1: " if lined else f"{file}: ", w) for w in told)
     return list(zip(problem.jobs.submitted_s.tolist(), problem.jobs.total_work.tolist(), strict=True)), faults, warnings
-
-
-def _places(new: Sequence[Submission], file: str) -> Callable[[Fault], Fault]:
-    """A fault of the small snapshot, at the place of its submission."""
-    def place(fault: Fault) -> Fault:
-        line = None if fault.line is None or not fault.line < len(new) else new[fault.line].line
-        return Fault(file, line, fault.message.replace("remaining_work", "total_work"))
-
-    return place
 
 
 def _predecessors(connection: Connection, new: Sequence[Submission], file: str) -> list[Fault]:
