@@ -33,6 +33,7 @@ from formulations.linear import Ints
 NO_LIMITS = Limits()
 EXACT = 1e-9            # relative: rows are kept to this tolerance, so a bound this close is the value itself
 ROUNDING = 1e-7         # relative: accounts of one plan that differ by more do not differ by rounding
+NOTHING = 1e-9          # values below are nothing, as in the gap of the contract
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,15 @@ def checked_bound(bound: float, by: str, witness: Audit) -> float:
     Raises AuditFailure where the bound is below the value: one of the two is wrong.
     """
     value, scale = witness.objective_value, float(np.abs(witness.value).sum())
-    if bound < value - ROUNDING * scale:
+    if bound < value - _tolerance(scale, witness):
         raise AuditFailure((f"the plan is worth {value:.9g}, although {by} proved that no plan is "
                             f"worth more than {bound:.9g}",))
     return value if bound - value <= EXACT * scale else float(bound)
+
+
+def _tolerance(scale: float, witness: Audit) -> float:
+    """By how much two accounts may differ whose terms add up to `scale` in size."""
+    return NOTHING + ROUNDING * scale + witness.rounding
 
 
 def _differing_accounts(round_: Round, choice: Ints, witness: Audit) -> Iterator[str]:
@@ -89,7 +95,7 @@ def _differing_accounts(round_: Round, choice: Ints, witness: Audit) -> Iterator
     """
     claimed = round_.instance.value[choice[choice >= 0]]
     value, scale = float(claimed.sum()), max(np.abs(claimed).sum(), np.abs(witness.value).sum())
-    if not abs(value - witness.objective_value) <= ROUNDING * scale:
+    if not abs(value - witness.objective_value) <= _tolerance(float(scale), witness):
         yield (f"the options of the plan are worth {value:.9g} in the objective "
                f"{round_.problem.objective}, the plan {witness.objective_value:.9g}")
 

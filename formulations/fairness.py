@@ -77,4 +77,6 @@ def maxmin(rho: Floats, sooner: Floats, worst: float, jobs: int) -> Floats:
     Awerbuch et al., "Load balancing in the L_p norm", FOCS 1995).
     """
     p = max(2.0, math.log(jobs) / math.log(NEAR))
-    return np.asarray(((rho / worst) ** p - (np.maximum(0.0, rho - sooner) / worst) ** p) / p)
+    with np.errstate(divide="ignore"):          # nothing is left of a rho: log 0 = -inf, whose exp is 0
+        shrunk = np.log1p(-np.minimum(1.0, sooner / rho))
+    return np.asarray((rho / worst) ** p * -np.expm1(p * shrunk) / p)       # powers do not cancel

@@ -14,6 +14,7 @@ from builders import LINEAR, problem
 
 from allocator.audit import Audit, audit
 from allocator.decision import checked_bound, decide
+from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.errors import AuditFailure, UsageError
 from allocator.frontier.rounds import round_frontier
@@ -249,3 +250,23 @@ def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> N
     r = decide(p, objective=objective, limits=EXACT)
     assert (r.objective_value, r.bound) == pytest.approx((worth, worth), rel=1e-12)
     assert r.jobs["value"] == [r.objective_value] and (r.gap, r.status) == (0.0, "optimal")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("objective", [*OBJECTIVES, "flow > cost", "tardiness > cost=2,makespan"])
+@pytest.mark.parametrize("extreme", [
+    {"revocations_per_gpu_hour": 1e6}, {"remaining_work": 1e25, "deadline_s": 1e9},
+    {"remaining_work": 1e-25, "total_work": 1e25}, {"weight": 1e25, "deadline_s": 1e12},
+    {"remaining_work": 1e15, "weight": 1e-20, "deadline_s": 1e20, "submitted_s": -1e20}],
+    ids=lambda extreme: next(iter(extreme)))
+def test_extreme_numbers_are_no_audit_failure(extreme: dict[str, float], objective: str) -> None:
+    """Beside an ordinary job one in a spot pool of which revocations leave nothing, or with so much
+    left, or so little, or of such weight that values are lost in rounding: a plan, no warning of a
+    library."""
+    pool = {"market": "spot", "price_per_gpu_hour": 1, **{
+        k: v for k, v in extreme.items() if k == "revocations_per_gpu_hour"}}
+    jobs: list[dict[str, object]] = [{}, {k: v for k, v in extreme.items() if k not in pool}]
+    p = problem(jobs, [pool | {"gpus": 2}, {"gpus": 2}], {1: 1.0, 2: 1.9},
+                config={"now_s": 0, "objective": objective, "dollar_price": 0.01})
+    r = decide(p)
+    assert math.isfinite(r.objective_value) and r.objective_value <= r.bound < math.inf

@@ -40,25 +40,33 @@ def shared(s: Scene, name: str, job: Ints, done: Floats, busy: Floats) -> Floats
     equal = equal_rate(s, job, np.ones(len(problem.jobs)) if name == "makespan" else None)
     able = np.isfinite(equal)                               # a plan for others is at fault anyway
     equal = np.where(able, equal, 1.0)
-    waiting, planned = (_ratio(s, name, job, equal, *after) for after in ((problem.interval_s, 0.0), (busy, done)))
+    waiting = _ratio(s, name, job, equal)
+    sooner = (problem.interval_s - busy + done / equal) / _unit(s, name, job, equal)
+    planned = np.maximum(0.0, waiting - sooner)        # both may be huge: their difference is known
     if name == "maxmin":
         having = np.unique(s.options()[0])
-        most = _ratio(s, name, having, equal_rate(s, having), problem.interval_s, 0.0).max(initial=0.0) or 1.0
+        most = _ratio(s, name, having, equal_rate(s, having)).max(initial=0.0) or 1.0
         p = max(2.0, math.log(max(1, len(having))) / math.log(1.25))
-        worth = ((waiting / most) ** p - (np.maximum(planned, 0.0) / most) ** p) / p
+        with np.errstate(divide="ignore"):
+            fallen = -np.expm1(p * np.log1p(-np.minimum(1.0, sooner / waiting)))
+        worth = (waiting / most) ** p * fallen / p
     else:
-        worth = (waiting - planned) * (waiting + planned) / 2
+        worth = sooner * (waiting + planned) / 2
     return np.where(able, worth, 0.0)
 
 
-def _ratio(s: Scene, name: str, job: Ints, equal: Floats, seconds: Floats | float, done: Floats | float) -> Floats:
-    """(n,) rho, in makespan hours, of jobs of which so much is done in so many seconds, and the rest at `equal`."""
+def _ratio(s: Scene, name: str, job: Ints, equal: Floats) -> Floats:
+    """(n,) rho, in makespan hours, of jobs that wait for a round and go on at `equal`."""
     problem, jobs = s.problem, s.problem.jobs
-    left = (jobs.remaining_work[job] - done) / equal
-    if name == "makespan":
-        return np.asarray((seconds + left) / 3600.0)
-    age = np.maximum(0.0, problem.now_s - jobs.submitted_s[job])
-    return np.asarray((age + seconds + left) / (jobs.total_work[job] / equal))
+    age = 0.0 if name == "makespan" else np.maximum(0.0, problem.now_s - jobs.submitted_s[job])
+    seconds = age + problem.interval_s + jobs.remaining_work[job] / equal
+    return np.asarray(seconds / _unit(s, name, job, equal))
+
+
+def _unit(s: Scene, name: str, job: Ints, equal: Floats) -> Floats:
+    """(n,) seconds of a unit of rho: those that the whole job takes at `equal`; in makespan hours."""
+    whole = s.problem.jobs.total_work[job] / equal
+    return np.full(len(job), 3600.0) if name == "makespan" else whole
 
 
 def equal_rate(s: Scene, job: Ints, claim: Floats | None = None) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.audit import alone, headroom, pairs, together
 from allocator.audit.scene import Scene
-from allocator.audit.worth import worth
+from allocator.audit.worth import rounding, worth
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Floats, Problem
 from allocator.performance.table import RateTable
@@ -24,7 +24,7 @@ class Audit:
 
     faults: sentences naming object, value and rule; empty = the plan is legal.
     value (J,) in the objective; rate (J,) work per second; cost (J,) dollars per hour; 0 for jobs that get nothing.
-    objective_value: sum of `value`.
+    objective_value: sum of `value`; rounding: what rounding may do to it (allocator/audit/rounding.py).
     """
 
     faults: tuple[str, ...]
@@ -32,6 +32,7 @@ class Audit:
     rate: Floats
     cost: Floats
     objective_value: float
+    rounding: float = 0.0
 
 
 def audit(problem: Problem, allocation: Allocation, repairs: Repairs, table: RateTable | None = None) -> Audit:
@@ -49,7 +50,7 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, table: Rat
     rate = np.where(scene.rate > 0, scene.rate, 0.0)
     value = worth(scene, rate)
     found = (*alone.faults(scene), *pairs.faults(scene), *together.faults(scene, cost), *headroom.faults(scene))
-    return Audit(found, value, rate, cost, float(value.sum()))
+    return Audit(found, value, rate, cost, float(value.sum()), rounding(scene))
 
 
 def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator[str]:

@@ -31,6 +31,7 @@ In all but the first two `rate` is what revocations and checkpoints leave of the
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,6 +40,7 @@ import numpy as np
 from allocator.audit import flow
 from allocator.audit.exploring import extra
 from allocator.audit.pauses import restart_s
+from allocator.audit.rounding import lost
 from allocator.audit.scene import Scene
 from allocator.audit.shares import shared, utility
 from allocator.domain.columns import OBJECTIVES
@@ -102,32 +104,52 @@ def worth(s: Scene, rate: Floats) -> Floats:
     if not len(j):
         return value
     plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.kept[j], ~s.guest[j])
+    alone = ~s.paired[j]                # two jobs on the same GPUs do not teach how fast one is
     value[j] = _values(s, plan)
     if s.problem.settings.get("profiling", {}).get("share", 0.0) > 0:
         w = Ways.every(s)
         more = extra(s, w.job, w.pool, w.gpus, w.rate, _values(s, w))
         kind = s.problem.pools.gpu_type[plan.pool]
         value[j] += [more.get(key, 0.0) for key in zip(j.tolist(), kind.tolist(), plan.gpus.tolist(), strict=True)
-                     ] * plan.own
+                     ] * alone
     return value
 
 
 def _values(s: Scene, w: Ways) -> Floats:
     """(n,) worth of the ways in the problem's objective, money deducted."""
     sums = levels(s.problem.objective)
-    value = _sum(s, w, sums[-1])
-    if len(sums) > 1:                                   # ranked: each next one in hundredths of the one before
-        every = Ways.every(s)
-        last = _sum(s, every, sums[-1])
-        for terms in reversed(sums[:-1]):
-            own = _sum(s, every, terms)
-            part = 0.01 * (_most(s, every, own) + _most(s, every, -own))
-            reach = _most(s, every, last) + _most(s, every, -last)
-            factor = part / reach if part > 0 and reach > 0 else 1.0
-            value = _sum(s, w, terms) + factor * value
-            last = own + factor * last
+    value = np.zeros(len(w.job))
+    for terms, factor in zip(sums, _factors(s, sums), strict=True):
+        value += factor * _sum(s, w, terms)
     risky = any(name in RISKY for terms in sums for name, _ in terms)
     return np.asarray(value - _money(s, w.job) * Round.of(s, w, risky).dollars)
+
+
+def _factors(s: Scene, sums: Sequence[Terms]) -> list[float]:
+    """What a unit of each rank counts for: a rank and those after it, in hundredths of the one before."""
+    if len(sums) == 1:
+        return [1.0]
+    every, out = Ways.every(s), [1.0]
+    last = _sum(s, every, sums[-1])
+    for terms in reversed(sums[:-1]):
+        own = _sum(s, every, terms)
+        part = 0.01 * (_most(s, every, own) + _most(s, every, -own))
+        reach = _most(s, every, last) + _most(s, every, -last)
+        factor = part / reach if part > 0 and reach > 0 else 1.0
+        last = own + factor * last
+        out = [1.0, *(factor * f for f in out)]
+    return out
+
+
+def rounding(s: Scene) -> float:
+    """What rounding may do to the value of the plan, see allocator/audit/rounding.py."""
+    sums = levels(s.problem.objective)
+    if {name for terms in sums for name, _ in terms}.isdisjoint(("cost", "tardiness")):
+        return 0.0
+    # the factor of a rank comes from the values of all jobs, with the errors of theirs in it
+    job, times = (np.flatnonzero(s.on), 1.0) if len(sums) == 1 else (np.unique(s.options()[0]), 3.0)
+    return times * sum(factor * abs(part) * lost(s, name, job)
+               for terms, factor in zip(sums, _factors(s, sums), strict=True) for name, part in terms)
 
 
 def _sum(s: Scene, w: Ways, terms: Terms) -> Floats:

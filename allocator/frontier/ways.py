@@ -20,7 +20,7 @@ from allocator.errors import UsageError
 from allocator.options.menu import blocked, menu
 from allocator.performance.sizes import believed
 from allocator.performance.table import RateTable
-from allocator.performance.useful import useful
+from allocator.performance.useful import LEAST, useful
 from formulations import objectives
 from formulations.hull import front, hull
 
@@ -64,7 +64,7 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     option = np.flatnonzero(place[m.job] >= 0)
     phi = useful(problem, m.job[option], m.pool[option], m.gpus[option])
     order = np.argsort(place[m.job[option]], kind="stable")
-    order = order[phi[order] > 0]
+    order = order[phi[order] > LEAST]
     option, phi = option[order], phi[order]
     job, pool, gpus = place[m.job[option]], m.pool[option], m.gpus[option]
     none = [f'job "{name}" can run in no pool: no size and GPU type that fit have a known speed'

@@ -8,7 +8,7 @@ curve (performance/profiling.py). gain_k is how much smaller the least y is expe
 
 that of knowing it for so many rounds. In each group the size of the largest gain per GPU is tried, by the job that
 loses least by it; the groups of the largest worth per GPU first, as long as all of them hold at most `share` of the
-GPUs.
+GPUs. Jobs that run two by two on the same GPUs do not teach how fast one is.
 """
 
 from __future__ import annotations

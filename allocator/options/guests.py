@@ -78,17 +78,24 @@ def with_guests(problem: Problem, ordinary: Menu, table: RateTable, offered: Gue
 
 
 def _apart(problem: Problem, ordinary: Menu, table: RateTable) -> Menu:
-    """What guests that may move would have on other GPUs of their pool, as many as they run on."""
-    jobs = problem.jobs
+    """What guests that may move would have on other GPUs of their pool, as many as they run on.
+
+    Rows of rates.csv that need more memory than the GPUs have count only for GPUs that are held
+    already. The worth is that of the GPUs held by itself, less what the move costs.
+    """
+    jobs, pools = problem.jobs, problem.pools
     now = np.flatnonzero(ordinary.keep & (jobs.host[ordinary.job] >= 0) & ~locked(problem)[ordinary.job])
     now = now[_may_get(problem, ordinary.job[now], ordinary.pool[now], ordinary.gpus[now])]
+    rate, _ = table.rate(jobs.model[ordinary.job[now]], pools.gpu_type[ordinary.pool[now]],
+                         ordinary.gpus[now], pools.memory_gb[ordinary.pool[now]])
+    now = now[rate > 0]
     here = {f.name: getattr(ordinary, f.name)[now] for f in fields(Menu) if f.name != "start"}
     job, pool, gpus = here["job"], here["pool"], here["gpus"]
     start, keep = np.searchsorted(job, np.arange(len(jobs) + 1)), np.zeros(len(job), dtype=bool)
-    pause = objectives.pause_s(keep, ~keep, restart_s(problem, job, pool, gpus), problem.pools.startup_s[pool])
-    offer = Offer(start, job, pool, gpus, here["rate"], pause, keep)
-    return Menu(start, **here | {"keep": keep, "pause_s": pause, "value": worth(
-        problem, table, offer, ordinary=ordinary.offer)})
+    pause = objectives.pause_s(keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool])
+    moved, stays = (worth(problem, table, Offer(start, job, pool, gpus, here["rate"], lost, same),
+                          ordinary=ordinary.offer) for lost, same in ((pause, keep), (here["pause_s"], ~keep)))
+    return Menu(start, **here | {"keep": keep, "pause_s": pause, "value": here["value"] + moved - stays})
 
 
 def _pairs(problem: Problem, ordinary: Menu, offered: Guests) -> tuple[Ints, Ints, Ints, Ints]:

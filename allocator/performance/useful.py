@@ -7,12 +7,14 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints, Market, Problem
 from formulations.transient import useful_fraction
 
+LEAST = 1e-9            # where less is left of a speed, or nothing: work and money are divided by it
+
 
 def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
     """(n,) phi of n options: expected share of the speed that revocations and the writing of checkpoints leave.
 
     From revocations_per_gpu_hour and lifetime_s of the pool, startup_s and restart_s as the time to replace a worker,
-    and the job's checkpoints (none given: the best interval); formulations/transient.py.
+    and the job's checkpoints (none given: the best interval); formulations/transient.py. At least LEAST.
     """
     jobs, pools = problem.jobs, problem.pools
     out, spot = np.ones(len(job)), pools.market == Market.SPOT
@@ -26,4 +28,4 @@ def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
             gpus[at].astype(np.float64), hazard[p], checkpoint_s=jobs.checkpoint_s[j],
             checkpoint_every_s=jobs.checkpoint_every_s[j], replace_s=pools.startup_s[p] + jobs.restart_s[j],
             lifetime_s=lifetime_s[p], synchronous=jobs.synchronous[j])
-    return out
+    return np.maximum(out, LEAST)
