@@ -1,18 +1,20 @@
 """Servers that may be taken back: how long they live, what a job on them loses, how often it should save.
 
     S(a)   = exp(-integral of h over [0, a]) for a < L, 0 from L on     h piecewise constant in age, L hard lifetime
-    lambda = n h_eff            revocations per second of n synchronous workers; each stops the job
+    lambda = n h                revocations per second of n synchronous workers; each stops the job
     phi    = lambda tau exp(-lambda R) / (exp(lambda (tau + delta)) - 1)         synchronous, exact for constant h
              ~ 1 - delta/tau - lambda (R + tau/2)                                its first order
     phi    = tau/(tau + delta) / (1 + h_eff R)                                   asynchronous: shares of lost workers
     tau*   solves exp(-lambda (tau + delta)) = 1 - lambda tau                    exact best interval
              ~ sqrt(2 delta / lambda)                                            its first order (Young 1974)
 
-tau: useful seconds between checkpoints, delta: seconds a checkpoint takes, R: seconds until a lost worker is
-replaced, h_eff = 1 / (mean life). The exponential terms are those of Daly (2006), section 3: a stretch tau + delta
-must pass without a loss, and so must R (several losses may overlap while the job stands: such a pause has the mean
-(exp(lambda R) - 1) / lambda, the busy period of M/G/infinity, which needs no more of R than its mean). Times are
-seconds, hazards are per server and hour, as in pools.csv.
+tau: useful seconds between checkpoints, delta: seconds a checkpoint takes, R: seconds until a lost
+worker is replaced, h_eff = 1 / (mean life), h without a lifetime. The exponential terms are those
+of Daly (2006), section 3: a stretch tau + delta must pass without a loss, and so must R (several
+losses may overlap while the job stands: such a pause has the mean (exp(lambda R) - 1) / lambda, the
+busy period of M/G/infinity, which needs no more of R than its mean). With a hard lifetime, servers
+that start together are lost together: lifetimes.py. Times are seconds, hazards are per server
+and hour, as in pools.csv.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.linear import Bools, Floats, Ints
+from formulations.linear import Floats
 
 HOUR_S = 3600.0
 STEPS = 512             # of the grid on which the renewal equation is solved
@@ -121,7 +123,7 @@ def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -
     rate, life = np.asarray(per_hour, dtype=np.float64) / HOUR_S, np.asarray(lifetime_s, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         both = rate / -np.expm1(-rate * life)
-        return np.where(np.isinf(life), rate, np.where(rate > 0, both, 1.0 / life))
+        return np.where(np.isinf(life), rate, np.where(rate * life > 1e-12, both, 1.0 / life))
 
 
 def young_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
@@ -164,29 +166,6 @@ def synchronous_share(rate: Floats | float, checkpoint_s: Floats | float, every_
         x, d = rate * tau, rate * delta
         share = np.where(np.isinf(x), 0.0, np.where(x + d > 0, x / np.expm1(x + d), np.where(tau > 0, lossless, 1.0)))
         return np.where(rate > 0, share * np.exp(-rate * pause), lossless)
-
-
-def useful_fraction(n: Floats | Ints | float, hazard_per_hour: Floats | float, *, checkpoint_s: Floats | float = 0.0,
-                    checkpoint_every_s: Floats | float = math.nan, replace_s: Floats | float = 0.0,
-                    lifetime_s: Floats | float = math.inf, synchronous: Bools | bool = True) -> Floats:
-    """phi in [0, 1]: useful work per second of n revocable workers, as a share of what they do when none is ever lost.
-
-    All arguments broadcast; the result has their common shape. n: workers (GPUs). hazard_per_hour: revocations of one
-    worker per hour (revocations_per_gpu_hour). checkpoint_s, checkpoint_every_s: as in jobs.csv; nan = the best
-    interval where the job is synchronous, no checkpoints where it is not (the parameter server, which is not revocable,
-    holds the state). replace_s: seconds from a loss until the new worker works (start of the server and of the
-    program). lifetime_s: hard lifetime. A synchronous loss stops all workers and throws them back to the last
-    checkpoint; an asynchronous one stops the lost worker only. Long-run mean, exact for a constant hazard without
-    lifetime; a lifetime counts as losses at the rate 1 / (mean life), which is exact when asynchronous.
-    """
-    one = loss_rate(hazard_per_hour, lifetime_s)
-    rate = np.asarray(n, dtype=np.float64) * one
-    every, given = np.asarray(checkpoint_every_s, dtype=np.float64), ~np.isnan(checkpoint_every_s)
-    together = synchronous_share(rate, checkpoint_s, np.where(given, every, best_interval_s(rate, checkpoint_s)),
-                                 replace_s)
-    saving = synchronous_share(0.0, checkpoint_s, np.where(given, every, np.inf), 0.0)
-    apart = saving / (1.0 + one * np.asarray(replace_s, dtype=np.float64))
-    return np.where(synchronous, together, apart)
 
 
 def synchronous_seconds(work_s: Floats | float, rate: Floats | float, checkpoint_s: Floats | float,

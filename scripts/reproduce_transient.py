@@ -23,7 +23,8 @@ from allocator.market.clusters import clusters
 from allocator.market.spot import Outlook, choose, outlook
 from allocator.performance import transient_fit as fit
 from allocator.report.spot_picture import picture
-from formulations.transient import HOUR_S, best_interval_s, revoked_within, useful_fraction, young_s
+from formulations.lifetimes import useful_fraction
+from formulations.transient import HOUR_S, best_interval_s, revoked_within, young_s
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formulations.lifetimes import useful_fraction
 from formulations.servers import (
     bottleneck,
     capped,
@@ -29,7 +30,6 @@ from formulations.transient import (
     survival,
     synchronous_seconds,
     synchronous_share,
-    useful_fraction,
     young_s,
 )
 

@@ -140,5 +140,5 @@ def test_revocations_count_in_cost_and_response_and_not_in_the_contract_s_object
     lossy = problem(jobs=[{"synchronous": False, "restart_s": 3600}], pools=[
         {"market": "spot", "revocations_per_gpu_hour": 1}])
     one = np.array([0])
-    assert useful(lossy, one, one, np.array([4])).tolist() == [0.5]
+    assert useful(lossy, one, one, np.array([4]), np.ones(1)).tolist() == [0.5]
     assert value("response") == pytest.approx(0.5)                    # nothing to replace: nothing is lost

@@ -212,8 +212,7 @@ class Scene:
     @cached_property
     def _useful_share(self) -> Floats:
         """Useful share of the speed of every option of `_ways`."""
-        job, pool, gpus, _ = self._ways
-        return useful(self.problem, job, pool, gpus)
+        return useful(self.problem, *self._ways)
 
     def name(self, j: int) -> str:
         return f'job "{self.problem.jobs.job_id[j]}"'

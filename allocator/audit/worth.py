@@ -90,7 +90,7 @@ class Round:
         startup, left = pools.startup_s[w.pool], jobs.remaining_work[w.job]
         pause = np.where(w.kept, 0.0, np.where(
             s.running[w.job], restart_s(s, w.job, w.pool, w.gpus) + startup, startup))
-        rate = w.rate * useful(problem, w.job, w.pool, w.gpus) if risky else w.rate
+        rate = w.rate * useful(problem, w.job, w.pool, w.gpus, w.rate) if risky else w.rate
         busy = np.minimum(problem.interval_s, pause + left / rate)
         billed = np.where(w.kept, busy, np.maximum(busy, pools.min_billing_s[w.pool]))
         done = np.minimum(left, rate * np.maximum(0.0, problem.interval_s - pause))

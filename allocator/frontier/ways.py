@@ -62,7 +62,7 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     place = np.full(len(jobs), -1)
     place[number] = np.arange(len(number))
     option = np.flatnonzero(place[m.job] >= 0)
-    phi = useful(problem, m.job[option], m.pool[option], m.gpus[option])
+    phi = useful(problem, m.job[option], m.pool[option], m.gpus[option], m.rate[option])
     order = np.argsort(place[m.job[option]], kind="stable")
     order = order[phi[order] > LEAST]
     option, phi = option[order], phi[order]

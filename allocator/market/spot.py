@@ -1,23 +1,27 @@
-"""Time and money of one job on each of several clusters, some of whose servers may be taken back; which one to take.
+"""Time and money of one job on each of several clusters, some of whose servers may be taken back;
+which one to take.
 
     T = startup + steps / v + (checkpoints) T_ckpt + E[losses] (T_replace + T_redone)         (Li et al., ICDCS 2020)
 
-Synchronous clusters use the exact expectation of the last terms (formulations/transient.synchronous_seconds),
-asynchronous ones the expected speed while lost workers are away, under the cap. With a hazard that depends on age the
-mean hazard of a run of that length on new servers is used, found by repeating until the length stays the same.
+Synchronous clusters use the expectation of the last terms (formulations/transient:
+synchronous_seconds, with a hard lifetime lifetime_seconds: servers that start together reach it
+together, one loss), asynchronous ones the expected speed while lost workers are away, under the
+cap. With a hazard that depends on age the mean hazard of a run of that length on new servers is
+used, found by repeating until the length stays the same.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from allocator.domain.problem import Floats
 from allocator.errors import Infeasible, Relaxation
 from allocator.market.clusters import Cluster
+from formulations.lifetimes import event_rate, lifetime_seconds
 from formulations.servers import bottleneck, capped, mean_speed
 from formulations.transient import HOUR_S, best_interval_s, losses, synchronous_seconds
 
@@ -60,9 +64,13 @@ def outlook(cluster: Cluster, work: float) -> Outlook:
     for _ in range(ROUNDS):
         before = seconds
         rates = np.array([losses(h, (startup + before) / HOUR_S) / (startup + before) for h in cluster.hazards])
-        every = _interval(cluster, rates)
-        seconds = _synchronous(cluster, alone, rates, every) if cluster.synchronous \
-            else _asynchronous(cluster, alone, speed, rates, every)
+        if cluster.synchronous:
+            seconds, every = _synchronous(cluster, alone, (startup + before) / HOUR_S)
+        else:
+            every = (
+                math.inf if math.isnan(cluster.every_s) else cluster.every_s
+            )  # the parameter server has the state
+            seconds = _asynchronous(cluster, alone, speed, rates, every)
         if not math.isfinite(seconds) or abs(seconds - before) <= SAME * before:
             break
     total = startup + seconds
@@ -72,18 +80,39 @@ def outlook(cluster: Cluster, work: float) -> Outlook:
                    min(1.0, alone / seconds), every, bool(bottleneck(cluster.own_speed, speed)))
 
 
-def _interval(cluster: Cluster, rates: Floats) -> float:
-    if not math.isnan(cluster.every_s):
-        return cluster.every_s
-    if not cluster.synchronous:
-        return math.inf                   # the parameter server holds the state
-    return float(best_interval_s(float(cluster.workers @ rates), cluster.checkpoint_s))
+def _synchronous(cluster: Cluster, alone: float, hours: float) -> tuple[float, float]:
+    """Expected seconds of a run of about so many hours, and the useful seconds between checkpoints.
 
-
-def _synchronous(cluster: Cluster, alone: float, rates: Floats, every: float) -> float:
-    rate = float(cluster.workers @ rates)
-    pause = float((cluster.workers * rates) @ cluster.replace_s) / rate if rate > 0 else 0.0
-    return float(synchronous_seconds(alone, rate, cluster.checkpoint_s, every, pause))
+    Servers with the shortest lifetime end together. Those with a longer one count as losses at any
+    time, one for all servers of the sort whenever it is over.
+    """
+    life_h = min(h.lifetime_h for h in cluster.hazards)
+    once = [
+        replace(h, lifetime_h=math.inf) for h in cluster.hazards
+    ]  # random losses of a server, per hour
+    random = np.array([losses(h, min(hours, life_h)) / min(hours, life_h) for h in once])
+    ends = np.array([0.0 if math.isinf(h.lifetime_h) else h.lifetime_h for h in cluster.hazards])
+    both = cluster.workers * (random + np.where(ends > 0, 1.0 / np.maximum(ends, 1e-300), 0.0))
+    pause = float(both @ cluster.replace_s) / float(both.sum()) if both.any() else 0.0
+    together = (ends == life_h) & (ends > 0)
+    longer = ~together & (ends > 0)
+    other = float((cluster.workers * random)[~together].sum())
+    other = (other + float(np.floor(hours / ends[longer]).sum()) / hours) / HOUR_S
+    n = float(cluster.workers[together].sum())
+    hazard = float((cluster.workers * random)[together].sum()) / max(n, 1.0)
+    rate = float(event_rate(n, hazard, life_h * HOUR_S, alone, other)) if n else other
+    every = (
+        float(best_interval_s(rate, cluster.checkpoint_s))
+        if math.isnan(cluster.every_s)
+        else cluster.every_s
+    )
+    if not n:
+        return float(synchronous_seconds(alone, other, cluster.checkpoint_s, every, pause)), every
+    return float(
+        lifetime_seconds(
+            alone, n, hazard, life_h * HOUR_S, cluster.checkpoint_s, every, pause, other
+        )
+    ), every
 
 
 def _asynchronous(cluster: Cluster, alone: float, speed: float, rates: Floats, every: float) -> float:

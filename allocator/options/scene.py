@@ -76,7 +76,7 @@ class Scene:
         o = self.offer
         if self.objective not in LOOK_AT_RISK:
             return o.rate
-        return o.rate * useful(self.problem, o.job, o.pool, o.gpus)
+        return o.rate * useful(self.problem, o.job, o.pool, o.gpus, o.rate)
 
     @cached_property
     def done(self) -> Floats:

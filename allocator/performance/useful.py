@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from formulations.transient import useful_fraction
+from formulations.lifetimes import useful_fraction
 
 LEAST = 1e-9            # where less is left of a speed, or nothing: work and money are divided by it
 
 
-def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
-    """(n,) phi of n options: expected share of the speed that revocations and the writing of checkpoints leave.
+def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
+    """(n,) phi of n options: expected share of the speed that revocations and the writing of
+    checkpoints leave.
 
-    From revocations_per_gpu_hour and lifetime_s of the pool, startup_s and restart_s as the time to replace a worker,
-    and the job's checkpoints (none given: the best interval); formulations/transient.py. At least LEAST.
+    From revocations_per_gpu_hour and lifetime_s of the pool, startup_s and restart_s as the time to
+    replace a worker, and the job's checkpoints (none given: the best interval);
+    formulations/lifetimes.py. rate (n,): work per second without losses, which says how many
+    lifetimes of servers the rest of the job takes, on new ones. At least LEAST.
     """
     jobs, pools = problem.jobs, problem.pools
     out, spot = np.ones(len(job)), pools.market == Market.SPOT
@@ -27,5 +30,6 @@ def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
         out[at] = useful_fraction(
             gpus[at].astype(np.float64), hazard[p], checkpoint_s=jobs.checkpoint_s[j],
             checkpoint_every_s=jobs.checkpoint_every_s[j], replace_s=pools.startup_s[p] + jobs.restart_s[j],
-            lifetime_s=lifetime_s[p], synchronous=jobs.synchronous[j])
+            lifetime_s=lifetime_s[p], synchronous=jobs.synchronous[j],
+            work_s=jobs.remaining_work[j] / np.maximum(rate[at], 1e-300))
     return np.maximum(out, LEAST)
