@@ -14,8 +14,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import NoReturn
 
 from allocator.cli import (
     bench,
@@ -41,6 +39,7 @@ from allocator.cli import (
     whatif,
 )
 from allocator.cli.parsing import Parser
+from allocator.cli.termination import Terminated, Terminator
 from allocator.errors import AllocatorError
 
 EXAMPLES = """
@@ -75,7 +74,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             _silence(sys.stdout)
             return _say("interrupted", 130)
-        except _Terminated:
+        except Terminated:
             _silence(sys.stdout)
             return _say("terminated", 143)
         except AllocatorError as error:
@@ -140,19 +139,12 @@ def _silence(stream: object) -> None:
         os.close(nowhere)
 
 
-class _Terminated(BaseException):
-    """SIGTERM arrived: unwind, so that temporary files and worker processes go too."""
-
-
 @contextmanager
 def _terminate_politely() -> Iterator[None]:
-    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise _Terminated
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, Terminator())
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import add_effort, number, whole
 from allocator.cli.tables import text
+from allocator.cli.termination import is_termination_requested
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -196,6 +197,7 @@ def stopped_politely(controller: Controller, wake: Callable[[], None]) -> Iterat
         if controller.deciding:
             raise Stopped
 
+    controller.stopping = is_termination_requested()
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from allocator.errors import AllocatorError
+from allocator.executors.errors import NotNow
 from allocator.files.plans import sync_folder
 
 LOCK_WAIT_S = 30.0
@@ -64,11 +64,11 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Hold the lock, after waiting for it. Raises AllocatorError when another process keeps it for so long."""
+    """Hold the lock, after waiting for it. Raises NotNow when another process keeps it for so long."""
     deadline = time.monotonic() + wait_s
     while (handle := try_lock(path)) is None:
         if time.monotonic() > deadline:
-            raise AllocatorError(f'"{path}" has been locked by another process for {wait_s:g} s')
+            raise NotNow(f'"{path}" has been locked by another process for {wait_s:g} s')
         time.sleep(0.01)
     try:
         yield

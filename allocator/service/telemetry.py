@@ -51,6 +51,8 @@ LONGRUN = {"longrun_spent_dollars": "spent", "longrun_balance_dollars": "balance
            "longrun_remaining_dollars": "remaining", "longrun_dollar_price": "dollar_price"}
 """Gauges of a long-run budget -> what they are called in its report."""
 
+MOST_CONNECTIONS = 16       # to the metrics port at once; more are refused
+IDLE_S = 5.0                # after which one that sends nothing is closed
 Label = tuple[tuple[str, str], ...]
 
 
@@ -192,10 +194,33 @@ def _iso(at_s: float) -> str:
 
 
 def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
-    """Answer GET /metrics on 127.0.0.1, from a thread that ends with the process. port 0: any. Raises OSError."""
+    """Answer GET /metrics on 127.0.0.1, from a thread that ends with the process. port 0: any. Raises OSError.
+
+    At most MOST_CONNECTIONS are open at once, each for IDLE_S without a request: a controller whose connections stay
+    open could no longer open its database.
+    """
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+    free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def verify_request(self, request: Any, client_address: Any) -> bool:
+            return free.acquire(blocking=False)         # refused: the connection is closed at once
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                free.release()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            return                                      # a client that went away; nothing for the log
+
     class Handler(BaseHTTPRequestHandler):
+        timeout = IDLE_S
+
         def do_GET(self) -> None:
             found = self.path.partition("?")[0] == "/metrics"
             body = metrics.text().encode() if found else b"see /metrics\n"
@@ -208,8 +233,7 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", port), Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
 
