@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -84,11 +85,12 @@ def test_a_full_disk_behind_standard_output(argv: list[str]) -> None:
     assert "No space left on device" in done.stderr
 
 
-def on_terminal(argv: list[str], stream: str) -> tuple[str, str]:
-    """(what the terminal showed, what the other stream was given), with one of stdout and stderr on a terminal."""
+def on_terminal(argv: list[str], stream: str, **more: str) -> tuple[str, str]:
+    """(what the terminal showed, what the other stream was given), with one of stdout and stderr on a terminal.
+    more: of its environment."""
     ours, theirs = pty.openpty()
     other = "stderr" if stream == "stdout" else "stdout"
-    child = subprocess.Popen([*COMMAND, *argv], env=environment(), text=True,
+    child = subprocess.Popen([*COMMAND, *argv], env=environment(**more), text=True,
                              **{stream: theirs, other: subprocess.PIPE, "stdin": subprocess.DEVNULL})  # type: ignore[call-overload]
     os.close(theirs)
     shown = b""
@@ -116,6 +118,40 @@ def test_tables_on_a_terminal_show_every_job() -> None:
     shown, _ = on_terminal(["solve", str(DEMO)], "stdout")
     jobs = [line.split(",")[0] for line in (DEMO / "jobs.csv").read_text().splitlines()[1:]]
     assert all(job in shown for job in jobs) and "─" in shown
+
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+MEDIUM = ROOT / "data" / "snapshots" / "medium"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_plan_of_500_jobs_fits_a_terminal(columns: int) -> None:
+    """Totals by action, reason and tenant, then as many jobs as there is room for: no line is too long, none is
+    wrapped within a cell, and the rest is said to be there."""
+    shown, _ = on_terminal(["solve", str(MEDIUM)], "stdout", COLUMNS=str(columns), LINES="60")
+    lines = [STYLE.sub("", line).rstrip() for line in shown.splitlines()]
+    assert max(map(len, lines)) <= columns and len(lines) < 75
+    assert [line for line in lines if line.startswith(("jobs", "pools", "tenants"))] == [
+        "jobs by action", "jobs that get less than they could use, by reason",
+        "pools (price: value of one GPU more)", "tenants", "jobs"]
+    rows = [line.split() for line in lines if line.startswith(" job-")]
+    hidden = int(re.search(r"(\d+) more jobs are not shown", shown).group(1))      # type: ignore[union-attr]
+    assert len(rows) >= 12 and len(rows) + hidden == 500
+    assert all({"start", "grow", "move"} & set(row) for row in rows)
+    counted = [int(line.split()[1]) for line in lines if line.split()[:1] and line.split()[0] in (
+        "start", "grow", "move", "shrink", "pause", "wait", "keep")]
+    assert sum(counted) == 500
+
+
+def test_all_reasons_on_demand() -> None:
+    """--reasons: every job, and the reason of each that has one, wrapped between words."""
+    shown, _ = on_terminal(["solve", str(MEDIUM), "--reasons"], "stdout", COLUMNS="80", LINES="24")
+    lines = [STYLE.sub("", line).rstrip() for line in shown.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert len([line for line in lines if line.startswith(" job-")]) == 500
+    with_reason = [line for line in lines if line.startswith("  job-")]
+    table = lines[lines.index("jobs that get less than they could use, by reason") + 3:]
+    assert len(with_reason) == sum(int(line.split()[1]) for line in table[:table.index("")])
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli import tables
+from allocator.cli.plan_show import show_plan
 from allocator.cli.tables import Table, percent, show, text
 from allocator.files import csv_table
 
@@ -93,4 +93,4 @@ def kept_lines(kept: Kept) -> list[str]:
 
 def kept(found: Kept) -> None:
     """The plan, as of `solve`."""
-    show(tables.decision(found.result), [*kept_lines(found), *tables.headline(found.result)])
+    show_plan(found.result, head=kept_lines(found))

@@ -35,6 +35,8 @@ def add(commands: Any) -> None:
     group.add_argument("--out", metavar="DIR", help="write plan.json and plan.csv there; a batch into DIR/NAME/")
     group.add_argument("--format", choices=("table", "json", "csv"), default="table",
                        help="of standard output (default: table)")
+    group.add_argument("--reasons", action="store_true",
+                       help="on a terminal: all jobs, and why each gets less than it could use")
     group.add_argument("--jobs", type=whole(1, 1024), default=1, metavar="N",
                        help="snapshots at the same time (default: 1)")
     group.add_argument("--log", metavar="FILE", help="write there what was done: prices, steps and log of "
@@ -86,7 +88,7 @@ def _one(args: argparse.Namespace, request: Any) -> int:
     elif args.format == "csv":
         sys.stdout.write(plans.to_csv(result))
     else:
-        from allocator.cli import tables
+        from allocator.cli.plan_show import show_plan
 
-        tables.show(tables.decision(result), tables.headline(result))
+        show_plan(result, args.reasons)
     return 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.domain.result import Result
@@ -14,22 +16,26 @@ LONG = 500          # rows beyond which a terminal gets plain text too: rich wou
 
 @dataclass(frozen=True)
 class Table:
-    """A title, column names and rows of texts. Columns of numbers are aligned to the right."""
+    """A title, column names and rows of texts. Columns of numbers are aligned to the right.
+
+    droppable: columns that a terminal that is too narrow goes without, the first of them first.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[Sequence[str]]
     numbers: frozenset[str] = frozenset()
+    droppable: tuple[str, ...] = ()
 
 
 def show(tables: Iterable[Table], head: Sequence[str] = ()) -> None:
     """Print lines and tables on standard output."""
     for line in head:
-        print(line)
+        print(_wrapped(line) if sys.stdout.isatty() else line)
     for table in tables:
         print()
         if sys.stdout.isatty() and len(table.rows) <= LONG:
-            _rich(table)
+            _rich(fitted(table, shutil.get_terminal_size().columns))
         else:
             _plain(table)
 
@@ -54,18 +60,39 @@ def texts(values: Iterable[Any]) -> list[str]:
     return [text(cell) for cell in cells]
 
 
+def fitted(table: Table, width: int) -> Table:
+    """The table without as many of its droppable columns as it takes to be `width` characters wide at most."""
+    left = list(table.columns)
+    widths = {name: max(map(len, cells)) for name, cells in zip(table.columns, zip(
+        table.columns, *table.rows, strict=True), strict=True)}
+    for name in table.droppable:
+        if sum(widths[kept] + 2 for kept in left) - 2 <= width:
+            break
+        left.remove(name)
+    at = [table.columns.index(name) for name in left]
+    return replace(table, columns=tuple(left), rows=[[row[i] for i in at] for row in table.rows])
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, max(40, shutil.get_terminal_size().columns), subsequent_indent="  ",
+                         break_long_words=False, break_on_hyphens=False)
+
+
 def _rich(table: Table) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in table.columns:
         grid.add_column(name, justify="right" if name in table.numbers else "left", overflow="fold")
     for row in table.rows:
         grid.add_row(*(Text(cell) for cell in row))
-    Console(markup=False, highlight=False, emoji=False).print(grid)
+    console = Console(markup=False, highlight=False, emoji=False)
+    with console.capture() as drawn:
+        console.print(grid)
+    print(_wrapped(table.title), *(line for line in drawn.get().splitlines() if line.strip()), sep="\n")
 
 
 def _plain(table: Table) -> None:

@@ -1,0 +1,107 @@
+"""A plan on the screen: totals by action, reason, pool and tenant, then as many jobs as a terminal has room for."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from allocator.cli.tables import Table, decision, headline, show, text
+from allocator.domain.result import Result
+
+LEAST_ROWS = 12         # jobs that are shown on the smallest terminal
+ACTIONS = ("start", "grow", "move", "shrink", "pause", "wait", "keep")      # what is of interest first comes first
+NUMBERS = frozenset({"jobs", "GPUs", "value", "$/h", "run", "wait", "pause", "get nothing", "get less",
+                     "guaranteed", "at most"})
+
+
+def show_plan(result: Result, has_reasons: bool = False, head: Sequence[str] = ()) -> None:
+    """Print a plan on standard output.
+
+    On a terminal the jobs are those that fit; elsewhere, and with has_reasons, all of them are there.
+    head: lines before it.
+    """
+    on_terminal = sys.stdout.isatty()
+    jobs, pools, _ = decision(result)
+    first = [by_action(result), by_reason(result), pools, by_tenant(result)]
+    first = [table for table in first if table.rows]
+    lines = [*head, *headline(result)]
+    show(first, lines)
+    if not on_terminal:
+        show([jobs])
+        return
+    used = len(lines) + sum(len(table.rows) + 4 for table in first)
+    space = max(LEAST_ROWS, shutil.get_terminal_size().lines - used - 6)
+    rows = rows_by_action(result)
+    hidden = 0 if has_reasons else max(0, len(rows) - space)
+    show([Table("jobs", ("job", "tenant", "action", "gets", "held", "value", "$/h", "reason"),
+                rows[:len(rows) - hidden], jobs.numbers, ("held", "$/h", "tenant", "value"))])
+    if hidden:
+        _say(f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for programs.")
+    if has_reasons:
+        show_reasons(result)
+    elif any(result.jobs["reason"]):
+        _say("--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would change it.")
+
+
+def show_reasons(result: Result) -> None:
+    """Print the reason of every job that has one, wrapped between words."""
+    print("\nreasons")
+    for job, code, detail in zip(*(result.jobs[name] for name in ("job_id", "reason", "detail")), strict=True):
+        if code:
+            _say(f"{text(job)}: {code}" + (f", {text(detail)}" if detail else ""), "  ")
+
+
+def by_action(result: Result) -> Table:
+    """Jobs, GPUs, value and cost of every action that the plan takes."""
+    jobs = result.jobs
+    rows = []
+    for action in ACTIONS:
+        mine = [j for j, a in enumerate(jobs["action"]) if a == action]
+        if mine:
+            gpus, value, cost = (sum(jobs[name][j] for j in mine) for name in ("gpus", "value", "cost_per_hour"))
+            rows.append([action, str(len(mine)), text(gpus), text(float(value)), text(float(cost))])
+    return Table("jobs by action", ("action", "jobs", "GPUs", "value", "$/h"), rows, NUMBERS)
+
+
+def by_reason(result: Result) -> Table:
+    """Jobs that get less than they could use, by reason; how many of them get nothing."""
+    jobs = result.jobs
+    every = Counter(code for code in jobs["reason"] if code)
+    nothing = Counter(code for code, pool in zip(jobs["reason"], jobs["pool"], strict=True) if code and pool is None)
+    rows = [[text(code), str(count), str(nothing[code]), str(count - nothing[code])]
+            for code, count in every.most_common()]
+    return Table("jobs that get less than they could use, by reason",
+                 ("reason", "jobs", "get nothing", "get less"), rows, NUMBERS)
+
+
+def by_tenant(result: Result) -> Table:
+    """What every tenant holds, against its limits, and how many of its jobs run, wait and are paused."""
+    count = Counter(zip(result.jobs["tenant"], result.jobs["action"], strict=True))
+    rows = []
+    for t in result.tenants:
+        name = t["tenant"]
+        wait, pause = count[name, "wait"], count[name, "pause"]
+        run = sum(count[name, action] for action in ACTIONS) - wait - pause
+        rows.append([text(v) for v in (name, run, wait, pause, t["gpus"], t["guaranteed"], t["max_gpus"],
+                                       t["cost_per_hour"])])
+    return Table("tenants", ("tenant", "run", "wait", "pause", "GPUs", "guaranteed", "at most", "$/h"), rows, NUMBERS,
+                 ("guaranteed", "pause"))
+
+
+def rows_by_action(result: Result) -> list[list[str]]:
+    """A row per job without the text of its reason: what changes first, and what is worth most of it."""
+    jobs, whole = result.jobs, decision(result)[0].rows
+    rank: list[Any] = [(ACTIONS.index(action), -value) for action, value in zip(
+        jobs["action"], jobs["value"], strict=True)]
+    order = sorted(range(len(whole)), key=rank.__getitem__)
+    return [[*whole[j][:-1], text(jobs["reason"][j] or "")] for j in order]
+
+
+def _say(said: str, indent: str = "") -> None:
+    width = max(40, shutil.get_terminal_size().columns)
+    print(textwrap.fill(said, width, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False,
+                        break_on_hyphens=False))
