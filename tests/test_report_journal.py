@@ -20,6 +20,7 @@ from allocator.queue import wants
 from allocator.queue.face import Queue
 from allocator.queue.states import Retries
 from allocator.report import style
+from allocator.report.chart_rounds import rounds as draw_rounds
 from allocator.report.folders import write_report
 from allocator.report.journal import Journal, carried, read_journal, study_of
 from allocator.report.journal_page import about, headline, jobs_table, rounds_table
@@ -167,6 +168,45 @@ def test_page(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert page.figures == ["rounds", "queue", "holders", "use"]
     assert "Parked, until somebody retries them: <two>." in page.text and "nothing found <in> time" in page.text
     assert (out.parent / "pictures" / "rounds.svg").stat().st_size > 1000
+
+
+@pytest.fixture
+def adopted(tmp_path: Path) -> Journal:
+    """One round of a queue made from a snapshot in which "old" has run for nine hours and "new" waits as long."""
+    clock = SimulatedClock(NOW)
+    jobs = f"old,m,{NOW - 9 * 3600},1e6,1,running,a,1\nnew,m,{NOW - 9 * 3600},1e6,1,queued,,\n"
+    with Queue.create(tmp_path / "queue.db", cluster(jobs), clock=clock.now) as queue:
+        machines = SimulatedCluster({"a": 8, "b": 4}, clock, Truth(rate=lambda _: 1.0))
+        controller = Controller(queue.store, SimulatedExecutor(machines), clock, Options(policy="greedy"))
+        controller.step()
+        return read_journal(queue, 10)
+
+
+def test_what_was_before_the_queue_is_not_paused(adopted: Journal) -> None:
+    """The pictures begin with the queue, nobody is paused for nine hours in them, and the table does not claim it."""
+    assert adopted.begin_s == NOW and adopted.origin == "the queue was made"
+    study = study_of(adopted)
+    assert series(study, study.runs[0], 1.0, 10).paused.max() <= 1
+    rows = {cells[0]: cells for cells in plain(jobs_table(adopted))}
+    head = rows["job"]
+    waited, paused = head.index("waited"), head.index("paused")
+    assert (rows["old"][waited], rows["old"][paused]) == ("–", "–")
+    assert rows["new"][waited] == duration(9 * 3600)
+    assert "before the queue was made" in jobs_table(adopted)
+
+
+def test_one_round_is_drawn(adopted: Journal) -> None:
+    """A single round is a mark on its panels, and every panel has ticks to read it by."""
+    with style.paper():
+        drawn = draw_rounds(adopted)
+        worth, changes, gap, seconds = drawn.axes
+        marked = [line for line in worth.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1]
+        assert len(marked) == 2                                             # the bound and the value
+        for panel in (worth, changes, gap, seconds):
+            low, high = panel.get_xlim()
+            assert low < 0.0 < high
+        low, high = seconds.get_ylim()
+        assert len([tick for tick in seconds.get_yticks() if low <= tick <= high]) >= 2
 
 
 def test_nothing_yet(tmp_path: Path) -> None:

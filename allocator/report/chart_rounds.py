@@ -14,6 +14,8 @@ from allocator.report.series import Floats
 from allocator.report.style import figure, legend, nothing, time_axis, whole_ticks
 
 VALUE, BOUND, FAILED = "#0072b2", "#8c8c8c", "#d55e00"
+MARGIN = 0.02           # of the time shown, on both sides: a round at the very end is drawn, too
+FEW = 30                # so many rounds are marked: one alone has no line
 PARTS = (("decide", "to decide", "o", "#0072b2"), ("stop", "until the last stop was confirmed", "s", "#d55e00"),
          ("start", "until the last start ran", "^", "#009e73"))
 
@@ -22,7 +24,8 @@ def rounds(journal: Journal) -> Any:
     """Four panels; failed rounds are marked at the foot of each."""
     drawn = figure(11.5, 5.6)
     panels = drawn.subplots(2, 2, sharex=True)
-    size, unit = time_axis(journal.end_s - journal.begin_s)
+    length = journal.end_s - journal.begin_s
+    size, unit = time_axis(length)
     entries, done = journal.rounds, carried(journal)
     at = (np.array([r.at_s for r in entries]) - journal.begin_s) / size
     failed = np.array([r.outcome == "failed" for r in entries], dtype=bool)
@@ -53,13 +56,15 @@ def rounds(journal: Journal) -> Any:
             _dots(seconds, at, _column(took[name]), 1e-3, mark, colour, words)
         seconds.set_yscale("log")
         seconds.minorticks_off()
+        low, high = np.log10(np.maximum(seconds.get_ylim(), 1e-9))
+        seconds.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))          # a tick at both ends at least
         seconds.yaxis.set_major_formatter(lambda s, _: duration(s))
         for panel in panels.flat if failed.any() else ():
             panel.plot(at[failed], np.zeros(int(failed.sum())), "x", color=FAILED, markersize=6, clip_on=False,
                        transform=panel.get_xaxis_transform(), label="round failed")
     for panel in panels[1]:
         panel.set_xlabel(f"{unit} since {journal.origin}")
-        panel.set_xlim(0, max(1e-9, journal.end_s - journal.begin_s) / size)
+        panel.set_xlim(-MARGIN * length / size, (1 + MARGIN) * length / size)
     legend(drawn, list(panels.flat))
     return drawn
 
@@ -70,7 +75,8 @@ def _column(values: Any) -> Floats:
 
 def _line(panel: Any, at: Floats, y: Floats, label: str, colour: str, width: float) -> None:
     known = np.isfinite(y)
-    panel.step(at[known], y[known], where="post", color=colour, linewidth=width, label=label)
+    panel.step(at[known], y[known], where="post", color=colour, linewidth=width, label=label,
+               marker="o" if known.sum() <= FEW else "", markersize=2.5 * width)
 
 
 def _dots(panel: Any, at: Floats, y: Floats, least: float, mark: str, colour: str, label: str) -> None:

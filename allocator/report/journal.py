@@ -22,6 +22,7 @@ from allocator.queue.schema import ACTIVE, OPEN, allocations, pools, rounds
 from allocator.report.runs import Run, Study
 from allocator.service.status import status
 
+SHORTEST_S = 1.0        # what is shown lasts so long at least: pictures need a length
 SIZES = 240             # kept snapshots that are asked for the sizes of pools
 _HELD = ("job_id", "generation", "pool", "gpus", "phase", "ordered_s", "running_s", "stop_ordered_s", "ended_s",
          "host", "since_s")
@@ -60,8 +61,10 @@ class Journal:
     """The last rounds of a queue, oldest first, and all that held GPUs or waited since the first of them.
 
     begin_s, end_s: from when to when, unix seconds: until now_s, when it was read, while a controller is in charge of
-    jobs that are not over, else until something was written last. jobs: those that were not over at begin_s
-    and are submitted by now_s. turns: of allocations that ran on GPUs of another job. status: as `allocator status`.
+    jobs that are not over, else until something was written last; a second at least. jobs: those that were not over
+    at begin_s and are submitted by now_s. turns: of allocations that ran on GPUs of another job. status: as
+    `allocator status`. records_s: when the queue's own records begin, unix seconds; what was before is known from a
+    snapshot at most.
     """
 
     name: str
@@ -74,12 +77,18 @@ class Journal:
     sizes: Sequence[PoolSize]
     status: Mapping[str, Any]
     turns: Turns
+    records_s: float
 
     @property
     def origin(self) -> str:
         """What happened at begin_s, in words."""
-        return "the first submission" if not self.rounds or self.rounds[0].number == 1 \
-            else f"round {self.rounds[0].number}"
+        if self.rounds and self.rounds[0].number > 1:
+            return f"round {self.rounds[0].number}"
+        return "the queue was made" if any(map(self.is_adopted, self.jobs)) else "the first submission"
+
+    def is_adopted(self, job: Job) -> bool:
+        """Whether a job had run before the queue was made: nobody knows when it had GPUs then."""
+        return job.first_started_s is not None and job.first_started_s < self.records_s
 
 
 def read_journal(queue: Queue, last: int) -> Journal:
@@ -90,9 +99,13 @@ def read_journal(queue: Queue, last: int) -> Journal:
         entries = wants.history(connection, limit=last)
         begin = entries[0].at_s if entries else now
         known = [job for job in listed(connection) if job.submitted_s <= now]
-        if entries and entries[0].number == 1:
-            begin = min([begin, *(job.submitted_s for job in known)])
         t = allocations.c
+        first = connection.execute(sa.select(sa.func.min(t.ordered_s))).scalar()
+        records = min(at for at in (first, connection.execute(sa.select(sa.func.min(rounds.c.at_s))).scalar(), now)
+                      if at is not None)
+        if entries and entries[0].number == 1:
+            is_new = all(job.first_started_s is None or job.first_started_s >= records for job in known)
+            begin = min([begin, *(job.submitted_s for job in known)]) if is_new else records
         held = [Holding(*row) for row in connection.execute(sa.select(*(t[name] for name in _HELD)).where(
             sa.or_(t.ended_s.is_(None), t.ended_s > begin)).order_by(t.ordered_s, t.job_id))]
         sizes, turns = _sizes(connection, entries, begin), turns_since(connection, begin)
@@ -100,7 +113,8 @@ def read_journal(queue: Queue, last: int) -> Journal:
     jobs = [job for job in known if job.job_id in mine or over_s(job, math.inf) > begin]
     live = found["controller"]["state"] == "in charge" and any(job.state in ACTIVE for job in jobs)
     end = now if live else min(now, max([begin, *(r.at_s for r in entries), *(job.updated_s for job in jobs)]))
-    return Journal(queue.store.name, begin, end, now, entries, jobs, held, sizes, found, turns)
+    end = max(end, begin + SHORTEST_S)
+    return Journal(queue.store.name, begin, end, now, entries, jobs, held, sizes, found, turns, records)
 
 
 def _sizes(connection: Connection, entries: Sequence[wants.Round], begin_s: float) -> list[PoolSize]:

@@ -24,6 +24,7 @@ LAST = 1000             # rounds
 ROWS = 200              # of the table of rounds, the latest
 JOBS = 300              # of the table of jobs; those that need somebody come first
 WORDS = 200             # characters of why a round failed; all of it is the cell's tooltip
+ADOPTED = " Waited and paused are not known (–) of jobs that had run before the queue was made."
 URGENT = ("failed", "running", "paused", "queued", "held")
 
 
@@ -131,20 +132,23 @@ def jobs_table(journal: Journal) -> str:
     ends = Counter((h.job_id, h.phase) for h in journal.held)
     order = sorted(journal.jobs, key=lambda j: (
         URGENT.index(j.state) if j.state in URGENT else len(URGENT), -j.failures, -j.submitted_s, j.seq))
-    rows = [_job(j, held.get(j.job_id), now, ends) for j in order[:JOBS]]
+    rows = [_job(j, held.get(j.job_id), now, ends, journal.is_adopted(j)) for j in order[:JOBS]]
     more = f" {len(order) - JOBS} jobs more are left out." if len(order) > JOBS else ""
     return table(head, rows, {len(head) - 1}) + (
         "<p class=caption>Waited: from submission to the first start. Paused: since then, without GPUs. Ran: with "
-        f"GPUs. Failed, lost: allocations that ended so since the first round shown. As of {when(now)}.{more}</p>")
+        f"GPUs. Failed, lost: allocations that ended so since the first round shown. As of {when(now)}.{more}"
+        f"{ADOPTED if any(map(journal.is_adopted, order[:JOBS])) else ''}</p>")
 
 
-def _job(job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, str]]) -> list[str]:
+def _job(job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, str]], is_adopted: bool) -> list[str]:
     end = over_s(job, now)
     began = None if held is None else held.running_s if held.since_s is None else held.since_s
     since = 0.0 if began is None else max(0.0, now - began)
     ran = sum(job.received.values()) + since
     waited = (end if job.first_started_s is None else job.first_started_s) - job.submitted_s
-    paused = math.nan if job.first_started_s is None else max(0.0, end - job.first_started_s - ran)
+    if is_adopted:
+        waited = math.nan
+    paused = math.nan if job.first_started_s is None or is_adopted else max(0.0, end - job.first_started_s - ran)
     gpu_s = job.attained_gpu_s + since * (held.gpus if held is not None and not held.host else 0)
     why = job.park_reason
     if job.state in ("queued", "paused") and job.retry_at_s is not None and job.retry_at_s > now:
@@ -153,9 +157,13 @@ def _job(job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, st
             job.state + (f" ({job.request})" if job.request else ""), f"{100 * job.progress:.0f} %",
             "" if held is None else f"{held.gpus} {escape(held.pool)}" + (
                 f" of {escape(held.host)}" if held.host else ""), when(job.submitted_s),
-            duration(max(0.0, waited)), "–" if math.isnan(paused) else duration(paused), duration(ran),
+            _duration(waited), _duration(paused), duration(ran),
             number(gpu_s / 3600), str(job.generation), str(job.resizes), str(ends[job.job_id, "failed"] or ""),
             str(ends[job.job_id, "lost"] or ""), escape(" ".join(why.split()))]
+
+
+def _duration(seconds: float) -> str:
+    return "–" if math.isnan(seconds) else duration(max(0.0, seconds))
 
 
 def _text(value: float | None) -> str:
