@@ -21,6 +21,7 @@ from allocator.market import books, longrun
 from allocator.market.books import Books
 from allocator.market.longrun import HOUR, Account, Budget
 
+DATA = Path(__file__).parent.parent / "data" / "workloads"
 DAY = 24 * HOUR
 AVERAGE = Budget(average_per_hour=10.0)
 AMOUNT = Budget(amount=2400.0, until_s=10 * DAY)
@@ -243,3 +244,25 @@ def test_the_controller_keeps_books(tmp_path: Path) -> None:
                 assert spending.report(connection) == {}
         finally:
             world.queue.close()
+
+
+def test_simulate_says_what_became_of_the_budget(capsys: Any) -> None:
+    """16 GPUs at 2 $/h, rented: asked, spent, and why more was spent than came in; within one window it is kept."""
+    from commands import call
+
+    from allocator.cli.budget_words import budget_lines
+    from allocator.files.workloads import read_workload
+
+    pools = read_workload(DATA / "mixed").problem
+    books = {"average_per_hour": 20.0, "amount": None, "opened_s": 0.0, "at_s": 36_000.0, "spent": 510.0,
+             "balance": -310.0, "until_s": None}
+    (line, reserved) = budget_lines(pools, None, {"greedy": {"longrun": {"": books}}})
+    assert "greedy: 20 $/h on average asked, 51 $/h spent over 10 h (510 $): 310 $ overdrawn so far" in line
+    assert "windows of 336 h" in line and "--budget-window 36000" in line and "46.8 $/h" in reserved
+    (line, _) = budget_lines(pools, 3600.0, {"greedy": {"longrun": {"": books}}})
+    assert "not kept, 310 $ too much" in line and "reserved GPUs" in line
+    (line, _) = budget_lines(pools, None, {"greedy": {"longrun": {"red": books | {"balance": 1.0}}}})
+    assert line.startswith("budget of red, greedy") and line.endswith("kept.")
+    assert list(budget_lines(pools, None, {"greedy": {}})) == []
+    code, out, _ = call(capsys, "simulate", DATA / "demo", "--policy", "greedy", "--budget-average", "20")
+    assert code == 0 and "budget, greedy: 20 $/h on average asked, 0 $/h spent" in out

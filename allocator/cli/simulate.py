@@ -240,6 +240,7 @@ def _tell_how_to_decide_again(out: Path, policies: Sequence[str], options: Optio
 
 def _show(workload: Workload, done: Sequence[Simulation], options: Options, how: str) -> None:
     from allocator.cli import tables
+    from allocator.cli.budget_words import budget_lines
     from allocator.cli.comparison import comparison
     from allocator.simulator.files import results_json
 
@@ -251,3 +252,5 @@ def _show(workload: Workload, done: Sequence[Simulation], options: Options, how:
     head = [f"{tables.text(p.name)}: {len(p.jobs)} jobs, {int(p.pools.gpus.sum())} GPUs in {pools}, rounds of "
             f"{options.interval_s or p.interval_s:g} s, objective {options.objective or p.objective}"]
     tables.show([comparison(done)], head)
+    lines = list(budget_lines(p, options.budget_window_s, {s.policy: s.metrics for s in done}))
+    tables.show([], ["", *lines] if lines else [])
