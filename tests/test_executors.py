@@ -42,7 +42,7 @@ def test_start_happens_once(rig: Rig) -> None:
 
 def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> None:
     """Running, told to stop (twice), stopped; said again and again until acknowledged (twice), then silence; the same
-    order, late, does not start it anew."""
+    orders, late, are refused: whoever gives them has forgotten what it was told."""
     executor = rig.executor()
     order = rig.order("j", 1, "endless")
     executor.start(order)
@@ -54,8 +54,10 @@ def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> N
     assert wait(rig, executor, "j", *ENDED) == first
     executor.acknowledge("j", 1)
     executor.acknowledge("j", 1)
-    executor.start(order)
-    executor.stop("j", 1, 1)
+    with pytest.raises(StaleOrder):
+        executor.start(order)
+    with pytest.raises(StaleOrder):
+        executor.stop("j", 1, 1)
     for _ in range(5):
         rig.pass_time()
         assert executor.observe() == []
@@ -128,7 +130,8 @@ def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
     seen = wait(rig, executor, "j", *ENDED)
     assert (seen.phase, seen.work_done) == (Phase.STOPPED, 0.0)
     executor.acknowledge("j", 1)
-    executor.start(rig.order("j", 1, "endless"))
+    with pytest.raises(StaleOrder):
+        executor.start(rig.order("j", 1, "endless"))
     rig.pass_time()
     assert executor.observe() == []
 

@@ -50,7 +50,7 @@ def test_an_old_queue_is_upgraded_by_init_and_keeps_its_jobs(backend: str, tmp_p
                 job_id="old", seq=1, content="", model="m", total_work="5", remaining_work=5, submitted_s=1,
                 updated_s=1))
         store.close()
-        with pytest.raises(InvalidInput, match='has schema 0001, this program needs 0007; upgrade it with "allocator'):
+        with pytest.raises(InvalidInput, match='has schema 0001, this program needs 0008; upgrade it with "allocator'):
             open_queue(name)
         for _ in range(2):
             create_queue(name)[0].close()

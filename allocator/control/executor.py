@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from allocator.errors import AllocatorError
+from allocator.errors import AllocatorError, UsageError
 
 
 class Phase(StrEnum):
@@ -29,7 +29,13 @@ ENDED = frozenset((Phase.STOPPED, Phase.FINISHED, Phase.FAILED, Phase.LOST))
 
 
 class StaleOrder(AllocatorError):
-    """An order with an older token or generation than one already seen; whoever gave it is not in charge any more."""
+    """An order with an older token or generation than one already seen, or of an allocation whose end was acknowledged:
+    whoever gave it is not in charge any more, or knows less than it once did."""
+
+
+class WrongState(UsageError):
+    """A queue and the durable state of an executor do not belong together, or contradict each other: nothing may be
+    started or stopped until somebody has said which of them is right."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,8 @@ class Beside:
 @dataclass(frozen=True)
 class Order:
     """Start this job on these GPUs. remaining_work: in the job's unit, at its last checkpoint; command: argv, empty
-    where the executor knows by itself how to run the job; beside: whose GPUs, None = nobody else's."""
+    where the executor knows by itself how to run the job; beside: whose GPUs, None = nobody else's. first_generation:
+    of this job; allocations before it were of another job of the same name, with whose work it has nothing to do."""
 
     job_id: str
     generation: int
@@ -58,6 +65,7 @@ class Order:
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
     beside: Beside | None = None
+    first_generation: int = 1
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,34 @@ class Observation:
     phase: Phase
     work_done: float
     detail: str = ""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whose durable state an executor has. kind: name of the executor; state: random name of the state; queue: id of
+    the queue it belongs to, "" = of none yet; token: highest fencing token it has seen, -1 = none; place: where it is;
+    is_adopting: it is going over to another queue, and that was cut short."""
+
+    kind: str
+    state: str
+    queue: str
+    token: int
+    place: str
+    is_adopting: bool = False
+
+
+@runtime_checkable
+class Durable(Protocol):
+    """An executor whose state outlives it, so that a queue has to know which state is its own."""
+
+    def identity(self) -> Identity:
+        """Whose state it is. Raises WrongState if it is another executor's."""
+        ...
+
+    def claim(self, queue: str) -> None:
+        """The state belongs to this queue from now on, and orders of others are refused with WrongState. Raises
+        WrongState if it belongs to another queue."""
+        ...
 
 
 class Executor(Protocol):

@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from allocator.control.executor import ENDED, Beside, Observation, Order, Phase
+from allocator.control.executor import ENDED, Beside, Identity, Observation, Order, Phase
 from allocator.errors import UsageError
 from allocator.executors.errors import shares
-from allocator.executors.ledger import STOP, Known, Ledger
+from allocator.executors.ledger import ORDER, STOP, Known, Ledger, ended_as
 from allocator.files.limited import as_storable_text, read_json
 
 OBSERVATION = "observation.json"
@@ -34,13 +34,21 @@ class FilesExecutor:
     name = "files"
 
     def __init__(self, folder: Path) -> None:
-        self.ledger = Ledger(Path(folder))
+        self.ledger = Ledger(Path(folder), self.name)
+
+    def identity(self) -> Identity:
+        """Whose folder it is. Raises WrongState."""
+        return self.ledger.identity()
+
+    def claim(self, queue: str) -> None:
+        """The folder belongs to this queue. Raises WrongState."""
+        self.ledger.claim(queue)
 
     def start(self, order: Order) -> None:
         """Write order.json. Raises StaleOrder; NotNow while the job whose GPUs it shall run on has not been ordered, or
         has ended."""
         with self.ledger.locked():
-            self.ledger.admit(order.token)
+            self.ledger.fence.admit(order.token)
             if self.ledger.fresh(order.job_id, order.generation):
                 shared = shares(order, order.beside is not None and self._alive(order.beside))
                 self.ledger.create(order if shared else replace(order, beside=None), {})
@@ -48,7 +56,7 @@ class FilesExecutor:
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Write stop.json; what was never ordered is observed as stopped. Raises StaleOrder."""
         with self.ledger.locked():
-            self.ledger.admit(token)
+            self.ledger.fence.admit(token)
             self.ledger.stop(job_id, generation, {OBSERVATION: {
                 "phase": "stopped", "work_done": 0.0, "at_s": time.time(),
                 "detail": "was told to stop before it was started"}})
@@ -63,7 +71,10 @@ class FilesExecutor:
         with self.ledger.locked():
             if self._alive(Beside(job_id, generation)):
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
-            self.ledger.forget(job_id, generation)
+            place = self.ledger.place(job_id, generation)
+            order = read_json(place / ORDER)
+            said = None if order is None else self._observed(Known(place, order))
+            self.ledger.forget(job_id, generation, **({} if said is None or order is None else ended_as(order, said)))
 
     def capacity(self) -> Mapping[str, int]:
         """What the actor wrote to capacity.json, {pool: GPUs}; without it, as the queue says."""

@@ -171,7 +171,10 @@ def work(folder: Path, order: dict[str, Any]) -> float:
 
 def environment_of(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str], str]:
     """(environment, working folder) of the job."""
-    workdir = order["workdir"] or str(folder.parent.parent / "jobs" / folder.name.rpartition(".")[0] / "work")
+    # a job that was submitted under the name of a forgotten one begins with nothing
+    first = int(order.get("first_generation", 1))
+    place = folder.parent.parent / "jobs" / folder.name.rpartition(".")[0]
+    workdir = order["workdir"] or str(place / ("work" if first <= 1 else f"work.{first}"))
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("ALLOCATOR_") and name not in HIDDEN}
     own = {"CUDA_VISIBLE_DEVICES": ",".join(str(d) for d in order["devices"]),

@@ -1,6 +1,6 @@
 """What an executor remembers on disk: the highest token, every open allocation, the last one acknowledged of a job.
 
-    fence.json                     {"token": highest ever seen}
+    fence.json                     {"token": highest ever seen, and whose state this is}: identity.py
     open/<job>.<generation>/       an allocation whose end was not acknowledged; comes into being whole, by a rename
         order.json                 the order
         stop.json                  it was told to stop
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from allocator.control.executor import Order, StaleOrder
+from allocator.control.executor import Identity, Observation, Order, StaleOrder
 from allocator.executors.disk import locked, write_json
+from allocator.executors.fence import Fence
 from allocator.files.limited import read_json
 
 ORDER, STOP, ACKNOWLEDGED = "order.json", "stop.json", "acknowledged.json"
@@ -50,10 +51,12 @@ class Known:
 
 
 class Ledger:
-    """The folder. Raises OSError where the disk does not let it; then nothing is half done."""
+    """The folder. kind: name of the executor. Raises OSError where the disk does not let it; then nothing is half
+    done."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str = "") -> None:
         self.folder = folder.absolute()
+        self.fence = Fence(self.folder / "fence.json", kind)
         self._orders: dict[str, Known] = {}             # by name of the folder: order.json never changes
         for name in ("", "open", "jobs"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,18 +67,25 @@ class Ledger:
         """Every change of the ledger happens inside this."""
         return locked(self.folder / "lock")
 
-    def admit(self, token: int) -> None:
-        """Remember the highest token; raises StaleOrder if a higher one was seen."""
-        seen = int((read_json(self.folder / "fence.json") or {"token": -1})["token"])
-        if token < seen:
-            raise StaleOrder(f"an order with token {token} came after one with {seen}: another controller is in charge")
-        if token > seen:
-            write_json(self.folder / "fence.json", {"token": token})
+    def identity(self) -> Identity:
+        """Whose state it is; a folder without a name gets one. Raises WrongState if it is of another executor."""
+        with self.locked():
+            return self.fence.identity()
+
+    def claim(self, queue: str) -> None:
+        """Let the folder belong to the queue, and take orders of no other one. Raises WrongState if it belongs to
+        another."""
+        with self.locked():
+            self.fence.claim(queue)
 
     def fresh(self, job_id: str, generation: int) -> bool:
-        """Whether the generation is newer than all that was seen of the job; False: it is known or acknowledged.
-        Raises StaleOrder if a newer one was seen."""
-        newest = max([int(self.acknowledged(job_id).get("generation", -1)), *self._generations(job_id)])
+        """Whether the generation is newer than all that was seen of the job; False: it is open. Raises StaleOrder if a
+        newer one was seen, or it was acknowledged."""
+        over = int(self.acknowledged(job_id).get("generation", -1))
+        if generation <= over:
+            raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after the end of {over} was '
+                             "acknowledged")
+        newest = max([over, *self._generations(job_id)])
         if generation < newest:
             raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
         return generation > newest
@@ -120,7 +130,7 @@ class Ledger:
 
     def stop(self, job_id: str, generation: int, unstarted: Mapping[str, Mapping[str, Any]]) -> None:
         """Note that it shall stop. One that was never started gets these files, which say that it ended, so that
-        starting it later changes nothing. Nothing happens to one that is acknowledged. Raises StaleOrder."""
+        starting it later changes nothing. Raises StaleOrder."""
         if self.fresh(job_id, generation):
             self.create(Order(job_id, generation, -1, "", 0, "", 0.0), {**unstarted, STOP: {}})
         elif self.place(job_id, generation).is_dir() and not (self.place(job_id, generation) / STOP).exists():
@@ -152,6 +162,14 @@ class Ledger:
         with suppress(FileNotFoundError):
             os.rename(place, gone)
             shutil.rmtree(gone, ignore_errors=True)
+
+
+def ended_as(order: Mapping[str, Any], seen: Observation) -> dict[str, Any]:
+    """What is kept of how an allocation ended, for a queue that was set back and has forgotten it. left: work that was
+    not done then; None: the allocation was told to stop before it was ordered, so nobody knows."""
+    known = int(order["gpus"]) > 0
+    return {"phase": str(seen.phase), "at_s": seen.at_s, "first_generation": int(order.get("first_generation", 1)),
+            "left": max(0.0, float(order["remaining_work"]) - seen.work_done) if known else None}
 
 
 def file_name(job_id: str) -> str:

@@ -18,12 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from allocator.control.executor import Observation, Order, Phase
+from allocator.control.executor import Identity, Observation, Order, Phase
 from allocator.errors import UsageError
 from allocator.executors import keeper, report
 from allocator.executors.disk import is_locked, try_lock, write_json
 from allocator.executors.errors import NotNow, shares
-from allocator.executors.ledger import Known, Ledger, file_name
+from allocator.executors.ledger import ORDER, Known, Ledger, ended_as, file_name
 from allocator.executors.processes import Process, boot, kill_all, orphans
 from allocator.files.limited import read_json
 from allocator.files.private import refuse_foreign
@@ -53,15 +53,23 @@ class LocalExecutor:
         if os.path.lexists(folder):
             # orders in it are run: a folder made beforehand by somebody else must not be gone on with
             refuse_foreign(Path(os.path.realpath(folder)))
-        self.ledger = Ledger(Path(folder))
+        self.ledger = Ledger(Path(folder), self.name)
         (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
         self._children: dict[Path, subprocess.Popen[bytes]] = {}         # keepers started by this object
+
+    def identity(self) -> Identity:
+        """Whose folder it is. Raises WrongState."""
+        return self.ledger.identity()
+
+    def claim(self, queue: str) -> None:
+        """The folder belongs to this queue. Raises WrongState."""
+        self.ledger.claim(queue)
 
     def start(self, order: Order) -> None:
         """Start the job's command under a keeper. Raises StaleOrder; NotNow while GPUs or the job's last allocation
         have not come free. What can never be started here is observed as failed."""
         with self.ledger.locked():
-            self.ledger.admit(order.token)
+            self.ledger.fence.admit(order.token)
             if self.ledger.fresh(order.job_id, order.generation):
                 place = self._create(order)
             else:
@@ -72,7 +80,7 @@ class LocalExecutor:
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """SIGTERM to the job's process group now, SIGKILL to all that is left when the grace period is over."""
         with self.ledger.locked():
-            self.ledger.admit(token)
+            self.ledger.fence.admit(token)
             self.ledger.stop(job_id, generation, {keeper.EXIT: _never_started()})
             place = self.ledger.place(job_id, generation)
             if place.is_dir():
@@ -91,11 +99,12 @@ class LocalExecutor:
             end = keeper.read_ending(place)
             if end is None and place.is_dir():
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
-            before = self.ledger.acknowledged(job_id).get("safe")
-            first = 0.0 if generation <= 1 else None            # a job begins with nothing
-            safe = [s for s in (before, (end or {}).get("safe"), first) if s is not None]
+            before, order = self.ledger.acknowledged(job_id), read_json(place / ORDER)
+            kept = _safe_of(before)
+            if end is not None and order is not None:
+                kept = _safe_after(before, order, end) | ended_as(order, _ending(job_id, generation, end))
             self._keep_logs(place, job_id, generation)
-            self.ledger.forget(job_id, generation, safe=max(safe, default=None))
+            self.ledger.forget(job_id, generation, **kept)
 
     def capacity(self) -> Mapping[str, int]:
         """Indices of each pool, without those that jobs of other pools still hold because the indices were given to
@@ -113,8 +122,8 @@ class LocalExecutor:
             why = f'pool "{order.pool}" of this machine has {len(mine)} GPUs, not {order.gpus}'
             return self.ledger.create(order, {keeper.EXIT: _end("failed", why)}, devices=[])
         devices = self._free(order, mine)
-        last = self.ledger.acknowledged(order.job_id).get("safe")
-        base = last if last is not None else 0.0 if order.generation <= 1 else None
+        last = _known_safe(self.ledger.acknowledged(order.job_id), order.first_generation)
+        base = last if last is not None else 0.0 if order.generation <= order.first_generation else None
         self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
         return self.ledger.create(order, {}, devices=devices, grace_s=self.grace_s, base=base,
                                   marker=secrets.token_hex(16))
@@ -172,8 +181,7 @@ class LocalExecutor:
             end = self._without_keeper(one, who)
             if end is None:
                 return self._running(one, "its keeper is gone, but its processes do not die")
-        return Observation(one.job_id, one.generation, end["at_s"], Phase(end["phase"]), end["work_done"],
-                           end["detail"])
+        return _ending(one.job_id, one.generation, end)
 
     def _running(self, one: Known, detail: str) -> Observation:
         return Observation(one.job_id, one.generation, time.time(), Phase.RUNNING,
@@ -212,6 +220,38 @@ class LocalExecutor:
         if len(files) > KEPT_LOGS:
             for entry in sorted(files, key=lambda e: e.stat().st_mtime)[:len(files) - KEPT_LOGS * 9 // 10]:
                 os.unlink(entry)
+
+
+def _safe_of(before: Mapping[str, Any]) -> dict[str, Any]:
+    """What acknowledged.json says of safe work: how much in all, and after which allocation."""
+    if before.get("safe") is None:
+        return {}
+    return {"safe": float(before["safe"]),
+            "safe_since": int(before.get("safe_since", before.get("generation", 0)))}
+
+
+def _known_safe(before: Mapping[str, Any], first: int) -> float | None:
+    """Safe work of the job whose first allocation is `first`; what acknowledged.json says may be of
+    another job of the same name, which was forgotten."""
+    found = _safe_of(before)
+    return found["safe"] if found and found["safe_since"] >= first else None
+
+
+def _safe_after(before: Mapping[str, Any], order: Mapping[str, Any],
+                end: Mapping[str, Any]) -> dict[str, Any]:
+    """What to keep of safe work when an allocation has ended. before: acknowledged.json so far."""
+    generation, first = int(order["generation"]), int(order.get("first_generation", 1))
+    if int(order["gpus"]) < 1 and generation > first:
+        return _safe_of(before)                 # it was told to stop before it was ordered
+    known = (_known_safe(before, first), end.get("safe"), 0.0 if generation <= first else None)
+    safe = [s for s in known if s is not None]  # a job begins with nothing
+    return {"safe": max(safe), "safe_since": generation} if safe else {}
+
+
+def _ending(job_id: str, generation: int, end: Mapping[str, Any]) -> Observation:
+    """What exit.json says."""
+    return Observation(job_id, generation, end["at_s"], Phase(end["phase"]), end["work_done"],
+                       end["detail"])
 
 
 def _end(phase: str, detail: str) -> dict[str, Any]:

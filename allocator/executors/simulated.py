@@ -145,6 +145,7 @@ class SimulatedCluster:
         self.token = -1
         self._open: dict[tuple[str, int], _Run] = {}
         self._newest: dict[str, int] = {}               # by job: the newest generation ever ordered or stopped
+        self._over: dict[str, int] = {}                 # by job: the newest generation ever acknowledged
         self._alive: dict[str, int] = {}                # by job: the generation that holds GPUs
         self._left: dict[str, tuple[float, int]] = {}   # by job: when it last held GPUs, and how many
         self._calendar: list[tuple[float, int, tuple[str, int]]] = []
@@ -237,6 +238,7 @@ class SimulatedCluster:
             raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
         self._open.pop((job_id, generation), None)
         self._newest[job_id] = max(self._newest.get(job_id, -1), generation)
+        self._over[job_id] = max(self._over.get(job_id, -1), generation)
 
     def set_gpus(self, pool: str, gpus: int) -> None:
         """Machines come or go: the pool has so many GPUs from now on. Those that started last are lost first."""
@@ -307,7 +309,7 @@ class SimulatedCluster:
 
     def _fresh(self, job_id: str, generation: int) -> bool:
         newest = self._newest.get(job_id, -1)
-        if generation < newest:
+        if generation < newest or generation <= self._over.get(job_id, -1):
             raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
         return generation > newest
 

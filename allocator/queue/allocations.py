@@ -26,7 +26,7 @@ from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs
 _JOINED = jobs.c.job_id == allocations.c.job_id
 _OPEN_ONES = sa.select(allocations).join(jobs, _JOINED).where(
     IS_OPEN, allocations.c.phase.in_(sa.bindparam("phases", expanding=True))).order_by(jobs.c.seq)
-_STARTS = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir).join(
+_STARTS = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir, jobs.c.first_generation).join(
     jobs, _JOINED).where(IS_OPEN, allocations.c.phase == sa.bindparam("phase")).order_by(jobs.c.seq)
 _UNWANTED = sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request).join(
     jobs, _JOINED).where(IS_OPEN, allocations.c.phase.in_(("ordered", "running")), sa.or_(
@@ -63,13 +63,15 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Start:
-    """An ordered allocation with all an executor needs to start it. partner: on whose GPUs, None = others."""
+    """An ordered allocation with all an executor needs to start it. partner: on whose GPUs, None = others.
+    first_generation: of the job; earlier allocations were of another job of its name, which was forgotten."""
 
     allocation: Allocation
     command: tuple[str, ...]
     environment: Mapping[str, str]
     workdir: str
     partner: Partner | None = None
+    first_generation: int = 1
 
 
 def open_ones(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
@@ -85,9 +87,10 @@ def starts(connection: Connection, phase: str = "ordered") -> list[Start]:
     beside = partners(connection) if rows else {}
     out = []
     for values in sorted(rows, key=lambda row: str(row["host"]) != ""):
-        command, environment, workdir = (values.pop(name) for name in ("command", "environment", "workdir"))
+        command, environment, workdir, first = (
+            values.pop(name) for name in ("command", "environment", "workdir", "first_generation"))
         out.append(Start(Allocation(**values), tuple(json.loads(command)), json.loads(environment), workdir,
-                         beside.get(values["job_id"])))
+                         beside.get(values["job_id"]), int(first)))
     return out
 
 

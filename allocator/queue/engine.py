@@ -23,6 +23,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.queue import identity
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.schema import HEAD, REVISIONS
 
@@ -103,6 +104,7 @@ def create_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revis
             _refuse_newer(found, store)
             if found != revision:
                 _migrate(connection, revision)
+            identity.ensure_id(connection)
         return store, found is None
     except BaseException:
         store.close()

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from allocator.domain.columns import JOBS, Kind
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.errors import UsageError
+from allocator.queue import forgotten
 from allocator.queue.bulk import PART
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.schema import ACTIVE, IS_OPEN, OWNED, STATES, allocations, jobs, observations, turns
@@ -177,7 +178,7 @@ def purge(connection: Connection, before_s: float) -> int:
     """Forget jobs that were done or cancelled before a time, with all they held; returns how many.
 
     Jobs that others still come after, and those a periodic job goes on from, stay.
-    Forgotten names and keys may be submitted anew.
+    Forgotten names and keys may be submitted anew; how far their allocations were counted stays (forgotten.py).
     """
     over = connection.execute(sa.select(jobs.c.job_id).where(
         jobs.c.state.in_(("done", "cancelled")), jobs.c.finished_s < before_s,
@@ -187,8 +188,10 @@ def purge(connection: Connection, before_s: float) -> int:
     needed = {name.strip() for after in waits for name in after.split("|")}
     gone = [job_id for job_id in over if job_id not in needed]
     for part in range(0, len(gone), PART):
+        names = gone[part:part + PART]
+        forgotten.remember_jobs(connection, names)
         for table in (observations, turns, allocations, jobs):
-            connection.execute(sa.delete(table).where(table.c.job_id.in_(gone[part:part + PART])))
+            connection.execute(sa.delete(table).where(table.c.job_id.in_(names)))
     return len(gone)
 
 

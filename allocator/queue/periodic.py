@@ -18,6 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from allocator.queue import forgotten
 from allocator.queue.schema import OWNED, jobs
 from allocator.queue.submit import Submission, cell, next_time
 
@@ -58,7 +59,9 @@ def submit_due(connection: Connection, now_s: float) -> list[Repeated]:
         name = f"{series}@{number}"
         taken = connection.execute(sa.select(jobs.c.job_id).where(jobs.c.job_id == name)).first() is not None
         if not taken:
-            connection.execute(sa.insert(jobs).values(**_next(connection, row, name, series, number, due_s, now_s)))
+            known = forgotten.first_of(forgotten.generations(connection, [name]), name)
+            connection.execute(sa.insert(jobs).values(
+                **_next(connection, row, name, series, number, due_s, now_s), **known))
             out.append(Repeated(name, series, due_s, missed))
         cells = {"every_s": row["every_s"], "times": times}
         connection.execute(sa.update(jobs).where(jobs.c.job_id == row["job_id"]).values(

@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")      # known schema versions, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")      # known schema versions, oldest first
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -90,6 +90,7 @@ jobs = Table(
     Column("next_s", Double),                                     # when the next of its series is due, NULL: never
     _cell("want_host"),                                           # whose GPUs it shall run on as a second job
     _whole("want_generation"),                                    # allocations before this one are not wanted
+    Column("first_generation", Integer, nullable=False, server_default="1"),    # earlier ones: another job of the name
     Column("updated_s", Double, nullable=False),
     UniqueConstraint("seq", name="jobs_seq"),
     UniqueConstraint("submission_key", name="jobs_submission_key"),
@@ -156,6 +157,12 @@ observations = Table(
                          name="observations_allocation"),
     _in("kind", ("running", "stopped", "finished", "failed", "lost"), "observations_kind"),
     Index("observations_by_allocation", "job_id", "generation", "id"),
+)
+
+forgotten = Table(                                                # since 0008; names without a job
+    "forgotten", metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("generation", Integer, nullable=False),                # last one that a job of the name was given
 )
 
 turns = Table(                                                    # since 0007; of pairs only

@@ -25,7 +25,7 @@ from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
 from allocator.errors import UsageError
 from allocator.files.numbers_text import texts
-from allocator.queue import cluster, sessions
+from allocator.queue import cluster, forgotten, sessions
 from allocator.queue.bulk import PART, query, query_of
 from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
 from allocator.queue.submit import Submission, cell, next_time
@@ -184,16 +184,17 @@ def load(connection: Connection, snapshot: Snapshot, now_s: float | None = None)
     problem = validate(snapshot)
     shift = 0.0 if now_s is None else now_s - problem.now_s
     cluster.put(connection, snapshot, problem)
+    last = forgotten.generations(connection, problem.jobs.job_id)
     for part in range(0, len(problem.jobs), PART):
         connection.execute(sa.insert(jobs), [
-            _job(snapshot.tables["jobs.csv"], problem, j, shift)
+            _job(snapshot.tables["jobs.csv"], problem, j, shift, last)
             for j in range(part, min(part + PART, len(problem.jobs)))])
     running = np.flatnonzero(problem.jobs.state == State.RUNNING).tolist()
     if running:
-        connection.execute(sa.insert(allocations), [_allocation(problem, j, shift) for j in running])
+        connection.execute(sa.insert(allocations), [_allocation(problem, j, shift, last) for j in running])
     guests = np.flatnonzero(problem.jobs.host >= 0).tolist()
     if guests:
-        connection.execute(sa.insert(turns), [{**_key(problem, j), "at_s": problem.now_s + shift,
+        connection.execute(sa.insert(turns), [{**_key(problem, j, last), "at_s": problem.now_s + shift,
                                                "host": _host(problem, j)} for j in guests])
     return problem, lost(snapshot)
 
@@ -239,11 +240,12 @@ def _host(problem: Problem, j: int) -> str:
     return problem.jobs.job_id[host] if host >= 0 else ""
 
 
-def _key(problem: Problem, j: int) -> dict[str, Any]:
-    return {"job_id": problem.jobs.job_id[j], "generation": 1}
+def _key(problem: Problem, j: int, last: Mapping[str, int]) -> dict[str, Any]:
+    name = problem.jobs.job_id[j]
+    return {"job_id": name, "generation": last.get(name, 0) + 1}
 
 
-def _job(table: Table, problem: Problem, j: int, shift: float) -> dict[str, Any]:
+def _job(table: Table, problem: Problem, j: int, shift: float, last: Mapping[str, int]) -> dict[str, Any]:
     held, columns = problem.jobs, table.columns
     cells = {name: columns[name][j] if name in columns else "" for name in OWNED}
     cells["total_work"] = cell(float(held.total_work[j]))
@@ -256,9 +258,11 @@ def _job(table: Table, problem: Problem, j: int, shift: float) -> dict[str, Any]
     received = {t: float(s) for t, s in zip(problem.gpu_types, problem.received[j].tolist(), strict=True) if s > 0}
     said = Submission({"job_id": held.job_id[j], "submitted_s": cell(submitted), **cells})
     runs = state == "running"
+    known = forgotten.first_of(last, held.job_id[j])
+    known["generation"] += runs
     pool = problem.pools.pool[int(held.pool[j])] if runs else ""
     return {"job_id": held.job_id[j], "seq": j + 1, "submission_key": None, "content": said.content(), **cells,
-            "state": state, "remaining_work": float(held.remaining_work[j]), "generation": int(runs),
+            "state": state, "remaining_work": float(held.remaining_work[j]), **known,
             "want_pool": pool, "want_gpus": int(held.gpus[j]) if runs else 0, "want_host": _host(problem, j),
             "attained_gpu_s": float(held.attained_gpu_s[j]), "restarts": int(held.restarts[j]),
             "largest_gpus": int(held.largest_gpus[j]), "received": json.dumps(received, sort_keys=True),
@@ -266,8 +270,9 @@ def _job(table: Table, problem: Problem, j: int, shift: float) -> dict[str, Any]
             "next_s": next_time(cells, submitted, 1)}
 
 
-def _allocation(problem: Problem, j: int, shift: float) -> dict[str, Any]:
+def _allocation(problem: Problem, j: int, shift: float, last: Mapping[str, int]) -> dict[str, Any]:
     held, pool, now = problem.jobs, int(problem.jobs.pool[j]), problem.now_s + shift
-    return {**_key(problem, j), "host": _host(problem, j), "pool": problem.pools.pool[pool], "gpus": int(held.gpus[j]),
-            "gpu_type": problem.gpu_types[int(problem.pools.gpu_type[pool])], "phase": "running", "ordered_s": now,
-            "running_s": now, "work_at_start": float(held.remaining_work[j])}
+    return {**_key(problem, j, last), "host": _host(problem, j), "pool": problem.pools.pool[pool],
+            "gpus": int(held.gpus[j]), "phase": "running", "ordered_s": now, "running_s": now,
+            "gpu_type": problem.gpu_types[int(problem.pools.gpu_type[pool])],
+            "work_at_start": float(held.remaining_work[j])}

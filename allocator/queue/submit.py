@@ -23,7 +23,7 @@ from allocator.domain.findings import did_you_mean, quoted
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
 from allocator.errors import Fault, InvalidInput, UsageError
-from allocator.queue import cluster
+from allocator.queue import cluster, forgotten
 from allocator.queue.bulk import PART
 from allocator.queue.jobs import storable
 from allocator.queue.schema import OWNED, jobs
@@ -116,7 +116,8 @@ def submit(connection: Connection, submissions: Sequence[Submission], now_s: flo
     faults += [*problem_faults, *_predecessors(connection, named, file)]
     if faults:
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
-    rows = [_row(s, said.content(), one, now_s, seq + i)
+    last = forgotten.generations(connection, [s.cells["job_id"] for s in named])
+    rows = [_row(s, said.content(), one, now_s, seq + i) | forgotten.first_of(last, s.cells["job_id"])
             for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))]
     for part in range(0, len(rows), PART):
         connection.execute(sa.insert(jobs), rows[part:part + PART])

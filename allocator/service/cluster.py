@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.control.executor import Beside, Clock, Executor, Observation, Order, Phase, StaleOrder
+from allocator.control.executor import Beside, Clock, Executor, Observation, Order, StaleOrder, WrongState
 from allocator.control.stability import leave_alone
 from allocator.control.ticks import tick_at
 from allocator.decision import Decided
@@ -28,12 +29,12 @@ from allocator.domain.snapshot import Snapshot
 from allocator.domain.validate import validate
 from allocator.executors.errors import NotNow
 from allocator.policies.memory import Memory
-from allocator.queue import allocations, cluster, lease, observing, periodic, wants
+from allocator.queue import allocations, cluster, forgotten, lease, observing, periodic, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.engine import Store
 from allocator.queue.observing import Change
 from allocator.queue.schema import ACTIVE, jobs, rounds
-from allocator.service import deciding, journal, learning, spending, steadiness
+from allocator.service import belonging, deciding, journal, learning, spending, steadiness
 from allocator.service.charge import Charge
 from allocator.service.options import Options
 from allocator.service.telemetry import Telemetry
@@ -74,10 +75,12 @@ class QueueCluster:
         self.store, self.executor, self.clock, self.options, self.log = store, executor, clock, options, telemetry
         with store.read() as connection:
             self.interval_s = self._interval(connection)
+            belonging.check(connection, store.name, executor)
         self.charge = Charge(store, options.lease_s(self.interval_s), holder)
         self.believed: Believed | None = None
         self.thawed = False                                 # rules of stability are off for the round to come
         self.again = False                                  # decide at once
+        self._is_bound = False                              # under the present lease queue and state know each other
         self.force = False                                  # a round now, whatever the clock says (--once)
         self._round = 0                                     # rounds of this controller so far
         self._event = False                                 # something happened that --react reacts to
@@ -100,6 +103,11 @@ class QueueCluster:
         if self.charge.take(now):
             self._take_up()
             self.log.event("lease_taken", token=self.charge.token, holder=self.charge.holder)
+        if not self._is_bound:                          # also after a look that was cut short before it
+            words = belonging.bind(self.store, self.executor, self.charge.token)
+            self._is_bound = True
+            if words:
+                self.log.event("state_recorded", detail=words)
         seen = self._look()
         ended = any(one.phase != "running" for one in seen)
         due = self._due(now, ended)
@@ -119,6 +127,7 @@ class QueueCluster:
 
     def _take_up(self) -> None:
         """What the controller before may have left unfinished."""
+        self._is_bound = False
         with self.store.read() as connection:
             last = connection.execute(sa.select(rounds.c.number, rounds.c.outcome, rounds.c.detail).order_by(
                 rounds.c.number.desc()).limit(1)).first()
@@ -140,6 +149,7 @@ class QueueCluster:
                     news.append(one)
             changes = observing.observe(connection, self.charge.token, news, self.options.retries, known,
                                         self._round % HISTORY_EVERY == 0) if news else []
+            self._refuse_unknown(connection, strange)
         self._tell(changes, news)
         for one in seen:
             if one.phase != "running":
@@ -147,7 +157,21 @@ class QueueCluster:
         for one in strange:
             if one.phase == "running":
                 self.log.event("stranger", job_id=one.job_id, generation=one.generation)
-                self._call("stop", self.executor.stop, one.job_id, one.generation, self.charge.token)
+                self._call("stop", self._stop_stranger, one.job_id, one.generation)
+
+    def _stop_stranger(self, job_id: str, generation: int) -> None:
+        with suppress(StaleOrder):                      # it had ended and was acknowledged, and was said once more
+            self.executor.stop(job_id, generation, self.charge.token)
+
+    def _refuse_unknown(self, connection: Connection, strange: Sequence[Observation]) -> None:
+        """Raise WrongState where the executor speaks of an allocation that the queue has never ordered (any order is
+        written before it is given): then the queue was set back, and to stop those jobs would be to lose them."""
+        newest = forgotten.newest(connection, {one.job_id for one in strange}) if strange else {}
+        for one in strange:
+            if one.generation > newest.get(one.job_id, 0):
+                raise WrongState(belonging.set_back(
+                    self.store.name, self.executor, f'job "{one.job_id}" has allocation {one.generation}, the last '
+                    f"that the queue ordered is {newest.get(one.job_id, 0)}"))
 
     def _tell(self, changes: Sequence[Change], seen: Sequence[Observation]) -> None:
         ended = [c for c in changes if c.state != "running" or c.phase in ("finished", "failed", "lost", "stopped")]
@@ -314,7 +338,8 @@ class QueueCluster:
                 and one.allocation.job_id not in given]
 
     def _call(self, name: str, verb: Callable[..., None], *arguments: Any) -> None:
-        """One call of the executor. What it cannot do now is asked of it again at the next look."""
+        """One call of the executor. What it cannot do now is asked of it again at the next look. Raises LeaseLost,
+        WrongState."""
         try:
             verb(*arguments)
         except NotNow as error:
@@ -323,23 +348,16 @@ class QueueCluster:
             with self.store.read() as connection:
                 lease.check(connection, self.charge.token)      # LeaseLost: it is this controller that is stale
             self.log.event("stale_order", call=name, detail=str(error))
-            self._lost(arguments, str(error))
+            raise WrongState(belonging.set_back(self.store.name, self.executor, str(error))) from error
         except OSError as error:
             self.log.event("executor_failed", call=name, detail=f"{type(error).__name__}: {error}")
-
-    def _lost(self, arguments: Sequence[Any], words: str) -> None:
-        """The executor has seen a later generation than the database knows of (it was set back): count on from here."""
-        if arguments and isinstance(arguments[0], Order):
-            order = arguments[0]
-            one = Observation(order.job_id, order.generation, self.clock.now(), Phase.LOST, 0.0, words)
-            with self.store.write() as connection:
-                observing.observe(connection, self.charge.token, [one], self.options.retries)
 
 
 def _order(start: allocations.Start, token: int) -> Order:
     a = start.allocation
     return Order(a.job_id, a.generation, token, a.pool, a.gpus, a.gpu_type, a.work_at_start, start.command,
-                 start.environment, start.workdir, None if start.partner is None else Beside(*start.partner))
+                 start.environment, start.workdir, None if start.partner is None else Beside(*start.partner),
+                 start.first_generation)
 
 
 def _waiting(connection: Connection) -> bool:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from allocator.control.executor import Clock, Executor
+from allocator.control.executor import Clock, Executor, WrongState
 from allocator.control.loop import Turn, turns
 from allocator.control.stability import leave_alone
 from allocator.decision import Decided, decide_round
@@ -61,11 +61,11 @@ class Controller:
 
     def step(self) -> Turn | None:
         """One look, and one round if it is due; None: none was. Raises Standby, LeaseLost, QueueUnavailable: what was
-        not done is done by the next step of whoever is in charge then."""
+        not done is done by the next step of whoever is in charge then. Raises WrongState: no step can do anything."""
         begin = time.perf_counter()
         try:
             turn = next(turns(self.cluster, self._decide, self._rounds), None)
-        except (Standby, QueueUnavailable):
+        except (Standby, QueueUnavailable, WrongState):
             raise
         except LeaseLost:
             self.cluster.charge.drop()
@@ -162,18 +162,24 @@ class Controller:
 
     def run(self, *, once: bool = False) -> int:
         """Step until told to stop (self.stopping); or make one round and go on looking until all that it wants is so,
-        at most options.settle_s (once). Returns how many rounds there were."""
+        at most options.settle_s (once). Returns how many rounds there were. Raises WrongState, with the lease given
+        back: it would be the same at every try."""
         rounds, wait_s = 0, self.options.looks_s(self.cluster.interval_s)
         self.cluster.force = once
-        while not self.stopping:
-            turn = self.attempt(once)
-            rounds += turn is not None
-            if once:
-                if turn is not None:
-                    self._settle(wait_s)
-                break
-            if not self.stopping:
-                self.clock.sleep(wait_s)
+        try:
+            while not self.stopping:
+                turn = self.attempt(once)
+                rounds += turn is not None
+                if once:
+                    if turn is not None:
+                        self._settle(wait_s)
+                    break
+                if not self.stopping:
+                    self.clock.sleep(wait_s)
+        except WrongState as error:
+            self.log.event("wrong_state", detail=str(error))
+            self.stop()
+            raise
         self.stop()
         return rounds
 

@@ -1,0 +1,90 @@
+"""Whose state a folder of an executor is, and the highest fencing token that it has seen: one small file.
+
+    token      highest fencing token ever seen, -1 = none
+    state      random name of the folder, made on first use
+    kind       name of the executor whose folder it is
+    queue      id of the queue that the folder belongs to, "" = of none yet
+    adopting   id of a queue that began to adopt the folder and has not ended; "" = none
+    was        then: the queue that it belonged to before
+
+Files of earlier versions have the token only. Everything here happens inside the ledger's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from allocator.control.executor import Identity, StaleOrder, WrongState
+from allocator.errors import AllocatorError
+from allocator.executors.disk import write_json
+from allocator.files.limited import read_json
+
+
+class Fence:
+    """The file. kind: name of the executor."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self._path, self._kind = path, kind
+        self._queue = ""                # that claimed it through this object; then others are refused
+
+    def identity(self) -> Identity:
+        """What the file says; what it lacks is made. Raises WrongState for another executor's."""
+        found = self._read()
+        self._refuse_other_kind(found)
+        if not found["state"]:
+            found |= {"state": secrets.token_hex(16), "kind": self._kind}
+            write_json(self._path, found)
+        return Identity(self._kind, found["state"], found["was"] or found["queue"],
+                        int(found["token"]), str(self._path.parent), bool(found["adopting"]))
+
+    def claim(self, queue: str) -> None:
+        """Belong to the queue. Raises WrongState where the folder belongs to another one."""
+        found = self._read()
+        self._refuse_other_kind(found)
+        if found["adopting"] or found["queue"] not in ("", queue):
+            raise WrongState(f'the state in "{self._path.parent}" belongs to another queue')
+        if not found["queue"]:
+            write_json(self._path, found | {"queue": queue})
+        self._queue = queue
+
+    def admit(self, token: int) -> None:
+        """Remember the highest token. Raises StaleOrder if a higher one was seen, WrongState where
+        the folder went over to another queue."""
+        found = self._read()
+        if self._queue and (found["queue"] != self._queue or found["adopting"]):
+            raise WrongState(f'the state in "{self._path.parent}" was adopted by another queue')
+        seen = int(found["token"])
+        if token < seen:
+            raise StaleOrder(f"an order with token {token} came after one with {seen}")
+        if token > seen:
+            write_json(self._path, found | {"token": token})
+
+    def begin_adoption(self, queue: str, token: int) -> Identity:
+        """Give the folder to no queue, until `end_adoption`: orders of all controllers are refused.
+        token: from now on older ones are stale. Returns whose it was."""
+        before, found = self.identity(), self._read()
+        write_json(self._path, found | {
+            "adopting": queue, "was": before.queue, "queue": "", "token": max(token, before.token)})
+        return before
+
+    def end_adoption(self, queue: str) -> None:
+        """Belong to the queue that began to adopt the folder."""
+        found = self._read()
+        if found["adopting"] != queue:
+            raise WrongState(f'"{self._path.parent}" was adopted by another queue meanwhile')
+        write_json(self._path, found | {"adopting": "", "was": "", "queue": queue})
+
+    def _refuse_other_kind(self, found: dict[str, Any]) -> None:
+        if found["kind"] not in ("", self._kind):
+            raise WrongState(f'"{self._path.parent}" is the state of the executor "{found["kind"]}", not of '
+                             f'"{self._kind}"; name another folder with --state')
+
+    def _read(self) -> dict[str, Any]:
+        found = read_json(self._path)
+        if found is None and os.path.lexists(self._path):
+            raise AllocatorError(f'"{self._path}" cannot be read, or nothing whole is in it')
+        empty = {"token": -1, "state": "", "kind": "", "queue": "", "adopting": "", "was": ""}
+        return {**empty, **(found or {})}

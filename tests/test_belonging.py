@@ -1,0 +1,288 @@
+"""A queue and the state of its executor know each other: real controllers and jobs, restored backups, other folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from commands import Output, call
+from executor_rigs import PATIENCE_S
+from queues import cluster
+from waiting import wait_for
+
+from allocator.executors.files import FilesExecutor
+from allocator.executors.ledger import Ledger
+from allocator.executors.local import LocalExecutor
+from allocator.queue import identity
+from allocator.queue.face import Queue
+
+RUN = ("--poll", "0.1", "--policy", "greedy", "--grace", "5")
+
+
+class Site:
+    """A queue, its backup and the jobs' own record of what ran: one line per start in `ran`."""
+
+    def __init__(self, folder: Path, capsys: Output) -> None:
+        self.capsys = capsys
+        self.folder, self.queue, self.state = folder, folder / "queue.db", folder / "state"
+        self.children: list[subprocess.Popen[str]] = []
+        Queue.create(self.queue, cluster()).close()
+
+    def submit(self, name: str, script: str = "while [ ! -e {folder}/end ]; do sleep 0.05; done") -> None:
+        """A job that records its start, and runs until the file `end` is there."""
+        text = f'echo "{name} $ALLOCATOR_GENERATION $(ls)" >> {self.folder}/ran; ' + script.format(folder=self.folder)
+        with Queue(self.queue) as queue:
+            queue.submit(job_id=name, model="m", total_work=100, max_gpus=1, command=["sh", "-c", text])
+
+    def words(self, queue: Path | None = None, state: Path | None = None, executor: str = "local") -> list[str]:
+        """The call of a controller."""
+        return ["run", str(queue or self.queue), *RUN, "--executor", executor, "--state", str(state or self.state)]
+
+    def run(self, *more: str, state: Path | None = None) -> subprocess.Popen[str]:
+        """A controller as a process of its own."""
+        command = [sys.executable, "-m", "allocator", *self.words(state=state), "--every", "1", *more]
+        self.children.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        return self.children[-1]
+
+    def refused(self, *more: str, queue: Path | None = None, state: Path | None = None, executor: str = "local") -> str:
+        """What a controller says that ends by itself with exit code 2: it runs in this process, which is quicker."""
+        code, out, err = call(self.capsys, *self.words(queue, state, executor), "--every", "1", *more)
+        assert (code, out) == (2, "") and "Traceback" not in err, err
+        return err.splitlines()[-1]
+
+    def stop(self, child: subprocess.Popen[str], number: int = signal.SIGTERM) -> None:
+        """End a controller; jobs run on."""
+        child.send_signal(number)
+        child.communicate(timeout=PATIENCE_S)
+
+    def ran(self) -> list[str]:
+        """Every start of a job: name, generation, what its folder held."""
+        path = self.folder / "ran"
+        return [line.strip() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def states(self) -> dict[str, str]:
+        with Queue(self.queue) as queue:
+            return {job.job_id: job.state for job in queue.jobs()}
+
+    def rounds(self) -> int:
+        with Queue(self.queue) as queue:
+            return len(queue.rounds())
+
+    def back_up(self) -> Path:
+        """As the documentation says, with a controller at work or without."""
+        copy = self.folder / "backup.db"
+        with closing(sqlite3.connect(self.queue)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+        return copy
+
+    def restore(self, copy: Path) -> None:
+        for name in ("", "-wal", "-shm"):
+            Path(f"{self.queue}{name}").unlink(missing_ok=True)
+        shutil.copy(copy, self.queue)
+
+    def close(self) -> None:
+        (self.folder / "end").touch()
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        for state in self.folder.glob("*state*"):
+            executor = LocalExecutor(state, {"a": range(8)}, 0.0)
+            fence = json.loads((state / "fence.json").read_text())["token"]
+            for one in executor.ledger.known():
+                executor.stop(one.job_id, one.generation, fence)
+            wait_for(lambda ex=executor: all(o.phase != "running" for o in ex.observe()))  # type: ignore[misc]
+
+
+@pytest.fixture
+def site(tmp_path: Path, capsys: Output) -> Iterator[Site]:
+    made = Site(tmp_path, capsys)
+    yield made
+    made.close()
+
+
+def test_a_purged_name_runs_again(site: Site) -> None:
+    """Job `a` ends, is purged and submitted again: it runs again, as a new job: its allocations count on, so that the
+    executor does not take them for old ones, and it begins with an empty folder and no work done."""
+    controller = site.run()
+    for turn in (1, 2):
+        site.submit("a", 'touch checkpoint; echo "90 90" > "$ALLOCATOR_PROGRESS"; exit 0')
+        wait_for(lambda: site.states() == {"a": "done"})
+        with Queue(site.queue) as queue:
+            job = queue.job("a")
+        assert (job.generation, job.remaining_work) == (turn, 0.0)
+        assert call(site.capsys, "queue", "purge", site.queue, "--older-than", "0")[0] == 0
+        assert site.states() == {}
+    assert site.ran() == ["a 1", "a 2"]
+    site.stop(controller)
+    assert sorted(p.name for p in (site.state / "jobs" / "a").iterdir()) == ["acknowledged.json", "work", "work.2"]
+
+
+def test_another_state_starts_nothing_twice(site: Site) -> None:
+    """A job runs; its controller is killed and started again with another folder: refused before anything is ordered,
+    with the folder that is right. Neither does another executor with a folder of its own get to act. The right folder
+    goes on."""
+    site.submit("a")
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"])
+    site.stop(controller, signal.SIGKILL)
+    rounds = site.rounds()
+    for executor in ("local", "files"):
+        said = site.refused(state=site.folder / f"other-state-{executor}", executor=executor)
+        assert str(site.state) in said and "a second time" in said and "queue adopt" in said
+        assert (site.rounds(), site.states()) == (rounds, {"a": "running"})
+    assert 'of the executor "local", not of "files"' in site.refused(executor="files")
+    child = site.run(state=site.folder / "other-state-local")            # the same as a process of its own
+    assert "a second time" in child.communicate(timeout=PATIENCE_S)[1] and child.returncode == 2
+    again = site.run()
+    (site.folder / "end").touch()
+    wait_for(lambda: site.states() == {"a": "done"})
+    site.stop(again)
+    assert site.ran() == ["a 1"]
+
+
+def test_a_queue_made_anew_beside_an_old_state(site: Site) -> None:
+    """The database is gone, a new one has a job of the same name: the controller stops at once and says why."""
+    site.submit("a")
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"])
+    site.stop(controller)
+    for path in site.folder.glob("queue.db*"):
+        path.unlink()
+    Queue.create(site.queue, cluster()).close()
+    site.submit("a")
+    said = site.refused()
+    assert "another queue" in said and "queue adopt" in said and site.rounds() == 0
+    assert site.ran() == ["a 1"] and site.states() == {"a": "queued"}
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
+    """A backup is taken while job `a` runs; then `b` is submitted and ends, `c` runs. The backup is restored: the
+    controller stops at once, whether other controllers took over meanwhile (then by the token) or not (then by what
+    runs), nothing is written or stopped, and a second try says the same."""
+    site.submit("a")
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"])
+    copy = site.back_up()
+    for _ in range(restarts):
+        site.stop(controller)
+        controller = site.run()
+    site.submit("b", "exit 0")
+    site.submit("c")
+    wait_for(lambda: site.states() == {"a": "running", "b": "done", "c": "running"} and len(site.ran()) == 3)
+    site.stop(controller)
+    site.restore(copy)
+    rounds = site.rounds()
+    for _ in range(2):
+        said = site.refused()
+        assert "restored from a backup" in said and "queue adopt" in said
+        assert ("the state has seen token" in said) == bool(restarts) or 'job "c" has allocation 1' in said
+    assert site.rounds() == rounds and len(site.ran()) == 3
+    running = [o.job_id for o in LocalExecutor(site.state, {}).observe() if o.phase == "running"]
+    assert sorted(running) == ["a", "c"]
+
+
+def test_a_refused_order_ends_the_controller(site: Site) -> None:
+    """Restored to a moment before job `a` ran to its end, in the life of one controller, and nothing runs: the first
+    order is refused, and the controller stops with the reason instead of giving it for ever."""
+    site.submit("a", "exit 0")
+    controller = site.run()
+    wait_for(lambda: site.states() == {"a": "done"})
+    site.stop(controller)
+    with Queue(site.queue) as queue, queue.store.write() as connection:      # as a backup from before that
+        for statement in ("DELETE FROM observations", "DELETE FROM allocations",
+                          "UPDATE jobs SET state = 'queued', generation = 0, finished_s = NULL, remaining_work = 100, "
+                          "first_started_s = NULL, want_pool = '', want_gpus = 0"):
+            connection.exec_driver_sql(statement)
+    said = site.refused()
+    assert "was acknowledged" in said and "restored from a backup" in said
+    assert site.ran() == ["a 1"]
+
+
+KILLED_BETWEEN = """
+import os, sys
+from allocator.executors.ledger import Ledger
+from allocator.cli.main import run
+Ledger.claim = lambda self, queue: os._exit(9)
+run(sys.argv[1:])
+"""
+
+
+def test_killed_between_the_two_writes(site: Site) -> None:
+    """The queue knows the state, and the state nothing of the queue: the next controller completes it and acts. Until
+    then no other folder is taken; another queue that comes first gets the folder, and then this one is refused."""
+    site.submit("a", "exit 0")
+    done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, *site.words(), "--every", "1"], capture_output=True,
+                          text=True, timeout=120, check=False)
+    assert done.returncode == 9
+    assert Ledger(site.state, "local").identity().queue == "" and site.ran() == []
+    assert "a second time" in site.refused(state=site.folder / "other-state")
+    shutil.copytree(site.state, site.folder / "taken-state")
+    other = site.folder / "other.db"
+    Queue.create(other, cluster()).close()
+    code, _, err = call(site.capsys, *site.words(other, site.folder / "taken-state"), "--once")
+    assert code == 0, err
+    assert "another queue" in site.refused(state=site.folder / "taken-state")
+    controller = site.run()
+    wait_for(lambda: site.states() == {"a": "done"})
+    site.stop(controller)
+    with Queue(site.queue) as queue, queue.store.read() as connection:
+        assert Ledger(site.state, "local").identity().queue == identity.queue_id(connection)
+
+
+def test_queues_and_folders_of_earlier_versions(site: Site) -> None:
+    """Neither knows names: they take each other, once, saying so, and what runs goes on. With an empty folder in place
+    of the old one the queue is refused, because its job is known to run somewhere."""
+    site.submit("a")
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"] and site.states() == {"a": "running"})
+    with Queue(site.queue) as queue:
+        wait_for(lambda: queue.jobs()[0].version > 0 and _is_observed(queue))
+    site.stop(controller)
+    with Queue(site.queue) as queue, queue.store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM meta WHERE key IN ('queue_id', 'executor')")
+    fence = site.state / "fence.json"
+    fence.write_text(json.dumps({"token": json.loads(fence.read_text())["token"]}))
+    assert "is new and knows nothing" in site.refused(state=site.folder / "new-state")
+    log = site.folder / "log"
+    for _ in range(2):
+        controller = site.run("--log", str(log))
+        wait_for(lambda: log.exists() and '"lease_taken"' in log.read_text() and '"round"' in log.read_text())
+        time.sleep(0.3)
+        site.stop(controller)
+    assert log.read_text().count('"state_recorded"') == 1 and site.ran() == ["a 1"]
+
+
+def _is_observed(queue: Queue) -> bool:
+    with queue.store.read() as connection:
+        return bool(connection.exec_driver_sql(
+            "SELECT COUNT(*) FROM allocations WHERE observed_s IS NOT NULL").scalar())
+
+
+def test_a_controller_notices_that_its_folder_went_over(tmp_path: Path) -> None:
+    """Orders of a queue whose folder another queue adopted meanwhile are refused, not carried out."""
+    from allocator.control.executor import Order, WrongState
+
+    executor = FilesExecutor(tmp_path)
+    executor.claim("one")
+    executor.start(Order("j", 1, 1, "a", 1, "A", 1.0))
+    other = Ledger(tmp_path, "files")
+    with other.locked():
+        assert other.fence.begin_adoption("two", 5).queue == "one"
+    with pytest.raises(WrongState):
+        executor.start(Order("k", 1, 9, "a", 1, "A", 1.0))
+    with other.locked():
+        other.fence.end_adoption("two")
+    with pytest.raises(WrongState), suppress(KeyError):
+        executor.stop("j", 1, 9)
+    assert [one.job_id for one in executor.ledger.known()] == ["j"]
