@@ -15,12 +15,13 @@ from functools import cached_property
 import numpy as np
 
 from allocator.audit import Audit, audit
+from allocator.causes import FEW, Again, Search
 from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import canonical
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.domain.settings import checked_horizon
-from allocator.errors import AuditFailure, UsageError
+from allocator.errors import AllocatorError, AuditFailure, UsageError
 from allocator.options.round import Round, compile_round
 from allocator.policies import registry as policies
 from allocator.policies.base import Decision, Policy, Task, relative_gap
@@ -31,6 +32,8 @@ from allocator.solvers.base import Limits, Solver
 from formulations.linear import Ints
 
 NO_LIMITS = Limits()
+REASONS_S = 2.0         # seconds that these decisions may take in all
+LEAST_REASONS_S = 0.2   # and what they have at least when the time limit has been used up
 EXACT = 1e-9            # relative: rows are kept to this tolerance, so a bound this close is the value itself
 ROUNDING = 1e-7         # relative: accounts of one plan that differ by more do not differ by rounding
 NOTHING = 1e-9          # values below are nothing, as in the gap of the contract
@@ -123,11 +126,30 @@ def decide_after(memory: Memory | None, problem: Problem, *, policy: str = "mip"
     before = spent["read"] + spent["validate"]
     proof, dual = decided.proof, decided.task.dual
     spent |= {"build": decided.build_s, "solve": decided.solve_s, "total": 0.0}
+    left_s = max(LEAST_REASONS_S, begin + limits.time_s - time.monotonic())
+    search = _search(problem, decided, left_s, policy=policy, solver=solver, limits=limits)
     result = result_of(decided.round, dual, decided.decision, decided.witness, decided.allocation, proof,
-                       policy=policy, seed=limits.seed, seconds=spent)
+                       policy=policy, seed=limits.seed, seconds=spent, search=search, left_s=left_s)
     total = round(before + time.monotonic() - begin, 6)
     result = dataclasses.replace(result, seconds={**result.seconds, "total": total})
     return result, Memory.of(problem.objective, decided.round.model, dual.prices, decided.decision.plans)
+
+
+def _search(problem: Problem, decided: Decided, left_s: float, *, policy: str, solver: str | Solver,
+            limits: Limits) -> Search | None:
+    """How the reasons of a decision are found: by deciding again without some limits, None = from prices."""
+    if decided.decision.fallback or (policies.policy(policy).prunes and len(problem.jobs) > FEW):
+        return None
+
+    def again(changed: Problem, seconds: float) -> Decided | None:
+        effort = dataclasses.replace(limits, time_s=seconds)
+        try:
+            found = decide_round(changed, policy=policy, solver=solver, limits=effort)
+        except AllocatorError:
+            return None
+        return None if found.decision.termination == "time_limit" or found.decision.fallback else found
+
+    return Again(again, problem, decided.allocation, decided.witness, min(left_s, REASONS_S))
 
 
 def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver = "auto", limits: Limits = NO_LIMITS,

@@ -26,7 +26,7 @@ from allocator.options.round import Round, compile_round
 from allocator.performance.pipelines import due
 from allocator.performance.table import RateTable
 from allocator.policies.optimise import mip
-from allocator.reasons import Prices, reasons
+from allocator.reasons import Prices, price_to_beat
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits
 from formulations.choices import choices
@@ -109,11 +109,11 @@ def explain(problem: Problem, job_id: str, *, limits: Limits | None = None, solv
     problem, jobs = round_.problem, round_.problem.jobs
     prices = Prices.of(round_, best_prices(choices(round_.model)).prices)
     chosen = _chosen(round_, result)
-    told = reasons(round_, chosen, prices)
+    _, offers, needs = price_to_beat(round_, chosen, prices.charge(round_))
     got = result.to_dict()["jobs"][j]
-    wants = told.code[j] is not None
-    offered = float(told.offered[j]) if wants and math.isfinite(told.offered[j]) else None
-    needed = float(told.needed[j]) if wants and math.isfinite(told.needed[j]) else None
+    wants = got["reason"] is not None
+    offered = float(offers[j]) if wants and math.isfinite(offers[j]) else None
+    needed = float(needs[j]) if wants and math.isfinite(needs[j]) else None
     if not wants:
         return Explanation(job_id, got, *_due(problem, j), _options(round_, j, prices), None, None, (), ())
     served = _served(round_, result, j, limits, solver)

@@ -1,19 +1,23 @@
 """Why a job does not get what it could use: one code and the numbers behind it for every job of a decision.
 
-Codes and their precedence: contract section 5. What each means here, for a job and the options worth more to it than
-what it got ("better options"):
+The first code that applies counts. A "better option" is worth more to the job than what it got; the cause is the
+smallest set of limits whose lifting gives it more when the round is decided again (causes.py).
 
     held                  it is on hold, or waits for a job that is not done
     no_matching_gpu_type  no pool has a GPU type it may use and a rate is known for
     exceeds_cluster       every size it may have is larger than every such pool
-    exceeds_quota         every better option alone breaks its tenant's max_gpus or budget_per_hour
+    exceeds_quota         every better option alone breaks a limit of its tenant
     protected             the GPUs are held by jobs that may not be moved, or the GPUs it may not leave are gone
-    budget                a better option fits the free GPUs and the tenant, but not what is left of budget_per_hour
-    quota                 a better option fits the free GPUs and the budget, but not what is left to the tenant, of its
-                          GPUs, its dollars or its GPUs in spot pools of one region
-    capacity              it offers more than the price, but no whole size of it fits the GPUs that are left
-    outranked             it offers less per GPU-hour than the price at which the GPUs go
-    not_evaluated         it would fit, and the policy did not try it
+    not_evaluated         a better option fits beside the plan as it is, and the policy did not take it; or the policy
+                          gives it no more whatever limit is lifted
+    budget                the cause is budget_per_hour alone
+    quota                 the cause are the limits of its tenant alone
+    capacity              the cause are the GPUs alone; it offers the price, but no whole size of it fits what is left
+    outranked             it offers less than the price of what it needs, or others together make more of it: the
+                          cause is the GPUs alone, or several limits together, which are named where they are sure
+
+`not_evaluated` is written last, as the code of lowest precedence, but excludes the four before it: where nothing is in
+the way of a job, no limit is the cause.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from itertools import product
 
 import numpy as np
 
+from allocator.causes import BUDGET, GPUS, QUOTA, AtPrices, Causes, Search, causes, is_more
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.options.headroom import of_options
 from allocator.options.menu import blocked
@@ -34,8 +39,7 @@ from formulations.headroom import Headroom
 from formulations.rows import exposure_label
 
 PAYS = -1e-5            # a job that is just at the price pays it: prices are exact to about this share of a value
-CODES = ("held", "no_matching_gpu_type", "exceeds_cluster", "exceeds_quota", "protected", "budget", "quota", "capacity",
-         "outranked", "not_evaluated")
+NEGLIGIBLE = 1e-9       # of the largest value of an option: no solver sees what is worth less
 
 
 @dataclass(frozen=True)
@@ -95,41 +99,62 @@ class Prices:
 
 @dataclass(frozen=True)
 class Reasons:
-    """code (J,): reason or None. detail (J,): a sentence or None. best (J,): menu option a job is told about, or -1.
-    offered, needed (J,): value per GPU-hour of that option, and the price it has to beat (nan where meaningless)."""
+    """code (J,): reason or None. detail (J,): a sentence or None. causes: the limits behind the codes.
+    offered, needed (J,): value per GPU-hour of the better option told about, and the price it has to beat (nan where
+    meaningless)."""
 
     code: list[str | None]
     detail: list[str | None]
-    best: Ints
+    causes: Causes
     offered: Floats
     needed: Floats
 
 
-def reasons(round_: Round, chosen: Ints, prices: Prices) -> Reasons:
-    """Reasons for all jobs. chosen (J,): option of the whole menu that each job got, -1 = nothing.
+def reasons(round_: Round, choice: Ints, prices: Floats, search: Search | None = None,
+            seconds: float = np.inf) -> Reasons:
+    """Reasons for all jobs.
 
-    Offered and needed are counted for what the better option has more than the chosen one. Told of are options with
-    GPUs of their own, not those beside another job.
+    choice (J,): column of the round's model that each job got, -1 = nothing. prices (m,): of the rows of the model.
+    search: which jobs get more without some limits; what it does not know, or all without one, is found from prices,
+    in about so many seconds at most.
+    Told of are options with GPUs of their own, not those beside another job.
     """
     problem, m = round_.problem, round_.menu
-    J = len(problem.jobs)
-    got = np.where(chosen >= 0, m.value[np.maximum(chosen, 0)], 0.0) if len(m) else np.zeros(J)
-    better = (m.value > got[m.job] + 1e-12) & (m.host < 0)
-    charge = prices.charge(round_)
-    surplus = m.value - charge
-    wants = np.zeros(J, dtype=bool)
-    wants[m.job[better]] = True
-    wants |= chosen < 0
+    chosen = np.append(round_.option, -1)[choice]
+    named = Prices.of(round_, prices)
+    better = is_better(round_, chosen)
+    charge = named.charge(round_)
+    wants = _any(len(problem.jobs), m.job)(better) | (chosen < 0)
+    flags, pays, fits = _flags(round_, chosen, better, m.value - charge)
+    early = np.any(list(flags.values()), axis=0)
+    best, offered, needed = price_to_beat(round_, chosen, charge)
+    counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
+    asked = wants & ~early & ~fits & (best >= 0) & counts
+    searches = ([] if search is None else [search]) + [AtPrices(round_, choice, prices, seconds)]
+    found = causes(problem, asked, *searches)
+    alone = np.array([n[0] if len(n) == 1 else "" for n in found.limits], dtype=object)
+    helpless = asked & found.is_sure & (np.array([len(n) for n in found.limits]) == 0)
+    cases = flags | {"not_evaluated": ((best >= 0) & fits) | helpless, "budget": alone == BUDGET,
+                     "quota": alone == QUOTA, "capacity": (alone == GPUS) & pays}
+    code = np.select([*cases.values()], [np.array(name, dtype=object) for name in cases], "outranked")
+    codes = [name if wanted else None for name, wanted in zip(code.tolist(), wants.tolist(), strict=True)]
+    told = _sentences(round_, codes, chosen, best, offered, needed, found, fits)
+    return Reasons(codes, told, found, offered, needed)
 
-    code, best = np.full(J, CODES.index("not_evaluated")), _best(m.job, np.where(better, surplus, -np.inf), J)
-    for name, (applies, shown) in reversed(_flags(round_, chosen, better, surplus).items()):
-        code[applies] = CODES.index(name)
-        best[applies] = _best(m.job, np.where(shown, surplus, -np.inf), J)[applies]
 
-    offered, needed = _per_gpu_hour(round_, best, chosen, m.value), _per_gpu_hour(round_, best, chosen, charge)
+def is_better(round_: Round, chosen: Ints) -> Bools:
+    """(n,) options of the menu, not beside another job, that are worth more than what their job got; chosen (J,)."""
+    m = round_.menu
+    got = np.append(m.value, 0.0)[chosen]
+    return is_more(m.value, got[m.job]) & (m.host < 0)
 
-    names: list[str | None] = [CODES[c] if w else None for c, w in zip(code.tolist(), wants.tolist(), strict=True)]
-    return Reasons(names, _sentences(round_, names, best, offered, needed), best, offered, needed)
+
+def price_to_beat(round_: Round, chosen: Ints, charge: Floats) -> tuple[Ints, Floats, Floats]:
+    """The better option with the largest value less charge, (J,) index into the menu or -1, its value per GPU-hour and
+    the price it has to beat, (J,) each, nan without one: counted for what it has more than the chosen one (J,)."""
+    m = round_.menu
+    best = _best(m.job, np.where(is_better(round_, chosen), m.value - charge, -np.inf), len(chosen))
+    return best, _per_gpu_hour(round_, best, chosen, m.value), _per_gpu_hour(round_, best, chosen, charge)
 
 
 def _per_gpu_hour(round_: Round, best: Ints, chosen: Ints, amount: Floats) -> Floats:
@@ -152,17 +177,17 @@ def _best(job: Ints, score: Floats, J: int) -> Ints:
     return best
 
 
-def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[str, tuple[Bools, Bools]]:
-    """For every code, in order of precedence: the jobs (J,) to which it applies, and the options (n,) that show it."""
+def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> tuple[dict[str, Bools], Bools, Bools]:
+    """The jobs (J,) to which each code applies that is no question of price, in order of precedence; the jobs that
+    offer the price of a better option; those with one that fits beside the plan."""
     problem, m, i = round_.problem, round_.menu, round_.instance
     jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
     J = len(jobs)
     tenant = jobs.tenant[m.job]
     on = chosen >= 0
-    mine = np.maximum(chosen, 0)
-    gpus = np.where(on & (m.host[mine] < 0), m.gpus[mine], 0) if len(m) else np.zeros(J, dtype=np.int64)
-    cost = np.where(on, m.cost[mine], 0.0) if len(m) else np.zeros(J)
-    pool = np.where(on, m.pool[mine], -1) if len(m) else np.full(J, -1)
+    own = on & (np.append(m.host, -1)[chosen] < 0)
+    gpus, cost = np.where(own, np.append(m.gpus, 0)[chosen], 0), np.append(m.cost, 0.0)[chosen]
+    pool = np.append(m.pool, -1)[chosen]
 
     def left(limit: Floats, used: Floats) -> Floats:
         return limit - used + 1e-9 * np.maximum(1.0, np.where(np.isfinite(limit), limit, 1.0))
@@ -174,33 +199,38 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> dict[
     extra, dollars = m.gpus - gpus[m.job], m.cost - cost[m.job]
     room = np.where(pool[m.job] == m.pool, extra, m.gpus) <= free[m.pool]
     room &= _left_by_interactive(round_, chosen)
-    payable = dollars <= budget
     granted = (extra <= quota[tenant]) & (dollars <= purse[tenant])
     granted &= _unexposed(problem, m.pool, m.gpus, m.job, pool, gpus)
+    granted &= (dollars <= budget) & _may_change(round_, chosen)[m.job]
     purse_full = left(tenants.budget_per_hour, np.zeros(len(tenants)))
     alone = (m.gpus <= tenants.max_gpus[tenant]) & (m.cost <= purse_full[tenant])
+    alone &= (pools.zone[m.pool] < 0) | (m.gpus <= tenants.exposure[tenant])
 
     any_ = _any(J, m.job)
     some = any_(better)
     fixed = np.bincount(jobs.pool[i.must], (jobs.gpus * (jobs.host < 0))[i.must], minlength=len(pools))
     movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
-    gain = surplus - np.where(chosen[m.job] >= 0, surplus[mine[m.job]], 0.0)
+    gain = surplus - np.append(surplus, 0.0)[chosen][m.job]
     lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
-    none, matching = np.zeros(len(m), dtype=bool), _matching(round_)
-    offered = any_(~none)
-    poor, full = better & room & granted & ~payable, better & room & payable & ~granted
-    lumpy, fits = better & (gain > PAYS * np.abs(m.value)) & ~room, better & room & payable & granted
-    return {
-        "held": (blocked(problem), none),
-        "no_matching_gpu_type": (~offered & ~matching, none),
-        "exceeds_cluster": (~offered & matching, none),
-        "exceeds_quota": (some & ~any_(better & alone), better),
-        "protected": ((some & ~any_(better & movable)) | (~on & lost), better),
-        "budget": (any_(poor), poor),
-        "quota": (any_(full), full),
-        "capacity": (any_(lumpy), lumpy),
-        "outranked": (some & ~any_(fits), better),
-    }
+    matching, offered = _matching(round_), any_(np.ones(len(m), dtype=bool))
+    codes = {
+        "held": blocked(problem),
+        "no_matching_gpu_type": ~offered & ~matching,
+        "exceeds_cluster": ~offered & matching,
+        "exceeds_quota": some & ~any_(better & alone),
+        "protected": (some & ~any_(better & movable)) | (~on & lost)}
+    return codes, any_(better & (gain > PAYS * np.abs(m.value)) & ~room), any_(better & room & granted)
+
+
+def _may_change(round_: Round, chosen: Ints) -> Bools:
+    """(J,) jobs that may get something else and leave every other job as it is: the limit on changes allows it, and no
+    job runs beside them."""
+    m, i = round_.menu, round_.instance
+    keeps = np.append(m.keep, False)[chosen]
+    out = ~keeps | (np.count_nonzero(keeps) > i.least_kept)
+    host = np.append(m.host, -1)[chosen]
+    out[host[host >= 0]] = False
+    return out
 
 
 def _headroom(round_: Round) -> Headroom | None:
@@ -260,22 +290,27 @@ def _matching(round_: Round) -> Bools:
 SENTENCES = {
     "no_matching_gpu_type": 'no pool has a GPU type it may use with a rate for model "{model}"',
     "exceeds_cluster": "no pool can hold a size between {low} and {high} GPUs with a known rate and enough memory",
-    "exceeds_quota": 'even {want} alone is above max_gpus or budget_per_hour of tenant "{tenant}"',
+    "exceeds_quota": 'even {want} alone is above max_gpus, budget_per_hour or max_spot of tenant "{tenant}"',
     "protected": "{want} is held by jobs that may not be moved",
-    "budget": "{want} is free, but its {cost:.2f} $/h are more than is left of the budget; {worth}",
-    "quota": '{want} is free but more than is left to tenant "{tenant}"; {worth}',
+    "budget": "without the limit on dollars it would get {then} for {cost:.2f} $/h, {left:.2f} $/h are left; {worth}",
+    "quota": 'without the limits of tenant "{tenant}" it would get {then}; {worth}',
     "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {worth}",
-    "outranked": "{want}: {worth}",
+    "outranked": "{want}: {worth}{lacks}",
     "not_evaluated": "{want} would fit, but this policy does not look for it; {worth}",
 }
+NOTHING = "it would do no work in this round, or cost more than it is worth"
+HELPLESS = "this policy does not give it more, whatever limit is lifted"
+TOGETHER = "others together make more of what {want} needs"
 
 
-def _sentences(round_: Round, codes: list[str | None], best: Ints, offered: Floats,
-               needed: Floats) -> list[str | None]:
+def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints, offered: Floats, needed: Floats,
+               found: Causes, fits: Bools) -> list[str | None]:
     """The numbers behind each code in words; None where there is no code."""
     problem, m, jobs = round_.problem, round_.menu, round_.problem.jobs
-    gpus, cost = np.append(m.gpus, 0)[best].tolist(), np.append(m.cost, 0.0)[best].tolist()
-    pools = [problem.pools.pool[p] if p >= 0 else "" for p in np.append(m.pool, -1)[best].tolist()]
+    price, names = np.append(problem.pools.price_per_gpu_hour, 0.0), (*problem.pools.pool, "")
+    gpus, pool = np.append(m.gpus, 0)[best].tolist(), np.append(m.pool, -1)[best].tolist()
+    then = (found.gpus * price[found.pool]).tolist()
+    left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
     tenants, models = jobs.tenant.tolist(), jobs.model.tolist()
     low, high, offers, needs = jobs.min_gpus.tolist(), jobs.max_gpus.tolist(), offered.tolist(), needed.tolist()
     present = set(jobs.job_id)
@@ -284,13 +319,32 @@ def _sentences(round_: Round, codes: list[str | None], best: Ints, offered: Floa
         if code is None:
             out.append(None)
         elif code == "held":
-            names = [a for a in jobs.after[j] if a in present]
-            out.append(f"waits for {', '.join(names)}" if names and jobs.state[j] != State.HELD else "on hold")
+            waits = [a for a in jobs.after[j] if a in present]
+            out.append(f"waits for {', '.join(waits)}" if waits and jobs.state[j] != State.HELD else "on hold")
         elif code == "protected" and (best[j] < 0 or round_.repairs.released[j]):
             out.append("non-preemptible, but the GPUs it held are gone")
+        elif code == "outranked" and best[j] < 0:
+            out.append(NOTHING)
+        elif code == "not_evaluated" and not fits[j]:
+            out.append(f"{gpus[j]} x {names[pool[j]]}: {HELPLESS}")
         else:
+            want = f"{gpus[j]} x {names[pool[j]]}"
+            worth = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
+            if code == "outranked" and offers[j] > needs[j]:
+                worth = TOGETHER.format(want=want)
             out.append(SENTENCES[code].format(
-                want=f"{gpus[j]} x {pools[j]}", cost=cost[j], tenant=problem.tenants.tenant[tenants[j]], low=low[j],
-                high=high[j], model=problem.models[models[j]],
-                worth=f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"))
+                want=want, then=f"{found.gpus[j]} x {names[found.pool[j]]}", cost=then[j], left=left, worth=worth,
+                tenant=problem.tenants.tenant[tenants[j]], low=low[j], high=high[j], model=problem.models[models[j]],
+                lacks=_lacks(found, j)))
     return out
+
+
+def _lacks(found: Causes, j: int) -> str:
+    """What an outranked job would have to be given, as the end of its sentence."""
+    limits = found.limits[j]
+    return f"; it lacks {listed(limits)}{' together' if len(limits) > 1 else ''}" if limits else ""
+
+
+def listed(limits: tuple[str, ...]) -> str:
+    """Limits as a list in a sentence."""
+    return " and ".join(filter(None, (", ".join(limits[:-1]), limits[-1])))

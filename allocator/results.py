@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from allocator.audit import Audit
+from allocator.causes import Search
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Ints, Problem, State
-from allocator.domain.result import Result
+from allocator.domain.result import Columns, Result
 from allocator.options.round import Round
 from allocator.performance.batched import KINDS
 from allocator.performance.speed import Beliefs, Configurations
 from allocator.policies.base import Decision
-from allocator.reasons import Prices, Reasons, reasons
+from allocator.reasons import Prices, reasons
 from formulations.lagrangian import Dual
 
 OPTIMAL = 1e-6          # a proven relative gap up to this is called optimal: the tolerance of the checks
 
 
 def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, allocation: Allocation,
-              proof: tuple[float, str, float], *, policy: str, seed: int, seconds: Mapping[str, float]) -> Result:
-    """Everything that plan.json says. proof: (bound, who proved it, relative gap); seconds: by phase, with "total"."""
+              proof: tuple[float, str, float], *, policy: str, seed: int, seconds: Mapping[str, float],
+              search: Search | None = None, left_s: float = math.inf) -> Result:
+    """Everything that plan.json says. proof: (bound, who proved it, relative gap); seconds: by phase, with "total".
+
+    The reasons are found when they are first read. search: decides again without some limits, None = by prices, for
+    about left_s seconds at most.
+    """
     problem = round_.problem
     bound, by, gap = proof
     prices = Prices.of(round_, dual.prices)
-    chosen = np.where(decision.choice >= 0, round_.option[np.maximum(decision.choice, 0)], -1) \
-        if len(round_.option) else decision.choice
-    told = reasons(round_, chosen, prices)
+
+    def why() -> dict[str, Sequence[object]]:
+        told = reasons(round_, decision.choice, dual.prices, search, left_s)
+        return {"reason": told.code, "detail": told.detail}
+
     kept = np.append(round_.instance.keep, False)[decision.choice]
     notes = [*problem.warnings, *round_.repairs.messages]
     if decision.detail and decision.fallback:
@@ -43,7 +51,7 @@ def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, all
         seed=seed, status="optimal" if gap <= OPTIMAL else "feasible", termination=decision.termination,
         fallback=decision.fallback, objective_value=witness.objective_value, bound=bound, gap=gap, bound_by=by,
         seconds={k: round(v, 6) for k, v in seconds.items()},
-        jobs=_jobs(problem, witness, allocation, kept, told), pools=_pools(problem, allocation, prices),
+        jobs=Columns(_jobs(problem, witness, allocation, kept), why), pools=_pools(problem, allocation, prices),
         tenants=_tenants(problem, witness, allocation), warnings=tuple(notes),
         budget={"per_hour": _finite(problem.budget_per_hour), "spent_per_hour": float(witness.cost.sum()),
                 "marginal_value": prices.budget})
@@ -61,8 +69,7 @@ def actions(problem: Problem, pool: Ints, gpus: Ints, kept: Bools) -> list[str]:
     return list(np.select(cases, ["pause", "move", "keep", "grow", "shrink", "start"], "wait").tolist())
 
 
-def _jobs(problem: Problem, witness: Audit, allocation: Allocation, kept: Bools,
-          told: Reasons) -> dict[str, list[object]]:
+def _jobs(problem: Problem, witness: Audit, allocation: Allocation, kept: Bools) -> dict[str, Sequence[object]]:
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
     batch, passes = ([n if n > 0 else None for n in numbers.tolist()] for numbers in _batches(problem, allocation))
@@ -75,7 +82,7 @@ def _jobs(problem: Problem, witness: Audit, allocation: Allocation, kept: Bools,
         "shared_with": [jobs.job_id[i] if i >= 0 else None for i in partner.tolist()], "nodes": none,
         "previous_pool": list(pools[jobs.pool]),
         "previous_gpus": jobs.gpus.tolist(), "action": actions(problem, allocation.pool, allocation.gpus, kept),
-        "reason": list(told.code), "detail": list(told.detail), "work_per_s": witness.rate.tolist(),
+        "work_per_s": witness.rate.tolist(),
         "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist(),
         "accumulation": passes}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -145,6 +145,17 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
     return best
 
 
+def sampled(choices: Choices, size: int) -> Choices:
+    """The choices of a sample of the groups that have columns, with their share of the rows: prices alike, found in a
+    fraction of the time."""
+    groups = _sample(choices, size) if len(choices.filled) > size else choices.filled
+    columns, share = choices.columns_of(groups), len(groups) / max(1, len(choices.filled))
+    width = np.diff(choices.start)[groups]
+    return replace(choices, model=choices.model.take(columns), start=np.append(0, np.cumsum(width)),
+                   group=np.repeat(np.arange(len(groups)), width), must=choices.must[groups],
+                   low=choices.low * share, high=choices.high * share, matrix=choices.matrix[columns])
+
+
 def _sample(choices: Choices, size: int) -> Ints:
     """Groups drawn among those that have columns: the others say nothing about prices."""
     drawn = np.random.default_rng(0).choice(len(choices.filled), size, replace=False)
@@ -166,6 +177,7 @@ class _Rows:
     unit: Floats
     b: Floats
     worth: float
+    R: int
 
     @staticmethod
     def of(choices: Choices, dual: Dual) -> _Rows | None:
@@ -178,7 +190,7 @@ class _Rows:
             return None
         unit = choices.unit[at]
         b = np.concatenate([choices.high[up], -choices.low[down]]) / unit
-        return _Rows(at, sign, unit, b, worth)
+        return _Rows(at, sign, unit, b, worth, choices.R)
 
     def smooth(self, choices: Choices, groups: Ints | None) -> Smooth:
         """The smooth dual of some non-empty groups, with their share of the right-hand side; None: all groups."""
@@ -198,8 +210,7 @@ class _Rows:
 
     def join(self, p: Floats) -> Floats:
         """Prices of the scaled rows as prices of the coupling rows (R,)."""
-        size = int(self.at.max()) + 1            # every coupling row has a finite side, so this is R
-        net = np.bincount(self.at, self.sign * p / self.unit * self.worth, minlength=size)
+        net = np.bincount(self.at, self.sign * p / self.unit * self.worth, minlength=self.R)
         return np.asarray(net, dtype=np.float64)
 
     def split(self, prices: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,31 @@ JOB_FIELDS = ("job_id", "tenant", "pool", "gpus", "batch_size", "shared_with", "
               "previous_gpus", "action", "reason", "detail", "work_per_s", "value", "cost_per_hour", "accumulation")
 
 
+class Columns(Mapping[str, Sequence[Any]]):
+    """The columns of JOB_FIELDS; those that `late` gives are found when one of them is first read."""
+
+    def __init__(self, known: Mapping[str, Sequence[Any]], late: Callable[[], Mapping[str, Sequence[Any]]]) -> None:
+        self._known, self._late = dict(known), late
+
+    def __getitem__(self, name: str) -> Sequence[Any]:
+        if name not in self._known and name in JOB_FIELDS:
+            self._known |= self._late()
+            self._late = dict                               # and what it holds may go
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(JOB_FIELDS)
+
+    def __len__(self) -> int:
+        return len(JOB_FIELDS)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
+
+
 @dataclass(frozen=True)
 class Result:
     """Everything in plan.json. `jobs` holds one sequence per field of JOB_FIELDS, each with one entry per job.
@@ -21,7 +46,7 @@ class Result:
     Proven: objective_value <= best possible <= bound. `bound_by` names who proved the bound: "lagrangian"
     (recomputed here from prices, trusting no solver) or a solver. solver_choice: why `auto` picked it, and how
     it found and proved the plan.
-    Waiting jobs have pool None and gpus 0.
+    Waiting jobs have pool None and gpus 0. `reason` and `detail` are found when they are first read.
     """
 
     snapshot: str

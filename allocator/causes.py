@@ -1,0 +1,338 @@
+"""Which limits keep a job from more: those whose lifting gives it more when the round is decided again.
+
+Limits are lifted one at a time, then in pairs, then all three; the first set that gives a job more is its cause. So
+lifting the limits that are named gives the job more, and lifting only some of them does not. A lifted limit is absent:
+
+    budget        no budget_per_hour of the round
+    quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of the job's own tenant
+    GPUs          every pool has GPUs for everybody
+    max_changes   looked at last, where the three together do not help
+
+All jobs of a round are asked at once, so the number of new decisions depends on the limits, not on the jobs.
+`Again` decides again by the same policy. `AtPrices` is for rounds of more than FEW jobs: the prices of the lifted round
+say which jobs would get more. A job whose gain or loss at these prices is less than MARGIN of its value may or may not
+get more; it is said to be outranked, without a cause.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+
+from allocator.audit import Audit
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.options.guests import option_at
+from allocator.options.menu import Menu
+from allocator.options.round import Round, compile_round
+from formulations import linear
+from formulations.choices import Choices, choices
+from formulations.lagrangian import Dual, minimise, project, sampled, spread
+from formulations.pairing import best_prices, shares
+from formulations.pairing_plan import round_pairs
+from formulations.ragged import ragged
+from formulations.rows import exposure_label
+
+BUDGET, QUOTA, GPUS, CHANGES = "budget", "quota", "GPUs", "max_changes"
+MARGIN = 5e-3           # of a job's value: a smaller gain or loss at the prices of a lifted round says nothing
+SAMPLE_MARGIN = 0.03    # the same at prices that come from a sample
+MOST = 60               # sets of limits that are lifted at most
+MOST_PRICED = 16        # the same, where prices are found for each
+COARSE = 9e-4           # temperature at which the search for prices ends
+FEW = 300               # jobs up to which the policy decides again, and prices alone count only where they prove it
+LARGE, MOST_LARGE = 3000, 6      # jobs from which the prices of a sample of them are enough, and sets then
+SAMPLE, SAMPLE_COARSE = 1000, 4e-3      # jobs of the sample, and the temperature for it
+
+
+class Unknown(Exception):
+    """A lifted round was not decided: no time is left, or no plan was proven."""
+
+
+@dataclass(frozen=True)
+class Causes:
+    """limits (J,): the cause of each job, empty where none was found; pool, gpus (J,): what the job gets once these
+    limits are lifted, -1 and 0 without a cause; is_sure (J,): False where a set of limits could not be looked at, or
+    may be the cause or not."""
+
+    limits: list[tuple[str, ...]]
+    pool: Ints
+    gpus: Ints
+    is_sure: Bools
+
+
+@dataclass(frozen=True)
+class Found:
+    """jobs that get more, with their pools and GPUs; near: jobs that may or may not get more."""
+
+    jobs: Ints
+    pool: Ints
+    gpus: Ints
+    near: Ints
+
+
+NOBODY = Found(*[np.zeros(0, dtype=np.int64)] * 4)
+
+
+class Search(Protocol):
+    """Which of some jobs get more in a new decision without some limits."""
+
+    def without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> Found:
+        """Which of the jobs `asked` get more. tenant: whose quota, -1 = nobody's. Raises Unknown."""
+
+
+def causes(problem: Problem, asked: Bools, *searches: Search) -> Causes:
+    """The causes of the jobs `asked` (J,); where a search does not know, the next one is asked."""
+    tenants, owner, J = problem.tenants, problem.jobs.tenant, len(problem.jobs)
+    limited = np.isfinite(tenants.max_gpus) | np.isfinite(tenants.budget_per_hour) | np.isfinite(tenants.exposure)
+    exists = {BUDGET: np.full(J, bool(np.isfinite(problem.budget_per_hour))), QUOTA: limited[owner],
+              GPUS: np.ones(J, dtype=bool), CHANGES: np.full(J, problem.max_changes >= 0)}
+    found: list[tuple[str, ...]] = [()] * J
+    pool, gpus, is_open, is_sure = np.full(J, -1), np.zeros(J, dtype=np.int64), asked.copy(), np.ones(J, dtype=bool)
+    for limits in _sets():
+        able = is_open & np.all([exists[name] for name in limits], axis=0)
+        mine = np.bincount(owner[able], minlength=len(tenants)) if QUOTA in limits else np.zeros(0)
+        whose = np.argsort(-mine, kind="stable")[:np.count_nonzero(mine)].tolist() if QUOTA in limits else [-1]
+        for q in whose:
+            jobs = np.flatnonzero(able if q < 0 else able & (owner == q))
+            if not len(jobs):
+                continue
+            answer = _first(searches, limits, q, jobs)
+            if answer is None:
+                is_sure[jobs] = False
+                continue
+            pool[answer.jobs], gpus[answer.jobs] = answer.pool, answer.gpus
+            is_open[answer.jobs] = is_open[answer.near] = is_sure[answer.near] = False
+            for j in answer.jobs.tolist():
+                found[j] = limits
+    return Causes(found, pool, gpus, is_sure)
+
+
+def _first(searches: Sequence[Search], limits: tuple[str, ...], tenant: int, asked: Ints) -> Found | None:
+    for search in searches:
+        with suppress(Unknown):
+            return search.without(limits, tenant, asked)
+    return None
+
+
+def _sets() -> Iterator[tuple[str, ...]]:
+    """Sets of limits, those with fewer first; with max_changes last."""
+    yield from ((BUDGET,), (QUOTA,), (GPUS,), (BUDGET, GPUS), (BUDGET, QUOTA), (QUOTA, GPUS), (BUDGET, QUOTA, GPUS))
+    for size in (0, 1, 2, 3):
+        yield from ((*limits, CHANGES) for limits in combinations((BUDGET, QUOTA, GPUS), size))
+
+
+def lifted(problem: Problem, limits: tuple[str, ...], tenant: int) -> Problem:
+    """The problem without some limits; tenant: whose quota."""
+    if BUDGET in limits:
+        problem = replace(problem, budget_per_hour=np.inf)
+    if CHANGES in limits:
+        problem = replace(problem, max_changes=-1)
+    if QUOTA in limits:
+        names = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share")
+        raised = {name: getattr(problem.tenants, name).copy() for name in names}
+        for column in raised.values():
+            column[tenant] = np.inf
+        problem = replace(problem, tenants=replace(problem.tenants, **raised))
+    if GPUS in limits:
+        enough = int(np.maximum(problem.jobs.max_gpus, problem.jobs.gpus).sum())
+        problem = replace(problem, pools=replace(problem.pools, gpus=problem.pools.gpus + enough))
+    return problem
+
+
+class Outcome(Protocol):
+    """An audited decision of a lifted round (decision.Decided)."""
+
+    @property
+    def round(self) -> Round: ...
+    @property
+    def allocation(self) -> Allocation: ...
+    @property
+    def witness(self) -> Audit: ...
+
+
+Decide = Callable[[Problem, float], Outcome | None]
+"""(problem, seconds) -> its decision by the same policy; None where there is none within the asked gap."""
+
+
+class Again:
+    """Decides the lifted rounds by the policy that made the plan."""
+
+    def __init__(self, decide: Decide, problem: Problem, plan: Allocation, witness: Audit, seconds: float) -> None:
+        self._decide, self._problem, self._plan, self._witness = decide, problem, plan, witness
+        self._until, self._left = time.monotonic() + seconds, MOST
+
+    def without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> Found:
+        """As of Search."""
+        self._left, seconds = self._left - 1, self._until - time.monotonic()
+        enough = self._left >= 0 and seconds > 0
+        found = self._decide(lifted(self._problem, limits, tenant), seconds) if enough else None
+        if found is None:
+            raise Unknown
+        old, new, m = self._plan, found.allocation, found.round.menu
+        # what the job has now may be worth something else in the lifted round
+        same = option_at(m, asked, old.pool[asked], old.gpus[asked])
+        alone = (same >= 0) & (old.host[asked] < 0)
+        now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
+        other = (new.pool != old.pool)[asked] | (new.gpus != old.gpus)[asked] | (new.host != old.host)[asked]
+        more = other & (new.pool[asked] >= 0) & (
+            (old.pool[asked] < 0) | (found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now))))
+        jobs = asked[more]
+        return Found(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
+
+
+class AtPrices:
+    """Finds the prices of the lifted rounds.
+
+    With more GPUs sizes and values may change, so that is another round; in rounds of more than LARGE jobs it is the
+    same one without the rows of its pools, and prices come from a sample of the jobs, but those without a budget.
+    """
+
+    def __init__(self, round_: Round, choice: Ints, prices: Floats, seconds: float) -> None:
+        self._large = len(round_.problem.jobs) > LARGE and not shares(round_.model)
+        self._until, self._left = time.monotonic() + seconds, MOST_LARGE if self._large else MOST_PRICED
+        self._as_it_is = _Scene.of(round_, np.append(round_.option, -1)[choice], round_.menu)
+        self._prices: dict[tuple[str, ...], _Prices] = {(): _Prices(prices, 0.0)}
+
+    def without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> Found:
+        """As of Search."""
+        at = self._more_gpus if GPUS in limits and not self._large else self._as_it_is
+        known = self._known(at, tuple(limit for limit in limits if limit != QUOTA))
+        if QUOTA in limits:
+            free = replace(known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices))
+            if (free.prices == known.prices).all() or not len(at.gaining(free, asked).jobs):
+                return NOBODY                                       # its quota has no price, or too small a one
+            known = self._solved(at, limits, tenant)
+        return at.gaining(known, asked)
+
+    @cached_property
+    def _more_gpus(self) -> _Scene:
+        round_ = self._as_it_is.round
+        return _Scene.of(compile_round(lifted(round_.problem, (GPUS,), -1)), self._as_it_is.chosen, round_.menu)
+
+    def _known(self, at: _Scene, limits: tuple[str, ...]) -> _Prices:
+        if limits not in self._prices:
+            self._prices[limits] = self._solved(at, limits, -1)
+        return self._prices[limits]
+
+    def _solved(self, at: _Scene, limits: tuple[str, ...], tenant: int) -> _Prices:
+        """The prices of a lifted round. Raises Unknown."""
+        self._left -= 1
+        if self._left < 0 or time.monotonic() >= self._until:
+            raise Unknown
+        gone, model = lifted_rows(at.round, limits, tenant), at.round.model
+        if shares(model):
+            c = choices(replace(model, lower=np.where(gone, -np.inf, model.lower),
+                                upper=np.where(gone, np.inf, model.upper)))
+            return self._judged(c, best_prices(c, deadline=self._until, close=1e-3))
+        c = _lifted(at.choices, gone)
+        if not self._large:
+            return self._judged(c, minimise(c, deadline=self._until))
+        few, there = self._sample
+        move = minimise(_lifted(few, gone), deadline=self._until, coldest=SAMPLE_COARSE).prices - there
+        # what the lifting moves in the sample is moved from the prices of all: most errors of the sample cancel
+        prices = spread(c, project(c, np.where(gone, 0.0, self._prices[()].prices + move)))
+        if limits == (BUDGET,):
+            return _Prices(minimise(c, prices, self._until, coldest=COARSE).prices, MARGIN)
+        return _Prices(prices, SAMPLE_MARGIN)
+
+    def _judged(self, c: Choices, dual: Dual) -> _Prices:
+        if c.J > FEW:                               # many jobs: few of them are not served as the prices say
+            return _Prices(dual.prices, MARGIN)
+        plan = round_pairs(c, dual, self._until)
+        return _Prices(dual.prices, MARGIN, math.inf if plan is None else max(0.0, dual.bound - c.value_of(plan)))
+
+    @cached_property
+    def _sample(self) -> tuple[Choices, Floats]:
+        """A sample of the jobs and the prices (m,) that they alone would make."""
+        few = sampled(self._as_it_is.choices, SAMPLE)
+        return few, minimise(few, deadline=self._until, coldest=SAMPLE_COARSE).prices
+
+
+def _lifted(c: Choices, gone: Bools) -> Choices:
+    """The choices without the bounds of some rows (m,) of their model."""
+    return replace(c, low=np.where(gone[c.rows], -np.inf, c.low), high=np.where(gone[c.rows], np.inf, c.high))
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """Prices (m,) of the rows of a model, and what a gain at them has to be above: a share of the value, and an amount.
+
+    A job that gains more than bound less value of a plan is served in every best plan; one that loses more, in none.
+    """
+
+    prices: Floats
+    share: float
+    amount: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """A round seen from a plan: chosen (J,) options of the menu of the plan's round; is_better (n,): columns of this
+    round with GPUs of their own that are worth more here than what their job has in the plan."""
+
+    round: Round
+    chosen: Ints
+    choices: Choices
+    is_better: Bools
+
+    @classmethod
+    def of(cls, round_: Round, chosen: Ints, menu: Menu) -> _Scene:
+        """menu: of the plan's round."""
+        m, i = round_.menu, round_.instance
+        now = np.append(menu.value, 0.0)[chosen]
+        if menu is not m:
+            on = np.flatnonzero((chosen >= 0) & (np.append(menu.host, -1)[chosen] < 0))
+            same = option_at(m, on, menu.pool[chosen[on]], menu.gpus[chosen[on]])
+            now[on] = np.where(same >= 0, np.append(m.value, 0.0)[same], now[on])
+        return cls(round_, chosen, choices(round_.model), is_more(i.value, now[i.job]) & (i.host < 0))
+
+    def gaining(self, known: _Prices, asked: Ints) -> Found:
+        """The jobs that gain by a better column at these prices; near: too little to tell, or lose as little."""
+        c, m, prices = self.choices, self.round.menu, known.prices
+        owner, columns = ragged(c.start[asked], c.start[asked + 1])
+        surplus = c.value[columns]
+        if prices.any():
+            surplus = surplus - c.matrix[columns] @ prices[c.rows]
+        better = self.is_better[columns]
+        best, kept = np.full(len(asked), -np.inf), np.where(c.must[asked], -np.inf, 0.0)
+        np.maximum.at(best, owner[better], surplus[better])
+        np.maximum.at(kept, owner[~better], surplus[~better])
+        at = np.flatnonzero(better & (surplus >= best[owner]))[::-1]
+        column = np.full(len(asked), -1)
+        column[owner[at]] = columns[at]
+        some = np.flatnonzero(column >= 0)
+        gain = (best - np.maximum(kept, -1e300))[some]
+        least = np.maximum(known.share * np.abs(c.value[column[some]]), known.amount)
+        more = some[gain > least]
+        option = self.round.option[column[more]]
+        return Found(asked[more], m.pool[option], m.gpus[option], asked[some[np.abs(gain) <= least]])
+
+
+def is_more(value: Floats, than: Floats) -> Bools:
+    """(n,) whether values are above others by more than rounding."""
+    return np.asarray(value > than + 1e-12 * np.abs(than))
+
+
+def lifted_rows(round_: Round, limits: tuple[str, ...], tenant: int) -> Bools:
+    """(m,) rows of the round's model that say some limits; tenant: whose quota."""
+    model = round_.model
+    out = np.zeros(model.m, dtype=bool)
+    name = round_.instance.tenants[tenant] if tenant >= 0 else ""
+    zones = {exposure_label(name, zone) for zone in round_.instance.zones}
+    own = {linear.QUOTA: {name}, linear.TENANT_BUDGET: {name}, linear.EXPOSURE: zones} if QUOTA in limits else {}
+    whole = {BUDGET: (linear.BUDGET,), GPUS: (linear.CAPACITY, linear.IDLE, linear.HEADROOM), CHANGES: (linear.CHURN,)}
+    kinds = {kind for limit in limits if limit in whole for kind in whole[limit]}
+    for family in model.families:
+        if family.kind in kinds:
+            out[family.first:family.stop] = True
+        elif family.kind in own:
+            out[family.first:family.stop] = [label in own[family.kind] for label in family.labels]
+    return out
