@@ -180,7 +180,7 @@ class LocalExecutor:
                 return self._running(one, self._words(one))
             end = self._without_keeper(one, who)
             if end is None:
-                return self._running(one, "its keeper is gone, but its processes do not die")
+                return self._running(one, "its keeper is gone, and its end cannot be recorded yet")
         return _ending(one.job_id, one.generation, end)
 
     def _running(self, one: Known, detail: str) -> Observation:
@@ -206,7 +206,10 @@ class LocalExecutor:
                 return None
             end = keeper.ending(one.folder, dict(one.order), "lost", "its keeper vanished; its processes are dead")
             if one.folder.is_dir():
-                write_json(one.folder / keeper.EXIT, end)
+                try:
+                    write_json(one.folder / keeper.EXIT, end)
+                except OSError:                                 # a full disk: it ends once this is written
+                    return None
             return end
         finally:
             os.close(lock)

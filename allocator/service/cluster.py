@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -39,6 +39,7 @@ from allocator.service.charge import Charge
 from allocator.service.options import Options
 from allocator.service.telemetry import Telemetry
 
+T = TypeVar("T")
 MEMORY = "memory"                       # key of meta: prices that the last round left
 AT_ONCE = 4                             # times that stops confirmed at once are followed up within one step
 HISTORY_EVERY = 20                      # rounds between two observations of mere progress that are kept
@@ -121,9 +122,21 @@ class QueueCluster:
     def _look(self) -> list[Observation]:
         """What the executor observed. A time that has not come yet, which an actor may write, counts as now: it would
         make every later observation of the allocation look old."""
-        seen = list(self.executor.observe())
+        seen = list(self._ask("observe", self.executor.observe))
         now = self.clock.now()
         return [one if one.at_s <= now else replace(one, at_s=now) for one in seen]
+
+    def _capacity(self) -> Mapping[str, int]:
+        """GPUs by pool, as the executor counts them."""
+        return self._ask("capacity", self.executor.capacity)
+
+    def _ask(self, name: str, verb: Callable[[], T]) -> T:
+        """What the executor answers. An executor whose disk fails has no answer; that is not an empty one.
+        Raises NotNow."""
+        try:
+            return verb()
+        except OSError as error:
+            raise NotNow(f"{name}: {type(error).__name__}: {error}") from error
 
     def _take_up(self) -> None:
         """What the controller before may have left unfinished."""
@@ -212,7 +225,7 @@ class QueueCluster:
     def _what_matters(self, connection: Connection, now: float) -> tuple[Any, ...]:
         """Things that a new round may answer to, beside ends of allocations."""
         newest = connection.execute(_NEWEST, {"now_s": now}).scalar()
-        return newest, tuple(cluster.gpus(connection).items()), tuple(sorted(self.executor.capacity().items()))
+        return newest, tuple(cluster.gpus(connection).items()), tuple(sorted(self._capacity().items()))
 
     # ---- one round ------------------------------------------------------------------------------------------------
 
@@ -227,7 +240,7 @@ class QueueCluster:
         if self.options.horizon is not None:
             seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
             built = replace(built, config={**built.config, "horizon": seen})
-        built = _with_capacity(built, self.executor.capacity())
+        built = _with_capacity(built, self._capacity())
         built, problem, kept = spending.charged(self.store, built, validate(built))
         alone = frozenset[str]() if self.thawed else steadiness.alone(problem, since, self.options.stability)
         if alone:
@@ -308,7 +321,7 @@ class QueueCluster:
         the executor (again). known: allocations it spoke of; one that is open and not among them is given again.
         Returns the allocations that were told to stop or to start."""
         now, token = self.clock.now(), self.charge.token
-        capacity = self.executor.capacity()
+        capacity = self._capacity()
         with self.store.write() as connection:
             stops = allocations.order_stops(connection, token, now)
             starts = allocations.order_starts(connection, token, now, capacity)

@@ -21,6 +21,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.domain.validate import validate
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
+from allocator.executors.errors import NotNow
 from allocator.queue import cluster, jobs, observing, wants
 from allocator.queue import snapshot as snapshots
 from allocator.queue.engine import Store
@@ -65,7 +66,7 @@ class Controller:
         begin = time.perf_counter()
         try:
             turn = next(turns(self.cluster, self._decide, self._rounds), None)
-        except (Standby, QueueUnavailable, WrongState):
+        except (Standby, QueueUnavailable, WrongState, NotNow):
             raise
         except LeaseLost:
             self.cluster.charge.drop()
@@ -189,6 +190,8 @@ class Controller:
             try:
                 if self.cluster.wait():
                     self.cluster.carry_out()
+            except NotNow as error:
+                self.log.event("not_now", detail=str(error))
             except (Standby, LeaseLost) as error:
                 self.log.event("lease_lost", detail=str(error))
                 self.cluster.charge.drop()
@@ -215,6 +218,10 @@ class Controller:
             self.log.metrics.set("in_charge", 0)
         except QueueUnavailable as error:
             self.log.event("database_unavailable", detail=str(error))
+            if once:
+                raise
+        except NotNow as error:
+            self.log.event("not_now", detail=str(error))
             if once:
                 raise
         else:
