@@ -126,11 +126,11 @@ def test_a_lock_that_stays_is_waited_for_at_the_next_look(tmp_path: Path, monkey
     assert held is not None
     for _ in range(2):
         clock.sleep(60.0)
-        controller.step()
+        controller.attempt()
     assert "not_now" in events and not list(executor.ledger.known())
     os.close(held)
     clock.sleep(60.0)
-    controller.step()
+    controller.attempt()
     assert [one.job_id for one in executor.ledger.known()] == ["one"]
     store.close()
     with pytest.raises(NotNow, match="locked by another process"):

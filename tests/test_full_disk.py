@@ -42,7 +42,7 @@ def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(tmp_p
     the supervisor waits, and writes the end when it can."""
     rig = LocalRig(tmp_path)
     executor = rig.executor()
-    order = rig.order("j", 1, "finishes")
+    order = rig.order("j", 1, "short")
     place = executor.ledger.create(order, {}, devices=[0], grace_s=1.0, base=0.0, marker="x")
     executor.ledger.job_folder("j").mkdir(exist_ok=True)
     blocked = "import os, sys\nfrom pathlib import Path\nfrom allocator.executors import keeper\n" \
