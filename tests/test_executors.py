@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from allocator.control.executor import ENDED, Beside, Order, Phase, StaleOrder
 from allocator.errors import AllocatorError, UsageError
 from allocator.executors.errors import NotNow
+from allocator.executors.ledger import Ledger
 from allocator.files.limited import read_json
 from tests.executor_rigs import RIGS, Rig, SimulatedRig, end, wait
 
@@ -240,3 +242,26 @@ def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
         assert (place / "order.json").exists()
         (place / "order.json").unlink()
         place.rmdir()
+
+
+def test_a_name_like_the_digest_of_a_long_one_has_its_own_folder(tmp_path: Path) -> None:
+    """A job that is called by the SHA-256 of another's long name shares no folder with it."""
+    long = "x" * 300
+    digest = hashlib.sha256(long.encode()).hexdigest()
+    ledger = Ledger(tmp_path)
+    assert ledger.place(long, 1) != ledger.place(digest, 1)
+    assert ledger.job_folder(long) != ledger.job_folder(digest)
+
+
+def test_a_long_name_in_a_folder_of_an_older_version_is_found(tmp_path: Path) -> None:
+    """Folders of long names had no "=" once: an allocation that is open in one stays known and can end."""
+    long = "x" * 300
+    executor = RIGS["files"](tmp_path).executor()
+    executor.start(RIGS["simulated"](tmp_path).order(long, 1, "endless"))
+    ledger = Ledger(tmp_path / "state")
+    place = ledger.place(long, 1)
+    old = place.with_name(place.name.removeprefix("="))
+    place.rename(old)
+    assert Ledger(tmp_path / "state").place(long, 1) == old
+    ledger.stop(long, 1, {})
+    assert (old / "stop.json").exists()

@@ -66,10 +66,22 @@ def test_a_series_ends_when_its_latest_is_cancelled(queue: Queue) -> None:
     assert due(queue, 900) == []
 
 
-def test_a_name_that_is_taken_is_left_out(queue: Queue) -> None:
-    """Somebody has submitted tick@2: the series goes on with tick@3."""
-    queue.submit_many([{"job_id": "tick", "every_s": 100, **ONE}, {"job_id": "tick@2", **ONE}])
-    assert due(queue, 100) == [] and due(queue, 200) == [("tick@3", 200, 0)]
+def test_a_name_that_is_taken_suppresses_no_run(queue: Queue) -> None:
+    """Another tenant has submitted tick@2 and tick@2-2: the second run is called tick@2-3, the third tick@3."""
+    taken = [{"job_id": name, "tenant": "other", **ONE} for name in ("tick@2", "tick@2-2")]
+    queue.submit_many([{"job_id": "tick", "every_s": 100, **ONE}, *taken])
+    assert due(queue, 100) == [("tick@2-3", 100, 0)] and due(queue, 200) == [("tick@3", 200, 0)]
+    assert queue.job("tick@3").cells["after"] == "tick@2-3"
+    assert queue.job("tick@2").cells["tenant"] == "other"
+
+
+def test_a_taken_name_does_not_part_a_pipeline(queue: Queue) -> None:
+    """Somebody has submitted prepare@2: the second train waits for the second run of prepare, whatever it is called."""
+    queue.submit_many([
+        {"job_id": "prepare", "every_s": 100, **ONE}, {"job_id": "prepare@2", **ONE},
+        {"job_id": "train", "every_s": 100, "after": "prepare", **ONE}])
+    assert [name for name, *_ in due(queue, 100)] == ["prepare@2-2", "train@2"]
+    assert queue.job("train@2").cells["after"] == "train|prepare@2-2"
 
 
 def test_stages_of_a_periodic_pipeline_keep_together(queue: Queue) -> None:

@@ -6,7 +6,7 @@
         stop.json                  it was told to stop
     jobs/<job>/acknowledged.json   {"generation": last one acknowledged, and what the executor wants to keep of it}
 
-<job> is the job's id with everything but letters, digits, "_" and "-" as %XX; a SHA-256 where that would be too long.
+<job> is the job's id with everything but letters, digits, "_" and "-" as %XX; "=" and a SHA-256 where that would be too long.
 Everything is changed under one lock file and is readable by its owner only, because environments may hold secrets.
 """
 
@@ -92,7 +92,13 @@ class Ledger:
 
     def place(self, job_id: str, generation: int) -> Path:
         """Folder of an open allocation."""
-        return self.folder / "open" / f"{file_name(job_id)}.{generation}"
+        name = file_name(job_id)
+        if name.startswith("="):
+            # before version 0.2 these folders had no "=", and such a job may still run in one
+            old = self.folder / "open" / f"{name[1:]}.{generation}"
+            if (read_json(old / ORDER) or {}).get("job_id") == job_id:
+                return old
+        return self.folder / "open" / f"{name}.{generation}"
 
     def job_folder(self, job_id: str) -> Path:
         """Folder of a job, which stays."""
@@ -175,7 +181,10 @@ def ended_as(order: Mapping[str, Any], seen: Observation) -> dict[str, Any]:
 def file_name(job_id: str) -> str:
     """The job's id as the name of a file."""
     name = quote(job_id, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
-    return name if 0 < len(name) <= LONGEST_NAME else hashlib.sha256(job_id.encode("utf-8", "replace")).hexdigest()
+    if 0 < len(name) <= LONGEST_NAME:
+        return name
+    # no short name begins with "=": quoting makes "%3D" of it
+    return "=" + hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _plain(order: Order) -> dict[str, Any]:

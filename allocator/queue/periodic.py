@@ -1,7 +1,7 @@
 """Periodic jobs: when the next time of a job with every_s has come, it is submitted as a job of its own, exactly once.
 
 The job whose next time is next_s is the latest of its series; submitting the one after it takes next_s away, in the
-same transaction. That one is called NAME@2, NAME@3 ..., comes after the one before it and after those of its
+same transaction. That one is called NAME@2, NAME@3 ... (NAME@2-2 where that name is taken), comes after the one before it and after those of its
 predecessors that have the same number, and has its deadline as long after its time as the first. Times that passed
 while nobody looked are missed: only the latest of them is submitted, so that numbers are left out. A series ends with
 `times`, or when its latest job is cancelled.
@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 import sqlalchemy as sa
@@ -56,17 +57,21 @@ def submit_due(connection: Connection, now_s: float) -> list[Repeated]:
             number = int(float(times))
         due_s = row["next_s"] + missed * every
         series = row["series"] or row["job_id"]
-        name = f"{series}@{number}"
-        taken = connection.execute(sa.select(jobs.c.job_id).where(jobs.c.job_id == name)).first() is not None
-        if not taken:
-            known = forgotten.first_of(forgotten.generations(connection, [name]), name)
-            connection.execute(sa.insert(jobs).values(
-                **_next(connection, row, name, series, number, due_s, now_s), **known))
-            out.append(Repeated(name, series, due_s, missed))
-        cells = {"every_s": row["every_s"], "times": times}
-        connection.execute(sa.update(jobs).where(jobs.c.job_id == row["job_id"]).values(
-            next_s=next_time(cells, due_s, number) if taken else None, number=number if taken else row["number"]))
+        name = _free_name(connection, f"{series}@{number}")
+        known = forgotten.first_of(forgotten.generations(connection, [name]), name)
+        connection.execute(sa.insert(jobs).values(
+            **_next(connection, row, name, series, number, due_s, now_s), **known))
+        out.append(Repeated(name, series, due_s, missed))
+        connection.execute(sa.update(jobs).where(jobs.c.job_id == row["job_id"]).values(next_s=None))
     return out
+
+
+def _free_name(connection: Connection, wanted: str) -> str:
+    """The name, or NAME-2, NAME-3 ... where it is taken: nobody can suppress a run by taking its name."""
+    for name in chain([wanted], (f"{wanted}-{k}" for k in count(2))):
+        if connection.execute(sa.select(jobs.c.job_id).where(jobs.c.job_id == name)).first() is None:
+            return name
+    raise AssertionError("unreachable: there are more names than jobs")
 
 
 def _next(connection: Connection, row: Mapping[str, Any], name: str, series: str, number: int, due_s: float,
@@ -93,7 +98,7 @@ def _predecessors(connection: Connection, after: str, series: str, number: int) 
         own = connection.execute(sa.select(jobs.c.series, jobs.c.every_s).where(jobs.c.job_id == name)).first()
         if own is None or (own[0] or name) == series:
             continue
-        same = f"{own[0] or name}@{number}"
-        there = own[1] and connection.execute(sa.select(jobs.c.job_id).where(jobs.c.job_id == same)).first()
-        out.append(same if there else name)
+        same = own[1] and connection.execute(sa.select(jobs.c.job_id).where(
+            jobs.c.series == (own[0] or name), jobs.c.number == number)).scalar()
+        out.append(same or name)
     return list(dict.fromkeys(out))
