@@ -6,7 +6,8 @@
         stop.json                  it was told to stop
     jobs/<job>/acknowledged.json   {"generation": last one acknowledged, and what the executor wants to keep of it}
 
-<job> is the job's id with everything but letters, digits, "_" and "-" as %XX; "=" and a SHA-256 where that would be too long.
+<job> is the job's id with everything but letters, digits, "_" and "-" as %XX; where that would be too long it is "="
+and a SHA-256.
 Everything is changed under one lock file and is readable by its owner only, because environments may hold secrets.
 """
 
@@ -151,6 +152,8 @@ class Ledger:
         self._remove(self.place(job_id, generation))
 
     def _generations(self, job_id: str) -> list[int]:
+        if file_name(job_id).startswith("="):
+            return [one.generation for one in self.known() if one.job_id == job_id]
         start = file_name(job_id) + "."
         return [int(name[len(start):]) for name in os.listdir(self.folder / "open") if name.startswith(start)]
 

@@ -1,10 +1,10 @@
 """Periodic jobs: when the next time of a job with every_s has come, it is submitted as a job of its own, exactly once.
 
 The job whose next time is next_s is the latest of its series; submitting the one after it takes next_s away, in the
-same transaction. That one is called NAME@2, NAME@3 ... (NAME@2-2 where that name is taken), comes after the one before it and after those of its
-predecessors that have the same number, and has its deadline as long after its time as the first. Times that passed
-while nobody looked are missed: only the latest of them is submitted, so that numbers are left out. A series ends with
-`times`, or when its latest job is cancelled.
+same transaction. That one is called NAME@2, NAME@3 ... (NAME@2-2 where NAME@2 is taken). It comes after the one before
+it and after those of its predecessors that have the same number, and has its deadline as long after its time as the
+first. Times that passed while nobody looked are missed: only the latest of them is submitted, so that numbers are left
+out. A series ends with `times`, or when its latest job is cancelled.
 """
 
 from __future__ import annotations
