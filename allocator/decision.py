@@ -124,15 +124,35 @@ def decide_after(memory: Memory | None, problem: Problem, *, policy: str = "mip"
     decided = decide_round(problem, policy=policy, solver=solver, limits=limits, memory=memory)
     spent = {"read": 0.0, "validate": 0.0} | dict(seconds or {})
     before = spent["read"] + spent["validate"]
-    proof, dual = decided.proof, decided.task.dual
-    spent |= {"build": decided.build_s, "solve": decided.solve_s, "total": 0.0}
     left_s = max(LEAST_REASONS_S, begin + limits.time_s - time.monotonic())
-    search = _search(problem, decided, left_s, policy=policy, solver=solver, limits=limits)
-    result = result_of(decided.round, dual, decided.decision, decided.witness, decided.allocation, proof,
-                       policy=policy, seed=limits.seed, seconds=spent, search=search, left_s=left_s)
+    result = result_with_reasons(
+        problem, decided, policy=policy, solver=solver, limits=limits, seconds=spent, left_s=left_s)
     total = round(before + time.monotonic() - begin, 6)
     result = dataclasses.replace(result, seconds={**result.seconds, "total": total})
-    return result, Memory.of(problem.objective, decided.round.model, dual.prices, decided.decision.plans)
+    return result, Memory.of(problem.objective, decided.round.model, decided.task.dual.prices, decided.decision.plans)
+
+
+def result_with_reasons(
+        problem: Problem, decided: Decided, *, policy: str, solver: str | Solver = "auto",
+        limits: Limits = NO_LIMITS, seconds: Mapping[str, float] | None = None,
+        left_s: float = math.inf) -> Result:
+    """The decision about a problem with prices, reasons and tables.
+
+    Parameters
+    ----------
+    policy, solver, limits
+        As the decision was made.
+    seconds : mapping of str to float, optional
+        Wall seconds by phase that others spent.
+    left_s : float
+        Wall seconds for the decisions that the reasons need, at most; they are made when a reason
+        is first read.
+    """
+    spent = {**(seconds or {}), "build": decided.build_s, "solve": decided.solve_s, "total": 0.0}
+    search = _search(problem, decided, left_s, policy=policy, solver=solver, limits=limits)
+    return result_of(
+        decided.round, decided.task.dual, decided.decision, decided.witness, decided.allocation,
+        decided.proof, policy=policy, seed=limits.seed, seconds=spent, search=search, left_s=left_s)
 
 
 def _search(problem: Problem, decided: Decided, left_s: float, *, policy: str, solver: str | Solver,

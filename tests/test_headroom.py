@@ -251,8 +251,8 @@ def test_a_conflict_is_named_with_the_least_relaxation() -> None:
 
 def test_why_a_job_waits_and_what_would_help() -> None:
     """Two GPUs are idle and the job would fit: it is told their price, and that one GPU less kept would do."""
-    e = explain(problem([{**LONG, "max_gpus": 2}, {**LONG, "max_gpus": 2, "weight": 3}], [{"gpus": 4}],
-                        interactive=kept(2)), "j0", limits=EXACT)
+    e = explain(snapshot([{**LONG, "max_gpus": 2}, {**LONG, "max_gpus": 2, "weight": 3}], [{"gpus": 4}],
+                         interactive=kept(2)), "j0", limits=EXACT)
     assert e.got["reason"] == "outranked" and e.needed is not None and e.needed > (e.offered or 0)
     assert 'headroom_gpus 1 of pool "p0" instead of 2: it would get 1 x p0' in map(str, e.changes)
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from builders import problem
+from builders import problem, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,11 +90,14 @@ def test_windows_are_wide_enough_exactly_when_the_pipeline_is(drawn: tuple[list[
             assert np.isnan(latest) or got[j] <= latest + 1e-9
 
 
+STAGES = ({"job_id": "prepare", "remaining_work": 800},
+          {"job_id": "train", "remaining_work": 1600, "after": ["prepare"], "deadline_s": 900},
+          {"job_id": "other", "remaining_work": 800, "deadline_s": 5000, "after": ["gone"]})
+
+
 def pipeline(**config: object) -> Problem:
     """Two stages of 800 and 1600 units on at most 8 GPUs, rate 1 each: 100 and 200 s at best, the end due at 900."""
-    return problem([{"job_id": "prepare", "remaining_work": 800},
-                    {"job_id": "train", "remaining_work": 1600, "after": ["prepare"], "deadline_s": 900},
-                    {"job_id": "other", "remaining_work": 800, "deadline_s": 5000, "after": ["gone"]}], config=config)
+    return problem(STAGES, config=config)
 
 
 def test_shortest_times_come_from_the_speeds_a_job_may_have() -> None:
@@ -113,10 +116,10 @@ def test_a_stage_is_due_before_the_end() -> None:
     p = pipeline()
     assert due_s(p).tolist() == [300, 900, 5000]
     assert due(p)[1].tolist() == [1, 1, 2]
-    e = explain(p, "prepare", limits=Limits(gap=0.0))
+    e = explain(snapshot(STAGES), "prepare", limits=Limits(gap=0.0))
     assert (e.due_s, e.due_for) == (300, "train")
     assert any('due at 300 s, its share of the time until the deadline of "train"' in line for line in e.lines())
-    assert explain(p, "other", limits=Limits(gap=0.0)).lines()[1] == "due at 5000 s"
+    assert explain(snapshot(STAGES), "other", limits=Limits(gap=0.0)).lines()[1] == "due at 5000 s"
 
 
 @pytest.mark.parametrize("after", [["prepare"], []])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import problem
+from builders import problem, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharing_rounds import Sharing, sharing_snapshot
@@ -109,7 +109,7 @@ def test_what_a_running_pair_may_do() -> None:
 def test_explained_with_partners() -> None:
     """Three jobs, one GPU: one has it, one is beside it, the third is told what it would have to offer; options that
     run beside another name it."""
-    p = problem([ONE | {"weight": w} for w in (3, 2, 1)], [POOL], {1: 1.0}, sharing=SHARE)
+    p = snapshot([ONE | {"weight": w} for w in (3, 2, 1)], [POOL], {1: 1.0}, sharing=SHARE)
     told = explain(p, "j2", limits=EXACT)
     assert told.got["shared_with"] is None and told.got["reason"] == "outranked"
     assert any(o["beside"] in ("j0", "j1") for o in told.options) and any("beside" in line for line in told.lines())

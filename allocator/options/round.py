@@ -44,11 +44,15 @@ class Round:
 
     def allocation(self, choice: Ints) -> Allocation:
         """The choice as pools, sizes and rate rows."""
-        m, o = self.menu, np.append(self.option, -1)[choice]
+        m, o = self.menu, self.chosen(choice)
         row, host = np.append(m.row, -1)[o], np.append(m.host, -1)[o]
         guest = np.flatnonzero(host >= 0)
         row[host[guest]] = m.host_row[o[guest]]
         return Allocation(np.append(m.pool, -1)[o], np.append(m.gpus, 0)[o], row, host)
+
+    def chosen(self, choice: Ints) -> Ints:
+        """The choice (J,) as options of the whole menu, -1 = nothing."""
+        return np.append(self.option, -1)[choice]
 
     def stay(self) -> Ints:
         """The choice that changes nothing: running jobs keep, all others wait; -1 too where keeping is impossible.

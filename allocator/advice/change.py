@@ -1,7 +1,7 @@
-"""What would help one job: changes of the input, each verified by deciding the changed input again.
+"""A verified change of the input, in the words of `allocator whatif --set`: places and the text of
+their cells.
 
-A change is said in the words of `allocator whatif --set`: places and the text of their cells, so that it can be
-applied to the files digit by digit.
+It can be applied to the files digit by digit; see `allocator.changed`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ANY = {"gpu_types": "any", "sizes": "by rule", "after": "none", "state": "queued"}     # what an empty cell means
+BUDGET_OPTION = "--budget"  # the place of a budget that was given with the command
+EMPTY = {
+    "gpu_types": "any",
+    "sizes": "by rule",
+    "resizes_left": "no limit",
+}  # what an empty cell means
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the input that gives a job more, verified by deciding again with the same options.
+    """One change of the input that gives a job more, verified by deciding again with the same
+    options.
 
     Parameters
     ----------
     kind : str
-        What is changed: "weight", "size", "type", "budget", "quota", "capacity", "headroom", "deadline", "release" ...
+        What is changed: a name of `limits.KINDS`.
     job_id : str
         The job that it helps.
     values, before : mapping of str to str
-        Place -> text of the cell with the change and without it, as `allocator whatif --set` and `allocator.changed`
-        take them; "" is the default.
+        Place -> text of the cell with the change and without it, as `allocator whatif --set` and
+        `allocator.changed` take them; "" is the default. The place "--budget" is that option of the
+        command.
     gpus, pool, shared_with
         What the job gets with the change.
     """
@@ -42,8 +49,6 @@ class Change:
     @property
     def what(self) -> str:
         """The change in words: "weight 1.5 instead of 1"."""
-        if self.kind == "release":
-            return "if it were released"
         return " and ".join(self._words(place) for place in self.values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +62,9 @@ class Change:
     def _words(self, place: str) -> str:
         table, _, rest = place.partition(".")
         name, _, column = rest.rpartition(".")
-        new, old = (cell or ANY.get(column, "none") for cell in (self.values[place], self.before[place]))
+        new, old = (
+            cell or EMPTY.get(column, "none") for cell in (self.values[place], self.before[place])
+        )
         if not name or (table == "jobs" and name == self.job_id):
             return f"{column or place} {new} instead of {old}"
         owner = "pool" if table == "interactive" else table.removesuffix("s")

@@ -1,0 +1,155 @@
+"""Inputs with some values changed, decided as the user's command decides, and what one job gets
+then.
+
+A decision is deterministic unless its time runs out, so what a trial has shown comes true when the
+same cells are written into the files and the same command is given. A trial that ran out of time
+shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from allocator.advice.change import BUDGET_OPTION
+from allocator.decision import Decided, decide_round, overridden
+from allocator.domain.changes import changed
+from allocator.domain.columns import CONFIG, RULE, TABLES
+from allocator.domain.problem import Problem
+from allocator.domain.snapshot import Snapshot
+from allocator.domain.validate import validate
+from allocator.errors import AllocatorError
+from allocator.solvers.base import Limits
+
+MORE = 1e-9  # relative: a value that is higher by less is the same value
+
+
+@dataclass(frozen=True)
+class Command:
+    """How the user decides: the options of `allocator solve`. budget: US dollars per hour; horizon:
+    intervals."""
+
+    policy: str = "mip"
+    objective: str | None = None
+    budget: float | None = None
+    horizon: int | None = None
+    solver: str = "auto"
+    limits: Limits = field(default_factory=Limits)
+
+    def problem(self, snapshot: Snapshot, values: Mapping[str, str]) -> Problem:
+        """The checked problem of the snapshot with these values. Raises InvalidInput, UsageError."""
+        cells = {place: value for place, value in values.items() if place != BUDGET_OPTION}
+        budget = float(values[BUDGET_OPTION]) if BUDGET_OPTION in values else self.budget
+        problem = validate(changed(snapshot, cells) if cells else snapshot)
+        return overridden(problem, self.objective, budget, self.horizon)
+
+    def decide(self, problem: Problem) -> Decided:
+        """The audited decision. Raises UsageError, Infeasible, NoPlanInTime, AuditFailure."""
+        return decide_round(problem, policy=self.policy, solver=self.solver, limits=self.limits)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a decision gives one job; pool "" and gpus 0 = nothing. work_per_s: its speed; value: in
+    the objective."""
+
+    gpus: int
+    pool: str
+    shared_with: str | None
+    work_per_s: float
+    value: float
+
+    @classmethod
+    def of(cls, decided: Decided, j: int) -> Share:
+        """What job number j gets."""
+        problem, got = decided.round.problem, decided.allocation
+        beside = int(got.host[j])
+        if beside < 0:
+            others = np.flatnonzero(got.host == j)
+            beside = int(others[0]) if len(others) else -1
+        pool = int(got.pool[j])
+        return cls(
+            int(got.gpus[j]),
+            problem.pools.pool[pool] if pool >= 0 else "",
+            problem.jobs.job_id[beside] if beside >= 0 else None,
+            float(decided.witness.rate[j]),
+            float(decided.witness.value[j]),
+        )
+
+    @property
+    def place(self) -> tuple[str, int, str | None]:
+        """Where it runs, on how many GPUs, beside whom."""
+        return self.pool, self.gpus, self.shared_with
+
+
+class Trials:
+    """Trials for one job of a snapshot. `decisions` counts those made; each set of values is
+    decided once."""
+
+    def __init__(self, snapshot: Snapshot, command: Command, j: int, now: Decided) -> None:
+        self.snapshot, self.command, self.decisions, self.late = snapshot, command, 0, 0
+        self._j, self._share = j, Share.of(now, j)
+        self._known: dict[tuple[tuple[str, str], ...], Share | None] = {}
+
+    def share(self, values: Mapping[str, str]) -> Share | None:
+        """What the job gets with these values if that is better than what it gets now, else
+        None."""
+        key = tuple(sorted(values.items()))
+        if key not in self._known:
+            self.decisions += 1
+            self._known[key] = self._decide(values)
+        return self._known[key]
+
+    def known(self, values: Mapping[str, str]) -> bool:
+        """Whether these values have been decided."""
+        return tuple(sorted(values.items())) in self._known
+
+    def before(self, place: str) -> str:
+        """The text of a cell, or of its default."""
+        table, _, rest = place.partition(".")
+        name, _, column = rest.rpartition(".")
+        if place == BUDGET_OPTION:
+            return f"{self.command.budget:.15g}"
+        if not name:
+            given = self.snapshot.config.get(place)
+            default = next(c.default for c in CONFIG if c.name == place)
+            return str(default if given is None else given)
+        cells = self.snapshot.tables[f"{table}.csv"].columns
+        row = list(cells[TABLES[f"{table}.csv"].key[0]]).index(name)
+        text = str(cells[column][row]) if column in cells else ""
+        default = TABLES[f"{table}.csv"].column(column).default
+        if text or default in (None, RULE):
+            return text
+        return f"{default:g}" if isinstance(default, float) else str(default).lower()
+
+    def _decide(self, values: Mapping[str, str]) -> Share | None:
+        try:
+            decided = self.command.decide(self.command.problem(self.snapshot, values))
+        except AllocatorError:
+            return None
+        if decided.decision.termination == "time_limit":
+            self.late += 1
+            return None
+        share = Share.of(decided, self._j)
+        return share if self._is_better(decided, share) else None
+
+    def _is_better(self, decided: Decided, share: Share) -> bool:
+        """Whether the job gets more than now, as the changed round sees both: a higher weight alone
+        is no gain."""
+        old, m = self._share, decided.round.menu
+        if not old.gpus or not share.gpus or old.place == share.place:
+            return not old.gpus and share.gpus > 0
+        pool = (
+            decided.round.problem.pools.pool.index(old.pool)
+            if old.pool in decided.round.problem.pools.pool
+            else -1
+        )
+        same = np.flatnonzero(
+            (m.job == self._j) & (m.pool == pool) & (m.gpus == old.gpus) & (m.host < 0)
+        )
+        if old.shared_with or share.shared_with or not len(same):
+            return share.work_per_s > old.work_per_s * (1 + MORE)
+        before = float(m.value[same[0]])
+        return share.value > before + MORE * max(1.0, abs(before))
