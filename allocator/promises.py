@@ -22,6 +22,7 @@ from allocator.options.menu import blocked
 from allocator.options.promises import accept, afterwards, chain
 from allocator.options.round import Round, compile_round
 from allocator.performance.pipelines import due_s
+from allocator.performance.table import RateTable
 from formulations.kept import Wanted, most_kept
 from formulations.promised import Chain
 from formulations.promises import share
@@ -86,7 +87,8 @@ class _State:
     def __init__(self, problem: Problem, who: Bools) -> None:
         self.round = compile_round(problem, prunes=False)
         self.problem = self.round.problem
-        self.made = chain(self.round, who)
+        self.guessed = _guessed(self.round)
+        self.made = chain(self.round, who & ~self.guessed)
         self.empty = self.made.left
         self.fixed = {j: _fixed(self.round, j) for j in np.flatnonzero(
             self.round.instance.must & (self.round.stay() >= 0)).tolist()}
@@ -108,6 +110,9 @@ class _State:
             p = self.kept[j]
             return Answer(name, tenant, due, True, problem.pools.pool[p.place.pool], int(p.share.size[0]),
                           int(p.share.size.max()), problem.now_s + p.share.done_s)
+        if self.guessed[j]:
+            return Answer(name, tenant, due, None if due is None else False,
+                          reason="its speed is assumed, not measured; nothing can be promised on it")
         if j in self.fixed:
             pool, gpus, seconds = self.fixed[j]
             in_time = None if due is None else bool(seconds <= made.due[j])
@@ -122,6 +127,16 @@ class _State:
         return Answer(name, tenant, due, None if due is None else False,
                       earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
                       reason="" if due is None else _why(made, self.empty, j, problem))
+
+
+def _guessed(round_: Round) -> Bools:
+    """(J,) jobs whose model has no rate that anybody gave, and that have an option at an assumed speed."""
+    m, problem = round_.menu, round_.problem
+    model = problem.jobs.model[m.job]
+    assumed = RateTable.of(problem).is_assumed(model, problem.pools.gpu_type[m.pool], m.gpus)
+    out = np.zeros(len(problem.jobs), dtype=bool)
+    out[m.job[assumed]] = True
+    return out
 
 
 def _fixed(round_: Round, j: int) -> tuple[int, int, float]:

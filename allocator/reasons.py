@@ -34,6 +34,7 @@ from allocator.options.headroom import of_options
 from allocator.options.menu import blocked
 from allocator.options.round import Round
 from allocator.options.types import allowed_types
+from allocator.performance.table import RateTable
 from formulations import linear
 from formulations.headroom import Headroom
 from formulations.rows import exposure_label
@@ -281,6 +282,7 @@ def _matching(round_: Round) -> Bools:
     known = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
     known[problem.rates.model[problem.rates.rate > 0], problem.rates.gpu_type[problem.rates.rate > 0]] = True
     known[problem.curves.model, problem.curves.gpu_type] = True
+    known[RateTable.of(problem).unrated] = True
     there = np.zeros(len(problem.gpu_types), dtype=bool)
     there[problem.pools.gpu_type] = True
     matching: Bools = np.any(allowed_types(problem) & known[problem.jobs.model] & there, axis=1)

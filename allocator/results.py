@@ -15,10 +15,12 @@ from allocator.domain.result import Columns, Result
 from allocator.options.round import Round
 from allocator.performance.batched import KINDS
 from allocator.performance.speed import Beliefs, Configurations
+from allocator.performance.table import RateTable
 from allocator.policies.base import Decision
 from allocator.reasons import Prices, reasons
 from formulations.lagrangian import Dual
 
+ASSUMED = "assumed speed, not measured"
 OPTIMAL = 1e-6          # a proven relative gap up to this is called optimal: the tolerance of the checks
 
 
@@ -36,7 +38,7 @@ def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, all
 
     def why() -> dict[str, Sequence[object]]:
         told = reasons(round_, decision.choice, dual.prices, search, left_s)
-        return {"reason": told.code, "detail": told.detail}
+        return {"reason": told.code, "detail": _details(problem, allocation, told.detail)}
 
     kept = np.append(round_.instance.keep, False)[decision.choice]
     notes = [*problem.warnings, *round_.repairs.messages]
@@ -85,6 +87,19 @@ def _jobs(problem: Problem, witness: Audit, allocation: Allocation, kept: Bools)
         "work_per_s": witness.rate.tolist(),
         "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist(),
         "accumulation": passes}
+
+
+def _details(problem: Problem, allocation: Allocation, told: Sequence[str | None]) -> list[str | None]:
+    """(J,) the sentences told, and where a job has or wants GPUs at an assumed speed, that it is none that was
+    measured."""
+    jobs, kinds = problem.jobs, problem.pools.gpu_type
+    pool, gpus = allocation.pool, allocation.gpus
+    table = RateTable.of(problem)
+    guessed = table.unrated[jobs.model]
+    on = np.flatnonzero(guessed & (pool >= 0))
+    guessed[on] = table.is_assumed(jobs.model[on], kinds[pool[on]], gpus[on])
+    return ["; ".join(([text] if text else []) + [ASSUMED]) if mark else text
+            for text, mark in zip(told, guessed.tolist(), strict=True)]
 
 
 def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:

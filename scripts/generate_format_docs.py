@@ -21,11 +21,17 @@ Units: seconds, US dollars, GPUs, and work in each model's own unit.
 
 - **Sizes.** A job is offered its `sizes`, else powers of two up to gpus_per_node and then whole nodes; both only
   within [min_gpus, max_gpus], and only where a speed is known. What a running job holds is always offered.
-- **Speed.** At least one of rates.csv and models.csv is there. The rate of a row is work_per_s x efficiency; several
+- **Speed.** The rate of a row of rates.csv is work_per_s x efficiency; several
   rows of one model, type and size are alternatives, of which the fastest counts. A size k between two measured ones,
   k1 < k < k2 with rates r1 and r2, runs at min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1): on the straight line
   between them, and never better per GPU than k1. Sizes below the smallest or beyond the largest measured one are not
   offered ([fitted curves](speed-models.md) say how far they reach).
+- **Models without a rate.** A job whose model has no row in either file, both of which may be absent, has one size,
+  requested_gpus, in every pool of its types that holds it, and keeps what it holds. It runs at an assumed speed of 1
+  work/s, so that remaining_work is taken as seconds; a warning counts such jobs, and `detail` of their plan says so. A
+  name that looks like a slip of a model with rates is a fault (`unknown_models`). Rows marked `observed` are what a
+  controller has seen: at these sizes the job may run within its range, at its requested size elsewhere it does as much
+  per GPU as at the nearest size seen. Any other row or curve ends this: then the rules of rates hold.
 - **Pauses.** A running job that keeps what it holds has none. One that changes pauses for its restart_s plus the
   startup_s of the pool it goes to; one that is not running starts after startup_s.
 - **Hard rules**, which every plan of every policy keeps: the GPUs of each pool; the sizes and types of each job; the

@@ -48,13 +48,13 @@ west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,,600,any
 north,V100,6,,,0.4,,,,16,,,,none
 """,
     "rates.csv": """\
-model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency
-bert,A100,1,10,32,2,12,1,compressed,0.9
-bert,A100,4,35,128,1,12,1,,
-bert,A100,8,60,256,1,12,2,async,0.95
-bert,V100,1,4,32,1,12,1,,
-gnmt,V100,1,3,,,,,,
-gnmt,V100,2,5.5,,,,,,
+model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency,observed
+bert,A100,1,10,32,2,12,1,compressed,0.9,
+bert,A100,4,35,128,1,12,1,,,
+bert,A100,8,60,256,1,12,2,async,0.95,
+bert,V100,1,4,32,1,12,1,,,
+gnmt,V100,1,3,,,,,,,
+gnmt,V100,2,5.5,,,,,,,yes
 """,
     "models.csv": """\
 model,gpu_type,kind,parameters

@@ -139,10 +139,10 @@ def test_warnings_come_before_faults(capsys: Output, tmp_path: Path) -> None:
     code, _, err = call(capsys, "rent", tmp_path / "classes.csv", "--budget", 1)
     assert code == 3 and err.startswith("warning: ") and "is missing" in err
     assert call(capsys, "queue", "init", tmp_path / "q.db", "--from", SHIPPED / "demo")[0] == 0
-    (tmp_path / "jobs.csv").write_text("job_id,model,total_work,max_gpus,wieght\nx,none,9,1,2\n")
+    (tmp_path / "jobs.csv").write_text("job_id,model,total_work,max_gpus,wieght\nx,none,-9,1,2\n")
     code, _, err = call(capsys, "queue", "import-csv", tmp_path / "q.db", tmp_path / "jobs.csv")
     assert code == 3 and err.startswith('warning: jobs.csv:1: column "wieght" is not known')
-    assert '"none" has no row in rates.csv' in err
+    assert 'total_work -9 must be above 0 (job "x")' in err
 
 
 def test_warnings_go_to_standard_error(capsys: Output) -> None:

@@ -15,9 +15,13 @@ from allocator.domain.columns import CONFIG, CONFIG_TABLES, Column, Kind
 from allocator.domain.snapshot import Snapshot
 from allocator.domain.validate import validate
 from allocator.errors import Fault, InvalidInput, UsageError, folded
+from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
 from allocator.files.schema import snapshot_schema
 from allocator.files.snapshots import snapshot_of
 from allocator.queue.face import Queue
+from allocator.service.cluster import QueueCluster
+from allocator.service.options import Options
+from allocator.service.telemetry import Telemetry
 
 KEYS = [(name, column) for name, columns in CONFIG_TABLES.items() for column in columns]
 PAIR = {"amount": {"until_s": 9.0}, "until_s": {"amount": 9.0}}           # one needs the other
@@ -212,6 +216,9 @@ def test_queues_warn_and_refuse_where_a_job_comes_in(tmp_path: Path, capsys: Out
     code, _, err = call(capsys, *job, "d")
     assert code == 3 and err.startswith('submission: tenant "rde" is not in tenants.csv; did you mean "red"')
     with Queue(name, clock=lambda: NOW) as queue:
-        assert len(validate(queue.snapshot(NOW + 1e9)).jobs) == 3
+        clock = SimulatedClock(NOW + 1e9)
+        machines = SimulatedCluster({"a": 8, "b": 4}, clock, Truth(rate=lambda _: 1.0))
+        rounds = QueueCluster(queue.store, SimulatedExecutor(machines), clock, Options(), Telemetry(clock.now))
+        assert len(rounds.observe().jobs) == 3
         with pytest.raises(UsageError, match=r'no setting "windw_s" in .longrun.; did you mean "window_s"'):
             queue.configure(longrun={"average_per_hour": 1, "windw_s": 9})

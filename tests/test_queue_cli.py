@@ -182,10 +182,11 @@ def test_csv_in_and_out(capsys: Output, name: str, tmp_path: Path) -> None:
 def test_faults_of_a_csv_file_name_file_line_and_job(capsys: Output, name: str, tmp_path: Path) -> None:
     """All at once, exit code 3, nothing kept."""
     file = tmp_path / "many.csv"
-    file.write_text("job_id,model,total_work,max_gpus,command\ni,m,5,4,\nj,mm,5,4,\nk,m,-5,4,\ni,m,5,4,\n")
+    file.write_text("job_id,model,total_work,max_gpus,command\ni,m,5,4,\nj,M,5,4,\nk,m,-5,4,\ni,m,5,4,\n")
     code, out, err = call(capsys, "queue", "import-csv", name, file)
     assert (code, out) == (3, "")
-    assert err.splitlines() == ['many.csv:3: model "mm" has no row in rates.csv; did you mean "m"? (job "j")',
+    assert err.splitlines() == ['many.csv:3: model "M" has no row in rates.csv; did you mean "m"? If it is another '
+                                'model, set unknown_models = "assume" (job "j")',
                                 'many.csv:4: total_work -5 must be above 0 (job "k")',
                                 'many.csv:5: job_id "i" is already in line 2']
     file.write_text('job_id,model,total_work,max_gpus,command,environment\n'
@@ -198,7 +199,8 @@ def test_faults_of_a_csv_file_name_file_line_and_job(capsys: Output, name: str, 
 
 
 def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: Path) -> None:
-    """What an operator changes; a cluster that would take rates or pools from jobs that need them is refused."""
+    """What an operator changes; a cluster that would take rates from jobs says so, or is refused where models without
+    rates are; one that would take pools from jobs that need them is refused."""
     assert call(capsys, "queue", "pools", name, "--set", "a=6")[0] == 0
     for wrong in ("a=x", "a", "c=1", "a=-1"):
         assert call(capsys, "queue", "pools", name, "--set", wrong)[0] == 2
@@ -206,9 +208,13 @@ def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: P
     assert (code, json.loads(out)["interval_s"]) == (0, 30)
     assert call(capsys, "queue", "config", name, "--set", "interval_s=soon")[0] == 2
     submit(capsys, name, "--job-id", "j")
-    write_snapshot(cluster(**{"rates.csv": "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"}), tmp_path / "no-rates")
-    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "no-rates")
+    few = {"rates.csv": "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"}
+    write_snapshot(cluster(**few, **{"config.toml": 'unknown_models = "refuse"\n'}), tmp_path / "refused")
+    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "refused")
     assert code == 3 and 'model "m" has no row in rates.csv' in err and '(job "j")' in err
+    write_snapshot(cluster(**few), tmp_path / "no-rates")
+    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "no-rates")
+    assert code == 0 and 'warning: jobs of the queue: 1 job of 1 model without a rate, "m": it runs' in err
     write_snapshot(cluster(**{"pools.csv": "pool,gpu_type,gpus\nz,A,3\n"}), tmp_path / "other-pool")
     assert call(capsys, "queue", "cluster", name, "--from", tmp_path / "other-pool")[0] == 0
     with Queue(name) as queue:
@@ -223,7 +229,7 @@ def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: P
 
 def test_a_snapshot_with_faults_leaves_no_queue(capsys: Output, tmp_path: Path) -> None:
     """init --from something wrong: its faults, exit code 3, nothing made."""
-    write_snapshot(cluster("j,mm,5,50,4,queued,,\n"), tmp_path / "source")
+    write_snapshot(cluster("j,M,5,50,4,queued,,\n"), tmp_path / "source")
     code, out, err = call(capsys, "queue", "init", tmp_path / "new.db", "--from", tmp_path / "source")
     assert (code, out) == (3, "") and "jobs.csv:2:" in err and not (tmp_path / "new.db").exists()
 

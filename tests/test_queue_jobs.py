@@ -66,11 +66,11 @@ def test_other_content_is_refused(queue: Queue, more: dict[str, object], says: s
 def test_all_faults_at_once_and_nothing_kept(queue: Queue) -> None:
     """Rules of snapshots, each fault naming its job; one bad job keeps the whole call out."""
     with pytest.raises(InvalidInput) as error:
-        queue.submit_many([ONE, {"job_id": "x", "model": "z", "total_work": -1, "max_gpus": 4},
+        queue.submit_many([ONE, {"job_id": "x", "model": "M", "total_work": -1, "max_gpus": 4},
                            {"job_id": "y", "model": "m", "max_gpus": 1, "min_gpus": 2, "after": "nobody"},
                            {"model": "m", "total_work": 1, "max_gpus": 1}])
     said = str(error.value)
-    for words in ('total_work -1 must be above 0 (job "x")', 'model "z" has no row in rates.csv (job "x")',
+    for words in ('total_work -1 must be above 0 (job "x")', 'model "M" has no row in rates.csv; did you mean "m"?',
                   'max_gpus 1 is below min_gpus 2 (job "y")', 'total_work is empty (job "y")',
                   'after "nobody" is no job of the queue (job "y")', "job_id is empty, and so is key"):
         assert words in said

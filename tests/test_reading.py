@@ -158,13 +158,12 @@ def test_missing_folder_and_file_in_its_place(tmp_path: Path) -> None:
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    """Required files are missed by name, with what may have been meant; both speeds files missing is one fault."""
+    """Required files are missed by name, with what may have been meant; rates.csv is none of them."""
     path = folder(tmp_path / "s")
     (path / "jobs.csv").rename(path / "job.csv")
     (path / "rates.csv").unlink()
     assert faults(path) == [
-        f'jobs.csv: there is no such file in "{_short(path)}"; did you mean "job.csv"?',
-        "rates.csv: is missing; without models.csv it must say how fast each model runs"]
+        f'jobs.csv: there is no such file in "{_short(path)}"; did you mean "job.csv"?']
 
 
 def _short(path: Path) -> str:

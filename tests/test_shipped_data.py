@@ -106,14 +106,15 @@ def test_full_uses_every_column() -> None:
               "pools.csv: min_billing_s", "tenants.csv: max_spot_gpus", "tenants.csv: max_spot_share",
               "tenants.csv: dollar_price", "tenants.csv: average_per_hour", "tenants.csv: amount",
               "tenants.csv: until_s", "jobs.csv: shared_with", "pools.csv: sharing", "jobs.csv: interactive",
-                  "jobs.csv: shrinkable", "jobs.csv: every_s", "jobs.csv: times"}
+                  "jobs.csv: shrinkable", "jobs.csv: every_s", "jobs.csv: times", "rates.csv: observed"}
     folder = full()
     assert set(TABLES) - set(folder.tables) == {"pauses.csv", "interactive.csv"}
     unused = [f"{file}: {c.name}" for file, schema in TABLES.items() if file in folder.tables for c in schema.columns
               if not any(row.get(c.name) is not None for row in folder.tables[file])]
     assert set(unused) == beyond
     assert set(folder.config) == (
-        {c.name for c in CONFIG} - {"ageing_s", "dollar_price", "sizes", "size_error", "unknown_tenants"}
+        {c.name for c in CONFIG} - {"ageing_s", "dollar_price", "sizes", "size_error", "unknown_tenants",
+                                    "unknown_models"}
         | set(CONFIG_TABLES) - {"longrun", "profiling", "solver", "sharing"})
     assert {j["state"] for j in folder.tables["jobs.csv"]} == {"queued", "running", "paused", "held"}
 

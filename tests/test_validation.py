@@ -62,7 +62,8 @@ def warnings(*args: Any, **kwargs: Any) -> list[str]:
     ({"sizes": "1||2"}, 'sizes "1||2" has nothing between two bars, or at an end'),
     ({"gpu_types": "B"}, 'gpu_types "B" is neither in pools.csv nor in rates.csv'),
     ({"gpu_types": "A|a"}, 'gpu_types "a" is neither in pools.csv nor in rates.csv; did you mean "A"?'),
-    ({"model": "mm"}, 'model "mm" has no row in rates.csv; did you mean "m"?'),
+    ({"model": "M"}, 'model "M" has no row in rates.csv; did you mean "m"? If it is another model, set unknown_models '
+     '= "assume"'),
     ({"state": "runing"}, 'state "runing" is not known; did you mean "running"?'),
     ({"state": "?"}, 'state "?" is not known (known: queued, running, paused, held)'),
     ({"preemptible": "maybe"}, 'preemptible "maybe" is neither true nor false'),
@@ -169,12 +170,13 @@ def test_parameters_that_are_no_object(text: str) -> None:
 
 
 def test_speeds_may_come_from_either_file() -> None:
-    """models.csv may stand in for rates.csv; with neither, one fault says so."""
+    """models.csv may stand in for rates.csv; with neither, jobs run at an assumed speed, or one fault says so."""
     s = snapshot([{}])
     curve = snapshot([{}], models=[{"model": "m", "gpu_type": "A", "kind": "power",
                                     "parameters": '{"rate_1": 1, "exponent": 1}'}]).tables["models.csv"]
     without = {f: t for f, t in s.tables.items() if f != "rates.csv"}
-    assert faults_of(Snapshot("x", {}, without)) == [
+    assert faults_of(Snapshot("x", {}, without)) == []
+    assert faults_of(Snapshot("x", {"unknown_models": "refuse"}, without)) == [
         "rates.csv: is missing; without models.csv it must say how fast each model runs"]
     assert faults_of(Snapshot("x", {}, without | {"models.csv": curve})) == []
 
@@ -183,8 +185,7 @@ def test_missing_tables_and_columns() -> None:
     """A missing file is named with what it holds; a misspelt column with what is meant."""
     assert faults_of(Snapshot("x", {}, {})) == [
         "jobs.csv: is missing; it holds every job that is queued, running or paused",
-        "pools.csv: is missing; it holds identical GPUs that are bought and placed alike",
-        "rates.csv: is missing; without models.csv it must say how fast each model runs"]
+        "pools.csv: is missing; it holds identical GPUs that are bought and placed alike"]
     tenants = [{"tenant": "t", "max_gpu": 2}]
     assert warnings([{}], tenants=tenants) == [
         'tenants.csv:1: column "max_gpu" is not known and is ignored; did you mean "max_gpus"?']

@@ -33,6 +33,10 @@ def faults(s: Scene) -> Iterator[str]:
         yield from _each(s, s.on & (s.gpus > pools.gpus[s.pool]),
                          lambda j: f"{s.planned(j)}, which has only {pools.gpus[s.pool[j]]}")
 
+        guessed = fresh & s.table.is_assumed(jobs.model, kind, s.gpus) & (s.gpus != jobs.requested_gpus)
+        yield from _each(s, guessed, lambda j: f"{s.planned(j)} at an assumed speed, which it may have at its "
+                                               f"requested {jobs.requested_gpus[j]} only")
+
     if len(pools):
         spot = fresh & (pools.market[s.pool] == Market.SPOT) & (s.gpus > jobs.max_spot_gpus)
         yield from _each(s, spot, lambda j: f"{s.planned(j)}, a spot pool, where it may hold {jobs.max_spot_gpus[j]:g}")

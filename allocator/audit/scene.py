@@ -183,7 +183,9 @@ class Scene:
         job, pool, gpus = (np.concatenate(part) for part in zip(*found, strict=True))
         holds = self.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
         rate, _ = self.table.rate(jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds)
-        order = np.flatnonzero(rate > 0)
+        rigid = self.table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
+        rigid &= (gpus != jobs.requested_gpus[job]) & ~holds
+        order = np.flatnonzero((rate > 0) & ~rigid)
         order = order[np.argsort(job[order], kind="stable")]
         return job[order], pool[order], gpus[order], rate[order]
 

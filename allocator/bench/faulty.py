@@ -112,7 +112,7 @@ FAULTS: Mapping[str, Change] = {
     "sizes-not-numbers": _set(JOBS, BERT_2, sizes="1,2,4"),
     "cyclic-after": _all(_set(JOBS, BERT_2, after="resnet-1"), _set(JOBS, RESNET_1, after="bert-2")),
     "missing-value": _set(JOBS, BERT_2, max_gpus=None),
-    "missing-file": _drop(RATES),
+    "missing-file": _all(_config(unknown_models="refuse"), _drop(RATES)),
     "empty-file": _text(POOLS, lambda _: b""),
     "encoding": _text(TENANTS, lambda text: text.replace(b"blue", b"bl\xfc")),
     "ragged-row": _text(JOBS, lambda text: text.replace(b"blue,queued", b"blue,queued,,,", 1)),
@@ -123,7 +123,7 @@ FAULTS: Mapping[str, Change] = {
                          _add("placements.csv", job_id="bert-1", node="n3", gpus=4)),
     "curve-not-json": _add("models.csv", model="bert", gpu_type="A100", kind="amdahl", parameters="rate 12"),
     "several-at-once": _all(
-        _set(JOBS, BERT_1, gpus=-4), _set(JOBS, BERT_2, min_gpus=6, weight=0), _set(JOBS, RESNET_1, model="resnet5"),
+        _set(JOBS, BERT_1, gpus=-4), _set(JOBS, BERT_2, min_gpus=6, weight=0), _set(JOBS, RESNET_1, model="resnt50"),
         _set(POOLS, 1, gpus="4 or 5"), _set(TENANTS, 1, tenant="red"), _config(restart_s="soon")),
 }
 

@@ -128,7 +128,7 @@ def rates(table: Grid, names: Names) -> Rates:
         model=codes(table["model"], names.models), gpu_type=codes(table["gpu_type"], names.gpu_types),
         gpus=table["gpus"], rate=table["work_per_s"] * table["efficiency"], batch_size=table["batch_size"],
         accumulation=table["accumulation"], memory_gb=table["memory_gb"], spread=table["spread"],
-        variant=tuple(table["variant"]))
+        variant=tuple(table["variant"]), observed=table["observed"])
 
 
 def curves(table: Grid, names: Names) -> Curves:

@@ -43,8 +43,6 @@ def check(grids: Mapping[str, Grid], names: Names, begin_s: float, found: Findin
 
 def _speeds(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
     rates, curves, pools = grids["rates.csv"], grids["models.csv"], grids["pools.csv"]
-    if not (rates.present or curves.present) and rates.whole and curves.whole:
-        found.fault("rates.csv", None, "is missing; without models.csv it must say how fast each model runs")
     for i in np.flatnonzero(curves.ok("kind", "parameters")).tolist():
         _, wrong, strange = curve_parameters(curves.schema.column("kind").choices[curves["kind"][i]],
                                              curves["parameters"][i])

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     OBJECTIVE = "objective"   # names of `choices`, summed or ranked: domain/objectives.py
 
 
+ASSUMED_RATE = 1.0            # work per second of a model of which no speed is known at all, whatever its size
 RULE = "by rule"              # default that depends on other columns or files; see `doc`
 MOST_GPUS = 10_000_000        # more GPUs than any cluster has; larger numbers are typing errors
 MOST_NUMBER = 1e30            # no number may be larger in size, so that products of three stay finite
@@ -153,6 +154,8 @@ RATES = TableSchema("rates.csv", "measured speed", (
     Column("spread", Kind.INTEGER, "number of nodes", low=1),
     _text("variant", "free label: compressed, async ..."),
     _number("efficiency", "useful share of the work", default=1.0, above=0, high=1),
+    Column("observed", Kind.BOOLEAN, "true: a controller saw it while jobs ran; a model that has no other row still "
+           "runs at an assumed speed where it has none", default=False),
 ))
 
 MODELS = TableSchema("models.csv", "fitted speed models; a measured row wins at its size", (
@@ -264,6 +267,9 @@ CONFIG: tuple[Column, ...] = (
             default=0.0, low=0),
     Column("unknown_tenants", Kind.CHOICE, "a job of a tenant that tenants.csv does not name: warn, no limit of a "
            "tenant holds for it; refuse, it is a fault", default="warn", choices=("warn", "refuse")),
+    Column("unknown_models", Kind.CHOICE, "a job of a model without any rate: assume, it runs at requested_gpus at an "
+           "assumed speed; refuse, it is a fault; default: assume, but refuse what looks like a slip of a known model",
+           default=RULE, choices=("assume", "refuse")),
 )
 LONGRUN: tuple[Column, ...] = (
     _number("average_per_hour", "US dollars that GPUs which are not reserved may cost on average", above=0),

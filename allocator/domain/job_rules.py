@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from allocator.domain.columns import ASSUMED_RATE
 from allocator.domain.findings import HINTED, Findings, hints, near_miss, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.names import Names
@@ -15,6 +17,8 @@ from allocator.domain.settings import Settings
 
 LIMITS = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share", "average_per_hour", "amount")
 """Columns of tenants.csv that limit a tenant."""
+SLIP = 0.75         # how alike the name of a model is to one with rates that it is likely meant to be
+NAMED = 5           # models that one line names
 FAR = 10            # a deadline after less than one part in so many of the time that the work takes is a slip
 
 
@@ -27,7 +31,8 @@ def check(grids: Mapping[str, Grid], names: Names, config: Settings, now_s: floa
     _work(jobs, now_s, found)
     _holdings(jobs, grids["pools.csv"], names, found)
     _guests(jobs, names, found)
-    _models_and_types(jobs, grids, names, found)
+    _models(jobs, grids, names, config.values.get("unknown_models", "refuse"), found)
+    _types(jobs, grids, names, found)
     _tenants(jobs, grids["tenants.csv"], names, config["unknown_tenants"] == "refuse", found)
     _speeds(grids, found)
     _predecessors(jobs, names, found)
@@ -133,11 +138,52 @@ def _shown(jobs: Grid, column: str, i: int) -> str:
     return text[:40] if column == "gpus" else quoted(text)
 
 
-def _models_and_types(jobs: Grid, grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
-    files = " or ".join(f for f in ("rates.csv", "models.csv") if grids[f].present) or "rates.csv"
-    rated = names.complete and (grids["rates.csv"].present or grids["models.csv"].present)
-    jobs.refer(found, "model", names.rated_models, among=f"has no row in {files}", judge=rated)
-    pools = grids["pools.csv"]
+def _rate_files(grids: Mapping[str, Grid]) -> str:
+    return " or ".join(f for f in ("rates.csv", "models.csv") if grids[f].present) or "rates.csv"
+
+
+def _models(jobs: Grid, grids: Mapping[str, Grid], names: Names, rule: str | None, found: Findings) -> None:
+    """Models without any rate: jobs run at an assumed speed, unless it is refused. rule: of unknown_models, None = a
+    name that looks like a slip of one with rates is refused."""
+    known, among = names.rated_models, f"has no row in {_rate_files(grids)}"
+    if not names.complete:
+        return
+    if rule == "refuse":
+        rated = grids["rates.csv"].present or grids["models.csv"].present
+        if not rated:
+            found.fault("rates.csv", None, "is missing; without models.csv it must say how fast each model runs")
+        jobs.refer(found, "model", known, among=among, judge=rated)
+        return
+    ok = jobs.ok("model")
+    count = Counter(name for name, fine in zip(jobs["model"], ok.tolist(), strict=True)
+                    if fine and name and name not in known)
+    if rule is None:
+        near = {name: hit for name in list(count)[:HINTED]
+                if (hit := near_miss(name, names.given_models, SLIP)) is not None}
+        slips = np.fromiter((name in near for name in jobs["model"]), dtype=bool, count=len(jobs))
+        jobs.faults(found, slips & ok, lambda i: f"model {quoted(jobs['model'][i])} {among}; did you mean "
+                    f"{quoted(near[jobs['model'][i]])}? If it is another model, set unknown_models = \"assume\"")
+        count = Counter({name: n for name, n in count.items() if name not in near})
+    if count:
+        hint = hints(count, known)
+        some = ", ".join(quoted(name) + hint[name].replace("; did", " (did").replace("?", "?)")
+                         for name in list(count)[:NAMED])
+        found.warn(jobs.schema.file, None, f"{_number(count.total(), 'job')} of {_number(len(count), 'model')} without "
+                   f"a rate, {some}{' ...' if len(count) > NAMED else ''}: {assumption(count.total())}")
+
+
+def assumption(jobs: int) -> str:
+    """What is assumed of jobs whose model has no rate."""
+    return (f"{'it runs' if jobs == 1 else 'each runs'} at requested_gpus only, at an assumed speed of "
+            f"{ASSUMED_RATE:g} work/s, until it is measured")
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _types(jobs: Grid, grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
+    files, pools = _rate_files(grids), grids["pools.csv"]
     if not (names.complete and pools.whole and pools.ok("gpu_type").all()):
         return
     known = names.gpu_types

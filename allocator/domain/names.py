@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 
 from allocator.domain.grid import Grid
 
@@ -14,8 +14,8 @@ Index = Mapping[str, int]
 @dataclass(frozen=True)
 class Names:
     """name -> number. rated_models, rated_types: those that have a row in rates.csv or models.csv (rated); the others
-    of models and gpu_types are only named by pools.csv, sharing.csv and pauses.csv. complete: no rate was lost to a
-    fault."""
+    of models and gpu_types are only named by jobs.csv, pools.csv, sharing.csv and pauses.csv. given_models: those
+    with a row that somebody gave, not only ones that a controller observed. complete: no rate was lost to a fault."""
 
     jobs: Index
     pools: Index
@@ -26,6 +26,7 @@ class Names:
     gpu_types: Index
     rated_models: Index
     rated_types: Index
+    given_models: Index
     complete: bool
 
 
@@ -40,9 +41,11 @@ def names(grids: Mapping[str, Grid]) -> Names:
     return Names(
         jobs=jobs.index, pools=pools.index, nodes=grids["nodes.csv"].index, listed_tenants=_number(tenants["tenant"]),
         tenants=_number(tenants["tenant"], jobs["tenant"]),
-        models=_number(rated_models, sharing["model_a"], sharing["model_b"], pauses["model"]),
+        models=_number(rated_models, sharing["model_a"], sharing["model_b"], pauses["model"],
+                       jobs["model"]),
         gpu_types=_number(pools["gpu_type"], rated_types, sharing["gpu_type"], pauses["gpu_type"]),
-        rated_models=rated_models, rated_types=rated_types, complete=complete)
+        rated_models=rated_models, rated_types=rated_types,
+        given_models=_number(compress(rates["model"], ~rates["observed"]), curves["model"]), complete=complete)
 
 
 def _number(*columns: Iterable[str]) -> dict[str, int]:

@@ -170,7 +170,8 @@ class Tenants:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rows of rates.csv in file order; arrays (R,). `rate` = work_per_s x efficiency, the speed that counts."""
+    """Rows of rates.csv in file order; arrays (R,). `rate` = work_per_s x efficiency, the speed that counts. observed:
+    by a controller, not given by anybody."""
 
     model: Ints
     gpu_type: Ints
@@ -181,6 +182,7 @@ class Rates:
     memory_gb: Floats           # nan = not given
     spread: Ints                # -1 = not given
     variant: tuple[str, ...]
+    observed: Bools
 
 
 @dataclass(frozen=True)

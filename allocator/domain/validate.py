@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def check_money(config: Settings, tables: Mapping[str, Grid], found: Findings) -
 def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], known: Names, now_s: float,
              found: Findings) -> Problem:
     """The Problem of tables without a fault, with the pools in force at now_s; their warnings go to `found`."""
-    sizes, size_lists = _coded(tables["jobs.csv"]["sizes"])
+    asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
+    sizes, size_lists = _coded(listed)
     types, type_lists = _coded(tables["jobs.csv"]["gpu_types"], frozenset)
     pools = cluster.pools(tables, known, now_s, found)
     budget, changes = config["budget_per_hour"], config["max_changes"]
@@ -73,7 +75,8 @@ def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], k
         ageing_s=math.inf if config["ageing_s"] is None else float(config["ageing_s"]),
         dollar_price=float(config["dollar_price"]), sizes=config["sizes"], size_error=float(config["size_error"]),
         settings=config.tables,
-        jobs=_jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
+        jobs=replace(_jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
+                     requested_gpus=asked),
         pools=pools, tenants=_tenants(tables["tenants.csv"], known), rates=cluster.rates(tables["rates.csv"], known),
         curves=cluster.curves(tables["models.csv"], known), nodes=cluster.nodes(tables["nodes.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),
@@ -84,6 +87,27 @@ def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], k
         gpu_types=tuple(known.gpu_types), size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
         warnings=(*snapshot.warnings, *found.warnings), announced=cluster.later(tables, known, now_s))
+
+
+def _rigid(jobs: Grid, rates: Grid, known: Names) -> tuple[Ints, list[tuple[int, ...]]]:
+    """(J,) requested_gpus and the lists of `sizes`; of jobs whose model has no rate but observed ones the sizes are the
+    requested one and those observed. A list of theirs that lacks the requested size has the one below it, else its
+    smallest, in its place."""
+    asked = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], jobs["min_gpus"])
+    lists = list(jobs["sizes"])
+    observed: dict[str, set[int]] = {}
+    for i in np.flatnonzero(rates["observed"]).tolist():
+        observed.setdefault(rates["model"][i], set()).add(int(rates["gpus"][i]))
+    for i, model in enumerate(jobs["model"]):
+        if model in known.given_models:
+            continue
+        low, high = int(jobs["min_gpus"][i]), int(jobs["max_gpus"][i])
+        own = [k for k in lists[i] if low <= k <= high]
+        if own and asked[i] not in own:
+            asked[i] = max((k for k in own if k < asked[i]), default=own[0])
+        seen = {k for k in observed.get(model, ()) if low <= k <= high and (not own or k in own)}
+        lists[i] = tuple(sorted({int(asked[i]), *seen}))
+    return asked, lists
 
 
 def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) -> Jobs:
@@ -99,7 +123,7 @@ def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) 
         tenant=cluster.codes(jobs["tenant"], known.tenants), state=jobs["state"],
         pool=np.where(running, cluster.codes(jobs["pool"], known.pools), -1), gpus=np.where(running, jobs["gpus"], 0),
         min_gpus=jobs["min_gpus"], max_gpus=jobs["max_gpus"],
-        requested_gpus=default("requested_gpus", jobs["min_gpus"]), sizes=sizes, gpu_types=types,
+        requested_gpus=jobs["requested_gpus"], sizes=sizes, gpu_types=types,
         weight=jobs["weight"], deadline_s=jobs["deadline_s"], preemptible=jobs["preemptible"],
         restart_s=default("restart_s", restart_s), resizes_left=jobs["resizes_left"], memory_gb=jobs["memory_gb"],
         checkpoint_s=jobs["checkpoint_s"], checkpoint_every_s=jobs["checkpoint_every_s"],

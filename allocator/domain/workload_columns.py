@@ -62,4 +62,5 @@ WORKLOAD_TABLES: Mapping[str, TableSchema] = {t.file: _here(t) for t in (
 
 START = "when the workload starts; default, and at the latest, the earliest submitted_s"
 _OTHERWISE: Mapping[str, Mapping[str, Any]] = {"now_s": {"doc": START}, "objective": {"default": OVER_TIME}}
-WORKLOAD_CONFIG: tuple[Column, ...] = tuple(replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG)
+WORKLOAD_CONFIG: tuple[Column, ...] = tuple(replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG
+    if c.name != "unknown_models")      # a simulation has to know how fast jobs run

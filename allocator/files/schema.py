@@ -45,9 +45,10 @@ def workload_schema() -> Schema:
 def _folder(title: str, doc: str, tables: Mapping[str, TableSchema], config: tuple[Column, ...]) -> Schema:
     files: Schema = {"config.toml": _config(config)}
     files |= {file: _table(schema) for file, schema in tables.items()}
+    speeds: Schema = {"anyOf": [{"required": ["rates.csv"]}, {"required": ["models.csv"]}]}
     return {"$schema": DIALECT, "title": title, "description": doc, "type": "object", "properties": files,
             "required": [file for file, schema in tables.items() if schema.required],
-            "anyOf": [{"required": ["rates.csv"]}, {"required": ["models.csv"]}],
+            **(speeds if tables is WORKLOAD_TABLES else {}),
             "$defs": {f"parameters_{kind}": _object(columns) for kind, columns in CURVE_PARAMETERS.items()}}
 
 

@@ -1,7 +1,8 @@
 """The menu: every option of every job as parallel arrays.
 
 An option is a pool and a size, with its speed, pause, worth and cost. "Keep what I hold" is always among the
-options of a running job as long as a rate is known; "nothing" is always possible and has no entry.
+options of a running job as long as a rate is known; "nothing" is always possible and has no entry. At an assumed speed
+a job may have its requested size only.
 Source: contract sections 1 (sizes, rates) and 2 (what a decision may do).
 """
 
@@ -104,7 +105,8 @@ def menu(problem: Problem, table: RateTable) -> Menu:
 
     holds = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     rate, row = table.rate(jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds)
-    offered = rate > 0
+    assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
+    offered = (rate > 0) & (~assumed | holds | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
     order = order[np.lexsort((gpus[order], pool[order], job[order]))]
     return _priced(problem, table, job[order], pool[order], gpus[order], rate[order], row[order])

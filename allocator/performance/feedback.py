@@ -70,9 +70,9 @@ def aged(estimate: Estimate, at_s: float) -> float:
     return float(estimate.weight * 0.5 ** (max(0.0, at_s - estimate.at_s) / HALF_LIFE_S))
 
 
-def update(estimate: Estimate, x: float, at_s: float) -> Estimate:
-    """The estimate after a sample x = log(observed / believed) at at_s (seconds)."""
-    if not abs(x) <= MOST:
+def update(estimate: Estimate, x: float, at_s: float, most: float = MOST) -> Estimate:
+    """The estimate after a sample x = log(observed / believed) at at_s (seconds); beyond `most` it says nothing."""
+    if not abs(x) <= most:
         return estimate
     weight = aged(estimate, at_s)
     at_s = max(at_s, estimate.at_s)

@@ -18,6 +18,7 @@ from allocator.performance.table import RateTable
 
 MEASURED = 0.02           # relative error of a measured speed
 BETWEEN = 0.1             # of one by the rule between measured sizes
+GUESSED = 1.0             # of an assumed one
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Beliefs:
         batch = np.where(row >= 0, np.maximum(rates.batch_size[row], 0) if len(rates.gpus) else 0, 0)
         passes = np.where(row >= 0, np.maximum(rates.accumulation[row], 0) if len(rates.gpus) else 0, 0)
         error = np.where(np.isnan(rate), np.nan, np.where(row >= 0, MEASURED, BETWEEN))
+        error[self._table.is_assumed(at.model, at.gpu_type, at.gpus) & ~np.isnan(rate)] = GUESSED
         between = np.flatnonzero((row < 0) & (np.isnan(rate) | self._table.by_curve(at.model, at.gpu_type, at.gpus)))
         made = self._curves(at[between])
         for array, value in ((rate, made.rate), (error, made.error), (batch, made.batch), (passes, made.accumulation)):

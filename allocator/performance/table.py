@@ -4,6 +4,10 @@ Source: contract section 1, rates.csv. At a measured size the fastest row counts
 none fits, nothing is offered there, nor between it and its neighbours. Between two measured sizes k1 < k < k2 the rate
 is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1). Outside the measured range nothing is offered, unless a curve of
 models.csv covers the size (its max_local is its own limit of memory).
+
+A model of which nobody gave a rate runs at an assumed speed where none was observed: as much per GPU as at the nearest
+size where one was, ASSUMED_RATE at every size where none was. Which sizes a job may have at an assumed speed is not
+decided here.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.columns import MOST_GPUS
+from allocator.domain.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.domain.problem import Bools, Curves, Floats, Ints, Problem, Rates
 from allocator.performance import batched
 from allocator.performance import curves as formulas
@@ -32,6 +36,9 @@ class RateTable:
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
+        self.unrated = np.ones(models, dtype=bool)         # (models,) nobody gave a rate of it
+        self.unrated[rates.model[~rates.observed]] = False
+        self.unrated[curves.model] = False
         self.largest = self._largest(rates, curves, models)
 
     @classmethod
@@ -54,6 +61,7 @@ class RateTable:
         np.maximum.at(largest, rates.model, rates.gpus)
         reach = curves.numbers.get("max_gpus", np.full(len(curves.kind), float(formulas.MAX_GPUS)))
         np.maximum.at(largest, curves.model, np.where(np.isnan(reach), formulas.MAX_GPUS, reach).astype(np.int64))
+        largest[self.unrated] = MOST_GPUS
         return largest
 
     def rate(self, model: Ints, gpu_type: Ints, gpus: Ints, memory_gb: Floats | float = np.nan,
@@ -73,6 +81,7 @@ class RateTable:
             here = np.flatnonzero(room == gb)
             out[here], row[here], measured[here] = self._sizes(gb).look_up(wanted[here])
         self._add_curves(model, gpu_type, gpus, ~measured, out)
+        self._assume(model, gpus, ~measured & self.unrated[model], out)
         if held is not None:
             without = np.flatnonzero(held & np.isnan(out) & np.isfinite(room))
             out[without], row[without] = self.rate(model[without], gpu_type[without], gpus[without])
@@ -98,6 +107,29 @@ class RateTable:
                 c, k = np.divmod(distinct, SPAN)
             found = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, k)
             out[mine] = found[back.reshape(-1)]
+
+    def _assume(self, model: Ints, gpus: Ints, where: Bools, out: Floats) -> None:
+        """Assumed speeds, see the top of this file."""
+        out[where] = ASSUMED_RATE
+        for m in np.unique(model[where]).tolist():
+            rows = np.flatnonzero(self._rates.model == m)
+            per_gpu = self._rates.rate[rows] / self._rates.gpus[rows]
+            rows = rows[np.argsort(per_gpu, kind="stable")]         # of sizes as near the slowest
+            if len(rows):
+                mine = np.flatnonzero(where & (model == m))
+                k, seen = gpus[mine], self._rates.gpus[rows]
+                away = np.abs(np.log2(np.maximum(k, 1))[:, None] - np.log2(seen))
+                near = np.argmin(away, axis=1)
+                out[mine] = self._rates.rate[rows[near]] * (k / seen[near])
+
+    def is_assumed(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
+        """True where the speed is neither given nor observed, nor between such sizes, but assumed."""
+        out: Bools = self.unrated[model]
+        at = np.flatnonzero(out)
+        if len(at):
+            _, _, measured = self._sizes(np.inf).look_up(self._key(model[at], gpu_type[at], gpus[at]))
+            out[at] = ~measured
+        return out
 
     def curve(self, model: Ints, gpu_type: Ints) -> Ints:
         """The row of models.csv of each, -1 = none."""

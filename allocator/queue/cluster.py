@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.columns import CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
+from allocator.domain.cells import BOOLEANS
+from allocator.domain.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
 from allocator.domain.findings import did_you_mean, meant, quoted
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Bools, Problem
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
+from allocator.performance.feedback import Estimate
 from allocator.queue import schema
 from allocator.queue.bulk import many, query
 from allocator.queue.schema import IS_OPEN, allocations, learned, meta, pools
@@ -24,6 +27,7 @@ HOME: Mapping[str, sa.Table] = {"pools.csv": pools, "tenants.csv": schema.tenant
                                 "models.csv": schema.curves, "sharing.csv": schema.sharing,
                                 "pauses.csv": schema.pauses, "interactive.csv": schema.interactive}
 """Files of a snapshot that the queue keeps, beside jobs.csv."""
+UNRATED = "unrated"     # key of the state of what was learned: nobody gave a rate of the model
 _NAMES = {file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()}
 _QUERIES = {file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(HOME[file].c.position))
             for file, names in _NAMES.items()}
@@ -45,7 +49,8 @@ def tables(connection: Connection) -> dict[str, Table]:
     for file in HOME:
         columns = stored(connection, file)
         if file == "rates.csv":
-            columns = _corrected(connection, columns, out["pools.csv"].columns)
+            columns = _corrected(connection, columns, out["pools.csv"].columns,
+                                 stored(connection, "models.csv")["model"])
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = table_of(file, columns)
     if "rates.csv" not in out and "models.csv" not in out:
@@ -71,14 +76,18 @@ def table_of(file: str, columns: Mapping[str, list[str]]) -> Table:
 
 
 def _corrected(connection: Connection, rates: Mapping[str, list[str]],
-               pools: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+               pools: Mapping[str, Sequence[str]], fitted: Sequence[str]) -> dict[str, list[str]]:
     """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that the fastest useful
-    speed that fits some GPU is the learned one; a size without gets a row of its own."""
+    speed that fits some GPU is the learned one; a size without gets a row of its own, which is marked as observed where
+    its model has neither a given row nor a curve (fitted: those with one)."""
     room: dict[str, float] = {}
     for kind, memory in zip(pools["gpu_type"], pools.get("memory_gb", [""] * len(pools["gpu_type"])), strict=True):
         room[kind] = max(room.get(kind, 0.0), float(memory or "inf"))
     found = connection.execute(_LEARNED).all()
     out = {name: list(cells) for name, cells in rates.items()}
+    given = {*out["model"], *fitted}
+    if found and "observed" not in out:
+        out["observed"] = [""] * len(out["model"])
     rows: dict[tuple[str, str, str], list[int]] = {}
     for i, key in enumerate(zip(out["model"], out["gpu_type"], map(_size, out["gpus"]), strict=True)):
         rows.setdefault(key, []).append(i)
@@ -90,7 +99,8 @@ def _corrected(connection: Connection, rates: Mapping[str, list[str]],
             out["work_per_s"][i] = repr(float(out["work_per_s"][i]) * row.work_per_s / fastest)
         if not at or (fits and fastest <= 0):
             new = {"model": row.model, "gpu_type": row.gpu_type, "gpus": str(row.gpus),
-                   "work_per_s": repr(float(row.work_per_s))}
+                   "work_per_s": repr(float(row.work_per_s)),
+                   "observed": "" if row.model in given else "true"}
             for name, cells in out.items():
                 cells.append(new.get(name, ""))
     return out
@@ -161,16 +171,40 @@ def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
         if table is None or not len(table):
             continue
         columns = {name: list(cells) for name, cells in table.columns.items() if name in home.c}
+        if file == "rates.csv":
+            observed = _observed(table)
+            columns = {name: [cells[i] for i in np.flatnonzero(~observed)] for name, cells in columns.items()}
+            learn(connection, _learned(table, observed, problem.now_s), problem.now_s)
         if file == "pools.csv":
             columns["gpus"] = in_force["gpus"]
             if "prices.csv" in snapshot.tables:
                 columns["price_per_gpu_hour"] = list(map(repr, in_force["price_per_gpu_hour"]))
-        connection.execute(sa.insert(home), [
-            {"position": i, **dict(zip(columns, row, strict=True))}
-            for i, row in enumerate(zip(*columns.values(), strict=True))])
+        rows = [{"position": i, **dict(zip(columns, row, strict=True))}
+                for i, row in enumerate(zip(*columns.values(), strict=True))]
+        if rows:
+            connection.execute(sa.insert(home), rows)
     kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
     put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
     put_meta(connection, "name", snapshot.name)
+
+
+def _observed(rates: Table) -> Bools:
+    """(R,) rows that nobody gave: a controller learned them, here or elsewhere."""
+    cells = rates.columns.get("observed", [""] * len(rates))
+    return np.array([BOOLEANS.get(text.lower(), False) for text in cells], dtype=bool)
+
+
+def _learned(rates: Table, observed: Bools, at_s: float) -> Iterator[dict[str, Any]]:
+    """The observed rows, as what one sample each has taught."""
+    columns = rates.columns
+    efficiency = columns.get("efficiency", [""] * len(rates))
+    for i in np.flatnonzero(observed).tolist():
+        rate = float(columns["work_per_s"][i]) * float(efficiency[i] or 1)
+        if rate > 0:
+            known = Estimate(mean=math.log(rate / ASSUMED_RATE), weight=1.0, at_s=at_s)
+            yield {"model": columns["model"][i], "gpu_type": columns["gpu_type"][i],
+                   "gpus": int(float(columns["gpus"][i])), "work_per_s": rate,
+                   "state": known.to_dict() | {UNRATED: True}}
 
 
 def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:

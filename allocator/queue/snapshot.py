@@ -28,12 +28,13 @@ from allocator.files.numbers_text import texts
 from allocator.queue import cluster, forgotten, sessions
 from allocator.queue.bulk import PART, query, query_of
 from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
-from allocator.queue.submit import Submission, cell, next_time
+from allocator.queue.submit import OF_JOBS, Submission, cell, next_time
 
 LEAST_SHARE = 1e-6       # of its work that a job which has not ended has left at least
 UNIX = 1e9               # a clock that says less does not count unix seconds
 MOST_KNOWN = 10_000      # jobs whose cells are remembered beyond those that are active
-ACCEPTED = {"unknown_tenants": "warn"}   # what is in the queue was accepted: no round fails for it
+ACCEPTED = {"unknown_tenants": "warn", "unknown_models": "assume"}
+"""Settings of rounds: what is in a queue was accepted, and no round fails for it."""
 SQUEEZE = 2              # effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
 _STATE = ("job_id", "content", "state", "request", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
           "received", "submitted_s", "retry_at_s")
@@ -79,7 +80,6 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     tables = {JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)), **_received(c, held_s),
               **cluster.tables(connection)}
     config = {"objective": OVER_TIME, **cluster.config(connection), "now_s": now_s}
-    config |= {key: value for key, value in ACCEPTED.items() if key in config}
     if INTERACTIVE.file in tables:
         interval_s = float(config.get("interval_s", INTERVAL_S))
         tables[INTERACTIVE.file] = sessions.filled(connection, tables[INTERACTIVE.file], now_s, interval_s)
@@ -220,10 +220,11 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
     empty = {"jobs.csv": Table(JOBS.file, {c.name: [] for c in JOBS.columns if c.required}, ())}
     cluster.refuse_lost_pools(connection, new["pools.csv"].columns.get("pool", ()) if "pools.csv" in new else ())
     problem = validate(replace(source, tables={**new, **empty}, faults=faults))
-    validate(replace(source, tables={**new, **old}, faults=(), config={
+    served = validate(replace(source, tables={**new, **old}, faults=(), config={
         **{k: v for k, v in source.config.items() if k not in times}, "now_s": now_s}))
     cluster.put(connection, source, problem)
-    return (*(w for w in problem.warnings if "jobs.csv" not in w), *lost(source))
+    return (*(w for w in problem.warnings if "jobs.csv" not in w), *lost(source),
+            *(OF_JOBS.sub("jobs of the queue: ", w) for w in served.warnings if OF_JOBS.match(w)))
 
 
 def lost(snapshot: Snapshot) -> tuple[str, ...]:

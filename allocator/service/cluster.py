@@ -236,7 +236,8 @@ class QueueCluster:
             built = snapshots.build(connection, now)
             stored = cluster.get_meta(connection, MEMORY) if self.options.warm else None
             since = steadiness.since(connection) if self.options.stability.rests else steadiness.NOTHING
-        built = replace(built, config={**built.config, "interval_s": self.interval_s})
+        built = replace(built, config={
+            **built.config, "interval_s": self.interval_s, **snapshots.ACCEPTED})
         if self.options.horizon is not None:
             seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
             built = replace(built, config={**built.config, "horizon": seen})

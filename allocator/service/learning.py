@@ -17,6 +17,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator.control.executor import Observation, Phase
+from allocator.domain.columns import ASSUMED_RATE
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
@@ -115,22 +116,33 @@ def _unpacked(text: str) -> Floats:
 
 
 def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float) -> int:
-    """Let samples, one per size, correct the rates; returns how many rates are corrected."""
+    """Let samples, one per size, correct the rates; returns how many rates are corrected.
+
+    Of a model without rates the speeds at the sizes seen are learned themselves, and nothing of other sizes.
+    """
     believed = profile(connection)
     known: dict[Key, feedback.Estimate] = {
         (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
-        for r in cluster.learned_rates(connection)}
+        for r in cluster.learned_rates(connection)
+        if bool(r["state"].get(cluster.UNRATED)) == (r["model"] not in believed.models)}   # else of another profile
     before = dict(known)
     for key, (rate, at_s) in samples.items():
-        prior = believed.rate(key)
+        unrated = key[0] not in believed.models
+        prior = ASSUMED_RATE if unrated else believed.rate(key)
         if prior > 0 and rate > 0:
-            known[key] = feedback.update(known.get(key, feedback.Estimate()), math.log(rate / prior), at_s)
+            most = math.inf if unrated else feedback.MOST
+            known[key] = feedback.update(known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most)
     groups: dict[tuple[str, str], dict[int, feedback.Estimate]] = {}
     for (model, kind, gpus), estimate in known.items():
         groups.setdefault((model, kind), {})[gpus] = estimate
     rows, corrected = [], 0
     for (model, kind), sizes in groups.items():
         touched = any(before.get((model, kind, k)) != e for k, e in sizes.items())
+        if model not in believed.models:
+            corrected += len(sizes)
+            rows += [{"model": model, "gpu_type": kind, "gpus": gpus, "work_per_s": ASSUMED_RATE * math.exp(e.mean),
+                      "state": e.to_dict() | {cluster.UNRATED: True}} for gpus, e in sizes.items() if touched]
+            continue
         offered = sorted({*sizes, *believed.sizes.get((model, kind), ())})
         for gpus, (mean, deviation) in feedback.posterior(sizes, offered, now_s).items():
             prior = believed.rate((model, kind, gpus))
@@ -151,6 +163,7 @@ class Profile:
 
     def __init__(self, problem: Problem) -> None:
         self._table, self._rates = RateTable.of(problem), dict[Key, float]()
+        self.models = frozenset(problem.models)         # that somebody gave a rate of
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}
         self.sizes: dict[tuple[str, str], set[int]] = {}
