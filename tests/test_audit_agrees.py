@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
-from second_reading import Option, Reading, Row
+from second_reading import Option, Row
+from second_values import Reading
 from test_audit import plan
 
 from allocator.audit import audit
