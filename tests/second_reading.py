@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from second_speeds import below, curve
+
 Row = dict[str, Any]
 Option = tuple[str, int]
 
@@ -80,8 +82,7 @@ def filled(defaults: Row, row: Mapping[str, Any]) -> Row:
 
 @dataclass
 class Rules:
-    """The rows of one round. `further`: tables by name without .csv, those that are not spelt out.
-    """
+    """The rows of one round. `further`: tables by name without .csv, those that are not spelt out."""
 
     jobs: list[Row]
     pools: list[Row]
@@ -377,35 +378,3 @@ class Rules:
                     )
 
         yield from further(0, {}, {p["pool"]: p["gpus"] for p in self.pools})
-
-
-def below(x: float) -> float:
-    """Probability of a standard normal variable below x."""
-    return math.erfc(-x / math.sqrt(2)) / 2
-
-
-def curve(kind: str, q: Mapping[str, float], k: int) -> float | None:
-    """A line of models.csv; of those that know the batch, with one batch only."""
-    if not q.get("min_gpus", 1) <= k <= q.get("max_gpus", 1024):
-        return None
-    if kind == "iteration":
-        batch = q["min_batch"]
-        return batch / (q["compute"] * batch / k + q["sync"] * k + q.get("constant", 0))
-    if kind == "goodput":
-        batch, passes = q["batch_0"], math.ceil(math.ceil(q["batch_0"] / k) / q["max_local"])
-        grad = q["alpha_c"] + q["beta_c"] * math.ceil(batch / (k * passes))
-        near = k <= q.get("gpus_per_node", 8)
-        alpha, beta = (q["alpha_r"], q["beta_r"]) if near else (q["alpha_n"], q["beta_n"])
-        sync = alpha + beta * max(0, k - 2) if k > 1 else 0.0
-        return batch / (
-            (passes - 1) * grad + (grad ** q["gamma"] + sync ** q["gamma"]) ** (1 / q["gamma"])
-        )
-    one = q["rate_1"]
-    return float(
-        {
-            "amdahl": lambda: one / (1 - q["parallel"] + q["parallel"] / k),
-            "power": lambda: one * k ** q["exponent"],
-            "overhead": lambda: one * k / (1 + q["c"] * (k - 1)),
-            "capped": lambda: min(k * one, q["cap"]),
-        }[kind]()
-    )

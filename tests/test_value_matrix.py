@@ -13,7 +13,6 @@ crosses features with each other too; SOAK_SEEDS rounds for each feature and obj
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -88,16 +87,11 @@ def reading(tables: Tables, problem: Problem, objective: str) -> Reading:
 
 
 def with_lifetime(problem: Problem) -> Any:
-    """phi of synchronous workers with a hard lifetime, of which the product has the only account.
-    """
+    """phi of synchronous workers with a hard lifetime, of which the product has the only account."""
 
     def share(name: str, got: Option, rate: float) -> float:
-        at = [
-            np.array([v])
-            for v in (problem.jobs.job_id.index(name), problem.pools.pool.index(got[0]), got[1])
-        ]
-        more = [np.array([rate])] if "rate" in inspect.signature(useful).parameters else []
-        return float(useful(problem, *at, *more)[0])
+        place = problem.jobs.job_id.index(name), problem.pools.pool.index(got[0]), got[1]
+        return float(useful(problem, *(np.array([v]) for v in (*place, rate)))[0])
 
     return share
 
@@ -156,8 +150,7 @@ def alone(round_: Round, r: Reading, o: int, out: tuple[Values, Values, Values])
 
 
 def apart(round_: Round, o: int) -> bool:
-    """Whether the option lets a guest leave for other GPUs, as many of the same pool as it runs on.
-    """
+    """Whether the option lets a guest leave for other GPUs, as many of the same pool as it runs on."""
     m, jobs = round_.menu, round_.problem.jobs
     j = m.job[o]
     return bool(

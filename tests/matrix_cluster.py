@@ -1,0 +1,162 @@
+"""Features of pools, speeds and what changes over time, see matrix.py."""
+
+from __future__ import annotations
+
+import numpy as np
+from matrix_rounds import Change, Tables, feature, of, of_jobs, pick
+from second_objectives import RISKY
+from second_reading import Row
+
+
+@feature("pools.csv: gpus_per_node")
+def small_nodes(rng: np.random.Generator, r: Tables) -> None:
+    for p in r.pools:
+        p["gpus_per_node"] = 3
+
+
+@feature("pools.csv: market", "pools.csv: price_per_gpu_hour", acts=("cost",))
+def reserved_pools(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[0]["market"] = "reserved"
+
+
+@feature("pools.csv: startup_s")
+def slow_starts(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[0]["startup_s"], r.pools[1]["startup_s"] = (
+        pick(rng, 20.0, 290.0),
+        pick(rng, 70.0, 400.0),
+    )
+
+
+@feature("pools.csv: revocations_per_gpu_hour", acts=RISKY)
+def revocations(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[1]["revocations_per_gpu_hour"] = pick(rng, 0.3, 2.0, 15.0)
+
+
+@feature(
+    "pools.csv: revocations_per_gpu_hour",
+    *of_jobs("checkpoint_s", "checkpoint_every_s"),
+    acts=RISKY,
+)
+def checkpoints_on_spot(rng: np.random.Generator, r: Tables) -> None:
+    revocations(rng, r)
+    for j in r.jobs:
+        j["checkpoint_s"] = pick(rng, 5.0, 30.0)
+    r.jobs[1]["checkpoint_every_s"] = 120.0
+
+
+@feature("pools.csv: revocations_per_gpu_hour", acts=RISKY)
+def hopeless_spot(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[1]["revocations_per_gpu_hour"] = 1e6  # nothing useful is left
+
+
+@feature("pools.csv: lifetime_s", "jobs.csv: synchronous", acts=RISKY)
+def lifetimes(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[1] |= {
+        "lifetime_s": pick(rng, 900.0, 86400.0),
+        "revocations_per_gpu_hour": pick(rng, 0.0, 0.5),
+    }
+    r.jobs[1]["synchronous"] = False
+    for j in r.jobs:
+        j["checkpoint_s"] = 4.0
+
+
+@feature("pools.csv: availability", acts=("cost",))
+def rare_spot(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[1]["availability"] = pick(rng, 0.1, 0.9)
+
+
+@feature("pools.csv: min_billing_s", acts=("cost",))
+def billed_by_the_hour(rng: np.random.Generator, r: Tables) -> None:
+    for p in r.pools:
+        p["min_billing_s"] = 3600.0
+
+
+@feature("pools.csv: memory_gb", "rates.csv: memory_gb")
+def little_memory(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[0]["memory_gb"], r.pools[1]["memory_gb"] = 16.0, 10.0
+    for row in r.rates:
+        row["memory_gb"] = pick(rng, 8.0, 12.0, 20.0) if row["gpus"] < 4 else None
+
+
+@feature(*of_jobs("synchronous", "checkpoint_s"), "pools.csv: revocations_per_gpu_hour", acts=RISKY)
+def asynchronous_on_spot(rng: np.random.Generator, r: Tables) -> None:
+    revocations(rng, r)
+    for j in r.jobs:
+        j |= {"synchronous": False, "checkpoint_s": 4.0}
+    r.jobs[2]["checkpoint_every_s"] = 120.0
+
+
+@feature(
+    "rates.csv: work_per_s", *of("rates.csv", "batch_size", "accumulation", "spread", "variant")
+)
+def alternatives(rng: np.random.Generator, r: Tables) -> None:
+    r.rates += [
+        row
+        | {
+            "work_per_s": row["work_per_s"] * float(rng.uniform(0.7, 1.3)),
+            "batch_size": 64,
+            "accumulation": 2,
+            "spread": 1,
+            "variant": "compressed",
+        }
+        for row in r.rates
+    ]
+
+
+@feature(*of("rates.csv", "batch_size", "accumulation", "spread", "variant"), acts=())
+def labels_of_rates(rng: np.random.Generator, r: Tables) -> None:
+    for row in r.rates:
+        row |= {"batch_size": 128, "accumulation": 4, "spread": 2, "variant": "async"}
+
+
+@feature("rates.csv: efficiency")
+def efficiency(rng: np.random.Generator, r: Tables) -> None:
+    for row in r.rates:
+        row["efficiency"] = round(float(rng.uniform(0.4, 1)), 3)
+
+
+CURVES: dict[str, Row] = {
+    "amdahl": {"rate_1": 0.9, "parallel": 0.93},
+    "power": {"rate_1": 1.1, "exponent": 0.8},
+    "overhead": {"rate_1": 1.2, "c": 0.2},
+    "capped": {"rate_1": 1.0, "cap": 2.5},
+    "iteration": {"compute": 0.9, "sync": 0.4, "constant": 0.3, "min_batch": 24},
+    "goodput": {
+        "alpha_c": 0.1,
+        "beta_c": 0.5,
+        "alpha_r": 0.2,
+        "beta_r": 0.1,
+        "alpha_n": 0.5,
+        "beta_n": 0.2,
+        "gamma": 1.7,
+        "batch_0": 24,
+        "max_local": 10,
+    },
+}
+
+
+def by_curve(kind: str) -> Change:
+    """Model m is measured on one GPU only, n not at all on B; curves say the rest."""
+
+    def change(rng: np.random.Generator, r: Tables) -> None:
+        r.rates[:] = [
+            row
+            for row in r.rates
+            if (row["model"], row["gpu_type"]) == ("n", "A") or row["gpus"] == 1
+        ]
+        r.further["models"] = [
+            {
+                "model": m,
+                "gpu_type": t,
+                "kind": kind,
+                "parameters": CURVES[kind] | {"max_gpus": 4, "error": 0.2},
+            }
+            for m, t in (("m", "A"), ("m", "B"), ("n", "B"))
+        ]
+
+    change.__name__ = f"curve_{kind}"
+    return change
+
+
+for _kind in CURVES:
+    feature(*of("models.csv", "model", "gpu_type", "kind", "parameters"))(by_curve(_kind))
