@@ -18,6 +18,7 @@ LINE_END = re.compile(rb"\r\n|\r|\n")
 SEPARATORS = (";", "\t", "|")
 SLICE = 500      # rows
 FEW = 2_000      # different texts of a column
+MOST_CELLS = 10_000     # of a row: a line of commas takes a hundred times its size in memory
 
 
 def csv_text(columns: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
@@ -75,6 +76,9 @@ def parse_csv(content: bytes, reading: Reading) -> Table | None:
     text = decode(content, reading)
     if text is None:
         return None
+    if re.split(r"[\r\n]", text, maxsplit=1)[0].count(",") >= MOST_CELLS:
+        reading.fault(1, f"has more than {MOST_CELLS} columns")
+        return None
     regular = _regular(text)
     if regular is not None:
         header, columns = regular
@@ -131,6 +135,9 @@ def _records(text: str, reading: Reading) -> tuple[list[list[str]], list[int]]:
     start = 1
     try:
         for row in reader:
+            if len(row) > MOST_CELLS:
+                reading.fault(start, f"the row has {len(row)} cells, more than {MOST_CELLS}")
+                break
             if row:
                 rows.append(row)
                 lines.append(start)

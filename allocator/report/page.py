@@ -32,6 +32,8 @@ nav a{margin-right:1em}a{color:#0072b2}code{background:#f3f3f3;padding:0 .2em}
 """
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">
 <style>{style}</style></head>
 <body>

@@ -10,6 +10,7 @@ alone ("null"); pairs on the same GPUs and the `_unconsolidated` types (spread o
 from __future__ import annotations
 
 import json
+import math
 from ast import literal_eval
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ NUMBERS = (number("steps"), number("submitted"), integer("gpus"), number("weight
 POOLS = (Pool("k80", "k80", 36, 4), Pool("p100", "p100", 36, 4), Pool("v100", "v100", 36, 4))
 TABLES = ("simulation_throughputs.json", "throughputs.json", "physical_cluster_throughputs.json")
 SPREAD = "_unconsolidated"
+MOST_GPUS = 1 << 20
 
 workload = assemble.workload
 
@@ -112,14 +114,19 @@ def alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, f
         table = json.loads(content(path))
     except ValueError as error:
         raise fail(path, f"is not JSON: {error}", getattr(error, "lineno", None)) from None
+    except RecursionError:
+        raise fail(path, "is not a table: its values are nested too deeply") from None
     rows: list[tuple[str, str, int, float]] = []
     try:
         for gpu_type, jobs in table.items():
             for key, pairs in jobs.items():
-                if not (without and gpu_type.endswith(without)) and float(pairs["null"]) > 0:
+                rate = float(pairs["null"])
+                if not (without and gpu_type.endswith(without)) and rate > 0:
                     name, gpus = literal_eval(key)
-                    rows.append((str(name), gpu_type, int(gpus), float(pairs["null"])))
-    except (AttributeError, KeyError, TypeError, ValueError, SyntaxError):
+                    if not (isinstance(gpus, int) and 1 <= gpus <= MOST_GPUS and rate < math.inf):
+                        raise ValueError
+                    rows.append((str(name), gpu_type, gpus, rate))
+    except (AttributeError, KeyError, TypeError, ValueError, SyntaxError, OverflowError, RecursionError, MemoryError):
         raise fail(path, 'is no table of steps per second: {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}') from None
     if not rows:
         raise fail(path, "has no speed above 0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from allocator.errors import Fault, InvalidInput
 from allocator.files.csv_table import Reading, parse_csv
 
 MOST_BYTES = 1 << 30      # of one file, unpacked
+MOST_RATIO = 200          # of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
+FREE_BYTES = 1 << 24      # unpacked, whatever the ratio
 SHOWN = 20                # faults of one file that are listed
 GZIP = b"\x1f\x8b"
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
@@ -67,9 +70,12 @@ def content(path: Path) -> bytes:
         with open(path, "rb") as file:
             raw = file.read(MOST_BYTES + 1)
             if raw.startswith(GZIP):
+                most = max(FREE_BYTES, MOST_RATIO * os.fstat(file.fileno()).st_size)
                 file.seek(0)
                 with gzip.open(file) as packed:
-                    raw = packed.read(MOST_BYTES + 1)
+                    raw = packed.read(min(MOST_BYTES, most) + 1)
+                if len(raw) > most:
+                    raise fail(path, f"unpacks to more than {MOST_RATIO} times its size")
     except FileNotFoundError:
         raise fail(path, f"there is no such file{_sibling(path)}") from None
     except IsADirectoryError:
