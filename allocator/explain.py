@@ -20,6 +20,8 @@ import numpy as np
 from allocator.advice import Change
 from allocator.advice.limits import Standing, searches
 from allocator.advice.search import find_changes
+from allocator.advice.start import Start, expected_start
+from allocator.advice.summary import summary
 from allocator.advice.trials import Command, Trials
 from allocator.decision import Decided, result_with_reasons, settle
 from allocator.domain.problem import Problem
@@ -51,7 +53,8 @@ class Explanation:
     changes: verified changes of the input that would admit it (or give it more). untried: kinds of
     changes for which no decision was left. losers: who would give way and what it would cost if it
     had to be served; empty where it has all it can use. is_late: a trial was cut off by the time
-    limit and proves nothing.
+    limit and proves nothing. start: an estimate for a job that got nothing, None = not known.
+    summary: all that in plain words.
     """
 
     job_id: str
@@ -65,6 +68,8 @@ class Explanation:
     untried: tuple[str, ...]
     losers: tuple[str, ...]
     is_late: bool
+    start: Start | None
+    summary: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -81,7 +86,7 @@ class Explanation:
         what = f"{got['gpus']} x {got['pool']}" if got["pool"] else "nothing"
         if got["shared_with"]:
             what += f" beside {got['shared_with']}"
-        out = [f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}']
+        out = [self.summary, f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}']
         if got["reason"]:
             out.append(f"reason: {got['reason']}: {got['detail']}")
         if self.due_s is not None:
@@ -149,8 +154,11 @@ def explain(snapshot: Snapshot, job_id: str, *, policy: str = "mip", objective: 
     _, offers, needs = price_to_beat(round_, round_.chosen(decided.decision.choice), charge)
     got = {name: column[j] for name, column in result.jobs.items()}
     due_s, due_for = _due(round_.problem, j)
+    start = None if got["pool"] else expected_start(decided, charge, j)
+    dollars = problem.budget_per_hour
     about = Explanation(
-        job_id, got, due_s, due_for, _options(round_, j, charge), None, None, (), (), (), False)
+        job_id, got, due_s, due_for, _options(round_, j, charge), None, None, (), (), (), False,
+        start, summary(got, policy, dollars, (), start))
     if got["reason"] is None:
         return about
     served = _served(decided, j, command)
@@ -162,7 +170,8 @@ def explain(snapshot: Snapshot, job_id: str, *, policy: str = "mip", objective: 
         float(x[j]) if math.isfinite(x[j]) else None for x in (offers, needs))
     return dataclasses.replace(
         about, offered=offered, needed=needed, changes=advice.changes, untried=advice.untried,
-        is_late=trials.late > 0, losers=tuple(_losers(decided, j, served)))
+        is_late=trials.late > 0, summary=summary(got, policy, dollars, advice.changes, start),
+        losers=tuple(_losers(decided, j, served)))
 
 
 def default_tries(decided: Decided) -> int:

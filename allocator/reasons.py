@@ -302,7 +302,8 @@ SENTENCES = {
 }
 NOTHING = "it would do no work in this round, or cost more than it is worth"
 HELPLESS = "this policy does not give it more, whatever limit is lifted"
-TOGETHER = "others together make more of what {want} needs"
+OTHERS = "others together make more of what {want} needs"
+LACKS, TOGETHER = "; it lacks ", " together"
 
 
 def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints, offered: Floats, needed: Floats,
@@ -333,7 +334,7 @@ def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints,
             want = f"{gpus[j]} x {names[pool[j]]}"
             worth = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
             if code == "outranked" and offers[j] > needs[j]:
-                worth = TOGETHER.format(want=want)
+                worth = OTHERS.format(want=want)
             out.append(SENTENCES[code].format(
                 want=want, then=f"{found.gpus[j]} x {names[found.pool[j]]}", cost=then[j], left=left, worth=worth,
                 tenant=problem.tenants.tenant[tenants[j]], low=low[j], high=high[j], model=problem.models[models[j]],
@@ -344,7 +345,13 @@ def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints,
 def _lacks(found: Causes, j: int) -> str:
     """What an outranked job would have to be given, as the end of its sentence."""
     limits = found.limits[j]
-    return f"; it lacks {listed(limits)}{' together' if len(limits) > 1 else ''}" if limits else ""
+    return f"{LACKS}{listed(limits)}{TOGETHER if len(limits) > 1 else ''}" if limits else ""
+
+
+def lacking(detail: str) -> tuple[str, ...]:
+    """The limits that the sentence of an outranked job ends with; empty where it names none."""
+    named = detail.partition(LACKS)[2].removesuffix(TOGETHER).replace(" and ", ", ")
+    return tuple(named.split(", ")) if named else ()
 
 
 def listed(limits: tuple[str, ...]) -> str:

@@ -234,4 +234,4 @@ def test_warnings_of_a_folder_are_told_once(capsys: Output, tmp_path: Path) -> N
         },
     )
     code, out, err = call(capsys, "explain", round_.write(tmp_path), "a")
-    assert code == 0 and out.startswith('job "a"') and err.count("colour") == 1
+    assert code == 0 and out.startswith("a waits: ") and err.count("colour") == 1
