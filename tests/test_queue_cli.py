@@ -179,6 +179,15 @@ def test_csv_in_and_out(capsys: Output, name: str, tmp_path: Path) -> None:
             (k.job_id, k.command, k.submitted_s) for k in (i, j)]
 
 
+@pytest.mark.parametrize(("url", "warned"), [
+    ("postgresql://me:hunter2@127.0.0.1:1/none", True), ("postgresql://me@127.0.0.1:1/none?password=hunter2", True),
+    ("postgresql://me@127.0.0.1:1/none", False), ("postgresql://127.0.0.1:1/none", False)])
+def test_a_password_on_the_command_line_is_warned_about(capsys: Output, url: str, warned: bool) -> None:
+    """Everybody can see it in the list of processes; the warning does not repeat it."""
+    code, _, err = call(capsys, "queue", "list", url)
+    assert code != 0 and "hunter2" not in err and ("~/.pgpass" in err) == warned
+
+
 def test_faults_of_a_csv_file_name_file_line_and_job(capsys: Output, name: str, tmp_path: Path) -> None:
     """All at once, exit code 3, nothing kept."""
     file = tmp_path / "many.csv"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from alembic.migration import MigrationContext
 from queues import BACKENDS, cluster, fresh, place
 
 from allocator.errors import InvalidInput, UsageError
-from allocator.queue import schema
+from allocator.queue import lease, schema
 from allocator.queue.engine import create_queue, open_queue
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.face import Queue
@@ -266,3 +267,38 @@ def test_sqlite_files_of_another_program_with_a_wal(tmp_path: Path) -> None:
     with Queue.create(name, cluster()) as queue:
         queue.submit(job_id="j", **JOB)
     assert name.exists() and sqlite3.connect(name).execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_queue_is_not_upgraded_under_a_running_controller(backend: str, tmp_path: Path) -> None:
+    """While a controller of an older version holds the lease, init refuses and changes nothing; afterwards it works."""
+    with place(backend, tmp_path) as name:
+        store, _ = create_queue(name, revision="0007")
+        with store.write() as connection:
+            held = lease.take(connection, "old controller", 60.0, time.time())
+            assert held is not None
+        store.close()
+        with pytest.raises(InvalidInput, match='controller "old controller" of an older version runs'):
+            create_queue(name)
+        with pytest.raises(InvalidInput, match="has schema 0007"):
+            open_queue(name)
+        store, _ = create_queue(name, revision="0007")
+        with store.write() as connection:
+            lease.release(connection, held)
+        store.close()
+        create_queue(name)[0].close()
+        open_queue(name).close()
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_a_file_that_is_gone_is_noticed(tmp_path: Path, change: str) -> None:
+    """Another process deletes the queue's file, or puts another queue in its place: reads and writes say so."""
+    name = tmp_path / "queue.db"
+    with fresh("sqlite", tmp_path) as queue:
+        queue.submit(job_id="one", **JOB)
+        name.unlink()
+        if change == "replaced":
+            create_queue(str(name))[0].close()
+        for call in (queue.jobs, lambda: queue.submit(job_id="two", **JOB)):
+            with pytest.raises(QueueUnavailable, match="was deleted or replaced"):
+                call()

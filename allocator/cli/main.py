@@ -110,7 +110,18 @@ def _call(argv: Sequence[str] | None) -> int:
     if not hasattr(args, "call"):
         top.print_help(sys.stderr)
         return 2
+    if _has_password(getattr(args, "queue", None)):
+        _say("warning: other users of this machine can see the password in the URL while the command runs; "
+             "put it into ~/.pgpass or PGPASSWORD", 0)
     return int(args.call(args))
+
+
+def _has_password(queue: object) -> bool:
+    """Whether the name of a queue is a URL with a password."""
+    if not isinstance(queue, str) or "://" not in queue:
+        return False
+    account = queue.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    return ":" in account or "password=" in queue.partition("?")[2]
 
 
 def _flushed(code: int) -> int:

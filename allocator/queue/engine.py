@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from allocator.errors import Fault, InvalidInput, UsageError
-from allocator.queue import identity
+from allocator.queue import identity, lease
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.schema import HEAD, REVISIONS
 
@@ -34,15 +35,17 @@ INIT = 'make one with "allocator queue init"'
 
 @dataclass(frozen=True)
 class Store:
-    """An open queue. name: what messages call it, without a password."""
+    """An open queue. name: what messages call it, without a password. file: device and inode of an SQLite queue."""
 
     engine: Engine
     name: str
     wait_s: float
+    file: tuple[int, int] | None = None
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of the queue and writes nothing."""
+        self._check_file()
         with translated(self), self.engine.connect() as connection, connection.begin():
             yield connection
 
@@ -50,9 +53,16 @@ class Store:
     def write(self) -> Iterator[Connection]:
         """A transaction that may write, beside which nobody else does. What it wrote is on disk when it ends without an
         error; else nothing of it was kept. Raises QueueUnavailable."""
+        self._check_file()
         with translated(self), self.engine.connect().execution_options(queue_write=True) as connection, \
                 connection.begin():
             yield connection
+
+    def _check_file(self) -> None:
+        """Raise QueueUnavailable if the file of the queue is not the one that was opened. Connections would go on with
+        a file that has no name any more, and all that they write would be lost."""
+        if self.file is not None and _identity(Path(self.name)) != self.file:
+            raise QueueUnavailable(f"{self.name}: the file was deleted or replaced; open the queue again")
 
     def close(self) -> None:
         """Give all connections back."""
@@ -80,7 +90,7 @@ def open_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, reads_o
         if found != HEAD:
             raise _fault(store, f"has schema {found}, this program needs {HEAD}; upgrade it with \"allocator queue "
                          "init\"")
-        return store
+        return replace(store, file=None if path is None else _identity(path))
     except BaseException:
         store.close()
         raise
@@ -103,14 +113,33 @@ def create_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revis
                 raise _fault(store, "is a database of something else; a queue needs one of its own")
             _refuse_newer(found, store)
             if found != revision:
+                if found is not None:
+                    _refuse_while_in_charge(connection, store)
                 _migrate(connection, revision)
             identity.ensure_id(connection)
-        return store, found is None
+        return replace(store, file=None if path is None else _identity(path)), found is None
     except BaseException:
         store.close()
         if made and path is not None and path.exists() and path.stat().st_size == 0:
             path.unlink(missing_ok=True)
         raise
+
+
+def _refuse_while_in_charge(connection: Connection, store: Store) -> None:
+    """Raise InvalidInput while a controller of an older version runs: it does not know the newer schema."""
+    found = lease.current(connection)
+    if found is not None and found.holder and time.time() < found.expires_s <= time.time() + 2 * found.ttl_s:
+        raise _fault(store, f'cannot be upgraded while the controller "{found.holder}" of an older version runs; stop '
+                     "it, and start the new one after the upgrade")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of the file, None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _migrate(connection: Connection, revision: str) -> None:
