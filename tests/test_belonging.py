@@ -5,102 +5,24 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from commands import Output, call
 from executor_rigs import PATIENCE_S
 from queues import cluster
-from waiting import wait_for
+from sites import Site, wait_for
 
 from allocator.executors.files import FilesExecutor
 from allocator.executors.ledger import Ledger
 from allocator.executors.local import LocalExecutor
 from allocator.queue import identity
 from allocator.queue.face import Queue
-
-RUN = ("--poll", "0.1", "--policy", "greedy", "--grace", "5")
-
-
-class Site:
-    """A queue, its backup and the jobs' own record of what ran: one line per start in `ran`."""
-
-    def __init__(self, folder: Path, capsys: Output) -> None:
-        self.capsys = capsys
-        self.folder, self.queue, self.state = folder, folder / "queue.db", folder / "state"
-        self.children: list[subprocess.Popen[str]] = []
-        Queue.create(self.queue, cluster()).close()
-
-    def submit(self, name: str, script: str = "while [ ! -e {folder}/end ]; do sleep 0.05; done") -> None:
-        """A job that records its start, and runs until the file `end` is there."""
-        text = f'echo "{name} $ALLOCATOR_GENERATION $(ls)" >> {self.folder}/ran; ' + script.format(folder=self.folder)
-        with Queue(self.queue) as queue:
-            queue.submit(job_id=name, model="m", total_work=100, max_gpus=1, command=["sh", "-c", text])
-
-    def words(self, queue: Path | None = None, state: Path | None = None, executor: str = "local") -> list[str]:
-        """The call of a controller."""
-        return ["run", str(queue or self.queue), *RUN, "--executor", executor, "--state", str(state or self.state)]
-
-    def run(self, *more: str, state: Path | None = None) -> subprocess.Popen[str]:
-        """A controller as a process of its own."""
-        command = [sys.executable, "-m", "allocator", *self.words(state=state), "--every", "1", *more]
-        self.children.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
-        return self.children[-1]
-
-    def refused(self, *more: str, queue: Path | None = None, state: Path | None = None, executor: str = "local") -> str:
-        """What a controller says that ends by itself with exit code 2: it runs in this process, which is quicker."""
-        code, out, err = call(self.capsys, *self.words(queue, state, executor), "--every", "1", *more)
-        assert (code, out) == (2, "") and "Traceback" not in err, err
-        return err.splitlines()[-1]
-
-    def stop(self, child: subprocess.Popen[str], number: int = signal.SIGTERM) -> None:
-        """End a controller; jobs run on."""
-        child.send_signal(number)
-        child.communicate(timeout=PATIENCE_S)
-
-    def ran(self) -> list[str]:
-        """Every start of a job: name, generation, what its folder held."""
-        path = self.folder / "ran"
-        return [line.strip() for line in path.read_text().splitlines()] if path.exists() else []
-
-    def states(self) -> dict[str, str]:
-        with Queue(self.queue) as queue:
-            return {job.job_id: job.state for job in queue.jobs()}
-
-    def rounds(self) -> int:
-        with Queue(self.queue) as queue:
-            return len(queue.rounds())
-
-    def back_up(self) -> Path:
-        """As the documentation says, with a controller at work or without."""
-        copy = self.folder / "backup.db"
-        with closing(sqlite3.connect(self.queue)) as source, closing(sqlite3.connect(copy)) as target:
-            source.backup(target)
-        return copy
-
-    def restore(self, copy: Path) -> None:
-        for name in ("", "-wal", "-shm"):
-            Path(f"{self.queue}{name}").unlink(missing_ok=True)
-        shutil.copy(copy, self.queue)
-
-    def close(self) -> None:
-        (self.folder / "end").touch()
-        for child in self.children:
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-        for state in self.folder.glob("*state*"):
-            executor = LocalExecutor(state, {"a": range(8)}, 0.0)
-            fence = json.loads((state / "fence.json").read_text())["token"]
-            for one in executor.ledger.known():
-                executor.stop(one.job_id, one.generation, fence)
-            wait_for(lambda ex=executor: all(o.phase != "running" for o in ex.observe()))  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -173,7 +95,7 @@ def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
     site.submit("a")
     controller = site.run()
     wait_for(lambda: site.ran() == ["a 1"])
-    copy = site.back_up()
+    site.back_up()
     for _ in range(restarts):
         site.stop(controller)
         controller = site.run()
@@ -181,7 +103,7 @@ def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
     site.submit("c")
     wait_for(lambda: site.states() == {"a": "running", "b": "done", "c": "running"} and len(site.ran()) == 3)
     site.stop(controller)
-    site.restore(copy)
+    site.restore()
     rounds = site.rounds()
     for _ in range(2):
         said = site.refused()

@@ -15,9 +15,9 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_for(what: Callable[[], object], seconds: float = 30.0) -> None:
-    """Until it is so; an assertion fails where it takes longer."""
+def wait_for(what: Callable[[], object], seconds: float = 30.0, every_s: float = 0.02) -> None:
+    """Until it is so; an assertion fails where it takes longer. every_s: between two looks."""
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(every_s)

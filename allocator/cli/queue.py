@@ -153,6 +153,14 @@ def _cluster(verbs: Any) -> None:
                    "allocator queue cluster cluster.db --from my-cluster", ())
     parser.add_argument("--from", dest="source", required=True, metavar="SNAPSHOT", help="its jobs do not count")
     parser.set_defaults(call=_later("replace_cluster"))
+    parser = _verb(verbs, "adopt", "make a queue that was restored or made anew and the state of its executor agree",
+                   "allocator queue adopt cluster.db\n"
+                   "allocator queue adopt cluster.db --executor local --state /var/lib/allocator", ("table", "json"))
+    parser.add_argument("--executor", choices=("files", "local"),
+                        help="whose state it is (default: the executor that the queue was run by)")
+    parser.add_argument("--state", metavar="DIR", help="folder of the state (default: the one that the queue was run "
+                        "with, else beside an SQLite queue)")
+    parser.set_defaults(call=_later("adopt"))
     parser = _verb(verbs, "export", "the queue of now as a snapshot folder, for solve, explain and whatif",
                    "allocator queue export cluster.db now && allocator solve now", ())
     parser.add_argument("folder", metavar="SNAPSHOT_DIR", help="new, or an earlier export, which it replaces")

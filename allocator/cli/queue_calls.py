@@ -276,6 +276,40 @@ def purge(args: argparse.Namespace) -> int:
     return 0
 
 
+ADOPTED = {"running": "runs on", "done": "has ended and is done", "stopped": "was told to stop: no job of this queue "
+           "runs there so", "lost": "does not run: it is started again when a round gives it GPUs"}
+
+
+def adopt(args: argparse.Namespace) -> int:
+    from allocator.cli.run_ import make_executor
+    from allocator.executors.files import FilesExecutor
+    from allocator.executors.local import LocalExecutor
+    from allocator.queue import identity
+    from allocator.service.adopt import adopt as adopt_state
+
+    with Queue(args.queue) as queue:
+        with queue.store.read() as connection:
+            known = identity.state(connection)
+        kind = args.executor or (known.kind if known is not None else None)
+        if kind is None:
+            raise UsageError("no controller has acted on this queue yet: name the executor with --executor")
+        folder = args.state
+        if folder is None and known is not None and known.kind == kind:
+            folder = known.place.partition(":")[2]
+        executor = make_executor(kind, queue.store, folder, 0.0)
+        assert isinstance(executor, LocalExecutor | FilesExecutor)
+        found = adopt_state(queue.store, executor, queue.clock())
+    rows = {name: list(getattr(found, name)) for name in ADOPTED}
+    if args.format == "json":
+        _json({"schema_version": 1, "token": found.token, **rows})
+    else:
+        for name, words in ADOPTED.items():
+            for job_id in rows[name]:
+                print(f"{text(job_id)}: {words}")
+    _say(f"the queue and the state agree; the next controller goes on with token {found.token + 1}")
+    return 0
+
+
 def replace_cluster(args: argparse.Namespace) -> int:
     from allocator import read_snapshot
 

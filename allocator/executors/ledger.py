@@ -109,6 +109,13 @@ class Ledger:
         """What acknowledged.json says, {} if there is none."""
         return read_json(self.job_folder(job_id) / ACKNOWLEDGED) or {}
 
+    def all_acknowledged(self) -> Iterator[dict[str, Any]]:
+        """What is kept of every job that had an allocation acknowledged."""
+        for name in sorted(os.listdir(self.folder / "jobs")):
+            found = read_json(self.folder / "jobs" / name / ACKNOWLEDGED)
+            if found is not None and "job_id" in found and "generation" in found:
+                yield found
+
     def create(self, order: Order, files: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
         """Make the open allocation, with these files beside its order, in one step.
 

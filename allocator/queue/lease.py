@@ -47,6 +47,16 @@ def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lea
     return new
 
 
+def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: float) -> None:
+    """Take the lease, where nobody has it, with a token of one's own choice that is larger than
+    any before. Raises LeaseLost."""
+    found = current(connection)
+    if found is not None and (found.token >= token or (
+            found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s)):
+        raise LeaseLost(f'"{found.holder}" took the lease with token {found.token} meanwhile')
+    _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s), found is None)
+
+
 def renew(connection: Connection, held: Lease, now_s: float) -> Lease:
     """Hold on to a lease, also one that is over if nobody took it. Raises LeaseLost."""
     check(connection, held.token)
