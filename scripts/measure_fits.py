@@ -1,6 +1,8 @@
-"""Acceptance of speed models: what fits predict, on generated jobs and on published profiles.
+"""Acceptance of speed models: how fast fits are, and what they predict of published profiles.
 
-    python scripts/measure_fits.py                 # generated jobs only
+What the commands make of generated jobs: scripts/measure_configure.py.
+
+    python scripts/measure_fits.py                 # fits per minute only
     python scripts/measure_fits.py DATA            # a folder with sia/profiles, gavel/*.json.gz, mlperf-training/*.csv
 
 Prints the machine, the seeds and the tables of docs/speed-models.md. CPU seconds, one thread.
@@ -19,7 +21,6 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints
 from allocator.files.observations import read_observations
 from allocator.performance import batched
-from allocator.performance.fit import batches
 from allocator.performance.fit.choose import Fitted, at_rows, fit, fit_batched
 from allocator.performance.fit.observations import Observations
 from allocator.performance.fit.similar import left_out
@@ -31,15 +32,31 @@ SIZES = np.array([8.0, 12.0, 16.0, 20.0])       # Scavenger's numbers of workers
 
 def main() -> None:
     """Everything that the arguments allow."""
+    data = folder(sys.argv[1:])
     print(f"machine: {platform.machine()}, {platform.system()}, Python {platform.python_version()}, "
           f"numpy {np.__version__}; seed {SEED}\n")
-    drawn_jobs()
     speed()
-    if len(sys.argv) > 1:
-        data = Path(sys.argv[1])
+    if data is not None:
         goodput_on_profiles(data / "sia" / "profiles")
         tables(data)
         configuration_search(data / "sia" / "profiles")
+
+
+def folder(args: list[str]) -> Path | None:
+    """The folder of published profiles, None without one. Ends with exit code 2 and what is missing
+    where it does not hold them."""
+    if not args:
+        return None
+    data = Path(args[0])
+    wanted = ("sia/profiles/*/placements-*.csv*", "gavel/simulation_throughputs.json.gz",
+              "gavel/physical_cluster_throughputs.json.gz",
+              "gavel/shockwave_tacc_throughputs.json.gz", "mlperf-training/*.csv")
+    missing = [f"  {name}" for name in wanted if not any(data.glob(name))]
+    if missing:
+        what = "does not have" if data.is_dir() else "is not a folder with"
+        print("\n".join([f"measure_fits.py: {data} {what}", *missing]), file=sys.stderr)
+        sys.exit(2)
+    return data
 
 
 def draw(jobs: int, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
@@ -64,40 +81,6 @@ def draw(jobs: int, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, F
     e = e_star[:, None] + theta[:, None] * (c0[:, None] + c1[:, None] / np.sqrt(b))
     seconds = e * 50_000 / b * (alpha[:, None] * b / k + beta[:, None] * k)
     return k, b, seconds, np.sqrt(alpha * low / beta)
-
-
-def drawn_jobs(jobs: int = 1000) -> None:
-    """Line 1 of the acceptance: four corner points, 2 % noise."""
-    rng = np.random.default_rng(SEED)
-    k, b, seconds, best = draw(jobs, rng)
-    noisy = seconds * np.exp(rng.normal(0, 0.02, seconds.shape))
-    corner = ((k == 8) | (k == 20)) & ((b == b.min(axis=1)[:, None]) | (b == b.max(axis=1)[:, None]))
-    place = np.argsort(~corner, axis=1, kind="stable")[:, :4]
-    print(f"## {jobs} drawn jobs of the noise-and-epochs model, fitted to 4 corner points of 20, 2 % noise\n")
-    print("| constant in the step | mean error against measured | against the truth | worst 5 % of jobs | "
-          "chosen within 1.05 of the optimum: fastest | cheapest | least time x cost |")
-    print("|---|---|---|---|---|---|---|")
-    for constant in (False, True):
-        predicted = _predict(k, b, noisy, place, constant)
-        error = np.where(corner, np.nan, np.abs(predicted / noisy - 1))
-        truth = np.where(corner, np.nan, np.abs(predicted / seconds - 1))
-        ways = []
-        for objective in (lambda t: t, lambda t: t * k, lambda t: t * np.sqrt(k)):
-            taken = np.argmin(objective(predicted), axis=1)
-            value = objective(seconds)
-            ways.append(np.mean(value[np.arange(jobs), taken] <= 1.05 * value.min(axis=1)))
-        print(f"| {'fitted' if constant else 'none'} | {_pc(np.nanmean(error))} | {_pc(np.nanmean(truth))} | "
-              f"{_pc(np.quantile(np.nanmean(error, axis=1), 0.95))} | " + " | ".join(_pc(w) for w in ways) + " |")
-    q = batches.iteration(*(np.take_along_axis(v, place, axis=1) for v in (k, b, 1.0 / seconds)), constant=False)
-    found = np.sqrt(q["compute"] * b.min(axis=1) / q["sync"])
-    print(f"\nK* = sqrt(alpha B / beta) without noise: largest relative error {np.max(np.abs(found / best - 1)):.1e}\n")
-
-
-def _predict(k: Floats, b: Floats, seconds: Floats, place: Ints, constant: bool) -> Floats:
-    q = batches.iteration(*(np.take_along_axis(v, place, axis=1) for v in (k, b, 1.0 / seconds)), constant=constant)
-    first = np.sqrt(b.min(axis=1))[:, None]
-    u, alpha, beta, left = (q[n][:, None] for n in ("noise", "compute", "sync", "constant"))
-    return np.asarray((1 + u / np.sqrt(b)) / (1 + u / first) * (alpha * b / k + beta * k + left) / b)
 
 
 def speed(groups: int = 1000) -> None:

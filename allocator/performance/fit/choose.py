@@ -1,10 +1,14 @@
 """Which form fits each (model, GPU type): cross-validation, leaving out one size at a time.
 
-Each size is predicted from the others alone. The target is the speed of the fastest setting measured there. The form
-with the least mean relative error is chosen, a later one of ORDER only if it is better by MARGIN; one that knows the
-batch may be worse by WORTH than one that does not, since it also says which batch to run with. Its parameters are those
-fitted to everything. `error` of models.csv, the relative standard error, is the root of the mean squared error of
-cross-validation; with one size it is UNSEEN.
+Each size is predicted from the others alone. The target is the speed of the fastest setting
+measured there. The form with the least mean relative error is chosen, a later one of ORDER only if
+it is better by MARGIN. One that knows the batch may be worse by WORTH than one that does not, since
+it also says which batch to run with; where several batches of one size were measured, only those
+that know the batch are chosen, unless MANY rows say that all of them are worse by ASTRAY. Few rows
+(`_folds`) are left out one by one instead; what has no more rows than parameters cannot be tested
+and is UNTESTED. The parameters are those fitted to everything. `error` of models.csv, the relative
+standard error, is the root of the mean squared error of cross-validation; with one size it is
+UNSEEN.
 """
 
 from __future__ import annotations
@@ -25,7 +29,13 @@ KIND = {"overhead": "overhead", "power": "power", "capped": "capped", "iteration
 ORDER = tuple(KIND)
 MARGIN = 0.95
 WORTH = 0.02              # error that is accepted for knowing which batch is best
+ASTRAY = 0.15             # error beyond which that is not accepted
+MANY = 10  # rows: fewer do not tell seven parameters, nor that no form with a batch fits
 UNSEEN = 0.3              # relative error where no size could be left out
+UNTESTED = 0.2            # relative error where no row could be left out of a form over batches
+SIZES = 4                 # that there are at least where sizes are left out of several batches
+CORNERS = 3               # rows that settle iteration over batches without a constant
+CONSTANT_ROWS = 6         # rows of three sizes from which a constant is told from the rest
 FOLDS = 6                 # parts left out in turn, for the fits that take longer
 NODE = 8                  # GPUs per node where the rows do not tell
 Parameters = dict[str, float]
@@ -58,6 +68,12 @@ class _Group:
     gpu_type: str
     rows: Observations            # averaged
     best: Observations            # fastest of each size
+
+    @property
+    def varies_batch(self) -> bool:
+        """Whether the rows tell what the batch does: all name it, and some size has several."""
+        pairs = np.unique(np.stack([self.rows.gpus, self.rows.batch]), axis=1).shape[1]
+        return bool((self.rows.batch > 0).all()) and pairs > len(self.best) > 1
 
 
 def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[Fitted]:
@@ -117,17 +133,39 @@ def _batched(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Flo
     rows, out = g.rows, {}
     if (rows.batch == 0).any() or np.unique(rows.batch).size < 2 or len(g.best) < 2:
         return {}
-    fold = np.searchsorted(g.best.gpus, rows.gpus) % FOLDS
+    target, folds = _folds(g)
     for form, kind in (("iteration over batches", "iteration"), ("goodput", "goodput")):
-        if form not in forms:
+        if form not in forms or (kind == "goodput" and g.varies_batch and len(rows) < MANY
+                                 and "iteration over batches" in forms):
             continue
-        wrong, whole = np.full(len(g.best), np.nan), fit_batched(kind, rows, rows)
-        for f in range(min(FOLDS, len(g.best))):
-            out_rows = np.arange(len(g.best)) % FOLDS == f
-            q = fit_batched(kind, rows.take(fold != f), rows, whole)
-            wrong[out_rows] = at_rows(kind, q, g.best.take(out_rows)) / g.best.useful[out_rows] - 1.0
+        wrong, whole = np.full(len(target), np.nan), fit_batched(kind, rows, rows)
+        for kept, left in folds:
+            q = fit_batched(kind, rows.take(kept), rows, whole)
+            wrong[left] = at_rows(kind, q, target.take(left)) / target.useful[left] - 1.0
         out[form] = whole, wrong
     return out
+
+
+def _is_wide(g: _Group) -> bool:
+    """Whether there are so many rows and sizes that sizes can be left out."""
+    return len(g.rows) >= MANY and len(g.best) >= SIZES
+
+
+def _folds(g: _Group) -> tuple[Observations, list[tuple[Bools, Bools]]]:
+    """The rows to predict, and what is left out in turn: (rows that are kept, rows to predict).
+
+    Sizes, with the fastest setting of each as the target, where there are many or one batch of
+    each; else single rows, of which those that are kept still have several sizes and batches.
+    """
+    rows = g.rows
+    if not g.varies_batch or _is_wide(g):
+        fold = np.searchsorted(g.best.gpus, rows.gpus) % FOLDS
+        place = np.arange(len(g.best)) % FOLDS
+        return g.best, [(fold != f, place == f) for f in range(min(FOLDS, len(g.best)))]
+    one = np.eye(len(rows), dtype=np.bool_)
+    return rows, [(~left, left) for left in one if len(rows) > CORNERS and _Group(
+        g.model, g.gpu_type, rows.take(~left), rows.take(~left).take(rows.take(~left).fastest())
+    ).varies_batch]
 
 
 def fit_batched(kind: str, some: Observations, every: Observations, near: Parameters | None = None) -> Parameters:
@@ -141,7 +179,11 @@ def fit_batched(kind: str, some: Observations, every: Observations, near: Parame
     if kind == "iteration":
         q["min_batch"] = first
         k, batch, rate = (v[None] for v in (some.gpus.astype(np.float64), some.batch, some.useful))
-        q |= {name: float(v[0]) for name, v in batches.iteration(k, batch, rate).items()}
+        told = len(some) >= CONSTANT_ROWS and np.unique(some.gpus).size > 2
+        q |= {
+            name: float(v[0])
+            for name, v in batches.iteration(k, batch, rate, constant=told).items()
+        }
         # fitted against the smallest batch of these rows; bounds count from that of all
         scale = (1.0 + q["noise"] / np.sqrt(first)) / (1.0 + q["noise"] / np.sqrt(some.batch.min()))
         return q | {name: q[name] * scale for name in ("compute", "sync", "constant")}
@@ -161,19 +203,27 @@ def fit_batched(kind: str, some: Observations, every: Observations, near: Parame
 
 def _chosen(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Fitted:
     several = len(g.best) > 1
-    mean = {form: float(np.nanmean(np.abs(wrong))) if several else UNSEEN for form, (_, wrong) in tried.items()}
-    form = next(iter(mean))
-    for other, value in mean.items():
+    mean = {form: float(np.nanmean(np.abs(wrong))) if several and not np.isnan(wrong).all()
+            else UNTESTED if several else UNSEEN for form, (_, wrong) in tried.items()}
+    knowing = {form: value for form, value in mean.items() if form not in FORMS}
+    if g.varies_batch and knowing and (not _is_wide(g) or min(knowing.values()) <= min(
+            mean.values()) + ASTRAY):
+        eligible = knowing
+    else:
+        eligible = mean
+    form = next(iter(eligible))
+    for other, value in eligible.items():
         more = WORTH if form in FORMS and other not in FORMS else 0.0
         form = other if value < max(MARGIN * mean[form], mean[form] + more if more else 0.0) else form
     q, wrong = tried[form]
     kind = KIND[form]
-    rms = float(np.sqrt(np.nanmean(wrong**2))) if several else UNSEEN
+    tested = several and not np.isnan(wrong).all()
+    rms = float(np.sqrt(np.nanmean(wrong**2))) if tested else mean[form]
     known: Bools = g.best.useful > 0
     inside = at_rows(kind, q, g.best)[known] / g.best.useful[known] - 1.0
     bounds = {"min_gpus": float(g.best.gpus.min()), "max_gpus": float(g.best.gpus.max())}
     return Fitted(g.model, g.gpu_type, kind, form, q | bounds | {"error": rms}, _deviations(kind, q, g.rows), mean,
-                  mean[form], float(np.nanmedian(np.abs(wrong))) if several else UNSEEN, rms,
+                  mean[form], float(np.nanmedian(np.abs(wrong))) if tested else mean[form], rms,
                   float(np.mean(np.abs(inside))), g.rows, tuple(g.best.gpus.tolist()))
 
 
