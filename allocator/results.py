@@ -86,7 +86,7 @@ def _jobs(problem: Problem, witness: Audit, allocation: Allocation, kept: Bools)
         "previous_gpus": jobs.gpus.tolist(), "action": actions(problem, allocation.pool, allocation.gpus, kept),
         "work_per_s": witness.rate.tolist(),
         "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist(),
-        "accumulation": passes}
+        "accumulation": passes, "variant": _variants(problem, allocation)}
 
 
 def _details(problem: Problem, allocation: Allocation, told: Sequence[str | None]) -> list[str | None]:
@@ -115,6 +115,12 @@ def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
         found = Beliefs(problem).speed(at)
         batch[curved], passes[curved] = found.batch, found.accumulation
     return batch, passes
+
+
+def _variants(problem: Problem, allocation: Allocation) -> list[str | None]:
+    """(J,) variant of the row of rates.csv that each job's speed supposes, None without one."""
+    names = problem.rates.variant
+    return [names[row] or None if row >= 0 else None for row in allocation.row.tolist()]
 
 
 def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> list[dict[str, object]]:

@@ -22,6 +22,7 @@ from formulations.linear import Floats, Ints
 from formulations.rental_speed import HALVINGS, TABLE, SpeedUps
 
 JUMP = 1e-9             # a class jumps at a price where its spending does by more than this share
+FREE = 1e-12            # price that stands for none: it divides, and nothing is spent at it
 DUST = 1e-12            # shares of jobs below this are none
 MOST_EXPONENT = 600.0   # prices lie between 2^-600 and 2^600
 
@@ -39,8 +40,8 @@ class Classes:
     """M classes: arrivals per hour, load rho (mean GPUs at one GPU per job), weight w, all (M,) and above 0.
 
     R >= M rows, the ways a class can run (GPU types): of (R,) class of each, ascending, every class at least once;
-    price (R,) of a GPU in units of the budget, above 0: 1 for a budget in GPUs, dollars per GPU-hour for one in dollars
-    per hour; speed: its R curves.
+    price (R,) of a GPU in units of the budget, at least FREE: 1 for a budget in GPUs, dollars per
+    GPU-hour for one in dollars per hour; speed: its R curves, with a largest width where it is FREE.
     """
 
     arrivals: Floats
@@ -52,6 +53,11 @@ class Classes:
 
     def __len__(self) -> int:
         return len(self.load)
+
+    @property
+    def paid(self) -> Floats:
+        """(R,) prices, 0 where a GPU is free."""
+        return np.where(self.price > FREE, self.price, 0.0)
 
     @cached_property
     def starts(self) -> Ints:
@@ -100,7 +106,7 @@ class Plan:
     @property
     def spend(self) -> float:
         """Mean spending, in units of the budget."""
-        return float(self.jobs @ (self.width * self.classes.price[self.row]))
+        return float(self.jobs @ (self.width * self.classes.paid[self.row]))
 
     @property
     def response_h(self) -> float:
@@ -137,12 +143,12 @@ def in_whole_gpus(classes: Classes) -> Classes:
 
 def plan(classes: Classes, budget: float) -> Plan:
     """The best widths for a long-run mean of `budget` units per hour; raises TooLittle where that is not stable."""
-    least = at_price(classes, np.array([2.0**MOST_EXPONENT]))
-    if not budget > least.spend[0]:
-        raise TooLittle(float(least.spend[0]), float(least.response_h[0]))
     if at_price(classes, np.array([2.0**-MOST_EXPONENT])).spend[0] <= budget:
         row, width = choose(classes, np.array([2.0**-MOST_EXPONENT]))
         return fixed(classes, budget, 0.0, np.arange(len(classes)), row[0], width[0])
+    least = at_price(classes, np.array([2.0**MOST_EXPONENT]))
+    if not budget > least.spend[0]:
+        raise TooLittle(float(least.spend[0]), float(least.response_h[0]))
     low, high = -MOST_EXPONENT, MOST_EXPONENT         # of mu: too much is spent at 2^low
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -191,7 +197,7 @@ def at_price(classes: Classes, mu: Floats) -> Curve:
     jobs = classes.load * _time(classes, row, width)
     rented = jobs * width
     with np.errstate(over="ignore"):
-        return Curve(mu, (rented * classes.price[row]).sum(axis=1), jobs.sum(axis=1) / classes.arrivals.sum(),
+        return Curve(mu, (rented * classes.paid[row]).sum(axis=1), jobs.sum(axis=1) / classes.arrivals.sum(),
                      rented.sum(axis=1), np.sqrt((rented * width).sum(axis=1)), jobs @ classes.weight)
 
 

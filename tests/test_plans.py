@@ -26,7 +26,7 @@ JOBS: dict[str, list[Any]] = {
     "batch_size": [512, None], "shared_with": [None, None], "nodes": [["n1", "n2"], None],
     "previous_pool": [None, None], "previous_gpus": [0, 0], "action": ["start", "wait"],
     "reason": [None, "outranked"], "detail": [None, "needs 2, offers 1"], "work_per_s": [0.1 + 0.2, 0.0],
-    "value": [1 / 3, 0.0], "cost_per_hour": [8.0, math.nan], "accumulation": [2, None]}
+    "value": [1 / 3, 0.0], "cost_per_hour": [8.0, math.nan], "accumulation": [2, None], "variant": ["compressed", None]}
 
 
 def result(**more: Any) -> Result:

@@ -218,3 +218,25 @@ def test_the_shipped_classes(capsys: Output) -> None:
     found = json.loads(out)
     more = [rule["weighted_response_h"] / found["weighted_response_h"] - 1 for rule in found["comparison"].values()]
     assert code == 0 and more == pytest.approx([0.126, 0.793], abs=1e-3)
+
+
+def test_free_pools_cost_nothing(file: Path, tmp_path: Path, capsys: Output) -> None:
+    """Own GPUs at price 0: jobs there get as wide as the pool and spend nothing, the budget is for the
+    others; a pool without a number of GPUs is a fault, more use than there is a warning."""
+    rows = ("own,1,2,amdahl,0.8,,,A100,,", "rented,0.4,1,power,0.5,,,V100,,")
+    classes = write(tmp_path / "classes.csv", HEAD + "\n".join(rows) + "\n")
+    head = "pool,gpu_type,price_per_gpu_hour,gpus\n"
+    pools = write(tmp_path / "pools.csv", head + "free,A100,0,4\nspot,V100,2,8\n")
+    code, out, err = call(capsys, "rent", classes, "--pools", pools, "--dollars", "--budget", 2,
+                          "--format", "json")
+    told = {row["class_id"]: row for row in json.loads(out)["classes"]}
+    assert code == 0 and told["own"]["width"] == 4 and told["own"]["spend"] == 0
+    assert told["rented"]["spend"] == pytest.approx(2) and err == ""        # 2 x 0.4 x 4 = 3.2 GPUs
+    few = write(tmp_path / "few.csv", head + "free,A100,0,3\nspot,V100,2,8\n")
+    assert call(capsys, "rent", classes, "--pools", few, "--dollars", "--budget", 2)[0] == 0
+    code, _, err = call(capsys, "rent", write(tmp_path / "c.csv", HEAD + "a,9,2,amdahl,0.8,,,A100,,\n"),
+                        "--pools", pools, "--dollars", "--budget", 0)
+    assert code == 0 and 'pool "free" is free and has 4 GPUs; the plan keeps 28.8' in err
+    none = write(tmp_path / "none.csv", head + "free,A100,0,\nspot,V100,2,8\n")
+    code, _, err = call(capsys, "rent", classes, "--pools", none, "--dollars", "--budget", 2)
+    assert code == 3 and "price_per_gpu_hour 0 without gpus" in err

@@ -106,3 +106,13 @@ def test_phases() -> None:
     found = {p.name: p for p in fit_phases({"Staging": stage, "Booting": boot})}
     assert found["total"].mean == 75.0 and found["Booting"].quantiles[1] == 40.0 and found["Booting"].sd == 2.0
     assert list(found) == ["Staging", "Booting", "total"] and found["total"].samples == 3
+
+
+def test_a_cap_from_several_speeds_of_one_number_of_workers() -> None:
+    """Two speeds of four workers tell no cap, and it is said so; repeated measurements count as one,
+    their geometric mean, however often each was repeated."""
+    with pytest.raises(ValueError, match="two numbers of workers"):
+        fit_cap([4, 4], [10.0, 12.0])
+    once = fit_cap([1, 2, 4, 8], [10.0, 20.0, 30.0, 30.0])
+    again = fit_cap([1, 2, 4, 8, 8, 8], [10.0, 20.0, 30.0, 30.0, 15.0, 60.0])
+    assert (again.single, again.cap) == pytest.approx((once.single, once.cap)) and once.cap < 40

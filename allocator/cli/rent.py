@@ -69,6 +69,9 @@ def call(args: argparse.Namespace) -> int:
 
     found = rent(made, args.budget, whole=args.whole, dollars=args.dollars,
                  with_curve=args.curve or args.out is not None)
+    for name, gpus, used in found.crowded():
+        print(f'warning: pool "{name}" is free and has {gpus:g} GPUs; the plan keeps {used:.4g} of them '
+              "busy on average, so jobs will wait there", file=sys.stderr)
     if args.out is not None:
         _write(found, args.out)
     _print(found, args.format, args.curve)

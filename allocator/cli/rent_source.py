@@ -96,7 +96,9 @@ def _pools(path: str, dollars: bool) -> tuple[Rented, Sequence[Fault]]:
 
 def _estimated(past: History, problem: Problem, pools: str | None, dollars: bool,
                hours: float | None) -> RentalClasses:
-    from allocator.errors import Fault, InvalidInput
+    import numpy as np
+
+    from allocator.errors import InvalidInput
     from allocator.market.classes import Rented
     from allocator.market.history import estimate
     from allocator.performance.table import RateTable
@@ -107,11 +109,8 @@ def _estimated(past: History, problem: Problem, pools: str | None, dollars: bool
             raise InvalidInput(wrong)
     else:
         p = problem.pools
-        rented = Rented(p.pool, tuple(problem.gpu_types[t] for t in p.gpu_type.tolist()), p.price_per_gpu_hour)
-        if dollars and (p.price_per_gpu_hour <= 0).any():
-            free = ", ".join(p.pool[i] for i in range(len(p)) if p.price_per_gpu_hour[i] <= 0)
-            raise InvalidInput([Fault("pools.csv", None, f"price_per_gpu_hour 0 of {free}: a budget in dollars rents "
-                                      "nothing but what costs something; give --pools with prices")])
+        rented = Rented(p.pool, tuple(problem.gpu_types[t] for t in p.gpu_type.tolist()),
+                        p.price_per_gpu_hour, p.gpus.astype(np.float64))
     table = RateTable.of(problem)
     made, warnings = estimate(past, problem.models, problem.gpu_types, lambda m, t, k: table.rate(m, t, k)[0], hours,
                               rented)

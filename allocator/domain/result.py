@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 JOB_FIELDS = ("job_id", "tenant", "pool", "gpus", "batch_size", "shared_with", "nodes", "previous_pool",
-              "previous_gpus", "action", "reason", "detail", "work_per_s", "value", "cost_per_hour", "accumulation")
+              "previous_gpus", "action", "reason", "detail", "work_per_s", "value", "cost_per_hour", "accumulation",
+              "variant")
 
 
 class Columns(Mapping[str, Sequence[Any]]):

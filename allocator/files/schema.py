@@ -153,6 +153,7 @@ def _job() -> Schema:
         "work_per_s": _of("number", "speed"), "value": _of("number", "share of the objective"),
         "cost_per_hour": _of("number", "US dollars"),
         "accumulation": _maybe("integer", "passes per step of that row"),
+        "variant": _maybe("string", "of that row: how the job has to be run"),
     }
     return {name: fields[name] for name in JOB_FIELDS}
 

@@ -11,7 +11,7 @@ from allocator.domain.findings import Findings, did_you_mean, quoted
 from allocator.domain.grid import Grid
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.rental_columns import KINDS, OF_CLASS
-from formulations.rental import Classes
+from formulations.rental import FREE, Classes
 from formulations.rental_speed import TABLE, speed_ups
 
 Points = tuple[tuple[int, float], ...]
@@ -19,11 +19,13 @@ Points = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True)
 class Rented:
-    """What can be rented, in any number: names (P,), GPU types, dollars per GPU-hour (P,)."""
+    """What can be rented, in any number: names (P,), GPU types, dollars per GPU-hour (P,), gpus (P,):
+    how many there are, inf = not said; it limits the width of jobs where they cost nothing."""
 
     pool: tuple[str, ...]
     gpu_type: tuple[str, ...]
     price: Floats
+    gpus: Floats
 
     def cheapest(self, gpu_type: str) -> int:
         """Number of the cheapest pool of the type, "" = of any; -1 = none."""
@@ -56,22 +58,28 @@ class RentalClasses:
 
     def model(self, dollars: bool) -> Classes:
         """For formulations/rental; dollars: the budget is in dollars per hour (there must be pools), else in GPUs."""
-        price = np.ones(len(self.of))
+        price, most = np.ones(len(self.of)), self.max_gpus
         if dollars and self.rented is not None:
-            price = self.rented.price[[self.pool(r) for r in range(len(self.of))]]
+            pool = [self.pool(r) for r in range(len(self.of))]
+            price = np.maximum(self.rented.price[pool], FREE)
+            least = np.array([min((k for k, _ in points), default=1) for points in self.points])
+            most = np.where(price > FREE, most, np.maximum(
+                np.minimum(most, self.rented.gpus[pool]), least))
         speed = speed_ups(self.kind.tolist(), self.parameter.tolist(), self.points, self.relative_speed.tolist(),
-                          self.max_gpus.tolist())
+                          most.tolist())
         return Classes(self.arrivals_per_hour, self.arrivals_per_hour * self.mean_work_gpu_hours, self.weight, self.of,
                        price, speed)
 
 
 def pools_of(table: Grid, found: Findings, dollars: bool) -> Rented:
-    """The pools of a table; faults go to `found`. dollars: every price must be above 0."""
+    """The pools of a table; faults go to `found`. dollars: what is free must say how much there is."""
     price = np.asarray(table["price_per_gpu_hour"], dtype=np.float64)
+    gpus = np.where(table.given("gpus"), table["gpus"], np.inf)
     if dollars:
-        table.faults(found, table.ok("price_per_gpu_hour") & (price <= 0), lambda i: (
-            "price_per_gpu_hour 0: a budget in dollars rents nothing but what costs something; give a price above 0"))
-    return Rented(tuple(table["pool"]), tuple(table["gpu_type"]), price)
+        table.faults(found, table.ok("price_per_gpu_hour") & (price <= 0) & ~table.given("gpus"), lambda i: (
+            "price_per_gpu_hour 0 without gpus: no budget limits how wide jobs get there; "
+            "give the number of its gpus"))
+    return Rented(tuple(table["pool"]), tuple(table["gpu_type"]), price, gpus)
 
 
 def classes(table: Grid, found: Findings, rented: Rented | None = None) -> RentalClasses:

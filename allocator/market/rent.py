@@ -54,11 +54,21 @@ class Rent:
         p, c = self.plan, self.classes
         width, time, jobs = p.by_class(p.share * p.width), p.by_class(p.share * p.time), p.by_class(p.jobs)
         gpus = p.by_class(p.jobs * p.width)
-        spend = p.by_class(p.jobs * p.width * p.classes.price[p.row])
+        spend = p.by_class(p.jobs * p.width * p.classes.paid[p.row])
         return [{"class_id": name, "width": float(width[i]), "mean_response_h": float(
             time[i] * c.mean_work_gpu_hours[i]), "mean_jobs": float(jobs[i]), "mean_gpus": float(gpus[i]),
             "spend": float(spend[i]), "options": [self._option(int(o)) for o in np.flatnonzero(p.of == i)]}
             for i, name in enumerate(c.class_id)]
+
+    def crowded(self) -> list[tuple[str, float, float]]:
+        """(name, GPUs, mean GPUs in use) of pools where GPUs are free and more are in use than there are."""
+        p, rented = self.plan, self.classes.rented
+        if rented is None or self.unit == "gpus":
+            return []
+        pool = np.array([self.classes.pool(int(row)) for row in p.row])
+        used = np.bincount(pool, p.jobs * p.width, minlength=len(rented.pool))
+        return [(rented.pool[i], float(rented.gpus[i]), float(used[i]))
+                for i in np.flatnonzero((rented.price <= 0) & (used > rented.gpus)).tolist()]
 
     def _option(self, o: int) -> dict[str, Any]:
         row = int(self.plan.row[o])
@@ -74,7 +84,7 @@ class Rent:
         if self.curve is None:
             return []
         c, made = self.curve, self.plan.classes
-        budget = np.maximum(c.spend, self.least_budget)
+        budget = np.maximum(c.spend, max(self.least_budget, 1e-6))       # free GPUs: none is needed
         columns = {"budget": c.spend, "mean_response_h": c.response_h, "mu": c.mu, "mean_gpus": c.gpus,
                    "sd_gpus": c.sd_gpus, "mean_weighted_jobs": c.weighted,
                    "equal_widths_h": response_h(made, equal_widths(made, budget)),
@@ -102,7 +112,7 @@ def rent(classes: RentalClasses, budget: float, *, whole: bool = False, dollars:
     rules |= {"equal_widths": rule(made, budget, equal_widths(made, one)[0]),
               "equal_spend": rule(made, budget, equal_spend(made, one)[0])}
     return Rent(classes, found, unit, whole, plan(chosen, budget + 1.0), rules, float(
-        (least.load * least.price * least.speed.least / least.speed.speed(least.speed.least)).sum()), shape)
+        (least.load * least.paid * least.speed.least / least.speed.speed(least.speed.least)).sum()), shape)
 
 
 def _infeasible(classes: RentalClasses, budget: float, why: TooLittle, dollars: bool) -> Infeasible:

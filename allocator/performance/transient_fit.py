@@ -169,12 +169,16 @@ class Cap:
 def fit_cap(workers: Floats | Sequence[float], speed: Floats | Sequence[float], sharpness: float = SHARPNESS) -> Cap:
     """The cap behind measured speeds (S,) of n workers: least relative squares over v1 and C.
 
+    Speeds of the same number of workers count as one, their geometric mean.
     For each C / v1 of a grid the best v1 is a ratio of sums. A cap is believed where it at least halves the error
     without one and some measured speed is clearly below n v1 (formulations/servers.bottleneck).
     """
     n, v = np.asarray(workers, dtype=np.float64), np.asarray(speed, dtype=np.float64)
-    if len(n) < 2 or not ((n > 0).all() and (v > 0).all()):
+    if not ((n > 0).all() and (v > 0).all()) or np.unique(n).size < 2:
         raise ValueError("a cap needs speeds above 0 of two numbers of workers or more")
+    n, place = np.unique(n, return_inverse=True)
+    place = place.reshape(-1)
+    v = np.exp(np.bincount(place, np.log(v)) / np.bincount(place))
     free = _scaled(n, v, math.inf, sharpness)
     best = min((_scaled(n, v, float(c), sharpness) for c in np.geomspace(n.min() / 2, 4 * n.max(), CAPS)),
                key=lambda c: c.error)
