@@ -226,7 +226,7 @@ def command(*args: object) -> str:
 def line(name: str, noise: float, rounds: int, told: Told) -> str:
     """A row of the table."""
     def percent(share: float) -> str:
-        return f"{100 * share:.1f} %"
+        return f"{100 * share:.1f} %".replace("-0.0", "0.0")
 
     cells = [name, f"{100 * noise:g} %", str(rounds), f"{np.mean(told.tried):.1f}",
              percent(float(np.mean(told.form))), percent(float(np.mean(told.batch))),
