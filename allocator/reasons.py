@@ -4,7 +4,7 @@ The first code that applies counts. A "better option" is worth more to the job t
 smallest set of limits whose lifting gives it more when the round is decided again (causes.py).
 
     held                  it is on hold, or waits for a job that is not done
-    no_matching_gpu_type  no pool has a GPU type it may use and a rate is known for
+    no_matching_gpu_type  no pool has a GPU type it may use and a rate is known for; 0 is none
     exceeds_cluster       every size it may have is larger than every such pool
     exceeds_quota         every better option alone breaks a limit of its tenant
     protected             the GPUs are held by jobs that may not be moved, or the GPUs it may not leave are gone
@@ -316,7 +316,7 @@ def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints,
     left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
     tenants, models = jobs.tenant.tolist(), jobs.model.tolist()
     low, high, offers, needs = jobs.min_gpus.tolist(), jobs.max_gpus.tolist(), offered.tolist(), needed.tolist()
-    present = set(jobs.job_id)
+    present, stopped = set(jobs.job_id), set(problem.rates.model[problem.rates.rate == 0].tolist())
     out: list[str | None] = []
     for j, code in enumerate(codes):
         if code is None:
@@ -326,6 +326,11 @@ def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints,
             out.append(f"waits for {', '.join(waits)}" if waits and jobs.state[j] != State.HELD else "on hold")
         elif code == "protected" and (best[j] < 0 or round_.repairs.released[j]):
             out.append("non-preemptible, but the GPUs it held are gone")
+        elif code == "no_matching_gpu_type" and models[j] in stopped:
+            out.append(
+                f'the speed of model "{problem.models[models[j]]}" is 0 in rates.csv at every '
+                "size on the GPU types it may use: it would never end there"
+            )
         elif code == "outranked" and best[j] < 0:
             out.append(NOTHING)
         elif code == "not_evaluated" and not fits[j]:

@@ -134,7 +134,7 @@ def decision(result: Result) -> list[Table]:
     """Jobs, pools and tenants of a plan."""
     j = result.jobs
     jobs = list(zip(*map(texts, (
-        j["job_id"], j["tenant"], j["action"], map(_place, j["pool"], j["gpus"], j["shared_with"]),
+        j["job_id"], j["tenant"], j["action"], map(_place, j["pool"], j["gpus"], j["shared_with"], j["variant"]),
         map(_place, j["previous_pool"], j["previous_gpus"]), j["value"], j["cost_per_hour"],
         map(_why, j["reason"], j["detail"]))), strict=True))
     pools = [[text(v) for v in (p["pool"], p["gpus"], p["used"], p["marginal_value"])] for p in result.pools]
@@ -164,8 +164,11 @@ def plans(named: Mapping[str, Result], title: str = "policy") -> Table:
                  frozenset({"value", "best at most", "gap", "$/h", "GPUs", "jobs", "seconds"}))
 
 
-def _place(pool: str | None, gpus: int, mate: str | None = None) -> str | None:
-    return None if pool is None else f"{gpus} x {pool}" + (f" beside {mate}" if mate else "")
+def _place(pool: str | None, gpus: int, mate: str | None = None,
+           variant: str | None = None) -> str | None:
+    if pool is None:
+        return None
+    return f"{gpus} x {pool}" + (f", {variant}" if variant else "") + (f" beside {mate}" if mate else "")
 
 
 def _why(code: str | None, detail: str | None) -> str:

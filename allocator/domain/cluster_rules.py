@@ -59,6 +59,9 @@ def _speeds(grids: Mapping[str, Grid], names: Names, found: Findings) -> None:
     rates.warnings(found, over, lambda i: f"memory_gb {rates.text('memory_gb', i)} is more than any "
                    f"{quoted(rates['gpu_type'][i])} GPU of pools.csv has, {room[i]:g}",
                    "memory_gb above that of every pool")
+    rates.warnings(found, rates.ok("work_per_s", "model") & (rates["work_per_s"] == 0), lambda i: (
+        f"work_per_s 0: model {quoted(rates['model'][i])} is taken as not able to run at "
+        f"{rates.text('gpus', i)} x {rates['gpu_type'][i]}"), "speeds of 0")
 
 
 def curve_parameters(kind: str, given: Mapping[str, object]) -> tuple[dict[str, float], list[str], list[str]]:
