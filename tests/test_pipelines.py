@@ -119,7 +119,7 @@ def test_a_stage_is_due_before_the_end() -> None:
     e = explain(snapshot(STAGES), "prepare", limits=Limits(gap=0.0))
     assert (e.due_s, e.due_for) == (300, "train")
     assert any('due at 300 s, its share of the time until the deadline of "train"' in line for line in e.lines())
-    assert explain(snapshot(STAGES), "other", limits=Limits(gap=0.0)).lines()[1] == "due at 5000 s"
+    assert explain(snapshot(STAGES), "other", limits=Limits(gap=0.0)).lines()[2] == "due at 5000 s"
 
 
 @pytest.mark.parametrize("after", [["prepare"], []])
