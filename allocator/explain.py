@@ -36,9 +36,9 @@ from allocator.solvers.base import Limits
 from formulations.linear import Floats
 
 SHOWN = 8               # options and losers listed at most
-FEWEST, MOST = 4, 60    # decisions that a search makes without being told
+FEWEST, MOST = 3, 60    # decisions that a search makes without being told
 EFFORT = 20_000         # of so many options together where a solver is asked,
-UNSOLVED = 2            # times as many where prices prove the plan
+UNSOLVED = 1.5          # times as many where prices prove the plan
 EXACTLY = 1000          # options up to which the plan that serves the job is searched to the gap
 
 
@@ -177,7 +177,7 @@ def explain(snapshot: Snapshot, job_id: str, *, policy: str = "mip", objective: 
 def default_tries(decided: Decided) -> int:
     """Decisions for a search where nobody says how many: they take about a second at most."""
     effort = EFFORT if decided.decision.solver else UNSOLVED * EFFORT
-    return max(FEWEST, min(MOST, effort // max(len(decided.round.menu), 1)))
+    return max(FEWEST, min(MOST, int(effort) // max(len(decided.round.menu), 1)))
 
 
 def _standing(decided: Decided, j: int, reason: str | None, charge: Floats,

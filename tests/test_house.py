@@ -27,7 +27,7 @@ FLOORS = (  # imports point to lower entries only; entries of one floor do not k
     {"allocator.results"},
     {"allocator.decision"},
     {"allocator.api", "allocator.rounds", "allocator.frontier", "allocator.advice"},
-    {"allocator.explain", "allocator.control", "allocator.promises"},
+    {"allocator.explain", "allocator.whatif", "allocator.control", "allocator.promises"},
     {"allocator.simulator", "allocator.executors"},
     {"allocator.service"},
     {"allocator"},  # the public face, allocator/__init__.py

@@ -6,18 +6,25 @@ import json
 from pathlib import Path
 
 import pytest
+from builders import snapshot
 from commands import Output, call
 
 import allocator
+from allocator.advice.trials import Command
+from allocator.decision import Decided
 from allocator.domain.changes import changed
+from allocator.domain.columns import OBJECTIVES
 from allocator.errors import InvalidInput, UsageError
+from allocator.solvers.base import Limits
+from allocator.whatif import AS_IS, WITH, compare
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data" / "snapshots"
 DEMO = SHIPPED / "demo"
 
 
 def test_cells_and_settings_are_changed_and_nothing_else() -> None:
-    """A number, a list, a default; the snapshot that was given is as it was; changed back, the digest is the same."""
+    """A number, a list, a default; the snapshot that was given is as it was; changed back, the
+    digest is the same."""
     before = allocator.read_snapshot(DEMO)
     digest = before.digest
     after = changed(before, {"pools.a100.gpus": 12, "jobs.rank.sizes": [1, 2], "budget_per_hour": "24", "now_s": None})
@@ -30,7 +37,8 @@ def test_cells_and_settings_are_changed_and_nothing_else() -> None:
 
 
 def test_rows_that_were_not_there() -> None:
-    """A new pool with what it needs; limits of a tenant of the jobs in a snapshot without tenants.csv."""
+    """A new pool with what it needs; limits of a tenant of the jobs in a snapshot without
+    tenants.csv."""
     before = allocator.read_snapshot(DEMO)
     more = allocator.validate(changed(before, {"pools.spot.gpu_type": "A100", "pools.spot.gpus": 4}))
     assert more.pools.pool == ("a100", "v100", "spot") and more.pools.gpus.tolist() == [8, 8, 4]
@@ -58,12 +66,16 @@ def test_values_are_checked_as_if_the_files_had_them() -> None:
 
 
 def test_both_plans_side_by_side(capsys: Output, tmp_path: Path) -> None:
-    """Money binds on the demo: four more GPUs change nothing, six more dollars do. What --out wrote decides alike."""
+    """Money binds on the demo: four more GPUs change nothing, six more dollars do. What --out wrote
+    decides alike."""
     code, out, err = call(capsys, "whatif", DEMO, "--set", "pools.a100.gpus=12")
-    assert (code, err) == (0, "") and out.endswith("No job gets anything else.\n")
+    assert (code, err) == (0, "") and "No job gets anything else.\n" in out
+    assert "  budget_per_hour " in out and "pools.a100.gpus has no price" in out
     code, out, _ = call(capsys, "whatif", DEMO, "--set", "budget_per_hour=24", "--set", "jobs.rank.weight=2", "--out",
                         tmp_path / "more")
-    assert code == 0 and "jobs that differ (1 of 12)" in out and "The plan is worth 0.8 more." in out
+    assert code == 0 and "jobs that differ (1 of 12)" in out and "jobs: 1 grows\n" in out
+    assert "dollars: 2 $/h more (18 -> 20 per hour)" in out
+    assert "value: 0.4 more, both plans valued with the other values" in out
     told = json.loads(call(capsys, "whatif", DEMO, "--set", "budget_per_hour=24", "--format", "json")[1])
     assert told["set"] == {"budget_per_hour": "24"} and told["before"]["objective_value"] == pytest.approx(7.14)
     assert told["after"]["budget"]["per_hour"] == 24
@@ -71,8 +83,54 @@ def test_both_plans_side_by_side(capsys: Output, tmp_path: Path) -> None:
         pytest.approx(7.94)
 
 
+def decided(words: dict[str, object], objective: str = "progress") -> Decided:
+    """The decision about the demo with other values."""
+    command = Command(objective=objective, limits=Limits(gap=0.0))
+    return command.decide(command.problem(changed(allocator.read_snapshot(DEMO), words), {}))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_more_is_never_worth_less_and_less_never_more(objective: str) -> None:
+    """Under some objectives the values themselves hang on the GPUs: 12 instead of 8 were "worth
+    1.947 less". Both plans valued in one scale, a limit that is lifted costs nothing, one that is
+    cut gains nothing, whatever the objective."""
+    now, wide = decided({}, objective), decided({"pools.a100.gpus": 12, "budget_per_hour": 30}, objective)
+    more, less = compare(now, wide), compare(wide, now)
+    assert (more.scale, less.scale) == (WITH, AS_IS)
+    slip = 1e-6 * max(1.0, abs(now.value), abs(wide.value))
+    assert more.value[1] >= more.value[0] - slip and less.value[1] <= less.value[0] + slip
+    assert (less.work_h, less.dollars) == (more.work_h[::-1], more.dollars[::-1])
+
+
+def test_hours_dollars_and_jobs_by_hand() -> None:
+    """A second GPU at 2 $/h: the job that waited starts; an interval of 300 s is 1/12 hour of its
+    work, as requested; 1000 units at 1 a second are left, 0.278 h."""
+    jobs = [{"max_gpus": 1, "weight": w} for w in (2, 1)]
+    command = Command(limits=Limits(gap=0.0))
+    source = snapshot(jobs, [{"gpus": 1, "price_per_gpu_hour": 2}])
+    before, after = (command.decide(command.problem(changed(source, {"pools.p0.gpus": n}), {})) for n in (1, 2))
+    c = compare(before, after)
+    assert c.work_h == pytest.approx((1 / 12, 2 / 12)) and c.dollars == (2.0, 4.0)
+    assert [(job.job_id, job.what, job.left_h_before) for job in c.jobs] == [("j1", "starts", None)]
+    assert c.jobs[0].left_h_after == pytest.approx(1000 / 3600)
+    assert next(c.lines()) == "jobs: 1 starts"
+
+
+def test_plans_are_carried_by_name() -> None:
+    """A new pool in front of nothing, a job that is new: who was there keeps what it had, the new
+    one had nothing."""
+    source = snapshot([{"max_gpus": 1}], [{"gpus": 1}])
+    command = Command(limits=Limits(gap=0.0))
+    more = {"pools.new.gpu_type": "A", "pools.new.gpus": 2, "jobs.late.model": "m", "jobs.late.submitted_s": 0,
+            "jobs.late.remaining_work": 1000, "jobs.late.max_gpus": 2}
+    c = compare(*(command.decide(command.problem(changed(source, values), {})) for values in ({}, more)))
+    assert c.scale == WITH and [(job.job_id, job.what) for job in c.jobs] == [("late", "starts")]
+    assert c.value[1] > c.value[0] > 0
+
+
 def test_a_round_without_plan_may_have_one_with_other_values(capsys: Output) -> None:
-    """That is what somebody asks for whose rules clash; and a change after which rules clash is exit code 4."""
+    """That is what somebody asks for whose rules clash; and a change after which rules clash is
+    exit code 4."""
     clash = SHIPPED / "infeasible-guarantee-above-quota"
     code, out, err = call(capsys, "whatif", clash, "--set", "tenants.red.max_gpus=6")
     assert code == 0 and err.startswith("as it is: no plan keeps all hard rules") and "with it" in out

@@ -11,7 +11,7 @@ from allocator.cli.parsing import add_effort, add_objective
 if TYPE_CHECKING:
     from allocator.cli.tables import Table
     from allocator.domain.result import Result
-    from allocator.domain.snapshot import Snapshot
+    from allocator.whatif import Comparison
 
 EXAMPLES = """
 allocator whatif data/snapshots/demo --set pools.a100.gpus=12                      four more GPUs
@@ -19,7 +19,8 @@ allocator whatif data/snapshots/demo --set budget_per_hour=24 --set jobs.rank.we
 allocator whatif data/snapshots/demo --set pools.spot.gpu_type=A100 --set pools.spot.gpus=8 --out bigger
 """
 ABOUT = """\
-Decide the round as it is and once more with other values; show what both plans are worth and the jobs that differ.
+Decide the round as it is and once more with other values; show the jobs that differ, what both plans are worth in one
+scale, the hours of work and the dollars; and where nothing changes, which limits bind.
 WHERE is a setting of config.toml (budget_per_hour, horizon.rounds) or FILE.NAME.COLUMN: pools.a100.gpus,
 jobs.bert-3.weight, tenants.team-1.max_gpus. An empty value is the default. A new pool needs its gpu_type and gpus."""
 
@@ -27,7 +28,7 @@ jobs.bert-3.weight, tenants.team-1.max_gpus. An empty value is the default. A ne
 def add(commands: Any) -> None:
     parser = commands.add_parser("whatif", examples=EXAMPLES, description=ABOUT,
                                  help="the round with other values, beside the round as it is")
-    parser.add_argument("snapshot", metavar="SNAPSHOT", help="snapshot folder; it stays as it is")
+    parser.add_argument("snapshot", metavar="SNAPSHOT", help="snapshot folder or queue; it stays as it is")
     parser.add_argument("--set", dest="values", action="append", required=True, metavar="WHERE=VALUE",
                         help="what is changed; may be given several times")
     parser.add_argument("--policy", default="mip", metavar="NAME", help="who decides both (default: mip)")
@@ -40,11 +41,15 @@ def add(commands: Any) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    from allocator import read_snapshot
+    from allocator.advice.trials import Command
+    from allocator.cli.sources import read_source
+    from allocator.decision import result_with_reasons
     from allocator.domain.changes import changed
     from allocator.errors import Infeasible, UsageError
     from allocator.files.plans import dumps
     from allocator.files.snapshots import write_snapshot
+    from allocator.solvers.base import Limits
+    from allocator.whatif import compare
 
     values: dict[str, str] = {}
     for text in args.values:
@@ -52,69 +57,71 @@ def call(args: argparse.Namespace) -> int:
         if not sign or not place.strip():
             raise UsageError(f'--set "{text}": write WHERE=VALUE, such as pools.a100.gpus=12')
         values[place.strip()] = value.strip()
-    snapshot = read_snapshot(args.snapshot)
+    snapshot = read_source(args.snapshot)
+    command = Command(
+        args.policy, args.objective, solver=args.solver,
+        limits=Limits(args.time_limit, args.gap, args.threads, args.seed))
     other = changed(snapshot, values)
-    after = _decide(other, args)
+    problem = command.problem(other, {})
+    after = command.decide(problem)
     try:
-        before = _decide(snapshot, args)
+        as_is = command.problem(snapshot, {})
+        before = command.decide(as_is)
     except Infeasible as error:                      # perhaps why somebody asks
         before = None
         print(f"as it is: {error}", file=sys.stderr)
-    for warning in after.warnings:
+    for warning in problem.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if args.out:
         write_snapshot(other, args.out)
+    comparison = None if before is None else compare(before, after, values)
+    how = {"policy": args.policy, "solver": args.solver, "limits": command.limits}
+    result = result_with_reasons(problem, after, **how)
     if args.format == "json":
-        print(dumps({"schema_version": 1, "set": values, "before": None if before is None else before.to_dict(),
-                     "after": after.to_dict()}))
+        old = None if before is None else result_with_reasons(as_is, before, **how).to_dict()
+        print(dumps({
+            "schema_version": 1, "set": values, "before": old, "after": result.to_dict(),
+            "comparison": None if comparison is None else comparison.to_dict()}))
     else:
-        _show(values, before, after)
+        _show(values, result, comparison)
     return 0
 
 
-def _decide(snapshot: Snapshot, args: argparse.Namespace) -> Result:
-    from allocator import solve
-
-    return solve(snapshot, policy=args.policy, objective=args.objective, solver=args.solver,
-                 time_limit_s=args.time_limit, gap=args.gap, seed=args.seed, threads=args.threads)
-
-
-def _show(values: dict[str, str], before: Result | None, after: Result) -> None:
+def _show(values: dict[str, str], after: Result, comparison: Comparison | None) -> None:
     from allocator.cli import tables
 
     said = ", ".join(f"{place} = {value or 'default'}" for place, value in values.items())
-    head = [f"snapshot {tables.text(after.snapshot)}, objective {after.objective}, with {tables.text(said)}"]
-    if before is None:
-        tables.show([tables.plans({"with it": after}, "plan"), *tables.decision(after)[:1]], head)
+    head = [f"snapshot {tables.text(after.snapshot)}, objective {after.objective}, "
+            f"with {tables.text(said)}"]
+    if comparison is None:
+        tables.show(
+            [tables.plans({"with it": after}, "plan"), *tables.decision(after)[:1]], head)
         return
-    differ = _differences(before, after)
-    totals = tables.plans({"as it is": before, "with it": after}, "plan")
-    tables.show([totals, differ] if differ.rows else [totals], head)
-    if (before.objective, before.interval_s) != (after.objective, after.interval_s):
-        print("\nThe two values are no numbers of one kind: another objective, or rounds of another length.")
-        return
-    if not differ.rows:
-        print("\nNo job gets anything else.")
-        return
-    gained, certain = after.objective_value - before.objective_value, 1e-9 * max(1.0, abs(before.objective_value))
-    gap = max(before.bound - before.objective_value, after.bound - after.objective_value)
-    if abs(gained) <= certain:
-        print("\nThe plan is worth the same.")
-    else:
-        doubt = "" if abs(gained) > gap else f", which is less than the plans may be from the best ({gap:.2g})"
-        print(f"\nThe plan is worth {abs(gained):.4g} {'more' if gained > 0 else 'less'}{doubt}.")
+    totals = _totals(comparison)
+    tables.show([totals, _differences(comparison, after)] if comparison.jobs else [totals], head)
+    print("", *comparison.lines(), sep="\n")
 
 
-def _differences(before: Result, after: Result) -> Table:
-    from allocator.cli.tables import Table, gets, text
+def _totals(c: Comparison) -> Table:
+    """Both plans, a row each; their values in one scale."""
+    from allocator.cli.tables import Table, text
 
-    old = {job["job_id"]: job for job in before.to_dict()["jobs"]}
+    rows = [[name, text(c.value[n], 5), text(c.work_h[n]), text(c.dollars[n]), str(c.gpus[n]),
+             str(c.running[n])] for n, name in enumerate(("as it is", "with it"))]
+    columns = ("plan", "value", "hours of work", "$/h", "GPUs", "jobs")
+    return Table(f"plans, both valued {c.scale}", columns, rows, frozenset(columns[1:]))
+
+
+def _differences(comparison: Comparison, after: Result) -> Table:
+    from allocator.cli.tables import Table, text
+
+    reason = dict(zip(after.jobs["job_id"], after.jobs["reason"], strict=True))
     rows = []
-    for job in after.to_dict()["jobs"]:
-        was = old.get(job["job_id"])
-        if was is None or (was["pool"], was["gpus"], was["shared_with"]) != (
-                job["pool"], job["gpus"], job["shared_with"]):
-            rows.append([text(job["job_id"]), "-" if was is None else gets(was), gets(job),
-                         "-" if was is None else text(was["value"]), text(job["value"]), text(job["reason"] or "")])
+    for job in comparison.jobs:
+        old, new = (f"{s.gpus} x {s.pool}" + (f" beside {s.shared_with}" if s.shared_with else "")
+                    if s.gpus else "nothing" for s in (job.before, job.after))
+        rows.append([text(job.job_id), job.what, text(old), text(new), text(job.left_h_before, 3),
+                     text(job.left_h_after, 3), text(reason[job.job_id] or "")])
     return Table(f"jobs that differ ({len(rows)} of {len(after.jobs['job_id'])})",
-                 ("job", "as it is", "with it", "value", "then", "reason"), rows, frozenset({"value", "then"}))
+                 ("job", "change", "as it is", "with it", "hours left", "then", "reason"), rows,
+                 frozenset({"hours left", "then"}))
