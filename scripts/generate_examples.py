@@ -21,18 +21,24 @@ NOISE = 0.03            # standard deviation of the logarithm of a measurement
 README = """\
 # Generated examples
 
-Small inputs for commands that need measurements or deadlines. All are made by `scripts/generate_examples.py`; no line was
-measured anywhere.
+Small inputs for commands that need measurements or deadlines. All are made by `scripts/generate_examples.py`; no line
+was measured anywhere.
 
-| file | made as | try |
-|---|---|---|
-| `observations.csv` | steps of two models on 1 to 8 GPUs, three batches, 3 % noise | `allocator fit data/examples/observations.csv` |
-| `tuning/` | a snapshot with a job whose speed was measured at one size only | `allocator configure data/examples/tuning tune --profile` |
-| `deadlines/` | a snapshot with five deadlines of which four can be kept | `allocator promise data/examples/deadlines` |
-| `lifetimes.csv` | 200 spot servers, 0.2 revocations an hour, half as many after six hours; watched for a day | `allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6` |
-| `checkpoints.csv` | seconds = 2 + MB / 50, 3 % noise | `allocator spot fit line data/examples/checkpoints.csv` |
-| `starts.csv` | 20 starts: booting 40 s, image 25 s, job 10 s, 3 % noise | `allocator spot fit startup data/examples/starts.csv` |
-| `speeds.csv` | 1 to 8 workers of 5 steps a second, at most 28 together, 3 % noise | `allocator spot fit cap data/examples/speeds.csv` |
+    allocator promise data/examples/deadlines
+    allocator configure data/examples/tuning tune --profile
+    allocator fit data/examples/observations.csv
+    allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6
+    allocator spot fit line data/examples/checkpoints.csv
+    allocator spot fit startup data/examples/starts.csv
+    allocator spot fit cap data/examples/speeds.csv
+
+- `deadlines/`: a snapshot with five deadlines of which four can be kept.
+- `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured nowhere.
+- `observations.csv`: steps of two models on 1 to 8 GPUs with three batches, 3 % noise.
+- `lifetimes.csv`: 200 spot servers, 0.2 revocations an hour, half as many after six hours, watched for a day.
+- `checkpoints.csv`: seconds = 2 + MB / 50, 3 % noise.
+- `starts.csv`: 20 starts: 40 s to boot, 25 s for the image, 10 s for the job, 3 % noise.
+- `speeds.csv`: 1 to 8 workers of 5 steps a second, at most 28 together, 3 % noise.
 """
 
 

@@ -29,7 +29,11 @@ def test_a_sweep_from_end_to_end(tmp_path: Path, capsys: Output, monkeypatch: py
     assert main.run(argv) == 0
     said = capsys.readouterr()
     assert said.out.startswith("# Policies against greedy") and "## small" in said.out
-    assert said.err.count(" s\n") == 6 and "folders are simulated once" in said.err
+    assert "folders are simulated once" in said.err
+    lines = said.err[said.err.index("6 simulations\n"):].splitlines()
+    assert [line.split(":")[0] for line in lines[1:7]] == [f"{n} of 6" for n in range(1, 7)]
+    assert all("; about " in line and line.endswith(" left") for line in lines[1:6]) and lines[6].endswith(" s")
+    assert said.err.index("with 2 seeds every difference will stay open") < said.err.index("1 of 6")
     assert (out / "report.html").exists()
     with (out / "results.csv").open(newline="") as source:
         rows = list(csv.DictReader(source))

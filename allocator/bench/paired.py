@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 RESAMPLES = 9999
 LEVEL = 0.05
+FEWEST_SEEDS = 6        # with fewer pairs the test cannot give a p below LEVEL: 2 / 2^n
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from allocator.bench.sweep.tasks import Source, Task
 
 EXAMPLES = """
+allocator bench policies --workloads bursty --loads 1 --jobs-per-workload 40 --policies las,mip --seeds 6 --out results
 allocator bench policies --workloads reproduction --loads 0.3,0.36 --policies greedy,mip --seeds 10 --out results
 allocator bench policies --workloads bursty,data/workloads/demo --loads 1 --policies las,srtf,mip --out results
 allocator bench policies --executor dask --scheduler tcp://head:8786 --seeds 10 --out results
@@ -118,6 +120,7 @@ def call(args: argparse.Namespace) -> int:
 
 def asked_for(args: argparse.Namespace) -> list[Task]:
     """The tasks of the command line. Raises UsageError for names and values that make no sense, before any task."""
+    from allocator.bench.paired import FEWEST_SEEDS, LEVEL
     from allocator.bench.sweep.tasks import grid
     from allocator.bench.workloads import generate
     from allocator.decision import overridden
@@ -140,6 +143,9 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
     if args.seeds > 1 and not options.chance and any(source.digest and not source.revocable for source in found):
         print("folders are simulated once: without --misjudged, --noise or --failures, and without hazards of spot "
               "pools, every seed would be the same", file=sys.stderr)
+    if 1 < args.seeds < FEWEST_SEEDS and any(not source.digest or options.chance for source in found):
+        print(f"with {args.seeds} seeds every difference will stay open, because the paired test cannot give p below "
+              f"{LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell", file=sys.stderr)
     return grid(found, policies, args.seeds, options)
 
 
@@ -184,20 +190,29 @@ def executor_of(args: argparse.Namespace) -> Executor:
 
 
 def run(tasks: Sequence[Task], store: Store, executor: Executor) -> Swept:
-    """Run what is missing, with a bar and a line per task on standard error."""
+    """Run what is missing; on standard error how much that is, a line per task with what is left, and a bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
     from allocator.bench.sweep.sweep import sweep
+    from allocator.report.measures import duration
 
     console = Console(stderr=True, highlight=False)
+    there = sum(map(store.done, tasks))
+    console.print(f"{len(tasks)} simulations" + (f", {there} of them are there" if there else ""), soft_wrap=True)
+    begin, count = time.monotonic(), 0
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("", total=len(tasks), completed=sum(map(store.done, tasks)))
+        bar = progress.add_task("", total=len(tasks), completed=there)
 
         def tell(task: Task, outcome: Outcome) -> None:
+            nonlocal count
+            count += 1
             progress.advance(bar)
-            console.print(line(task, outcome), markup=False, soft_wrap=True)
+            left = len(tasks) - there - count
+            each_s = (time.monotonic() - begin) / count
+            console.print(f"{there + count} of {len(tasks)}: {line(task, outcome)}" + (
+                f"; about {duration(left * each_s)} left" if left else ""), markup=False, soft_wrap=True)
 
         return sweep(tasks, store, executor, tell)
 

@@ -13,7 +13,7 @@ from allocator.cli.parsing import number
 EXAMPLES = """
 allocator configure data/snapshots/demo pretrain --deadline 12 --cost 90
 allocator configure data/snapshots/demo pretrain --out choices      configure.csv and configure.svg
-allocator configure data/snapshots/demo pretrain --profile          what to measure next
+allocator configure data/examples/tuning tune --profile             what to measure next
 """
 FIELDS = ("pool", "gpus", "batch_size", "accumulation", "variant", "work_per_s", "error", "measured", "hours",
           "dollars", "front", "chosen_as")

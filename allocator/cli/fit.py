@@ -11,7 +11,7 @@ from allocator.cli.parsing import number, words
 
 EXAMPLES = """
 allocator fit data/snapshots/medium/rates.csv
-allocator fit observations.csv --out fitted            models.csv for a snapshot, fit.csv, fit.svg
+allocator fit data/examples/observations.csv --out fitted      models.csv for a snapshot, fit.csv, fit.svg
 allocator fit profiles --from sia --forms goodput --format csv
 """
 ABOUT = """\

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from allocator.market.rent import Rent
 
 EXAMPLES = """
-allocator rent classes.csv --budget 2                                    2 GPUs in the long-run mean
-allocator rent classes.csv --pools pools.csv --budget 40 --dollars --whole --out rented
+allocator rent data/rental/example.csv --budget 2                         2 GPUs in the long-run mean
+allocator rent data/rental/classes.csv --pools data/rental/pools.csv --budget 50 --dollars --whole --out rented
 allocator rent --from-workload data/workloads/demo > classes.csv         classes estimated from jobs
 """
 RULES = {"fractional_widths": "best widths", "equal_widths": "equal widths",

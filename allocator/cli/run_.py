@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 allocator run cluster.db                                       dry run: say what would be done now, do nothing
-allocator run cluster.db --executor local --devices a100=0-3,v100=4-7
+allocator run cluster.db --executor local --devices a100=0-7,v100=8-15
 allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics /run/allocator.prom
 """
 DRY = "dry-run"

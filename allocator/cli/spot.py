@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 allocator spot plan data/spot/resnet32.csv --work 64000 --cost 1.2    time and cost per cluster, and which to take
-allocator spot fit hazard lifetimes.csv --ages 0,1,6                  what measurements say
+allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6      what measurements say
 """
 PLAN_EXAMPLES = """
 allocator spot plan data/spot/resnet32.csv --work 64000 --cost 1.2 --deadline 3600
-allocator spot plan clusters.csv --work 64000 --quality 0.91 --out chosen
+allocator spot plan data/spot/resnet32.csv --work 64000 --quality 0.91 --out chosen
 """
 FIT_EXAMPLES = """
-allocator spot fit line checkpoints.csv                               x size in MB, y seconds
-allocator spot fit hazard lifetimes.csv --ages 0,1,6                  hours, revoked
-allocator spot fit startup starts.csv                                 a column of seconds per phase
+allocator spot fit line data/examples/checkpoints.csv                 x size in MB, y seconds
+allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6      hours, revoked
+allocator spot fit startup data/examples/starts.csv                   a column of seconds per phase
 """
 ABOUT = """\
 One job on each of several clusters: expected time, dollars, servers lost and share of useful time, and which cluster

@@ -10,7 +10,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from allocator.bench.paired import CONFIDENCE, LEVEL, Comparison, compare, pooled
+from allocator.bench.paired import CONFIDENCE, FEWEST_SEEDS, LEVEL, Comparison, compare, pooled
 from allocator.bench.sweep.store import Store, write
 from allocator.bench.sweep.tasks import Task
 
@@ -82,9 +82,9 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
              f"Change in percent, mean over {n} seeds, and its {CONFIDENCE:.0%} bootstrap interval. More is better for "
              "efficiency, less for everything else. **Bold**: better, _slanted_: worse (the interval excludes 0 and "
              f"Wilcoxon's paired test gives p < {LEVEL:g}); plain: open.", ""]
-    if 0 < n < 6:
+    if 0 < n < FEWEST_SEEDS:
         lines += [f"With {n} seeds that test cannot give less than p = {2 / 2 ** n:.2g}: everything stays open. Ask "
-                  "for 6 seeds or more.", ""]
+                  f"for {FEWEST_SEEDS} seeds or more.", ""]
     if len(metrics) < tasks:
         lines += [f"Incomplete: {tasks - len(metrics)} of {tasks} tasks have no result.", ""]
     if short:
