@@ -251,7 +251,7 @@ def test_a_child_that_dies_costs_one_snapshot(capsys: Output, folder: Path, tmp_
 def test_explain(capsys: Output, folder: Path) -> None:
     """The waiting job is explained, as text and as JSON; an unknown one is a wrong call."""
     code, out, _ = call(capsys, "explain", folder, "big")
-    assert code == 0 and out.startswith('job "big"') and "reason: " in out
+    assert code == 0 and out.startswith("big waits: ") and "reason: " in out
     told = json.loads(call(capsys, "explain", folder, "big", "--format", "json")[1])
     assert told["job_id"] == "big" and told["got"]["gpus"] == 0
     assert call(capsys, "explain", folder, "nobody")[0] == 2
