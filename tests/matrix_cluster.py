@@ -109,6 +109,12 @@ def labels_of_rates(rng: np.random.Generator, r: Tables) -> None:
         row |= {"batch_size": 128, "accumulation": 4, "spread": 2, "variant": "async"}
 
 
+@feature("rates.csv: observed", "config.toml: unknown_models")
+def a_model_without_rates(rng: np.random.Generator, r: Tables) -> None:
+    r.jobs[1]["model"], r.config["unknown_models"] = "x", "assume"
+    r.rates.append({"model": "x", "gpu_type": "A", "gpus": 1, "work_per_s": 0.7, "observed": True})
+
+
 @feature("rates.csv: efficiency")
 def efficiency(rng: np.random.Generator, r: Tables) -> None:
     for row in r.rates:

@@ -206,6 +206,8 @@ class Objectives(Ways):
         best = 0.0
         for p in self.pools:
             most = min(j["max_gpus"], p["gpus"], max(sizes, default=0))
+            if self.speeds.unrated(j["model"]):
+                most = min(j["max_gpus"], p["gpus"])
             for k in range(j["min_gpus"], most + 1):
                 tried = k in j["sizes"] if j["sizes"] else k & (k - 1) == 0 or k == most
                 if tried and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"]):

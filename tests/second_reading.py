@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from second_speeds import below, curve
+from second_speeds import Speeds, below
 
 Row = dict[str, Any]
 Option = tuple[str, int]
@@ -102,7 +102,8 @@ class Rules:
             self._in_force(p)
         self.at = {p["pool"]: p for p in self.pools}
         self.rates = [
-            filled({"model": "m", "efficiency": 1.0, "memory_gb": None}, r) for r in self.rates
+            filled({"model": "m", "efficiency": 1.0, "memory_gb": None, "observed": False}, r)
+            for r in self.rates
         ]
         again = {"restart_s": self.config["restart_s"]}
         self.jobs = [
@@ -115,6 +116,7 @@ class Rules:
             for j in self.jobs
         ]
         self.by = {j["job_id"]: j for j in self.jobs}
+        self.speeds = Speeds(self.rates, self.table("models"))
         self.tenants = [filled(TENANT, t) for t in self.tenants]
         named = {t["tenant"] for t in self.tenants}
         self.tenants += [
@@ -124,6 +126,8 @@ class Rules:
         ]
         self.owner = {t["tenant"]: t for t in self.tenants}
         for j in self.jobs:
+            if self.speeds.unrated(j["model"]):
+                self._make_rigid(j)
             self._believe(j)
 
     def table(self, name: str) -> Sequence[Row]:
@@ -139,6 +143,16 @@ class Rules:
         nodes = [n for n in self.table("nodes") if n["pool"] == p["pool"]]
         if nodes:
             p["gpus"] = sum(n["gpus"] for n in nodes if n.get("state", "up") == "up")
+
+    def _make_rigid(self, j: Row) -> None:
+        """A job of a model without rates has its requested size, and those that were observed."""
+        own = [k for k in j["sizes"] if j["min_gpus"] <= k <= j["max_gpus"]]
+        if own and j["requested_gpus"] not in own:
+            smaller = [k for k in own if k < j["requested_gpus"]]
+            j["requested_gpus"] = max(smaller, default=own[0])
+        seen = {r["gpus"] for r in self.rates if r["model"] == j["model"]}
+        may = {k for k in seen if j["min_gpus"] <= k <= j["max_gpus"] and (not own or k in own)}
+        j["sizes"] = sorted(may | {j["requested_gpus"]})
 
     def _believe(self, j: Row) -> None:
         """`sizes`: what is left as far as it is known."""
@@ -163,29 +177,7 @@ class Rules:
 
     def rate(self, model: str, gpu_type: str, k: int, gb: float | None = None) -> float | None:
         """Work per second on k GPUs of so much memory, None where nothing is known."""
-        sizes: dict[int, float | None] = {}
-        for r in self.rates:
-            if (r["model"], r["gpu_type"]) == (model, gpu_type):
-                fits = gb is None or r["memory_gb"] is None or r["memory_gb"] <= gb
-                speed = r["work_per_s"] * r["efficiency"] if fits else None
-                best = sizes.get(r["gpus"])
-                sizes[r["gpus"]] = max((s for s in (speed, best) if s is not None), default=None)
-        if k in sizes:
-            return sizes[k]
-        if not sizes or not min(sizes) < k < max(sizes):
-            return next(
-                (
-                    curve(c["kind"], c["parameters"], k)
-                    for c in self.table("models")
-                    if (c["model"], c["gpu_type"]) == (model, gpu_type)
-                ),
-                None,
-            )
-        a, b = max(n for n in sizes if n < k), min(n for n in sizes if n > k)
-        low, high = sizes[a], sizes[b]
-        if low is None or high is None:
-            return None
-        return min(low + (high - low) * (k - a) / (b - a), low * k / a)
+        return self.speeds.rate(model, gpu_type, k, gb)
 
     def held(self, j: Row) -> Option | None:
         """What the job runs on."""
@@ -222,7 +214,9 @@ class Rules:
         for p in self.pools:
             for k in range(1, p["gpus"] + 1):
                 holds = self.held(j) == (p["pool"], k)
-                if not holds and (self.tied(j) or not self.may_have(j, p, k)):
+                guess = self.speeds.is_assumed(j["model"], p["gpu_type"], k)
+                free = self.may_have(j, p, k) and not (guess and k != j["requested_gpus"])
+                if not holds and (self.tied(j) or not free):
                     continue
                 r = self.rate(j["model"], p["gpu_type"], k, p["memory_gb"])
                 if r is None and holds:  # it runs there, so it fits

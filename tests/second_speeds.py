@@ -3,7 +3,59 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Speeds:
+    """Rows of rates.csv with their defaults, and of models.csv."""
+
+    rates: list[Row]
+    lines: Sequence[Row]
+
+    def rate(self, model: str, gpu_type: str, k: int, gb: float | None = None) -> float | None:
+        """Work per second on k GPUs of so much memory, None where nothing is known."""
+        sizes: dict[int, float | None] = {}
+        for r in self.rates:
+            if (r["model"], r["gpu_type"]) == (model, gpu_type):
+                fits = gb is None or r["memory_gb"] is None or r["memory_gb"] <= gb
+                speed = r["work_per_s"] * r["efficiency"] if fits else None
+                best = sizes.get(r["gpus"])
+                sizes[r["gpus"]] = max((s for s in (speed, best) if s is not None), default=None)
+        if k in sizes:
+            return sizes[k]
+        if not sizes or not min(sizes) < k < max(sizes):
+            line = (c for c in self.lines if (c["model"], c["gpu_type"]) == (model, gpu_type))
+            by_line = next((curve(c["kind"], c["parameters"], k) for c in line), None)
+            return self.assumed(model, k) if self.unrated(model) else by_line
+        a, b = max(n for n in sizes if n < k), min(n for n in sizes if n > k)
+        low, high = sizes[a], sizes[b]
+        if low is None or high is None:
+            return None
+        return min(low + (high - low) * (k - a) / (b - a), low * k / a)
+
+    def unrated(self, model: str) -> bool:
+        """Whether nobody gave a rate of the model; a controller may have observed some."""
+        given = any(r["model"] == model and not r["observed"] for r in self.rates)
+        return not given and all(c["model"] != model for c in self.lines)
+
+    def assumed(self, model: str, k: int) -> float:
+        """As much per GPU as at the nearest observed size, the slowest of several; 1 without."""
+        seen = [
+            (abs(math.log2(k / r["gpus"])), r["work_per_s"] * r["efficiency"] / r["gpus"])
+            for r in self.rates
+            if r["model"] == model
+        ]
+        return min(seen)[1] * k if seen else 1.0
+
+    def is_assumed(self, model: str, gpu_type: str, k: int) -> bool:
+        """Whether nothing was observed at the size, nor on both sides of it."""
+        sizes = [r["gpus"] for r in self.rates if (r["model"], r["gpu_type"]) == (model, gpu_type)]
+        return self.unrated(model) and not (sizes and min(sizes) <= k <= max(sizes))
 
 
 def below(x: float) -> float:

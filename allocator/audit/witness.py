@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.audit import alone, headroom, pairs, together
 from allocator.audit.scene import Scene
-from allocator.audit.worth import rounding, worth
+from allocator.audit.worth import worth
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Floats, Problem
 from allocator.performance.table import RateTable
@@ -48,9 +48,9 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, table: Rat
     price = problem.pools.price_per_gpu_hour
     cost = np.where(scene.on, scene.held * price[scene.pool], 0.0) if len(price) else np.zeros(len(problem.jobs))
     rate = np.where(scene.rate > 0, scene.rate, 0.0)
-    value = worth(scene, rate)
+    value, rounding = worth(scene, rate)
     found = (*alone.faults(scene), *pairs.faults(scene), *together.faults(scene, cost), *headroom.faults(scene))
-    return Audit(found, value, rate, cost, float(value.sum()), rounding(scene))
+    return Audit(found, value, rate, cost, float(value.sum()), rounding)
 
 
 def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator[str]:

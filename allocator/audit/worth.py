@@ -49,6 +49,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.performance.pipelines import due_s
 from allocator.performance.useful import useful
 
+Ranks = Sequence[tuple[Terms, float]]
 RISKY = frozenset(OBJECTIVES) - {"progress", "throughput"}      # these look at what revocations leave
 
 
@@ -97,39 +98,44 @@ class Round:
         return cls(rate, done, busy, _price(s, w.pool) * w.gpus * w.own * billed / 3600.0, pause)
 
 
-def worth(s: Scene, rate: Floats) -> Floats:
-    """(J,) value of the plan, 0 where it gives nothing. rate (J,): work per second, 0 where nothing is known."""
+def worth(s: Scene, rate: Floats) -> tuple[Floats, float]:
+    """(J,) value of the plan, 0 where it gives nothing; and what rounding may do to their sum (audit/rounding.py).
+
+    rate (J,): work per second, 0 where nothing is known.
+    """
     value = np.zeros(len(s.problem.jobs))
     j = np.flatnonzero(s.on & (rate > 0))
     if not len(j):
-        return value
+        return value, 0.0
+    ranks = _ranks(s)
     plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.kept[j], ~s.guest[j])
     alone = ~s.paired[j]                # two jobs on the same GPUs do not teach how fast one is
-    value[j] = _values(s, plan)
+    value[j] = _values(s, plan, ranks)
     if s.problem.settings.get("profiling", {}).get("share", 0.0) > 0:
         w = Ways.every(s)
-        more = extra(s, w.job, w.pool, w.gpus, w.rate, _values(s, w))
+        more = extra(s, w.job, w.pool, w.gpus, w.rate, _values(s, w, ranks))
         kind = s.problem.pools.gpu_type[plan.pool]
         value[j] += [more.get(key, 0.0) for key in zip(j.tolist(), kind.tolist(), plan.gpus.tolist(), strict=True)
                      ] * alone
-    return value
+    return value, _rounding(s, j, ranks)
 
 
-def _values(s: Scene, w: Ways) -> Floats:
+def _values(s: Scene, w: Ways, ranks: Ranks) -> Floats:
     """(n,) worth of the ways in the problem's objective, money deducted."""
-    sums = levels(s.problem.objective)
     value = np.zeros(len(w.job))
-    for terms, factor in zip(sums, _factors(s, sums), strict=True):
+    for terms, factor in ranks:
         value += factor * _sum(s, w, terms)
-    risky = any(name in RISKY for terms in sums for name, _ in terms)
+    risky = any(name in RISKY for terms, _ in ranks for name, _ in terms)
     return np.asarray(value - _money(s, w.job) * Round.of(s, w, risky).dollars)
 
 
-def _factors(s: Scene, sums: Sequence[Terms]) -> list[float]:
-    """What a unit of each rank counts for: a rank and those after it, in hundredths of the one before."""
+def _ranks(s: Scene) -> Ranks:
+    """The sums of the objective, and what a unit of each counts for: one and those after it, in hundredths of the one
+    before."""
+    sums, out = levels(s.problem.objective), [1.0]
     if len(sums) == 1:
-        return [1.0]
-    every, out = Ways.every(s), [1.0]
+        return [(sums[0], 1.0)]
+    every = Ways.every(s)
     last = _sum(s, every, sums[-1])
     for terms in reversed(sums[:-1]):
         own = _sum(s, every, terms)
@@ -138,18 +144,15 @@ def _factors(s: Scene, sums: Sequence[Terms]) -> list[float]:
         factor = part / reach if part > 0 and reach > 0 else 1.0
         last = own + factor * last
         out = [1.0, *(factor * f for f in out)]
-    return out
+    return list(zip(sums, out, strict=True))
 
 
-def rounding(s: Scene) -> float:
-    """What rounding may do to the value of the plan, see allocator/audit/rounding.py."""
-    sums = levels(s.problem.objective)
-    if {name for terms in sums for name, _ in terms}.isdisjoint(("cost", "tardiness")):
-        return 0.0
+def _rounding(s: Scene, job: Ints, ranks: Ranks) -> float:
+    """What rounding may do to the values of the jobs (n,)."""
     # the factor of a rank comes from the values of all jobs, with the errors of theirs in it
-    job, times = (np.flatnonzero(s.on), 1.0) if len(sums) == 1 else (np.unique(s.options()[0]), 3.0)
-    return times * sum(factor * abs(part) * lost(s, name, job)
-               for terms, factor in zip(sums, _factors(s, sums), strict=True) for name, part in terms)
+    who, times = (job, 1.0) if len(ranks) == 1 else (np.unique(s.options()[0]), 3.0)
+    return times * sum(factor * abs(part) * lost(s, name, who)
+                       for terms, factor in ranks for name, part in terms)
 
 
 def _sum(s: Scene, w: Ways, terms: Terms) -> Floats:
