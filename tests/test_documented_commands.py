@@ -121,6 +121,20 @@ def test_the_lists_are_not_stale() -> None:
     assert len(every) > 150
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("page", ["README.md", "docs/frontier.md", "docs/budgets.md"])
+def test_long_commands_run_as_they_stand(page: str, template: Path, tmp_path: Path) -> None:
+    """./scripts/test -m soak -k as_they_stand: nothing shortened, in a shell; some minutes."""
+    folder = tmp_path / "here"
+    shutil.copytree(template, folder, symlinks=True)
+    renew(folder)
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    for command in PAGES[page]:
+        done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 0 and not BAD.search(done.stdout + done.stderr), f"{command}\n{done.stderr}"
+
+
 def test_the_examples_are_as_generated() -> None:
     """data/examples is what scripts/generate_examples.py writes, byte for byte, and nothing else."""
     spec = importlib.util.spec_from_file_location("generate_examples", ROOT / "scripts" / "generate_examples.py")

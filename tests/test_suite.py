@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from queue_child import say
 
@@ -43,6 +44,15 @@ def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path, pytestconfig: pyte
                               str(tmp_path / "test_hanging.py"))
     assert done.returncode == 1
     assert "test_waits_for_ever" in done.stdout and "Timeout" in done.stdout
+
+
+def test_what_numpy_warns_about_is_an_error() -> None:
+    """In this process and in its children: no warning of a library can reach the screen of a user unseen."""
+    with pytest.raises(RuntimeWarning, match="invalid value encountered in log"):
+        np.log(np.array([-1.0]))
+    child = subprocess.run([sys.executable, "-c", "import numpy as np; np.log(np.array([-1.0]))"], capture_output=True,
+                           text=True, check=False)
+    assert child.returncode == 1 and "invalid value encountered in log" in child.stderr
 
 
 def test_lines_of_many_threads_stay_whole() -> None:
