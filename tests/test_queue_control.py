@@ -217,6 +217,23 @@ def test_failures_wait_longer_and_longer_and_end_parked(queue: Queue) -> None:
     assert queue.retry("j")[0].failures == 0 and queue.job("j").state == "paused"
 
 
+def test_losses_soon_after_the_start_are_retried_later_and_later(queue: Queue) -> None:
+    """A job that kills its own supervisor after ten seconds: at once the first time, then after 30, 60, 120 s, and it
+    is never parked. A loss after ten minutes costs no time."""
+    control, waits = Controller(queue), []
+    for lived in (10.0, 10.0, 10.0, 10.0, 600.0):
+        control.want(j=("a", 2))
+        clock(queue).now = max(clock(queue).now, queue.job("j").retry_at_s or 0.0)
+        assert control.starts()
+        control.say("j", "running")
+        clock(queue).now += lived
+        control.say("j", "lost")
+        job = queue.job("j")
+        assert job.state == "paused" and job.failures == 0
+        waits.append(0.0 if job.retry_at_s is None else job.retry_at_s - clock(queue).now)
+    assert waits == [0.0, 30.0, 60.0, 120.0, 0.0]
+
+
 def test_work_done_in_order_ends_a_row_of_failures(queue: Queue) -> None:
     """A job that failed, and then ran and stopped well, is as good as new."""
     control = Controller(queue)

@@ -21,6 +21,8 @@ from allocator.queue.states import Retries, ended
 
 ENDED = ("stopped", "finished", "failed", "lost")
 RETRIES = Retries()
+SOON_S = 120.0                  # an allocation that is lost so soon after its start may have caused that itself
+LOSSES_KEPT_S = 4 * 3600.0      # earlier losses count for so long
 
 
 class Change(NamedTuple):
@@ -66,6 +68,8 @@ class Mark(NamedTuple):
 
 # statements of every look, built once
 _MARKS = f"SELECT {', '.join(Mark._fields)} FROM allocations WHERE phase IN {OPEN}"
+_SOON_LOST = ("SELECT COUNT(*) FROM allocations WHERE job_id = ? AND phase = 'lost' AND ended_s > ? "
+              "AND ended_s - COALESCE(running_s, ordered_s) <= ?")
 _MARKS_OF = f"{_MARKS} AND job_id IN ({{names}})"
 
 
@@ -131,6 +135,7 @@ def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retri
         moved = None if known.phase in ENDED else _moved(one, known, retries)
         if moved is None:
             continue
+        moved = _held_back(connection, moved, retries)
         now[one.job_id] = moved
         told[one.job_id, str(one.phase)] = one
         left = now.get(paired.get(one.job_id, "")) if moved.ended_s is not None else None
@@ -145,6 +150,21 @@ def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retri
           for (_, kind), one in told.items()])
     return [Change(name, known.generation, known.phase, known.state, known.work_done - before[name].work_done)
             for name, known in changed.items()]
+
+
+def _held_back(connection: Connection, one: Held, retries: Retries) -> Held:
+    """Delay the next start of a job whose allocations are lost again and again soon after their start.
+
+    The first such loss costs no time: a machine may fail. From the second on the job waits as long as after a failure,
+    but it is never parked. A job that kills its own supervisor looks like this.
+    """
+    began = one.ordered_s if one.running_s is None else one.running_s
+    if one.phase != "lost" or one.ended_s is None or one.state not in ("queued", "paused"):
+        return one
+    if one.ended_s - began > SOON_S:
+        return one
+    earlier = query(connection, _SOON_LOST, one.job_id, one.ended_s - LOSSES_KEPT_S, SOON_S)[0][0]
+    return one._replace(retry_at_s=one.ended_s + retries.wait_s(int(earlier))) if earlier else one
 
 
 def _moved(one: Seen, known: Held, retries: Retries) -> Held | None:
