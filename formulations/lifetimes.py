@@ -15,7 +15,7 @@ losses at a constant rate lambda begin such a piece at every moment alike. Symbo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def _share_with_lifetime(
     work = np.where(ends, np.maximum(work, 1e-9), 1.0)
     with np.errstate(divide="ignore"):
         out = work / lifetime_seconds(work, n, hazard, life, delta, tau, pause)
-    per_life = _Lifetimes(n, hazard, life, delta, tau, pause).period(np.inf)
+    per_life = _Lifetimes(n, hazard, life, delta, tau, pause, np.zeros(len(n))).period(np.inf)
     return np.asarray(np.clip(np.where(ends, out, per_life.progress / per_life.seconds), 0.0, 1.0))
 
 
@@ -156,7 +156,11 @@ class _Lifetimes:
     delta: Floats
     tau: Floats
     pause: Floats
-    other: Floats | float = 0.0
+    other: Floats
+
+    def take(self, rows: Ints) -> _Lifetimes:
+        """Some of them."""
+        return _Lifetimes(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def period(self, m: float) -> _Period:
         """What happens in the lifetime m."""
@@ -238,28 +242,22 @@ def lifetime_seconds(
         work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)))
     left = arrays[0].astype(np.float64).reshape(-1)
     own = _Lifetimes(*(a.reshape(-1) for a in arrays[1:]))
-    whole, out, busy, m, block = (
-        left.copy(),
-        np.zeros(len(left)),
-        np.ones(len(left), dtype=np.bool_),
-        0.0,
-        1.0,
-    )
-    while busy.any():
+    least, out = 1e-12 * left, np.zeros(len(left))
+    busy, m, block = np.arange(len(left)), 0.0, 1.0     # of out; left, least, own: those still busy
+    while len(busy):
         p = own.period(m + (block - 1.0) / 2.0)
         ends = synchronous_seconds(left, p.rate, own.delta, own.tau, own.pause)
-        last = busy & ((ends <= own.life * (1 + 1e-12)) | (left <= p.most * (1 + 1e-12)))
-        out[last] += ends[last]
-        stuck = busy & ~last & (p.progress <= 1e-12 * whole)
+        last = (ends <= own.life * (1 + 1e-12)) | (left <= p.most * (1 + 1e-12))
         again = synchronous_seconds(left, p.rate + 1.0 / own.life, own.delta, own.tau, own.pause)
-        out[stuck] += np.where(
-            left[stuck] <= np.minimum(own.tau, own.life)[stuck], again[stuck], np.inf
-        )
-        busy &= ~last & ~stuck
+        stuck = ~last & (p.progress <= least)
+        short = left <= np.minimum(own.tau, own.life)
         with np.errstate(invalid="ignore", divide="ignore"):
             count = np.ceil((left - p.most) / p.progress - 1e-9)
-        count = np.where(busy, np.clip(count, 1.0, np.where(p.steady, np.inf, block)), 0.0)
-        left = np.where(busy, np.maximum(left - count * p.progress, 0.0), left)
-        out += np.where(busy, count * p.seconds, 0.0)
+        count = np.clip(count, 1.0, np.where(p.steady, np.inf, block))
+        out[busy] += np.where(last, ends, np.where(stuck, np.where(short, again, np.inf), 0.0))
+        goes = np.flatnonzero(~last & ~stuck)
+        busy, least, own = busy[goes], least[goes], own.take(goes)
+        left = np.maximum(left[goes] - count[goes] * p.progress[goes], 0.0)
+        out[busy] += count[goes] * p.seconds[goes]
         m, block = m + block, max(1.0, (m + block) // 8)
     return out.reshape(arrays[0].shape)
