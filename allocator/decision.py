@@ -26,6 +26,7 @@ from allocator.options.round import Round, compile_round
 from allocator.policies import registry as policies
 from allocator.policies.base import Decision, Policy, Task, relative_gap
 from allocator.policies.memory import Memory
+from allocator.policies.pairs import whole_bound
 from allocator.results import result_of
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits, Solver
@@ -65,11 +66,12 @@ class Decided:
 
     @cached_property
     def proof(self) -> tuple[float, str, float]:
-        """(bound, who proved it, relative gap): no plan is worth more than the bound. Finds the dual where the policy
-        did not need it. Raises AuditFailure where this plan is."""
-        dual = self.task.dual
-        bound, by = (self.decision.bound, self.decision.bound_by) if self.decision.bound < dual.bound \
-            else (dual.bound, "lagrangian")
+        """(bound, who proved it, relative gap): no plan is worth more than the bound, whichever jobs share GPUs, and
+        whatever the policy looked at. Finds the dual where the policy did not need it. Raises AuditFailure where this
+        plan is."""
+        bound, by = whole_bound(self.task), "lagrangian"
+        if self.decision.bound < bound and self.round.covers:
+            bound, by = self.decision.bound, self.decision.bound_by
         bound = checked_bound(bound, by, self.witness)
         return bound, by, relative_gap(bound, self.value)
 
@@ -182,9 +184,9 @@ def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver 
     built = time.monotonic()
     known = memory if memory is not None and memory.objective == problem.objective else None
     task, decision = settle(round_, entry.decide, engine, limits, begin + limits.time_s, known)
-    allocation = round_.allocation(decision.choice)
-    witness = audit(round_.problem, allocation, round_.repairs)
-    faults = witness.faults or tuple(_differing_accounts(round_, decision.choice, witness))
+    allocation = task.round.allocation(decision.choice)
+    witness = audit(task.round.problem, allocation, task.round.repairs)
+    faults = witness.faults or tuple(_differing_accounts(task.round, decision.choice, witness))
     if faults:
         raise AuditFailure(faults)
     return Decided(task, decision, allocation, witness, built - begin, time.monotonic() - built)
@@ -195,7 +197,8 @@ def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits,
     """The policy's decision about a compiled round, by `deadline` (time.monotonic) as far as it can."""
     task = Task(round_, limits, solver, deadline) if memory is None else Task(
         round_, limits, solver, deadline, memory.row_prices(round_.model)[0], memory.plans)
-    return task, policy(task)
+    decision = policy(task)
+    return decision.task or task, decision
 
 
 def overridden(problem: Problem, objective: str | None, budget: float | None, horizon: int | None = None) -> Problem:

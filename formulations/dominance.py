@@ -7,7 +7,7 @@ An option b is dropped when
 Rows of the `at least` kind forbid (b): options of a tenant with a guarantee stay (more GPUs may be needed), `keep`
 stays (it counts for the limit on changes), and so does the option of a job that must run. An option that may have a
 guest stays too: with it, it may be worth more. A guest beats nobody, as its host may be gone; it goes with its host.
-An option with a rival beats nobody either.
+An option with a rival, or that is one, beats nobody either: the rival may be chosen.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from formulations.instance import Instance
 from formulations.linear import Bools
 
 
-def needed(instance: Instance) -> Bools:
+def needed(instance: Instance, may_host: Bools | None = None) -> Bools:
     """(n,) True for options that may be part of a best plan; options must be sorted by job, pool, gpus,
-    with those of guests behind the others of their job."""
+    with those of guests behind the others of their job. may_host (n,): options that may get guests later."""
     i, fits = instance, possible(instance)
     fixed = i.must[i.job] | i.keep
     open_ = ~fixed & (i.guarantee[i.tenant[i.job]] <= 0)
     guest = i.host >= 0
     vain = np.where(guest, ~fixed, open_) & (i.value <= 0)
-    hosts = np.zeros(len(i.job), dtype=bool)
+    hosts = np.zeros(len(i.job), dtype=bool) if may_host is None else may_host.copy()
     hosts[i.host[guest & ~vain]] = True
     stays = np.where(i.must[i.job], True, fits & ~((vain | (open_ & _beaten(i, fits))) & ~hosts))
     stays[guest] &= stays[i.host[guest]]
@@ -55,7 +55,9 @@ def _beaten(i: Instance, fits: Bools) -> Bools:
     new = np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0)) | (i.host >= 0)
     first = np.maximum.accumulate(np.where(new, np.arange(n), 0))
     position = np.arange(n) - first
-    best = np.where(fits & (i.rival < 0), i.value, -np.inf)            # what has a rival may be out of the question
+    tied = i.rival >= 0                                       # what has a rival, or is one, may be out of the question
+    tied[i.rival[tied]] = True
+    best = np.where(fits & ~tied, i.value, -np.inf)
     # running maximum inside each (job, pool): one vectorised step per position, sizes per pool are few
     by_position = np.argsort(position, kind="stable")
     bounds = np.cumsum(np.bincount(position))

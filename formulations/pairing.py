@@ -32,6 +32,7 @@ CLOSE = 5e-4             # relative distance of bound and programme that is clos
 TURNS = 12
 NEAR = 3                 # columns per group, and pairs per group, that the first programme starts from
 MORE = 4000              # columns, and pairs, that a turn brings in at most
+MANY = 8000              # columns from which the interior point method is quicker
 EPS = 1e-9
 
 
@@ -82,35 +83,66 @@ def paired(c: Choices, start: Floats | None = None, deadline: float | None = Non
     start (m,): prices of a similar round. deadline: time.monotonic. close: relative distance of the bound and the value
     of the programme that is close enough.
     """
-    solve, until, g = programme or by_scipy, math.inf if deadline is None else deadline, Guests.of(c)
-    known = evaluate(c, np.zeros(c.model.m) if start is None else start)
-    p = known.prices[c.rows]
-    if start is None:
-        p[g.rest] = minimise(_alone(c, g), deadline=deadline).prices[c.rows[g.rest]]
-    best, x, inside = known, np.zeros(c.n), _promising(c, g, c.value - c.matrix @ p)
+    search = Programmes(c, start, deadline, programme)
     for _ in range(TURNS):
-        columns, left = np.flatnonzero(inside), until - time.monotonic()
+        if not search.turn() or search.gap(search.best.bound) <= close or not search.grow():
+            break
+    return replace(search.best, values=search.x)
+
+
+class Programmes:
+    """Linear programmes over more and more columns of a round, and the dual at the prices of each.
+
+    here: the last dual; best: that of the lowest bound; x (n,), value: solution of the last programme.
+    """
+
+    def __init__(self, c: Choices, start: Floats | None, deadline: float | None, programme: Programme | None = None,
+                 inside: Bools | None = None) -> None:
+        """As of `paired`; inside (n,): columns of the first programme, None = those that the prices call promising."""
+        self._solve, self._until = programme or by_scipy, math.inf if deadline is None else deadline
+        self.c, self._guests = c, Guests.of(c)
+        self.here = self.best = evaluate(c, np.zeros(c.model.m) if start is None else start)
+        self.x, self.value = np.zeros(c.n), -math.inf
+        if inside is None:
+            p = self.best.prices[c.rows]
+            if start is None:
+                rest = self._guests.rest
+                p[rest] = minimise(_alone(c, self._guests), deadline=deadline).prices[c.rows[rest]]
+            inside = _promising(c, self._guests, c.value - c.matrix @ p)
+        self.inside = inside
+        self._more = np.zeros(0, dtype=np.int64)
+
+    def gap(self, bound: float) -> float:
+        """Relative distance of a bound to the value of the last programme."""
+        return (bound - self.value) / max(abs(bound), 1e-300)
+
+    def turn(self) -> bool:
+        """Solve the programme, complete its prices, find the columns that it lacks; False if there is no answer."""
+        c, g = self.c, self._guests
+        columns, left = np.flatnonzero(self.inside), self._until - time.monotonic()
         part = c.model.take(columns)
-        found = solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left) if left > 0 else None
+        found = self._solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left) if left > 0 else None
         if found is None:
-            if left <= 0 or inside.all():
-                break
-            inside[:] = True                               # what must be used or kept may need any of them
-            continue
-        x = np.zeros(c.n)
-        x[columns] = found[0]
+            if left <= 0 or self.inside.all():
+                return False
+            self.inside[:] = True                          # what must be used or kept may need any of them
+            return self.turn()
+        self.x = np.zeros(c.n)
+        self.x[columns] = found[0]
         p, u = found[1][c.rows], found[1][g.groups]
         p[g.row] = 0.0
         wants = (c.value - c.matrix @ p)[g.guest] - u[c.group[g.guest]]
         p[g.row] = np.maximum(found[1][c.rows], 0.0)[g.row]
         np.maximum.at(p, g.row, wants)
-        here, value = evaluate(c, spread(c, p)), float(c.value @ x)
-        best = min(best, here, key=lambda dual: dual.bound)
-        more = _missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, inside)
-        if best.bound - value <= close * abs(best.bound) or not len(more):
-            break
-        inside[more] = True
-    return replace(best, values=x)
+        self.here, self.value = evaluate(c, spread(c, p)), float(c.value @ self.x)
+        self.best = min(self.best, self.here, key=lambda dual: dual.bound)
+        self._more = _missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, self.inside)
+        return True
+
+    def grow(self) -> bool:
+        """Bring in the columns that the last programme lacks; False if it lacks none."""
+        self.inside[self._more] = True
+        return len(self._more) > 0
 
 
 def _alone(c: Choices, g: Guests) -> Choices:
@@ -164,13 +196,14 @@ def _least(x: Floats, k: int) -> float:
 
 
 def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
-    """A programme by SciPy's HiGHS."""
+    """A programme by SciPy's HiGHS; optimal at a vertex whichever method it takes."""
     from scipy import optimize
 
     a = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
     up, down = np.flatnonzero(np.isfinite(model.upper)), np.flatnonzero(np.isfinite(model.lower))
     found = optimize.linprog(-model.value, A_ub=sparse.vstack([a[up], -a[down]]).tocsr(),
-                             b_ub=np.append(model.upper[up], -model.lower[down]), bounds=(0.0, 1.0), method="highs-ds",
+                             b_ub=np.append(model.upper[up], -model.lower[down]), bounds=(0.0, 1.0),
+                             method="highs-ipm" if model.n > MANY else "highs-ds",
                              options={"time_limit": seconds} if math.isfinite(seconds) else {})
     if found.status != 0:
         return None

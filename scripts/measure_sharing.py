@@ -1,4 +1,4 @@
-"""Figures of docs/sharing.md: candidates of sharing, what few partners lose, and how well slowdowns are fitted.
+"""Figures of docs/sharing.md: what it takes to price all pairs, and how well slowdowns are fitted.
 
     python scripts/measure_sharing.py            # a minute; CPU times, best of five
 """
@@ -16,9 +16,9 @@ from allocator.bench.workloads.sharing import GPU_GB, sharing
 from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import validate
+from allocator.options.colocation import colocations
 from allocator.options.menu import menu
-from allocator.options.pairs import PARTNERS, Pairs, pairs
-from allocator.performance.interference import Measured, fit
+from allocator.performance.interference import fit
 from allocator.performance.table import RateTable
 
 SEEDS = range(5)
@@ -47,55 +47,34 @@ def elastic(jobs: int, seed: int) -> Problem:
                                                          range(2, len(many) + 2)) for file, many in rows.items()}))
 
 
-def candidates(p: Problem, most: int = PARTNERS) -> tuple[Pairs, float]:
-    """With CPU seconds, look-up tables included, the menu (which every round has) not."""
-    options, best = menu(p, RateTable.of(p)), np.inf
-    for _ in range(5):
-        start = time.process_time()
-        found = pairs(p, options, Measured.of(p), most=most)
-        best = min(best, time.process_time() - start)
-    return found, best
-
-
-def disjoint(q: Pairs) -> float:
-    """The most that pairs without a common job save together: a matching, as a MIP."""
-    from scipy import optimize, sparse
-
-    n = len(q)
-    rows = sparse.coo_array((np.ones(2 * n), (np.concatenate([q.job_a, q.job_b]), np.tile(np.arange(n), 2))))
-    found = optimize.milp(-q.saved, constraints=optimize.LinearConstraint(rows.tocsr(), ub=1.0),
-                          integrality=np.ones(n), bounds=optimize.Bounds(0, 1))
-    return -float(found.fun)
-
-
 def line(problems: list[Problem]) -> str:
-    """Means over the problems: pairs of options at one pool and size, candidates, share in several passes, CPU ms."""
+    """Means over the problems: pairs of options that the rules allow, kinds of jobs at one pool and size, CPU ms to
+    value all pairs, and to price them once; the menu, which every round has, not counted."""
     rows = []
     for p in problems:
-        q, seconds = candidates(p)
-        options = menu(p, RateTable.of(p))
-        size = np.unique(np.stack([options.pool, options.gpus]), axis=1, return_counts=True)[1]
-        passes = (q.accumulation_a > 1) | (q.accumulation_b > 1)
-        rows.append(((size * (size - 1) // 2).sum(), len(q), passes.mean(), 1e3 * seconds))
-    same, found, several, ms = np.mean(rows, axis=0)
-    return f"| {same:,.0f} | {found:,.0f} | {several:.0%} | {ms:.1f} |"
+        table = RateTable.of(p)
+        options, seconds = menu(p, table), []
+        for _ in range(5):
+            begin = time.process_time()
+            whole = colocations(p, options, table)
+            between = time.process_time()
+            u = np.zeros(len(p.jobs))
+            np.maximum.at(u, options.job, options.value)
+            whole.price(options.value, u)
+            seconds.append((between - begin, time.process_time() - between))
+        rows.append((whole.count, len(whole.alike), *(1e3 * np.min(seconds, axis=0))))
+    count, kinds, value, price = np.mean(rows, axis=0)
+    return f"| {count:,.0f} | {kinds:,.0f} | {value:.1f} | {price:.1f} |"
 
 
 def main() -> None:
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, "
           f"seeds {SEEDS.start} to {SEEDS.stop - 1}\n")
-    print("| jobs that wait | GPU memory | pairs of one pool and size | candidates | in several passes | CPU ms |\n"
+    print("| jobs that wait | GPU memory | pairs of options | pairs of kinds | CPU ms to value | to price |\n"
           "|---|---|---|---|---|---|")
     for jobs, memory in ((240, GPU_GB), (1_000, GPU_GB), (1_000, 16.0), (1_000, 12.0), (4_000, GPU_GB)):
         print(f"| {jobs:,} | {memory:.0f} GB {line([waiting(jobs, seed, memory) for seed in SEEDS])}")
     print(f"| elastic: 1,000 | 48 GB {line([elastic(1_000, seed) for seed in SEEDS])}")
-    print("\n| partners per job | candidates | saved by the best disjoint pairs |\n" + "|---" * 3 + "|")
-    whole = [candidates(waiting(240, s), 10_000)[0] for s in SEEDS]
-    for most in (1, 2, 4, 8):
-        few = [candidates(waiting(240, s), most)[0] for s in SEEDS]
-        share = np.mean([disjoint(f) / disjoint(w) for f, w in zip(few, whole, strict=True)])
-        print(f"| {most} | {np.mean([len(f) for f in few]):,.0f} | {share:.1%} |")
-    print(f"| all | {np.mean([len(w) for w in whole]):,.0f} | 100.0% |")
     print("\n| slowdowns | error of the fit, each row left out |\n|---|---|")
     for words, noise in (("1 + alpha beta", 0.0), ("the same, 5 % noise", 0.05)):
         print(f"| {words} | {np.mean([fitted(s, noise) for s in SEEDS]):.1%} |")

@@ -50,24 +50,19 @@ class Sharing(Contract):
         return [p for i, j in itertools.combinations(range(len(self.jobs)), 2) for p in self._pairs(i, j)]
 
     def _pairs(self, i: int, j: int) -> Iterator[Pair]:
+        """Either of the two may be charged with the GPUs; a job that is bound to its own may not join another."""
         now = self.mate[i] == j or self.mate[j] == i
-
-        def first(k: int) -> tuple[bool, bool, float, str]:
-            job = self.jobs[k]
-            return not self._locked(k), job.get("state") != "running", job["submitted_s"], job["job_id"]
-
         for c, d in itertools.product(self.own[i], self.own[j]):
             if not c.gpus or (c.pool, c.gpus) != (d.pool, d.gpus) or c.pool is None:
                 continue
-            here = now and all((self.jobs[k]["pool"], self.jobs[k]["gpus"]) == (c.pool, c.gpus) for k in (i, j))
-            if self._locked(i) and self._locked(j) and not here:
-                continue
-            h, g = sorted((i, j), key=first) if not here else (j, i) if self.mate[i] == j else (i, j)
-            job, place = self.jobs[g], (c.pool, c.gpus)
-            stands = job.get("state") == "running" and (job["pool"], job["gpus"]) == place and not here
-            if self._fits(h, g, c.pool) and (here or not self._locked(g)) and not (
-                    stands and not self._may_get(job, place)):
-                yield self._pair(h, g, c.pool, c.gpus, here)
+            place = (c.pool, c.gpus)
+            here = now and all((self.jobs[k]["pool"], self.jobs[k]["gpus"]) == place for k in (i, j))
+            for h, g in ((i, j), (j, i)):
+                job = self.jobs[g]
+                stands = job.get("state") == "running" and (job["pool"], job["gpus"]) == place and not here
+                if self._fits(h, g, c.pool) and (here or not self._locked(g)) and not (
+                        stands and not self._may_get(job, place)):
+                    yield self._pair(h, g, c.pool, c.gpus, here)
 
     def _locked(self, k: int) -> bool:
         job = self.jobs[k]

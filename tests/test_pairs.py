@@ -1,4 +1,4 @@
-"""Slowdowns, memory and the candidates of sharing: by hand, and against trying every pair."""
+"""Slowdowns, memory and the pairs of a round: by hand, and against trying every pair."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pytest
 from builders import problem
 
 from allocator.domain.problem import Isolation, Problem
-from allocator.options.menu import menu
-from allocator.options.pairs import Pairs, pairs
+from allocator.options.colocation import Colocations, colocations
+from allocator.options.guests import Guests, with_guests
+from allocator.options.menu import Menu, menu
+from allocator.options.round import compile_round
+from allocator.performance.beside import beside
 from allocator.performance.interference import Measured, fit
 from allocator.performance.table import RateTable
 
@@ -30,8 +33,11 @@ def speeds(*models: str, **more: Any) -> list[dict[str, Any]]:
     return [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": float(k), **more} for m in models for k in (1, 2)]
 
 
-def found(p: Problem, **options: Any) -> Pairs:
-    return pairs(p, menu(p, RateTable.of(p)), Measured.of(p), **options)
+def found(p: Problem) -> dict[tuple[int, int, int, int], float]:
+    """(host, guest, pool, gpus) -> value of the pairs that a round offers."""
+    m = compile_round(p).menu
+    return {(int(m.host[o]), int(m.job[o]), int(m.pool[o]), int(m.gpus[o])): float(m.value[o])
+            for o in np.flatnonzero(m.host >= 0).tolist()}
 
 
 def jobs(*parts: tuple[str, float], **more: Any) -> list[dict[str, Any]]:
@@ -84,30 +90,28 @@ def test_fitted_slowdowns() -> None:
 
 
 def test_a_pair_by_hand() -> None:
-    """Two jobs of 10 s on one GPU, slowdown 1.4 both: together 14 s, one after the other 15 s on average: 1/15 is
-    saved. Each does 1/1.4 of its work per second. At 1.5 nothing is gained, and there is no pair."""
-    p = problem(jobs(("m", 10), ("m", 10)), [POOL], speeds("m"), sharing=[row("m", "m", 1.4, 1.4)])
-    q = found(p)
-    assert (q.job_a.tolist(), q.job_b.tolist(), q.pool.tolist(), q.gpus.tolist()) == ([0], [1], [0], [1])
-    assert q.saved == pytest.approx([1 / 15]) and q.rate_a == q.rate_b == pytest.approx([1 / 1.4])
-    assert q.memory_gb.tolist() == [8.0] and q.accumulation_a.tolist() == [0]
-    tie = problem(jobs(("m", 10), ("m", 10)), [POOL], speeds("m"), sharing=[row("m", "m", 1.5, 1.5)])
-    assert len(found(tie)) == 0
+    """Two jobs of 1000 s on one GPU, intervals of 300 s: alone 0.3 of one is done, beside each other 0.3 / xi of each.
+    At 1.6 the second adds 0.1875 and costs the first 0.1125; at 2 and more a pair is worth nothing."""
+    two = jobs(("m", 1000), ("m", 1000))
+    p = problem(two, [POOL], speeds("m"), sharing=[row("m", "m", 1.6, 1.6)])
+    assert found(p) == {(0, 1, 0, 1): pytest.approx(0.1875 - 0.1125)}
+    assert not found(problem(two, [POOL], speeds("m"), sharing=[row("m", "m", 2.0, 2.0)]))
 
 
-def test_who_may_not_move_goes_first() -> None:
-    """Slowdown 1.8, lengths 10 and 2 s. Either may go first: the short one does, and nothing beats that. If the long
-    one may not be moved, it goes first, 11 s on average; together it is 5 + 3.6 - 1 = 7.6 s."""
-    share = [row("m", "m", 1.8, 1.8)]
-    free = jobs(("m", 10), ("m", 2))
-    assert len(found(problem(free, [POOL], speeds("m"), sharing=share))) == 0
-    free[0] |= {"state": "running", "pool": "p0", "gpus": 1}
-    assert len(found(problem(free, [POOL], speeds("m"), sharing=share))) == 0
-    free[0] |= {"preemptible": False}
-    q = found(problem(free, [POOL], speeds("m"), sharing=share))
-    assert q.saved == pytest.approx([1 - 7.6 / 11])
-    free[1] |= {"state": "running", "pool": "p0", "gpus": 1, "preemptible": False}
-    assert len(found(problem(free, [POOL], speeds("m"), sharing=share))) == 0
+def test_either_may_be_host_where_that_matters() -> None:
+    """Whoever is charged: one way round where nothing tells the two apart, both where a quota or money does, or where
+    one of them holds the GPUs. Who may not be moved joins nobody."""
+    two, share = jobs(("m", 1000), ("m", 1000)), [row("m", "m", 1.2, 1.2)]
+    assert set(found(problem(two, [POOL], speeds("m"), sharing=share))) == {(0, 1, 0, 1)}
+    both = {(0, 1, 0, 1), (1, 0, 0, 1)}
+    assert set(found(problem(two, [POOL], speeds("m"), sharing=share, tenants=[
+        {"tenant": "default", "max_gpus": 4}]))) == both
+    assert set(found(problem(two, [POOL], speeds("m"), sharing=share, config={"dollar_price": 0.1}))) == both
+    holds = [two[0], two[1] | {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 60}]
+    assert found(problem(holds, [POOL], speeds("m"), sharing=share)) == {
+        (1, 0, 0, 1): pytest.approx(0.5 - 0.3), (0, 1, 0, 1): pytest.approx(0.25 + 0.2 - 0.3)}
+    holds[1] |= {"preemptible": False}
+    assert set(found(problem(holds, [POOL], speeds("m"), sharing=share))) == {(1, 0, 0, 1)}
 
 
 def test_memory() -> None:
@@ -118,23 +122,28 @@ def test_memory() -> None:
     rates = [{"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": r, **w}
              for m, slow in (("m", 1.1), ("n", 1.2)) for r, w in zip((1.0, 1 / slow), way, strict=True)]
     share = [row("m", "n", 1.1, 1.2)]
-    two = jobs(("n", 10), ("m", 10))
-    q = found(problem(two, [POOL], rates, sharing=share))
-    assert (q.accumulation_a.tolist(), q.accumulation_b.tolist(), q.memory_gb.tolist()) == ([1], [2], [9.5])
-    assert q.rate_a == pytest.approx([1 / 1.2]) and q.rate_b == pytest.approx([1 / 1.21])
-    q = found(problem(two, [POOL], rates, sharing=share), headroom_gb=0.6)
-    assert (q.accumulation_a.tolist(), q.accumulation_b.tolist(), q.memory_gb.tolist()) == ([2], [2], [7.0])
-    assert len(found(problem(two, [POOL | {"memory_gb": 6.9}], rates, sharing=share))) == 0
-    assert len(found(problem(two, [{"sharing": "any"}], rates, sharing=share))) == 0
-    assert len(found(problem(jobs(("m", 9), ("n", 9), memory_gb=None), [POOL], speeds("m", "n"), sharing=share))) == 0
+    two = jobs(("n", 1000), ("m", 1000))
+    p = problem(two, [POOL], rates, sharing=share)
+    for headroom, passes, memory in ((0.0, [1, 2], 9.5), (0.6, [2, 2], 7.0)):
+        b = beside(p, *(np.array([x]) for x in (0, 1, 0, 1)), headroom_gb=headroom)
+        assert [int(b.accumulation_host[0]), int(b.accumulation_guest[0])] == passes
+        assert b.memory_gb.tolist() == [memory]
+    (pair,) = found(p)
+    m = compile_round(p).menu
+    at = int(np.flatnonzero(m.host >= 0)[0])
+    assert pair == (0, 1, 0, 1)
+    assert (m.host_rate[at], m.rate[at]) == pytest.approx((1 / 1.2, 1 / 1.21))
+    assert not found(problem(two, [POOL | {"memory_gb": 6.9}], rates, sharing=share))
+    assert not found(problem(two, [{"sharing": "any"}], rates, sharing=share))
+    assert not found(problem(jobs(("m", 9), ("n", 9), memory_gb=None), [POOL], speeds("m", "n"), sharing=share))
 
 
 def test_isolation() -> None:
     """Three jobs, two of tenant x: any two, two of one tenant, nobody; one rule for each pool."""
-    three = [j | {"tenant": t} for j, t in zip(jobs(*[("m", 10)] * 3), "xyx", strict=True)]
+    three = [j | {"tenant": t} for j, t in zip(jobs(*[("m", 1000)] * 3), "xyx", strict=True)]
     pools = [POOL | {"sharing": who} for who in ("any", "tenant", "none")]
     q = found(problem(three, pools, speeds("m"), sharing=[row("m", "m", 1.1, 1.1)]))
-    got = [list(zip(q.job_a[q.pool == i].tolist(), q.job_b[q.pool == i].tolist(), strict=True)) for i in range(3)]
+    got = [sorted((i, j) for i, j, pool, _ in q if pool == k) for k in range(3)]
     assert got == [[(0, 1), (0, 2), (1, 2)], [(0, 2)], []]
 
 
@@ -144,83 +153,91 @@ def drawn(seed: int, who: str = "any") -> Problem:
     rates = [{"model": m, "gpu_type": t, "gpus": k, "work_per_s": k**0.8 / (1 + 0.1 * i), "accumulation": 2**i,
               "memory_gb": 2 + float(r.integers(1, 9)) / 2**i}
              for m in "mno" for t in "AB" for k in (1, 2) for i in range(2)]
-    share = [row(a, b, r.uniform(1, 2), r.uniform(1, 2), k, t) for a, b in itertools.combinations_with_replacement(
+    share = [row(a, b, r.uniform(1, 3), r.uniform(1, 3), k, t) for a, b in itertools.combinations_with_replacement(
         "mno", 2) for t in "AB" for k in (1, 2) if r.random() < 0.8]
-    some = [{"model": str(r.choice(list("mno"))), "remaining_work": float(10 ** r.uniform(0, 2)), "max_gpus": 2,
+    some = [{"model": str(r.choice(list("mno"))), "remaining_work": float(10 ** r.uniform(1, 4)), "max_gpus": 2,
              "tenant": str(r.choice(["x", "y"])), "memory_gb": float(r.integers(1, 8))} for _ in range(12)]
     for j in some[:3]:
         j |= {"state": "running", "pool": str(r.choice(["p0", "p1"])), "gpus": 1, "preemptible": bool(r.random() < .5)}
     pools = [{"gpu_type": "A", "gpus": 8, "memory_gb": 9.0, "sharing": who},
              {"gpu_type": "B", "gpus": 8, "memory_gb": 9.0, "sharing": "any"}]
-    return problem(some, pools, rates, sharing=share)
+    return problem(some, pools, rates, sharing=share, tenants=[{"tenant": "x", "max_gpus": 9}, {"tenant": "y"}],
+                   config={"objective": ("progress", "completion", "flow", "cost")[seed % 4]})
 
 
-def every(p: Problem) -> dict[tuple[int, int, int, int], tuple[float, float, float, float]]:
-    """(job, job, pool, gpus) -> saved, rates beside each other, memory; by trying everything."""
-    m, rates, out = menu(p, RateTable.of(p)), p.rates, {}
-    xi = {(int(a), int(b), int(t), int(k)): (x, y) for a, b, t, k, x, y in zip(*(getattr(p.sharing, f) for f in (
-        "model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b")), strict=True)}
-    xi |= {(b, a, t, k): (y, x) for (a, b, t, k), (x, y) in xi.items() if a != b}
+def every(p: Problem) -> set[tuple[int, int, int, int]]:
+    """(host, guest, pool, gpus) of all pairs that the rules let share, by trying everything."""
+    m, rates, out = menu(p, RateTable.of(p)), p.rates, set()
+    known = {(int(x), int(y), int(t)) for a, b, t in zip(p.sharing.model_a, p.sharing.model_b, p.sharing.gpu_type,
+                                                          strict=True) for x, y in ((a, b), (b, a))}
     fixed = (p.jobs.state == 1) & ~p.jobs.preemptible
-
-    def ways(job: int, t: int, k: int) -> list[tuple[float, float]]:
-        return [(float(rates.rate[w]), float(rates.memory_gb[w])) for w in range(len(rates.rate))
-                if (rates.model[w], rates.gpu_type[w], rates.gpus[w]) == (p.jobs.model[job], t, k)]
-
-    for o, w in itertools.combinations(range(len(m)), 2):
+    for o, w in itertools.permutations(range(len(m)), 2):
         i, j, q, k = int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])
         t = int(p.pools.gpu_type[q])
-        pair = int(p.jobs.model[i]), int(p.jobs.model[j]), t
-        slow = xi.get((*pair, k), xi.get((*pair, 3 - k)))            # of two sizes, the other where one is not there
-        if i == j or (q, k) != (m.pool[w], m.gpus[w]) or slow is None or (fixed[i] and fixed[j]):
-            continue
-        alien = p.jobs.tenant[i] != p.jobs.tenant[j]
-        rule = p.pools.sharing[q]
-        if rule == Isolation.NONE or (rule == Isolation.TENANT and alien):
-            continue
-        if slow[0] != slow[1] and p.jobs.model[i] == p.jobs.model[j]:
-            slow = (max(slow), max(slow))
-        fits = [(x[0] / slow[0], y[0] / slow[1], x[1] + y[1]) for x in ways(i, t, k) for y in ways(j, t, k)
-                if x[1] + y[1] <= p.pools.memory_gb[q]]
-        if not fits:
-            continue
-        best = max(fits, key=lambda f: (f[0] / m.rate[o] + f[1] / m.rate[w], -f[2]))
-        alone = [p.jobs.remaining_work[i] / m.rate[o], p.jobs.remaining_work[j] / m.rate[w]]
-        first = int(fixed[j]) if fixed[i] != fixed[j] else int(alone[1] < alone[0])        # who goes first
-        b, a = alone[first], alone[1 - first]
-        for way in (best, (best[1], best[0], best[2]))[:1 + (p.jobs.model[i] == p.jobs.model[j])]:
-            slower = [m.rate[o] / way[0], m.rate[w] / way[1]]
-            xb, xa = slower[first], slower[1 - first]
-            con = a / 2 + (1 - 1 / (2 * xa)) * xb * b if xa * a >= xb * b else b / 2 + (1 - 1 / (2 * xb)) * xa * a
-            if con < b + a / 2:
-                out[i, j, q, k] = max(out.get((i, j, q, k), (0.0,)), (1 - con / (b + a / 2), *way))
+        need = [min(float(rates.memory_gb[r]) for r in range(len(rates.rate)) if (
+            rates.model[r], rates.gpu_type[r], rates.gpus[r]) == (p.jobs.model[x], t, k)) for x in (i, j)]
+        rule, alien = p.pools.sharing[q], p.jobs.tenant[i] != p.jobs.tenant[j]
+        lets = rule == Isolation.ANY or (rule == Isolation.TENANT and not alien)
+        if (i != j and (q, k) == (m.pool[w], m.gpus[w]) and lets and not fixed[j] and sum(need) <= p.pools.memory_gb[q]
+                and (int(p.jobs.model[i]), int(p.jobs.model[j]), t) in known):
+            out.add((i, j, q, k))
     return out
 
 
-@pytest.mark.parametrize("seed", range(12))
+def whole(p: Problem) -> tuple[Colocations, Menu, dict[tuple[int, int, int, int], tuple[int, int, float]]]:
+    """The pairs of a problem, its ordinary options, and of every pair the two options and what it is worth."""
+    table = RateTable.of(p)
+    m = menu(p, table)
+    c = colocations(p, m, table)
+    term: list[dict[tuple[int, int], float]] = []
+    for side in (c.host, c.guest):
+        term.append({(int(k), int(o)): float(t) for k, o, t in zip(side.pair, side.option, side.term, strict=True)})
+    out = {}
+    for (k, o), value in term[0].items():
+        for (other, w), more in term[1].items():
+            if k == other and m.job[o] != m.job[w] and more > -math.inf:
+                out[int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])] = (o, w, value + more)
+    return c, m, out
+
+
+@pytest.mark.parametrize("seed", range(8))
 def test_all_pairs_against_trying_everything(seed: int) -> None:
-    """With as many partners as there are jobs the candidates are exactly the pairs that pay, fit and are allowed."""
+    """The pairs are exactly those that the rules allow, and the sum of the two terms is the value of the guest's
+    option; the round offers all of positive value."""
     p = drawn(seed, ("any", "tenant", "none")[seed % 3])
-    q, truth = found(p, most=10 * len(p.jobs)), every(p)
-    got = list(zip(*(x.tolist() for x in (q.job_a, q.job_b, q.pool, q.gpus)), strict=True))
-    assert got == sorted(truth) and (seed > 3 or got)
-    for i, key in enumerate(got):
-        assert (q.saved[i], q.rate_a[i], q.rate_b[i], q.memory_gb[i]) == pytest.approx(truth[key])
+    got, truth = whole(p)[2], every(p)
+    assert set(got) == truth and truth
+    table = RateTable.of(p)
+    pairs = tuple(np.array(x) for x in zip(*sorted(got), strict=True))
+    m = with_guests(p, menu(p, table), table, Guests.ALL, pairs)                # type: ignore[arg-type]
+    told = {(int(m.host[o]), int(m.job[o]), int(m.pool[o]), int(m.gpus[o])): float(m.value[o])
+            for o in np.flatnonzero(m.host >= 0).tolist()}
+    assert told == {key: pytest.approx(value, abs=1e-9) for key, (_, _, value) in got.items()}
+    assert {key for key, value in told.items() if value > 1e-9} <= set(found(p))
 
 
-@pytest.mark.parametrize("most", [1, 2, 4])
-def test_few_partners(most: int) -> None:
-    """No job has more partners at a pool and size than asked for; the pair that saves most of all is among them."""
-    for seed in range(6):
-        p = drawn(seed)
-        q, all_ = found(p, most=most), every(p)
-        count: dict[tuple[int, int, int], int] = {}
-        for i, j, pool, k in zip(*(x.tolist() for x in (q.job_a, q.job_b, q.pool, q.gpus)), strict=True):
-            assert (i, j, pool, k) in all_
-            for job in (i, j):
-                count[job, pool, k] = count.get((job, pool, k), 0) + 1
-        assert max(count.values(), default=0) <= most
-        best = max((s for s, *_ in all_.values()), default=math.nan)
-        fixed = (p.jobs.state == 1) & ~p.jobs.preemptible
-        if not fixed.any():
-            assert q.saved.max() == pytest.approx(best)
+@pytest.mark.parametrize("seed", range(8))
+def test_pricing_of_all_pairs_against_trying_everything(seed: int) -> None:
+    """At drawn prices: u is raised where a pair breaks the inequality, and then none does; what is named does break
+    it; `within` gives exactly the pairs of a small loss."""
+    p, rng = drawn(seed), np.random.default_rng(seed)
+    c, m, pairs = whole(p)
+    reduced = m.value - rng.uniform(0, 0.5) * float(np.abs(m.value).mean()) * m.gpus
+    u = np.zeros(len(p.jobs))
+    np.maximum.at(u, m.job, reduced)
+    over = {key: reduced[o] + v - u[key[0]] - u[key[1]] for key, (o, _, v) in pairs.items()}
+    found_ = c.price(reduced, u)
+    assert (found_.least.sum() > 0) == (max(over.values()) > 0)
+    raised = u + found_.least
+    loss = {key: raised[key[0]] + raised[key[1]] - reduced[o] - v for key, (o, _, v) in pairs.items()}
+    assert min(loss.values()) >= -1e-12 * float(np.abs(u).sum())
+    for o, w in zip(found_.host.tolist(), found_.guest.tolist(), strict=True):
+        assert over[int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])] > 0
+    limit = float(np.median(list(loss.values())))
+    host, guest, least = c.within(reduced, raised, limit, len(pairs))
+    near = {(int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])) for o, w in zip(host, guest, strict=True)}
+    alike = {(j, i, q, k) for i, j, q, k in near}                   # of two that wait one way round stands for both
+    assert least == limit and near <= {key for key, x in loss.items() if x <= limit + 1e-9} | alike
+    assert {key for key, x in loss.items() if x < limit - 1e-9} <= near | alike
+    few = c.within(reduced, raised, limit, 3)
+    assert len(few[0]) <= 3 and few[2] < limit

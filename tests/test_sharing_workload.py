@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +12,28 @@ from allocator.bench.workloads import generate
 from allocator.bench.workloads.sharing import MEMORY_MB, SIZES, STEP_MS, rates, sharing
 from allocator.domain.problem import Problem
 from allocator.files.workloads import read_workload, write_workload
+from allocator.options.colocation import Colocations, colocations
 from allocator.options.menu import menu
-from allocator.options.pairs import Pairs, pairs
-from allocator.performance.interference import Measured
+from allocator.performance.beside import Beside, beside
 from allocator.performance.table import RateTable
 
 
-def found(p: Problem, **options: float) -> Pairs:
-    return pairs(p, menu(p, RateTable.of(p)), Measured.of(p), **options)
+def found(p: Problem) -> Colocations:
+    return colocations(p, menu(p, RateTable.of(p)), RateTable.of(p))
+
+
+def listed(p: Problem) -> tuple[Any, Any, Any, Any]:
+    """(host, guest, pool, gpus) of all pairs of positive value."""
+    m = menu(p, RateTable.of(p))
+    host, guest = found(p).listed()
+    assert (m.gpus[host] == m.gpus[guest]).all() and (m.pool[host] == m.pool[guest]).all()
+    return m.job[host], m.job[guest], m.pool[host], m.gpus[host]
+
+
+def beside_of(p: Problem) -> Beside:
+    b = beside(p, *listed(p))
+    assert b.possible.all()
+    return b
 
 
 def test_speeds_and_memory_by_hand() -> None:
@@ -53,33 +68,26 @@ def test_jobs() -> None:
 
 
 @pytest.mark.parametrize("gpus", [32, 64])
-def test_through_files_to_candidates(tmp_path: Path, gpus: int) -> None:
-    """Written and read, a workload has the same slowdowns, memory and candidates; no candidate is beyond the memory of
-    a GPU, all are of jobs of one size. With 48 GB nobody needs accumulation."""
+def test_through_files_to_pairs(tmp_path: Path, gpus: int) -> None:
+    """Written and read, a workload has the same slowdowns, memory and pairs; no pair is beyond the memory of a GPU, all
+    are of jobs of one size. With 48 GB nobody needs accumulation."""
     p = generate("sharing", seed=2, gpus=gpus).workload()
     again = read_workload(write_workload(tmp_path / "w", p)).problem
     for part in ("model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b"):
         assert np.array_equal(getattr(p.problem.sharing, part), getattr(again.sharing, part))
     one, two = found(p.problem), found(again)
-    assert len(one) > 100 and all(np.array_equal(getattr(one, f), getattr(two, f)) for f in vars(one))
-    size = p.problem.jobs.requested_gpus
-    assert (size[one.job_a] == one.gpus).all() and (size[one.job_b] == one.gpus).all()
-    assert (one.accumulation_a == 1).all() and (one.memory_gb <= 47.99).all()
+    assert one.count == two.count > 1000 and np.array_equal(one.host.term, two.host.term)
+    b = beside_of(p.problem)
+    assert (b.accumulation_host == 1).all() and (b.memory_gb <= 47.99).all()
 
 
 def test_memory_that_binds() -> None:
-    """With 12 GB bert and gpt2 share only in several passes, and no candidate is above 12 GB less the headroom."""
-    made = sharing(seed=3, load=1.0, jobs=240, memory_gb=12.0, slowdown=(1.1, 1.2))
-    p = made.workload().problem
-    q = found(p, headroom_gb=0.5)
-    assert len(q) > 100 and (q.memory_gb <= 11.5).all()
-    passes = np.stack([q.accumulation_a, q.accumulation_b], axis=1)
+    """With 12 GB bert and gpt2 share only in several passes, and no pair is above 12 GB."""
+    p = sharing(seed=3, load=1.0, jobs=240, memory_gb=12.0, slowdown=(1.1, 1.2)).workload().problem
+    b = beside_of(p)
+    assert len(b) > 100 and (b.memory_gb <= 12.0).all()
+    passes = np.stack([b.accumulation_host, b.accumulation_guest], axis=1)
     assert (passes > 1).any()
-    big = np.isin(p.jobs.model, [p.models.index("bert"), p.models.index("gpt2")])
-    assert (passes[big[q.job_a] & big[q.job_b]].max(axis=1) > 1).all()
-
-
-def test_slow_partners_are_no_candidates() -> None:
-    """At a slowdown of 2.5 no two jobs that may both wait are better off together, whatever their lengths."""
-    p = sharing(seed=0, load=1.0, jobs=240, slowdown=(2.5, 2.5)).workload().problem
-    assert len(found(p)) == 0
+    host, guest = (p.jobs.model[j] for j in listed(p)[:2])
+    big = [p.models.index("bert"), p.models.index("gpt2")]
+    assert (passes[np.isin(host, big) & np.isin(guest, big)].max(axis=1) > 1).all()

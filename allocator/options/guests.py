@@ -7,11 +7,10 @@ worth what both have of it,
 
 so a plan's options add up to what its jobs are worth, and every rule stays a row (formulations/rows.guest).
 
-Of two candidates (pairs.py) the host is the one that may not be moved; else the one that runs; else the one submitted
-first, then the first by name. A running pair stays as it is, whatever the rules of candidates say. A guest pauses like
-any job that changes, unless it runs on these very GPUs already: beside this host, or as the host of it. Where a host
-leaves, its guest's own option at that pool and size keeps it running: it then holds the GPUs itself; a row sees to it
-that this is not chosen where the host stays. To leave such a host for other GPUs of the pool is a change.
+Which pairs a round offers is for its caller to say (round.py); those that run now are always among them. A guest pauses
+like any job that changes, unless it runs on these very GPUs already: beside this host, or as the host of it. Where a
+host leaves, its guest's own option at that pool and size keeps it running: it then holds the GPUs itself; a row sees
+to it that this is not chosen where the host stays. To leave such a host for other GPUs of the pool is a change.
 """
 
 from __future__ import annotations
@@ -21,38 +20,43 @@ from enum import IntEnum
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Ints, Isolation, Market, Problem, State
-from allocator.options.menu import Menu, locked, sizes_in
-from allocator.options.pairs import pairs
-from allocator.options.residents import every
+from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.options.colocation import indifferent
+from allocator.options.menu import Menu, locked, may_get
 from allocator.options.scene import Offer
-from allocator.options.types import allowed_types
 from allocator.options.worth import worth
 from allocator.performance.beside import beside
-from allocator.performance.interference import Measured
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from formulations import objectives
+
+Pairs = tuple[Ints, Ints, Ints, Ints]
+"""(host, guest, pool, gpus) of pairs, arrays (n,)."""
 
 
 class Guests(IntEnum):
     """Which pairs of jobs a round offers."""
 
     RUNNING = 0           # those that run, so that they may stay
-    WORTHWHILE = 1        # and candidates (pairs.py) that are worth something in the objective
-    ALL = 2               # and every one that fits (residents.py), whatever it is worth
+    WORTHWHILE = 1        # and all others that a best plan may need (colocation.py)
+    ALL = 2               # and those that policies of sharing look at (residents.py), whatever they are worth
 
 
-def with_guests(problem: Problem, ordinary: Menu, table: RateTable, offered: Guests) -> Menu:
-    """The menu with options of guests behind the ordinary ones of their job, by pool, size and host."""
-    host, guest, pool, gpus = _pairs(problem, ordinary, offered)
+def with_guests(problem: Problem, ordinary: Menu, table: RateTable, offered: Guests, pairs: Pairs) -> Menu:
+    """The menu with options of guests behind the ordinary ones of their job, by pool, size and host.
+
+    pairs: offered beside those that run, where they are worth something or all are offered.
+    """
+    now = _running(problem)
+    new = ~_there(problem, *pairs)
+    host, guest, pool, gpus = (np.append(a, b[new]) for a, b in zip(now, pairs, strict=True))
     if not len(host):
         return ordinary
     of_all = ordinary.offer
     at = option_at(ordinary, host, pool, gpus)
     found = beside(problem, host, guest, pool, gpus)
     fine = np.flatnonzero((at >= 0) & found.possible & (
-        _there(problem, host, guest, pool, gpus) | _may_get(problem, guest, pool, gpus)))
+        _there(problem, host, guest, pool, gpus) | may_get(problem, guest, pool, gpus)))
     host, guest, pool, gpus, at, found = host[fine], guest[fine], pool[fine], gpus[fine], at[fine], found.take(fine)
     keep = _there(problem, host, guest, pool, gpus)
     running = problem.jobs.state[guest] == State.RUNNING
@@ -85,7 +89,7 @@ def _apart(problem: Problem, ordinary: Menu, table: RateTable) -> Menu:
     """
     jobs, pools = problem.jobs, problem.pools
     now = np.flatnonzero(ordinary.keep & (jobs.host[ordinary.job] >= 0) & ~locked(problem)[ordinary.job])
-    now = now[_may_get(problem, ordinary.job[now], ordinary.pool[now], ordinary.gpus[now])]
+    now = now[may_get(problem, ordinary.job[now], ordinary.pool[now], ordinary.gpus[now])]
     rate, _ = table.rate(jobs.model[ordinary.job[now]], pools.gpu_type[ordinary.pool[now]],
                          ordinary.gpus[now], pools.memory_gb[ordinary.pool[now]])
     now = now[rate > 0]
@@ -98,34 +102,14 @@ def _apart(problem: Problem, ordinary: Menu, table: RateTable) -> Menu:
     return Menu(start, **here | {"keep": keep, "pause_s": pause, "value": here["value"] + moved - stays})
 
 
-def _pairs(problem: Problem, ordinary: Menu, offered: Guests) -> tuple[Ints, Ints, Ints, Ints]:
-    """(host, guest, pool, gpus) of the pairs that run, then of those that could."""
+def _running(problem: Problem) -> Pairs:
+    """The pairs that run, with either of the two as host where that can matter."""
     jobs = problem.jobs
     guest = np.flatnonzero(jobs.host >= 0)
-    now = jobs.host[guest], guest, jobs.pool[guest], jobs.gpus[guest]
-    shared = (problem.pools.sharing != Isolation.NONE).any() and len(problem.sharing.gpus) > 0
-    if offered == Guests.RUNNING or not shared:
-        return now
-    if offered == Guests.ALL:
-        host, guest, pool, gpus = every(problem, ordinary)
-    else:
-        new = pairs(problem, ordinary, Measured.of(problem))
-        first = _goes_first(problem, new.job_a, new.job_b)
-        host, guest = np.where(first, new.job_a, new.job_b), np.where(first, new.job_b, new.job_a)
-        pool, gpus = new.pool, new.gpus
-    new_ = ~_there(problem, host, guest, pool, gpus)
-    return (np.append(now[0], host[new_]), np.append(now[1], guest[new_]), np.append(now[2], pool[new_]),
-            np.append(now[3], gpus[new_]))
-
-
-def _goes_first(problem: Problem, a: Ints, b: Ints) -> Bools:
-    """(n,) whether job a is the host of the pair a, b."""
-    jobs = problem.jobs
-    names = np.array(jobs.job_id, dtype=str)
-    order = np.lexsort((names, jobs.submitted_s, jobs.state != State.RUNNING, ~locked(problem)))
-    rank = np.empty(len(jobs), dtype=np.int64)
-    rank[order] = np.arange(len(jobs))
-    return np.asarray(rank[a] < rank[b])
+    host = jobs.host[guest]
+    if not indifferent(problem):
+        host, guest = np.append(host, guest), np.append(guest, host)
+    return host, guest, jobs.pool[guest], jobs.gpus[guest]
 
 
 def _there(problem: Problem, host: Ints, guest: Ints, pool: Ints, gpus: Ints) -> Bools:
@@ -146,23 +130,6 @@ def option_at(m: Menu, job: Ints, pool: Ints, gpus: Ints) -> Ints:
     wanted = (job * pools + pool) * span + gpus
     at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
     return np.where(key[at] == wanted, own[at], -1)
-
-
-def _may_get(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bools:
-    """(n,) whether options are such that a job might change to: what it holds need not be, by size, type or market."""
-    jobs, pools = problem.jobs, problem.pools
-    held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    may = np.ones(len(job), dtype=bool)
-    for p in np.unique(pool[held]).tolist():
-        mine = np.flatnonzero(held & (pool == p))
-        most = np.minimum(jobs.max_gpus, pools.gpus[p])
-        if pools.market[p] == Market.SPOT:
-            most = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
-        able = np.unique(job[mine])
-        able = able[allowed_types(problem)[able, pools.gpu_type[p]]]
-        owner, sizes = sizes_in(problem, able, p, most[able])
-        may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
-    return may
 
 
 def _offer(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: object, pause: object, keep: Bools,

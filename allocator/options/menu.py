@@ -127,6 +127,24 @@ def sizes_in(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints,
     return able[owner[fits]], gpus[fits]
 
 
+def may_get(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bools:
+    """(n,) whether options (job, pool, gpus) are such that a job might change to: what it holds need not be, by size,
+    type or market."""
+    jobs, pools = problem.jobs, problem.pools
+    held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    may = np.ones(len(job), dtype=bool)
+    for p in np.unique(pool[held]).tolist():
+        mine = np.flatnonzero(held & (pool == p))
+        most = np.minimum(jobs.max_gpus, pools.gpus[p])
+        if pools.market[p] == Market.SPOT:
+            most = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
+        able = np.unique(job[mine])
+        able = able[allowed_types(problem)[able, pools.gpu_type[p]]]
+        owner, sizes = sizes_in(problem, able, p, most[able])
+        may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
+    return may
+
+
 def _priced(problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Ints, rate: Floats, row: Ints) -> Menu:
     jobs, pools = problem.jobs, problem.pools
     running = jobs.state == State.RUNNING

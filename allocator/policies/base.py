@@ -26,7 +26,8 @@ class Task:
     limits: effort; its time_s gives way to what is left until `deadline` (time.monotonic). solver: the back end that
     `mip` calls, also the last resort of the others when no heuristic finds a plan; None = chosen by size and structure
     when it is needed. prices: row prices (m,) to start the dual from, None = none known; plans: of the look ahead
-    before.
+    before. known: no plan is worth more; others: no plan with a pair of jobs that the round leaves out is
+    (policies/pairs.py).
     """
 
     round: Round
@@ -35,6 +36,8 @@ class Task:
     deadline: float
     prices: Floats | None = None
     plans: Plans | None = None
+    known: float = math.inf
+    others: float = -math.inf
 
     @cached_property
     def choices(self) -> Choices:
@@ -45,8 +48,17 @@ class Task:
     def dual(self) -> Dual:
         """The Lagrangian dual: a bound and prices that need no solver. Takes at most half of the time that is left."""
         now = time.monotonic()
-        close = min(CLOSE, 0.1 * max(self.limits.gap, 1e-6))
-        return best_prices(self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now), close)
+        return best_prices(self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now), self.close)
+
+    @property
+    def close(self) -> float:
+        """Relative distance of the dual to the best one that is close enough for the asked gap."""
+        return min(CLOSE, 0.1 * max(self.limits.gap, 1e-6))
+
+    @property
+    def bound(self) -> float:
+        """No plan is worth more, by the dual alone."""
+        return min(self.known, max(self.dual.bound, self.others))
 
     @property
     def has_dual(self) -> bool:
@@ -69,9 +81,10 @@ class Task:
 class Decision:
     """What a policy decided: choice (J,) columns of the round's model, -1 = nothing; it keeps every hard rule.
 
-    bound: proven by `bound_by`, inf when the policy proves nothing itself. termination: "gap", "time_limit" or
-    "heuristic". fallback: who made the plan if it was not the policy. detail: anything a user should be told. plans:
-    what a look ahead leaves to the next one.
+    bound: of all plans, proven by `bound_by`, inf when the policy proves nothing itself. termination: "gap",
+    "time_limit" or "heuristic". fallback: who made the plan if it was not the policy. detail: anything a user should
+    be told. plans: what a look ahead leaves to the next one. task: whose columns these are, if not the given one's:
+    with more pairs.
     """
 
     choice: Ints
@@ -85,6 +98,7 @@ class Decision:
     detail: str = ""
     log: str = ""
     plans: Plans | None = None
+    task: Task | None = None
 
 
 Policy = Callable[[Task], Decision]

@@ -17,6 +17,7 @@ import math
 import numpy as np
 
 from allocator.policies.base import Decision, Task, relative_gap
+from allocator.policies.pairs import FINE, with_missing_pairs, with_near_pairs
 from allocator.policies.rescue import by_solver, last_resort
 from allocator.solvers.base import Answer, Hint, Solver, Termination
 from formulations.linear import Ints
@@ -32,15 +33,18 @@ def mip(task: Task) -> Decision:
 
     Raises Infeasible or NoPlanInTime (policies/rescue) when there is nothing to fall back on.
     """
-    value = task.choices.value_of
-    stay = task.round.stay()
-    stays = task.choices.feasible(stay)
-    start = _start(task, stay if stays else None)
+    given, task = task, with_missing_pairs(task)
+    stay, stays, start = _starts(task)
+    if task.round.rest is not None and not _proven(task, start):
+        task = with_missing_pairs(task, FINE)
+        stay, stays, start = _starts(task)
     _tell_start(task, start)
-    if task.solver is None and start is not None and _gap(task, start) <= PRICED * task.limits.gap:
+    if task.solver is None and start is not None and _proven(task, start):
         plan = stay if stays and _gap(task, stay) <= task.limits.gap else start
-        return Decision(plan, max(task.dual.bound, value(plan)), "lagrangian", "gap",
-                        solver_choice="auto: proven from prices, none needed")
+        return Decision(plan, max(task.bound, task.choices.value_of(plan)), "lagrangian", "gap",
+                        solver_choice="auto: proven from prices, none needed", task=_other(task, given))
+    task, start = with_near_pairs(task, start)
+    stay, value = task.round.stay(), task.choices.value_of
     engine, why = task.engine()
     answer = _ask(task, engine, start)
     best, fallback, detail = _believe(task, answer, start, engine.name)
@@ -57,7 +61,24 @@ def mip(task: Task) -> Decision:
         best = stay
     return Decision(best, bound, by, _ended(answer, fallback, relative_gap(bound, value(best)) <= wanted),
                     engine.name, answer.version or None, why, fallback, detail or (answer.detail if fallback else ""),
-                    answer.log)
+                    answer.log, task=_other(task, given))
+
+
+def _other(task: Task, given: Task) -> Task | None:
+    """The task whose columns a decision names, if it is another than the given one."""
+    return None if task is given else task
+
+
+def _starts(task: Task) -> tuple[Ints, bool, Ints | None]:
+    """(what changes nothing, whether that keeps the rules, the best plan known)."""
+    stay = task.round.stay()
+    stays = task.choices.feasible(stay)
+    return stay, stays, _start(task, stay if stays else None)
+
+
+def _proven(task: Task, plan: Ints | None) -> bool:
+    """Whether prices alone prove the asked gap of a plan."""
+    return plan is not None and _gap(task, plan) <= PRICED * task.limits.gap
 
 
 def _tell_start(task: Task, start: Ints | None) -> None:
@@ -66,9 +87,9 @@ def _tell_start(task: Task, start: Ints | None) -> None:
     if watch is None:
         return
     value = -math.inf if start is None else task.choices.value_of(start)
-    watch.improved(value, task.dual.bound)
+    watch.improved(value, task.bound)
     watch.note(f"round: {task.choices.J} jobs, {n} columns, {m} rows")
-    watch.note(f"prices: no plan is worth more than {task.dual.bound:.7g} (Lagrangian bound, no solver)")
+    watch.note(f"prices: no plan is worth more than {task.bound:.7g} (Lagrangian bound, no solver)")
     watch.note("prices give no plan" if start is None else
                f"plan from prices or from what runs: value {value:.7g}, gap {_gap(task, start):.3g}")
 
@@ -85,7 +106,7 @@ def _start(task: Task, stay: Ints | None) -> Ints | None:
 def _gap(task: Task, choice: Ints) -> float:
     """Gap of a plan proven from prices alone."""
     value = task.choices.value_of(choice)
-    return relative_gap(max(task.dual.bound, value), value)
+    return relative_gap(max(task.bound, value), value)
 
 
 def _ended(answer: Answer, fallback: str | None, proven: bool) -> str:
@@ -125,18 +146,22 @@ def _believe(task: Task, answer: Answer, start: Ints | None, name: str) -> tuple
 
 
 def _bound(task: Task, answer: Answer, value: float) -> tuple[float, str]:
-    """The tighter of the Lagrangian and the solver's bound; a solver's bound below a plan that exists is ignored."""
+    """The tighter of the Lagrangian and the solver's bound; a solver's bound below a plan that exists is ignored. What
+    plans with pairs that the solver has not seen may be worth counts for both."""
     honest = answer.bound >= value - TRUST * max(1.0, abs(value))
-    if honest and answer.bound < task.dual.bound:
-        return max(answer.bound, value), answer.solver
-    return max(task.dual.bound, value), "lagrangian"
+    if honest and max(answer.bound, task.others) < task.bound:
+        return max(answer.bound, task.others, value), answer.solver
+    return max(task.bound, value), "lagrangian"
 
 
 def marginal(task: Task) -> Decision:
     """Best value per unit of scarce resource, the strong greedy: the best option of each job at the dual prices,
     made feasible and filled up (formulations/rounding); what changes nothing if that is worth as much."""
+    given, task = task, with_missing_pairs(task)
     decision = last_resort(task)
     stay = task.round.stay()
     if task.choices.feasible(stay) and task.choices.value_of(stay) >= task.choices.value_of(decision.choice):
-        return Decision(stay)
-    return decision if decision.fallback != "marginal" else Decision(decision.choice)
+        return Decision(stay, task=_other(task, given))
+    if decision.fallback == "marginal":
+        return Decision(decision.choice, task=_other(task, given))
+    return dataclasses.replace(decision, task=_other(task, given))
