@@ -199,6 +199,8 @@ def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None
     """A programme by SciPy's HiGHS; optimal at a vertex whichever method it takes."""
     from scipy import optimize
 
+    if not model.n:
+        return np.zeros(0), np.zeros(model.m)
     a = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
     up, down = np.flatnonzero(np.isfinite(model.upper)), np.flatnonzero(np.isfinite(model.lower))
     found = optimize.linprog(-model.value, A_ub=sparse.vstack([a[up], -a[down]]).tocsr(),

@@ -18,6 +18,7 @@ from allocator.frontier.sweep import Answer, Effort, Frontier, Sweep, Tell, answ
 from allocator.options.round import Round, compile_round
 from allocator.policies.base import Task, relative_gap
 from allocator.policies.memory import Memory
+from allocator.policies.pairs import whole_bound
 from allocator.results import result_of
 from formulations.linear import Floats, Ints
 
@@ -164,7 +165,8 @@ def _result(problem: Problem, found: Answer[Decided], case: Rounds) -> Result:
     on = a.pool >= 0
     spent = float((a.held[on] * pools.price_per_gpu_hour[a.pool[on]]).sum())
     own = dataclasses.replace(problem, budget_per_hour=spent)
-    whole = compile_round(own, False)
+    guest = np.flatnonzero(a.host >= 0)
+    whole = compile_round(own, False, also=(a.host[guest], guest, a.pool[guest], a.gpus[guest]))
     menu, choice = whole.menu, np.full(len(problem.jobs), -1)
     mine = np.flatnonzero((menu.pool == a.pool[menu.job]) & (menu.gpus == a.gpus[menu.job])
                           & (menu.host == a.host[menu.job]))
@@ -172,8 +174,8 @@ def _result(problem: Problem, found: Answer[Decided], case: Rounds) -> Result:
     witness = audit(whole.problem, a, whole.repairs)
     if witness.faults:
         raise AuditFailure(witness.faults)
-    dual, value = Task(whole, case.effort.limits, None, math.inf).dual, witness.objective_value
-    bound = checked_bound(dual.bound, "lagrangian", witness)
+    task, value = Task(whole, case.effort.limits, None, math.inf), witness.objective_value
+    bound, dual = checked_bound(whole_bound(task), "lagrangian", witness), task.dual
     return result_of(whole, dual, dataclasses.replace(d.decision, choice=choice), witness, a,
                      (bound, "lagrangian", relative_gap(bound, value)), policy="mip", seed=case.effort.limits.seed,
                      seconds=seconds)

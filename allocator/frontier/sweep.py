@@ -18,10 +18,10 @@ from allocator.options.round import Round
 from allocator.policies.base import Decision, Task
 from allocator.policies.memory import Memory
 from allocator.policies.optimise import mip
+from allocator.policies.pairs import bound_at_prices
 from allocator.solvers.base import Limits, Solver
 from formulations.choices import choices
 from formulations.envelope import EDGE, Solves, dearest_short, pieces
-from formulations.lagrangian import bound_at
 from formulations.linear import BUDGET, Floats, Ints
 
 CLOSE = 0.02            # of the dollars: then plans may be few enough to ask for the next one
@@ -89,7 +89,8 @@ class Sweep(Generic[P]):
         self._memory: Memory | None = None
         first = case.solve(top, None)
         self._limit = first.spent if math.isinf(top) else top
-        self._choices = choices(case.compile(self._limit, True).model)
+        self._round = case.compile(self._limit, True)
+        self._choices = choices(self._round.model)
         self._keep(top, first)
         self.least = min(first.spent, _least(case.compile(top, False), effort))
         if self.least < first.spent:
@@ -126,7 +127,8 @@ class Sweep(Generic[P]):
     def _level(self, answer: Answer[P]) -> float:
         """The Lagrangian bound at budget 0, with the options of the largest budget: a bound for all up to it."""
         model = self._choices.model
-        return bound_at(self._choices, answer.memory.row_prices(model)[0]) - answer.price * self._limit
+        prices = answer.memory.row_prices(model)[0]
+        return bound_at_prices(self._round, self._choices, prices) - answer.price * self._limit
 
     def fill(self, wanted: Sequence[float] = ()) -> Frontier[P]:
         """Solve at the budgets `wanted` that lie inside, then wherever most is open."""
@@ -194,5 +196,5 @@ def answer_of(plan: P, task: Task, decision: Decision, value: float, bound: floa
     """An answer from what was decided."""
     model, dual = task.round.model, task.dual
     price = float(sum(dual.prices[f.first:f.stop].sum() for f in model.families if f.kind == BUDGET))
-    return Answer(plan, value, spending(task.round.instance.cost, decision.choice), max(value, bound), dual.bound,
+    return Answer(plan, value, spending(task.round.instance.cost, decision.choice), max(value, bound), task.bound,
                   max(0.0, price), Memory.of(task.round.problem.objective, model, dual.prices))

@@ -18,8 +18,8 @@ import numpy as np
 from allocator.options.round import Round, compile_round, same_columns, with_pairs
 from allocator.policies.base import Task
 from allocator.policies.memory import Memory
-from formulations.choices import choices
-from formulations.lagrangian import Dual
+from formulations.choices import Choices, choices
+from formulations.lagrangian import Dual, evaluate
 from formulations.linear import Floats, Ints
 from formulations.pairing import Programmes
 
@@ -84,10 +84,15 @@ def with_near_pairs(task: Task, plan: Ints | None) -> tuple[Task, Ints | None]:
 
 def whole_bound(task: Task) -> float:
     """No plan that the rules allow is worth more, with whichever pairs; from the dual of a round that has them all."""
-    if task.round.covers:
-        return task.bound
-    whole = compile_round(task.round.problem)
-    return with_missing_pairs(Task(whole, task.limits, None, task.deadline)).bound
+    if not task.round.covers:
+        task = Task(compile_round(task.round.problem), task.limits, None, task.deadline)
+    return (with_missing_pairs(task) if math.isinf(task.known) else task).bound
+
+
+def bound_at_prices(round_: Round, c: Choices, prices: Floats) -> float:
+    """The Lagrangian bound of a round at any prices (m,), over all pairs. c: the round's model as choices."""
+    dual = evaluate(c, prices)
+    return dual.bound if round_.rest is None else _Prices.of(round_, dual).bound
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ def _dual(view: Choices, prices: Floats | None, close: float, until: float) -> D
 
 
 def _programme(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
+    if not model.n:
+        return np.zeros(0), np.zeros(model.m)
     answer = highs.solve(model, Limits(seconds), Hint(), lambda values, _: None)
     return None if answer.values is None or answer.prices is None else (answer.values, answer.prices)
 
