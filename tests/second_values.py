@@ -159,7 +159,7 @@ class Reading(Objectives):
         )
         y: dict[int, float] = {}
         for _, (_, k), r in own:
-            y.setdefault(k, math.log(k) / 2 - math.log(r))
+            y[k] = min(math.log(k) / 2 - math.log(r), y.get(k, math.inf))
         gains = {
             k: self._gain(y, k, 0.0 if k in measured else doubt(k, measured, error)) for k in y
         }

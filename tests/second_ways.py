@@ -78,6 +78,8 @@ class Ways(Rules):
         per_s = got[1] * hazard
 
         def phi(tau: float) -> float:
+            if per_s * (tau + delta) > 700:  # beyond what exp can say
+                return 0.0
             return per_s * tau * math.exp(-per_s * away) / math.expm1(per_s * (tau + delta))
 
         if every:

@@ -29,7 +29,9 @@ def extra(s: Scene, job: Ints, pool: Ints, gpus: Ints, rate: Floats,
         if not error > 0 or not own.any():
             continue
         seen = sorted(set(rates.gpus[(rates.model == m) & (rates.gpu_type == t)].tolist()))
-        speeds = dict(zip(gpus[own].tolist(), rate[own].tolist(), strict=True))
+        speeds: dict[int, float] = {}
+        for k, r in zip(gpus[own].tolist(), rate[own].tolist(), strict=True):
+            speeds[k] = max(r, speeds.get(k, 0.0))          # memory of pools may allow different ones
         y = {k: 0.5 * math.log(k) - math.log(r) for k, r in sorted(speeds.items())}
         per_gpu = {k: round(_gain(y, k, 0.0 if k in seen else error * _left(k, seen, error)) / k, 12) for k in y}
         size = max(y, key=lambda k: (per_gpu[k], -k))

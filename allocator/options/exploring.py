@@ -1,7 +1,8 @@
 """Some more worth for options that would teach most: [profiling] of config.toml, off unless `share` is given.
 
 Sizes k of one (model, GPU type) for which models.csv has a curve with an `error`, with y_k = -log rate_k + log k / 2,
-the logarithm of time x cost by its square root. What is not measured has the deviation of a Gaussian process around the
+the logarithm of time x cost by its square root; of rates that differ with the memory of pools
+the fastest counts. What is not measured has the deviation of a Gaussian process around the
 curve (performance/profiling.py). gain_k is how much smaller the least y is expected to get by measuring k, and
 
     worth_k = rounds x gain_k x sum over the jobs with options there of their best value
@@ -62,9 +63,11 @@ def _tries(problem: Problem, offer: Offer, value: Floats, rounds: float) -> Iter
         if not error > 0 or not len(here):
             continue
         seen = rates.gpus[(rates.model == curves.model[c]) & (rates.gpu_type == curves.gpu_type[c])]
-        size, first = np.unique(offer.gpus[here], return_index=True)
+        size, place = np.unique(offer.gpus[here], return_inverse=True)
+        speed = np.zeros(len(size))
+        np.maximum.at(speed, place.reshape(-1), offer.rate[here])
         deviation = np.where(np.isin(size, seen), 0.0, profiling.unsure(size, np.unique(seen), error))
-        gain = profiling.gain(0.5 * np.log(size) - np.log(offer.rate[here[first]]), deviation)
+        gain = profiling.gain(0.5 * np.log(size) - np.log(speed), deviation)
         i = int(np.argmax(np.round(gain / size, DIGITS)))
         if gain[i] <= profiling.LEAST:
             continue
