@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import postgres_server
 import pytest
+import waiting
 from commands import Output, call
 from executor_rigs import PATIENCE_S
 from queues import cluster
@@ -83,14 +87,6 @@ def agree(site: Site) -> None:
             "runs": 1, "ends": 1, "stops": 2, "starts": 1, "new": 2}
 
 
-def test_a_restored_backup_is_adopted(site: Site) -> None:
-    """SQLite, restored as the documentation says."""
-    live_on(site)
-    site.restore()
-    assert "queue adopt" in site.refused()
-    agree(site)
-
-
 def test_a_restored_dump_is_adopted(tmp_path: Path, capsys: Output) -> None:
     """PostgreSQL: a copy of the database, in the place of the one that was lost."""
     url = postgres_server.new_database()
@@ -121,8 +117,9 @@ run(sys.argv[1:])
 """
 
 
-def test_an_adoption_that_is_killed_is_given_again(site: Site) -> None:
-    """Killed at each step in turn: no controller acts on what is half done, and in the end all is as without kills."""
+def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(site: Site) -> None:
+    """SQLite. Killed at each step in turn: no controller acts on what is half done, and in the end all is as without
+    kills."""
     live_on(site)
     site.restore()
     for point in ("before the queue", "at the end of its transaction", "before the stops", "after the stops"):
@@ -155,6 +152,8 @@ def test_a_queue_made_anew_takes_an_old_state(site: Site) -> None:
         path.unlink()
     Queue.create(site.queue, cluster()).close()
     site.submit("a", "exit 0")
+    said = site.refused()
+    assert "another queue" in said and "queue adopt" in said and site.rounds() == 0 and site.ran() == ["a 1"]
     assert call(site.capsys, "queue", "adopt", site.name)[0] == 2       # which executor?
     code, out, _ = call(site.capsys, "queue", "adopt", site.name, "--executor", "local", "--state", site.state)
     assert (code, out) == (0, "a: was told to stop: no job of this queue runs there so\n")
@@ -186,3 +185,52 @@ def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: 
     assert site.ran() == ["a 1", "a 2"] or site.ran() == ["a 1", "a 1"]
     assert "a second time" in site.refused()
     assert Ledger(site.folder / "new-state", "local").identity().token > 1
+
+
+RESTORES = 25       # of each database: pytest -m soak tests/test_adopt.py
+STAMPED = ('mkdir {folder}/alive-$ALLOCATOR_JOB || echo "$ALLOCATOR_JOB" >> {folder}/doubled; '
+           "trap 'rmdir {folder}/alive-$ALLOCATOR_JOB; exit 143' TERM; "
+           'n=0; while [ ! -e {folder}/end ] && [ $n -lt LENGTH ]; do sleep 0.1; n=$((n+1)); done; '
+           'rmdir {folder}/alive-$ALLOCATOR_JOB')
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_many_restores(tmp_path: Path, capsys: Output, backend: str) -> None:
+    """Jobs come, are held, released and end; at random moments a backup is taken, controllers are
+    killed or stopped, and the backup is restored and adopted. The jobs themselves say whether two
+    copies ran at once: never. In the end every job that the queue knows is done: none is stuck."""
+    chance = random.Random(7)
+    site = Site(tmp_path, capsys, postgres_server.new_database() if backend == "postgresql" else "")
+    try:
+        for number in range(RESTORES):
+            controller = site.run()
+            for step in range(6):
+                if step == 2:
+                    site.back_up()
+                site.submit(f"j{number}-{step}", STAMPED.replace("LENGTH", str(chance.choice((1, 10, 100)))))
+                with Queue(site.name) as queue:
+                    active = [job.job_id for job in queue.jobs(states=["queued", "running", "paused"])]
+                    queue.hold(*chance.sample(active, min(2, len(active))))
+                    queue.release(*[job.job_id for job in queue.jobs(states=["held"])][:3])
+                time.sleep(chance.uniform(0.0, 1.0))
+                if chance.random() < 0.3:
+                    site.stop(controller, chance.choice((signal.SIGKILL, signal.SIGTERM)))
+                    controller = site.run()
+            site.stop(controller, chance.choice((signal.SIGKILL, signal.SIGTERM)))
+            site.restore()
+            code, _, err = call(capsys, "queue", "adopt", site.name, "--executor", "local", "--state", site.state)
+            assert code == 0, err
+            assert not (tmp_path / "doubled").exists(), number
+        controller = site.run()
+        with Queue(site.name) as queue:
+            queue.release(*[job.job_id for job in queue.jobs() if job.state == "held" or job.request == "hold"])
+        (tmp_path / "end").touch()
+        waiting.wait_for(lambda: set(site.states().values()) == {"done"}, 120.0, 0.5)
+        site.stop(controller)
+        assert not (tmp_path / "doubled").exists()
+    finally:
+        site.close()
+        if site.url:
+            postgres_server.drop(site.url)
