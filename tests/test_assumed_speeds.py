@@ -95,7 +95,8 @@ def test_plan_says_what_is_assumed() -> None:
     assert got["huge"]["reason"] == "exceeds_cluster" and got["huge"]["detail"].endswith(
         "; assumed speed, not measured")
     assert TOLD in result.warnings
-    assert "assumed speed, not measured" in "\n".join(explain(mixed(), "huge").lines())
+    told = explain(snapshot(JOBS, TWO, RATES), "huge").lines()
+    assert "assumed speed, not measured" in "\n".join(told)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
