@@ -119,6 +119,8 @@ def test_the_lists_are_not_stale() -> None:
     assert [pattern for pattern, _, _ in SHORTER if not any(re.search(pattern, command) for command in named)] == []
     assert all(Path(ROOT, why.rpartition("; ")[2]).is_file() for why in NEEDS.values())
     assert len(every) > 150
+    outside = [command for command in every if not needed(command) and re.search(r"[\s=]/\w", runnable(command))]
+    assert outside == []                     # a test writes nothing outside its own folder
 
 
 @pytest.mark.soak
