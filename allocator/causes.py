@@ -1,17 +1,20 @@
-"""Which limits keep a job from more: those whose lifting gives it more when the round is decided again.
+"""Which limits keep a job from more: those whose lifting gives it more when the round is decided
+again.
 
-Limits are lifted one at a time, then in pairs, then all three; the first set that gives a job more is its cause. So
-lifting the limits that are named gives the job more, and lifting only some of them does not. A lifted limit is absent:
+Limits are lifted one at a time, then in pairs, then all three; the first set that gives a job more
+is its cause. So lifting the limits that are named gives the job more, and lifting only some of them
+does not. A lifted limit is absent:
 
     budget        no budget_per_hour of the round
-    quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of the job's own tenant
+    quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of its tenant
     GPUs          every pool has GPUs for everybody
     max_changes   looked at last, where the three together do not help
 
-All jobs of a round are asked at once, so the number of new decisions depends on the limits, not on the jobs.
-`Again` decides again by the same policy. `AtPrices` is for rounds of more than FEW jobs: the prices of the lifted round
-say which jobs would get more. A job whose gain or loss at these prices is less than MARGIN of its value may or may not
-get more; it is said to be outranked, without a cause.
+All jobs of a round are asked at once, so the number of new decisions depends on the limits, not on
+the jobs. `Again` decides again by the same policy. `AtPrices` is for rounds of more than FEW jobs:
+the prices of the lifted round say which jobs would get more. A job whose gain or loss at these
+prices is less than MARGIN of its value may or may not get more; it is said to be outranked, without
+a cause.
 """
 
 from __future__ import annotations
@@ -58,9 +61,9 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Causes:
-    """limits (J,): the cause of each job, empty where none was found; pool, gpus (J,): what the job gets once these
-    limits are lifted, -1 and 0 without a cause; is_sure (J,): False where a set of limits could not be looked at, or
-    may be the cause or not."""
+    """limits (J,): the cause of each job, empty where none was found; pool, gpus (J,): what the job
+    gets once these limits are lifted, -1 and 0 without a cause; is_sure (J,): False where a set of
+    limits could not be looked at, or may be the cause or not."""
 
     limits: list[tuple[str, ...]]
     pool: Ints
@@ -85,7 +88,8 @@ class Search(Protocol):
     """Which of some jobs get more in a new decision without some limits."""
 
     def without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> Found:
-        """Which of the jobs `asked` get more. tenant: whose quota, -1 = nobody's. Raises Unknown."""
+        """Which of the jobs `asked` get more. tenant: whose quota, -1 = nobody's. Raises
+        Unknown."""
 
 
 def causes(problem: Problem, asked: Bools, *searches: Search) -> Causes:
@@ -159,7 +163,8 @@ class Outcome(Protocol):
 
 
 Decide = Callable[[Problem, float], Outcome | None]
-"""(problem, seconds) -> its decision by the same policy; None where there is none within the asked gap."""
+"""(problem, seconds) -> its decision by the same policy; None where there is none within the asked
+gap."""
 
 
 class Again:
@@ -191,8 +196,9 @@ class Again:
 class AtPrices:
     """Finds the prices of the lifted rounds.
 
-    With more GPUs sizes and values may change, so that is another round; in rounds of more than LARGE jobs it is the
-    same one without the rows of its pools, and prices come from a sample of the jobs, but those without a budget.
+    With more GPUs sizes and values may change, so that is another round; in rounds of more than
+    LARGE jobs it is the same one without the rows of its pools, and prices come from a sample of
+    the jobs, but those without a budget.
     """
 
     def __init__(self, round_: Round, choice: Ints, prices: Floats, seconds: float) -> None:
@@ -237,7 +243,7 @@ class AtPrices:
             return self._judged(c, minimise(c, deadline=self._until))
         few, there = self._sample
         move = minimise(_lifted(few, gone), deadline=self._until, coldest=SAMPLE_COARSE).prices - there
-        # what the lifting moves in the sample is moved from the prices of all: most errors of the sample cancel
+        # what the lifting moves in the sample is moved from the prices of all: its errors cancel
         prices = spread(c, project(c, np.where(gone, 0.0, self._prices[()].prices + move)))
         if limits == (BUDGET,):
             return _Prices(minimise(c, prices, self._until, coldest=COARSE).prices, MARGIN)
@@ -263,9 +269,11 @@ def _lifted(c: Choices, gone: Bools) -> Choices:
 
 @dataclass(frozen=True)
 class _Prices:
-    """Prices (m,) of the rows of a model, and what a gain at them has to be above: a share of the value, and an amount.
+    """Prices (m,) of the rows of a model, and what a gain at them has to be above: a share of the
+    value, and an amount.
 
-    A job that gains more than bound less value of a plan is served in every best plan; one that loses more, in none.
+    A job that gains more than bound less value of a plan is served in every best plan; one that
+    loses more, in none.
     """
 
     prices: Floats
@@ -275,8 +283,9 @@ class _Prices:
 
 @dataclass(frozen=True)
 class _Scene:
-    """A round seen from a plan: chosen (J,) options of the menu of the plan's round; is_better (n,): columns of this
-    round with GPUs of their own that are worth more here than what their job has in the plan."""
+    """A round seen from a plan: chosen (J,) options of the menu of the plan's round; is_better
+    (n,): columns of this round with GPUs of their own that are worth more here than what their job
+    has in the plan."""
 
     round: Round
     chosen: Ints
@@ -295,7 +304,8 @@ class _Scene:
         return cls(round_, chosen, choices(round_.model), is_more(i.value, now[i.job]) & (i.host < 0))
 
     def gaining(self, known: _Prices, asked: Ints) -> Found:
-        """The jobs that gain by a better column at these prices; near: too little to tell, or lose as little."""
+        """The jobs that gain by a better column at these prices; near: too little to tell, or lose
+        as little."""
         c, m, prices = self.choices, self.round.menu, known.prices
         owner, columns = ragged(c.start[asked], c.start[asked + 1])
         surplus = c.value[columns]

@@ -159,7 +159,8 @@ def result_with_reasons(
 
 def _search(problem: Problem, decided: Decided, left_s: float, *, policy: str, solver: str | Solver,
             limits: Limits) -> Search | None:
-    """How the reasons of a decision are found: by deciding again without some limits, None = from prices."""
+    """How the reasons of a decision are found: by deciding again without some limits, None = from
+    prices."""
     if decided.decision.fallback or (policies.policy(policy).prunes and len(problem.jobs) > FEW):
         return None
 
@@ -169,7 +170,8 @@ def _search(problem: Problem, decided: Decided, left_s: float, *, policy: str, s
             found = decide_round(changed, policy=policy, solver=solver, limits=effort)
         except AllocatorError:
             return None
-        return None if found.decision.termination == "time_limit" or found.decision.fallback else found
+        is_cut = found.decision.termination == "time_limit" or found.decision.fallback
+        return None if is_cut else found
 
     return Again(again, problem, decided.allocation, decided.witness, min(left_s, REASONS_S))
 

@@ -86,7 +86,8 @@ class Explanation:
         what = f"{got['gpus']} x {got['pool']}" if got["pool"] else "nothing"
         if got["shared_with"]:
             what += f" beside {got['shared_with']}"
-        out = [self.summary, f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}']
+        out = [self.summary,
+               f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}']
         if got["reason"]:
             out.append(f"reason: {got['reason']}: {got['detail']}")
         if self.due_s is not None:

@@ -1,23 +1,27 @@
 """Why a job does not get what it could use: one code and the numbers behind it for every job of a decision.
 
-The first code that applies counts. A "better option" is worth more to the job than what it got; the cause is the
-smallest set of limits whose lifting gives it more when the round is decided again (causes.py).
+The first code that applies counts. A "better option" is worth more to the job than what it got; the
+cause is the smallest set of limits whose lifting gives it more when the round is decided again
+(causes.py).
 
     held                  it is on hold, or waits for a job that is not done
     no_matching_gpu_type  no pool has a GPU type it may use and a rate is known for; 0 is none
     exceeds_cluster       every size it may have is larger than every such pool
     exceeds_quota         every better option alone breaks a limit of its tenant
-    protected             the GPUs are held by jobs that may not be moved, or the GPUs it may not leave are gone
-    not_evaluated         a better option fits beside the plan as it is, and the policy did not take it; or the policy
-                          gives it no more whatever limit is lifted
+    protected             the GPUs are held by jobs that may not be moved, or those it may not
+                          leave are gone
+    not_evaluated         a better option fits beside the plan as it is, and the policy did not take
+                          it; or the policy gives it no more whatever limit is lifted
     budget                the cause is budget_per_hour alone
     quota                 the cause are the limits of its tenant alone
-    capacity              the cause are the GPUs alone; it offers the price, but no whole size of it fits what is left
-    outranked             it offers less than the price of what it needs, or others together make more of it: the
-                          cause is the GPUs alone, or several limits together, which are named where they are sure
+    capacity              the cause are the GPUs alone; it offers the price, but no whole size of it
+                          fits what is left
+    outranked             it offers less than the price of what it needs, or others together make
+                          more of it: the cause is the GPUs alone, or several limits together,
+                          which are named where they are sure
 
-`not_evaluated` is written last, as the code of lowest precedence, but excludes the four before it: where nothing is in
-the way of a job, no limit is the cause.
+`not_evaluated` is written last, as the code of lowest precedence, but excludes the four before it:
+where nothing is in the way of a job, no limit is the cause.
 """
 
 from __future__ import annotations
@@ -100,9 +104,9 @@ class Prices:
 
 @dataclass(frozen=True)
 class Reasons:
-    """code (J,): reason or None. detail (J,): a sentence or None. causes: the limits behind the codes.
-    offered, needed (J,): value per GPU-hour of the better option told about, and the price it has to beat (nan where
-    meaningless)."""
+    """code (J,): reason or None. detail (J,): a sentence or None. causes: the limits behind the
+    codes. offered, needed (J,): value per GPU-hour of the better option told about, and the price
+    it has to beat (nan where meaningless)."""
 
     code: list[str | None]
     detail: list[str | None]
@@ -115,10 +119,10 @@ def reasons(round_: Round, choice: Ints, prices: Floats, search: Search | None =
             seconds: float = np.inf) -> Reasons:
     """Reasons for all jobs.
 
-    choice (J,): column of the round's model that each job got, -1 = nothing. prices (m,): of the rows of the model.
-    search: which jobs get more without some limits; what it does not know, or all without one, is found from prices,
-    in about so many seconds at most.
-    Told of are options with GPUs of their own, not those beside another job.
+    choice (J,): column of the round's model that each job got, -1 = nothing. prices (m,): of the
+    rows of the model. search: which jobs get more without some limits; what it does not know, or
+    all without one, is found from prices, in about so many seconds at most. Told of are options
+    with GPUs of their own, not those beside another job.
     """
     problem, m = round_.problem, round_.menu
     chosen = np.append(round_.option, -1)[choice]
@@ -137,25 +141,29 @@ def reasons(round_: Round, choice: Ints, prices: Floats, search: Search | None =
     helpless = asked & found.is_sure & (np.array([len(n) for n in found.limits]) == 0)
     cases = flags | {"not_evaluated": ((best >= 0) & fits) | helpless, "budget": alone == BUDGET,
                      "quota": alone == QUOTA, "capacity": (alone == GPUS) & pays}
-    code = np.select([*cases.values()], [np.array(name, dtype=object) for name in cases], "outranked")
-    codes = [name if wanted else None for name, wanted in zip(code.tolist(), wants.tolist(), strict=True)]
+    names = [np.array(name, dtype=object) for name in cases]
+    code = np.select([*cases.values()], names, "outranked").tolist()
+    codes = [name if wanted else None for name, wanted in zip(code, wants.tolist(), strict=True)]
     told = _sentences(round_, codes, chosen, best, offered, needed, found, fits)
     return Reasons(codes, told, found, offered, needed)
 
 
 def is_better(round_: Round, chosen: Ints) -> Bools:
-    """(n,) options of the menu, not beside another job, that are worth more than what their job got; chosen (J,)."""
+    """(n,) options of the menu, not beside another job, that are worth more than what their job
+    got; chosen (J,)."""
     m = round_.menu
     got = np.append(m.value, 0.0)[chosen]
     return is_more(m.value, got[m.job]) & (m.host < 0)
 
 
 def price_to_beat(round_: Round, chosen: Ints, charge: Floats) -> tuple[Ints, Floats, Floats]:
-    """The better option with the largest value less charge, (J,) index into the menu or -1, its value per GPU-hour and
-    the price it has to beat, (J,) each, nan without one: counted for what it has more than the chosen one (J,)."""
+    """The better option with the largest value less charge, (J,) index into the menu or -1, its
+    value per GPU-hour and the price it has to beat, (J,) each, nan without one: counted for what it
+    has more than the chosen one (J,)."""
     m = round_.menu
     best = _best(m.job, np.where(is_better(round_, chosen), m.value - charge, -np.inf), len(chosen))
-    return best, _per_gpu_hour(round_, best, chosen, m.value), _per_gpu_hour(round_, best, chosen, charge)
+    offered, needed = (_per_gpu_hour(round_, best, chosen, x) for x in (m.value, charge))
+    return best, offered, needed
 
 
 def _per_gpu_hour(round_: Round, best: Ints, chosen: Ints, amount: Floats) -> Floats:
@@ -178,9 +186,11 @@ def _best(job: Ints, score: Floats, J: int) -> Ints:
     return best
 
 
-def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> tuple[dict[str, Bools], Bools, Bools]:
-    """The jobs (J,) to which each code applies that is no question of price, in order of precedence; the jobs that
-    offer the price of a better option; those with one that fits beside the plan."""
+def _flags(round_: Round, chosen: Ints, better: Bools,
+           surplus: Floats) -> tuple[dict[str, Bools], Bools, Bools]:
+    """The jobs (J,) to which each code applies that is no question of price, in order of
+    precedence; the jobs that offer the price of a better option; those with one that fits beside
+    the plan."""
     problem, m, i = round_.problem, round_.menu, round_.instance
     jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
     J = len(jobs)
@@ -220,12 +230,13 @@ def _flags(round_: Round, chosen: Ints, better: Bools, surplus: Floats) -> tuple
         "exceeds_cluster": ~offered & matching,
         "exceeds_quota": some & ~any_(better & alone),
         "protected": (some & ~any_(better & movable)) | (~on & lost)}
-    return codes, any_(better & (gain > PAYS * np.abs(m.value)) & ~room), any_(better & room & granted)
+    pays = any_(better & (gain > PAYS * np.abs(m.value)) & ~room)
+    return codes, pays, any_(better & room & granted)
 
 
 def _may_change(round_: Round, chosen: Ints) -> Bools:
-    """(J,) jobs that may get something else and leave every other job as it is: the limit on changes allows it, and no
-    job runs beside them."""
+    """(J,) jobs that may get something else and leave every other job as it is: the limit on
+    changes allows it, and no job runs beside them."""
     m, i = round_.menu, round_.instance
     keeps = np.append(m.keep, False)[chosen]
     out = ~keeps | (np.count_nonzero(keeps) > i.least_kept)
@@ -292,9 +303,12 @@ def _matching(round_: Round) -> Bools:
 SENTENCES = {
     "no_matching_gpu_type": 'no pool has a GPU type it may use with a rate for model "{model}"',
     "exceeds_cluster": "no pool can hold a size between {low} and {high} GPUs with a known rate and enough memory",
-    "exceeds_quota": 'even {want} alone is above max_gpus, budget_per_hour or max_spot of tenant "{tenant}"',
+    "exceeds_quota":
+        'even {want} alone is above max_gpus, budget_per_hour or max_spot of tenant "{tenant}"',
     "protected": "{want} is held by jobs that may not be moved",
-    "budget": "without the limit on dollars it would get {then} for {cost:.2f} $/h, {left:.2f} $/h are left; {worth}",
+    "budget":
+        "without the limit on dollars it would get {then} for {cost:.2f} $/h, {left:.2f} $/h are "
+        "left; {worth}",
     "quota": 'without the limits of tenant "{tenant}" it would get {then}; {worth}',
     "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {worth}",
     "outranked": "{want}: {worth}{lacks}",
@@ -306,8 +320,8 @@ OTHERS = "others together make more of what {want} needs"
 LACKS, TOGETHER = "; it lacks ", " together"
 
 
-def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints, offered: Floats, needed: Floats,
-               found: Causes, fits: Bools) -> list[str | None]:
+def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints, offered: Floats,
+               needed: Floats, found: Causes, fits: Bools) -> list[str | None]:
     """The numbers behind each code in words; None where there is no code."""
     problem, m, jobs = round_.problem, round_.menu, round_.problem.jobs
     price, names = np.append(problem.pools.price_per_gpu_hour, 0.0), (*problem.pools.pool, "")
@@ -323,7 +337,8 @@ def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints,
             out.append(None)
         elif code == "held":
             waits = [a for a in jobs.after[j] if a in present]
-            out.append(f"waits for {', '.join(waits)}" if waits and jobs.state[j] != State.HELD else "on hold")
+            on_hold = not waits or jobs.state[j] == State.HELD
+            out.append("on hold" if on_hold else f"waits for {', '.join(waits)}")
         elif code == "protected" and (best[j] < 0 or round_.repairs.released[j]):
             out.append("non-preemptible, but the GPUs it held are gone")
         elif code == "no_matching_gpu_type" and models[j] in stopped:
@@ -341,9 +356,9 @@ def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints,
             if code == "outranked" and offers[j] > needs[j]:
                 worth = OTHERS.format(want=want)
             out.append(SENTENCES[code].format(
-                want=want, then=f"{found.gpus[j]} x {names[found.pool[j]]}", cost=then[j], left=left, worth=worth,
-                tenant=problem.tenants.tenant[tenants[j]], low=low[j], high=high[j], model=problem.models[models[j]],
-                lacks=_lacks(found, j)))
+                want=want, then=f"{found.gpus[j]} x {names[found.pool[j]]}", cost=then[j],
+                left=left, worth=worth, tenant=problem.tenants.tenant[tenants[j]], low=low[j],
+                high=high[j], model=problem.models[models[j]], lacks=_lacks(found, j)))
     return out
 
 

@@ -27,10 +27,11 @@ OPTIMAL = 1e-6          # a proven relative gap up to this is called optimal: th
 def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, allocation: Allocation,
               proof: tuple[float, str, float], *, policy: str, seed: int, seconds: Mapping[str, float],
               search: Search | None = None, left_s: float = math.inf) -> Result:
-    """Everything that plan.json says. proof: (bound, who proved it, relative gap); seconds: by phase, with "total".
+    """Everything that plan.json says. proof: (bound, who proved it, relative gap); seconds: by
+    phase, with "total".
 
-    The reasons are found when they are first read. search: decides again without some limits, None = by prices, for
-    about left_s seconds at most.
+    The reasons are found when they are first read. search: decides again without some limits, None
+    = by prices, for about left_s seconds at most.
     """
     problem = round_.problem
     bound, by, gap = proof
@@ -53,7 +54,8 @@ def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, all
         seed=seed, status="optimal" if gap <= OPTIMAL else "feasible", termination=decision.termination,
         fallback=decision.fallback, objective_value=witness.objective_value, bound=bound, gap=gap, bound_by=by,
         seconds={k: round(v, 6) for k, v in seconds.items()},
-        jobs=Columns(_jobs(problem, witness, allocation, kept), why), pools=_pools(problem, allocation, prices),
+        jobs=Columns(_jobs(problem, witness, allocation, kept), why),
+        pools=_pools(problem, allocation, prices),
         tenants=_tenants(problem, witness, allocation), warnings=tuple(notes),
         budget={"per_hour": _finite(problem.budget_per_hour), "spent_per_hour": float(witness.cost.sum()),
                 "marginal_value": prices.budget})
@@ -71,7 +73,8 @@ def actions(problem: Problem, pool: Ints, gpus: Ints, kept: Bools) -> list[str]:
     return list(np.select(cases, ["pause", "move", "keep", "grow", "shrink", "start"], "wait").tolist())
 
 
-def _jobs(problem: Problem, witness: Audit, allocation: Allocation, kept: Bools) -> dict[str, Sequence[object]]:
+def _jobs(problem: Problem, witness: Audit, allocation: Allocation,
+          kept: Bools) -> dict[str, Sequence[object]]:
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
     batch, passes = ([n if n > 0 else None for n in numbers.tolist()] for numbers in _batches(problem, allocation))
@@ -90,8 +93,8 @@ def _jobs(problem: Problem, witness: Audit, allocation: Allocation, kept: Bools)
 
 
 def _details(problem: Problem, allocation: Allocation, told: Sequence[str | None]) -> list[str | None]:
-    """(J,) the sentences told, and where a job has or wants GPUs at an assumed speed, that it is none that was
-    measured."""
+    """(J,) the sentences told, and where a job has or wants GPUs at an assumed speed, that it is
+    none that was measured."""
     jobs, kinds = problem.jobs, problem.pools.gpu_type
     pool, gpus = allocation.pool, allocation.gpus
     table = RateTable.of(problem)

@@ -146,14 +146,15 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
 
 
 def sampled(choices: Choices, size: int) -> Choices:
-    """The choices of a sample of the groups that have columns, with their share of the rows: prices alike, found in a
-    fraction of the time."""
+    """The choices of a sample of the groups that have columns, with their share of the rows: prices
+    alike, found in a fraction of the time."""
     groups = _sample(choices, size) if len(choices.filled) > size else choices.filled
     columns, share = choices.columns_of(groups), len(groups) / max(1, len(choices.filled))
     width = np.diff(choices.start)[groups]
     return replace(choices, model=choices.model.take(columns), start=np.append(0, np.cumsum(width)),
                    group=np.repeat(np.arange(len(groups)), width), must=choices.must[groups],
-                   low=choices.low * share, high=choices.high * share, matrix=choices.matrix[columns])
+                   low=choices.low * share, high=choices.high * share,
+                   matrix=choices.matrix[columns])
 
 
 def _sample(choices: Choices, size: int) -> Ints:
@@ -193,7 +194,8 @@ class _Rows:
         return _Rows(at, sign, unit, b, worth, choices.R)
 
     def smooth(self, choices: Choices, groups: Ints | None) -> Smooth:
-        """The smooth dual of some non-empty groups, with their share of the right-hand side; None: all groups."""
+        """The smooth dual of some non-empty groups, with their share of the right-hand side; None:
+        all groups."""
         own = choices.filled if groups is None else groups
         share = len(own) / len(choices.filled)
         columns = choices.columns_of(own)

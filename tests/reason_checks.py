@@ -1,7 +1,8 @@
-"""Whether the reasons of a plan are true: limits are lifted in the problem, and the round is decided again.
+"""Whether the reasons of a plan are true: limits are lifted in the problem, and the round is
+decided again.
 
-Shares nothing with allocator/causes.py: limits are lifted one pool at a time too, to large numbers instead of none, and
-decisions are exact.
+Shares nothing with allocator/causes.py: limits are lifted one pool at a time too, to large numbers
+instead of none, and decisions are exact.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from allocator.solvers.base import Limits
 
 MUCH = 10**6
 TOGETHER = "; it lacks "
-Key = tuple[frozenset[str], int, int]           # limits, tenant, pool
+Key = tuple[frozenset[str], int, int]  # limits, tenant, pool
 
 
 class Checker:
-    """One round, decided once, and decided again without limits as often as its reasons ask for it."""
+    """One round, decided once, and decided again without limits as often as its reasons ask for
+    it."""
 
     def __init__(self, problem: Problem, limits: Limits, gap: float = 0.0) -> None:
         self.problem, self.exact = problem, dataclasses.replace(limits, gap=gap)
@@ -38,8 +40,11 @@ class Checker:
 
     def counts(self) -> Counter[tuple[str, bool]]:
         """(code, whether it is true) of every reason that can be checked."""
-        return Counter((code, self.is_true(j)) for j, code in enumerate(self.result.jobs["reason"])
-                       if code not in (None, "held", "not_evaluated"))
+        return Counter(
+            (code, self.is_true(j))
+            for j, code in enumerate(self.result.jobs["reason"])
+            if code not in (None, "held", "not_evaluated")
+        )
 
     def is_true(self, j: int) -> bool:
         """Whether the reason of job j is."""
@@ -50,23 +55,33 @@ class Checker:
             return self.gets_more(j, {"quota"})
         if code == "capacity":
             return self.gets_more(j, {"GPUs"}) or any(
-                self.gets_more(j, {"GPUs"}, p) for p in range(len(self.problem.pools)))
+                self.gets_more(j, {"GPUs"}, p) for p in range(len(self.problem.pools))
+            )
         if code == "outranked":
             if TOGETHER not in detail:
                 return not any(self.gets_more(j, {limit}) for limit in ("budget", "quota"))
-            named = detail.partition(TOGETHER)[2].removesuffix(" together").replace(" and ", ", ").split(", ")
-            proper = [set(s) for n in range(1, len(named)) for s in itertools.combinations(named, n)]
+            named = (
+                detail.partition(TOGETHER)[2]
+                .removesuffix(" together")
+                .replace(" and ", ", ")
+                .split(", ")
+            )
+            proper = [
+                set(s) for n in range(1, len(named)) for s in itertools.combinations(named, n)
+            ]
             if named == ["GPUs"]:
                 proper = [{"budget"}, {"quota"}]
             return self.gets_more(j, set(named)) and not any(self.gets_more(j, s) for s in proper)
         if code in ("protected", "exceeds_quota", "exceeds_cluster"):
             return not self._can_have_more(j)
-        return self._gpus(j, {"GPUs", "budget", "quota"}) == 0          # no_matching_gpu_type
+        return self._gpus(j, {"GPUs", "budget", "quota"}) == 0  # no_matching_gpu_type
 
     def gets_more(self, j: int, limits: set[str], pool: int = -1) -> bool:
-        """Whether job j gets more than it got without some limits; pool: the one with more GPUs, -1 = all.
+        """Whether job j gets more than it got without some limits; pool: the one with more GPUs, -1
+        = all.
 
-        More is counted by the values of the lifted round: other limits may change what work is worth.
+        More is counted by the values of the lifted round: other limits may change what work is
+        worth.
         """
         key, found = self._without(frozenset(limits), j, pool)
         if found is None:
@@ -83,7 +98,9 @@ class Checker:
             self._menus[key] = compile_round(without(self.problem, *key), prunes=False).menu
         m, jobs = self._menus[key], self.result.jobs
         at = slice(m.start[j], m.start[j + 1])
-        own = (m.pool[at] == self.problem.pools.pool.index(jobs["pool"][j])) & (m.gpus[at] == jobs["gpus"][j])
+        own = (m.pool[at] == self.problem.pools.pool.index(jobs["pool"][j])) & (
+            m.gpus[at] == jobs["gpus"][j]
+        )
         return float(m.value[at][own & (m.host[at] < 0)][0])
 
     def _gpus(self, j: int, limits: set[str]) -> int:
@@ -109,12 +126,14 @@ class Checker:
             return False
         try:
             settle(round_.insisting(j, better), mip, None, self.exact, np.inf)
-        except (Infeasible, NoPlanInTime):              # the analysis of conflicts does not know this rule
+        except (Infeasible, NoPlanInTime):  # the analysis of conflicts does not know this rule
             return False
         return True
 
 
-def without(problem: Problem, limits: frozenset[str] | set[str], tenant: int, pool: int = -1) -> Problem:
+def without(
+    problem: Problem, limits: frozenset[str] | set[str], tenant: int, pool: int = -1
+) -> Problem:
     """The problem in which some limits are so large that nobody notices them."""
     if "budget" in limits:
         problem = dataclasses.replace(problem, budget_per_hour=float(MUCH))
@@ -122,9 +141,22 @@ def without(problem: Problem, limits: frozenset[str] | set[str], tenant: int, po
         problem = dataclasses.replace(problem, max_changes=len(problem.jobs))
     if "quota" in limits:
         tenants, own = problem.tenants, np.arange(len(problem.tenants)) == tenant
-        much = {"max_gpus": MUCH, "budget_per_hour": MUCH, "max_spot_gpus": MUCH, "max_spot_share": np.inf}
-        problem = dataclasses.replace(problem, tenants=dataclasses.replace(tenants, **{
-            name: np.where(own, float(most), getattr(tenants, name)) for name, most in much.items()}))
+        much = {
+            "max_gpus": MUCH,
+            "budget_per_hour": MUCH,
+            "max_spot_gpus": MUCH,
+            "max_spot_share": np.inf,
+        }
+        problem = dataclasses.replace(
+            problem,
+            tenants=dataclasses.replace(
+                tenants,
+                **{
+                    name: np.where(own, float(most), getattr(tenants, name))
+                    for name, most in much.items()
+                },
+            ),
+        )
     if "GPUs" in limits:
         gpus = problem.pools.gpus.copy()
         gpus[slice(None) if pool < 0 else slice(pool, pool + 1)] = 10_000
@@ -135,5 +167,7 @@ def without(problem: Problem, limits: frozenset[str] | set[str], tenant: int, po
 def table(counts: Counter[tuple[str, bool]]) -> str:
     """Reasons that are true of all that were checked, a line per code."""
     codes: Sequence[str] = sorted({code for code, _ in counts})
-    return "\n".join(f"{code:21} {counts[code, True]:6} of {counts[code, True] + counts[code, False]:6}"
-                     for code in codes)
+    return "\n".join(
+        f"{code:21} {counts[code, True]:6} of {counts[code, True] + counts[code, False]:6}"
+        for code in codes
+    )

@@ -16,9 +16,11 @@ JOB_FIELDS = ("job_id", "tenant", "pool", "gpus", "batch_size", "shared_with", "
 
 
 class Columns(Mapping[str, Sequence[Any]]):
-    """The columns of JOB_FIELDS; those that `late` gives are found when one of them is first read."""
+    """The columns of JOB_FIELDS; those that `late` gives are found when one of them is first
+    read."""
 
-    def __init__(self, known: Mapping[str, Sequence[Any]], late: Callable[[], Mapping[str, Sequence[Any]]]) -> None:
+    def __init__(self, known: Mapping[str, Sequence[Any]],
+                 late: Callable[[], Mapping[str, Sequence[Any]]]) -> None:
         self._known, self._late = dict(known), late
 
     def __getitem__(self, name: str) -> Sequence[Any]:
@@ -47,7 +49,8 @@ class Result:
     Proven: objective_value <= best possible <= bound. `bound_by` names who proved the bound: "lagrangian"
     (recomputed here from prices, trusting no solver) or a solver. solver_choice: why `auto` picked it, and how
     it found and proved the plan.
-    Waiting jobs have pool None and gpus 0. `reason` and `detail` are found when they are first read.
+    Waiting jobs have pool None and gpus 0. `reason` and `detail` are found when they are first
+    read.
     """
 
     snapshot: str
