@@ -200,7 +200,8 @@ def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits,
     task = Task(round_, limits, solver, deadline) if memory is None else Task(
         round_, limits, solver, deadline, memory.row_prices(round_.model)[0], memory.plans)
     decision = policy(task)
-    return decision.task or task, decision
+    task = decision.task or task
+    return task, dataclasses.replace(decision, choice=task.round.staying(decision.choice))
 
 
 def overridden(problem: Problem, objective: str | None, budget: float | None, horizon: int | None = None) -> Problem:

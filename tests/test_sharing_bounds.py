@@ -85,6 +85,21 @@ def test_a_guarantee_that_only_the_other_host_keeps() -> None:
         assert [t["gpus"] for t in result.tenants] == [0, 1] and result.jobs["action"] == ["keep", "keep"]
 
 
+def test_who_is_left_alone_on_shared_gpus_keeps_them() -> None:
+    """A plan that moves the guest to other GPUs of the pool and its host to another pool is one in which nobody has to
+    move the guest: it keeps its GPUs, and pauses for nothing."""
+    two = [{"max_gpus": 1, "memory_gb": 4.0, "state": "running", "pool": "p0", "gpus": 1} for _ in range(2)]
+    two[1]["shared_with"] = "j0"
+    p = problem(two, [BOX, BOX], {1: 1.0}, sharing=slow(1.2, 1))
+    round_ = compile_round(p, prunes=False)
+    i = round_.instance
+    moves = np.flatnonzero((i.job == 1) & (i.pool == 0) & ~i.keep & (i.host < 0))
+    leaves = np.flatnonzero((i.job == 0) & (i.pool == 1))
+    stays = np.flatnonzero((i.job == 0) & i.keep & (i.host < 0))
+    assert i.keep[round_.staying(np.append(leaves, moves))[1]]
+    assert round_.staying(np.append(stays, moves)).tolist() == [*stays, *moves]
+
+
 def test_a_host_may_be_whoever_the_quota_allows() -> None:
     """The tenant of the first job has no GPU left to be charged with, that of the second has: both run, the second as
     host."""

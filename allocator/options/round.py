@@ -80,6 +80,21 @@ class Round:
         choice[i.job[kept]] = kept
         return choice
 
+    def staying(self, choice: Ints) -> Ints:
+        """The choice in which a job that would leave its host's GPUs for as many others of the pool keeps them where
+        the host leaves them itself: nobody would move it."""
+        jobs, i = self.problem.jobs, self.instance
+        own = np.flatnonzero((choice >= 0) & (jobs.host >= 0))
+        at = choice[own]
+        own = own[~i.keep[at] & (i.host[at] < 0) & (i.pool[at] == jobs.pool[own]) & (i.gpus[at] == jobs.gpus[own])]
+        if not len(own):
+            return choice
+        kept = np.flatnonzero(i.keep & (i.host < 0) & np.isin(i.job, own))
+        free = kept[~np.isin(i.rival[kept], choice[choice >= 0])]
+        out = choice.copy()
+        out[i.job[free]] = free
+        return out
+
     def insisting(self, job: int, columns: Ints) -> Round:
         """The round in which `job` must get one of `columns`, and nothing else is changed."""
         i = self.instance
