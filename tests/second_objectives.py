@@ -136,10 +136,11 @@ class Objectives(Ways):
                 lambda: [ratio(i, span, i["remaining_work"]) for i in self.jobs if self.options(i)],
             )
             unit, power = max(others), max(2.0, math.log(len(others)) / math.log(1.25))
-        waiting, planned = (
-            ratio(j, span, j["remaining_work"]),
-            ratio(j, busy, j["remaining_work"] - done),
-        )
+        waiting = ratio(j, span, j["remaining_work"])
+        sooner = ratio(j, span - busy, done) - ratio(j, 0.0, 0.0)
+        planned = waiting - sooner
+        if power == 2.0:  # squares of huge ratios would cancel
+            return sooner * (waiting + planned) / 2 / unit**2
         return ((waiting / unit) ** power - (planned / unit) ** power) / power
 
     def equal(self, j: Row, alike: bool = False) -> float:
