@@ -34,6 +34,7 @@ from formulations.linear import Ints
 
 NO_LIMITS = Limits()
 REASONS_S = 2.0         # seconds that these decisions may take in all
+REASONS_GAP = 1e-5      # these are about the best plan without a limit, not about any within the gap
 LEAST_REASONS_S = 0.2   # and what they have at least when the time limit has been used up
 EXACT = 1e-9            # relative: rows are kept to this tolerance, so a bound this close is the value itself
 ROUNDING = 1e-7         # relative: accounts of one plan that differ by more do not differ by rounding
@@ -165,7 +166,7 @@ def _search(problem: Problem, decided: Decided, left_s: float, *, policy: str, s
         return None
 
     def again(changed: Problem, seconds: float) -> Decided | None:
-        effort = dataclasses.replace(limits, time_s=seconds)
+        effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
         try:
             found = decide_round(changed, policy=policy, solver=solver, limits=effort)
         except AllocatorError:

@@ -220,8 +220,9 @@ def test_reasons_of_many_generated_rounds() -> None:
 
 @pytest.mark.soak
 def test_reasons_of_larger_generated_rounds() -> None:
-    """The same on SOAK_LARGER rounds of 60 to 150 jobs, decided to the default gap."""
-    all_true(checked(rounds(13, SOAK_LARGER, (60, 100, 150)), Limits(time_s=20), 1e-4))
+    """The same on SOAK_LARGER rounds of 60 to 150 jobs, decided to the default gap and
+    checked exactly."""
+    all_true(checked(rounds(13, SOAK_LARGER, (60, 100, 150)), Limits(time_s=20), 0.0))
 
 
 @pytest.mark.soak
@@ -231,5 +232,5 @@ def test_reasons_of_the_medium_snapshot(objective: str) -> None:
     medium = dataclasses.replace(
         validate(read_snapshot("data/snapshots/medium")), objective=objective
     )
-    counts = checked(iter([medium]), Limits(time_s=6, gap=1e-4), 1e-4)
+    counts = checked(iter([medium]), Limits(time_s=15, gap=1e-4), 1e-4)
     assert counts["budget", True] > 40 and share(counts, CAUSES) >= 0.98, table(counts)
