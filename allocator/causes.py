@@ -45,7 +45,7 @@ from formulations.ragged import ragged
 from formulations.rows import exposure_label
 
 BUDGET, QUOTA, GPUS, CHANGES = "budget", "quota", "GPUs", "max_changes"
-MARGIN = 5e-3           # of a job's value: a smaller gain or loss at the prices of a lifted round says nothing
+MARGIN = 0.01           # of a job's value: a smaller gain or loss at the prices of a lifted round says nothing
 SAMPLE_MARGIN = 0.03    # the same at prices that come from a sample
 MOST = 60               # sets of limits that are lifted at most
 MOST_PRICED = 16        # the same, where prices are found for each
