@@ -38,6 +38,7 @@ REASONS_GAP = 1e-5      # these are about the best plan without a limit, not abo
 LEAST_REASONS_S = 0.2   # and what they have at least when the time limit has been used up
 EXACT = 1e-9            # relative: rows are kept to this tolerance, so a bound this close is the value itself
 ROUNDING = 1e-7         # relative: accounts of one plan that differ by more do not differ by rounding
+LAST_BITS = 1e-12       # what is left of bounds that are nothing
 NOTHING = 1e-9          # values below are nothing, as in the gap of the contract
 
 
@@ -86,7 +87,8 @@ def checked_bound(bound: float, by: str, witness: Audit) -> float:
     if bound < value - _tolerance(scale, witness):
         raise AuditFailure((f"the plan is worth {value:.9g}, although {by} proved that no plan is "
                             f"worth more than {bound:.9g}",))
-    return value if bound - value <= EXACT * scale else float(bound)
+    # a bound a rounding error above nothing would be a gap of any size
+    return value if bound - value <= EXACT * scale + LAST_BITS else float(bound)
 
 
 def _tolerance(scale: float, witness: Audit) -> float:
