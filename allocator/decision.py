@@ -30,7 +30,7 @@ from allocator.policies.pairs import whole_bound
 from allocator.results import result_of
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits, Solver
-from formulations.linear import Ints
+from formulations.linear import Floats, Ints
 
 NO_LIMITS = Limits()
 REASONS_S = 2.0         # seconds that these decisions may take in all
@@ -74,21 +74,23 @@ class Decided:
         bound, by = whole_bound(self.task), "lagrangian"
         if self.decision.bound < bound and self.round.covers:
             bound, by = self.decision.bound, self.decision.bound_by
-        bound = checked_bound(bound, by, self.witness)
+        bound = checked_bound(bound, by, self.witness, self.round.instance.value)
         return bound, by, relative_gap(bound, self.value)
 
 
-def checked_bound(bound: float, by: str, witness: Audit) -> float:
+def checked_bound(bound: float, by: str, witness: Audit, offered: Floats) -> float:
     """The bound of an audited plan, the plan's value itself where the two differ by rounding.
 
+    offered: values of the options of the round, since a plan of nothing has no scale of its own.
     Raises AuditFailure where the bound is below the value: one of the two is wrong.
     """
     value, scale = witness.objective_value, float(np.abs(witness.value).sum())
     if bound < value - _tolerance(scale, witness):
         raise AuditFailure((f"the plan is worth {value:.9g}, although {by} proved that no plan is "
                             f"worth more than {bound:.9g}",))
-    # a bound a rounding error above nothing would be a gap of any size
-    return value if bound - value <= EXACT * scale + LAST_BITS else float(bound)
+    # a bound that is a rounding error above nothing would be a gap of any size
+    rounding = EXACT * max(scale, float(np.abs(offered).max(initial=0.0)))
+    return value if bound - value <= rounding + LAST_BITS else float(bound)
 
 
 def _tolerance(scale: float, witness: Audit) -> float:

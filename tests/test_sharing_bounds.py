@@ -214,7 +214,7 @@ def test_every_bound_against_every_plan_many_times(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("seed", [1976, 2318, 2338])
 def test_rounds_that_went_wrong_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that moves who could keep; and rounds in which nothing is worth anything, whose bound is a rounding error."""
+    """A plan that moves who could keep; rounds in which nothing is worth anything: their bound is a rounding error."""
     check(seed, ("sia",), ("cpsat",), monkeypatch)
 
 

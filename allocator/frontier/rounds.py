@@ -175,7 +175,7 @@ def _result(problem: Problem, found: Answer[Decided], case: Rounds) -> Result:
     if witness.faults:
         raise AuditFailure(witness.faults)
     task, value = Task(whole, case.effort.limits, None, math.inf), witness.objective_value
-    bound, dual = checked_bound(whole_bound(task), "lagrangian", witness), task.dual
+    bound, dual = checked_bound(whole_bound(task), "lagrangian", witness, menu.value), task.dual
     return result_of(whole, dual, dataclasses.replace(d.decision, choice=choice), witness, a,
                      (bound, "lagrangian", relative_gap(bound, value)), policy="mip", seed=case.effort.limits.seed,
                      seconds=seconds)
