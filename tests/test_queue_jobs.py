@@ -229,3 +229,12 @@ def test_running_jobs_of_a_snapshot(tmp_path: Path) -> None:
         assert (r.submitted_s, q.submitted_s) == (NOW - 5, NOW - 3)
         with pytest.raises(UsageError, match="has jobs already"):
             Queue.create(tmp_path / "queue.db", source)
+
+
+@pytest.mark.parametrize("name", ['=HYPERLINK("http://x")', "+1+1", "-rf", "@sum"])
+def test_a_name_that_a_spreadsheet_would_run_is_refused(queue: Queue, name: str) -> None:
+    """Plans and exports are opened in spreadsheets: no tenant gets a formula into them."""
+    for cells in ({"job_id": name, "model": "m"}, {"job_id": "a", "model": "m", "tenant": name}):
+        with pytest.raises(InvalidInput, match="spreadsheets take for a formula"):
+            queue.submit(total_work=1, max_gpus=1, **cells)
+    assert queue.jobs() == []

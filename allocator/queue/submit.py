@@ -33,6 +33,7 @@ SET = ("job_id", "submitted_s", *OWNED)
 EXTRA = ("key", "command", "environment", "workdir")
 PLACE = "submission"
 OF_JOBS = re.compile(r"^jobs\.csv((?::[0-9,.-]+)?): ")       # file and lines at the head of a warning
+FORMULAS = ("=", "+", "-", "@")      # first characters of formulas, which exported names must not have
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,10 @@ def _judged(connection: Connection, new: Sequence[Submission], now_s: float,
         return [], [], ()
     faults: list[Fault] = [Fault(file, s.line, f"key {quoted(s.key)} has a character that cannot be kept")
                            for s in new if s.key is not None and not (s.key.isprintable() and storable(s.key))]
+    for s, column in itertools.product(new, ("job_id", "tenant")):
+        if (name := s.cells.get(column, "")).startswith(FORMULAS):
+            faults.append(Fault(file, s.line, f"{column} {quoted(name)} begins with {quoted(name[0])}, which "
+                                "spreadsheets take for a formula"))
     columns = {name: [s.cells.get(name, "") for s in new] for name in SET}
     columns["submitted_s"] = [text or cell(now_s) for text in columns["submitted_s"]]
     columns["remaining_work"] = columns["total_work"]
