@@ -29,6 +29,11 @@ from formulations.transient import (
 )
 
 RARE = 1e-12             # revocations per lifetime that count as none
+INSTANT_S = 1e-9         # a shorter checkpoint or stretch takes no time: a lifetime has too many of them to count
+
+
+def _without_tiny(seconds: Floats) -> Floats:
+    return np.where(seconds < INSTANT_S, 0.0, seconds)
 
 
 def useful_fraction(n: Floats | Ints | float, hazard_per_hour: Floats | float, *, checkpoint_s: Floats | float = 0.0,
@@ -64,10 +69,11 @@ def useful_fraction(n: Floats | Ints | float, hazard_per_hour: Floats | float, *
             )
         )
     )
+    delta = _without_tiny(delta)
     given, steps = ~np.isnan(every), together != 0
     one = loss_rate(hazard, life)
     rate = np.where(np.isinf(life), n * one, event_rate(n, hazard, life, work))
-    tau = np.where(given, every, best_interval_s(rate, delta))
+    tau = np.where(given, _without_tiny(every), best_interval_s(rate, delta))
     share = np.array(synchronous_share(rate, delta, tau, pause))
     at = np.isfinite(life) & steps
     if at.any():
@@ -174,7 +180,7 @@ class _Lifetimes:
         lossless = synchronous_share(0.0, self.delta, tau, 0.0)
         first, later = self._stretches(rate, life), self._restarts(rate, life - self.pause)
         fits = stretch + self.pause <= life
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             whole = first + np.exp(-rate * self.pause) * later
             mean_life = np.where(h > 0, -np.expm1(-h * life) / h, life)
             progress = np.where(
@@ -240,6 +246,7 @@ def lifetime_seconds(
     """
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (
         work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)))
+    arrays = (*arrays[:4], *map(_without_tiny, arrays[4:6]), *arrays[6:])
     left = arrays[0].astype(np.float64).reshape(-1)
     own = _Lifetimes(*(a.reshape(-1) for a in arrays[1:]))
     least, out = 1e-12 * left, np.zeros(len(left))
@@ -249,9 +256,9 @@ def lifetime_seconds(
         ends = synchronous_seconds(left, p.rate, own.delta, own.tau, own.pause)
         last = (ends <= own.life * (1 + 1e-12)) | (left <= p.most * (1 + 1e-12))
         again = synchronous_seconds(left, p.rate + 1.0 / own.life, own.delta, own.tau, own.pause)
-        stuck = ~last & (p.progress <= least)
+        stuck = ~last & ~(p.progress > least)               # nan is no progress
         short = left <= np.minimum(own.tau, own.life)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             count = np.ceil((left - p.most) / p.progress - 1e-9)
         count = np.clip(count, 1.0, np.where(p.steady, np.inf, block))
         out[busy] += np.where(last, ends, np.where(stuck, np.where(short, again, np.inf), 0.0))

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "data").glob("*/README.md")))
 WORDS = {   # placeholders, as words of a command, and what stands for them
     "SNAPSHOT": "data/snapshots/demo", "WORKLOAD": "data/workloads/demo", "JOB": "llm-tune",
-    "my-cluster": "data/snapshots/demo", "my-workload": "data/workloads/demo", "bert-3": "llm-tune"}
+    "QUEUE": "cluster.db", "my-cluster": "data/snapshots/demo",
+    "my-workload": "data/workloads/demo", "bert-3": "llm-tune"}
 SHORTER = (     # (what is documented, what is run, why): regular expressions on the whole command
     (r"simulate data/workloads/(bursty|mixed)", "simulate data/workloads/demo", "the small trace"),
     (r"simulate (shared|shop) --policy .*?( --out \S+)?$", r"validate \1", "hundreds of jobs: checked only"),

