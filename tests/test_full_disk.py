@@ -143,11 +143,13 @@ def _filled(folder: Path, seconds: float) -> Iterator[None]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(4))
-def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
-    """Two controllers, real jobs that stamp their starts and ends on another disk, kills of supervisors; the disk with
-    queue, executor's state and logs fills up fifty times. No job runs twice at once, none ends twice, both controllers
-    live. (`./scripts/test -m soak -k full_disks`, as root.)"""
+@pytest.mark.parametrize("kills", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kills: bool) -> None:
+    """Two controllers and real jobs that stamp their starts and ends on another disk; the disk with queue, executor's
+    state and logs fills up fifty times. Both controllers live, and each job runs exactly once. Where supervisors are
+    killed too, an end that could not be written yet is lost with its supervisor: such a job may run once more for each
+    allocation that was lost, and not oftener. (`./scripts/test -m soak -k full_disks`, as root.)"""
     draw, jobs = random.Random(seed), 250
     stamps = tmp_path / "stamps"
     stamps.touch()
@@ -169,7 +171,7 @@ def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int) -> 
             time.sleep(3.0)
             for _ in range(50):
                 with _filled(disk, draw.uniform(0.1, 1.5)):
-                    if draw.random() < 0.3:
+                    if kills and draw.random() < 0.3:
                         _kill_one_supervisor(disk, draw)
                 time.sleep(draw.uniform(0.1, 1.0))
                 assert [one.poll() for one in controllers] == [None, None]
@@ -178,15 +180,18 @@ def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int) -> 
                 while any(job.state != "done" for job in queue.jobs()) and time.monotonic() < deadline:
                     time.sleep(1.0)
                 states = Counter(job.state for job in queue.jobs())
-                lost = sum(max(0, job.generation - 1) for job in queue.jobs())
+                given = {job.job_id: job.generation for job in queue.jobs()}
         finally:
             for one in controllers:
                 one.kill()
                 one.wait()
     told = Counter(stamps.read_text().split("\n"))
     assert states == {"done": jobs}
-    assert all(told[f"end {i}"] == 1 for i in range(jobs))
-    assert sum(told[f"start {i}"] - 1 for i in range(jobs)) <= lost
+    runs = {i: (told[f"start {i}"], told[f"end {i}"], given[f"j{i}"]) for i in range(jobs)}
+    odd = {i: run for i, run in runs.items() if not 1 <= run[1] <= run[0] <= run[2]}
+    assert not odd, odd
+    if not kills:
+        assert set(runs.values()) == {(1, 1, 1)}, [run for run in runs.values() if run != (1, 1, 1)]
 
 
 def _kill_one_supervisor(disk: Path, draw: random.Random) -> None:
