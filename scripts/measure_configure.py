@@ -1,4 +1,4 @@
-"""From "what shall I measure" to a choice, through the commands only, for many drawn jobs.
+"""Measure, profile, fit and configure many drawn jobs, through the commands only.
 
     python scripts/measure_configure.py                            # 200 jobs of each truth
     python scripts/measure_configure.py --jobs 20 --noise 0.02

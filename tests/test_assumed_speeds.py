@@ -267,8 +267,8 @@ def test_a_controller_learns_speeds_of_which_nothing_was_known(tmp_path: Path, s
 
 
 def test_a_real_job_of_an_unknown_model_is_started_measured_and_believed(tmp_path: Path) -> None:
-    """The example job under the local executor, in a queue without a rate: it starts at its requested 2 GPUs at the
-    assumed speed; its progress tells another, and the next round works with that."""
+    """A queue has no rate for the model. The local executor starts the example job at its requested
+    2 GPUs and the assumed speed. Its progress shows another speed, and the next round uses that."""
     files = {"jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
              "pools.csv": b"pool,gpu_type,gpus\np,cpu,4\n", "config.toml": b"interval_s = 1\n"}
     with Queue.create(tmp_path / "q.db", snapshot_of("bare", files)) as queue:

@@ -305,7 +305,7 @@ def differs(a: tuple[Values, float | None], b: tuple[Values, float | None]) -> b
 
 
 def acts(name: str, objective: str) -> bool:
-    """Whether the feature has a say in the objective."""
+    """Whether the feature can change values in the objective."""
     return FEATURES[name].acts == EVERY or not FEATURES[name].acts.isdisjoint(names(objective))
 
 

@@ -1,4 +1,4 @@
-"""A plan on the screen: totals by action, reason, pool and tenant, then as many jobs as a terminal has room for."""
+"""Show a plan on the screen: totals by action, reason, pool and tenant, then the jobs that fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allocator.cli.tables import Table, decision, headline, show, text
 from allocator.domain.result import Result
 
 LEAST_ROWS = 12         # jobs that are shown on the smallest terminal
-ACTIONS = ("start", "grow", "move", "shrink", "pause", "wait", "keep")      # what is of interest first comes first
+ACTIONS = ("start", "grow", "move", "shrink", "pause", "wait", "keep")      # in the order in which they are shown
 NUMBERS = frozenset({"jobs", "GPUs", "value", "$/h", "run", "wait", "pause", "get nothing", "get less",
                      "guaranteed", "at most"})
 
@@ -21,8 +21,8 @@ NUMBERS = frozenset({"jobs", "GPUs", "value", "$/h", "run", "wait", "pause", "ge
 def show_plan(result: Result, has_reasons: bool = False, head: Sequence[str] = ()) -> None:
     """Print a plan on standard output.
 
-    On a terminal the jobs are those that fit; elsewhere, and with has_reasons, all of them are there.
-    head: lines before it.
+    A terminal shows the jobs that fit. A pipe or a file gets all jobs, and so does has_reasons.
+    head: lines to print before the plan.
     """
     on_terminal = sys.stdout.isatty()
     jobs, pools, _ = decision(result)

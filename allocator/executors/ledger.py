@@ -95,7 +95,7 @@ class Ledger:
         """Folder of an open allocation."""
         name = file_name(job_id)
         if name.startswith("="):
-            # before version 0.2 these folders had no "=", and such a job may still run in one
+            # older versions named these folders without "=", and such a job may still run in one
             old = self.folder / "open" / f"{name[1:]}.{generation}"
             if (read_json(old / ORDER) or {}).get("job_id") == job_id:
                 return old

@@ -276,14 +276,14 @@ def _kinds(problem: Problem, m: Menu) -> tuple[Ints, Ints, Ints, Ints, Bools]:
 
 
 def _ranks(problem: Problem) -> Ints:
-    """(J,) places in the order of submission, of equals by name."""
+    """Return the rank of each job by time of submission, then by name. Shape (J,)."""
     rank = np.empty(len(problem.jobs), dtype=np.int64)
     rank[np.lexsort((np.array(problem.jobs.job_id, dtype=str), problem.jobs.submitted_s))] = np.arange(len(rank))
     return rank
 
 
 def indifferent(problem: Problem) -> bool:
-    """Whether it cannot matter who of two jobs that share GPUs is charged with them, pauses aside."""
+    """Whether it makes no difference which of two colocated jobs pays for the GPUs, pauses aside."""
     tenants = problem.tenants
     limited = np.isfinite(tenants.max_gpus) | np.isfinite(tenants.budget_per_hour) | (tenants.guaranteed_gpus > 0)
     limited |= np.isfinite(tenants.exposure)

@@ -153,7 +153,7 @@ def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retri
 
 
 def _held_back(connection: Connection, one: Held, retries: Retries) -> Held:
-    """Delay the next start of a job whose allocations are lost again and again soon after their start.
+    """Delay the next start of a job that lost two or more allocations soon after their start.
 
     The first such loss costs no time: a machine may fail. From the second on the job waits as long as after a failure,
     but it is never parked. A job that kills its own supervisor looks like this.

@@ -120,7 +120,7 @@ class QueueCluster:
         return due
 
     def _look(self) -> list[Observation]:
-        """What the executor observed. A time that has not come yet, which an actor may write, counts as now: it would
+        """Return what the executor observed. A time in the future, which an actor may write, counts as now: it would
         make every later observation of the allocation look old."""
         seen = list(self._ask("observe", self.executor.observe))
         now = self.clock.now()
@@ -131,7 +131,7 @@ class QueueCluster:
         return self._ask("capacity", self.executor.capacity)
 
     def _ask(self, name: str, verb: Callable[[], T]) -> T:
-        """What the executor answers. An executor whose disk fails has no answer; that is not an empty one.
+        """Ask the executor. When its disk fails there is no answer, which is not the same as an empty one.
         Raises NotNow."""
         try:
             return verb()
