@@ -5,8 +5,8 @@
     result = allocator.solve(snapshot, policy="mip", time_limit_s=1.0)
     result.to_frame()
 
-    workload = allocator.read_workload("data/workloads/demo")
-    simulation = allocator.simulate(workload, policy="mip", options=allocator.SimulationOptions(seed=1))
+    workload = allocator.read_workload("data/workloads/demo") simulation =
+    allocator.simulate(workload, policy="mip", options=allocator.SimulationOptions(seed=1))
     simulation.metrics, simulation.jobs
 
 Importing the package loads no solver and no pandas; names are resolved on first use.
@@ -47,17 +47,27 @@ if TYPE_CHECKING:
     SimulationOptions = Options
 
 _HOME = {
-    "solve": "allocator.api", "Result": "allocator.domain.result", "Snapshot": "allocator.domain.snapshot",
+    "solve": "allocator.api",
+    "Result": "allocator.domain.result",
+    "Snapshot": "allocator.domain.snapshot",
     "changed": "allocator.domain.changes",
-    "validate": "allocator.domain.validate", "read_snapshot": "allocator.files.snapshots",
-    "Rounds": "allocator.rounds", "Workload": "allocator.domain.workload",
-    "read_workload": "allocator.files.workloads", "write_workload": "allocator.files.workloads",
+    "validate": "allocator.domain.validate",
+    "read_snapshot": "allocator.files.snapshots",
+    "Rounds": "allocator.rounds",
+    "Workload": "allocator.domain.workload",
+    "read_workload": "allocator.files.workloads",
+    "write_workload": "allocator.files.workloads",
     "Queue": "allocator.queue.face",
-    "simulate": "allocator.simulator", "Simulation": "allocator.simulator", "SimulationOptions": "allocator.simulator",
-    "AllocatorError": "allocator.errors", "InvalidInput": "allocator.errors", "Infeasible": "allocator.errors",
-    "NoPlanInTime": "allocator.errors"}
-_THERE = {"SimulationOptions": "Options"}      # names that are others at home
-__all__ = [*_HOME, "__version__"]      # noqa: PLE0604 - names are strings
+    "simulate": "allocator.simulator",
+    "Simulation": "allocator.simulator",
+    "SimulationOptions": "allocator.simulator",
+    "AllocatorError": "allocator.errors",
+    "InvalidInput": "allocator.errors",
+    "Infeasible": "allocator.errors",
+    "NoPlanInTime": "allocator.errors",
+}
+_THERE = {"SimulationOptions": "Options"}  # names that are others at home
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - names are strings
 __version__ = "0.1.0"
 
 

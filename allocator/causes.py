@@ -45,14 +45,17 @@ from formulations.ragged import ragged
 from formulations.rows import exposure_label
 
 BUDGET, QUOTA, GPUS, CHANGES = "budget", "quota", "GPUs", "max_changes"
-MARGIN = 0.01           # of a job's value: a smaller gain or loss at the prices of a lifted round says nothing
-SAMPLE_MARGIN = 0.03    # the same at prices that come from a sample
-MOST = 60               # sets of limits that are lifted at most
-MOST_PRICED = 16        # the same, where prices are found for each
-COARSE = 9e-4           # temperature at which the search for prices ends
-FEW = 300               # jobs up to which the policy decides again, and prices alone count only where they prove it
-LARGE, MOST_LARGE = 3000, 6      # jobs from which the prices of a sample of them are enough, and sets then
-SAMPLE, SAMPLE_COARSE = 1000, 4e-3      # jobs of the sample, and the temperature for it
+# of a job's value: a smaller gain or loss at the prices of a lifted round says nothing
+MARGIN = 0.01
+SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
+MOST = 60  # sets of limits that are lifted at most
+MOST_PRICED = 16  # the same, where prices are found for each
+COARSE = 9e-4  # temperature at which the search for prices ends
+# jobs up to which the policy decides again, and prices alone count only where they prove it
+FEW = 300
+# jobs from which the prices of a sample of them are enough, and sets then
+LARGE, MOST_LARGE = 3000, 6
+SAMPLE, SAMPLE_COARSE = 1000, 4e-3  # jobs of the sample, and the temperature for it
 
 
 class Unknown(Exception):
@@ -95,15 +98,32 @@ class Search(Protocol):
 def causes(problem: Problem, asked: Bools, *searches: Search) -> Causes:
     """The causes of the jobs `asked` (J,); where a search does not know, the next one is asked."""
     tenants, owner, J = problem.tenants, problem.jobs.tenant, len(problem.jobs)
-    limited = np.isfinite(tenants.max_gpus) | np.isfinite(tenants.budget_per_hour) | np.isfinite(tenants.exposure)
-    exists = {BUDGET: np.full(J, bool(np.isfinite(problem.budget_per_hour))), QUOTA: limited[owner],
-              GPUS: np.ones(J, dtype=bool), CHANGES: np.full(J, problem.max_changes >= 0)}
+    limited = (
+        np.isfinite(tenants.max_gpus)
+        | np.isfinite(tenants.budget_per_hour)
+        | np.isfinite(tenants.exposure)
+    )
+    exists = {
+        BUDGET: np.full(J, bool(np.isfinite(problem.budget_per_hour))),
+        QUOTA: limited[owner],
+        GPUS: np.ones(J, dtype=bool),
+        CHANGES: np.full(J, problem.max_changes >= 0),
+    }
     found: list[tuple[str, ...]] = [()] * J
-    pool, gpus, is_open, is_sure = np.full(J, -1), np.zeros(J, dtype=np.int64), asked.copy(), np.ones(J, dtype=bool)
+    pool, gpus, is_open, is_sure = (
+        np.full(J, -1),
+        np.zeros(J, dtype=np.int64),
+        asked.copy(),
+        np.ones(J, dtype=bool),
+    )
     for limits in _sets():
         able = is_open & np.all([exists[name] for name in limits], axis=0)
         mine = np.bincount(owner[able], minlength=len(tenants)) if QUOTA in limits else np.zeros(0)
-        whose = np.argsort(-mine, kind="stable")[:np.count_nonzero(mine)].tolist() if QUOTA in limits else [-1]
+        whose = (
+            np.argsort(-mine, kind="stable")[: np.count_nonzero(mine)].tolist()
+            if QUOTA in limits
+            else [-1]
+        )
         for q in whose:
             jobs = np.flatnonzero(able if q < 0 else able & (owner == q))
             if not len(jobs):
@@ -119,7 +139,9 @@ def causes(problem: Problem, asked: Bools, *searches: Search) -> Causes:
     return Causes(found, pool, gpus, is_sure)
 
 
-def _first(searches: Sequence[Search], limits: tuple[str, ...], tenant: int, asked: Ints) -> Found | None:
+def _first(
+    searches: Sequence[Search], limits: tuple[str, ...], tenant: int, asked: Ints
+) -> Found | None:
     for search in searches:
         with suppress(Unknown):
             return search.without(limits, tenant, asked)
@@ -128,7 +150,15 @@ def _first(searches: Sequence[Search], limits: tuple[str, ...], tenant: int, ask
 
 def _sets() -> Iterator[tuple[str, ...]]:
     """Sets of limits, those with fewer first; with max_changes last."""
-    yield from ((BUDGET,), (QUOTA,), (GPUS,), (BUDGET, GPUS), (BUDGET, QUOTA), (QUOTA, GPUS), (BUDGET, QUOTA, GPUS))
+    yield from (
+        (BUDGET,),
+        (QUOTA,),
+        (GPUS,),
+        (BUDGET, GPUS),
+        (BUDGET, QUOTA),
+        (QUOTA, GPUS),
+        (BUDGET, QUOTA, GPUS),
+    )
     for size in (0, 1, 2, 3):
         yield from ((*limits, CHANGES) for limits in combinations((BUDGET, QUOTA, GPUS), size))
 
@@ -170,7 +200,9 @@ gap."""
 class Again:
     """Decides the lifted rounds by the policy that made the plan."""
 
-    def __init__(self, decide: Decide, problem: Problem, plan: Allocation, witness: Audit, seconds: float) -> None:
+    def __init__(
+        self, decide: Decide, problem: Problem, plan: Allocation, witness: Audit, seconds: float
+    ) -> None:
         self._decide, self._problem, self._plan, self._witness = decide, problem, plan, witness
         self._until, self._left = time.monotonic() + seconds, MOST
 
@@ -186,9 +218,19 @@ class Again:
         same = option_at(m, asked, old.pool[asked], old.gpus[asked])
         alone = (same >= 0) & (old.host[asked] < 0)
         now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
-        other = (new.pool != old.pool)[asked] | (new.gpus != old.gpus)[asked] | (new.host != old.host)[asked]
-        more = other & (new.pool[asked] >= 0) & (
-            (old.pool[asked] < 0) | (found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now))))
+        other = (
+            (new.pool != old.pool)[asked]
+            | (new.gpus != old.gpus)[asked]
+            | (new.host != old.host)[asked]
+        )
+        more = (
+            other
+            & (new.pool[asked] >= 0)
+            & (
+                (old.pool[asked] < 0)
+                | (found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now)))
+            )
+        )
         jobs = asked[more]
         return Found(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
 
@@ -203,7 +245,10 @@ class AtPrices:
 
     def __init__(self, round_: Round, choice: Ints, prices: Floats, seconds: float) -> None:
         self._large = len(round_.problem.jobs) > LARGE and not shares(round_.model)
-        self._until, self._left = time.monotonic() + seconds, MOST_LARGE if self._large else MOST_PRICED
+        self._until, self._left = (
+            time.monotonic() + seconds,
+            (MOST_LARGE if self._large else MOST_PRICED),
+        )
         self._as_it_is = _Scene.of(round_, np.append(round_.option, -1)[choice], round_.menu)
         self._prices: dict[tuple[str, ...], _Prices] = {(): _Prices(prices, 0.0)}
 
@@ -212,16 +257,21 @@ class AtPrices:
         at = self._more_gpus if GPUS in limits and not self._large else self._as_it_is
         known = self._known(at, tuple(limit for limit in limits if limit != QUOTA))
         if QUOTA in limits:
-            free = replace(known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices))
+            free = replace(
+                known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices)
+            )
             if (free.prices == known.prices).all() or not len(at.gaining(free, asked).jobs):
-                return NOBODY                                       # its quota has no price, or too small a one
+                # its quota has no price, or too small a one
+                return NOBODY
             known = self._solved(at, limits, tenant)
         return at.gaining(known, asked)
 
     @cached_property
     def _more_gpus(self) -> _Scene:
         round_ = self._as_it_is.round
-        return _Scene.of(compile_round(lifted(round_.problem, (GPUS,), -1)), self._as_it_is.chosen, round_.menu)
+        return _Scene.of(
+            compile_round(lifted(round_.problem, (GPUS,), -1)), self._as_it_is.chosen, round_.menu
+        )
 
     def _known(self, at: _Scene, limits: tuple[str, ...]) -> _Prices:
         if limits not in self._prices:
@@ -235,14 +285,21 @@ class AtPrices:
             raise Unknown
         gone, model = lifted_rows(at.round, limits, tenant), at.round.model
         if shares(model):
-            c = choices(replace(model, lower=np.where(gone, -np.inf, model.lower),
-                                upper=np.where(gone, np.inf, model.upper)))
+            c = choices(
+                replace(
+                    model,
+                    lower=np.where(gone, -np.inf, model.lower),
+                    upper=np.where(gone, np.inf, model.upper),
+                )
+            )
             return self._judged(c, best_prices(c, deadline=self._until, close=1e-3))
         c = _lifted(at.choices, gone)
         if not self._large:
             return self._judged(c, minimise(c, deadline=self._until))
         few, there = self._sample
-        move = minimise(_lifted(few, gone), deadline=self._until, coldest=SAMPLE_COARSE).prices - there
+        move = (
+            minimise(_lifted(few, gone), deadline=self._until, coldest=SAMPLE_COARSE).prices - there
+        )
         # what the lifting moves in the sample is moved from the prices of all: its errors cancel
         prices = spread(c, project(c, np.where(gone, 0.0, self._prices[()].prices + move)))
         if limits == (BUDGET,):
@@ -250,10 +307,15 @@ class AtPrices:
         return _Prices(prices, SAMPLE_MARGIN)
 
     def _judged(self, c: Choices, dual: Dual) -> _Prices:
-        if c.J > FEW:                               # many jobs: few of them are not served as the prices say
+        # many jobs: few of them are not served as the prices say
+        if c.J > FEW:
             return _Prices(dual.prices, MARGIN)
         plan = round_pairs(c, dual, self._until)
-        return _Prices(dual.prices, MARGIN, math.inf if plan is None else max(0.0, dual.bound - c.value_of(plan)))
+        return _Prices(
+            dual.prices,
+            MARGIN,
+            math.inf if plan is None else max(0.0, dual.bound - c.value_of(plan)),
+        )
 
     @cached_property
     def _sample(self) -> tuple[Choices, Floats]:
@@ -264,7 +326,9 @@ class AtPrices:
 
 def _lifted(c: Choices, gone: Bools) -> Choices:
     """The choices without the bounds of some rows (m,) of their model."""
-    return replace(c, low=np.where(gone[c.rows], -np.inf, c.low), high=np.where(gone[c.rows], np.inf, c.high))
+    return replace(
+        c, low=np.where(gone[c.rows], -np.inf, c.low), high=np.where(gone[c.rows], np.inf, c.high)
+    )
 
 
 @dataclass(frozen=True)
@@ -301,7 +365,9 @@ class _Scene:
             on = np.flatnonzero((chosen >= 0) & (np.append(menu.host, -1)[chosen] < 0))
             same = option_at(m, on, menu.pool[chosen[on]], menu.gpus[chosen[on]])
             now[on] = np.where(same >= 0, np.append(m.value, 0.0)[same], now[on])
-        return cls(round_, chosen, choices(round_.model), is_more(i.value, now[i.job]) & (i.host < 0))
+        return cls(
+            round_, chosen, choices(round_.model), is_more(i.value, now[i.job]) & (i.host < 0)
+        )
 
     def gaining(self, known: _Prices, asked: Ints) -> Found:
         """The jobs that gain by a better column at these prices; near: too little to tell, or lose
@@ -323,7 +389,9 @@ class _Scene:
         least = np.maximum(known.share * np.abs(c.value[column[some]]), known.amount)
         more = some[gain > least]
         option = self.round.option[column[more]]
-        return Found(asked[more], m.pool[option], m.gpus[option], asked[some[np.abs(gain) <= least]])
+        return Found(
+            asked[more], m.pool[option], m.gpus[option], asked[some[np.abs(gain) <= least]]
+        )
 
 
 def is_more(value: Floats, than: Floats) -> Bools:
@@ -337,12 +405,20 @@ def lifted_rows(round_: Round, limits: tuple[str, ...], tenant: int) -> Bools:
     out = np.zeros(model.m, dtype=bool)
     name = round_.instance.tenants[tenant] if tenant >= 0 else ""
     zones = {exposure_label(name, zone) for zone in round_.instance.zones}
-    own = {linear.QUOTA: {name}, linear.TENANT_BUDGET: {name}, linear.EXPOSURE: zones} if QUOTA in limits else {}
-    whole = {BUDGET: (linear.BUDGET,), GPUS: (linear.CAPACITY, linear.IDLE, linear.HEADROOM), CHANGES: (linear.CHURN,)}
+    own = (
+        {linear.QUOTA: {name}, linear.TENANT_BUDGET: {name}, linear.EXPOSURE: zones}
+        if QUOTA in limits
+        else {}
+    )
+    whole = {
+        BUDGET: (linear.BUDGET,),
+        GPUS: (linear.CAPACITY, linear.IDLE, linear.HEADROOM),
+        CHANGES: (linear.CHURN,),
+    }
     kinds = {kind for limit in limits if limit in whole for kind in whole[limit]}
     for family in model.families:
         if family.kind in kinds:
-            out[family.first:family.stop] = True
+            out[family.first : family.stop] = True
         elif family.kind in own:
-            out[family.first:family.stop] = [label in own[family.kind] for label in family.labels]
+            out[family.first : family.stop] = [label in own[family.kind] for label in family.labels]
     return out

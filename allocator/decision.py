@@ -1,6 +1,7 @@
 """One round from a Problem to an audited decision: the only way a plan leaves the product.
 
-    Problem -> compile_round -> policy (with the dual's prices if it wants them) -> audit -> bound -> Result
+Problem -> compile_round -> policy (with the dual's prices if it wants them) -> audit -> bound
+-> Result
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ from allocator.solvers.base import Limits, Solver
 from formulations.linear import Floats, Ints
 
 NO_LIMITS = Limits()
-REASONS_S = 2.0         # seconds that these decisions may take in all
-REASONS_GAP = 1e-5      # these are about the best plan without a limit, not about any within the gap
-LEAST_REASONS_S = 0.2   # and what they have at least when the time limit has been used up
-EXACT = 1e-9            # relative: rows are kept to this tolerance, so a bound this close is the value itself
-ROUNDING = 1e-7         # relative: accounts of one plan that differ by more do not differ by rounding
-LAST_BITS = 1e-12       # what is left of bounds that are nothing
-NOTHING = 1e-9          # values below are nothing, as in the gap of the contract
+REASONS_S = 2.0  # seconds that these decisions may take in all
+# these are about the best plan without a limit, not about any within the gap
+REASONS_GAP = 1e-5
+LEAST_REASONS_S = 0.2  # and what they have at least when the time limit has been used up
+# relative: rows are kept to this tolerance, so a bound this close is the value itself
+EXACT = 1e-9
+# relative: accounts of one plan that differ by more do not differ by rounding
+ROUNDING = 1e-7
+LAST_BITS = 1e-12  # what is left of bounds that are nothing
+NOTHING = 1e-9  # values below are nothing, as in the gap of the contract
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,9 @@ class Decided:
 
     @cached_property
     def proof(self) -> tuple[float, str, float]:
-        """(bound, who proved it, relative gap): no plan is worth more than the bound, whichever jobs share GPUs, and
-        whatever the policy looked at. Finds the dual where the policy did not need it. Raises AuditFailure where this
-        plan is."""
+        """(bound, who proved it, relative gap): no plan is worth more than the bound, whichever
+        jobs share GPUs, and whatever the policy looked at. Finds the dual where the policy did not
+        need it. Raises AuditFailure where this plan is."""
         bound, by = whole_bound(self.task), "lagrangian"
         if self.decision.bound < bound and self.round.covers:
             bound, by = self.decision.bound, self.decision.bound_by
@@ -86,8 +90,14 @@ def checked_bound(bound: float, by: str, witness: Audit, offered: Floats) -> flo
     """
     value, scale = witness.objective_value, float(np.abs(witness.value).sum())
     if bound < value - _tolerance(scale, witness):
-        raise AuditFailure((f"the plan is worth {value:.9g}, although {by} proved that no plan is "
-                            f"worth more than {bound:.9g}",))
+        raise AuditFailure(
+            (
+                (
+                    f"the plan is worth {value:.9g}, although {by} proved that no plan is "
+                    f"worth more than {bound:.9g}"
+                ),
+            )
+        )
     # a bound that is a rounding error above nothing would be a gap of any size
     rounding = EXACT * max(scale, float(np.abs(offered).max(initial=0.0)))
     return value if bound - value <= rounding + LAST_BITS else float(bound)
@@ -106,43 +116,73 @@ def _differing_accounts(round_: Round, choice: Ints, witness: Audit) -> Iterator
     claimed = round_.instance.value[choice[choice >= 0]]
     value, scale = float(claimed.sum()), max(np.abs(claimed).sum(), np.abs(witness.value).sum())
     if not abs(value - witness.objective_value) <= _tolerance(float(scale), witness):
-        yield (f"the options of the plan are worth {value:.9g} in the objective "
-               f"{round_.problem.objective}, the plan {witness.objective_value:.9g}")
+        yield (
+            f"the options of the plan are worth {value:.9g} in the objective "
+            f"{round_.problem.objective}, the plan {witness.objective_value:.9g}"
+        )
 
 
-def decide(problem: Problem, *, policy: str = "mip", solver: str | Solver = "auto", limits: Limits = NO_LIMITS,
-           objective: str | None = None, budget: float | None = None, horizon: int | None = None,
-           seconds: Mapping[str, float] | None = None) -> Result:
+def decide(
+    problem: Problem,
+    *,
+    policy: str = "mip",
+    solver: str | Solver = "auto",
+    limits: Limits = NO_LIMITS,
+    objective: str | None = None,
+    budget: float | None = None,
+    horizon: int | None = None,
+    seconds: Mapping[str, float] | None = None,
+) -> Result:
     """Decide one round.
 
-    policy, solver: names of the registries (or a Solver). limits.time_s: for the whole decision from this call on.
-    objective, budget (dollars per hour), horizon (intervals) override the problem's.
-    seconds: time already spent ("read", "validate").
-    Raises UsageError, Infeasible, NoPlanInTime, AuditFailure (allocator/errors.py).
+    policy, solver: names of the registries (or a Solver). limits.time_s: for the whole decision
+    from this call on. objective, budget (dollars per hour), horizon (intervals) override the
+    problem's. seconds: time already spent ("read", "validate"). Raises UsageError, Infeasible,
+    NoPlanInTime, AuditFailure (allocator/errors.py).
     """
     problem = overridden(problem, objective, budget, horizon)
-    return decide_after(None, problem, policy=policy, solver=solver, limits=limits, seconds=seconds)[0]
+    return decide_after(
+        None, problem, policy=policy, solver=solver, limits=limits, seconds=seconds
+    )[0]
 
 
-def decide_after(memory: Memory | None, problem: Problem, *, policy: str = "mip", solver: str | Solver = "auto",
-                 limits: Limits = NO_LIMITS, seconds: Mapping[str, float] | None = None) -> tuple[Result, Memory]:
-    """Decide a round from what the round before left (None: a first round), and what it leaves to the next."""
+def decide_after(
+    memory: Memory | None,
+    problem: Problem,
+    *,
+    policy: str = "mip",
+    solver: str | Solver = "auto",
+    limits: Limits = NO_LIMITS,
+    seconds: Mapping[str, float] | None = None,
+) -> tuple[Result, Memory]:
+    """Decide a round from what the round before left (None: a first round), and what it leaves
+    to the next.
+    """
     begin = time.monotonic()
     decided = decide_round(problem, policy=policy, solver=solver, limits=limits, memory=memory)
     spent = {"read": 0.0, "validate": 0.0} | dict(seconds or {})
     before = spent["read"] + spent["validate"]
     left_s = max(LEAST_REASONS_S, begin + limits.time_s - time.monotonic())
     result = result_with_reasons(
-        problem, decided, policy=policy, solver=solver, limits=limits, seconds=spent, left_s=left_s)
+        problem, decided, policy=policy, solver=solver, limits=limits, seconds=spent, left_s=left_s
+    )
     total = round(before + time.monotonic() - begin, 6)
     result = dataclasses.replace(result, seconds={**result.seconds, "total": total})
-    return result, Memory.of(problem.objective, decided.round.model, decided.task.dual.prices, decided.decision.plans)
+    return result, Memory.of(
+        problem.objective, decided.round.model, decided.task.dual.prices, decided.decision.plans
+    )
 
 
 def result_with_reasons(
-        problem: Problem, decided: Decided, *, policy: str, solver: str | Solver = "auto",
-        limits: Limits = NO_LIMITS, seconds: Mapping[str, float] | None = None,
-        left_s: float = math.inf) -> Result:
+    problem: Problem,
+    decided: Decided,
+    *,
+    policy: str,
+    solver: str | Solver = "auto",
+    limits: Limits = NO_LIMITS,
+    seconds: Mapping[str, float] | None = None,
+    left_s: float = math.inf,
+) -> Result:
     """The decision about a problem with prices, reasons and tables.
 
     Parameters
@@ -158,12 +198,29 @@ def result_with_reasons(
     spent = {**(seconds or {}), "build": decided.build_s, "solve": decided.solve_s, "total": 0.0}
     search = _search(problem, decided, left_s, policy=policy, solver=solver, limits=limits)
     return result_of(
-        decided.round, decided.task.dual, decided.decision, decided.witness, decided.allocation,
-        decided.proof, policy=policy, seed=limits.seed, seconds=spent, search=search, left_s=left_s)
+        decided.round,
+        decided.task.dual,
+        decided.decision,
+        decided.witness,
+        decided.allocation,
+        decided.proof,
+        policy=policy,
+        seed=limits.seed,
+        seconds=spent,
+        search=search,
+        left_s=left_s,
+    )
 
 
-def _search(problem: Problem, decided: Decided, left_s: float, *, policy: str, solver: str | Solver,
-            limits: Limits) -> Search | None:
+def _search(
+    problem: Problem,
+    decided: Decided,
+    left_s: float,
+    *,
+    policy: str,
+    solver: str | Solver,
+    limits: Limits,
+) -> Search | None:
     """How the reasons of a decision are found: by deciding again without some limits, None = from
     prices."""
     if decided.decision.fallback or (policies.policy(policy).prunes and len(problem.jobs) > FEW):
@@ -181,9 +238,17 @@ def _search(problem: Problem, decided: Decided, left_s: float, *, policy: str, s
     return Again(again, problem, decided.allocation, decided.witness, min(left_s, REASONS_S))
 
 
-def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver = "auto", limits: Limits = NO_LIMITS,
-                 memory: Memory | None = None) -> Decided:
-    """The audited decision without the words around it, for callers that decide many rounds. Errors as of `decide`."""
+def decide_round(
+    problem: Problem,
+    *,
+    policy: str = "mip",
+    solver: str | Solver = "auto",
+    limits: Limits = NO_LIMITS,
+    memory: Memory | None = None,
+) -> Decided:
+    """The audited decision without the words around it, for callers that decide many rounds.
+    Errors as of `decide`.
+    """
     begin = time.monotonic()
     entry = policies.policy(policy)
     engine = solvers.named(solver) if isinstance(solver, str) else solver
@@ -199,19 +264,34 @@ def decide_round(problem: Problem, *, policy: str = "mip", solver: str | Solver 
     return Decided(task, decision, allocation, witness, built - begin, time.monotonic() - built)
 
 
-def settle(round_: Round, policy: Policy, solver: Solver | None, limits: Limits, deadline: float,
-           memory: Memory | None = None) -> tuple[Task, Decision]:
-    """The policy's decision about a compiled round, by `deadline` (time.monotonic) as far as it can."""
-    task = Task(round_, limits, solver, deadline) if memory is None else Task(
-        round_, limits, solver, deadline, memory.row_prices(round_.model)[0], memory.plans)
+def settle(
+    round_: Round,
+    policy: Policy,
+    solver: Solver | None,
+    limits: Limits,
+    deadline: float,
+    memory: Memory | None = None,
+) -> tuple[Task, Decision]:
+    """The policy's decision about a compiled round, by `deadline` (time.monotonic) as far as it
+    can.
+    """
+    task = (
+        Task(round_, limits, solver, deadline)
+        if memory is None
+        else Task(
+            round_, limits, solver, deadline, memory.row_prices(round_.model)[0], memory.plans
+        )
+    )
     decision = policy(task)
     task = decision.task or task
     return task, dataclasses.replace(decision, choice=task.round.staying(decision.choice))
 
 
-def overridden(problem: Problem, objective: str | None, budget: float | None, horizon: int | None = None) -> Problem:
-    """The problem with another objective, budget or number of intervals that the policy `horizon` plans; raises
-    UsageError on values that make no sense."""
+def overridden(
+    problem: Problem, objective: str | None, budget: float | None, horizon: int | None = None
+) -> Problem:
+    """The problem with another objective, budget or number of intervals that the policy `horizon`
+    plans; raises UsageError on values that make no sense."""
     if objective is not None:
         try:
             objective = canonical(objective)
@@ -221,8 +301,13 @@ def overridden(problem: Problem, objective: str | None, budget: float | None, ho
         raise UsageError(f"budget {budget} is not a number of dollars per hour")
     if horizon is not None:
         checked_horizon(horizon)
-        problem = dataclasses.replace(problem, settings={**problem.settings, "horizon": {
-            **problem.settings.get("horizon", {}), "rounds": horizon}})
+        problem = dataclasses.replace(
+            problem,
+            settings={
+                **problem.settings,
+                "horizon": {**problem.settings.get("horizon", {}), "rounds": horizon},
+            },
+        )
     if objective is not None:
         problem = dataclasses.replace(problem, objective=objective)
     return problem if budget is None else dataclasses.replace(problem, budget_per_hour=budget)

@@ -1,11 +1,11 @@
 """Every error a user can meet, with its exit code.
 
-    AllocatorError            1  internal error
-      UsageError              2  wrong call
-      InvalidInput            3  faults of the input, each with file, line, value and rule
-      Infeasible              4  hard rules that cannot all hold, with the smallest relaxation
-      NoPlanInTime            5  no plan before the time limit
-      AuditFailure            1  a plan failed the independent audit and was withheld
+AllocatorError            1  internal error
+  UsageError              2  wrong call
+  InvalidInput            3  faults of the input, each with file, line, value and rule
+  Infeasible              4  hard rules that cannot all hold, with the smallest relaxation
+  NoPlanInTime            5  no plan before the time limit
+  AuditFailure            1  a plan failed the independent audit and was withheld
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-EQUAL = 5           # faults that differ only in their line and subject are listed one by one up to so many
-NAMED = 3           # subjects and ranges of lines that one line for more of them names
+# faults that differ only in their line and subject are listed one by one up to so many
+EQUAL = 5
+NAMED = 3  # subjects and ranges of lines that one line for more of them names
 
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One fault of the input: where, which rule the value breaks, and whom it concerns ('job "a"', "" = nobody)."""
+    """One fault of the input: where, which rule the value breaks, and whom it concerns ('job
+    "a"', "" = nobody).
+    """
 
     file: str
     line: int | None
@@ -33,8 +36,8 @@ class Fault:
 
 
 def folded(faults: Iterable[Fault]) -> list[tuple[Fault, str]]:
-    """The faults as lines of text, each with the first fault it tells of: more than EQUAL of them that differ only in
-    line and subject are one line with their number, as in
+    """The faults as lines of text, each with the first fault it tells of: more than EQUAL of them
+    that differ only in line and subject are one line with their number, as in
 
         jobs.csv:3-32: model "brt" has no row in rates.csv (30 jobs: "a", "b", "c" ...)
     """
@@ -63,14 +66,18 @@ def _together(group: Sequence[Fault]) -> str:
 
 def _ranges(lines: Sequence[int]) -> str:
     """Ascending line numbers as 3-7,9,12 and, where these are many, the last one."""
-    runs = [[line for _, line in run] for _, run in
-            itertools.groupby(enumerate(lines), key=lambda place: place[1] - place[0])]
+    runs = [
+        [line for _, line in run]
+        for _, run in itertools.groupby(enumerate(lines), key=lambda place: place[1] - place[0])
+    ]
     texts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
     return ",".join(texts[:NAMED]) + (f"...{lines[-1]}" if len(texts) > NAMED else "")
 
 
 class AllocatorError(Exception):
-    """Base of all errors raised on purpose. warnings: what else there is to say of the input, not part of the text."""
+    """Base of all errors raised on purpose. warnings: what else there is to say of the input,
+    not part of the text.
+    """
 
     exit_code = 1
     warnings: tuple[str, ...] = ()
@@ -83,7 +90,9 @@ class UsageError(AllocatorError):
 
 
 class InvalidInput(AllocatorError):
-    """The snapshot breaks rules of the contract; `faults` lists all of them, the text has one line for equal ones."""
+    """The snapshot breaks rules of the contract; `faults` lists all of them, the text has one
+    line for equal ones.
+    """
 
     exit_code = 3
 
@@ -91,7 +100,7 @@ class InvalidInput(AllocatorError):
         self.faults, self.warnings = tuple(faults), tuple(warnings)
         super().__init__("\n".join(text for _, text in folded(self.faults)))
 
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:      # errors cross processes
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:  # errors cross processes
         return type(self), (self.faults, self.warnings)
 
 
@@ -110,14 +119,19 @@ class Relaxation:
 
 
 class Infeasible(AllocatorError):
-    """No plan keeps every hard rule. conflict: rules that clash; relaxations: the smallest change that would do."""
+    """No plan keeps every hard rule. conflict: rules that clash; relaxations: the smallest
+    change that would do.
+    """
 
     exit_code = 4
 
     def __init__(self, conflict: Sequence[str], relaxations: Sequence[Relaxation]) -> None:
         self.conflict, self.relaxations = tuple(conflict), tuple(relaxations)
-        lines = ["no plan keeps all hard rules", *(f"in conflict: {c}" for c in self.conflict),
-                 *(f"smallest relaxation: {r}" for r in self.relaxations)]
+        lines = [
+            "no plan keeps all hard rules",
+            *(f"in conflict: {c}" for c in self.conflict),
+            *(f"smallest relaxation: {r}" for r in self.relaxations),
+        ]
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

@@ -35,11 +35,11 @@ from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits
 from formulations.linear import Floats
 
-SHOWN = 8               # options and losers listed at most
-FEWEST, MOST = 3, 60    # decisions that a search makes without being told
-EFFORT = 20_000         # of so many options together where a solver is asked,
-UNSOLVED = 1.5          # times as many where prices prove the plan
-EXACTLY = 1000          # options up to which the plan that serves the job is searched to the gap
+SHOWN = 8  # options and losers listed at most
+FEWEST, MOST = 3, 60  # decisions that a search makes without being told
+EFFORT = 20_000  # of so many options together where a solver is asked,
+UNSOLVED = 1.5  # times as many where prices prove the plan
+EXACTLY = 1000  # options up to which the plan that serves the job is searched to the gap
 
 
 @dataclass(frozen=True)
@@ -86,23 +86,35 @@ class Explanation:
         what = f"{got['gpus']} x {got['pool']}" if got["pool"] else "nothing"
         if got["shared_with"]:
             what += f" beside {got['shared_with']}"
-        out = [self.summary,
-               f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}']
+        out = [
+            self.summary,
+            f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}',
+        ]
         if got["reason"]:
             out.append(f"reason: {got['reason']}: {got['detail']}")
         if self.due_s is not None:
             share = f', its share of the time until the deadline of "{self.due_for}"'
             out.append(f"due at {self.due_s:.15g} s{share if self.due_for != self.job_id else ''}")
         if self.offered is not None and self.needed is not None:
-            out.append(f"value per GPU-hour: offers {self.offered:.4g}, the GPUs go at {self.needed:.4g}")
+            out.append(
+                f"value per GPU-hour: offers {self.offered:.4g}, the GPUs go at {self.needed:.4g}"
+            )
         if self.options:
             out.append("its options, best surplus first (surplus = value - price of all it uses):")
-            out += [f"  {o['gpus']:>5} x {o['pool']:<16} value {o['value']:.6g}  price {o['price']:.6g}  "
-                    f"surplus {o['surplus']:+.3g}{'  (holds it now)' if o['keep'] else ''}"
-                    + (f"  (beside {o['beside']})" if o["beside"] else "") for o in self.options]
-        out += ["what would change it (each verified by deciding again):",
-                *(f"  {c}" for c in self._changes())]
-        out += ["who would lose if it had to be served:", *(f"  {x}" for x in self.losers or ("nobody",))]
+            out += [
+                f"  {o['gpus']:>5} x {o['pool']:<16} value {o['value']:.6g}  price {o['price']:.6g}"
+                f"  surplus {o['surplus']:+.3g}{'  (holds it now)' if o['keep'] else ''}"
+                + (f"  (beside {o['beside']})" if o["beside"] else "")
+                for o in self.options
+            ]
+        out += [
+            "what would change it (each verified by deciding again):",
+            *(f"  {c}" for c in self._changes()),
+        ]
+        out += [
+            "who would lose if it had to be served:",
+            *(f"  {x}" for x in self.losers or ("nobody",)),
+        ]
         return out
 
     def _changes(self) -> Iterator[str]:
@@ -117,9 +129,18 @@ class Explanation:
             yield "some decisions were cut off by the time limit and are not counted"
 
 
-def explain(snapshot: Snapshot, job_id: str, *, policy: str = "mip", objective: str | None = None,
-            budget: float | None = None, horizon: int | None = None, solver: str = "auto",
-            limits: Limits | None = None, tries: int | None = None) -> Explanation:
+def explain(
+    snapshot: Snapshot,
+    job_id: str,
+    *,
+    policy: str = "mip",
+    objective: str | None = None,
+    budget: float | None = None,
+    horizon: int | None = None,
+    solver: str = "auto",
+    limits: Limits | None = None,
+    tries: int | None = None,
+) -> Explanation:
     """Explain what one job gets, and search for changes that would give it more.
 
     Parameters
@@ -147,10 +168,13 @@ def explain(snapshot: Snapshot, job_id: str, *, policy: str = "mip", objective: 
     jobs = round_.problem.jobs
     if job_id not in jobs.job_id:
         near = difflib.get_close_matches(job_id, jobs.job_id, 1)
-        raise UsageError(f'no job "{job_id}" in the snapshot' + (f', did you mean "{near[0]}"?' if near else ""))
+        raise UsageError(
+            f'no job "{job_id}" in the snapshot' + (f', did you mean "{near[0]}"?' if near else "")
+        )
     j = jobs.job_id.index(job_id)
     result = result_with_reasons(
-        problem, decided, policy=policy, solver=solver, limits=command.limits)
+        problem, decided, policy=policy, solver=solver, limits=command.limits
+    )
     charge = Prices.of(round_, decided.task.dual.prices).charge(round_)
     _, offers, needs = price_to_beat(round_, round_.chosen(decided.decision.choice), charge)
     got = {name: column[j] for name, column in result.jobs.items()}
@@ -158,8 +182,20 @@ def explain(snapshot: Snapshot, job_id: str, *, policy: str = "mip", objective: 
     start = None if got["pool"] else expected_start(decided, charge, j)
     dollars = problem.budget_per_hour
     about = Explanation(
-        job_id, got, due_s, due_for, _options(round_, j, charge), None, None, (), (), (), False,
-        start, summary(got, policy, dollars, (), start))
+        job_id,
+        got,
+        due_s,
+        due_for,
+        _options(round_, j, charge),
+        None,
+        None,
+        (),
+        (),
+        (),
+        False,
+        start,
+        summary(got, policy, dollars, (), start),
+    )
     if got["reason"] is None:
         return about
     served = _served(decided, j, command)
@@ -167,12 +203,17 @@ def explain(snapshot: Snapshot, job_id: str, *, policy: str = "mip", objective: 
     most = default_tries(decided) if tries is None else tries
     standing = _standing(decided, j, got["reason"], charge, served)
     advice = find_changes(trials, job_id, searches(standing, command), most)
-    offered, needed = (
-        float(x[j]) if math.isfinite(x[j]) else None for x in (offers, needs))
+    offered, needed = (float(x[j]) if math.isfinite(x[j]) else None for x in (offers, needs))
     return dataclasses.replace(
-        about, offered=offered, needed=needed, changes=advice.changes, untried=advice.untried,
-        is_late=trials.late > 0, summary=summary(got, policy, dollars, advice.changes, start),
-        losers=tuple(_losers(decided, j, served)))
+        about,
+        offered=offered,
+        needed=needed,
+        changes=advice.changes,
+        untried=advice.untried,
+        is_late=trials.late > 0,
+        summary=summary(got, policy, dollars, advice.changes, start),
+        losers=tuple(_losers(decided, j, served)),
+    )
 
 
 def default_tries(decided: Decided) -> int:
@@ -181,8 +222,9 @@ def default_tries(decided: Decided) -> int:
     return max(FEWEST, min(MOST, int(effort) // max(len(decided.round.menu), 1)))
 
 
-def _standing(decided: Decided, j: int, reason: str | None, charge: Floats,
-              served: Served | None) -> Standing:
+def _standing(
+    decided: Decided, j: int, reason: str | None, charge: Floats, served: Served | None
+) -> Standing:
     round_, got, cost = decided.round, decided.allocation, decided.witness.cost
     problem = round_.problem
     on = got.pool >= 0
@@ -192,11 +234,21 @@ def _standing(decided: Decided, j: int, reason: str | None, charge: Floats,
     if served is not None and served.value > now:
         factor = 1 + max(0.0, served.loss) / (served.value - now)
         if len(round_.menu) > EXACTLY:
-            factor = math.inf             # the gap is larger than the loss: prices know better
+            factor = math.inf  # the gap is larger than the loss: prices know better
     return Standing(
-        round_, j, reason, charge, int(got.held[j]), int(got.pool[j]), float(cost[j]),
-        problem.pools.gpus - used, float(cost.sum()), int(got.held[mine].sum()),
-        float(cost[mine].sum()), factor)
+        round_,
+        j,
+        reason,
+        charge,
+        int(got.held[j]),
+        int(got.pool[j]),
+        float(cost[j]),
+        problem.pools.gpus - used,
+        float(cost.sum()),
+        int(got.held[mine].sum()),
+        float(cost[mine].sum()),
+        factor,
+    )
 
 
 @dataclass(frozen=True)
@@ -218,10 +270,19 @@ def _options(round_: Round, j: int, charge: Floats) -> tuple[dict[str, Any], ...
     m = round_.menu
     mine = np.arange(m.start[j], m.start[j + 1])
     order = mine[np.argsort(-(m.value - charge)[mine], kind="stable")][:SHOWN]
-    return tuple({"pool": round_.problem.pools.pool[m.pool[o]], "gpus": int(m.gpus[o]), "value": float(m.value[o]),
-                  "price": float(charge[o]), "surplus": float(m.value[o] - charge[o]),
-                  "cost_per_hour": float(m.cost[o]), "keep": bool(m.keep[o]),
-                  "beside": round_.problem.jobs.job_id[m.host[o]] if m.host[o] >= 0 else None} for o in order)
+    return tuple(
+        {
+            "pool": round_.problem.pools.pool[m.pool[o]],
+            "gpus": int(m.gpus[o]),
+            "value": float(m.value[o]),
+            "price": float(charge[o]),
+            "surplus": float(m.value[o] - charge[o]),
+            "cost_per_hour": float(m.cost[o]),
+            "keep": bool(m.keep[o]),
+            "beside": round_.problem.jobs.job_id[m.host[o]] if m.host[o] >= 0 else None,
+        }
+        for o in order
+    )
 
 
 def _served(decided: Decided, j: int, command: Command) -> Served | None:
@@ -236,8 +297,13 @@ def _served(decided: Decided, j: int, command: Command) -> Served | None:
     again, limits = decided.round.insisting(j, better), command.limits
     policy = mip if len(decided.round.menu) <= EXACTLY else marginal
     try:
-        _, decision = settle(again, policy, solvers.named(command.solver), limits,
-                             time.monotonic() + min(limits.time_s, 60.0))
+        _, decision = settle(
+            again,
+            policy,
+            solvers.named(command.solver),
+            limits,
+            time.monotonic() + min(limits.time_s, 60.0),
+        )
     except (Infeasible, NoPlanInTime):
         return None
     value = again.instance.value[np.maximum(decision.choice, 0)] * (decision.choice >= 0)
@@ -256,5 +322,7 @@ def _losers(decided: Decided, j: int, served: Served | None) -> Iterator[str]:
         yield f'"{job_id[k]}": {before[k]} -> {served.gpus[k]} GPUs'
     if len(smaller) > SHOWN:
         yield f"and {len(smaller) - SHOWN} more"
-    yield (f"the plan as a whole: {served.loss:.6g} of value less, "
-           f'with {served.gpus[j]} GPUs for "{job_id[j]}"')
+    yield (
+        f"the plan as a whole: {served.loss:.6g} of value less, "
+        f'with {served.gpus[j]} GPUs for "{job_id[j]}"'
+    )

@@ -1,9 +1,11 @@
-"""Which deadlines of a snapshot can still be promised, all together; why the others cannot, and what could be instead.
+"""Which deadlines of a snapshot can still be promised, all together; why the others cannot, and
+what could be instead.
 
-A promise stands on a plan (formulations/promised.py): sizes over time for every promised job, within GPUs, quotas and
-budgets, so all of them can be kept together as long as speeds are right, no GPUs are lost and nothing is given away
-that the plan needs. Promises are made to running jobs first, then by submission: a later job never costs an earlier one
-its promise. A linear programme bounds how many could be kept if all were decided anew (formulations/kept.py).
+A promise stands on a plan (formulations/promised.py): sizes over time for every promised job,
+within GPUs, quotas and budgets, so all of them can be kept together as long as speeds are right, no
+GPUs are lost and nothing is given away that the plan needs. Promises are made to running jobs
+first, then by submission: a later job never costs an earlier one its promise. A linear programme
+bounds how many could be kept if all were decided anew (formulations/kept.py).
 """
 
 from __future__ import annotations
@@ -27,16 +29,27 @@ from formulations.kept import Wanted, most_kept
 from formulations.promised import Chain
 from formulations.promises import share
 
-FIELDS = ("job_id", "tenant", "due_s", "promised", "pool", "gpus_now", "most_gpus", "done_s", "earliest_s", "reason")
-NAMED = 3               # jobs named as those whose promises are in the way
+FIELDS = (
+    "job_id",
+    "tenant",
+    "due_s",
+    "promised",
+    "pool",
+    "gpus_now",
+    "most_gpus",
+    "done_s",
+    "earliest_s",
+    "reason",
+)
+NAMED = 3  # jobs named as those whose promises are in the way
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One job. due_s: its deadline (that of a stage of a pipeline: pipelines.py), None = none; promised: None where it
-    has none. pool, gpus_now, most_gpus, done_s: of the plan that keeps the promise. earliest_s: the earliest deadline
-    that could be promised to it besides all promises made, None: none in sight, or not needed. Times on the clock of
-    now_s. reason: why not."""
+    """One job. due_s: its deadline (that of a stage of a pipeline: pipelines.py), None = none;
+    promised: None where it has none. pool, gpus_now, most_gpus, done_s: of the plan that keeps the
+    promise. earliest_s: the earliest deadline that could be promised to it besides all promises
+    made, None: none in sight, or not needed. Times on the clock of now_s. reason: why not."""
 
     job_id: str
     tenant: str
@@ -56,8 +69,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Promises:
-    """jobs: an answer for each, in file order. wanted, kept: deadlines there are, and those promised. most: no plan
-    keeps more than so many of them."""
+    """jobs: an answer for each, in file order. wanted, kept: deadlines there are, and those
+    promised. most: no plan keeps more than so many of them."""
 
     jobs: tuple[Answer, ...]
     wanted: int
@@ -71,14 +84,18 @@ def promises(problem: Problem) -> Promises:
     answers = tuple(state.answer(j) for j in range(len(problem.jobs)))
     wanted = sum(a.promised is not None for a in answers)
     sure = sum(a.promised is True for a in answers)
-    return Promises(answers, wanted, sure, max(sure, _most(state.round, state.made, state.fixed, answers)))
+    return Promises(
+        answers, wanted, sure, max(sure, _most(state.round, state.made, state.fixed, answers))
+    )
 
 
 def promise(problem: Problem, job_id: str) -> Answer:
-    """The answer for one job, in less time: only who has promises counts besides it. Raises UsageError for an unknown
-    job."""
+    """The answer for one job, in less time: only who has promises counts besides it. Raises
+    UsageError for an unknown job."""
     j = job_number(problem, job_id)
-    return _State(problem, (np.arange(len(problem.jobs)) == j) | ~np.isnan(due_s(problem))).answer(j)
+    return _State(problem, (np.arange(len(problem.jobs)) == j) | ~np.isnan(due_s(problem))).answer(
+        j
+    )
 
 
 class _State:
@@ -90,8 +107,10 @@ class _State:
         self.guessed = _guessed(self.round)
         self.made = chain(self.round, who & ~self.guessed)
         self.empty = self.made.left
-        self.fixed = {j: _fixed(self.round, j) for j in np.flatnonzero(
-            self.round.instance.must & (self.round.stay() >= 0)).tolist()}
+        self.fixed = {
+            j: _fixed(self.round, j)
+            for j in np.flatnonzero(self.round.instance.must & (self.round.stay() >= 0)).tolist()
+        }
         accept(self.made, self.round)
         self.kept = dict(zip(self.made.jobs, self.made.made, strict=True))
         self.stopped = blocked(self.problem)
@@ -108,29 +127,67 @@ class _State:
         due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
         if j in self.kept:
             p = self.kept[j]
-            return Answer(name, tenant, due, True, problem.pools.pool[p.place.pool], int(p.share.size[0]),
-                          int(p.share.size.max()), problem.now_s + p.share.done_s)
+            return Answer(
+                name,
+                tenant,
+                due,
+                True,
+                problem.pools.pool[p.place.pool],
+                int(p.share.size[0]),
+                int(p.share.size.max()),
+                problem.now_s + p.share.done_s,
+            )
         if self.guessed[j]:
-            return Answer(name, tenant, due, None if due is None else False,
-                          reason="its speed is assumed, not measured; nothing can be promised on it")
+            return Answer(
+                name,
+                tenant,
+                due,
+                None if due is None else False,
+                reason="its speed is assumed, not measured; nothing can be promised on it",
+            )
         if j in self.fixed:
             pool, gpus, seconds = self.fixed[j]
             in_time = None if due is None else bool(seconds <= made.due[j])
-            return Answer(name, tenant, due, in_time, problem.pools.pool[pool], gpus, gpus, problem.now_s + seconds,
-                          None if in_time else problem.now_s + seconds,
-                          "" if in_time is not False else "it keeps what it holds, and that is too slow")
+            return Answer(
+                name,
+                tenant,
+                due,
+                in_time,
+                problem.pools.pool[pool],
+                gpus,
+                gpus,
+                problem.now_s + seconds,
+                None if in_time else problem.now_s + seconds,
+                "" if in_time is not False else "it keeps what it holds, and that is too slow",
+            )
         if self.stopped[j] or not made.places[j]:
-            return Answer(name, tenant, due, None if due is None else False, reason=(
-                "it is held or waits for other jobs" if self.stopped[j] else "no pool has GPUs that it can use"))
+            return Answer(
+                name,
+                tenant,
+                due,
+                None if due is None else False,
+                reason=(
+                    "it is held or waits for other jobs"
+                    if self.stopped[j]
+                    else "no pool has GPUs that it can use"
+                ),
+            )
         soonest = made.soonest(j)
         soonest = soonest if math.isfinite(soonest) else self.later.soonest(j)
-        return Answer(name, tenant, due, None if due is None else False,
-                      earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
-                      reason="" if due is None else _why(made, self.empty, j, problem))
+        return Answer(
+            name,
+            tenant,
+            due,
+            None if due is None else False,
+            earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
+            reason="" if due is None else _why(made, self.empty, j, problem),
+        )
 
 
 def _guessed(round_: Round) -> Bools:
-    """(J,) jobs whose model has no rate that anybody gave, and that have an option at an assumed speed."""
+    """(J,) jobs whose model has no rate that anybody gave, and that have an option at an assumed
+    speed.
+    """
     m, problem = round_.menu, round_.problem
     model = problem.jobs.model[m.job]
     assumed = RateTable.of(problem).is_assumed(model, problem.pools.gpu_type[m.pool], m.gpus)
@@ -153,7 +210,10 @@ def _why(made: Chain, empty: Floats, j: int, problem: Problem) -> str:
     if all(share(p.need, p.free(empty), made.slot_s) is None for p in places):
         fastest = max(float(p.need.rate.max()) for p in places)
         hours = problem.jobs.remaining_work[j] / fastest / 3600.0
-        return f"even alone it needs {hours:.3g} h at its fastest, and {max(0.0, made.due[j]) / 3600.0:.3g} h are left"
+        return (
+            f"even alone it needs {hours:.3g} h at its fastest, and"
+            f" {max(0.0, made.due[j]) / 3600.0:.3g} h are left"
+        )
     slots = max(1, math.ceil(made.due[j] / made.slot_s))
     rows = {int(r) for p in places for r in p.rows}
     held = []
@@ -162,15 +222,25 @@ def _why(made: Chain, empty: Floats, j: int, problem: Problem) -> str:
             held.append((-float(promise.share.size[:slots].sum()), other))
     names = ", ".join(problem.jobs.job_id[k] for amount, k in sorted(held)[:NAMED] if amount < 0)
     more = len([1 for amount, _ in held if amount < 0]) - NAMED
-    return ("earlier promises take what it needs until then" + (f": {names}" if names else "")
-            + (f" and {more} more" if more > 0 else ""))
+    return (
+        "earlier promises take what it needs until then"
+        + (f": {names}" if names else "")
+        + (f" and {more} more" if more > 0 else "")
+    )
 
 
-def _most(round_: Round, made: Chain, fixed: dict[int, tuple[int, int, float]],
-          answers: Sequence[Answer]) -> int:
+def _most(
+    round_: Round, made: Chain, fixed: dict[int, tuple[int, int, float]], answers: Sequence[Answer]
+) -> int:
     """Most deadlines that any plan keeps."""
-    jobs = np.array([j for j in range(len(answers)) if math.isfinite(made.due[j]) and made.due[j] > 0
-                     and made.places[j]], dtype=np.int64)
+    jobs = np.array(
+        [
+            j
+            for j in range(len(answers))
+            if math.isfinite(made.due[j]) and made.due[j] > 0 and made.places[j]
+        ],
+        dtype=np.int64,
+    )
     given = sum(answers[j].promised is True for j in fixed)
     job: list[int] = []
     row: list[int] = []
@@ -186,16 +256,28 @@ def _most(round_: Round, made: Chain, fixed: dict[int, tuple[int, int, float]],
                 job.append(n)
                 rate.append(speed)
     high = _whole(made)
-    bound = most_kept(Wanted(np.ones(len(jobs)), round_.problem.jobs.remaining_work[jobs], made.due[jobs],
-                             _ints(job), np.array(rate), _ints(row), _ints(option), np.array(amount), high))
+    bound = most_kept(
+        Wanted(
+            np.ones(len(jobs)),
+            round_.problem.jobs.remaining_work[jobs],
+            made.due[jobs],
+            _ints(job),
+            np.array(rate),
+            _ints(row),
+            _ints(option),
+            np.array(amount),
+            high,
+        )
+    )
     return given + math.floor(bound + 1e-6)
 
 
 def _whole(made: Chain) -> Floats:
-    """(R,) the most that rows have in any slot before promises; fixed jobs are done sooner or later."""
+    """(R,) the most that rows have in any slot before promises; fixed jobs are done sooner or
+    later.
+    """
     return np.asarray(made.whole.max(axis=1))
 
 
 def _ints(values: list[int]) -> Ints:
     return np.array(values, dtype=np.int64)
-

@@ -1,4 +1,5 @@
-"""Why a job does not get what it could use: one code and the numbers behind it for every job of a decision.
+"""Why a job does not get what it could use: one code and the numbers behind it for every job of a
+decision.
 
 The first code that applies counts. A "better option" is worth more to the job than what it got; the
 cause is the smallest set of limits whose lifting gives it more when the round is decided again
@@ -43,16 +44,17 @@ from formulations import linear
 from formulations.headroom import Headroom
 from formulations.rows import exposure_label
 
-PAYS = -1e-5            # a job that is just at the price pays it: prices are exact to about this share of a value
-NEGLIGIBLE = 1e-9       # of the largest value of an option: no solver sees what is worth less
+# a job that is just at the price pays it: prices are exact to about this share of a value
+PAYS = -1e-5
+NEGLIGIBLE = 1e-9  # of the largest value of an option: no solver sees what is worth less
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Dual prices by name: pool (P,) per GPU; budget per dollar/hour; quota, guarantee (Q,) per GPU of the tenant;
-    tenant_budget (Q,) per dollar/hour; churn per kept job; exposure (Q Z,) per GPU of a
-    tenant in a zone; idle, headroom (P,) per GPU that is kept for interactive jobs. In units of the
-    objective; guarantee and churn <= 0."""
+    """Dual prices by name: pool (P,) per GPU; budget per dollar/hour; quota, guarantee (Q,) per GPU
+    of the tenant; tenant_budget (Q,) per dollar/hour; churn per kept job; exposure (Q Z,) per GPU
+    of a tenant in a zone; idle, headroom (P,) per GPU that is kept for interactive jobs. In units
+    of the objective; guarantee and churn <= 0."""
 
     pool: Floats
     budget: float
@@ -68,10 +70,18 @@ class Prices:
     def of(cls, round_: Round, prices: Floats) -> Prices:
         """The row prices (m,) of the round's model, by name."""
         i = round_.instance
-        named = {family.kind: (family, prices[family.first:family.stop]) for family in round_.model.families}
+        named = {
+            family.kind: (family, prices[family.first : family.stop])
+            for family in round_.model.families
+        }
         tenants, pools, places = (
             {name: n for n, name in enumerate(names)}
-            for names in (i.tenants, i.pools, (exposure_label(q, z) for q, z in product(i.tenants, i.zones))))
+            for names in (
+                i.tenants,
+                i.pools,
+                (exposure_label(q, z) for q, z in product(i.tenants, i.zones)),
+            )
+        )
 
         def by(place: dict[str, int], kind: str) -> Floats:
             family, p = named[kind]
@@ -82,16 +92,27 @@ class Prices:
         def single(kind: str) -> float:
             return float(named[kind][1].sum())
 
-        return cls(named[linear.CAPACITY][1], single(linear.BUDGET), by(tenants, linear.QUOTA),
-                   by(tenants, linear.TENANT_BUDGET), by(tenants, linear.GUARANTEE), single(linear.CHURN),
-                   by(places, linear.EXPOSURE), by(pools, linear.IDLE), by(pools, linear.HEADROOM))
+        return cls(
+            named[linear.CAPACITY][1],
+            single(linear.BUDGET),
+            by(tenants, linear.QUOTA),
+            by(tenants, linear.TENANT_BUDGET),
+            by(tenants, linear.GUARANTEE),
+            single(linear.CHURN),
+            by(places, linear.EXPOSURE),
+            by(pools, linear.IDLE),
+            by(pools, linear.HEADROOM),
+        )
 
     def charge(self, round_: Round) -> Floats:
         """(n,) what every option of the whole menu would have to pay for all it uses."""
         m, q = round_.menu, round_.problem.jobs.tenant[round_.menu.job]
         held: Ints = np.where(m.host < 0, m.gpus, 0)
-        total = (held * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
-                 + m.cost * (self.budget + self.tenant_budget[q]) + m.keep * self.churn)
+        total = (
+            held * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
+            + m.cost * (self.budget + self.tenant_budget[q])
+            + m.keep * self.churn
+        )
         kept = _headroom(round_)
         if kept is not None:
             total = total + kept.batch * self.idle[m.pool] + kept.firm * self.headroom[m.pool]
@@ -115,8 +136,13 @@ class Reasons:
     needed: Floats
 
 
-def reasons(round_: Round, choice: Ints, prices: Floats, search: Search | None = None,
-            seconds: float = np.inf) -> Reasons:
+def reasons(
+    round_: Round,
+    choice: Ints,
+    prices: Floats,
+    search: Search | None = None,
+    seconds: float = np.inf,
+) -> Reasons:
     """Reasons for all jobs.
 
     choice (J,): column of the round's model that each job got, -1 = nothing. prices (m,): of the
@@ -139,8 +165,12 @@ def reasons(round_: Round, choice: Ints, prices: Floats, search: Search | None =
     found = causes(problem, asked, *searches)
     alone = np.array([n[0] if len(n) == 1 else "" for n in found.limits], dtype=object)
     helpless = asked & found.is_sure & (np.array([len(n) for n in found.limits]) == 0)
-    cases = flags | {"not_evaluated": ((best >= 0) & fits) | helpless, "budget": alone == BUDGET,
-                     "quota": alone == QUOTA, "capacity": (alone == GPUS) & pays}
+    cases = flags | {
+        "not_evaluated": ((best >= 0) & fits) | helpless,
+        "budget": alone == BUDGET,
+        "quota": alone == QUOTA,
+        "capacity": (alone == GPUS) & pays,
+    }
     names = [np.array(name, dtype=object) for name in cases]
     code = np.select([*cases.values()], names, "outranked").tolist()
     codes = [name if wanted else None for name, wanted in zip(code, wants.tolist(), strict=True)]
@@ -167,8 +197,9 @@ def price_to_beat(round_: Round, chosen: Ints, charge: Floats) -> tuple[Ints, Fl
 
 
 def _per_gpu_hour(round_: Round, best: Ints, chosen: Ints, amount: Floats) -> Floats:
-    """(J,) by how much `amount` (n,) of the best option is above that of the chosen one, per GPU-hour more it takes
-    (per GPU-hour of the option where it takes no more); nan without a best option."""
+    """(J,) by how much `amount` (n,) of the best option is above that of the chosen one, per
+    GPU-hour more it takes (per GPU-hour of the option where it takes no more); nan without a best
+    option."""
     gpus, hours = np.append(round_.menu.gpus, 0), round_.problem.interval_s / 3600
     extra = gpus[best] - gpus[chosen]
     more = np.append(amount, 0.0)[best] - np.append(amount, 0.0)[chosen]
@@ -186,8 +217,9 @@ def _best(job: Ints, score: Floats, J: int) -> Ints:
     return best
 
 
-def _flags(round_: Round, chosen: Ints, better: Bools,
-           surplus: Floats) -> tuple[dict[str, Bools], Bools, Bools]:
+def _flags(
+    round_: Round, chosen: Ints, better: Bools, surplus: Floats
+) -> tuple[dict[str, Bools], Bools, Bools]:
     """The jobs (J,) to which each code applies that is no question of price, in order of
     precedence; the jobs that offer the price of a better option; those with one that fits beside
     the plan."""
@@ -206,7 +238,9 @@ def _flags(round_: Round, chosen: Ints, better: Bools,
     free = problem.pools.gpus - np.bincount(pool[on], gpus[on], minlength=len(pools))
     budget = left(np.array(problem.budget_per_hour), np.array(cost.sum()))
     quota = left(tenants.max_gpus, np.bincount(jobs.tenant, gpus, len(tenants)).astype(float))
-    purse = left(tenants.budget_per_hour, np.bincount(jobs.tenant, cost, len(tenants)).astype(float))
+    purse = left(
+        tenants.budget_per_hour, np.bincount(jobs.tenant, cost, len(tenants)).astype(float)
+    )
     extra, dollars = m.gpus - gpus[m.job], m.cost - cost[m.job]
     room = np.where(pool[m.job] == m.pool, extra, m.gpus) <= free[m.pool]
     room &= _left_by_interactive(round_, chosen)
@@ -219,7 +253,9 @@ def _flags(round_: Round, chosen: Ints, better: Bools,
 
     any_ = _any(J, m.job)
     some = any_(better)
-    fixed = np.bincount(jobs.pool[i.must], (jobs.gpus * (jobs.host < 0))[i.must], minlength=len(pools))
+    fixed = np.bincount(
+        jobs.pool[i.must], (jobs.gpus * (jobs.host < 0))[i.must], minlength=len(pools)
+    )
     movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
     gain = surplus - np.append(surplus, 0.0)[chosen][m.job]
     lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
@@ -229,7 +265,8 @@ def _flags(round_: Round, chosen: Ints, better: Bools,
         "no_matching_gpu_type": ~offered & ~matching,
         "exceeds_cluster": ~offered & matching,
         "exceeds_quota": some & ~any_(better & alone),
-        "protected": (some & ~any_(better & movable)) | (~on & lost)}
+        "protected": (some & ~any_(better & movable)) | (~on & lost),
+    }
     pays = any_(better & (gain > PAYS * np.abs(m.value)) & ~room)
     return codes, pays, any_(better & room & granted)
 
@@ -252,10 +289,14 @@ def _headroom(round_: Round) -> Headroom | None:
 
 
 def _left_by_interactive(round_: Round, chosen: Ints) -> Bools:
-    """(n,) options for which enough is left, beside the plan, of the GPUs not kept for interactive jobs."""
+    """(n,) options for which enough is left, beside the plan, of the GPUs not kept for
+    interactive jobs.
+    """
     m, kept = round_.menu, _headroom(round_)
     fits = np.ones(len(m), dtype=bool)
-    for amount, most in () if kept is None else ((kept.batch, kept.most_batch), (kept.firm, kept.most_firm)):
+    for amount, most in (
+        () if kept is None else ((kept.batch, kept.most_batch), (kept.firm, kept.most_firm))
+    ):
         held = np.append(amount, 0)[chosen]
         at = np.append(m.pool, 0)[chosen]
         left = most - np.bincount(at, held, len(most))
@@ -265,7 +306,9 @@ def _left_by_interactive(round_: Round, chosen: Ints) -> Bools:
 
 
 def _unexposed(problem: Problem, pool: Ints, gpus: Ints, job: Ints, now: Ints, held: Ints) -> Bools:
-    """(n,) options that keep their tenant's limit on spot GPUs of one region. now, held (J,): the plan."""
+    """(n,) options that keep their tenant's limit on spot GPUs of one region. now, held (J,):
+    the plan.
+    """
     pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
     zones = len(pools.zones)
     if not zones:
@@ -288,10 +331,14 @@ def _any(J: int, job: Ints) -> Callable[[Bools], Bools]:
 
 
 def _matching(round_: Round) -> Bools:
-    """(J,) True where a pool has a type that the job may use and a rate is known for at any size."""
+    """(J,) True where a pool has a type that the job may use and a rate is known for at any
+    size.
+    """
     problem = round_.problem
     known = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
-    known[problem.rates.model[problem.rates.rate > 0], problem.rates.gpu_type[problem.rates.rate > 0]] = True
+    known[
+        problem.rates.model[problem.rates.rate > 0], problem.rates.gpu_type[problem.rates.rate > 0]
+    ] = True
     known[problem.curves.model, problem.curves.gpu_type] = True
     known[RateTable.of(problem).unrated] = True
     there = np.zeros(len(problem.gpu_types), dtype=bool)
@@ -302,13 +349,17 @@ def _matching(round_: Round) -> Bools:
 
 SENTENCES = {
     "no_matching_gpu_type": 'no pool has a GPU type it may use with a rate for model "{model}"',
-    "exceeds_cluster": "no pool can hold a size between {low} and {high} GPUs with a known rate and enough memory",
-    "exceeds_quota":
-        'even {want} alone is above max_gpus, budget_per_hour or max_spot of tenant "{tenant}"',
+    "exceeds_cluster": (
+        "no pool can hold a size between {low} and {high} GPUs with a known rate and enough memory"
+    ),
+    "exceeds_quota": (
+        'even {want} alone is above max_gpus, budget_per_hour or max_spot of tenant "{tenant}"'
+    ),
     "protected": "{want} is held by jobs that may not be moved",
-    "budget":
+    "budget": (
         "without the limit on dollars it would get {then} for {cost:.2f} $/h, {left:.2f} $/h are "
-        "left; {worth}",
+        "left; {worth}"
+    ),
     "quota": 'without the limits of tenant "{tenant}" it would get {then}; {worth}',
     "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {worth}",
     "outranked": "{want}: {worth}{lacks}",
@@ -320,8 +371,16 @@ OTHERS = "others together make more of what {want} needs"
 LACKS, TOGETHER = "; it lacks ", " together"
 
 
-def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints, offered: Floats,
-               needed: Floats, found: Causes, fits: Bools) -> list[str | None]:
+def _sentences(
+    round_: Round,
+    codes: list[str | None],
+    chosen: Ints,
+    best: Ints,
+    offered: Floats,
+    needed: Floats,
+    found: Causes,
+    fits: Bools,
+) -> list[str | None]:
     """The numbers behind each code in words; None where there is no code."""
     problem, m, jobs = round_.problem, round_.menu, round_.problem.jobs
     price, names = np.append(problem.pools.price_per_gpu_hour, 0.0), (*problem.pools.pool, "")
@@ -329,7 +388,12 @@ def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints,
     then = (found.gpus * price[found.pool]).tolist()
     left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
     tenants, models = jobs.tenant.tolist(), jobs.model.tolist()
-    low, high, offers, needs = jobs.min_gpus.tolist(), jobs.max_gpus.tolist(), offered.tolist(), needed.tolist()
+    low, high, offers, needs = (
+        jobs.min_gpus.tolist(),
+        jobs.max_gpus.tolist(),
+        offered.tolist(),
+        needed.tolist(),
+    )
     present, stopped = set(jobs.job_id), set(problem.rates.model[problem.rates.rate == 0].tolist())
     out: list[str | None] = []
     for j, code in enumerate(codes):
@@ -355,10 +419,20 @@ def _sentences(round_: Round, codes: list[str | None], chosen: Ints, best: Ints,
             worth = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
             if code == "outranked" and offers[j] > needs[j]:
                 worth = OTHERS.format(want=want)
-            out.append(SENTENCES[code].format(
-                want=want, then=f"{found.gpus[j]} x {names[found.pool[j]]}", cost=then[j],
-                left=left, worth=worth, tenant=problem.tenants.tenant[tenants[j]], low=low[j],
-                high=high[j], model=problem.models[models[j]], lacks=_lacks(found, j)))
+            out.append(
+                SENTENCES[code].format(
+                    want=want,
+                    then=f"{found.gpus[j]} x {names[found.pool[j]]}",
+                    cost=then[j],
+                    left=left,
+                    worth=worth,
+                    tenant=problem.tenants.tenant[tenants[j]],
+                    low=low[j],
+                    high=high[j],
+                    model=problem.models[models[j]],
+                    lacks=_lacks(found, j),
+                )
+            )
     return out
 
 

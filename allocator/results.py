@@ -21,12 +21,24 @@ from allocator.reasons import Prices, reasons
 from formulations.lagrangian import Dual
 
 ASSUMED = "assumed speed, not measured"
-OPTIMAL = 1e-6          # a proven relative gap up to this is called optimal: the tolerance of the checks
+# a proven relative gap up to this is called optimal: the tolerance of the checks
+OPTIMAL = 1e-6
 
 
-def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, allocation: Allocation,
-              proof: tuple[float, str, float], *, policy: str, seed: int, seconds: Mapping[str, float],
-              search: Search | None = None, left_s: float = math.inf) -> Result:
+def result_of(
+    round_: Round,
+    dual: Dual,
+    decision: Decision,
+    witness: Audit,
+    allocation: Allocation,
+    proof: tuple[float, str, float],
+    *,
+    policy: str,
+    seed: int,
+    seconds: Mapping[str, float],
+    search: Search | None = None,
+    left_s: float = math.inf,
+) -> Result:
     """Everything that plan.json says. proof: (bound, who proved it, relative gap); seconds: by
     phase, with "total".
 
@@ -48,51 +60,91 @@ def result_of(round_: Round, dual: Dual, decision: Decision, witness: Audit, all
     elif decision.detail:
         notes.append(decision.detail)
     return Result(
-        snapshot=problem.name, digest=problem.digest, now_s=problem.now_s, interval_s=problem.interval_s,
-        policy=policy, objective=problem.objective, solver=decision.solver, solver_version=decision.solver_version,
+        snapshot=problem.name,
+        digest=problem.digest,
+        now_s=problem.now_s,
+        interval_s=problem.interval_s,
+        policy=policy,
+        objective=problem.objective,
+        solver=decision.solver,
+        solver_version=decision.solver_version,
         solver_choice=decision.solver_choice or None,
-        seed=seed, status="optimal" if gap <= OPTIMAL else "feasible", termination=decision.termination,
-        fallback=decision.fallback, objective_value=witness.objective_value, bound=bound, gap=gap, bound_by=by,
+        seed=seed,
+        status="optimal" if gap <= OPTIMAL else "feasible",
+        termination=decision.termination,
+        fallback=decision.fallback,
+        objective_value=witness.objective_value,
+        bound=bound,
+        gap=gap,
+        bound_by=by,
         seconds={k: round(v, 6) for k, v in seconds.items()},
         jobs=Columns(_jobs(problem, witness, allocation, kept), why),
         pools=_pools(problem, allocation, prices),
-        tenants=_tenants(problem, witness, allocation), warnings=tuple(notes),
-        budget={"per_hour": _finite(problem.budget_per_hour), "spent_per_hour": float(witness.cost.sum()),
-                "marginal_value": prices.budget})
+        tenants=_tenants(problem, witness, allocation),
+        warnings=tuple(notes),
+        budget={
+            "per_hour": _finite(problem.budget_per_hour),
+            "spent_per_hour": float(witness.cost.sum()),
+            "marginal_value": prices.budget,
+        },
+    )
 
 
 def actions(problem: Problem, pool: Ints, gpus: Ints, kept: Bools) -> list[str]:
-    """start, keep, grow, shrink, move, pause or wait for every job (contract section 5). kept (J,): it stays on its own
-    GPUs; a job that joins or leaves another may move to as many others of its pool."""
+    """start, keep, grow, shrink, move, pause or wait for every job (contract section 5). kept (J,):
+    it stays on its own GPUs; a job that joins or leaves another may move to as many others of its
+    pool."""
     jobs = problem.jobs
     running: Bools = jobs.state == State.RUNNING
     something = pool >= 0
     moved = (pool != jobs.pool) | ((gpus == jobs.gpus) & ~kept)
-    cases = [running & ~something, running & moved, running & (gpus == jobs.gpus), running & (gpus > jobs.gpus),
-             running, something]
-    return list(np.select(cases, ["pause", "move", "keep", "grow", "shrink", "start"], "wait").tolist())
+    cases = [
+        running & ~something,
+        running & moved,
+        running & (gpus == jobs.gpus),
+        running & (gpus > jobs.gpus),
+        running,
+        something,
+    ]
+    return list(
+        np.select(cases, ["pause", "move", "keep", "grow", "shrink", "start"], "wait").tolist()
+    )
 
 
-def _jobs(problem: Problem, witness: Audit, allocation: Allocation,
-          kept: Bools) -> dict[str, Sequence[object]]:
+def _jobs(
+    problem: Problem, witness: Audit, allocation: Allocation, kept: Bools
+) -> dict[str, Sequence[object]]:
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
-    batch, passes = ([n if n > 0 else None for n in numbers.tolist()] for numbers in _batches(problem, allocation))
+    batch, passes = (
+        [n if n > 0 else None for n in numbers.tolist()]
+        for numbers in _batches(problem, allocation)
+    )
     none: list[object] = [None] * len(jobs)
     partner, guest = allocation.host.copy(), np.flatnonzero(allocation.host >= 0)
     partner[allocation.host[guest]] = guest
     return {
-        "job_id": list(jobs.job_id), "tenant": [problem.tenants.tenant[q] for q in jobs.tenant.tolist()],
-        "pool": list(pools[allocation.pool]), "gpus": allocation.gpus.tolist(), "batch_size": batch,
-        "shared_with": [jobs.job_id[i] if i >= 0 else None for i in partner.tolist()], "nodes": none,
+        "job_id": list(jobs.job_id),
+        "tenant": [problem.tenants.tenant[q] for q in jobs.tenant.tolist()],
+        "pool": list(pools[allocation.pool]),
+        "gpus": allocation.gpus.tolist(),
+        "batch_size": batch,
+        "shared_with": [jobs.job_id[i] if i >= 0 else None for i in partner.tolist()],
+        "nodes": none,
         "previous_pool": list(pools[jobs.pool]),
-        "previous_gpus": jobs.gpus.tolist(), "action": actions(problem, allocation.pool, allocation.gpus, kept),
+        "previous_gpus": jobs.gpus.tolist(),
+        "action": actions(problem, allocation.pool, allocation.gpus, kept),
         "work_per_s": witness.rate.tolist(),
-        "value": witness.value.tolist(), "cost_per_hour": witness.cost.tolist(),
-        "accumulation": passes, "variant": _variants(problem, allocation)}
+        "value": witness.value.tolist(),
+        "cost_per_hour": witness.cost.tolist(),
+        "accumulation": passes,
+        "variant": _variants(problem, allocation),
+    }
 
 
-def _details(problem: Problem, allocation: Allocation, told: Sequence[str | None]) -> list[str | None]:
+def _details(
+    problem: Problem, allocation: Allocation, told: Sequence[str | None]
+) -> list[str | None]:
     """(J,) the sentences told, and where a job has or wants GPUs at an assumed speed, that it is
     none that was measured."""
     jobs, kinds = problem.jobs, problem.pools.gpu_type
@@ -101,20 +153,27 @@ def _details(problem: Problem, allocation: Allocation, told: Sequence[str | None
     guessed = table.unrated[jobs.model]
     on = np.flatnonzero(guessed & (pool >= 0))
     guessed[on] = table.is_assumed(jobs.model[on], kinds[pool[on]], gpus[on])
-    return ["; ".join(([text] if text else []) + [ASSUMED]) if mark else text
-            for text, mark in zip(told, guessed.tolist(), strict=True)]
+    return [
+        "; ".join(([text] if text else []) + [ASSUMED]) if mark else text
+        for text, mark in zip(told, guessed.tolist(), strict=True)
+    ]
 
 
 def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
-    """(J,) global batch and passes per step that each job's speed supposes: of its row of rates.csv, or the best of a
-    curve that knows batches; -1 or 0 = unknown."""
+    """(J,) global batch and passes per step that each job's speed supposes: of its row of
+    rates.csv, or the best of a curve that knows batches; -1 or 0 = unknown."""
     row = allocation.row
-    batch, passes = (np.where(row >= 0, np.append(column, -1)[row], -1)
-                     for column in (problem.rates.batch_size, problem.rates.accumulation))
+    batch, passes = (
+        np.where(row >= 0, np.append(column, -1)[row], -1)
+        for column in (problem.rates.batch_size, problem.rates.accumulation)
+    )
     curved = np.flatnonzero((row < 0) & (allocation.pool >= 0))
     if len(curved) and not KINDS.keys().isdisjoint(problem.curves.kind):
-        at = Configurations.of(problem.jobs.model[curved], problem.pools.gpu_type[allocation.pool[curved]],
-                               allocation.gpus[curved])
+        at = Configurations.of(
+            problem.jobs.model[curved],
+            problem.pools.gpu_type[allocation.pool[curved]],
+            allocation.gpus[curved],
+        )
         found = Beliefs(problem).speed(at)
         batch[curved], passes[curved] = found.batch, found.accumulation
     return batch, passes
@@ -128,18 +187,35 @@ def _variants(problem: Problem, allocation: Allocation) -> list[str | None]:
 
 def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> list[dict[str, object]]:
     on = allocation.pool >= 0
-    used = np.bincount(allocation.pool[on], allocation.held[on], minlength=len(problem.pools)).astype(np.int64)
-    return [{"pool": name, "gpus": int(g), "used": int(u), "marginal_value": float(v)} for name, g, u, v in
-            zip(problem.pools.pool, problem.pools.gpus, used, prices.pool, strict=True)]
+    used = np.bincount(
+        allocation.pool[on], allocation.held[on], minlength=len(problem.pools)
+    ).astype(np.int64)
+    return [
+        {"pool": name, "gpus": int(g), "used": int(u), "marginal_value": float(v)}
+        for name, g, u, v in zip(
+            problem.pools.pool, problem.pools.gpus, used, prices.pool, strict=True
+        )
+    ]
 
 
 def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> list[dict[str, object]]:
     tenants = problem.tenants
-    gpus = np.bincount(problem.jobs.tenant, allocation.held, minlength=len(tenants)).astype(np.int64)
+    gpus = np.bincount(problem.jobs.tenant, allocation.held, minlength=len(tenants)).astype(
+        np.int64
+    )
     cost = np.bincount(problem.jobs.tenant, witness.cost, minlength=len(tenants))
-    return [{"tenant": name, "gpus": int(g), "guaranteed": int(u), "max_gpus": _whole(m), "cost_per_hour": float(c)}
-            for name, g, u, m, c in
-            zip(tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=True)]
+    return [
+        {
+            "tenant": name,
+            "gpus": int(g),
+            "guaranteed": int(u),
+            "max_gpus": _whole(m),
+            "cost_per_hour": float(c),
+        }
+        for name, g, u, m, c in zip(
+            tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=True
+        )
+    ]
 
 
 def _finite(x: float) -> float | None:

@@ -32,7 +32,7 @@ from allocator.reasons import Prices
 from formulations.objectives import HOUR
 
 WITH, AS_IS = "with the other values", "as it is"
-PRICED = 1e-9           # relative to the plan's value: a limit whose unit is worth more binds
+PRICED = 1e-9  # relative to the plan's value: a limit whose unit is worth more binds
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ class JobChange:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit that binds with the other values: where it is set, and what one unit more is worth."""
+    """A limit that binds with the other values: where it is set, and what one unit more is
+    worth.
+    """
 
     place: str
     unit: str
@@ -141,30 +143,47 @@ def compare(before: Decided, after: Decided, places: Collection[str] = ()) -> Co
     else:
         scale, value, own = AS_IS, (before.value, here.objective_value), before
     return Comparison(
-        scale, value, max(0.0, own.proof[0] - own.value), (_work_h(before), _work_h(after)),
+        scale,
+        value,
+        max(0.0, own.proof[0] - own.value),
+        (_work_h(before), _work_h(after)),
         (float(before.witness.cost.sum()), float(after.witness.cost.sum())),
         (int(before.allocation.held.sum()), int(after.allocation.held.sum())),
         (int((before.allocation.gpus > 0).sum()), int((after.allocation.gpus > 0).sum())),
-        tuple(_job_changes(before, after)), *_limits(after, places))
+        tuple(_job_changes(before, after)),
+        *_limits(after, places),
+    )
 
 
 def _limits(decided: Decided, places: Collection[str]) -> tuple[tuple[Limit, ...], tuple[str, ...]]:
     """The limits that have a price, the dearest unit first; and places of limits without one."""
     round_ = decided.round
-    prices, pools, tenants = Prices.of(round_, decided.task.dual.prices), round_.instance.pools, \
-        round_.instance.tenants
+    prices, pools, tenants = (
+        Prices.of(round_, decided.task.dual.prices),
+        round_.instance.pools,
+        round_.instance.tenants,
+    )
     found = [Limit("budget_per_hour", "dollar/hour", prices.budget)]
-    found += [Limit(f"pools.{p}.gpus", "GPU", float(x))
-              for p, x in zip(pools, prices.pool, strict=True)]
-    found += [Limit(f"tenants.{q}.max_gpus", "GPU", float(x))
-              for q, x in zip(tenants, prices.quota, strict=True)]
-    found += [Limit(f"tenants.{q}.budget_per_hour", "dollar/hour", float(x))
-              for q, x in zip(tenants, prices.tenant_budget, strict=True)]
-    found += [Limit(f"interactive.{p}.headroom_gpus", "GPU less", float(x + y))
-              for p, x, y in zip(pools, prices.idle, prices.headroom, strict=True)]
+    found += [
+        Limit(f"pools.{p}.gpus", "GPU", float(x)) for p, x in zip(pools, prices.pool, strict=True)
+    ]
+    found += [
+        Limit(f"tenants.{q}.max_gpus", "GPU", float(x))
+        for q, x in zip(tenants, prices.quota, strict=True)
+    ]
+    found += [
+        Limit(f"tenants.{q}.budget_per_hour", "dollar/hour", float(x))
+        for q, x in zip(tenants, prices.tenant_budget, strict=True)
+    ]
+    found += [
+        Limit(f"interactive.{p}.headroom_gpus", "GPU less", float(x + y))
+        for p, x, y in zip(pools, prices.idle, prices.headroom, strict=True)
+    ]
     found += [Limit("max_changes", "change", -prices.churn)]
-    found += [Limit(f"tenants.{q}.guaranteed_gpus", "GPU less", -float(x))
-              for q, x in zip(tenants, prices.guarantee, strict=True)]
+    found += [
+        Limit(f"tenants.{q}.guaranteed_gpus", "GPU less", -float(x))
+        for q, x in zip(tenants, prices.guarantee, strict=True)
+    ]
     least = PRICED * max(abs(decided.value), 1e-9)
     binding = sorted((x for x in found if x.price > least), key=lambda x: -x.price)
     return tuple(binding), tuple(x.place for x in found if x.place in places and x.price <= least)
@@ -191,9 +210,14 @@ def _work_h(decided: Decided) -> float:
     """Hours of work that the plan does in its round, of all jobs, as the module says."""
     p = decided.round.problem
     plain = dataclasses.replace(
-        p, objective="throughput", dollar_price=0.0, ageing_s=math.inf, settings={},
+        p,
+        objective="throughput",
+        dollar_price=0.0,
+        ageing_s=math.inf,
+        settings={},
         jobs=dataclasses.replace(p.jobs, weight=np.ones(len(p.jobs))),
-        tenants=dataclasses.replace(p.tenants, dollar_price=np.zeros(len(p.tenants))))
+        tenants=dataclasses.replace(p.tenants, dollar_price=np.zeros(len(p.tenants))),
+    )
     told: Audit = audit(plain, decided.allocation, decided.round.repairs)
     return told.objective_value * p.interval_s / HOUR
 
@@ -208,11 +232,30 @@ def _job_changes(before: Decided, after: Decided) -> Iterator[JobChange]:
         new = Share.of(after, j)
         if old.place == new.place:
             continue
-        what = ("starts" if not old.gpus else "stops" if not new.gpus else
-                "grows" if new.gpus > old.gpus else "shrinks" if new.gpus < old.gpus else "moves")
+        what = (
+            "starts"
+            if not old.gpus
+            else (
+                "stops"
+                if not new.gpus
+                else (
+                    "grows"
+                    if new.gpus > old.gpus
+                    else "shrinks"
+                    if new.gpus < old.gpus
+                    else "moves"
+                )
+            )
+        )
         left = float(here.remaining_work[own]) if own >= 0 else 0.0
-        yield JobChange(name, what, old, new, _hours(left, old.work_per_s),
-                        _hours(float(there.remaining_work[j]), new.work_per_s))
+        yield JobChange(
+            name,
+            what,
+            old,
+            new,
+            _hours(left, old.work_per_s),
+            _hours(float(there.remaining_work[j]), new.work_per_s),
+        )
 
 
 def _hours(work: float, work_per_s: float) -> float | None:

@@ -1,12 +1,13 @@
-"""Gradient accumulation: the same global batch in m passes, each smaller, so that a job needs less memory.
+"""Gradient accumulation: the same global batch in m passes, each smaller, so that a job needs less
+memory.
 
     t_iter(B, m) = (m - 1) t(B/m) + (t(B/m)^d + comm^d)^(1/d)          t(x) = a0 + a1 x
     memory(B, m) = fixed + per_sample B/m
 
-B: batch of one GPU; a0, a1, comm: seconds; d >= 1: how little the synchronisation of the last pass overlaps with
-computing (1 = not at all). The batch of a step, and with it convergence, does not depend on m.
-Sources: step time, Qiao et al., "Pollux", OSDI 2021, section 3.2; m as a power of two that makes two jobs fit, Luo et
-al., IWQoS 2024.
+B: batch of one GPU; a0, a1, comm: seconds; d >= 1: how little the synchronisation of the last pass
+overlaps with computing (1 = not at all). The batch of a step, and with it convergence, does not
+depend on m. Sources: step time, Qiao et al., "Pollux", OSDI 2021, section 3.2; m as a power of two
+that makes two jobs fit, Luo et al., IWQoS 2024.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import numpy as np
 
 from formulations.linear import Floats, Ints
 
-MOST = 1 << 16            # passes; beyond, a job does not fit
+MOST = 1 << 16  # passes; beyond, a job does not fit
 
 
 def overlapped(a: Floats, b: Floats, gamma: Floats) -> Floats:
-    """(a^gamma + b^gamma)^(1/gamma) for a, b >= 0 without overflow: the sum at gamma 1, nearly the larger at 10."""
+    """(a^gamma + b^gamma)^(1/gamma) for a, b >= 0 without overflow: the sum at gamma 1, nearly
+    the larger at 10.
+    """
     most = np.maximum(np.maximum(a, b), 1e-300)
     return np.asarray(most * (1.0 + (np.minimum(a, b) / most) ** gamma) ** (1.0 / gamma))
 
 
-def step_s(a0: Floats, a1: Floats, comm: Floats, d: Floats, batch: Floats, passes: Floats) -> Floats:
+def step_s(
+    a0: Floats, a1: Floats, comm: Floats, d: Floats, batch: Floats, passes: Floats
+) -> Floats:
     """Seconds of a step of `batch` samples per GPU in so many passes; arrays that broadcast."""
     one = a0 + a1 * batch / passes
     return np.asarray((passes - 1.0) * one + overlapped(one, comm, d), dtype=np.float64)
@@ -36,7 +41,8 @@ def memory(fixed: Floats, per_sample: Floats, batch: Floats, passes: Floats) -> 
 
 
 def fewest_passes(fixed: Floats, per_sample: Floats, batch: Floats, room: Floats) -> Ints:
-    """The smallest power of two m <= max(batch, 1) with memory(..., m) <= room; 0 where there is none.
+    """The smallest power of two m <= max(batch, 1) with memory(..., m) <= room; 0 where there is
+    none.
 
     room: memory that is left for this job, e.g. that of the GPU less what its partner needs.
     """

@@ -1,12 +1,15 @@
-"""The single round: one option per job within the coupling rows (multiple-choice multi-dimensional knapsack).
+"""The single round: one option per job within the coupling rows (multiple-choice multi-dimensional
+knapsack).
 
     max  sum_o v_o x_o
     s.t. sum_{o of j} x_o <= 1 (= 1 if j must run)        for every job j
          capacity, idle_headroom, headroom,
-         budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir   (formulations/rows.py)
+         budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir
+             (formulations/rows.py)
          x_o in {0, 1}
 
-Source: design page systems.md section 2.2 (Hu et al. 2021, reconstructed), with the contract's rules.
+Source: design page systems.md section 2.2 (Hu et al. 2021, reconstructed), with the contract's
+rules.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from formulations.linear import Bools, LinearModel, RowFamily
 from formulations.rows import FAMILIES, Block
 
 
-def formulate(instance: Instance, families: Sequence[Callable[[Instance], Block]] = FAMILIES) -> LinearModel:
+def formulate(
+    instance: Instance, families: Sequence[Callable[[Instance], Block]] = FAMILIES
+) -> LinearModel:
     """The LinearModel of an instance; column o is option o of the instance."""
     n = len(instance.value)
     blocks = [family(instance) for family in families]
@@ -44,9 +49,17 @@ def formulate(instance: Instance, families: Sequence[Callable[[Instance], Block]
         at += used
     named = tuple(RowFamily(b.kind, int(f), b.labels) for b, f in zip(blocks, first, strict=False))
     return LinearModel(
-        value=instance.value, col_lower=np.zeros(n), col_upper=np.ones(n), integer=np.ones(n, dtype=bool),
-        start=start, index=index, coef=coef, lower=np.concatenate([b.lower for b in blocks]),
-        upper=np.concatenate([b.upper for b in blocks]), families=named)
+        value=instance.value,
+        col_lower=np.zeros(n),
+        col_upper=np.ones(n),
+        integer=np.ones(n, dtype=bool),
+        start=start,
+        index=index,
+        coef=coef,
+        lower=np.concatenate([b.lower for b in blocks]),
+        upper=np.concatenate([b.upper for b in blocks]),
+        families=named,
+    )
 
 
 def _uses(b: Block) -> Bools | None:

@@ -1,9 +1,10 @@
-"""A model seen as choices: every group takes at most one of its columns, a few coupling rows tie the groups together.
+"""A model seen as choices: every group takes at most one of its columns, a few coupling rows tie
+the groups together.
 
     max sum_c v_c x_c   s.t.  sum_{c of j} x_c <= 1 (= 1 for `must`),   low <= A' x <= high
 
-This is the structure that Lagrangian bounds, roundings and the decomposition work on. Letters: n columns, J groups,
-R coupling rows, a_c the coupling entries of column c.
+This is the structure that Lagrangian bounds, roundings and the decomposition work on. Letters: n
+columns, J groups, R coupling rows, a_c the coupling entries of column c.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ class NotChoices(Exception):
 class Choices:
     """Group j owns the columns start[j] .. start[j+1]; group (n,) is the owner of each column.
 
-    must (J,): exactly one column is taken. rows (R,): model row of each coupling row. low, high (R,): its bounds,
-    widened by the tolerance of the model, so that every plan the model calls feasible lies inside.
-    matrix (n, R): coupling entries by column. J counts the rows of kind at_most_one, in their order.
+    must (J,): exactly one column is taken. rows (R,): model row of each coupling row. low, high
+    (R,): its bounds, widened by the tolerance of the model, so that every plan the model calls
+    feasible lies inside. matrix (n, R): coupling entries by column. J counts the rows of kind
+    at_most_one, in their order.
     """
 
     model: LinearModel
@@ -77,7 +79,9 @@ class Choices:
 
     @cached_property
     def unit(self) -> Floats:
-        """Mean absolute entry of each coupling row, (R,), 1 for an empty one: what makes dollars and GPUs alike."""
+        """Mean absolute entry of each coupling row, (R,), 1 for an empty one: what makes dollars
+        and GPUs alike.
+        """
         count = np.bincount(self.matrix.indices, minlength=self.R)
         return np.where(self.total > 0, self.total / np.maximum(1, count), 1.0)
 
@@ -88,7 +92,8 @@ class Choices:
 
     @cached_property
     def slots(self) -> tuple[Ints, Floats]:
-        """Coupling entries as padded slots: row (n+1, d) and coef (n+1, d); padding has row R and coef 0.
+        """Coupling entries as padded slots: row (n+1, d) and coef (n+1, d); padding has row R and
+        coef 0.
 
         The last line belongs to "nothing", so that column -1 finds it.
         """
@@ -111,7 +116,9 @@ class Choices:
 
     def use_of(self, choice: Ints) -> Floats:
         """Activity of the coupling rows, (R,)."""
-        return np.asarray(self.matrix[choice[choice >= 0]].sum(axis=0), dtype=np.float64).reshape(-1)
+        return np.asarray(self.matrix[choice[choice >= 0]].sum(axis=0), dtype=np.float64).reshape(
+            -1
+        )
 
     def feasible(self, choice: Ints) -> bool:
         """Whether the choice (J,) takes own columns only and keeps every row."""
@@ -139,16 +146,17 @@ class Choices:
 
 
 def choices(model: LinearModel) -> Choices:
-    """The view of a model as choices. Raises NotChoices where a column is continuous or general integer, belongs to no
-    at-most-one row, or a group's columns do not lie side by side.
+    """The view of a model as choices. Raises NotChoices where a column is continuous or general
+    integer, belongs to no at-most-one row, or a group's columns do not lie side by side.
 
-    A column in several at-most-one rows belongs to the first; the other rows then count as coupling rows.
+    A column in several at-most-one rows belongs to the first; the other rows then count as coupling
+    rows.
     """
     _only_binaries(model)
     one = np.zeros(model.m, dtype=bool)
     for family in model.families:
         if family.kind == AT_MOST_ONE:
-            one[family.first:family.stop] = True
+            one[family.first : family.stop] = True
     low, high = model.lower[one], model.upper[one]
     if ((high != 1) | ((low > 0) & (low != 1))).any():
         raise NotChoices("an at-most-one row has bounds other than (.., 1] or [1, 1]")
@@ -160,25 +168,35 @@ def choices(model: LinearModel) -> Choices:
         raise NotChoices("the columns of a group do not lie side by side")
     start = np.searchsorted(group, np.arange(int(one.sum()) + 1))
     coupling = (~one | shared) & (np.isfinite(model.lower) | np.isfinite(model.upper))
-    must = (model.lower[one] == 1) & ~shared[one]       # a shared row is watched as a coupling row, lower bound and all
+    # a shared row is watched as a coupling row, lower bound and all
+    must = (model.lower[one] == 1) & ~shared[one]
     return Choices(model, start, group, must, *_coupling(model, coupling, mine, shared))
 
 
 def _owners(model: LinearModel, one: Bools, mine: Bools) -> tuple[Ints, Bools]:
-    """The first at-most-one row of each column, (n,), and which rows (m,) are at-most-one rows of columns of others.
-    mine (z,): the entry lies in an at-most-one row."""
+    """The first at-most-one row of each column, (n,), and which rows (m,) are at-most-one rows of
+    columns of others. mine (z,): the entry lies in an at-most-one row."""
     if (model.coef[mine] != 1).any():
         raise NotChoices("a coefficient of an at-most-one row is not 1")
     first = model.start[:-1]
-    if int(np.count_nonzero(mine)) == model.n and (np.diff(model.start) > 0).all() and mine[first].all():
-        return model.index[first], np.zeros(model.m, dtype=bool)          # one such row per column, in front
+    if (
+        int(np.count_nonzero(mine)) == model.n
+        and (np.diff(model.start) > 0).all()
+        and mine[first].all()
+    ):
+        # one such row per column, in front
+        return model.index[first], np.zeros(model.m, dtype=bool)
     owner_entry = np.flatnonzero(mine)
     column = model.entry_column[owner_entry]
     count = np.bincount(column, minlength=model.n)
     if (count == 0).any():
         raise NotChoices(f"column {int(np.argmin(count))} belongs to no at-most-one row")
     at = np.cumsum(count) - count
-    owner = np.minimum.reduceat(model.index[owner_entry], at) if model.n else np.zeros(0, dtype=np.int64)
+    owner = (
+        np.minimum.reduceat(model.index[owner_entry], at)
+        if model.n
+        else np.zeros(0, dtype=np.int64)
+    )
     shared = np.zeros(model.m, dtype=bool)
     shared[model.index[owner_entry][model.index[owner_entry] != owner[column]]] = True
     return owner, shared
@@ -192,15 +210,23 @@ def _only_binaries(model: LinearModel) -> None:
         raise NotChoices(f"column {int(np.argmin(binary))} is not binary")
 
 
-def _coupling(model: LinearModel, coupling: Bools, mine: Bools,
-              shared: Bools) -> tuple[Ints, Floats, Floats, sparse.csr_matrix]:
+def _coupling(
+    model: LinearModel, coupling: Bools, mine: Bools, shared: Bools
+) -> tuple[Ints, Floats, Floats, sparse.csr_matrix]:
     rows = np.flatnonzero(coupling)
     below, above = model.tolerance()
     one = ~mine
-    plain = not shared.any() and bool(coupling[model.index[one]].all())     # then all but one entry per column
+    # then all but one entry per column
+    plain = not shared.any() and bool(coupling[model.index[one]].all())
     entry = one if plain else coupling[model.index]
     number = (np.cumsum(coupling) - 1).astype(np.int32)
     row = number[model.index[entry]]
-    indptr = model.start - np.arange(model.n + 1) if plain else np.concatenate([[0], np.cumsum(entry)])[model.start]
-    matrix = sparse.csr_matrix((model.coef[entry], row, indptr.astype(np.int32)), shape=(model.n, len(rows)))
+    indptr = (
+        model.start - np.arange(model.n + 1)
+        if plain
+        else np.concatenate([[0], np.cumsum(entry)])[model.start]
+    )
+    matrix = sparse.csr_matrix(
+        (model.coef[entry], row, indptr.astype(np.int32)), shape=(model.n, len(rows))
+    )
     return rows, (model.lower - below)[rows], (model.upper + above)[rows], matrix

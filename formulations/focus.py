@@ -1,8 +1,9 @@
-"""A few columns of a large model: those that the prices nearly chose, seen as a small model of their own.
+"""A few columns of a large model: those that the prices nearly chose, seen as a small model of
+their own.
 
-Moves of single groups and of pairs look at every column again and again, but at good prices only near ties are worth
-looking at (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004, section 5.4). All other groups stay where they
-are, and what they use is taken off the bounds.
+Moves of single groups and of pairs look at every column again and again, but at good prices only
+near ties are worth looking at (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004,
+section 5.4). All other groups stay where they are, and what they use is taken off the bounds.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from formulations.choices import Choices
 from formulations.lagrangian import group_max, project
 from formulations.linear import Bools, Floats, Ints, LinearModel
 
-NEAR, NEAR_PER_ROW = 2_000, 30       # so many columns, and a hundredth of all
+NEAR, NEAR_PER_ROW = 2_000, 30  # so many columns, and a hundredth of all
 
 
 @dataclass(frozen=True)
 class Focus:
-    """A small view of the same rows. groups (G,) and columns (k,) of the whole; base (J,): choice of all groups."""
+    """A small view of the same rows. groups (G,) and columns (k,) of the whole; base (J,):
+    choice of all groups.
+    """
 
     view: Choices
     prices: Floats
@@ -47,8 +50,9 @@ def near_ties(choices: Choices, prices: Floats) -> NearTies | None:
 
 
 class NearTies:
-    """The columns of a model that lose least at some prices: about `want`, and those of the most valuable groups that
-    own about `want` / 8; the latter decide how well all the others can be packed."""
+    """The columns of a model that lose least at some prices: about `want`, and those of the most
+    valuable groups that own about `want` / 8; the latter decide how well all the others can be
+    packed."""
 
     def __init__(self, choices: Choices, prices: Floats, want: int) -> None:
         self.choices = choices
@@ -67,7 +71,9 @@ class NearTies:
         self._free: Bools = count + (nothing <= limit) > 1
 
     def around(self, choice: Ints) -> Focus:
-        """These columns and those of a choice (J,); groups with nothing else to take stay as they are in it."""
+        """These columns and those of a choice (J,); groups with nothing else to take stay as
+        they are in it.
+        """
         c = self.choices
         near, free = self._near.copy(), self._free.copy()
         # who holds what is no near tie is free to leave it
@@ -85,8 +91,18 @@ class NearTies:
         start = np.searchsorted(group, np.arange(len(groups) + 1))
         low, high = c.low - use, c.high - use
         k, R = len(columns), c.R
-        model = LinearModel(c.value[columns], np.zeros(k), np.ones(k), np.ones(k, dtype=bool),
-                            matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data, low, high, ())
+        model = LinearModel(
+            c.value[columns],
+            np.zeros(k),
+            np.ones(k),
+            np.ones(k, dtype=bool),
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int64),
+            matrix.data,
+            low,
+            high,
+            (),
+        )
         view = Choices(model, start, group, c.must[groups], np.arange(R), low, high, matrix)
         return Focus(view, self.p, groups, columns, choice)
 
@@ -95,4 +111,4 @@ def _valuable(choices: Choices, most: int) -> Ints:
     """The most valuable groups, owning about `most` columns."""
     size = np.diff(choices.start)
     order = np.argsort(-group_max(choices, choices.value, 0.0), kind="stable")
-    return order[:int(np.searchsorted(np.cumsum(size[order]), most))]
+    return order[: int(np.searchsorted(np.cumsum(size[order]), most))]

@@ -1,22 +1,27 @@
-"""What a guarantee amounts to: the most GPUs, not above g, that one tenant's jobs could hold alone in the cluster.
+"""What a guarantee amounts to: the most GPUs, not above g, that one tenant's jobs could hold alone
+in the cluster.
 
-    u = max sum_j k_j   s.t.  one option (p, k) or none per job,  sum_{j in p} k_j <= capacity_p,  sum_j k_j <= g
+    u = max sum_j k_j   s.t.  one option (p, k) or none per job,  sum_{j in p} k_j <= capacity_p,
+        sum_j k_j <= g
 
-A bounded subset-sum with pools (contract section 1, tenants.csv). A reachable-sums bit set gives an upper bound in
-microseconds; it is exact unless several pools are smaller than g, where a search over sums per pool decides.
+A bounded subset-sum with pools (contract section 1, tenants.csv). A reachable-sums bit set gives an
+upper bound in microseconds; it is exact unless several pools are smaller than g, where a search
+over sums per pool decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-Options = Sequence[tuple[int, int]]     # (pool, gpus) of one job, gpus >= 1
+Options = Sequence[tuple[int, int]]  # (pool, gpus) of one job, gpus >= 1
 
-STATES = 200_000                         # sums per pool that the search may hold
+STATES = 200_000  # sums per pool that the search may hold
 
 
 def usable(g: int, jobs: Sequence[Options], capacity: Sequence[int]) -> int:
-    """u for a guarantee of g GPUs. Beyond STATES sums per pool the best sum found so far is returned (<= u)."""
+    """u for a guarantee of g GPUs. Beyond STATES sums per pool the best sum found so far is
+    returned (<= u).
+    """
     if g <= 0:
         return 0
     best = _reachable(g, jobs)
@@ -39,7 +44,9 @@ def _reachable(g: int, jobs: Sequence[Options]) -> int:
     return sums.bit_length() - 1
 
 
-def _search(target: int, g: int, jobs: Sequence[Options], pools: Sequence[int], capacity: Sequence[int]) -> int:
+def _search(
+    target: int, g: int, jobs: Sequence[Options], pools: Sequence[int], capacity: Sequence[int]
+) -> int:
     """Best sum with the pools respected, by breadth over the sums per pool; stops at the target."""
     place = {p: i for i, p in enumerate(pools)}
     room = [min(capacity[p], g) for p in pools]
@@ -52,7 +59,7 @@ def _search(target: int, g: int, jobs: Sequence[Options], pools: Sequence[int], 
             for p, k in options:
                 i = place[p]
                 if state[i] + k <= room[i] and total + k <= g:
-                    new.add((*state[:i], state[i] + k, *state[i + 1:]))
+                    new.add((*state[:i], state[i] + k, *state[i + 1 :]))
                     best = max(best, total + k)
         states = new
         if best >= target or len(states) > STATES:

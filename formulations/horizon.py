@@ -1,7 +1,9 @@
-"""Several intervals ahead: every job follows one plan, and all plans share the rows of every interval.
+"""Several intervals ahead: every job follows one plan, and all plans share the rows of every
+interval.
 
-A plan says which option a job holds in each of H intervals of D seconds, or none. Within it pauses, work, the moment
-of finishing and what all that is worth are exact; letters as in formulations/README.md, section "The horizon".
+A plan says which option a job holds in each of H intervals of D seconds, or none. Within it pauses,
+work, the moment of finishing and what all that is worth are exact; letters as in
+formulations/README.md, section "The horizon".
 
     gain = sum_h (work_h + loss) done_h + sum_h held_oh busy_h
            + [the job finishes in interval h, t seconds into it] (finish_h + slope_h t - unfinished)
@@ -21,25 +23,26 @@ from scipy import sparse
 from formulations.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel, RowFamily
 from formulations.ragged import ragged
 
-INTERVAL = "interval"            # kind of the coupling rows of a horizon model
-ENOUGH = 1.0 - 1e-12             # a job is done when so much of the rest of its work is
+INTERVAL = "interval"  # kind of the coupling rows of a horizon model
+ENOUGH = 1.0 - 1e-12  # a job is done when so much of the rest of its work is
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """J jobs, n options job by job, R coupling rows in each of H intervals. Raises ValueError on arrays it cannot hold.
+    """J jobs, n options job by job, R coupling rows in each of H intervals. Raises ValueError on
+    arrays it cannot hold.
 
-    start (J+1,): options of job j are start[j] .. start[j+1]. rate (n,): work per second. switch_s, startup_s (n,):
-    seconds without work when a running job changes to the option, when a job starts with it; a pause longer than the
-    interval goes on in the next one.
-    matrix (n, R) >= 0: use of the rows, the same in every interval. high (H, R): what the rows have.
-    low (R,): least use in the first interval (guarantees, churn), -inf = none.
-    current (J,): option held before the first interval, -1 = none. must (J,): holds an option until it is done.
-    remaining (J,): work left, > 0.
-    work (J, H): worth of a unit of work. finish, slope (J, H): worth of finishing in interval h is finish + slope t, t
-    seconds into it. unfinished, loss (J,): after the horizon, work left r is worth unfinished - loss r.
-    held (n, H) <= 0: worth of a second in which the option is held (minus the price of money).
-    Finishing earlier is never worth less: slope <= 0, finish_h + slope_h D >= finish_{h+1}, the last >= unfinished.
+    start (J+1,): options of job j are start[j] .. start[j+1]. rate (n,): work per second. switch_s,
+    startup_s (n,): seconds without work when a running job changes to the option, when a job starts
+    with it; a pause longer than the interval goes on in the next one. matrix (n, R) >= 0: use of
+    the rows, the same in every interval. high (H, R): what the rows have. low (R,): least use in
+    the first interval (guarantees, churn), -inf = none. current (J,): option held before the first
+    interval, -1 = none. must (J,): holds an option until it is done. remaining (J,): work left, >
+    0. work (J, H): worth of a unit of work. finish, slope (J, H): worth of finishing in interval h
+    is finish + slope t, t seconds into it. unfinished, loss (J,): after the horizon, work left r is
+    worth unfinished - loss r. held (n, H) <= 0: worth of a second in which the option is held
+    (minus the price of money). Finishing earlier is never worth less: slope <= 0, finish_h +
+    slope_h D >= finish_{h+1}, the last >= unfinished.
     """
 
     start: Ints
@@ -109,8 +112,9 @@ class Horizon:
 
 @dataclass(frozen=True)
 class Followed:
-    """What N plans come to. gain (N,); end (N,): seconds from now to the end of the job, inf = later than the horizon;
-    left (N,): work left; plan (N, H): the plans, holding nothing once the job is done."""
+    """What N plans come to. gain (N,); end (N,): seconds from now to the end of the job, inf =
+    later than the horizon; left (N,): work left; plan (N, H): the plans, holding nothing once the
+    job is done."""
 
     gain: Floats
     end: Floats
@@ -119,7 +123,9 @@ class Followed:
 
 
 def follow(x: Horizon, job: Ints, plan: Ints) -> Followed:
-    """The plans (N, H) of option numbers (-1 = none), each of the job (N,) beside it, followed second by second."""
+    """The plans (N, H) of option numbers (-1 = none), each of the job (N,) beside it, followed
+    second by second.
+    """
     D, N = x.interval_s, len(job)
     left, gain, end = x.remaining[job].copy(), np.zeros(N), np.full(N, np.inf)
     before, pause, cut = x.current[job].copy(), np.zeros(N), np.full((N, x.H), -1)
@@ -143,9 +149,15 @@ def follow(x: Horizon, job: Ints, plan: Ints) -> Followed:
 
 
 def idles(x: Horizon, followed: Followed) -> Bools:
-    """(N,) plans that hold nothing in an interval before the job is done: not for jobs that must run."""
-    last = np.where(np.isfinite(followed.end), np.floor(followed.end / x.interval_s - 1e-9), x.H - 1)
-    return np.asarray(((followed.plan < 0) & (np.arange(x.H) <= last[:, None])).any(axis=1), dtype=np.bool_)
+    """(N,) plans that hold nothing in an interval before the job is done: not for jobs that must
+    run.
+    """
+    last = np.where(
+        np.isfinite(followed.end), np.floor(followed.end / x.interval_s - 1e-9), x.H - 1
+    )
+    return np.asarray(
+        ((followed.plan < 0) & (np.arange(x.H) <= last[:, None])).any(axis=1), dtype=np.bool_
+    )
 
 
 def use(x: Horizon, plan: Ints) -> sparse.csr_matrix:
@@ -154,7 +166,9 @@ def use(x: Horizon, plan: Ints) -> sparse.csr_matrix:
     o = plan[i, h]
     owner, entry = ragged(x.matrix.indptr[o], x.matrix.indptr[o + 1])
     column = (h * x.R)[owner] + x.matrix.indices[entry]
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(i[owner], minlength=len(plan)))]).astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(i[owner], minlength=len(plan)))]).astype(
+        np.int64
+    )
     return sparse.csr_matrix((x.matrix.data[entry], column, indptr), shape=(len(plan), x.H * x.R))
 
 
@@ -168,7 +182,8 @@ def bounds(x: Horizon) -> tuple[Floats, Floats]:
 def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
     """Choose one of the given plans per job within the rows of all intervals: max sum gain_c z_c.
 
-    job (N,) ascending, gain (N,), plan (N, H). Rows: at_most_one (= 1 where the job must run), then H R rows.
+    job (N,) ascending, gain (N,), plan (N, H). Rows: at_most_one (= 1 where the job must run), then
+    H R rows.
     """
     a, N = use(x, plan), len(job)
     index = np.empty(a.nnz + N, dtype=np.int64)
@@ -181,10 +196,17 @@ def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
     low, high = bounds(x)
     names = [f'{row}" in interval "{h}' for h in range(x.H) for row in x.rows]
     return LinearModel(
-        value=gain, col_lower=np.zeros(N), col_upper=np.ones(N), integer=np.ones(N, dtype=bool), start=start,
-        index=index, coef=coef, lower=np.concatenate([np.where(x.must, 1.0, -np.inf), low]),
+        value=gain,
+        col_lower=np.zeros(N),
+        col_upper=np.ones(N),
+        integer=np.ones(N, dtype=bool),
+        start=start,
+        index=index,
+        coef=coef,
+        lower=np.concatenate([np.where(x.must, 1.0, -np.inf), low]),
         upper=np.concatenate([np.ones(x.J), high]),
-        families=(RowFamily(AT_MOST_ONE, 0, x.jobs), RowFamily(INTERVAL, x.J, names)))
+        families=(RowFamily(AT_MOST_ONE, 0, x.jobs), RowFamily(INTERVAL, x.J, names)),
+    )
 
 
 def feasible(x: Horizon, plan: Ints) -> bool:
@@ -195,8 +217,12 @@ def feasible(x: Horizon, plan: Ints) -> bool:
     total = np.asarray(use(x, followed.plan).sum(axis=0)).reshape(-1)
     low, high = bounds(x)
     slack = 1e-9 * np.maximum(1.0, np.abs(np.where(np.isfinite(high), high, 1.0)))
-    return bool(own.all() and not (idles(x, followed) & x.must).any()
-                and (total <= high + slack).all() and (total >= low - slack).all())
+    return bool(
+        own.all()
+        and not (idles(x, followed) & x.must).any()
+        and (total <= high + slack).all()
+        and (total >= low - slack).all()
+    )
 
 
 def shifted(plan: Ints) -> Ints:
@@ -206,24 +232,45 @@ def shifted(plan: Ints) -> Ints:
 
 def _faults(x: Horizon) -> list[str]:
     J, n, H, R = len(x.remaining), len(x.rate), len(x.high), x.high.shape[1]
-    shapes = {"start": (J + 1,), "switch_s": (n,), "startup_s": (n,), "matrix": (n, R), "low": (R,), "current": (J,),
-              "must": (J,), "work": (J, H), "finish": (J, H), "slope": (J, H), "unfinished": (J,), "loss": (J,),
-              "held": (n, H)}
-    wrong = [f"{name} has shape {getattr(x, name).shape}, not {shape}" for name, shape in shapes.items()
-             if getattr(x, name).shape != shape]
+    shapes = {
+        "start": (J + 1,),
+        "switch_s": (n,),
+        "startup_s": (n,),
+        "matrix": (n, R),
+        "low": (R,),
+        "current": (J,),
+        "must": (J,),
+        "work": (J, H),
+        "finish": (J, H),
+        "slope": (J, H),
+        "unfinished": (J,),
+        "loss": (J,),
+        "held": (n, H),
+    }
+    wrong = [
+        f"{name} has shape {getattr(x, name).shape}, not {shape}"
+        for name, shape in shapes.items()
+        if getattr(x, name).shape != shape
+    ]
     if wrong:
         return wrong
     end = x.finish + x.slope * x.interval_s
     after = np.concatenate([x.finish[:, 1:], x.unfinished[:, None]], axis=1)
     room = 1e-9 * (np.abs(x.finish) + np.abs(x.slope * x.interval_s))
     rules = {
-        "at least one interval": H > 0, "interval_s > 0": x.interval_s > 0,
-        "rate > 0": bool((x.rate > 0).all()), "remaining > 0": bool((x.remaining > 0).all()),
+        "at least one interval": H > 0,
+        "interval_s > 0": x.interval_s > 0,
+        "rate > 0": bool((x.rate > 0).all()),
+        "remaining > 0": bool((x.remaining > 0).all()),
         "pauses >= 0": bool((x.switch_s >= 0).all() and (x.startup_s >= 0).all()),
-        "matrix >= 0": bool((x.matrix.data >= 0).all()), "held <= 0": bool((x.held <= 0).all()),
-        "work + loss >= 0": bool((x.work + x.loss[:, None] >= 0).all()), "slope <= 0": bool((x.slope <= 0).all()),
+        "matrix >= 0": bool((x.matrix.data >= 0).all()),
+        "held <= 0": bool((x.held <= 0).all()),
+        "work + loss >= 0": bool((x.work + x.loss[:, None] >= 0).all()),
+        "slope <= 0": bool((x.slope <= 0).all()),
         "finishing earlier is never worth less": bool((end >= after - room).all()),
-        "current options are the job's own": bool(((x.current < 0) | (
-            (x.current >= x.start[:-1]) & (x.current < x.start[1:]))).all()),
-        "who must run holds an option": bool((~x.must | (x.current >= 0)).all())}
+        "current options are the job's own": bool(
+            ((x.current < 0) | ((x.current >= x.start[:-1]) & (x.current < x.start[1:]))).all()
+        ),
+        "who must run holds an option": bool((~x.must | (x.current >= 0)).all()),
+    }
     return [f"broken: {rule}" for rule, holds in rules.items() if not holds]

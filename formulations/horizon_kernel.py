@@ -1,8 +1,9 @@
 """The pricing of plans in plain loops, compiled where numba is installed: one job after the other.
 
-`table` is the recursion of formulations/horizon_pricing.py, backwards in time; `search` then goes forwards with exact
-work done and prunes by the table, which never promises too little: it finds the best plan itself (branch and bound).
-All arrays are those of one job: k options, H intervals; h interval, m length of a run, b units done.
+`table` is the recursion of formulations/horizon_pricing.py, backwards in time; `search` then goes
+forwards with exact work done and prunes by the table, which never promises too little: it finds the
+best plan itself (branch and bound). All arrays are those of one job: k options, H intervals; h
+interval, m length of a run, b units done.
 """
 
 from __future__ import annotations
@@ -14,15 +15,36 @@ import numpy as np
 
 from formulations.horizon import ENOUGH
 
-SNAP, NEAR = 1e-9, 1e-6         # units: what counts as whole, what counts as done (more than all snaps of a plan)
+# units: what counts as whole, what counts as done (more than all snaps of a plan)
+SNAP, NEAR = 1e-9, 1e-6
 NEVER = -1e300
 
 
-def price(start: Any, rate: Any, pause: Any, remaining: Any, units: Any, reach: Any, current: Any, must: Any, D: float,
-          credit: Any, later: Any, reward: Any, slope: Any, held: Any, rent: Any, slack: Any, nodes: int, jobs: Any,
-          best: Any, plan: Any) -> None:
-    """For the given jobs fill best (J,), never less than what the best plan is worth, and plan (J, H), worth at least
-    best - slack unless `nodes` were too few. rent (n, H): price of holding an option; the rest as in Pricing."""
+def price(
+    start: Any,
+    rate: Any,
+    pause: Any,
+    remaining: Any,
+    units: Any,
+    reach: Any,
+    current: Any,
+    must: Any,
+    D: float,
+    credit: Any,
+    later: Any,
+    reward: Any,
+    slope: Any,
+    held: Any,
+    rent: Any,
+    slack: Any,
+    nodes: int,
+    jobs: Any,
+    best: Any,
+    plan: Any,
+) -> None:
+    """For the given jobs fill best (J,), never less than what the best plan is worth, and plan (J,
+    H), worth at least best - slack unless `nodes` were too few. rent (n, H): price of holding an
+    option; the rest as in Pricing."""
     H = credit.shape[1]
     for j in jobs:
         own = slice(start[j], start[j + 1])
@@ -30,22 +52,73 @@ def price(start: Any, rate: Any, pause: Any, remaining: Any, units: Any, reach: 
         F = np.zeros((H + 1, 2, states + 1))
         now = current[j] - start[j] if current[j] >= 0 else -1
         unit = remaining[j] / states
-        table(F, rate[own], pause[own], remaining[j], units[j], unit, reach[j], must[j], D, credit[j], later[j],
-              reward[j], slope[j], held[own], rent[own])
-        best[j] = search(F, rate[own], pause[own], remaining[j], units[j], unit, now, must[j], D, credit[j], later[j],
-                         reward[j], slope[j], held[own], rent[own], slack[j], nodes, plan[j])
+        table(
+            F,
+            rate[own],
+            pause[own],
+            remaining[j],
+            units[j],
+            unit,
+            reach[j],
+            must[j],
+            D,
+            credit[j],
+            later[j],
+            reward[j],
+            slope[j],
+            held[own],
+            rent[own],
+        )
+        best[j] = search(
+            F,
+            rate[own],
+            pause[own],
+            remaining[j],
+            units[j],
+            unit,
+            now,
+            must[j],
+            D,
+            credit[j],
+            later[j],
+            reward[j],
+            slope[j],
+            held[own],
+            rent[own],
+            slack[j],
+            nodes,
+            plan[j],
+        )
         for h in range(H):
             if plan[j, h] >= 0:
                 plan[j, h] += start[j]
 
 
-def table(F: Any, rate: Any, pause: Any, remaining: float, B: int, unit: float, reach: Any, must: bool, D: float,
-          credit: Any, later: Any, reward: Any, slope: Any, held: Any, rent: Any) -> None:
-    """Fill F (H + 1, 2, B + 1): most that may still be gained from interval h on, idle or running before (0, 1)."""
+def table(
+    F: Any,
+    rate: Any,
+    pause: Any,
+    remaining: float,
+    B: int,
+    unit: float,
+    reach: Any,
+    must: bool,
+    D: float,
+    credit: Any,
+    later: Any,
+    reward: Any,
+    slope: Any,
+    held: Any,
+    rent: Any,
+) -> None:
+    """Fill F (H + 1, 2, B + 1): most that may still be gained from interval h on, idle or
+    running before (0, 1).
+    """
     H = len(credit)
     states = F.shape[2] - 1
     for h in range(1, H):
-        F[h, :, states] = reward[h - 1] + slope[h - 1] * D          # done at the end of the interval before
+        # done at the end of the interval before
+        F[h, :, states] = reward[h - 1] + slope[h - 1] * D
     for h in range(H - 1, 0, -1):
         top = min(reach[h], states - 1) + 1
         for s in range(2):
@@ -64,7 +137,14 @@ def table(F: Any, rate: Any, pause: Any, remaining: float, B: int, unit: float, 
                     for b in range(low, finished):
                         left = max(0.0, remaining - b * unit - W)
                         t = min(D, max(0.0, a - (m - 1) * D) + left / rate[k])
-                        v = V - rent[k, i] + credit[i] * left + held[k, i] * t + reward[i] + slope[i] * t
+                        v = (
+                            V
+                            - rent[k, i]
+                            + credit[i] * left
+                            + held[k, i] * t
+                            + reward[i]
+                            + slope[i] * t
+                        )
                         into[b] = max(into[b], v)
                     V += credit[i] * did + held[k, i] * D - rent[k, i]
                     W += did
@@ -79,18 +159,42 @@ def table(F: Any, rate: Any, pause: Any, remaining: float, B: int, unit: float, 
                         into[b] = max(into[b], V + lost + F[i + 1, 1, b + c])
 
 
-def search(F: Any, rate: Any, pause: Any, remaining: float, B: int, unit: float, now: int, must: bool, D: float,
-           credit: Any, later: Any, reward: Any, slope: Any, held: Any, rent: Any, slack: float, nodes: int,
-           plan: Any) -> float:
-    """Fill plan (H,) with the best plan (places of the job's options, -1 = none) and return a bound on all plans.
+def search(
+    F: Any,
+    rate: Any,
+    pause: Any,
+    remaining: float,
+    B: int,
+    unit: float,
+    now: int,
+    must: bool,
+    D: float,
+    credit: Any,
+    later: Any,
+    reward: Any,
+    slope: Any,
+    held: Any,
+    rent: Any,
+    slack: float,
+    nodes: int,
+    plan: Any,
+) -> float:
+    """Fill plan (H,) with the best plan (places of the job's options, -1 = none) and return a bound
+    on all plans.
 
-    Depth first, the most promising run first. now: place of the option held before, -1 = none. Runs that promise no
-    more than `slack` above the best plan are left; after `nodes` decisions the promises of all others count.
+    Depth first, the most promising run first. now: place of the option held before, -1 = none. Runs
+    that promise no more than `slack` above the best plan are left; after `nodes` decisions the
+    promises of all others count.
     """
     H, K = len(credit), len(rate)
-    width = K * H + 1                                               # runs k H + m - 1, and one interval of nothing
+    # runs k H + m - 1, and one interval of nothing
+    width = K * H + 1
     promise = np.full((H, width), NEVER)
-    to, works, gains = np.zeros((H, width), dtype=np.int64), np.zeros((H, width)), np.zeros((H, width))
+    to, works, gains = (
+        np.zeros((H, width), dtype=np.int64),
+        np.zeros((H, width)),
+        np.zeros((H, width)),
+    )
     at, taken = np.zeros(H, dtype=np.int64), np.zeros(H, dtype=np.int64)
     known, bound, depth, seen, fresh = NEVER, NEVER, 0, 0, True
     h, s, d, v = 0, 1 if now >= 0 else 0, 0.0, 0.0
@@ -138,7 +242,7 @@ def search(F: Any, rate: Any, pause: Any, remaining: float, B: int, unit: float,
             plan[:] = -1
             for e in range(depth + 1):
                 if taken[e] < width - 1:
-                    plan[at[e]:at[e] + taken[e] % H + 1] = taken[e] // H
+                    plan[at[e] : at[e] + taken[e] % H + 1] = taken[e] // H
     return max(known, bound)
 
 

@@ -1,8 +1,10 @@
-"""Pareto fronts and lower convex hulls of many small sets of points at once, both coordinates to be small.
+"""Pareto fronts and lower convex hulls of many small sets of points at once, both coordinates to be
+small.
 
-Every group has points (x, y): what an option costs and what it leaves to wait. Mixing options moves along straight
-lines, so only the hull from the cheapest point downwards counts; each step along it has a price, its slope.
-Source: Sinha and Zoltners, "The multiple-choice knapsack problem", Operations Research 27 (1979), section 2.
+Every group has points (x, y): what an option costs and what it leaves to wait. Mixing options moves
+along straight lines, so only the hull from the cheapest point downwards counts; each step along it
+has a price, its slope. Source: Sinha and Zoltners, "The multiple-choice knapsack problem",
+Operations Research 27 (1979), section 2.
 """
 
 from __future__ import annotations
@@ -13,21 +15,24 @@ from formulations.linear import Floats, Ints
 
 
 def front(group: Ints, x: Floats, y: Floats) -> Ints:
-    """Places in the arrays (n,) of the Pareto points, by group and x ascending: no other point of the group is at most
-    as large in both. Along a group x rises and y falls. Of equal points the first counts."""
+    """Places in the arrays (n,) of the Pareto points, by group and x ascending: no other point of
+    the group is at most as large in both. Along a group x rises and y falls. Of equal points the
+    first counts."""
     order = np.lexsort((y, x, group))
-    before = np.append(np.inf, _least(group[order], y[order])[:-1])[:len(order)]
-    first = np.append(True, np.diff(group[order]) != 0)[:len(order)]
+    before = np.append(np.inf, _least(group[order], y[order])[:-1])[: len(order)]
+    first = np.append(True, np.diff(group[order]) != 0)[: len(order)]
     return order[first | (y[order] < before)]
 
 
 def hull(group: Ints, x: Floats, y: Floats) -> Ints:
     """Places in the arrays (n,) of the hull's points, by group and x ascending.
 
-    Along a group x rises, y falls, and the slopes of `slopes` fall strictly. Of equal points the first counts.
+    Along a group x rises, y falls, and the slopes of `slopes` fall strictly. Of equal points the
+    first counts.
     """
     order = front(group, x, y)
-    while True:         # a point above a chord of its neighbours is not on the hull, so all of them can go at once
+    # a point above a chord of its neighbours is not on the hull, so all of them can go at once
+    while True:
         slope = slopes(group[order], x[order], y[order])
         after = np.append(slope[1:], np.inf)
         drop = (slope < np.inf) & (after < np.inf) & (slope <= after)
@@ -37,7 +42,9 @@ def hull(group: Ints, x: Floats, y: Floats) -> Ints:
 
 
 def slopes(group: Ints, x: Floats, y: Floats) -> Floats:
-    """(n,) what y falls by per unit of x on the way to each point from the one before; inf at the first of a group."""
+    """(n,) what y falls by per unit of x on the way to each point from the one before; inf at
+    the first of a group.
+    """
     out = np.full(len(x), np.inf)
     same = np.flatnonzero(group[1:] == group[:-1])
     out[same + 1] = (y[same] - y[same + 1]) / (x[same + 1] - x[same])

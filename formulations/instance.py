@@ -1,4 +1,6 @@
-"""A round as plain arrays: n options of J jobs, P pools, Q tenants. Knows neither files nor models nor time."""
+"""A round as plain arrays: n options of J jobs, P pools, Q tenants. Knows neither files nor
+models nor time.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,19 @@ from formulations.linear import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Instance:
-    """What the row families and the bound need; options lie job by job, options of job j are start[j] .. start[j+1].
+    """What the row families and the bound need; options lie job by job, options of job j are
+    start[j] .. start[j+1].
 
-    value (n,) worth of an option; job (n,); pool (n,); gpus (n,); cost (n,) dollars per hour; keep (n,) True where
-    the option is what the running job holds now; host (n,): the option of another job on whose GPUs the job runs as a
-    second one (a guest: it takes no GPUs itself and needs that option), -1 = it takes its own; rival (n,): an option of
-    another job that may not be chosen with it, -1 = none.
-    must (J,): the job may not be left without an option. tenant (J,).
-    capacity (P,) GPUs; budget dollars per hour, inf = none; quota (Q,) GPUs, inf = none; tenant_budget (Q,);
-    guarantee (Q,) least GPUs, 0 = none; zone (P,): number of the region where GPUs may be revoked together, -1 = they
-    are not revoked; exposure (Q,) most GPUs in any one zone, inf = no limit; least_kept: at
-    least so many `keep` options are chosen, 0 = no limit on change.
-    jobs, pools, tenants, zones: names for row labels. headroom: GPUs kept for interactive jobs, None = none.
+    value (n,) worth of an option; job (n,); pool (n,); gpus (n,); cost (n,) dollars per hour; keep
+    (n,) True where the option is what the running job holds now; host (n,): the option of another
+    job on whose GPUs the job runs as a second one (a guest: it takes no GPUs itself and needs that
+    option), -1 = it takes its own; rival (n,): an option of another job that may not be chosen with
+    it, -1 = none. must (J,): the job may not be left without an option. tenant (J,). capacity (P,)
+    GPUs; budget dollars per hour, inf = none; quota (Q,) GPUs, inf = none; tenant_budget (Q,);
+    guarantee (Q,) least GPUs, 0 = none; zone (P,): number of the region where GPUs may be revoked
+    together, -1 = they are not revoked; exposure (Q,) most GPUs in any one zone, inf = no limit;
+    least_kept: at least so many `keep` options are chosen, 0 = no limit on change. jobs, pools,
+    tenants, zones: names for row labels. headroom: GPUs kept for interactive jobs, None = none.
     """
 
     value: Floats
@@ -66,11 +69,23 @@ class Instance:
         return np.where(self.host < 0, self.gpus, 0)
 
     def take(self, option: Ints) -> Instance:
-        """The instance with only the given options, which stay in order; those of a guest's host must be among them."""
-        job, place = self.job[option], np.full(len(self.job) + 1, -1)         # the last place is that of -1
+        """The instance with only the given options, which stay in order; those of a guest's host
+        must be among them.
+        """
+        # the last place is that of -1
+        job, place = self.job[option], np.full(len(self.job) + 1, -1)
         place[option] = np.arange(len(option))
         kept = None if self.headroom is None else self.headroom.take(option)
-        return replace(self, headroom=kept,
-                       value=self.value[option], start=np.searchsorted(job, np.arange(len(self.start))), job=job,
-                       pool=self.pool[option], gpus=self.gpus[option], cost=self.cost[option], keep=self.keep[option],
-                       host=place[self.host[option]], rival=place[self.rival[option]])
+        return replace(
+            self,
+            headroom=kept,
+            value=self.value[option],
+            start=np.searchsorted(job, np.arange(len(self.start))),
+            job=job,
+            pool=self.pool[option],
+            gpus=self.gpus[option],
+            cost=self.cost[option],
+            keep=self.keep[option],
+            host=place[self.host[option]],
+            rival=place[self.rival[option]],
+        )

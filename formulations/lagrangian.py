@@ -1,11 +1,15 @@
-"""A proof for every plan: prices on the coupling rows and the upper bound they give, without any solver.
+"""A proof for every plan: prices on the coupling rows and the upper bound they give, without any
+solver.
 
-For any prices p of the right sign (>= 0 where a row has only an upper bound, <= 0 where it has only a lower one)
+For any prices p of the right sign (>= 0 where a row has only an upper bound, <= 0 where it has only
+a lower one)
 
-    L(p) = sum_r (p_r high_r if p_r > 0 else p_r low_r) + sum_j max( 0 unless must_j, max_{c of j} v_c - a_c'p )
+    L(p) = sum_r (p_r high_r if p_r > 0 else p_r low_r) + sum_j max( 0 unless must_j, max_{c of j}
+    v_c - a_c'p )
 
-is at least the value of every plan (weak duality: Geoffrion 1974, "Lagrangean relaxation for integer programming").
-The best such bound is that of the LP relaxation; the prices are its dual values.
+is at least the value of every plan (weak duality: Geoffrion 1974, "Lagrangean relaxation for
+integer programming"). The best such bound is that of the LP relaxation; the prices are its dual
+values.
 """
 
 from __future__ import annotations
@@ -21,17 +25,19 @@ from formulations.choices import Choices
 from formulations.linear import Bools, Floats, Ints
 from formulations.smoothing import Smooth, newton
 
-SAMPLE = 3000            # groups of the first phase where there are many
-SHAPE, SHAPE_PER_ROW = 2500, 38     # groups that lend their Hessian where there are many more, at least
-SAMPLE_CAP = 10.0        # highest price in the sample, in mean values per mean use
-SAMPLE_ROOM = 0.02       # and by how much its rows are wider
+SAMPLE = 3000  # groups of the first phase where there are many
+# groups that lend their Hessian where there are many more, at least
+SHAPE, SHAPE_PER_ROW = 2500, 38
+SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
+SAMPLE_ROOM = 0.02  # and by how much its rows are wider
 
 
 @dataclass(frozen=True)
 class Dual:
-    """prices (m,): of every model row, 0 on rows that couple nothing; bound: L(prices), safe against rounding;
-    reduced (J,): best v_c - a_c'p of each group, at least 0 unless it must; choice (J,): the column that reaches it.
-    values (n,): solution of the linear programme that they come from, None without one."""
+    """prices (m,): of every model row, 0 on rows that couple nothing; bound: L(prices), safe
+    against rounding; reduced (J,): best v_c - a_c'p of each group, at least 0 unless it must;
+    choice (J,): the column that reaches it. values (n,): solution of the linear programme that they
+    come from, None without one."""
 
     prices: Floats
     bound: float
@@ -41,7 +47,9 @@ class Dual:
 
 
 def project(choices: Choices, prices: Floats) -> Floats:
-    """Model prices (m,) as prices of the coupling rows (R,) of the right sign; what is not finite becomes 0."""
+    """Model prices (m,) as prices of the coupling rows (R,) of the right sign; what is not
+    finite becomes 0.
+    """
     p = prices[choices.rows]
     p = np.where(np.isfinite(p), p, 0.0)
     p = np.where(np.isfinite(choices.high), p, np.minimum(p, 0.0))
@@ -56,7 +64,9 @@ def spread(choices: Choices, p: Floats) -> Floats:
 
 
 def bound_at(choices: Choices, prices: Floats) -> float:
-    """L(prices) for any prices (m,), rounded up by more than all the rounding errors of its computation."""
+    """L(prices) for any prices (m,), rounded up by more than all the rounding errors of its
+    computation.
+    """
     return evaluate(choices, prices).bound
 
 
@@ -67,11 +77,17 @@ def evaluate(choices: Choices, prices: Floats) -> Dual:
         reduced = choices.value - choices.matrix @ p if p.any() else choices.value
         best, choice = best_columns(choices, reduced)
         rent = p * np.where(p > 0, choices.high, np.where(p < 0, choices.low, 0.0))
-        # each entry passes through a product, <= d sums inside a column and two long sums; all columns, not only the
+        # each entry passes through a product, <= d sums inside a column and two long sums; all
+        # columns, not only the
         # best ones, are counted: the margin stays below a millionth of a millionth
         magnitude = float(np.abs(rent).sum() + np.abs(p) @ choices.total) + choices.total_value
         d = 1 if not choices.n else int(np.diff(choices.matrix.indptr).max())
-        margin = 4.0 * np.finfo(float).eps * (d + 8 + math.log2(choices.n + choices.J + choices.R + 2)) * magnitude
+        margin = (
+            4.0
+            * np.finfo(float).eps
+            * (d + 8 + math.log2(choices.n + choices.J + choices.R + 2))
+            * magnitude
+        )
         bound = float(rent.sum() + best.sum()) + margin
     return Dual(spread(choices, p), bound if not math.isnan(bound) else math.inf, best, choice)
 
@@ -85,22 +101,30 @@ def group_max(choices: Choices, x: Floats, empty: float) -> Floats:
 
 
 def best_columns(choices: Choices, reduced: Floats) -> tuple[Floats, Ints]:
-    """Per group the best reduced value (J,) and its first column (J,), -1 where nothing is better or as good."""
+    """Per group the best reduced value (J,) and its first column (J,), -1 where nothing is
+    better or as good.
+    """
     best = group_max(choices, reduced, 0.0)
     at = np.flatnonzero(reduced >= np.repeat(best, np.diff(choices.start)))[::-1]
     choice = np.full(choices.J, -1)
-    choice[choices.group[at]] = at                        # reversed: the first column writes last
+    choice[choices.group[at]] = at  # reversed: the first column writes last
     off = ~choices.must & (best <= 0)
     return np.where(off, 0.0, best), np.where(off, -1, choice)
 
 
-def minimise(choices: Choices, start: Floats | None = None, deadline: float | None = None, tol: float = 2e-6,
-             coldest: float = 0.0) -> Dual:
-    """Prices close to the best ones and their bound. Deterministic unless the deadline (time.monotonic) strikes.
+def minimise(
+    choices: Choices,
+    start: Floats | None = None,
+    deadline: float | None = None,
+    tol: float = 2e-6,
+    coldest: float = 0.0,
+) -> Dual:
+    """Prices close to the best ones and their bound. Deterministic unless the deadline
+    (time.monotonic) strikes.
 
-    start (m,): prices to begin from, those of a similar round for example. Ends when a colder temperature improves the
-    bound by less than tol (relative), or before temperatures below `coldest`. Where no plan exists the bound may fall
-    without end: it stops somewhere, finite.
+    start (m,): prices to begin from, those of a similar round for example. Ends when a colder
+    temperature improves the bound by less than tol (relative), or before temperatures below
+    `coldest`. Where no plan exists the bound may fall without end: it stops somewhere, finite.
     """
     best = evaluate(choices, np.zeros(choices.model.m))
     if start is not None:
@@ -120,14 +144,16 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
         for mu in (0.06, 0.015, 0.004):
             p, _ = newton(part, p, mu, 1e-4, until if mu < 0.06 else math.inf, SAMPLE_CAP)
         # whatever comes of it is better than no prices at all if time runs out now
-        best = min(best, evaluate(choices, spread(choices, rows.join(p))), key=lambda dual: dual.bound)
+        best = min(
+            best, evaluate(choices, spread(choices, rows.join(p))), key=lambda dual: dual.bound
+        )
         if time.monotonic() >= until:
             return best
     whole = rows.smooth(choices, None)
     few = max(SHAPE, SHAPE_PER_ROW * choices.R)
     shape = rows.smooth(choices, _sample(choices, few)) if few < groups / 1.5 else None
     if not warm and (not sampled or whole.exact(p) * rows.worth > best.bound * (1 + 1e-9)):
-        p, sampled = _first_prices(whole), False         # no sample, or a misleading one
+        p, sampled = _first_prices(whole), False  # no sample, or a misleading one
     stale, patience = 0, 1 if choices.n > 20_000 else 2
     for mu in _temperatures(sampled, warm):
         if mu < coldest or time.monotonic() >= until:
@@ -137,7 +163,7 @@ def minimise(choices: Choices, start: Floats | None = None, deadline: float | No
         gain = best.bound - new.bound
         if gain > 0:
             best = new
-        if warm and gain < 0:                # still too smooth to see what the last round knew
+        if warm and gain < 0:  # still too smooth to see what the last round knew
             continue
         stale = stale + 1 if gain < tol * abs(best.bound) and mu < 0.01 else 0
         if stale >= patience:
@@ -151,10 +177,16 @@ def sampled(choices: Choices, size: int) -> Choices:
     groups = _sample(choices, size) if len(choices.filled) > size else choices.filled
     columns, share = choices.columns_of(groups), len(groups) / max(1, len(choices.filled))
     width = np.diff(choices.start)[groups]
-    return replace(choices, model=choices.model.take(columns), start=np.append(0, np.cumsum(width)),
-                   group=np.repeat(np.arange(len(groups)), width), must=choices.must[groups],
-                   low=choices.low * share, high=choices.high * share,
-                   matrix=choices.matrix[columns])
+    return replace(
+        choices,
+        model=choices.model.take(columns),
+        start=np.append(0, np.cumsum(width)),
+        group=np.repeat(np.arange(len(groups)), width),
+        must=choices.must[groups],
+        low=choices.low * share,
+        high=choices.high * share,
+        matrix=choices.matrix[columns],
+    )
 
 
 def _sample(choices: Choices, size: int) -> Ints:
@@ -170,8 +202,8 @@ def _temperatures(sampled: bool, warm: bool) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Coupling rows as `<=` rows in natural units: row r stands for sign_r x coupling row at_r / unit_r <= b_r;
-    values are divided by `worth`, the mean of the groups' largest values."""
+    """Coupling rows as `<=` rows in natural units: row r stands for sign_r x coupling row at_r /
+    unit_r <= b_r; values are divided by `worth`, the mean of the groups' largest values."""
 
     at: Ints
     sign: Floats
@@ -185,8 +217,14 @@ class _Rows:
         """None where nothing couples or nothing is worth anything."""
         top = group_max(choices, np.abs(choices.value), 0.0)
         worth = float(top[choices.filled].mean()) if len(choices.filled) else 0.0
-        up, down = np.flatnonzero(np.isfinite(choices.high)), np.flatnonzero(np.isfinite(choices.low))
-        at, sign = np.concatenate([up, down]), np.concatenate([np.ones(len(up)), -np.ones(len(down))])
+        up, down = (
+            np.flatnonzero(np.isfinite(choices.high)),
+            np.flatnonzero(np.isfinite(choices.low)),
+        )
+        at, sign = (
+            np.concatenate([up, down]),
+            np.concatenate([np.ones(len(up)), -np.ones(len(down))]),
+        )
         if not len(at) or not 0 < worth < math.inf:
             return None
         unit = choices.unit[at]
@@ -206,9 +244,16 @@ class _Rows:
         scaled *= A.data
         A = sparse.csr_matrix((scaled, A.indices, A.indptr), shape=A.shape)
         b = self.b * share
-        if groups is not None:       # a sample of a feasible model may break its rows by chance: ask for a little less
+        # a sample of a feasible model may break its rows by chance: ask for a little less
+        if groups is not None:
             b = b + SAMPLE_ROOM * np.abs(b)
-        return Smooth(choices.value[columns] / self.worth, A, np.diff(choices.start)[own], ~choices.must[own], b)
+        return Smooth(
+            choices.value[columns] / self.worth,
+            A,
+            np.diff(choices.start)[own],
+            ~choices.must[own],
+            b,
+        )
 
     def join(self, p: Floats) -> Floats:
         """Prices of the scaled rows as prices of the coupling rows (R,)."""
@@ -221,7 +266,9 @@ class _Rows:
 
 
 def _first_prices(s: Smooth) -> Floats:
-    """Prices on the rows that would overflow if every group took its best, scaled to the lowest bound."""
+    """Prices on the rows that would overflow if every group took its best, scaled to the lowest
+    bound.
+    """
     zero = np.zeros(s.R)
     use = s.b - s.at(zero, 1e-3).g
     over: Bools = use > s.b

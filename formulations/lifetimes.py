@@ -5,7 +5,8 @@ m = 0, 1, .., with q = exp(-h L):
 
     losses of one server at a time    n h (1 + q + .. + q^m)
     all those still in step together  at the end of m, with probability 1 - (1 - q^(m+1))^n
-    useful time of a lifetime that    tau (sum_k x^k + exp(-lambda R) sum_k lambda (L - R - k s) x^k)
+    useful time of a lifetime that    tau (sum_k x^k + exp(-lambda R) sum_k lambda (L - R - k s)
+                                      x^k)
     ends for all                      x = exp(-lambda s), s = tau + delta, k s <= L and <= L - R
 
 The last line is exact: the useful time between two losses is tau times the stretches that fit, and
@@ -28,18 +29,26 @@ from formulations.transient import (
     synchronous_share,
 )
 
-RARE = 1e-12             # revocations per lifetime that count as none
-INSTANT_S = 1e-9         # a shorter checkpoint or stretch takes no time: a lifetime has too many of them to count
+RARE = 1e-12  # revocations per lifetime that count as none
+# a shorter checkpoint or stretch takes no time: a lifetime has too many of them to count
+INSTANT_S = 1e-9
 
 
 def _without_tiny(seconds: Floats) -> Floats:
     return np.where(seconds < INSTANT_S, 0.0, seconds)
 
 
-def useful_fraction(n: Floats | Ints | float, hazard_per_hour: Floats | float, *, checkpoint_s: Floats | float = 0.0,
-                    checkpoint_every_s: Floats | float = math.nan, replace_s: Floats | float = 0.0,
-                    lifetime_s: Floats | float = math.inf, synchronous: Bools | bool = True,
-                    work_s: Floats | float = math.inf) -> Floats:
+def useful_fraction(
+    n: Floats | Ints | float,
+    hazard_per_hour: Floats | float,
+    *,
+    checkpoint_s: Floats | float = 0.0,
+    checkpoint_every_s: Floats | float = math.nan,
+    replace_s: Floats | float = 0.0,
+    lifetime_s: Floats | float = math.inf,
+    synchronous: Bools | bool = True,
+    work_s: Floats | float = math.inf,
+) -> Floats:
     """phi in [0, 1]: useful work per second of n revocable workers, as a share of what they do when
     none is ever lost.
 
@@ -244,19 +253,23 @@ def lifetime_seconds(
     (tests/test_lifetimes.py). Longer ones: an estimate, since whether a stretch fits between two
     losses then depends on when single servers were replaced, and that stays as it is for long.
     """
-    arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (
-        work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)))
+    arrays = np.broadcast_arrays(
+        *(
+            np.asarray(a, dtype=np.float64)
+            for a in (work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)
+        )
+    )
     arrays = (*arrays[:4], *map(_without_tiny, arrays[4:6]), *arrays[6:])
     left = arrays[0].astype(np.float64).reshape(-1)
     own = _Lifetimes(*(a.reshape(-1) for a in arrays[1:]))
     least, out = 1e-12 * left, np.zeros(len(left))
-    busy, m, block = np.arange(len(left)), 0.0, 1.0     # of out; left, least, own: those still busy
+    busy, m, block = np.arange(len(left)), 0.0, 1.0  # of out; left, least, own: those still busy
     while len(busy):
         p = own.period(m + (block - 1.0) / 2.0)
         ends = synchronous_seconds(left, p.rate, own.delta, own.tau, own.pause)
         last = (ends <= own.life * (1 + 1e-12)) | (left <= p.most * (1 + 1e-12))
         again = synchronous_seconds(left, p.rate + 1.0 / own.life, own.delta, own.tau, own.pause)
-        stuck = ~last & ~(p.progress > least)               # nan is no progress
+        stuck = ~last & ~(p.progress > least)  # nan is no progress
         short = left <= np.minimum(own.tau, own.life)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             count = np.ceil((left - p.most) / p.progress - 1e-9)

@@ -1,11 +1,13 @@
-"""The neutral model that every solver understands: maximise a linear value over bounded columns and ranged rows.
+"""The neutral model that every solver understands: maximise a linear value over bounded columns and
+ranged rows.
 
     max  sum_c value_c x_c
     s.t. lower_r <= sum_c a_rc x_c <= upper_r      for every row r
          col_lower_c <= x_c <= col_upper_c,  x_c integer where `integer_c`
 
-The matrix is stored by column (an option and everything it uses lie side by side); rows come in named
-families, so that bounds, prices and explanations can speak of "budget" and "quota" instead of row 17.
+The matrix is stored by column (an option and everything it uses lie side by side); rows come in
+named families, so that bounds, prices and explanations can speak of "budget" and "quota" instead of
+row 17.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ HEIR = "heir"
 
 @dataclass(frozen=True)
 class RowFamily:
-    """Rows `first .. first + len(labels)` of one kind; a label names the job, pool or tenant of its row."""
+    """Rows `first .. first + len(labels)` of one kind; a label names the job, pool or tenant of
+    its row.
+    """
 
     kind: str
     first: int
@@ -52,9 +56,9 @@ class RowFamily:
 class LinearModel:
     """Maximise `value @ x` under row and column bounds. n columns, m rows, z non-zeros.
 
-    value (n,), col_lower (n,), col_upper (n,), integer (n,) bool;
-    start (n+1,), index (z,), coef (z,): the matrix by column, `index` holds rows, at most one entry per
-    (row, column); lower (m,), upper (m,): row bounds, infinities allowed; families cover all rows in order.
+    value (n,), col_lower (n,), col_upper (n,), integer (n,) bool; start (n+1,), index (z,), coef
+    (z,): the matrix by column, `index` holds rows, at most one entry per (row, column); lower (m,),
+    upper (m,): row bounds, infinities allowed; families cover all rows in order.
     """
 
     value: Floats
@@ -85,7 +89,9 @@ class LinearModel:
 
     def activity(self, x: Floats) -> Floats:
         """A x, shape (m,)."""
-        use: Floats = np.bincount(self.index, self.coef * x[self.entry_column], minlength=self.m).astype(np.float64)
+        use: Floats = np.bincount(
+            self.index, self.coef * x[self.entry_column], minlength=self.m
+        ).astype(np.float64)
         return use
 
     def by_row(self) -> tuple[Ints, Ints, Floats]:
@@ -96,10 +102,12 @@ class LinearModel:
         return start, self.entry_column[order], self.coef[order]
 
     def tolerance(self) -> tuple[Floats, Floats]:
-        """How far below `lower` and above `upper` an activity may lie and still count as feasible, shape (m,) each.
+        """How far below `lower` and above `upper` an activity may lie and still count as feasible,
+        shape (m,) each.
 
         1e-9 relative: room for the rounding of sums of dollars, none for a whole GPU.
         """
+
         def slack(bound: Floats) -> Floats:
             return 1e-9 * np.maximum(1.0, np.where(np.isfinite(bound), np.abs(bound), 1.0))
 
@@ -122,10 +130,19 @@ class LinearModel:
         """The model with only these columns, in this order; all rows stay."""
         width = np.diff(self.start)[columns]
         end = np.cumsum(width)
-        at = np.arange(end[-1] if len(end) else 0) + np.repeat(self.start[columns] - end + width, width)
-        return replace(self, value=self.value[columns], col_lower=self.col_lower[columns],
-                       col_upper=self.col_upper[columns], integer=self.integer[columns],
-                       start=np.append(0, end), index=self.index[at], coef=self.coef[at])
+        at = np.arange(end[-1] if len(end) else 0) + np.repeat(
+            self.start[columns] - end + width, width
+        )
+        return replace(
+            self,
+            value=self.value[columns],
+            col_lower=self.col_lower[columns],
+            col_upper=self.col_upper[columns],
+            integer=self.integer[columns],
+            start=np.append(0, end),
+            index=self.index[at],
+            coef=self.coef[at],
+        )
 
     def row_name(self, row: int) -> str:
         """The row as a person would call it: 'quota of "team-a"', 'budget'."""

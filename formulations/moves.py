@@ -1,4 +1,5 @@
-"""Changes of a choice, many at once: what a group's switch to another column does to the rows and to the value.
+"""Changes of a choice, many at once: what a group's switch to another column does to the rows and
+to the value.
 
 A move sends group j to column c, or to nothing (column -1, only for groups that need not run).
 """
@@ -16,8 +17,8 @@ from formulations.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class Moves:
-    """k moves: group (k,), column (k,), gain (k,) of value, loss (k,) at the prices (reduced value given up),
-    delta (k, R) sparse change of the activities."""
+    """k moves: group (k,), column (k,), gain (k,) of value, loss (k,) at the prices (reduced value
+    given up), delta (k, R) sparse change of the activities."""
 
     group: Ints
     column: Ints
@@ -30,7 +31,13 @@ class Moves:
 
     def take(self, which: Ints) -> Moves:
         """Some of the moves, in the given order."""
-        return Moves(self.group[which], self.column[which], self.gain[which], self.loss[which], self.delta[which])
+        return Moves(
+            self.group[which],
+            self.column[which],
+            self.gain[which],
+            self.loss[which],
+            self.delta[which],
+        )
 
     def entries(self, i: int) -> tuple[Ints, Floats]:
         """Rows and amounts of one move."""
@@ -39,7 +46,8 @@ class Moves:
 
 
 class Board:
-    """A choice under change: choice (J,), its activities use (R,), and how badly it breaks the rows.
+    """A choice under change: choice (J,), its activities use (R,), and how badly it breaks the
+    rows.
 
     Violations are measured in units of the rows' mean coefficient, so that dollars and GPUs add up.
     """
@@ -60,7 +68,9 @@ class Board:
         return np.maximum(np.maximum(self.use - c.high, c.low - self.use), 0.0) / self.unit
 
     def rent(self) -> float:
-        """What the prices ask for the units that the choice leaves unused (or misses), if it keeps the rows."""
+        """What the prices ask for the units that the choice leaves unused (or misses), if it
+        keeps the rows.
+        """
         c, p = self.choices, self.p
         edge = np.where(p > 0, c.high, np.where(p < 0, c.low, self.use))
         return float((p * (edge - self.use)).sum())
@@ -74,12 +84,15 @@ class Board:
         worth = np.append(c.value, 0.0)
         reduced = np.append(self.reduced, 0.0)
         delta = self._lines(column) - self._lines(now)
-        return Moves(group, column, worth[column] - worth[now], reduced[now] - reduced[column], delta)
+        return Moves(
+            group, column, worth[column] - worth[now], reduced[now] - reduced[column], delta
+        )
 
     def relief(self, moves: Moves) -> tuple[Floats, Floats]:
-        """By how much each move lowers the sum of violations, (k,), negative where it adds some; and what that costs:
-        the value lost beyond what the prices allow for the violation removed. A large job that ties at the prices
-        costs nothing by its loss, but it frees more than is needed."""
+        """By how much each move lowers the sum of violations, (k,), negative where it adds some;
+        and what that costs: the value lost beyond what the prices allow for the violation removed.
+        A large job that ties at the prices costs nothing by its loss, but it frees more than is
+        needed."""
         c, d = self.choices, moves.delta
         row = d.indices
         new = self.use[row] + d.data
@@ -87,7 +100,10 @@ class Board:
         change = self.excess()[row] - after
         owner = np.repeat(np.arange(len(moves)), np.diff(d.indptr))
         allowed = np.bincount(owner, change * (self.unit * np.abs(self.p))[row], len(moves))
-        return np.asarray(np.bincount(owner, change, len(moves)), dtype=np.float64), -moves.gain - allowed
+        return (
+            np.asarray(np.bincount(owner, change, len(moves)), dtype=np.float64),
+            -moves.gain - allowed,
+        )
 
     def relief_of(self, moves: Moves, i: int) -> float:
         """relief of one move, on the board as it is now."""
@@ -110,6 +126,10 @@ class Board:
         c = self.choices
         width = np.append(np.diff(c.matrix.indptr), 0)[column]
         end = np.cumsum(width)
-        at = np.arange(end[-1] if len(end) else 0) + np.repeat(c.matrix.indptr[column] - end + width, width)
-        return sparse.csr_matrix((c.matrix.data[at], c.matrix.indices[at], np.concatenate([[0], end])),
-                                 shape=(len(column), c.R))
+        at = np.arange(end[-1] if len(end) else 0) + np.repeat(
+            c.matrix.indptr[column] - end + width, width
+        )
+        return sparse.csr_matrix(
+            (c.matrix.data[at], c.matrix.indices[at], np.concatenate([[0], end])),
+            shape=(len(column), c.R),
+        )

@@ -1,14 +1,18 @@
-"""The dual of a round in which jobs share GPUs: prices of pools and of the right to a guest, by linear programmes.
+"""The dual of a round in which jobs share GPUs: prices of pools and of the right to a guest, by
+linear programmes.
 
-Each option that may have a guest has a row of its own (formulations/rows.guest), so there are hundreds or thousands of
-rows, most of them with nothing to say. The smooth dual (smoothing.py) takes their number squared in memory; here a
-linear programme over the columns that the prices of the round without guests call promising says what the others are
-worth, and brings those in that it misses (Dantzig and Wolfe 1960). Prices q_r of rows that are not in it are completed:
+Each option that may have a guest has a row of its own (formulations/rows.guest), so there are
+hundreds or thousands of rows, most of them with nothing to say. The smooth dual (smoothing.py)
+takes their number squared in memory; here a linear programme over the columns that the prices of
+the round without guests call promising says what the others are worth, and brings those in that it
+misses (Dantzig and Wolfe 1960). Prices q_r of rows that are not in it are completed:
 
-    q_r = max(0, max_{g on h} v_g - a_g'p - u_g)      h may have a guest beside it for what guests would give,
+    q_r = max(0, max_{g on h} v_g - a_g'p - u_g)      h may have a guest beside it for what guests
+                                                      would give,
                                                       u: what each group pays for in the programme
 
-With these L (lagrangian.py) is a bound, whatever the programme lacks: the loop ends where it is close to its value.
+With these L (lagrangian.py) is a bound, whatever the programme lacks: the loop ends where it is
+close to its value.
 """
 
 from __future__ import annotations
@@ -26,20 +30,24 @@ from formulations.lagrangian import Dual, evaluate, group_max, minimise, spread
 from formulations.linear import AT_MOST_ONE, GUEST, Bools, Floats, Ints, LinearModel
 
 Programme = Callable[[LinearModel, float], tuple[Floats, Floats] | None]
-"""(values, prices of the rows) of a model without whole numbers, seconds left; None if there is no answer."""
+"""(values, prices of the rows) of a model without whole numbers, seconds left; None if there is
+no answer.
+"""
 
-CLOSE = 5e-4             # relative distance of bound and programme that is close enough, if no less is asked for
+# relative distance of bound and programme that is close enough, if no less is asked for
+CLOSE = 5e-4
 TURNS = 12
-NEAR = 3                 # columns per group, and pairs per group, that the first programme starts from
-MORE = 4000              # columns, and pairs, that a turn brings in at most
-MANY = 8000              # columns from which the interior point method is quicker
+# columns per group, and pairs per group, that the first programme starts from
+NEAR = 3
+MORE = 4000  # columns, and pairs, that a turn brings in at most
+MANY = 8000  # columns from which the interior point method is quicker
 EPS = 1e-9
 
 
 @dataclass(frozen=True)
 class Guests:
-    """Columns (k,) of guests, the columns of their hosts and the coupling rows that tie them; rest (R',): other
-    coupling rows; groups (J,): model row of every group."""
+    """Columns (k,) of guests, the columns of their hosts and the coupling rows that tie them; rest
+    (R',): other coupling rows; groups (J,): model row of every group."""
 
     guest: Ints
     host: Ints
@@ -55,15 +63,22 @@ class Guests:
         is_guest = np.zeros(c.R, dtype=bool)
         for family in c.model.families:
             if family.kind == GUEST:
-                rows = place[family.first:family.stop]
+                rows = place[family.first : family.stop]
                 is_guest[rows[rows >= 0]] = True
         owner = np.repeat(np.arange(c.n), np.diff(c.matrix.indptr))
         entry = np.flatnonzero(is_guest[c.matrix.indices])
         row, column, rides = c.matrix.indices[entry], owner[entry], c.matrix.data[entry] > 0
         host = np.full(c.R, -1)
         host[row[~rides]] = column[~rides]
-        return cls(column[rides], host[row[rides]], row[rides].astype(np.int64), np.flatnonzero(~is_guest),
-                   np.concatenate([np.arange(f.first, f.stop) for f in c.model.families if f.kind == AT_MOST_ONE]))
+        return cls(
+            column[rides],
+            host[row[rides]],
+            row[rides].astype(np.int64),
+            np.flatnonzero(~is_guest),
+            np.concatenate(
+                [np.arange(f.first, f.stop) for f in c.model.families if f.kind == AT_MOST_ONE]
+            ),
+        )
 
 
 def shares(model: LinearModel) -> bool:
@@ -71,17 +86,27 @@ def shares(model: LinearModel) -> bool:
     return any(family.kind == GUEST and len(family.labels) for family in model.families)
 
 
-def best_prices(c: Choices, start: Floats | None = None, deadline: float | None = None, close: float = CLOSE) -> Dual:
+def best_prices(
+    c: Choices, start: Floats | None = None, deadline: float | None = None, close: float = CLOSE
+) -> Dual:
     """Prices and bound of any round: `lagrangian.minimise`, or `paired` where jobs may share."""
-    return paired(c, start, deadline, close=close) if shares(c.model) else minimise(c, start, deadline)
+    return (
+        paired(c, start, deadline, close=close) if shares(c.model) else minimise(c, start, deadline)
+    )
 
 
-def paired(c: Choices, start: Floats | None = None, deadline: float | None = None,
-           programme: Programme | None = None, close: float = CLOSE) -> Dual:
-    """The dual of a round with guests; its `values` are those of the last programme, 0 or 1 for most columns.
+def paired(
+    c: Choices,
+    start: Floats | None = None,
+    deadline: float | None = None,
+    programme: Programme | None = None,
+    close: float = CLOSE,
+) -> Dual:
+    """The dual of a round with guests; its `values` are those of the last programme, 0 or 1 for
+    most columns.
 
-    start (m,): prices of a similar round. deadline: time.monotonic. close: relative distance of the bound and the value
-    of the programme that is close enough.
+    start (m,): prices of a similar round. deadline: time.monotonic. close: relative distance of the
+    bound and the value of the programme that is close enough.
     """
     search = Programmes(c, start, deadline, programme)
     for _ in range(TURNS):
@@ -93,12 +118,21 @@ def paired(c: Choices, start: Floats | None = None, deadline: float | None = Non
 class Programmes:
     """Linear programmes over more and more columns of a round, and the dual at the prices of each.
 
-    here: the last dual; best: that of the lowest bound; x (n,), value: solution of the last programme.
+    here: the last dual; best: that of the lowest bound; x (n,), value: solution of the last
+    programme.
     """
 
-    def __init__(self, c: Choices, start: Floats | None, deadline: float | None, programme: Programme | None = None,
-                 inside: Bools | None = None) -> None:
-        """As of `paired`; inside (n,): columns of the first programme, None = those that the prices call promising."""
+    def __init__(
+        self,
+        c: Choices,
+        start: Floats | None,
+        deadline: float | None,
+        programme: Programme | None = None,
+        inside: Bools | None = None,
+    ) -> None:
+        """As of `paired`; inside (n,): columns of the first programme, None = those that the
+        prices call promising.
+        """
         self._solve, self._until = programme or by_scipy, math.inf if deadline is None else deadline
         self.c, self._guests = c, Guests.of(c)
         self.here = self.best = evaluate(c, np.zeros(c.model.m) if start is None else start)
@@ -117,15 +151,22 @@ class Programmes:
         return (bound - self.value) / max(abs(bound), 1e-300)
 
     def turn(self) -> bool:
-        """Solve the programme, complete its prices, find the columns that it lacks; False if there is no answer."""
+        """Solve the programme, complete its prices, find the columns that it lacks; False if
+        there is no answer.
+        """
         c, g = self.c, self._guests
         columns, left = np.flatnonzero(self.inside), self._until - time.monotonic()
         part = c.model.take(columns)
-        found = self._solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left) if left > 0 else None
+        found = (
+            self._solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left)
+            if left > 0
+            else None
+        )
         if found is None:
             if left <= 0 or self.inside.all():
                 return False
-            self.inside[:] = True                          # what must be used or kept may need any of them
+            # what must be used or kept may need any of them
+            self.inside[:] = True
             return self.turn()
         self.x = np.zeros(c.n)
         self.x[columns] = found[0]
@@ -157,8 +198,9 @@ def _alone(c: Choices, g: Guests) -> Choices:
 
 
 def _promising(c: Choices, g: Guests, reduced: Floats) -> Bools:
-    """(n,) columns near their group's best at some prices, pairs near the best of both groups with their hosts, and
-    whatever a rule may need: columns of groups that must have one, and of rows with a lower bound."""
+    """(n,) columns near their group's best at some prices, pairs near the best of both groups with
+    their hosts, and whatever a rule may need: columns of groups that must have one, and of rows
+    with a lower bound."""
     own = np.ones(c.n, dtype=bool)
     own[g.guest] = False
     u = np.maximum(group_max(c, np.where(own, reduced, -np.inf), 0.0), 0.0)
@@ -175,7 +217,9 @@ def _promising(c: Choices, g: Guests, reduced: Floats) -> Bools:
 
 
 def _missing(c: Choices, g: Guests, surplus: Floats, wants: Floats, inside: Bools) -> Ints:
-    """Columns outside the programme that it values too low, the worst first, with the guests of hosts among them."""
+    """Columns outside the programme that it values too low, the worst first, with the guests of
+    hosts among them.
+    """
     short = np.where(inside, 0.0, surplus)
     short[g.guest] = 0.0
     # a host inside is short of guests that the programme lacks
@@ -203,14 +247,18 @@ def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None
         return np.zeros(0), np.zeros(model.m)
     a = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
     up, down = np.flatnonzero(np.isfinite(model.upper)), np.flatnonzero(np.isfinite(model.lower))
-    found = optimize.linprog(-model.value, A_ub=sparse.vstack([a[up], -a[down]]).tocsr(),
-                             b_ub=np.append(model.upper[up], -model.lower[down]), bounds=(0.0, 1.0),
-                             method="highs-ipm" if model.n > MANY else "highs-ds",
-                             options={"time_limit": seconds} if math.isfinite(seconds) else {})
+    found = optimize.linprog(
+        -model.value,
+        A_ub=sparse.vstack([a[up], -a[down]]).tocsr(),
+        b_ub=np.append(model.upper[up], -model.lower[down]),
+        bounds=(0.0, 1.0),
+        method="highs-ipm" if model.n > MANY else "highs-ds",
+        options={"time_limit": seconds} if math.isfinite(seconds) else {},
+    )
     if found.status != 0:
         return None
     prices = np.zeros(model.m)
     rent = -np.asarray(found.ineqlin.marginals)
-    prices[up] += rent[:len(up)]
-    prices[down] -= rent[len(up):]
+    prices[up] += rent[: len(up)]
+    prices[down] -= rent[len(up) :]
     return np.asarray(found.x), prices

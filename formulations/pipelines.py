@@ -1,15 +1,17 @@
 """Deadlines of pipelines: what the deadline of the last job means for the jobs that come before it.
 
     t_j        shortest seconds that job j still needs
-    b_j        = t_j + max over predecessors i of b_i                     longest way from now through j
+    b_j        = t_j + max over predecessors i of b_i                     longest way from now
+        through j
     stretch_j  = max(1, (due_j - now) / b_j)
     due_i      = min(deadline_i,  min over successors j of  due_j - t_j stretch_j)
 
-Every stage on the longest way to a deadline gets its shortest time stretched by the same factor: time to spare is split
-in proportion to the time that stages need (as ESG splits an objective of latency over the stages of a pipeline, Hui et
-al., HPDC 2024, section 3; there along dominators, here all predecessors of a stage are due when its share begins).
-Where the deadline cannot be met any more the factor is 1: due_i is the classical latest finish of the critical path,
-and every stage is as late as the last one.
+Every stage on the longest way to a deadline gets its shortest time stretched by the same factor:
+time to spare is split in proportion to the time that stages need (as ESG splits an objective of
+latency over the stages of a pipeline, Hui et al., HPDC 2024, section 3; there along dominators,
+here all predecessors of a stage are due when its share begins). Where the deadline cannot be met
+any more the factor is 1: due_i is the classical latest finish of the critical path, and every stage
+is as late as the last one.
 """
 
 from __future__ import annotations
@@ -21,10 +23,14 @@ import numpy as np
 from formulations.linear import Floats, Ints
 
 
-def split(after: Mapping[int, Sequence[int]], need_s: Floats, deadline_s: Floats, now_s: float) -> tuple[Floats, Ints]:
-    """(due_s (J,), whose (J,)): when each job is due, nan = never, and the job whose deadline that is, -1 = none.
+def split(
+    after: Mapping[int, Sequence[int]], need_s: Floats, deadline_s: Floats, now_s: float
+) -> tuple[Floats, Ints]:
+    """(due_s (J,), whose (J,)): when each job is due, nan = never, and the job whose deadline that
+    is, -1 = none.
 
-    after: job -> its predecessors, without circles. need_s (J,): t_j, >= 0. deadline_s (J,): own deadlines, nan = none.
+    after: job -> its predecessors, without circles. need_s (J,): t_j, >= 0. deadline_s (J,): own
+    deadlines, nan = none.
     """
     due = deadline_s.astype(np.float64)
     whose = np.where(np.isnan(due), -1, np.arange(len(due)))

@@ -1,12 +1,14 @@
-"""Promises to several jobs at once: which deadlines can be kept together, one satisfactory share after the other.
+"""Promises to several jobs at once: which deadlines can be kept together, one satisfactory share
+after the other.
 
-Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithm 1 (admission control: earliest deadline first, each job its
-minimum satisfactory share of what those before it leave). Ours: several pools, and rows that limit more than GPUs
-(quotas, budgets) in every slot.
+Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithm 1 (admission control: earliest deadline
+first, each job its minimum satisfactory share of what those before it leave). Ours: several pools,
+and rows that limit more than GPUs (quotas, budgets) in every slot.
 
-A job that finds its share in what is left needs no other job to change its plan; that is tried first. A chain of
-promises is a plan: each job's sizes, slot by slot, within all rows. So what is promised can be kept, as long as speeds
-are right and nothing is taken away. What is not promised may still be possible: see `formulations/kept.py`.
+A job that finds its share in what is left needs no other job to change its plan; that is tried
+first. A chain of promises is a plan: each job's sizes, slot by slot, within all rows. So what is
+promised can be kept, as long as speeds are right and nothing is taken away. What is not promised
+may still be possible: see `formulations/kept.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from formulations.promises import Need, Share, share, soonest
 
 @dataclass(frozen=True)
 class Place:
-    """A pool in which a job may run: its need there; rows (r,) that it uses and how much of each per GPU (r,)."""
+    """A pool in which a job may run: its need there; rows (r,) that it uses and how much of each
+    per GPU (r,).
+    """
 
     pool: int
     need: Need
@@ -33,7 +37,9 @@ class Place:
 
     def free(self, left: Floats) -> Ints:
         """(T,) GPUs that the rows (R, T) leave to it."""
-        gpus: Ints = np.floor((left[self.rows] / self.per_gpu[:, None]).min(axis=0) + 1e-9).astype(np.int64)
+        gpus: Ints = np.floor((left[self.rows] / self.per_gpu[:, None]).min(axis=0) + 1e-9).astype(
+            np.int64
+        )
         return gpus
 
 
@@ -48,18 +54,25 @@ class Promise:
 class Chain:
     """Promises made so far.
 
-    places: of every job; due (J,): seconds from now; left (R, T): of every row in every slot, first those of pools.
+    places: of every job; due (J,): seconds from now; left (R, T): of every row in every slot, first
+    those of pools.
     """
 
-    def __init__(self, places: Sequence[Sequence[Place]], due: Floats, left: Floats, slot_s: float) -> None:
+    def __init__(
+        self, places: Sequence[Sequence[Place]], due: Floats, left: Floats, slot_s: float
+    ) -> None:
         self.places, self.due, self.slot_s, self.whole = places, due, slot_s, left
-        self._least = np.array([min((p.need.least_gpu_s for p in of), default=0.0) for of in places])
+        self._least = np.array(
+            [min((p.need.least_gpu_s for p in of), default=0.0) for of in places]
+        )
         pools = sorted({p.pool for of in places for p in of})
-        self._gpu_s = np.cumsum(left[pools].sum(axis=0)) * slot_s           # there are until the end of each slot
+        # there are until the end of each slot
+        self._gpu_s = np.cumsum(left[pools].sum(axis=0)) * slot_s
         self.jobs: list[int] = []
         self.made: list[Promise] = []
         self._key: list[tuple[float, int]] = []
-        self._before: list[Floats] = [left]            # what is left before the n-th promise; the last: after all
+        # what is left before the n-th promise; the last: after all
+        self._before: list[Floats] = [left]
 
     @property
     def left(self) -> Floats:
@@ -67,9 +80,11 @@ class Chain:
         return self._before[-1]
 
     def add(self, j: int) -> bool:
-        """Promise job j its deadline besides all others; False, and nothing changes, where no way is found.
+        """Promise job j its deadline besides all others; False, and nothing changes, where no way
+        is found.
 
-        The other promises stay as they are if they leave room; else those due later are planned anew.
+        The other promises stay as they are if they leave room; else those due later are planned
+        anew.
         """
         at = bisect(self._key, (float(self.due[j]), j))
         promise = self._promise(j, self.left)
@@ -77,7 +92,10 @@ class Chain:
             self.jobs.insert(at, j)
             self.made.insert(at, promise)
             self._key.insert(at, (float(self.due[j]), j))
-            self._before[at:] = [self._before[at], *(taken(left, promise) for left in self._before[at:])]
+            self._before[at:] = [
+                self._before[at],
+                *(taken(left, promise) for left in self._before[at:]),
+            ]
             return True
         return self._within(j) and self._replan(at, [j, *self.jobs[at:]])
 
@@ -86,7 +104,9 @@ class Chain:
         self._replan(0, list(self.jobs))
 
     def _replan(self, at: int, jobs: list[int]) -> bool:
-        """Plan these jobs, the n-th from `at` on, in this order; False, and nothing changes, where one finds no way."""
+        """Plan these jobs, the n-th from `at` on, in this order; False, and nothing changes,
+        where one finds no way.
+        """
         before, made = [self._before[at]], []
         for job in jobs:
             promise = self._promise(job, before[-1])
@@ -99,19 +119,31 @@ class Chain:
         return True
 
     def _within(self, j: int) -> bool:
-        """False where job j and those promised need more GPU-seconds by some deadline than there are until then."""
+        """False where job j and those promised need more GPU-seconds by some deadline than there
+        are until then.
+        """
         jobs = np.array([*self.jobs, j], dtype=np.int64)
         jobs = jobs[np.argsort(self.due[jobs], kind="stable")]
-        until = np.minimum(np.ceil(self.due[jobs] / self.slot_s).astype(np.int64), self.whole.shape[1]) - 1
-        return bool((np.cumsum(self._least[jobs]) <= self._gpu_s[np.maximum(until, 0)] * (1 + 1e-9)).all())
+        until = (
+            np.minimum(np.ceil(self.due[jobs] / self.slot_s).astype(np.int64), self.whole.shape[1])
+            - 1
+        )
+        return bool(
+            (np.cumsum(self._least[jobs]) <= self._gpu_s[np.maximum(until, 0)] * (1 + 1e-9)).all()
+        )
 
     def soonest(self, j: int) -> float:
-        """Seconds from now of the earliest deadline that could be promised to job j besides all others; inf: none in
-        these slots."""
-        return min((soonest(p.need, p.free(self.left), self.slot_s) for p in self.places[j]), default=np.inf)
+        """Seconds from now of the earliest deadline that could be promised to job j besides all
+        others; inf: none in these slots."""
+        return min(
+            (soonest(p.need, p.free(self.left), self.slot_s) for p in self.places[j]),
+            default=np.inf,
+        )
 
     def _promise(self, j: int, left: Floats) -> Promise | None:
-        """Where it runs if that does; else where it takes the smallest part of what its rows have."""
+        """Where it runs if that does; else where it takes the smallest part of what its rows
+        have.
+        """
         best: tuple[float, Promise] | None = None
         for place in self.places[j]:
             found = share(place.need, place.free(left), self.slot_s)
@@ -119,7 +151,9 @@ class Chain:
                 continue
             if place.home:
                 return Promise(place, found)
-            part = float((place.per_gpu / np.maximum(self.whole[place.rows].sum(axis=1), 1e-9)).max())
+            part = float(
+                (place.per_gpu / np.maximum(self.whole[place.rows].sum(axis=1), 1e-9)).max()
+            )
             cost = part * float(found.size.sum())
             if best is None or cost < best[0]:
                 best = (cost, Promise(place, found))
@@ -130,5 +164,5 @@ def taken(left: Floats, promise: Promise) -> Floats:
     """(R, T) what is left once a promise is kept."""
     out: Floats = left.copy()
     size, place = promise.share.size, promise.place
-    out[place.rows, :len(size)] -= place.per_gpu[:, None] * size
+    out[place.rows, : len(size)] -= place.per_gpu[:, None] * size
     return out

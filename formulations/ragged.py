@@ -8,7 +8,9 @@ from formulations.linear import Ints
 
 
 def ragged(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """All integers of the ranges begin[i] .. end[i], with the i they belong to: (i, integer), each (total,)."""
+    """All integers of the ranges begin[i] .. end[i], with the i they belong to: (i, integer),
+    each (total,).
+    """
     length = end - begin
     owner = np.repeat(np.arange(len(begin)), length)
     offset = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)

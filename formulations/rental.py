@@ -1,14 +1,17 @@
-"""Renting GPUs on a long-run budget: the best width of every class of jobs, and the price of a unit of budget.
+"""Renting GPUs on a long-run budget: the best width of every class of jobs, and the price of a unit
+of budget.
 
-Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU: load rho_i = lambda_i E[X_i].
-On k GPUs at price c a job's work takes 1/s(k) of that, so rho_i / s_i(k) jobs of the class are there on average:
+Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU: load rho_i
+= lambda_i E[X_i]. On k GPUs at price c a job's work takes 1/s(k) of that, so rho_i / s_i(k) jobs of
+the class are there on average:
 
     min_k  sum_i w_i rho_i / s_i(k_i)      s.t.   sum_i rho_i c_i k_i / s_i(k_i) <= b
 
-Fixed widths, nobody queues: least mean response time of all policies of the same average rent (Li, Berg, Mukhopadhyay,
-Harchol-Balter, "GPU rental on a budget", EPEW 2024). At the price mu every class by itself minimises
-(w + mu c k) / s(k); mu is found by bisection, and where widths jump (tables, several GPU types) at most one class is
-mixed of two. With Poisson arrivals it is an M/G/infinity queue: n_i ~ Poisson(rho_i / s_i).
+Fixed widths, nobody queues: least mean response time of all policies of the same average rent (Li,
+Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024). At the price mu every
+class by itself minimises (w + mu c k) / s(k); mu is found by bisection, and where widths jump
+(tables, several GPU types) at most one class is mixed of two. With Poisson arrivals it is an
+M/G/infinity queue: n_i ~ Poisson(rho_i / s_i).
 """
 
 from __future__ import annotations
@@ -21,14 +24,16 @@ import numpy as np
 from formulations.linear import Floats, Ints
 from formulations.rental_speed import HALVINGS, TABLE, SpeedUps
 
-JUMP = 1e-9             # a class jumps at a price where its spending does by more than this share
-FREE = 1e-12            # price that stands for none: it divides, and nothing is spent at it
-DUST = 1e-12            # shares of jobs below this are none
-MOST_EXPONENT = 600.0   # prices lie between 2^-600 and 2^600
+JUMP = 1e-9  # a class jumps at a price where its spending does by more than this share
+FREE = 1e-12  # price that stands for none: it divides, and nothing is spent at it
+DUST = 1e-12  # shares of jobs below this are none
+MOST_EXPONENT = 600.0  # prices lie between 2^-600 and 2^600
 
 
 class TooLittle(ValueError):
-    """No width is stable: the budget is not above `least`; `response_h`: mean response time of what `least` buys."""
+    """No width is stable: the budget is not above `least`; `response_h`: mean response time of
+    what `least` buys.
+    """
 
     def __init__(self, least: float, response_h: float) -> None:
         super().__init__(f"the budget must be above {least!r}")
@@ -37,11 +42,13 @@ class TooLittle(ValueError):
 
 @dataclass(frozen=True)
 class Classes:
-    """M classes: arrivals per hour, load rho (mean GPUs at one GPU per job), weight w, all (M,) and above 0.
+    """M classes: arrivals per hour, load rho (mean GPUs at one GPU per job), weight w, all (M,) and
+    above 0.
 
-    R >= M rows, the ways a class can run (GPU types): of (R,) class of each, ascending, every class at least once;
-    price (R,) of a GPU in units of the budget, at least FREE: 1 for a budget in GPUs, dollars per
-    GPU-hour for one in dollars per hour; speed: its R curves, with a largest width where it is FREE.
+    R >= M rows, the ways a class can run (GPU types): of (R,) class of each, ascending, every class
+    at least once; price (R,) of a GPU in units of the budget, at least FREE: 1 for a budget in
+    GPUs, dollars per GPU-hour for one in dollars per hour; speed: its R curves, with a largest
+    width where it is FREE.
     """
 
     arrivals: Floats
@@ -66,18 +73,27 @@ class Classes:
 
     @cached_property
     def cheapest(self) -> Classes:
-        """With the cheapest row of each class alone: what equal widths and equal spending are computed for."""
+        """With the cheapest row of each class alone: what equal widths and equal spending are
+        computed for.
+        """
         row, _ = choose(self, np.array([2.0**MOST_EXPONENT]))
         rows = row[0]
-        return Classes(self.arrivals, self.load, self.weight, np.arange(len(self)), self.price[rows],
-                       self.speed.take(rows))
+        return Classes(
+            self.arrivals,
+            self.load,
+            self.weight,
+            np.arange(len(self)),
+            self.price[rows],
+            self.speed.take(rows),
+        )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """n options in use, arrays (n,): class, row, width, share of the class's jobs (of one class: adding up to 1), and
-    time: hours per hour of work on one GPU, 1/s. mu: weighted mean number of jobs saved per unit of budget (mean number
-    = arrivals x mean response time); 0: more money buys nothing."""
+    """n options in use, arrays (n,): class, row, width, share of the class's jobs (of one class:
+    adding up to 1), and time: hours per hour of work on one GPU, 1/s. mu: weighted mean number of
+    jobs saved per unit of budget (mean number = arrivals x mean response time); 0: more money buys
+    nothing."""
 
     classes: Classes
     budget: float
@@ -120,7 +136,9 @@ class Plan:
 
     @property
     def weighted_h(self) -> float:
-        """Mean response time, hours, every job counting as much as its weight: what is minimised."""
+        """Mean response time, hours, every job counting as much as its weight: what is
+        minimised.
+        """
         return self.weighted / float(self.classes.arrivals @ self.classes.weight)
 
     def by_class(self, values: Floats) -> Floats:
@@ -133,23 +151,26 @@ def in_whole_gpus(classes: Classes) -> Classes:
 
     The best shares z of the jobs of each class over its options o = (row, k) are a linear program,
 
-        min  sum_io w_i rho_i z_io / s_o    s.t.   sum_io rho_i c_o k_o z_io / s_o <= b,   sum_o z_io = 1,   z >= 0
+        min  sum_io w_i rho_i z_io / s_o    s.t.   sum_io rho_i c_o k_o z_io / s_o <= b,   sum_o
+            z_io = 1,   z >= 0
 
-    the relaxation of a multiple-choice knapsack, which `plan` solves: at its price every class has its best option,
-    only the one that the budget cuts is mixed of two.
+    the relaxation of a multiple-choice knapsack, which `plan` solves: at its price every class has
+    its best option, only the one that the budget cuts is mixed of two.
     """
     return replace(classes, speed=replace(classes.speed, whole=True))
 
 
 def plan(classes: Classes, budget: float) -> Plan:
-    """The best widths for a long-run mean of `budget` units per hour; raises TooLittle where that is not stable."""
+    """The best widths for a long-run mean of `budget` units per hour; raises TooLittle where
+    that is not stable.
+    """
     if at_price(classes, np.array([2.0**-MOST_EXPONENT])).spend[0] <= budget:
         row, width = choose(classes, np.array([2.0**-MOST_EXPONENT]))
         return fixed(classes, budget, 0.0, np.arange(len(classes)), row[0], width[0])
     least = at_price(classes, np.array([2.0**MOST_EXPONENT]))
     if not budget > least.spend[0]:
         raise TooLittle(float(least.spend[0]), float(least.response_h[0]))
-    low, high = -MOST_EXPONENT, MOST_EXPONENT         # of mu: too much is spent at 2^low
+    low, high = -MOST_EXPONENT, MOST_EXPONENT  # of mu: too much is spent at 2^low
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         if at_price(classes, np.array([2.0**middle])).spend[0] > budget:
@@ -160,28 +181,35 @@ def plan(classes: Classes, budget: float) -> Plan:
 
 
 def widths(classes: Classes, mu: float) -> tuple[Ints, Floats]:
-    """(M,) row and width of every class at a price mu above 0 of a unit of budget: the fixed-width policy."""
+    """(M,) row and width of every class at a price mu above 0 of a unit of budget: the
+    fixed-width policy.
+    """
     row, width = choose(classes, np.array([mu]))
     return row[0], width[0]
 
 
 def choose(classes: Classes, mu: Floats) -> tuple[Ints, Floats]:
-    """(N, M) row and width of every class at N prices: the row, and in it the k, that minimise (w + mu c k) / s(k)."""
+    """(N, M) row and width of every class at N prices: the row, and in it the k, that minimise
+    (w + mu c k) / s(k).
+    """
     price = classes.price / classes.weight[classes.of]
     width = classes.speed.width(mu[:, None] * price)
     if len(classes.speed) == len(classes):
         return np.broadcast_to(np.arange(len(classes)), width.shape), width
-    worth = (1.0 / mu[:, None] + price * width) / classes.speed.speed(width)       # divided by mu: stays finite
+    # divided by mu: stays finite
+    worth = (1.0 / mu[:, None] + price * width) / classes.speed.speed(width)
     best = worth <= np.minimum.reduceat(worth, classes.starts, axis=1)[:, classes.of]
-    row = np.minimum.reduceat(np.where(best, np.arange(len(classes.of)), len(classes.of)), classes.starts, axis=1)
+    row = np.minimum.reduceat(
+        np.where(best, np.arange(len(classes.of)), len(classes.of)), classes.starts, axis=1
+    )
     return row, np.take_along_axis(width, row, axis=1)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What N budgets buy, arrays (N,): the price mu, mean spending, mean response time in hours, mean and standard
-    deviation of GPUs rented, weighted mean number of jobs. Every point is exact; budgets in between do no worse than
-    the line between two points."""
+    """What N budgets buy, arrays (N,): the price mu, mean spending, mean response time in hours,
+    mean and standard deviation of GPUs rented, weighted mean number of jobs. Every point is exact;
+    budgets in between do no worse than the line between two points."""
 
     mu: Floats
     spend: Floats
@@ -197,18 +225,28 @@ def at_price(classes: Classes, mu: Floats) -> Curve:
     jobs = classes.load * _time(classes, row, width)
     rented = jobs * width
     with np.errstate(over="ignore"):
-        return Curve(mu, (rented * classes.paid[row]).sum(axis=1), jobs.sum(axis=1) / classes.arrivals.sum(),
-                     rented.sum(axis=1), np.sqrt((rented * width).sum(axis=1)), jobs @ classes.weight)
+        return Curve(
+            mu,
+            (rented * classes.paid[row]).sum(axis=1),
+            jobs.sum(axis=1) / classes.arrivals.sum(),
+            rented.sum(axis=1),
+            np.sqrt((rented * width).sum(axis=1)),
+            jobs @ classes.weight,
+        )
 
 
 def _time(classes: Classes, row: Ints, width: Floats) -> Floats:
     """(..., M) 1/s of a width in one row of each class."""
     k = np.clip(width[..., classes.of], classes.speed.least, classes.speed.most)
-    return np.asarray(np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1), dtype=np.float64)
+    return np.asarray(
+        np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1), dtype=np.float64
+    )
 
 
 def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
-    """The plan between two neighbouring prices: classes that jump there do so one by one until the budget is spent."""
+    """The plan between two neighbouring prices: classes that jump there do so one by one until
+    the budget is spent.
+    """
     (row, cheap_row), (width, cheap_width) = choose(classes, np.array([dear, cheap]))
     time, cheap_time = _time(classes, np.stack([row, cheap_row]), np.stack([width, cheap_width]))
     cost = classes.load * time * width * classes.price[row]
@@ -223,19 +261,37 @@ def _mixed(classes: Classes, budget: float, dear: float, cheap: float) -> Plan:
     if not len(i):
         return fixed(classes, budget, dear, np.arange(len(classes)), row, width)
     one, part = int(i[0]), float(share[(share > DUST) & (share < 1.0 - DUST)][0])
-    if classes.speed.kind[row[one]] == TABLE and row[one] == cheap_row[one] and not classes.speed.whole:
+    if (
+        classes.speed.kind[row[one]] == TABLE
+        and row[one] == cheap_row[one]
+        and not classes.speed.whole
+    ):
         # a width between two sizes does as well as some jobs of each
         mean_time = (1 - part) * time[one] + part * cheap_time[one]
         used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
         width[one] = used / mean_time
         return fixed(classes, budget, dear, np.arange(len(classes)), row, width)
     n = np.arange(len(classes))
-    both = fixed(classes, budget, dear, np.append(n, one), np.append(row, cheap_row[one]),
-                 np.append(width, cheap_width[one]))
+    both = fixed(
+        classes,
+        budget,
+        dear,
+        np.append(n, one),
+        np.append(row, cheap_row[one]),
+        np.append(width, cheap_width[one]),
+    )
     both.share[one], both.share[-1] = 1 - part, part
     order = np.argsort(both.of, kind="stable")
-    return Plan(classes, budget, dear, both.of[order], both.row[order], both.width[order], both.share[order],
-                both.time[order])
+    return Plan(
+        classes,
+        budget,
+        dear,
+        both.of[order],
+        both.row[order],
+        both.width[order],
+        both.share[order],
+        both.time[order],
+    )
 
 
 def fixed(classes: Classes, budget: float, mu: float, of: Ints, row: Ints, width: Floats) -> Plan:

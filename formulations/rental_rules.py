@@ -1,4 +1,6 @@
-"""What a rental budget buys by simpler rules, and the whole curve of budget against response time."""
+"""What a rental budget buys by simpler rules, and the whole curve of budget against response
+time.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +10,31 @@ from formulations.linear import Floats
 from formulations.rental import MOST_EXPONENT, Classes, Curve, Plan, at_price, fixed, plan, widths
 from formulations.rental_speed import HALVINGS
 
-REACH = 4.0     # a curve goes to so many times the budget that was asked for
-TINY = 1e-9     # a curve starts where so much more than the least is spent
+REACH = 4.0  # a curve goes to so many times the budget that was asked for
+TINY = 1e-9  # a curve starts where so much more than the least is spent
 
 
 def equal_widths(classes: Classes, budget: Floats) -> Floats:
     """(N, M) widths when all classes get the same width, as far as they may have it.
 
-    budget (N,): units per hour, above what the narrowest widths cost. Every class on its cheapest row.
+    budget (N,): units per hour, above what the narrowest widths cost. Every class on its cheapest
+    row.
     """
     c = classes.cheapest
     low, high = np.zeros(len(budget)), np.full(len(budget), 1000.0)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        k = np.clip(2.0**middle[:, None], c.speed.least, c.speed.most)
+        k = np.clip(2.0 ** middle[:, None], c.speed.least, c.speed.most)
         over = (c.load * c.price * k / c.speed.speed(k)).sum(axis=1) > budget
         low, high = np.where(over, low, middle), np.where(over, middle, high)
-    return np.clip(2.0**low[:, None], c.speed.least, c.speed.most)
+    return np.clip(2.0 ** low[:, None], c.speed.least, c.speed.most)
 
 
 def equal_spend(classes: Classes, budget: Floats) -> Floats:
     """(N, M) widths when the same is spent on every class, as far as widths allow.
 
-    budget (N,) as in `equal_widths`. A class whose narrowest width costs more than its part gets that, one that cannot
-    use its part gets its widest; the others share the rest equally.
+    budget (N,) as in `equal_widths`. A class whose narrowest width costs more than its part gets
+    that, one that cannot use its part gets its widest; the others share the rest equally.
     """
     c = classes.cheapest
     with np.errstate(over="ignore"):
@@ -47,9 +50,11 @@ def equal_spend(classes: Classes, budget: Floats) -> Floats:
 
 
 def curve(classes: Classes, budget: float, points: int = 100) -> Curve:
-    """Budget against response time: from the least budget to REACH times `budget`, or to where money buys nothing more.
+    """Budget against response time: from the least budget to REACH times `budget`, or to where
+    money buys nothing more.
 
-    points: how many prices, in equal ratios; every step of a table has points of its own. Raises TooLittle.
+    points: how many prices, in equal ratios; every step of a table has points of its own. Raises
+    TooLittle.
     """
     far = plan(classes, REACH * budget)
     dear, cheap = MOST_EXPONENT, np.log2(far.mu) if far.mu > 0 else -MOST_EXPONENT
@@ -60,12 +65,21 @@ def curve(classes: Classes, budget: float, points: int = 100) -> Curve:
     last = _exponent(classes, most - TINY * (most - least), cheap, dear)
     steps = np.log2(np.unique(_steps(classes)))
     steps = steps[(steps > last) & (steps < first)]
-    exponents = np.concatenate([np.linspace(first, last, points), steps, np.nextafter(steps, -np.inf) - TINY])
+    exponents = np.concatenate(
+        [np.linspace(first, last, points), steps, np.nextafter(steps, -np.inf) - TINY]
+    )
     found = at_price(classes, 2.0 ** np.append(dear, np.sort(exponents)[::-1]))
     new = np.append(True, np.diff(found.spend) > TINY * most)
-    mu = np.append(found.mu[1:2], found.mu[1:])          # of the least budget: what the first dollar more is worth
-    return Curve(mu[new], found.spend[new], found.response_h[new], found.gpus[new], found.sd_gpus[new],
-                 found.weighted[new])
+    # of the least budget: what the first dollar more is worth
+    mu = np.append(found.mu[1:2], found.mu[1:])
+    return Curve(
+        mu[new],
+        found.spend[new],
+        found.response_h[new],
+        found.gpus[new],
+        found.sd_gpus[new],
+        found.weighted[new],
+    )
 
 
 def _steps(classes: Classes) -> Floats:
@@ -76,7 +90,9 @@ def _steps(classes: Classes) -> Floats:
 
 
 def _exponent(classes: Classes, spend: float, low: float, high: float) -> float:
-    """The largest exponent e, to a millionth, for which the price 2^e leads to spending at least `spend`."""
+    """The largest exponent e, to a millionth, for which the price 2^e leads to spending at least
+    `spend`.
+    """
     while high - low > 1e-6 * max(1.0, abs(low)):
         middle = (low + high) / 2
         if at_price(classes, np.array([2.0**middle])).spend[0] >= spend:
@@ -89,12 +105,12 @@ def _exponent(classes: Classes, spend: float, low: float, high: float) -> float:
 def response_h(classes: Classes, width: Floats) -> Floats:
     """(...) mean response time, hours, of widths (..., M) on the cheapest row of every class."""
     c = classes.cheapest
-    return np.asarray((c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64)
+    return np.asarray(
+        (c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64
+    )
 
 
 def rule(classes: Classes, budget: float, width: Floats) -> Plan:
     """The plan of widths (M,) on the cheapest row of every class; its mu means nothing."""
     row, _ = widths(classes, 2.0**MOST_EXPONENT)
     return fixed(classes, budget, 0.0, np.arange(len(classes)), row, width)
-
-

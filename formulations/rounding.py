@@ -1,8 +1,9 @@
-"""From prices to a plan: each group takes its best column at the prices, broken rows are repaired, leftovers are used.
+"""From prices to a plan: each group takes its best column at the prices, broken rows are repaired,
+leftovers are used.
 
-This is the strong greedy ("marginal"): the Lagrangian heuristic of the multiple-choice knapsack literature (Kellerer,
-Pferschy and Pisinger 2004, "Knapsack Problems", ch. 11). It is hint, fallback and policy, so it must find a plan in
-practically every round that has one. Deterministic.
+This is the strong greedy ("marginal"): the Lagrangian heuristic of the multiple-choice knapsack
+literature (Kellerer, Pferschy and Pisinger 2004, "Knapsack Problems", ch. 11). It is hint, fallback
+and policy, so it must find a plan in practically every round that has one. Deterministic.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from formulations.lagrangian import Dual, evaluate, project, spread
 from formulations.linear import Bools, Floats, Ints
 from formulations.moves import Board, Moves
 
-PAIRS = 1500             # moves of which pairs are tried
-TRIALS = 400             # moves of them that look for a partner in one pass
-REPAIRS = 50_000         # moves looked at in one pass of a repair
-SINGLES = 20_000         # single moves looked at in one pass
-CHUNK = 512              # pairs that are checked at once
+PAIRS = 1500  # moves of which pairs are tried
+TRIALS = 400  # moves of them that look for a partner in one pass
+REPAIRS = 50_000  # moves looked at in one pass of a repair
+SINGLES = 20_000  # single moves looked at in one pass
+CHUNK = 512  # pairs that are checked at once
 EPS = 1e-12
 
 
 def round_dual(choices: Choices, dual: Dual, until: float = math.inf) -> Ints | None:
-    """The plan that the prices suggest, repaired and filled; None where every start gets stuck, or at `until`
-    (time.monotonic)."""
+    """The plan that the prices suggest, repaired and filled; None where every start gets stuck, or
+    at `until` (time.monotonic)."""
     prices, ties = dual.prices, near_ties(choices, dual.prices)
     for turn in range(8):
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
@@ -40,21 +41,32 @@ def round_dual(choices: Choices, dual: Dual, until: float = math.inf) -> Ints | 
 
 
 def _sharpen(choices: Choices, choice: Ints, prices: Floats, dual: Dual, turn: int) -> Floats:
-    """Prices moved against the rows that the choice breaks: one subgradient step of growing length."""
+    """Prices moved against the rows that the choice breaks: one subgradient step of growing
+    length.
+    """
     board = Board(choices, choice, project(choices, prices))
     up, down = board.use > choices.high, board.use < choices.low
-    if not (up | down).any():                # the argmax was fine, only the repair went astray: move on all bound rows
+    # the argmax was fine, only the repair went astray: move on all bound rows
+    if not (up | down).any():
         up, down = dual.prices[choices.rows] > 0, dual.prices[choices.rows] < 0
     worth = float(np.abs(choices.value).mean()) if choices.n else 1.0
-    step = 0.25 * 1.6 ** turn * max(worth, 1e-300) / board.unit
-    return spread(choices, prices[choices.rows] + np.where(up, step, 0.0) - np.where(down, step, 0.0))
+    step = 0.25 * 1.6**turn * max(worth, 1e-300) / board.unit
+    return spread(
+        choices, prices[choices.rows] + np.where(up, step, 0.0) - np.where(down, step, 0.0)
+    )
 
 
-def repair(choices: Choices, choice: Ints, prices: Floats, until: float = math.inf,
-           ties: NearTies | None = None) -> Ints | None:
-    """A choice near the given one that keeps all rows, by moves of the least loss (at the prices) per violation
-    removed; pairs of moves where single ones get stuck. None if stuck, if a must-group owns no column, or at `until`
-    (time.monotonic). Large models are repaired among near ties first; ties: those at the prices, if they are known."""
+def repair(
+    choices: Choices,
+    choice: Ints,
+    prices: Floats,
+    until: float = math.inf,
+    ties: NearTies | None = None,
+) -> Ints | None:
+    """A choice near the given one that keeps all rows, by moves of the least loss (at the prices)
+    per violation removed; pairs of moves where single ones get stuck. None if stuck, if a
+    must-group owns no column, or at `until` (time.monotonic). Large models are repaired among near
+    ties first; ties: those at the prices, if they are known."""
     ties = near_ties(choices, prices) if ties is None else ties
     if ties is not None:
         focus = ties.around(choice)
@@ -77,11 +89,18 @@ def _repair(choices: Choices, choice: Ints, prices: Floats, until: float) -> Int
     return board.choice if choices.feasible(board.choice) else None
 
 
-def fill(choices: Choices, choice: Ints, prices: Floats, passes: int = 20, until: float = math.inf,
-         ties: NearTies | None = None) -> Ints:
-    """A feasible choice made better: moves that gain value and keep all rows, largest gain first; then pairs of moves,
-    one that gives way for another that gains more. Stops when nothing helps, after `passes`, or at `until`
-    (time.monotonic). Large models are filled among near ties; ties: those at the prices, if they are known."""
+def fill(
+    choices: Choices,
+    choice: Ints,
+    prices: Floats,
+    passes: int = 20,
+    until: float = math.inf,
+    ties: NearTies | None = None,
+) -> Ints:
+    """A feasible choice made better: moves that gain value and keep all rows, largest gain first;
+    then pairs of moves, one that gives way for another that gains more. Stops when nothing helps,
+    after `passes`, or at `until` (time.monotonic). Large models are filled among near ties; ties:
+    those at the prices, if they are known."""
     ties = near_ties(choices, prices) if ties is None else ties
     if ties is None:
         filled = _fill(choices, choice, prices, passes, until)
@@ -105,7 +124,9 @@ def _fill(choices: Choices, choice: Ints, prices: Floats, passes: int, until: fl
 
 
 def _fill_must(board: Board) -> bool:
-    """Give every must-group without a column its best one at the prices; False where there is none."""
+    """Give every must-group without a column its best one at the prices; False where there is
+    none.
+    """
     c = board.choices
     bare = np.flatnonzero(c.must & (board.choice < 0))
     if not len(bare):
@@ -143,7 +164,9 @@ def _any(flag: Bools, indptr: Ints) -> Bools:
 
 
 def _relieve(board: Board) -> bool:
-    """One pass of repairing single moves in order of loss per violation removed; False if none helps."""
+    """One pass of repairing single moves in order of loss per violation removed; False if none
+    helps.
+    """
     moves = _useful(board, REPAIRS)
     relief, cost = board.relief(moves)
     good = np.flatnonzero(relief > EPS)
@@ -160,7 +183,11 @@ def _relieve(board: Board) -> bool:
                     moved[moves.group[i]] = True
         order = order[chunk:]
         now_all = board.relief(moves)[0]
-        order = order[(now_all[order] >= 0.5 * relief[order]) & (now_all[order] > EPS) & ~moved[moves.group[order]]]
+        order = order[
+            (now_all[order] >= 0.5 * relief[order])
+            & (now_all[order] > EPS)
+            & ~moved[moves.group[order]]
+        ]
     return bool(moved.any())
 
 
@@ -171,14 +198,19 @@ def _nearest(board: Board, columns: Ints, leave: Ints, most: int) -> Moves:
     loss = np.concatenate([now[c.group[columns]] - board.reduced[columns], now[leave]])
     if len(loss) > most:
         near = np.sort(np.argpartition(loss, most)[:most])
-        columns, leave = columns[near[near < len(columns)]], leave[near[near >= len(columns)] - len(columns)]
+        columns, leave = (
+            columns[near[near < len(columns)]],
+            leave[near[near >= len(columns)] - len(columns)],
+        )
     return board.moves(columns, leave)
 
 
 def _all_moves(board: Board, most: int) -> Moves:
     c = board.choices
     other = board.choice[c.group] != np.arange(c.n)
-    return _nearest(board, np.flatnonzero(other), np.flatnonzero((board.choice >= 0) & ~c.must), most)
+    return _nearest(
+        board, np.flatnonzero(other), np.flatnonzero((board.choice >= 0) & ~c.must), most
+    )
 
 
 def _relieve_pair(board: Board) -> bool:
@@ -191,7 +223,9 @@ def _relieve_pair(board: Board) -> bool:
         new = board.use + reach[i] + D
         left = (np.maximum(np.maximum(new - c.high, c.low - new), 0.0) / board.unit).sum(axis=1)
         relief = np.where(partners.group == touching.group[i], -1.0, now - left)
-        score = np.where(relief > 1e-9, (touching.loss[i] + partners.loss) / np.maximum(relief, 1e-9), np.inf)
+        score = np.where(
+            relief > 1e-9, (touching.loss[i] + partners.loss) / np.maximum(relief, 1e-9), np.inf
+        )
         k = int(np.argmin(score)) if len(score) else -1
         if k >= 0 and score[k] < best:
             best, pair = float(score[k]), (int(i), k)
@@ -203,12 +237,15 @@ def _relieve_pair(board: Board) -> bool:
 
 
 def improve_singly(board: Board, most: int = SINGLES) -> bool:
-    """One pass of feasible single moves among the `most` of least loss, largest gain first; False if none gains."""
+    """One pass of feasible single moves among the `most` of least loss, largest gain first;
+    False if none gains.
+    """
     c = board.choices
     now = np.append(c.value, 0.0)[board.choice]
     better = np.flatnonzero(c.value > now[c.group] + EPS)
     loss = np.append(board.reduced, 0.0)[board.choice][c.group[better]] - board.reduced[better]
-    near = loss < board.rent() + EPS            # a move gains at most the rent of unused units less its loss
+    # a move gains at most the rent of unused units less its loss
+    near = loss < board.rent() + EPS
     better, loss = better[near], loss[near]
     if len(better) > most:
         better = np.sort(better[np.argpartition(loss, most)[:most]])
@@ -216,7 +253,8 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
     order = np.lexsort((moves.column, -moves.gain))
     moved = np.zeros(c.J, dtype=bool)
     chunk = 32
-    while len(order):                     # one by one for a while, then all that is left at once: most fit no more
+    # one by one for a while, then all that is left at once: most fit no more
+    while len(order):
         order = order[(board.relief(moves)[0][order] >= 0) & ~moved[moves.group[order]]]
         for i in order[:chunk]:
             if not moved[moves.group[i]] and board.relief_of(moves, int(i)) >= 0:
@@ -241,7 +279,11 @@ def improve_pairs(board: Board) -> bool:
         both = D[i] + D[k]
         while len(i):
             new = board.use + both
-            fits = ((new <= c.high) & (new >= c.low)).all(axis=1) & ~moved[moves.group[i]] & ~moved[moves.group[k]]
+            fits = (
+                ((new <= c.high) & (new >= c.low)).all(axis=1)
+                & ~moved[moves.group[i]]
+                & ~moved[moves.group[k]]
+            )
             i, k, both = i[fits], k[fits], both[fits]
             if len(i):
                 board.apply(moves, int(i[0]))
@@ -251,8 +293,8 @@ def improve_pairs(board: Board) -> bool:
 
 
 def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
-    """Moves that gain but break rows, each with the moves that mend the row that fewest moves mend, where the two gain
-    together."""
+    """Moves that gain but break rows, each with the moves that mend the row that fewest moves mend,
+    where the two gain together."""
     c, none = board.choices, np.zeros(0, dtype=np.int64)
     if c.R == 0 or not len(moves.gain):
         return none, none

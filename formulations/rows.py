@@ -1,7 +1,8 @@
 """The hard rules as named row families. Each takes an Instance and gives one block of rows.
 
-A block says, for every option, which of its rows the option uses and how much: `row` (n,), -1 = none, and `coef` (n,).
-Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o GPUs, c_o dollars per hour.
+A block says, for every option, which of its rows the option uses and how much: `row` (n,), -1 =
+none, and `coef` (n,). Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o
+GPUs, c_o dollars per hour.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from formulations.linear import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one family: lower <= sum_o coef_o x_o [row_o = r] <= upper; row (n,), coef (n,), bounds (rows,)."""
+    """Rows of one family: lower <= sum_o coef_o x_o [row_o = r] <= upper; row (n,), coef (n,),
+    bounds (rows,).
+    """
 
     kind: str
     labels: Sequence[str]
@@ -31,56 +34,108 @@ class Block:
 def at_most_one(i: Instance) -> Block:
     """sum_{o of j} x_o <= 1 for every job j, = 1 where the job must run."""
     upper = np.ones(len(i.must))
-    return Block(linear.AT_MOST_ONE, i.jobs, i.job, np.ones(len(i.job)), np.where(i.must, 1.0, -np.inf), upper)
+    return Block(
+        linear.AT_MOST_ONE,
+        i.jobs,
+        i.job,
+        np.ones(len(i.job)),
+        np.where(i.must, 1.0, -np.inf),
+        upper,
+    )
 
 
 def capacity(i: Instance) -> Block:
     """sum_{o in p} k_o x_o <= capacity_p for every pool p."""
-    return Block(linear.CAPACITY, i.pools, i.pool, i.held.astype(float),
-                 np.full(len(i.capacity), -np.inf), i.capacity.astype(float))
+    return Block(
+        linear.CAPACITY,
+        i.pools,
+        i.pool,
+        i.held.astype(float),
+        np.full(len(i.capacity), -np.inf),
+        i.capacity.astype(float),
+    )
 
 
 def budget(i: Instance) -> Block:
     """sum_o c_o x_o <= budget; no row without a budget."""
     row = np.where(i.cost > 0, 0, -1)
-    return _used(Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget])),
-                 np.array([np.isfinite(i.budget)]))
+    return _used(
+        Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget])),
+        np.array([np.isfinite(i.budget)]),
+    )
 
 
 def quota(i: Instance) -> Block:
     """sum_{o of q} k_o x_o <= max_gpus_q for every tenant q that has one."""
-    block = Block(linear.QUOTA, i.tenants, i.tenant[i.job], i.held.astype(float),
-                  np.full(len(i.tenants), -np.inf), i.quota)
+    block = Block(
+        linear.QUOTA,
+        i.tenants,
+        i.tenant[i.job],
+        i.held.astype(float),
+        np.full(len(i.tenants), -np.inf),
+        i.quota,
+    )
     return _used(block, np.isfinite(i.quota))
 
 
 def tenant_budget(i: Instance) -> Block:
     """sum_{o of q} c_o x_o <= budget_per_hour_q for every tenant q that has one."""
     row = np.where(i.cost > 0, i.tenant[i.job], -1)
-    block = Block(linear.TENANT_BUDGET, i.tenants, row, i.cost, np.full(len(i.tenants), -np.inf), i.tenant_budget)
+    block = Block(
+        linear.TENANT_BUDGET,
+        i.tenants,
+        row,
+        i.cost,
+        np.full(len(i.tenants), -np.inf),
+        i.tenant_budget,
+    )
     return _used(block, np.isfinite(i.tenant_budget))
 
 
 def guarantee(i: Instance) -> Block:
-    """sum_{o of q} k_o x_o >= u_q for every tenant q with a guarantee; u_q as usable (formulations/guarantee.py)."""
-    block = Block(linear.GUARANTEE, i.tenants, i.tenant[i.job], i.held.astype(float),
-                  i.guarantee.astype(float), np.full(len(i.tenants), np.inf))
+    """sum_{o of q} k_o x_o >= u_q for every tenant q with a guarantee; u_q as usable
+    (formulations/guarantee.py).
+    """
+    block = Block(
+        linear.GUARANTEE,
+        i.tenants,
+        i.tenant[i.job],
+        i.held.astype(float),
+        i.guarantee.astype(float),
+        np.full(len(i.tenants), np.inf),
+    )
     return _used(block, i.guarantee > 0)
 
 
 def churn(i: Instance) -> Block:
     """sum_{o keeps} x_o >= running jobs - max_changes; no row where every job may change."""
     row = np.where(i.keep, 0, -1)
-    block = Block(linear.CHURN, ("",), row, np.ones(len(row)), np.array([float(i.least_kept)]), np.array([np.inf]))
+    block = Block(
+        linear.CHURN,
+        ("",),
+        row,
+        np.ones(len(row)),
+        np.array([float(i.least_kept)]),
+        np.array([np.inf]),
+    )
     return _used(block, np.array([i.least_kept > 0]))
 
 
 def exposure(i: Instance) -> Block:
-    """sum_{o of q in z} k_o x_o <= exposure_q for every tenant q that has a limit and every zone z."""
+    """sum_{o of q in z} k_o x_o <= exposure_q for every tenant q that has a limit and every zone
+    z.
+    """
     zones = len(i.zones)
     limit = np.repeat(i.exposure, zones)
     labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]
-    block = Block(linear.EXPOSURE, labels, i.exposed, i.held.astype(float), np.full(len(limit), -np.inf), limit)
+    block = Block(
+        linear.EXPOSURE,
+        labels,
+        i.exposed,
+        i.held.astype(float),
+        np.full(len(limit), -np.inf),
+        limit,
+    )
     return _used(block, np.isfinite(limit))
 
 
@@ -90,26 +145,46 @@ def exposure_label(tenant: str, zone: str) -> str:
 
 
 def guest(i: Instance) -> Block:
-    """sum_{guests g of h} x_g - x_h <= 0 for every option h that may have a guest: at most one, and only beside h."""
+    """sum_{guests g of h} x_g - x_h <= 0 for every option h that may have a guest: at most one,
+    and only beside h.
+    """
     rides = i.host >= 0
     hosts = np.unique(i.host[rides])
-    number = np.full(len(i.job) + 1, -1)                     # the last place is that of -1
+    number = np.full(len(i.job) + 1, -1)  # the last place is that of -1
     number[hosts] = np.arange(len(hosts))
     row = np.where(rides, number[i.host], number[:-1])
-    labels = [guest_label(i.jobs[j], int(k), i.pools[p]) for j, k, p in
-              zip(i.job[hosts].tolist(), i.gpus[hosts].tolist(), i.pool[hosts].tolist(), strict=True)]
-    return Block(linear.GUEST, labels, row, np.where(rides, 1.0, -1.0), np.full(len(hosts), -np.inf),
-                 np.zeros(len(hosts)))
+    labels = [
+        guest_label(i.jobs[j], int(k), i.pools[p])
+        for j, k, p in zip(
+            i.job[hosts].tolist(), i.gpus[hosts].tolist(), i.pool[hosts].tolist(), strict=True
+        )
+    ]
+    return Block(
+        linear.GUEST,
+        labels,
+        row,
+        np.where(rides, 1.0, -1.0),
+        np.full(len(hosts), -np.inf),
+        np.zeros(len(hosts)),
+    )
 
 
 def heir(i: Instance) -> Block:
-    """x_o + x_r <= 1 for every option o with a rival r: a guest takes over the GPUs only where its host leaves them."""
+    """x_o + x_r <= 1 for every option o with a rival r: a guest takes over the GPUs only where
+    its host leaves them.
+    """
     own = np.flatnonzero(i.rival >= 0)
     row = np.full(len(i.job), -1)
     row[own] = row[i.rival[own]] = np.arange(len(own))
-    labels = [guest_label(i.jobs[j], int(k), i.pools[p]) for j, k, p in
-              zip(i.job[own].tolist(), i.gpus[own].tolist(), i.pool[own].tolist(), strict=True)]
-    return Block(linear.HEIR, labels, row, np.ones(len(row)), np.full(len(own), -np.inf), np.ones(len(own)))
+    labels = [
+        guest_label(i.jobs[j], int(k), i.pools[p])
+        for j, k, p in zip(
+            i.job[own].tolist(), i.gpus[own].tolist(), i.pool[own].tolist(), strict=True
+        )
+    ]
+    return Block(
+        linear.HEIR, labels, row, np.ones(len(row)), np.full(len(own), -np.inf), np.ones(len(own))
+    )
 
 
 def guest_label(job: str, gpus: int, pool: str) -> str:
@@ -123,19 +198,39 @@ def idle(i: Instance) -> Block:
 
 
 def headroom(i: Instance) -> Block:
-    """sum_{o in p} firm_o x_o <= most_firm_p: GPUs that are idle, or can be given back at short notice."""
-    return _kept(linear.HEADROOM, i, *((i.headroom.firm, i.headroom.most_firm) if i.headroom else ()))
+    """sum_{o in p} firm_o x_o <= most_firm_p: GPUs that are idle, or can be given back at short
+    notice.
+    """
+    return _kept(
+        linear.HEADROOM, i, *((i.headroom.firm, i.headroom.most_firm) if i.headroom else ())
+    )
 
 
 def _kept(kind: str, i: Instance, amount: Ints | None = None, most: Floats | None = None) -> Block:
     if amount is None or most is None:
-        return Block(kind, (), np.full(len(i.job), -1), np.zeros(len(i.job)), np.zeros(0), np.zeros(0))
-    return _used(Block(kind, i.pools, i.pool, amount.astype(float), np.full(len(most), -np.inf), most),
-                 np.isfinite(most))
+        return Block(
+            kind, (), np.full(len(i.job), -1), np.zeros(len(i.job)), np.zeros(0), np.zeros(0)
+        )
+    return _used(
+        Block(kind, i.pools, i.pool, amount.astype(float), np.full(len(most), -np.inf), most),
+        np.isfinite(most),
+    )
 
 
-FAMILIES = (at_most_one, capacity, idle, headroom,
-            budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir)
+FAMILIES = (
+    at_most_one,
+    capacity,
+    idle,
+    headroom,
+    budget,
+    quota,
+    tenant_budget,
+    guarantee,
+    churn,
+    exposure,
+    guest,
+    heir,
+)
 
 
 def _used(block: Block, use: Bools) -> Block:
@@ -143,5 +238,11 @@ def _used(block: Block, use: Bools) -> Block:
     if use.all():
         return block
     new = np.where(use, np.cumsum(use) - 1, -1)
-    return Block(block.kind, [name for name, u in zip(block.labels, use, strict=True) if u],
-                 np.where(block.row >= 0, new[block.row], -1), block.coef, block.lower[use], block.upper[use])
+    return Block(
+        block.kind,
+        [name for name, u in zip(block.labels, use, strict=True) if u],
+        np.where(block.row >= 0, new[block.row], -1),
+        block.coef,
+        block.lower[use],
+        block.upper[use],
+    )

@@ -1,15 +1,18 @@
 """Speed of n workers behind parameter servers, and what the ways of keeping workers in step cost.
 
-    v = min(sum of the workers' own speeds, C)                      C: what the parameter servers or the network carry
-    v = (s^-p + C^-p)^(-1/p), s = sum                               the same with a soft corner; p = inf is the minimum
+    v = min(sum of the workers' own speeds, C)                      C: what the parameter servers or
+        the network carry
+    v = (s^-p + C^-p)^(-1/p), s = sum                               the same with a soft corner; p =
+        inf is the minimum
     step time of n workers with own step times X_1 .. X_n:
-      bulk synchronous      E[max X]                 exponential with mean m: m H_n           H_n = 1 + 1/2 + .. + 1/n
+      bulk synchronous      E[max X]                 exponential with mean m: m H_n           H_n =
+          1 + 1/2 + .. + 1/n
       k backups             E[X_(n-k)]               m (H_n - H_k): without the k slowest
       r-fold replication    E[max_n min_r X]         m H_n / r
       asynchronous          E[X]                     m: throughput n / E[X]
 
-(systems of parameter servers: Li et al., ICDCS 2020; synchronisation on transient servers: Ambati et al., IC2E 2019;
-backup workers: Chen et al. 2016.)
+(systems of parameter servers: Li et al., ICDCS 2020; synchronisation on transient servers: Ambati
+et al., IC2E 2019; backup workers: Chen et al. 2016.)
 """
 
 from __future__ import annotations
@@ -20,12 +23,17 @@ import numpy as np
 
 from formulations.linear import Bools, Floats, Ints
 
-CLEARLY = 0.1           # a measured speed this share below the sum of the workers' own is bound by something else
+# a measured speed this share below the sum of the workers' own is bound by something else
+CLEARLY = 0.1
 MODES = ("bulk", "backup", "replicated", "asynchronous")
 
 
-def capped(total: Floats | float, cap: Floats | float = math.inf, sharpness: float = math.inf) -> Floats:
-    """Speed of workers whose own speeds sum to `total` when no more than `cap` gets through. sharpness p: above 0."""
+def capped(
+    total: Floats | float, cap: Floats | float = math.inf, sharpness: float = math.inf
+) -> Floats:
+    """Speed of workers whose own speeds sum to `total` when no more than `cap` gets through.
+    sharpness p: above 0.
+    """
     s, c = np.asarray(total, dtype=np.float64), np.asarray(cap, dtype=np.float64)
     if math.isinf(sharpness):
         return np.asarray(np.minimum(s, c), dtype=np.float64)
@@ -37,15 +45,20 @@ def capped(total: Floats | float, cap: Floats | float = math.inf, sharpness: flo
 
 
 def bottleneck(own: Floats | float, measured: Floats | float, clearly: float = CLEARLY) -> Bools:
-    """Whether a measured speed is clearly below the sum of the workers' own (own): more workers will not help."""
+    """Whether a measured speed is clearly below the sum of the workers' own (own): more workers
+    will not help.
+    """
     return np.asarray(np.asarray(measured) < (1.0 - clearly) * np.asarray(own), dtype=np.bool_)
 
 
-def mean_speed(workers: Ints, own: Floats, up: Floats, cap: float = math.inf, sharpness: float = math.inf) -> float:
-    """Expected speed of G sorts of workers, each of which works with probability `up` independently of the others.
+def mean_speed(
+    workers: Ints, own: Floats, up: Floats, cap: float = math.inf, sharpness: float = math.inf
+) -> float:
+    """Expected speed of G sorts of workers, each of which works with probability `up` independently
+    of the others.
 
-    workers, own, up (G,): how many, speed of one, share of time it works. Exact: all numbers of working ones, weighted
-    by their binomial probabilities; one sum where there is no cap.
+    workers, own, up (G,): how many, speed of one, share of time it works. Exact: all numbers of
+    working ones, weighted by their binomial probabilities; one sum where there is no cap.
     """
     if math.isinf(cap):
         return float((workers * own * up).sum())
@@ -73,7 +86,8 @@ def harmonic(n: int) -> float:
 
 
 def step_time_exponential(mode: str, n: int, mean: float = 1.0, spare: int = 0) -> float:
-    """Expected step time of n workers with exponential step times. spare: k backups among the n, or r replicas of each.
+    """Expected step time of n workers with exponential step times. spare: k backups among the n, or
+    r replicas of each.
 
     Raises ValueError for an unknown mode or numbers that make no sense.
     """
@@ -85,13 +99,18 @@ def step_time_exponential(mode: str, n: int, mean: float = 1.0, spare: int = 0) 
     return mean * harmonic(n) / spare if mode == "replicated" else mean
 
 
-def step_time_sampled(mode: str, samples: Floats, n: int, spare: int = 0, *, draws: int = 100_000,
-                      seed: int = 0) -> tuple[float, float]:
-    """The same for measured step times (S,), drawn with replacement: (mean, standard error of the mean)."""
+def step_time_sampled(
+    mode: str, samples: Floats, n: int, spare: int = 0, *, draws: int = 100_000, seed: int = 0
+) -> tuple[float, float]:
+    """The same for measured step times (S,), drawn with replacement: (mean, standard error of
+    the mean).
+    """
     _check(mode, n, spare)
     random = np.random.default_rng(seed)
     copies = spare if mode == "replicated" else 1
-    drawn = random.choice(np.asarray(samples, dtype=np.float64), size=(draws, n, copies)).min(axis=2)
+    drawn = random.choice(np.asarray(samples, dtype=np.float64), size=(draws, n, copies)).min(
+        axis=2
+    )
     if mode == "asynchronous":
         steps = drawn.mean(axis=1)
     else:
@@ -110,4 +129,6 @@ def _check(mode: str, n: int, spare: int) -> None:
         raise ValueError(f'mode "{mode}" is not known: {", ".join(MODES)}')
     lowest, highest = {"backup": (0, n - 1), "replicated": (1, 10_000)}.get(mode, (0, 0))
     if n < 1 or not lowest <= spare <= highest:
-        raise ValueError(f"{mode}: {n} workers, {spare} spare: spare must be from {lowest} to {highest}")
+        raise ValueError(
+            f"{mode}: {n} workers, {spare} spare: spare must be from {lowest} to {highest}"
+        )

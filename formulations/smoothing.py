@@ -3,8 +3,9 @@
     f_mu(p) = b'p + mu sum_j log( [1 unless must] + sum_{c of j} exp((v_c - a_c'p) / mu) ),   p >= 0
     f_mu falls to the dual as mu -> 0; gradient and Hessian are those of a logit choice model.
 
-Newton steps in the few prices replace thousands of subgradient steps (solvers.md section 3; the smoothing is that of
-Nesterov 2005, "Smooth minimization of non-smooth functions"). All rows here are `<=` rows in scaled units.
+Newton steps in the few prices replace thousands of subgradient steps (solvers.md section 3; the
+smoothing is that of Nesterov 2005, "Smooth minimization of non-smooth functions"). All rows here
+are `<=` rows in scaled units.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from scipy import sparse
 
 from formulations.linear import Bools, Floats, Ints
 
-DENSE_ROWS = 48          # up to so many rows, E'E goes to the dense matrix product
-REACH = 20.0             # first reach of a Newton step, in temperatures
+DENSE_ROWS = 48  # up to so many rows, E'E goes to the dense matrix product
+REACH = 20.0  # first reach of a Newton step, in temperatures
 
 
 @dataclass(frozen=True)
 class Point:
-    """Value f and gradient g (R,) of the smooth dual at temperature mu; x (n,): probability of each column."""
+    """Value f and gradient g (R,) of the smooth dual at temperature mu; x (n,): probability of
+    each column.
+    """
 
     f: float
     g: Floats
@@ -34,8 +37,9 @@ class Point:
 
 
 class Smooth:
-    """The smooth dual of some groups: v (n,), A (n, R) by column, first (J,) first column of each non-empty group,
-    size (J,) columns per group, free (J,) True where the group may take nothing, b (R,)."""
+    """The smooth dual of some groups: v (n,), A (n, R) by column, first (J,) first column of each
+    non-empty group, size (J,) columns per group, free (J,) True where the group may take nothing, b
+    (R,)."""
 
     def __init__(self, v: Floats, A: sparse.csr_matrix, size: Ints, free: Bools, b: Floats) -> None:
         self.v, self.A, self.b, self.size, self.free = v, A, b, size, free
@@ -66,7 +70,9 @@ class Smooth:
         x *= 1.0 / mu
         np.maximum(x, -80.0, out=x)
         np.exp(x, out=x)
-        z = np.add.reduceat(x, self._first) + np.where(self.free, np.exp(np.clip(-top / mu, -80.0, 0.0)), 0.0)
+        z = np.add.reduceat(x, self._first) + np.where(
+            self.free, np.exp(np.clip(-top / mu, -80.0, 0.0)), 0.0
+        )
         x *= np.repeat(1.0 / z, self.size)
         f = float(self.b @ p + top.sum() + mu * np.log(z).sum())
         return Point(f, self.b - self._At @ x, x, mu)
@@ -74,7 +80,9 @@ class Smooth:
     def hessian(self, point: Point) -> Floats:
         """Second derivative at a point, (R, R)."""
         H = (self._squares @ point.x).reshape(self.R, self.R)
-        return np.asarray((H + np.triu(H, 1).T - self._outer.product(point.x)) / point.mu, dtype=np.float64)
+        return np.asarray(
+            (H + np.triu(H, 1).T - self._outer.product(point.x)) / point.mu, dtype=np.float64
+        )
 
     @cached_property
     def _outer(self) -> _Dense | _Split:
@@ -87,14 +95,19 @@ class Smooth:
         width = np.diff(A.indptr)
         left, right = _pairs(A.indptr, width)
         count = width * (width + 1) // 2
-        row = np.minimum(A.indices[left], A.indices[right]) * np.int32(self.R) + np.maximum(A.indices[left],
-                                                                                           A.indices[right])
+        row = np.minimum(A.indices[left], A.indices[right]) * np.int32(self.R) + np.maximum(
+            A.indices[left], A.indices[right]
+        )
         indptr = np.concatenate([[0], np.cumsum(count)])
-        return sparse.csc_matrix((A.data[left] * A.data[right], row, indptr), shape=(self.R * self.R, A.shape[0]))
+        return sparse.csc_matrix(
+            (A.data[left] * A.data[right], row, indptr), shape=(self.R * self.R, A.shape[0])
+        )
 
 
 def _pairs(indptr: Ints, width: Ints) -> tuple[Ints, Ints]:
-    """Positions (left, right) of all pairs of entries of one column, left <= right, column by column."""
+    """Positions (left, right) of all pairs of entries of one column, left <= right, column by
+    column.
+    """
     count = width * (width + 1) // 2
     total, begin = int(count.sum()), np.cumsum(count) - count
     left, right = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
@@ -110,7 +123,7 @@ class _Dense:
     """sum_j E_j E_j' with E = expected use of group j, as one dense matrix product."""
 
     def __init__(self, s: Smooth) -> None:
-        self._key = (np.repeat(s._group, np.diff(s.A.indptr)) * s.R + s.A.indices)
+        self._key = np.repeat(s._group, np.diff(s.A.indptr)) * s.R + s.A.indices
         self._column, self._coef = np.repeat(np.arange(len(s.v)), np.diff(s.A.indptr)), s.A.data
         self._shape = (len(s.size), s.R)
 
@@ -124,7 +137,9 @@ def _expected(key: Ints, amount: Floats, J: int, R: int) -> Floats:
 
 
 def _gram(E: Floats) -> Floats:
-    """E'E in slices small enough that the matrix library does not start threads, which cost more than they bring."""
+    """E'E in slices small enough that the matrix library does not start threads, which cost more
+    than they bring.
+    """
     J, R = E.shape
     k = max(1, 200_000 // max(1, R * R))
     whole = J - J % k
@@ -136,7 +151,9 @@ def _gram(E: Floats) -> Floats:
 
 
 class _Split:
-    """The same where most rows concern few groups (tenants): wide rows dense, narrow rows sparse."""
+    """The same where most rows concern few groups (tenants): wide rows dense, narrow rows
+    sparse.
+    """
 
     def __init__(self, s: Smooth) -> None:
         A, J = s.A, len(s.size)
@@ -149,7 +166,11 @@ class _Split:
         is_wide = wide[A.indices]
         column = np.repeat(np.arange(len(s.v)), width)
         local = number[A.indices]
-        self._wk, self._wc, self._wa = (group * len(self._wide) + local)[is_wide], column[is_wide], A.data[is_wide]
+        self._wk, self._wc, self._wa = (
+            (group * len(self._wide) + local)[is_wide],
+            column[is_wide],
+            A.data[is_wide],
+        )
         key = (group * len(self._narrow) + local)[~is_wide]
         seen, self._nk = np.unique(key, return_inverse=True)
         self._nc, self._na = column[~is_wide], A.data[~is_wide]
@@ -161,8 +182,14 @@ class _Split:
     def product(self, x: Floats) -> Floats:
         w, q = len(self._wide), len(self._narrow)
         W = _expected(self._wk, self._wa * x[self._wc], self._J, w)
-        N = sparse.csr_matrix((np.bincount(self._nk, self._na * x[self._nc], len(self._indices)), self._indices,
-                               self._indptr), shape=(self._J, q))
+        N = sparse.csr_matrix(
+            (
+                np.bincount(self._nk, self._na * x[self._nc], len(self._indices)),
+                self._indices,
+                self._indptr,
+            ),
+            shape=(self._J, q),
+        )
         out = np.empty((self._R, self._R))
         cross = N.T @ W
         out[np.ix_(self._wide, self._wide)] = _gram(W)
@@ -172,15 +199,24 @@ class _Split:
         return out
 
 
-def newton(s: Smooth, p: Floats, mu: float, tol: float, deadline: float, cap: float = 1e4,
-           shape: Smooth | None = None, most: int = 30) -> tuple[Floats, int]:
-    """Minimise f_mu over 0 <= p <= cap from p by damped Newton steps; returns prices and the number of evaluations.
+def newton(
+    s: Smooth,
+    p: Floats,
+    mu: float,
+    tol: float,
+    deadline: float,
+    cap: float = 1e4,
+    shape: Smooth | None = None,
+    most: int = 30,
+) -> tuple[Floats, int]:
+    """Minimise f_mu over 0 <= p <= cap from p by damped Newton steps; returns prices and the number
+    of evaluations.
 
-    Stops when a step promises less than tol x |f|, after `most` evaluations, or at the deadline (time.monotonic).
-    shape: a sample of the groups that lends its Hessian, for steps that cost less where there are many groups.
-    The cap stands for a penalty on breaking a row: without it the dual of an impossible model has no minimum.
-    The damping |g_i| / reach keeps the steps of saturated rows, where H vanishes, within a reach that adapts
-    row by row.
+    Stops when a step promises less than tol x |f|, after `most` evaluations, or at the deadline
+    (time.monotonic). shape: a sample of the groups that lends its Hessian, for steps that cost less
+    where there are many groups. The cap stands for a penalty on breaking a row: without it the dual
+    of an impossible model has no minimum. The damping |g_i| / reach keeps the steps of saturated
+    rows, where H vanishes, within a reach that adapts row by row.
     """
     at, used, reach = s.at(p, mu), 1, np.full(s.R, REACH * mu)
     H = _curvature(s, shape, at, p)
@@ -191,12 +227,15 @@ def newton(s: Smooth, p: Floats, mu: float, tol: float, deadline: float, cap: fl
         if not promise > tol * max(abs(at.f), 1e-12):
             break
         new, used = s.at(p + step, mu), used + 1
-        # rows whose slope came out other than the quadratic model said, weighted by how far they went
+        # rows whose slope came out other than the quadratic model said, weighted by how far they
+        # went
         wrong = np.abs((new.g - expected) * step)
         guilty = wrong > 0.1 * wrong.max(initial=0.0)
         share = (at.f - new.f) / promise
         if share < 0.5:
-            reach[guilty] = np.minimum(reach[guilty], np.abs(step[guilty]) + 1e-12) / (2.0 if share > 0.1 else 5.0)
+            reach[guilty] = np.minimum(reach[guilty], np.abs(step[guilty]) + 1e-12) / (
+                2.0 if share > 0.1 else 5.0
+            )
         if share > 0.1:
             reach[~guilty | (share > 0.7)] *= 3.0
             p, at = p + step, new

@@ -1,10 +1,13 @@
-"""What a round of the controller costs beside its decision: CPU and wall time by part, over a real queue file.
+"""What a round of the controller costs beside its decision: CPU and wall time by part, over a real
+queue file.
 
-    OMP_NUM_THREADS=1 python scripts/bench_controller.py [--active 100 1000 5000] [--policy greedy] > table.md
+    OMP_NUM_THREADS=1 python scripts/bench_controller.py [--active 100 1000 5000] [--policy greedy]
+    > table.md
 
-Every size is measured with GPUs for all jobs (all of them run) and for half of them (the others wait). A hundredth of
-the jobs ends in each round and as many arrive. The executor is the simulated one, on a simulated clock; learning, warm
-prices and the journal are on, as by default. Markdown on standard output.
+Every size is measured with GPUs for all jobs (all of them run) and for half of them (the others
+wait). A hundredth of the jobs ends in each round and as many arrive. The executor is the simulated
+one, on a simulated clock; learning, warm prices and the journal are on, as by default. Markdown on
+standard output.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from allocator.service.options import Options
 
 EVERY_S = 300.0
 MACHINES = "simulated machines"
-WARM_UP = 6             # rounds before the measured ones
+WARM_UP = 6  # rounds before the measured ones
 ASIDE = ("build", "solve", MACHINES)
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (cluster.QueueCluster, "wait", "look: lease, what is due"),
@@ -65,8 +68,9 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
 
 
 class Meter:
-    """CPU and wall seconds by part; the innermost one counts. What reading the clocks takes is taken off: the CPU clock
-    is a system call of tens of microseconds on some virtual machines, and a round has a few hundred readings."""
+    """CPU and wall seconds by part; the innermost one counts. What reading the clocks takes is
+    taken off: the CPU clock is a system call of tens of microseconds on some virtual machines, and
+    a round has a few hundred readings."""
 
     def __init__(self) -> None:
         self.names, self.spent = ["other"], dict[str, list[float]]()
@@ -88,6 +92,7 @@ class Meter:
 
     def timed(self, inner: Callable[..., Any], part: str) -> Callable[..., Any]:
         """The function, charged to the part."""
+
         def outer(*args: Any, **kwargs: Any) -> Any:
             self.lap()
             self.names.append(part)
@@ -96,6 +101,7 @@ class Meter:
             finally:
                 self.lap()
                 self.names.pop()
+
         return outer
 
     def patch(self) -> None:
@@ -115,20 +121,41 @@ class Bench:
 
     def __init__(self, folder: Path, active: int, share: float, policy: str, seed: int) -> None:
         self.draw, self.active, self.count = np.random.default_rng(seed), active, 0
-        rates = "".join(f"{m},{kind},{k},{speed * (1 + m_) * k ** 0.9:.6g}\n" for m_, m in enumerate(
-            "klmnop") for kind, speed in (("A", 1.0), ("B", 0.5)) for k in (1, 2, 4, 8))
-        each = max(8, round(active * share * 1.25))                 # jobs hold 1 to 4 GPUs, of two pools
-        source = snapshot_of("bench", {
-            "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
-            "pools.csv": f"pool,gpu_type,gpus,price_per_gpu_hour\na,A,{each},2\nb,B,{each},1\n".encode(),
-            "tenants.csv": b"tenant,weight\nx,1\ny,2\nz,1\n",
-            "rates.csv": f"model,gpu_type,gpus,work_per_s\n{rates}".encode()})
+        rates = "".join(
+            f"{m},{kind},{k},{speed * (1 + m_) * k**0.9:.6g}\n"
+            for m_, m in enumerate("klmnop")
+            for kind, speed in (("A", 1.0), ("B", 0.5))
+            for k in (1, 2, 4, 8)
+        )
+        # jobs hold 1 to 4 GPUs, of two pools
+        each = max(8, round(active * share * 1.25))
+        source = snapshot_of(
+            "bench",
+            {
+                "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
+                "pools.csv": (
+                    f"pool,gpu_type,gpus,price_per_gpu_hour\na,A,{each},2\nb,B,{each},1\n".encode()
+                ),
+                "tenants.csv": b"tenant,weight\nx,1\ny,2\nz,1\n",
+                "rates.csv": f"model,gpu_type,gpus,work_per_s\n{rates}".encode(),
+            },
+        )
         self.clock = SimulatedClock(1e6)
         self.queue = Queue.create(folder / "queue.db", source, clock=self.clock.now)
-        self.machines = SimulatedCluster({"a": each, "b": each}, self.clock, Truth(
-            rate=lambda o: (1.0 if o.gpu_type == "A" else 0.5) * o.gpus ** 0.9, pause_s=lambda o, held: 30.0))
-        self.controller = Controller(self.queue.store, SimulatedExecutor(self.machines), self.clock, Options(
-            every_s=EVERY_S, policy=policy, time_limit_s=600.0, stall_s=1e12))
+        self.machines = SimulatedCluster(
+            {"a": each, "b": each},
+            self.clock,
+            Truth(
+                rate=lambda o: (1.0 if o.gpu_type == "A" else 0.5) * o.gpus**0.9,
+                pause_s=lambda o, held: 30.0,
+            ),
+        )
+        self.controller = Controller(
+            self.queue.store,
+            SimulatedExecutor(self.machines),
+            self.clock,
+            Options(every_s=EVERY_S, policy=policy, time_limit_s=600.0, stall_s=1e12),
+        )
         self.controller.cluster.charge.ttl_s = 1e4
         self.arrive(active)
 
@@ -138,21 +165,43 @@ class Bench:
         self.count += number
         low, high = draw.choice([1, 2], number).tolist(), draw.choice([2, 3, 4], number).tolist()
         work = draw.uniform(20 * EVERY_S, 400 * EVERY_S, number).tolist()
-        models, tenants = draw.choice(list("klmnop"), number).tolist(), draw.choice(list("xyz"), number).tolist()
-        self.queue.submit_many([{"job_id": f"job-{n + i:06d}", "model": models[i], "tenant": tenants[i],
-                                 "total_work": work[i], "min_gpus": low[i], "max_gpus": high[i]}
-                                for i in range(number)])
+        models, tenants = (
+            draw.choice(list("klmnop"), number).tolist(),
+            draw.choice(list("xyz"), number).tolist(),
+        )
+        self.queue.submit_many(
+            [
+                {
+                    "job_id": f"job-{n + i:06d}",
+                    "model": models[i],
+                    "tenant": tenants[i],
+                    "total_work": work[i],
+                    "min_gpus": low[i],
+                    "max_gpus": high[i],
+                }
+                for i in range(number)
+            ]
+        )
 
     def between(self) -> int:
-        """What happens between two rounds: time passes, a hundredth of the jobs is replaced. Returns how many run."""
+        """What happens between two rounds: time passes, a hundredth of the jobs is replaced.
+        Returns how many run.
+        """
         self.clock.sleep(EVERY_S)
-        ending = [one.job_id for one in self.machines.observe() if one.phase == "running"][:self.active // 100]
+        ending = [one.job_id for one in self.machines.observe() if one.phase == "running"][
+            : self.active // 100
+        ]
         for name in ending:
             self.machines.lose(name, "bench")
         if ending:
             self.queue.cancel(*ending)
         counts = self.queue.counts()
-        self.arrive(max(0, self.active + len(ending) - sum(counts[s] for s in ("queued", "running", "paused"))))
+        self.arrive(
+            max(
+                0,
+                self.active + len(ending) - sum(counts[s] for s in ("queued", "running", "paused")),
+            )
+        )
         gc.collect()
         return sum(one.phase == "running" for one in self.machines.observe())
 
@@ -173,13 +222,22 @@ def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> N
                 running.append(runs)
         assert not bench.machines.breaches
         bench.queue.close()
-    print(f"\n{active} active jobs, {int(np.median(running))} of them running, {rounds} rounds:\n\n"
-          "| part of a round | CPU ms, median | 95 % | wall ms, median | 95 % |\n|---|---:|---:|---:|---:|")
-    names = [name for name in dict.fromkeys((*(p for _, _, p in PARTS), "other")) if any(name in lap for lap in laps)]
+    print(
+        f"\n{active} active jobs, {int(np.median(running))} of them running, {rounds} rounds:\n\n|"
+        " part of a round | CPU ms, median | 95 % | wall ms, median | 95 %"
+        " |\n|---|---:|---:|---:|---:|"
+    )
+    names = [
+        name
+        for name in dict.fromkeys((*(p for _, _, p in PARTS), "other"))
+        if any(name in lap for lap in laps)
+    ]
     for name in (n for n in names if n not in ASIDE):
         _row(name, np.array([lap.get(name, [0.0, 0.0]) for lap in laps]))
-    _row("**all beside building and solving**", np.array([np.sum([v for n, v in lap.items() if n not in ASIDE], axis=0)
-                                                    for lap in laps]))
+    _row(
+        "**all beside building and solving**",
+        np.array([np.sum([v for n, v in lap.items() if n not in ASIDE], axis=0) for lap in laps]),
+    )
     for name in ASIDE:
         _row(f"({name})", np.array([lap.get(name, [0.0, 0.0]) for lap in laps]))
     sys.stdout.flush()
@@ -188,7 +246,9 @@ def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> N
 def _row(name: str, seconds: Any) -> None:
     """One line; seconds: (rounds, 2) CPU and wall."""
     ms = 1e3 * seconds
-    cells = [f"{f(ms[:, i]):.1f}" for i in (0, 1) for f in (np.median, lambda x: np.percentile(x, 95))]
+    cells = [
+        f"{f(ms[:, i]):.1f}" for i in (0, 1) for f in (np.median, lambda x: np.percentile(x, 95))
+    ]
     print(f"| {name} | {' | '.join(cells)} |")
 
 
@@ -197,7 +257,9 @@ METER = Meter()
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--active", type=int, nargs="+", default=[100, 1000, 5000])
     parser.add_argument("--policy", default="greedy")
     parser.add_argument("--rounds", type=int, default=40)
@@ -206,10 +268,14 @@ def main() -> None:
     METER.patch()
     begin = time.process_time()
     sum(range(10**7))
-    print(f"Yardstick, sum(range(10**7)): {1e3 * (time.process_time() - begin):.0f} ms of CPU; load "
-          f"{os.getloadavg()[0]:.1f}\n")
-    print(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} CPUs, policy "
-          f"{given.policy}, seed {given.seed}")
+    print(
+        f"Yardstick, sum(range(10**7)): {1e3 * (time.process_time() - begin):.0f} ms of CPU; load "
+        f"{os.getloadavg()[0]:.1f}\n"
+    )
+    print(
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()}"
+        f" CPUs, policy {given.policy}, seed {given.seed}"
+    )
     for active in given.active:
         for share in (1.0, 0.5):
             measure(active, share, given.policy, given.rounds, given.seed)

@@ -1,4 +1,5 @@
-"""Time of one decision: validate, build, solve, audit; process start excluded, workers warm, one thread.
+"""Time of one decision: validate, build, solve, audit; process start excluded, workers warm, one
+thread.
 
     python scripts/bench_decision.py [--seeds N] [--only published|medium] > table.md
 
@@ -21,14 +22,26 @@ from allocator.bench.shipped import MEDIUM, MEDIUM_SEED, PUBLISHED
 from allocator.solvers.registry import available
 
 CASES: dict[str, tuple[Spec, float, int]] = {
-    "published": (PUBLISHED, 1e-4, 1), "medium": (MEDIUM, 1e-3, MEDIUM_SEED)}      # spec, gap, first seed
-RUNS = (("mip", "auto"), ("mip", "highs"), ("mip", "cpsat"), ("mip", "pulp"), ("greedy", "auto"), ("marginal", "auto"))
+    # spec, gap, first seed
+    "published": (PUBLISHED, 1e-4, 1),
+    "medium": (MEDIUM, 1e-3, MEDIUM_SEED),
+}
+RUNS = (
+    ("mip", "auto"),
+    ("mip", "highs"),
+    ("mip", "cpsat"),
+    ("mip", "pulp"),
+    ("greedy", "auto"),
+    ("marginal", "auto"),
+)
 
 
 def measure(spec: Spec, gap: float, seeds: range, policy: str, solver: str) -> str:
-    """One row of the table: seconds over the seeds, largest gap, worth relative to the proven bound."""
+    """One row of the table: seconds over the seeds, largest gap, worth relative to the proven
+    bound.
+    """
     snapshots = [generate(spec, seed).snapshot() for seed in seeds]
-    allocator.solve(snapshots[0], policy=policy, solver=solver, gap=gap)      # starts the worker
+    allocator.solve(snapshots[0], policy=policy, solver=solver, gap=gap)  # starts the worker
     seconds, parts, gaps, used = [], [], [], set()
     for snapshot in snapshots:
         begin = time.perf_counter()
@@ -41,18 +54,25 @@ def measure(spec: Spec, gap: float, seeds: range, policy: str, solver: str) -> s
     name = policy if policy != "mip" else f"mip, {solver}"
     if name == "mip, auto":
         name += f" ({', '.join(sorted(used))})"
-    return (f"| {spec.name} | {name} | {statistics.mean(seconds):.3f} | {statistics.median(seconds):.3f} "
-            f"| {max(seconds):.3f} | {mean_parts} | {max(gaps):.1e} |")
+    return (
+        f"| {spec.name} | {name} | {statistics.mean(seconds):.3f} |"
+        f" {statistics.median(seconds):.3f} | {max(seconds):.3f} | {mean_parts} | {max(gaps):.1e} |"
+    )
 
 
 def main() -> None:
     """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=5, help="snapshots per case (default 5)")
     parser.add_argument("--only", choices=tuple(CASES), help="one case alone")
     args = parser.parse_args()
     print(f"{machine()}; {args.seeds} seeds per row; seconds.\n")
-    print("| snapshot | policy | mean | median | max | validate / build / solve (mean) | largest gap |")
+    print(
+        "| snapshot | policy | mean | median | max | validate / build / solve (mean) | largest"
+        " gap |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name, (spec, gap, first) in CASES.items():
         if args.only in (None, name):
@@ -60,7 +80,9 @@ def main() -> None:
                 if solver != "auto" and available(solver) is None:
                     continue
                 print(f"{name}: {policy} {solver} ...", file=sys.stderr)
-                print(measure(spec, gap, range(first, first + args.seeds), policy, solver), flush=True)
+                print(
+                    measure(spec, gap, range(first, first + args.seeds), policy, solver), flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
-"""Measure the look ahead: certified gap and CPU seconds, beside the monolithic model in HiGHS on the same instances.
+"""Measure the look ahead: certified gap and CPU seconds, beside the monolithic model in HiGHS on
+the same instances.
 
-    python scripts/bench_horizon.py [--sizes S,M,L] [--seeds 5] [--gap 0.003] [--forms compiled,arrays,warm]
-    python scripts/bench_horizon.py --forms monolithic --sizes S --seeds 1 --limit 60
+    python scripts/bench_horizon.py [--sizes S,M,L] [--seeds 5] [--gap 0.003] [--forms
+    compiled,arrays,warm] python scripts/bench_horizon.py --forms monolithic --sizes S --seeds 1
+    --limit 60
 
-Instances: allocator/bench/horizons.py, whole units of work and any rates. CPU seconds are those of this process, from
-the instance's arrays to the checked plan; numba's code is loaded before. The gap is the answer's own bound against the
-value of its plan, recomputed here. compiled: with numba; arrays: without; warm: compiled, the round after (2 % of the
-jobs lose half of their work, all plans are one interval old), from the plans and prices of the round before;
-monolithic: formulations/horizon_monolithic in HiGHS, one thread, ended by the operating system after `limit` CPU
-seconds, with the best plan and bound reported until then.
+Instances: allocator/bench/horizons.py, whole units of work and any rates. CPU seconds are those of
+this process, from the instance's arrays to the checked plan; numba's code is loaded before. The gap
+is the answer's own bound against the value of its plan, recomputed here. compiled: with numba;
+arrays: without; warm: compiled, the round after (2 % of the jobs lose half of their work, all plans
+are one interval old), from the plans and prices of the round before; monolithic:
+formulations/horizon_monolithic in HiGHS, one thread, ended by the operating system after `limit`
+CPU seconds, with the best plan and bound reported until then.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from formulations.horizon_monolithic import monolithic
 from formulations.horizon_pricing import Pricing, has_numba
 from formulations.linear import LinearModel
 
-THREADS = "OPENBLAS_NUM_THREADS"      # one thread, so that CPU seconds are wall seconds; read when numpy is loaded
+# one thread, so that CPU seconds are wall seconds; read when numpy is loaded
+THREADS = "OPENBLAS_NUM_THREADS"
 INTERVALS = 12
 
 
@@ -49,7 +53,9 @@ class Here:
         return decomposition.solve(model, limits, hint or Hint(), lambda values, bound: None)
 
 
-def ahead(x: Horizon, gap: float, limit: float, compiled: bool, start: Start | None = None) -> tuple[float, float, Any]:
+def ahead(
+    x: Horizon, gap: float, limit: float, compiled: bool, start: Start | None = None
+) -> tuple[float, float, Any]:
     """(gap, CPU seconds, answer) of a look ahead; ends the script if the plan breaks a row."""
     begin = time.process_time()
     answer = look_ahead(x, Limits(time_s=limit, gap=gap), start, Here(), compiled)
@@ -61,8 +67,9 @@ def ahead(x: Horizon, gap: float, limit: float, compiled: bool, start: Start | N
 
 
 def next_round(x: Horizon, plan: Any, seed: int) -> Horizon:
-    """The horizon one interval later: work of the first interval is done, jobs hold what the plan said. Jobs that are
-    done come back as new ones of the same kind; 2 % of the jobs have lost half of what was left."""
+    """The horizon one interval later: work of the first interval is done, jobs hold what the plan
+    said. Jobs that are done come back as new ones of the same kind; 2 % of the jobs have lost half
+    of what was left."""
     rng = np.random.default_rng(seed)
     first = plan.copy()
     first[:, 1:] = -1
@@ -73,7 +80,9 @@ def next_round(x: Horizon, plan: Any, seed: int) -> Horizon:
 
 
 def child(pipe: Any, size: str, seed: int, whole: bool, gap: float, limit: float) -> None:
-    """Solve the monolithic model, telling every improvement; the operating system ends it after its CPU seconds."""
+    """Solve the monolithic model, telling every improvement; the operating system ends it after
+    its CPU seconds.
+    """
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
     x = horizon(size, seed, INTERVALS, whole)
 
@@ -81,7 +90,8 @@ def child(pipe: Any, size: str, seed: int, whole: bool, gap: float, limit: float
         pipe.send((None if values is None else float(model.value @ values), bound))
 
     model, options = monolithic(x), highs._options
-    # presolve is off in highs.py for single rounds, where it costs more than it saves; here it helps
+    # presolve is off in highs.py for single rounds, where it costs more than it saves; here it
+    # helps
     highs._options = lambda limits, is_mip: {**options(limits, is_mip), "presolve": "choose"}
     answer = highs.solve(model, Limits(time_s=1e6, gap=gap), Hint(), told)
     pipe.send((answer.objective, answer.bound))
@@ -110,11 +120,15 @@ def row(size: str, whole: bool, form: str, runs: list[tuple[float, float, str]])
     """A Markdown row."""
     gaps, seconds = np.array([r[0] for r in runs]) * 100, np.array([r[1] for r in runs])
     jobs, kind = horizon(size, 0, 1).J, "whole units" if whole else "any rates"
-    return (f"| {jobs} x {INTERVALS} | {kind} | {form} | {len(runs)} | {np.median(gaps):.3f} / {gaps.max():.3f} | "
-            f"{np.median(seconds):.2f} / {seconds.max():.2f} | {runs[0][2]} |")
+    return (
+        f"| {jobs} x {INTERVALS} | {kind} | {form} | {len(runs)} | {np.median(gaps):.3f} /"
+        f" {gaps.max():.3f} | {np.median(seconds):.2f} / {seconds.max():.2f} | {runs[0][2]} |"
+    )
 
 
-def runs_of(form: str, size: str, whole: bool, a: argparse.Namespace) -> list[tuple[float, float, str]]:
+def runs_of(
+    form: str, size: str, whole: bool, a: argparse.Namespace
+) -> list[tuple[float, float, str]]:
     """(gap, CPU seconds, note) of every seed."""
     out = []
     for seed in range(a.seeds):
@@ -136,7 +150,9 @@ def main() -> None:
     """Print the table."""
     if THREADS not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, THREADS: "1"})
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", default="S,M,L")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--gap", type=float, default=0.003)
@@ -145,15 +161,24 @@ def main() -> None:
     parser.add_argument("--kinds", default="whole,any")
     a = parser.parse_args()
     print(f"{machine()}; asked for {100 * a.gap:g} %, seeds 0 to {a.seeds - 1}\n")
-    print("| jobs x intervals | work | form | runs | gap %: median / worst | CPU s: median / worst | seed 0 |")
+    print(
+        "| jobs x intervals | work | form | runs | gap %: median / worst | CPU s: median / worst |"
+        " seed 0 |"
+    )
     print("|---|---|---|---|---|---|---|", flush=True)
-    highs.version()                                            # loading libraries is not part of a look
+    # loading libraries is not part of a look
+    highs.version()
     if set(a.forms.split(",")) & {"compiled", "warm"}:
         if not has_numba():
-            parser.error('the forms compiled and warm need numba (pip install ".[fast]"); --forms arrays does without')
+            parser.error(
+                'the forms compiled and warm need numba (pip install ".[fast]"); --forms arrays'
+                " does without"
+            )
         tiny = horizon((4, 16, 2), 0, 2)
         Pricing(tiny, compiled=True).price(np.zeros(tiny.H * tiny.R))
-    for form, size, kind in itertools.product(a.forms.split(","), a.sizes.split(","), a.kinds.split(",")):
+    for form, size, kind in itertools.product(
+        a.forms.split(","), a.sizes.split(","), a.kinds.split(",")
+    ):
         print(row(size, kind == "whole", form, runs_of(form, size, kind == "whole", a)), flush=True)
 
 

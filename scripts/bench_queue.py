@@ -1,10 +1,11 @@
-"""What the queue costs: CPU time of each call at a number of active jobs, on SQLite or a PostgreSQL database.
+"""What the queue costs: CPU time of each call at a number of active jobs, on SQLite or a PostgreSQL
+database.
 
     python scripts/bench_queue.py [QUEUE] [--jobs N] [--repeat N] > table.md
 
-QUEUE: where to make the queue, by default a file in a temporary folder; it must not exist, or be empty. CPU time of
-this process (a PostgreSQL server's is not in it), which a busy machine changes little; the median counts. Markdown on
-standard output.
+QUEUE: where to make the queue, by default a file in a temporary folder; it must not exist, or be
+empty. CPU time of this process (a PostgreSQL server's is not in it), which a busy machine changes
+little; the median counts. Markdown on standard output.
 """
 
 from __future__ import annotations
@@ -56,8 +57,11 @@ class Bench:
         """The life of the jobs, once."""
         job = {"model": "m", "total_work": 1e6, "max_gpus": 8}
         n, now = len(self.names), time.time()
-        self.time(f"submit {n} jobs in one call", lambda: self.queue.submit_many(
-            {"job_id": name, **job} for name in self.names), 1)
+        self.time(
+            f"submit {n} jobs in one call",
+            lambda: self.queue.submit_many({"job_id": name, **job} for name in self.names),
+            1,
+        )
         counter = iter(range(10**6))
         self.time("submit one job", lambda: self.queue.submit(job_id=f"one-{next(counter)}", **job))
         snapshot = self.time("snapshot", self.queue.snapshot)
@@ -65,39 +69,62 @@ class Bench:
         self.time("compress it for the journal", lambda: packed(snapshot))
         entry = wants.Round(now, snapshot.digest, packed(snapshot), "bench", "optimal")
         wanted = dict.fromkeys(self.names, wants.Want("a", 2))
-        self.time(f"round that changes what all {n} want", lambda: self.write(wants.append, entry, wanted), 1)
+        self.time(
+            f"round that changes what all {n} want",
+            lambda: self.write(wants.append, entry, wanted),
+            1,
+        )
         self.time("round that changes nothing", lambda: self.write(wants.append, entry, wanted))
         self.time(f"order {n} starts", lambda: self.write(allocations.order_starts, now), 1)
 
         def see(phase: Phase, at_s: float) -> Any:
-            return self.write(observing.observe, [Observation(name, 1, now + at_s, phase, at_s) for name in self.names])
+            return self.write(
+                observing.observe,
+                [Observation(name, 1, now + at_s, phase, at_s) for name in self.names],
+            )
 
         self.time(f"first sight of {n} running", lambda: see(Phase.RUNNING, 1), 1)
         clock = iter(range(2, 10**6))
         self.time(f"progress of {n} running", lambda: see(Phase.RUNNING, next(clock)))
-        self.time("look for stops and starts", lambda: (self.write(allocations.order_stops, now),
-                                                        self.write(allocations.order_starts, now)))
+        self.time(
+            "look for stops and starts",
+            lambda: (
+                self.write(allocations.order_stops, now),
+                self.write(allocations.order_starts, now),
+            ),
+        )
         self.time(f"end of {n}", lambda: see(Phase.FINISHED, 10**6), 1)
         self.time(f"list {n} jobs", self.queue.jobs)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("queue", nargs="?")
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=15)
     args = parser.parse_args()
-    rates = "".join(f"m,A,{k},{k ** 0.9}\n" for k in (1, 2, 4, 8))
-    cluster = snapshot_of("bench", {
-        "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
-        "pools.csv": f"pool,gpu_type,gpus\na,A,{4 * args.jobs}\n".encode(),
-        "rates.csv": f"model,gpu_type,gpus,work_per_s\n{rates}".encode()})
-    with tempfile.TemporaryDirectory() as folder, Queue.create(
-            args.queue or os.path.join(folder, "queue.db"), cluster) as queue:
+    rates = "".join(f"m,A,{k},{k**0.9}\n" for k in (1, 2, 4, 8))
+    cluster = snapshot_of(
+        "bench",
+        {
+            "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
+            "pools.csv": f"pool,gpu_type,gpus\na,A,{4 * args.jobs}\n".encode(),
+            "rates.csv": f"model,gpu_type,gpus,work_per_s\n{rates}".encode(),
+        },
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Queue.create(args.queue or os.path.join(folder, "queue.db"), cluster) as queue,
+    ):
         bench = Bench(queue, args.jobs, args.repeat)
         bench.run()
         kind = queue.store.engine.dialect.name
-    print(f"{kind}, Python {platform.python_version()}, {os.cpu_count()} CPUs\n\n| call | CPU ms |\n|---|---:|")
+    print(
+        f"{kind}, Python {platform.python_version()}, {os.cpu_count()} CPUs\n\n| call | CPU ms"
+        " |\n|---|---:|"
+    )
     for what, took_ms in bench.rows:
         print(f"| {what} | {took_ms:.1f} |")
 

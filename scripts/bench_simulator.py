@@ -1,11 +1,13 @@
-"""What the simulator itself costs: CPU time of everything but the decisions, per round and over whole simulations.
+"""What the simulator itself costs: CPU time of everything but the decisions, per round and over
+whole simulations.
 
     python scripts/bench_simulator.py [--active N,N,...] [--rounds N] [--whole N,N,...] > tables.md
 
-Per round: that many jobs are there all the time, half of them on GPUs; every round one in a hundred ends, one arrives,
-and some fail. wait, observe and apply are the three calls of allocator/control/ports.py, record the recorder's. Whole:
-jobs of the bursty generator under greedy, without and with bounds. Process CPU time, which a busy machine changes
-little; of the rounds the median counts. Markdown on standard output.
+Per round: that many jobs are there all the time, half of them on GPUs; every round one in a hundred
+ends, one arrives, and some fail. wait, observe and apply are the three calls of
+allocator/control/ports.py, record the recorder's. Whole: jobs of the bursty generator under greedy,
+without and with bounds. Process CPU time, which a busy machine changes little; of the rounds the
+median counts. Markdown on standard output.
 """
 
 from __future__ import annotations
@@ -35,23 +37,42 @@ INTERVAL_S = 300.0
 
 
 def steady(active: int, rounds: int) -> Workload:
-    """So many jobs at time 0, one in a hundred more per round; each has 0 to 50 rounds of work left on one GPU, and
-    there are GPUs for half of them: about a hundredth ends per round."""
+    """So many jobs at time 0, one in a hundred more per round; each has 0 to 50 rounds of work left
+    on one GPU, and there are GPUs for half of them: about a hundredth ends per round."""
     rng = np.random.default_rng(active)
     more = rounds * active // 100
     n, models = active + more, 20
-    speeds = [{"model": f"m{i}", "gpu_type": t, "gpus": k, "work_per_s": s * k**0.8} for i in range(models)
-              for t, s in (("A", 2.0), ("B", 1.0)) for k in (1, 2, 4, 8)]
+    speeds = [
+        {"model": f"m{i}", "gpu_type": t, "gpus": k, "work_per_s": s * k**0.8}
+        for i in range(models)
+        for t, s in (("A", 2.0), ("B", 1.0))
+        for k in (1, 2, 4, 8)
+    ]
     gpus = max(2, active // 4)
-    return Tables("steady", {"interval_s": INTERVAL_S}, {
-        "workload.csv": {
-            "job_id": [f"job-{j:06d}" for j in range(n)],
-            "submitted_s": np.concatenate([np.zeros(active), np.sort(rng.uniform(1, rounds * INTERVAL_S, more))]),
-            "model": [f"m{j % models}" for j in range(n)], "total_work": rng.uniform(0, 50, n) * 1.5 * INTERVAL_S + 1,
-            "requested_gpus": [1] * n, "max_gpus": rng.choice([1, 2, 4, 8], n), "checkpoint_every_s": [600] * n},
-        "pools.csv": {"pool": ["a", "b"], "gpu_type": ["A", "B"], "gpus": [gpus, gpus],
-                      "price_per_gpu_hour": [2.0, 1.0]},
-        "rates.csv": {name: [row[name] for row in speeds] for name in speeds[0]}}).workload()
+    return Tables(
+        "steady",
+        {"interval_s": INTERVAL_S},
+        {
+            "workload.csv": {
+                "job_id": [f"job-{j:06d}" for j in range(n)],
+                "submitted_s": np.concatenate(
+                    [np.zeros(active), np.sort(rng.uniform(1, rounds * INTERVAL_S, more))]
+                ),
+                "model": [f"m{j % models}" for j in range(n)],
+                "total_work": rng.uniform(0, 50, n) * 1.5 * INTERVAL_S + 1,
+                "requested_gpus": [1] * n,
+                "max_gpus": rng.choice([1, 2, 4, 8], n),
+                "checkpoint_every_s": [600] * n,
+            },
+            "pools.csv": {
+                "pool": ["a", "b"],
+                "gpu_type": ["A", "B"],
+                "gpus": [gpus, gpus],
+                "price_per_gpu_hour": [2.0, 1.0],
+            },
+            "rates.csv": {name: [row[name] for row in speeds] for name in speeds[0]},
+        },
+    ).workload()
 
 
 class Meter:
@@ -62,6 +83,7 @@ class Meter:
 
     def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """The same call, measured."""
+
         def measured(*args: Any, **kwargs: Any) -> Any:
             started = time.process_time()
             try:
@@ -73,8 +95,12 @@ class Meter:
 
 
 def per_round(active: int, rounds: int) -> str:
-    """A row: milliseconds of each part per round, median over the rounds, and their sum per 1,000 active jobs."""
-    options = Options(until_s=rounds * INTERVAL_S, prove_every=0, failures_per_gpu_hour=0.01, noise=0.1)
+    """A row: milliseconds of each part per round, median over the rounds, and their sum per
+    1,000 active jobs.
+    """
+    options = Options(
+        until_s=rounds * INTERVAL_S, prove_every=0, failures_per_gpu_hour=0.01, noise=0.1
+    )
     state = begin(steady(active, rounds), "greedy", options)
     meter, here = Meter(), []
     for name in ("wait", "observe", "apply"):
@@ -85,9 +111,13 @@ def per_round(active: int, rounds: int) -> str:
         here.append(len(turn.problem.jobs))
 
     go_on(state, count)
-    ms = [1000 * statistics.median(meter.spent[name][1:]) for name in PARTS]       # the first round starts everybody
-    return (f"| {statistics.mean(here):,.0f} | {len(here)} | " + " | ".join(f"{x:.2f}" for x in ms)
-            + f" | {sum(ms):.2f} | **{1000 * sum(ms) / statistics.mean(here):.2f}** |")
+    # the first round starts everybody
+    ms = [1000 * statistics.median(meter.spent[name][1:]) for name in PARTS]
+    return (
+        f"| {statistics.mean(here):,.0f} | {len(here)} | "
+        + " | ".join(f"{x:.2f}" for x in ms)
+        + f" | {sum(ms):.2f} | **{1000 * sum(ms) / statistics.mean(here):.2f}** |"
+    )
 
 
 def whole(jobs: int, prove_every: int) -> str:
@@ -101,30 +131,48 @@ def whole(jobs: int, prove_every: int) -> str:
         total, decisions = time.process_time() - started, sum(meter.spent["decide"])
     active = float(done.rounds["active"].mean())
     rest = total - decisions
-    return (f"| {jobs:,} | {int(workload.problem.pools.gpus.sum()):,} | {len(done.rounds):,} | {active:,.0f} | "
-            f"{'never' if not prove_every else 'every round' if prove_every == 1 else f'every {prove_every}th'} | "
-            f"{total:.1f} | {decisions:.1f} | {rest:.1f} | {1000 * rest / len(done.rounds):.2f} |")
+    return (
+        f"| {jobs:,} | {int(workload.problem.pools.gpus.sum()):,} | {len(done.rounds):,} |"
+        f" {active:,.0f} |"
+        f" {'never' if not prove_every else 'every round' if prove_every == 1 else f'every {prove_every}th'}"
+        f" | {total:.1f} | {decisions:.1f} | {rest:.1f} | {1000 * rest / len(done.rounds):.2f} |"
+    )
 
 
 def main() -> int:
     """Print the tables."""
+
     def numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",") if part]
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--active", type=numbers, default=[100, 1000, 10_000], help="default: 100,1000,10000")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--active", type=numbers, default=[100, 1000, 10_000], help="default: 100,1000,10000"
+    )
     parser.add_argument("--rounds", type=int, default=40, help="of each (default: 40)")
-    parser.add_argument("--whole", type=numbers, default=[2500, 5000, 10_000], help="default: 2500,5000,10000")
+    parser.add_argument(
+        "--whole", type=numbers, default=[2500, 5000, 10_000], help="default: 2500,5000,10000"
+    )
     args = parser.parse_args()
     print(machine())
     if args.active:
-        print("\nCPU milliseconds per round\n\n| active jobs | rounds | " + " | ".join(PARTS)
-              + " | sum | per 1,000 jobs |\n|" + "---|" * (len(PARTS) + 4), flush=True)
+        print(
+            "\nCPU milliseconds per round\n\n| active jobs | rounds | "
+            + " | ".join(PARTS)
+            + " | sum | per 1,000 jobs |\n|"
+            + "---|" * (len(PARTS) + 4),
+            flush=True,
+        )
     for active in args.active:
         print(per_round(active, args.rounds), flush=True)
     if args.whole:
-        print("\nCPU seconds of whole simulations\n\n| jobs | GPUs | rounds | mean active | bounds | total | "
-              "decisions | rest | rest per round, ms |\n|" + "---|" * 9, flush=True)
+        print(
+            "\nCPU seconds of whole simulations\n\n| jobs | GPUs | rounds | mean active | bounds |"
+            " total | decisions | rest | rest per round, ms |\n|" + "---|" * 9,
+            flush=True,
+        )
     for jobs in args.whole:
         print(whole(jobs, 0), flush=True)
     if args.whole:

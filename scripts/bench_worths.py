@@ -1,8 +1,10 @@
-"""CPU time to value all options of a round under every objective: the last section of docs/spot-results.md.
+"""CPU time to value all options of a round under every objective: the last section of
+docs/spot-results.md.
 
     python scripts/bench_worths.py [--jobs N] [--seeds N]      # prints machine, seeds and a table
 
-The round: every job of the generator `deadlines` waits at once. Best of REPEATS, mean over the seeds.
+The round: every job of the generator `deadlines` waits at once. Best of REPEATS, mean over the
+seeds.
 """
 
 from __future__ import annotations
@@ -43,13 +45,19 @@ def measure(problem: Problem, objective: str) -> tuple[int, float]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}; "
-          f"{args.jobs} jobs, seeds 0..{args.seeds - 1}\n")
-    problems = [generate("deadlines", seed=s, jobs=args.jobs).workload().problem for s in range(args.seeds)]
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy"
+        f" {np.__version__}; {args.jobs} jobs, seeds 0..{args.seeds - 1}\n"
+    )
+    problems = [
+        generate("deadlines", seed=s, jobs=args.jobs).workload().problem for s in range(args.seeds)
+    ]
     print("| objective | options a job | CPU ms |\n|---|---|---|")
     for objective in OBJECTIVES:
         found = [measure(p, objective) for p in problems]

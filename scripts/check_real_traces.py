@@ -1,10 +1,12 @@
-"""The readers of traces on the published files themselves: a check and the figures of each, as a Markdown table.
+"""The readers of traces on the published files themselves: a check and the figures of each, as a
+Markdown table.
 
-    python scripts/check_real_traces.py FOLDER      # wherever the files of docs/traces.md were put, in any subfolders
+    python scripts/check_real_traces.py FOLDER      # wherever the files of docs/traces.md were put,
+                                                    in any subfolders
 
-Each file that `allocator import auto` recognises is imported into a temporary folder, read back and checked: no fault
-or warning, every row kept or counted as dropped, and run times at the requested size as traced. Exit code 1 if any
-file fails or none was found.
+Each file that `allocator import auto` recognises is imported into a temporary folder, read back and
+checked: no fault or warning, every row kept or counted as dropped, and run times at the requested
+size as traced. Exit code 1 if any file fails or none was found.
 """
 
 from __future__ import annotations
@@ -25,17 +27,22 @@ from allocator.files.workloads import read_workload
 from allocator.performance.table import RateTable
 
 NAMES = ("*.csv", "*.csv.gz", "*.trace", "*.trace.gz")
-OTHERS = ("placements", "scalability", "validation", "node_list")     # parts of a format, not traces by themselves
+# parts of a format, not traces by themselves
+OTHERS = ("placements", "scalability", "validation", "node_list")
 
 
 def main() -> int:
     """Print a row per trace; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--limit", type=int, default=3, help="files per format (default 3)")
     args = parser.parse_args()
-    print("| file | format | rows | dropped | cut | jobs | hours | GPUs | GPU-hours | load | GPUs asked: mean, max | "
-          "run time s: p50, p90, p99 | CPU s | check |\n" + "|---" * 14 + "|")
+    print(
+        "| file | format | rows | dropped | cut | jobs | hours | GPUs | GPU-hours | load | GPUs"
+        " asked: mean, max | run time s: p50, p90, p99 | CPU s | check |\n" + "|---" * 14 + "|"
+    )
     seen: dict[str, int] = {}
     bad = 0
     for path in sorted({p for pattern in NAMES for p in args.folder.rglob(pattern)}):
@@ -72,11 +79,13 @@ def row(path: Path, root: Path, name: str) -> bool:
     run = trace.jobs.duration_s[[i for i, job in enumerate(trace.jobs.job_id) if job in kept]]
     asked = workload.problem.jobs.requested_gpus
     cut = int((run > trace.max_hours * 3600).sum())
-    print(f"| {path.relative_to(root)} | {name} | {summary.read_rows} | {sum(summary.dropped.values())} | {cut} | "
-          f"{summary.jobs} | {summary.span_s / 3600:.1f} | {summary.gpus} | {summary.gpu_hours:.0f} | "
-          f"{summary.load:.3f} | {asked.mean():.2f}, {asked.max()} | "
-          f"{', '.join(f'{q:.0f}' for q in np.percentile(run, (50, 90, 99)))} | {seconds:.1f} | "
-          f"{'; '.join(wrong) or 'ok'} |")
+    print(
+        f"| {path.relative_to(root)} | {name} | {summary.read_rows} |"
+        f" {sum(summary.dropped.values())} | {cut} | {summary.jobs} | {summary.span_s / 3600:.1f} |"
+        f" {summary.gpus} | {summary.gpu_hours:.0f} | {summary.load:.3f} | {asked.mean():.2f},"
+        f" {asked.max()} | {', '.join(f'{q:.0f}' for q in np.percentile(run, (50, 90, 99)))} |"
+        f" {seconds:.1f} | {'; '.join(wrong) or 'ok'} |"
+    )
     return bool(wrong)
 
 
@@ -84,7 +93,10 @@ def faults(trace: Trace, workload: Workload, jobs: int) -> list[str]:
     """What is wrong with an imported workload."""
     problem = workload.problem
     found = list(problem.warnings[:2])
-    if len(problem.jobs) != jobs or len(trace.jobs) + sum(trace.dropped.values()) != trace.read_rows:
+    if (
+        len(problem.jobs) != jobs
+        or len(trace.jobs) + sum(trace.dropped.values()) != trace.read_rows
+    ):
         found.append("rows are lost")
     traced = dict(zip(trace.jobs.job_id, trace.jobs.duration_s.tolist(), strict=True))
     rates, own = RateTable.of(problem), problem.jobs
@@ -93,7 +105,9 @@ def faults(trace: Trace, workload: Workload, jobs: int) -> list[str]:
     for p in range(len(problem.pools)):
         t = problem.pools.gpu_type[p]
         rate = rates.rate(own.model, np.full(len(own), t), own.requested_gpus)[0]
-        able = sets[own.gpu_types][:, t] & (own.requested_gpus <= problem.pools.gpus[p]) & (rate > 0)
+        able = (
+            sets[own.gpu_types][:, t] & (own.requested_gpus <= problem.pools.gpus[p]) & (rate > 0)
+        )
         slowest[able] = np.minimum(slowest[able], rate[able])
     if not np.isfinite(slowest).all():
         found.append("a job has no speed at the size it asks for")

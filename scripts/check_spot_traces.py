@@ -1,10 +1,13 @@
-"""Published spot markets, as our readers read them, beside generated ones: availability, correlation, batches, prices.
+"""Published spot markets, as our readers read them, beside generated ones: availability,
+correlation, batches, prices.
 
-    python scripts/check_spot_traces.py FOLDER [--seeds 24]     # where the files of docs/traces.md are, archives too
+    python scripts/check_spot_traces.py FOLDER [--seeds 24]     # where the files of docs/traces.md
+        are, archives too
 
-Every file that `allocator import auto` recognises as availability or as AWS prices counts. Generated: the zones of the
-generator `zones` (allocator/bench/workloads/availability.py), five zones of 16 machines over 45 days, read every 5
-minutes like most published ones. Markdown on standard output; exit code 1 if no file was found.
+Every file that `allocator import auto` recognises as availability or as AWS prices counts.
+Generated: the zones of the generator `zones` (allocator/bench/workloads/availability.py), five
+zones of 16 machines over 45 days, read every 5 minutes like most published ones. Markdown on
+standard output; exit code 1 if no file was found.
 """
 
 from __future__ import annotations
@@ -29,17 +32,21 @@ from allocator.files.markets.run import recognised
 
 HOUR, DAY = 3600.0, 86_400.0
 DAYS, REGIONS, MACHINES = 45, (3, 2), 16
-TOGETHER_S = 60.0                   # machines lost within so long of the first count as one batch
-READ_S = 300.0                      # between two looks at generated zones
-GRID_S = 600.0                      # of correlations
-SHORT_DAYS = 4                      # zones watched for less go in one row per machine, not per region
+TOGETHER_S = 60.0  # machines lost within so long of the first count as one batch
+READ_S = 300.0  # between two looks at generated zones
+GRID_S = 600.0  # of correlations
+# zones watched for less go in one row per machine, not per region
+SHORT_DAYS = 4
 CPU = re.compile("intel|c3-")
-PRICED = re.compile(r"(us-(east-[12]|west-2)[a-z])-p3\.")       # where the price on demand that we know is charged
+# where the price on demand that we know is charged
+PRICED = re.compile(r"(us-(east-[12]|west-2)[a-z])-p3\.")
 
 
 def main() -> int:
     """Print the tables; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=24, help="of the generated zones")
     args = parser.parse_args()
@@ -61,24 +68,37 @@ def read(folder: Path, opened: Path) -> tuple[dict[str, list[Series]], list[Seri
         with tarfile.open(archive) as tar:
             tar.extractall(opened / archive.parent.name, filter="data")
     for root in (folder, opened):
-        for path in sorted(p for p in root.rglob("*") if p.suffix in (".json", ".csv", ".txt", ".out") or p.is_dir()):
+        for path in sorted(
+            p
+            for p in root.rglob("*")
+            if p.suffix in (".json", ".csv", ".txt", ".out") or p.is_dir()
+        ):
             try:
                 name = recognised(path)
-                if path.is_dir() != (name == "spot-prices"):        # prices of a region: one folder
+                if path.is_dir() != (name == "spot-prices"):  # prices of a region: one folder
                     continue
-                series = registry.load(name).read(path, Options(gpus=None if name == "spot-prices" else 1)).series
+                series = (
+                    registry.load(name)
+                    .read(path, Options(gpus=None if name == "spot-prices" else 1))
+                    .series
+                )
             except AllocatorError:
                 continue
             if name == "spot-prices":
                 prices += [s for s in series if PRICED.match(s.pool)]
             elif name != "catalog":
                 there.setdefault(_short(path.parent.relative_to(root)), []).extend(
-                    machines(s) for s in series if s.end - s.begin > DAY / 4 and not CPU.search(s.pool))
+                    machines(s)
+                    for s in series
+                    if s.end - s.begin > DAY / 4 and not CPU.search(s.pool)
+                )
     return {k: v for k, v in there.items() if v}, prices
 
 
 def _short(folder: Path) -> str:
-    return "/".join(p for p in folder.parts[-3:] if p not in ("availability", "logs", "spot-traces"))
+    return "/".join(
+        p for p in folder.parts[-3:] if p not in ("availability", "logs", "spot-traces")
+    )
 
 
 def machines(s: Series) -> Series:
@@ -90,10 +110,16 @@ def machines(s: Series) -> Series:
 def generated(seed: int) -> list[Series]:
     """Zones of the generator, as they would be read."""
     zones = spot.zones(np.random.default_rng(seed), REGIONS, MACHINES, DAYS * DAY)
-    names = [f"{region}{'abc'[i]}" for region, count in zip(("west-1", "east-1"), REGIONS, strict=True)
-             for i in range(count)]
+    names = [
+        f"{region}{'abc'[i]}"
+        for region, count in zip(("west-1", "east-1"), REGIONS, strict=True)
+        for i in range(count)
+    ]
     t = np.arange(0.0, DAYS * DAY, READ_S)
-    return [Series(name, "V100", *_seen(t, z.at(t)), end=DAYS * DAY) for name, z in zip(names, zones, strict=True)]
+    return [
+        Series(name, "V100", *_seen(t, z.at(t)), end=DAYS * DAY)
+        for name, z in zip(names, zones, strict=True)
+    ]
 
 
 def _seen(t: Floats, there: Ints) -> tuple[Floats, Ints]:
@@ -104,7 +130,9 @@ def _seen(t: Floats, there: Ints) -> tuple[Floats, Ints]:
 def on_grid(s: Series, begin: float, end: float) -> Ints:
     """Machines at every GRID_S from begin to end."""
     t = np.arange(begin, end, GRID_S)
-    return np.asarray(s.gpus[np.maximum(0, np.searchsorted(s.gpus_at, t, side="right") - 1)], dtype=np.int64)
+    return np.asarray(
+        s.gpus[np.maximum(0, np.searchsorted(s.gpus_at, t, side="right") - 1)], dtype=np.int64
+    )
 
 
 def stretches(s: Series) -> tuple[Floats, Floats]:
@@ -117,22 +145,36 @@ def stretches(s: Series) -> tuple[Floats, Floats]:
 
 def availability(there: dict[str, list[Series]], drawn: Sequence[list[Series]]) -> None:
     """Share of time, runs and gaps, machines held."""
-    print("| folder, zones | days | up | run h: mean (median) | mean / median | gap h: mean (median) | "
-          f"held, mean of most |\n|{'---|' * 7}")
-    for name, series in [*there.items(), ("generator `zones`, all seeds", [s for zones in drawn for s in zones])]:
+    print(
+        "| folder, zones | days | up | run h: mean (median) | mean / median | gap h: mean (median)"
+        f" | held, mean of most |\n|{'---|' * 7}"
+    )
+    for name, series in [
+        *there.items(),
+        ("generator `zones`, all seeds", [s for zones in drawn for s in zones]),
+    ]:
         for label, part in _parts(name, series):
             runs, gaps = (np.concatenate(x) for x in zip(*map(stretches, part), strict=True))
             held = np.concatenate([on_grid(s, s.begin, s.end) for s in part])
             days = np.mean([s.end - s.begin for s in part]) / DAY
             gone = f"{gaps.mean():.2f} ({np.median(gaps):.2f})" if len(gaps) else "none"
-            print(f"| {label} | {days:.1f} | {(held > 0).mean():.2f} | {runs.mean():.1f} ({np.median(runs):.2f}) | "
-                  f"{runs.mean() / np.median(runs):.1f} | {gone} | {held.mean():.1f} of {held.max()} |")
+            print(
+                f"| {label} | {days:.1f} | {(held > 0).mean():.2f} | {runs.mean():.1f}"
+                f" ({np.median(runs):.2f}) | {runs.mean() / np.median(runs):.1f} | {gone} |"
+                f" {held.mean():.1f} of {held.max()} |"
+            )
 
 
 def _parts(name: str, series: list[Series]) -> Iterator[tuple[str, list[Series]]]:
     """One row per region and kind of machine."""
-    keys = [_kind(s) if _kind(s) and s.end - s.begin < SHORT_DAYS * DAY else
-            re.sub(r"(?<=\d)-?[a-f](?=-|$)", "", s.pool) for s in series]
+    keys = [
+        (
+            _kind(s)
+            if _kind(s) and s.end - s.begin < SHORT_DAYS * DAY
+            else re.sub(r"(?<=\d)-?[a-f](?=-|$)", "", s.pool)
+        )
+        for s in series
+    ]
     for key in dict.fromkeys(keys):
         part = [s for s, k in zip(series, keys, strict=True) if k == key]
         yield f"{name}: {key}" + (f", {len(part)}" if len(part) > 1 else ""), part
@@ -140,23 +182,40 @@ def _parts(name: str, series: list[Series]) -> Iterator[tuple[str, list[Series]]
 
 def correlations(there: dict[str, list[Series]], drawn: Sequence[list[Series]]) -> None:
     """Of having a machine, between zones observed at the same time."""
-    print(f"\n| correlation of zones | pairs | one region: mean, least, most | pairs | two regions |\n|{'---|' * 5}")
+    print(
+        "\n| correlation of zones | pairs | one region: mean, least, most | pairs | two regions"
+        f" |\n|{'---|' * 5}"
+    )
     for name, worlds in [*((n, [s]) for n, s in there.items()), ("generator `zones`", drawn)]:
         pairs = [pair for series in worlds for pair in _pairs(series)]
-        found = {same: np.array([c for c, together in pairs if together == same]) for same in (True, False)}
+        found = {
+            same: np.array([c for c, together in pairs if together == same])
+            for same in (True, False)
+        }
         if pairs:
-            texts = [f"{len(c)} | {c.mean():.2f}, {c.min():.2f}, {c.max():.2f}" if len(c) else "0 | "
-                     for c in found.values()]
+            texts = [
+                f"{len(c)} | {c.mean():.2f}, {c.min():.2f}, {c.max():.2f}" if len(c) else "0 | "
+                for c in found.values()
+            ]
             print(f"| {name} | {' | '.join(texts)} |")
 
 
 def _pairs(series: Sequence[Series]) -> Iterator[tuple[float, bool]]:
-    """Correlation and whether in one region, of each pair of zones with the same machine that varies."""
+    """Correlation and whether in one region, of each pair of zones with the same machine that
+    varies.
+    """
     for i, one in enumerate(series):
         for other in series[:i]:
             begin, end = max(one.begin, other.begin), min(one.end, other.end)
             x, y = (on_grid(s, begin, end) > 0 for s in (one, other))
-            if _kind(one) == _kind(other) and end - begin > DAY and x.any() and y.any() and not x.all() and not y.all():
+            if (
+                _kind(one) == _kind(other)
+                and end - begin > DAY
+                and x.any()
+                and y.any()
+                and not x.all()
+                and not y.all()
+            ):
                 yield float(np.corrcoef(x, y)[0, 1]), _region(one) == _region(other)
 
 
@@ -173,18 +232,31 @@ def _kind(s: Series) -> str:
 
 def batches(there: dict[str, list[Series]], drawn: Sequence[list[Series]]) -> None:
     """Machines lost, and how many at once."""
-    print("\n| machines lost | most held | machine-hours | lost | per machine-hour | batches | of 1 | 2-3 | 4-6 | "
-          f"more | largest |\n|{'---|' * 11}")
-    rows = [(f"{name}: {s.pool}", [s]) for name, series in there.items() for s in series if s.gpus.max() > 4]
+    print(
+        "\n| machines lost | most held | machine-hours | lost | per machine-hour | batches | of 1"
+        f" | 2-3 | 4-6 | more | largest |\n|{'---|' * 11}"
+    )
+    rows = [
+        (f"{name}: {s.pool}", [s])
+        for name, series in there.items()
+        for s in series
+        if s.gpus.max() > 4
+    ]
     for name, part in [*rows, ("generator `zones`", [s for zones in drawn for s in zones])]:
         sizes = np.concatenate([lost_together(s) for s in part])
         if not len(sizes):
             continue
-        hours = sum(float((s.gpus * np.diff(np.append(s.gpus_at, s.end))).sum()) for s in part) / HOUR
-        shares = [((sizes >= a) & (sizes <= b)).mean() for a, b in ((1, 1), (2, 3), (4, 6), (7, np.inf))]
-        print(f"| {name} | {max(s.gpus.max() for s in part)} | {hours:,.0f} | {sizes.sum():,} | "
-              f"{sizes.sum() / hours:.2f} | {len(sizes):,} | {' | '.join(f'{x:.2f}' for x in shares)} | "
-              f"{sizes.max()} |")
+        hours = (
+            sum(float((s.gpus * np.diff(np.append(s.gpus_at, s.end))).sum()) for s in part) / HOUR
+        )
+        shares = [
+            ((sizes >= a) & (sizes <= b)).mean() for a, b in ((1, 1), (2, 3), (4, 6), (7, np.inf))
+        ]
+        print(
+            f"| {name} | {max(s.gpus.max() for s in part)} | {hours:,.0f} | {sizes.sum():,} |"
+            f" {sizes.sum() / hours:.2f} | {len(sizes):,} |"
+            f" {' | '.join(f'{x:.2f}' for x in shares)} | {sizes.max()} |"
+        )
 
 
 def lost_together(s: Series) -> Ints:
@@ -204,24 +276,34 @@ def lost_together(s: Series) -> Ints:
 
 def priced(prices: Sequence[Series], seeds: int) -> None:
     """Prices of a machine in terms of that on demand."""
-    print("\n| prices / on demand | pools | days | mean: 10, 50, 90 % of pools | lowest | highest | "
-          f"daily log change, sd: 10, 50, 90 % | correlation of days, median |\n|{'---|' * 8}")
+    print(
+        "\n| prices / on demand | pools | days | mean: 10, 50, 90 % of pools | lowest | highest | "
+        f"daily log change, sd: 10, 50, 90 % | correlation of days, median |\n|{'---|' * 8}"
+    )
     ours = []
     for seed in range(seeds):
         at, price = spot.prices(np.random.default_rng(seed), 1.0, 92 * DAY)
-        ours.append(Series("generated", "V100", price_at=at, price=price, on_demand=1.0, end=92 * DAY))
+        ours.append(
+            Series("generated", "V100", price_at=at, price=price, on_demand=1.0, end=92 * DAY)
+        )
     long = [s for s in prices if s.end - s.begin > 30 * DAY]
     for name, part in (("AWS p3, three regions", long), ("generator `zones`", ours)):
         if not part:
             continue
-        daily = [s.price[np.searchsorted(s.price_at, np.arange(s.begin, s.end, DAY), side="right") - 1] / s.on_demand
-                 for s in part]
+        daily = [
+            s.price[np.searchsorted(s.price_at, np.arange(s.begin, s.end, DAY), side="right") - 1]
+            / s.on_demand
+            for s in part
+        ]
         change = [np.diff(np.log(d)).std() for d in daily]
         near = [np.corrcoef(d[:-1], d[1:])[0, 1] for d in daily if d.std() > 0]
         mean, sd = (np.percentile(x, (10, 50, 90)) for x in ([d.mean() for d in daily], change))
-        print(f"| {name} | {len(part)} | {np.mean([s.end - s.begin for s in part]) / DAY:.0f} | "
-              f"{', '.join(f'{x:.2f}' for x in mean)} | {min(d.min() for d in daily):.2f} | "
-              f"{max(d.max() for d in daily):.2f} | {', '.join(f'{x:.1%}' for x in sd)} | {np.median(near):.2f} |")
+        print(
+            f"| {name} | {len(part)} | {np.mean([s.end - s.begin for s in part]) / DAY:.0f} |"
+            f" {', '.join(f'{x:.2f}' for x in mean)} | {min(d.min() for d in daily):.2f} |"
+            f" {max(d.max() for d in daily):.2f} | {', '.join(f'{x:.1%}' for x in sd)} |"
+            f" {np.median(near):.2f} |"
+        )
 
 
 if __name__ == "__main__":

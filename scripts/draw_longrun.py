@@ -1,7 +1,7 @@
 """Draw docs/pictures/longrun.svg from what scripts/measure_longrun.py left.
 
-    python scripts/measure_longrun.py --seeds 1 --out longrun --cases "long-run,hard cap"
-    python scripts/draw_longrun.py longrun                # needs the extra "plots" (matplotlib)
+python scripts/measure_longrun.py --seeds 1 --out longrun --cases "long-run,hard cap"
+python scripts/draw_longrun.py longrun                # needs the extra "plots" (matplotlib)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "longrun.svg"
 CASES = {"long-run": "tab:blue", "hard cap": "tab:orange"}
-NAMES, STEP = ("bursty", "diurnal"), 6      # hours of one step of the curves
+NAMES, STEP = ("bursty", "diurnal"), 6  # hours of one step of the curves
 
 
 def main() -> None:
@@ -31,14 +31,32 @@ def main() -> None:
     for column, name in enumerate(NAMES):
         top, bottom = axes[0, column], axes[1, column]
         for case, colour in CASES.items():
-            row = next((r for r in found if r["workload"] == name and r["seed"] == 0 and r["case"] == case
-                        and "series" in r), None)
+            row = next(
+                (
+                    r
+                    for r in found
+                    if r["workload"] == name
+                    and r["seed"] == 0
+                    and r["case"] == case
+                    and "series" in r
+                ),
+                None,
+            )
             if row is None:
-                sys.exit(f'{folder} has no result of "{case}" on {name}, seed 0: run scripts/measure_longrun.py first')
+                sys.exit(
+                    f'{folder} has no result of "{case}" on {name}, seed 0: run'
+                    " scripts/measure_longrun.py first"
+                )
             hourly = np.array(row["series"]["hourly"])
             day = np.arange(len(hourly)) / 24
-            top.step(day[::STEP], hourly[:len(hourly) // STEP * STEP].reshape(-1, STEP).mean(axis=1), where="post",
-                     color=colour, lw=1, label=f"{case}: mean completion {row['jct_h']:.2f} h")
+            top.step(
+                day[::STEP],
+                hourly[: len(hourly) // STEP * STEP].reshape(-1, STEP).mean(axis=1),
+                where="post",
+                color=colour,
+                lw=1,
+                label=f"{case}: mean completion {row['jct_h']:.2f} h",
+            )
             bottom.plot(day, np.cumsum(1 - hourly), color=colour, lw=1)
         for ax in (top, bottom):
             ax.axhline(1 if ax is top else 0, color="grey", lw=0.6)

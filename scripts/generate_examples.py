@@ -2,7 +2,8 @@
 
     python scripts/generate_examples.py [--out data/examples]
 
-Every file is generated from the formulas and the numbers below with a fixed seed, byte for byte the same each time.
+Every file is generated from the formulas and the numbers below with a fixed seed, byte for byte the
+same each time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 1
-NOISE = 0.03            # standard deviation of the logarithm of a measurement
+NOISE = 0.03  # standard deviation of the logarithm of a measurement
 README = """\
 # Generated examples
 
@@ -44,7 +45,9 @@ was measured anywhere.
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "data" / "examples")
     out = parser.parse_args(argv).out
     for name, text in files().items():
@@ -59,21 +62,34 @@ def files() -> dict[str, str]:
     def noisy(value: float) -> str:
         return f"{value * math.exp(NOISE * chance.gauss(0, 1)):.5g}"
 
-    observations = [(model, "A100", k, batch, noisy(batch / step(model, k, batch)))
-                    for model in STEPS for k in (1, 2, 4, 8) for batch in (64, 128, 256) if batch / k <= 128]
+    observations = [
+        (model, "A100", k, batch, noisy(batch / step(model, k, batch)))
+        for model in STEPS
+        for k in (1, 2, 4, 8)
+        for batch in (64, 128, 256)
+        if batch / k <= 128
+    ]
     lifetimes = [lifetime(chance) for _ in range(200)]
     return {
         "README.md": README,
         "observations.csv": table("model,gpu_type,gpus,batch_size,work_per_s", observations),
         "lifetimes.csv": table("hours,revoked", lifetimes),
-        "checkpoints.csv": table("x,y", [(mb, noisy(2 + mb / 50)) for mb in (20, 50, 100, 200, 400, 800)]),
-        "starts.csv": table("boot,image,job", [(noisy(40), noisy(25), noisy(10)) for _ in range(20)]),
-        "speeds.csv": table("workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]),
+        "checkpoints.csv": table(
+            "x,y", [(mb, noisy(2 + mb / 50)) for mb in (20, 50, 100, 200, 400, 800)]
+        ),
+        "starts.csv": table(
+            "boot,image,job", [(noisy(40), noisy(25), noisy(10)) for _ in range(20)]
+        ),
+        "speeds.csv": table(
+            "workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]
+        ),
         **{f"tuning/{name}": text for name, text in TUNING.items()},
-        **{f"deadlines/{name}": text for name, text in DEADLINES.items()}}
+        **{f"deadlines/{name}": text for name, text in DEADLINES.items()},
+    }
 
 
-STEPS = {"bert": (0.004, 0.010, 0.05), "resnet": (0.002, 0.004, 0.03)}    # seconds per sample, per GPU, per step
+# seconds per sample, per GPU, per step
+STEPS = {"bert": (0.004, 0.010, 0.05), "resnet": (0.002, 0.004, 0.03)}
 
 
 def step(model: str, gpus: int, batch: int) -> float:
@@ -99,19 +115,26 @@ def table(head: str, rows: Iterable[Sequence[object]]) -> str:
 
 TUNING = {
     "config.toml": "now_s = 0\ninterval_s = 300\n",
-    "jobs.csv": "job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,memory_gb\ntune,bert,0,20000000,1,8,20\n",
+    "jobs.csv": (
+        "job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,memory_gb\ntune,bert,0,20000000,1,8,20\n"
+    ),
     "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na100,A100,8,2\n",
     "rates.csv": "model,gpu_type,gpus,work_per_s,batch_size\n",
-    "models.csv": 'model,gpu_type,kind,parameters\nbert,A100,goodput,"{""alpha_c"": 0.05, ""beta_c"": 0.004, '
-                  '""alpha_r"": 0.02, ""beta_r"": 0.005, ""alpha_n"": 0.05, ""beta_n"": 0.01, ""gamma"": 2.0, '
-                  '""noise_scale"": 400, ""batch_0"": 64, ""max_batch"": 1024, ""min_local"": 8, ""max_local"": 128, '
-                  '""gpus_per_node"": 8, ""min_gpus"": 1, ""max_gpus"": 8, ""error"": 0.2}"\n',
+    "models.csv": (
+        'model,gpu_type,kind,parameters\nbert,A100,goodput,"{""alpha_c"": 0.05, ""beta_c"": 0.004,'
+        ' ""alpha_r"": 0.02, ""beta_r"": 0.005, ""alpha_n"": 0.05, ""beta_n"": 0.01, ""gamma"":'
+        ' 2.0, ""noise_scale"": 400, ""batch_0"": 64, ""max_batch"": 1024, ""min_local"": 8,'
+        ' ""max_local"": 128, ""gpus_per_node"": 8, ""min_gpus"": 1, ""max_gpus"": 8, ""error"":'
+        ' 0.2}"\n'
+    ),
 }
 DEADLINES = {
     "config.toml": "now_s = 0\ninterval_s = 300\n",
-    "jobs.csv": "job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,deadline_s\n"
-                "report,m,0,7200,1,1,10800\nnightly,m,0,28800,1,4,14400\nweekly,m,0,57600,1,4,43200\n"
-                "demo-day,m,0,14400,1,2,14400\nmonster,m,0,400000,1,4,36000\nsomeday,m,0,50000,1,4,\n",
+    "jobs.csv": (
+        "job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,deadline_s\n"
+        "report,m,0,7200,1,1,10800\nnightly,m,0,28800,1,4,14400\nweekly,m,0,57600,1,4,43200\n"
+        "demo-day,m,0,14400,1,2,14400\nmonster,m,0,400000,1,4,36000\nsomeday,m,0,50000,1,4,\n"
+    ),
     "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na100,A100,8,2\n",
     "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A100,1,1\nm,A100,2,1.9\nm,A100,4,3.6\n",
 }

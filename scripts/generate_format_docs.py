@@ -1,5 +1,5 @@
-"""Write docs/snapshot-format.md and docs/workload-format.md from the column tables, so that they cannot drift from
-the code.
+"""Write docs/snapshot-format.md and docs/workload-format.md from the column tables, so that they
+cannot drift from the code.
 
     python scripts/generate_format_docs.py
 """
@@ -102,10 +102,14 @@ The smallest workload, three jobs on a pool of 8 GPUs that loses 4 of them after
 """
 
 
-TABLE_DOCS = {"longrun": "the long-run budget of the cluster, see [budgets](budgets.md); rounds of a controller also "
-                         "keep their books there",
-              "horizon": "how far the policy `horizon` looks ahead, see [looking ahead](horizon.md)",
-              "profiling": "what rounds may spend on learning speeds, see [speed models](speed-models.md)"}
+TABLE_DOCS = {
+    "longrun": (
+        "the long-run budget of the cluster, see [budgets](budgets.md); rounds of a controller also"
+        " keep their books there"
+    ),
+    "horizon": "how far the policy `horizon` looks ahead, see [looking ahead](horizon.md)",
+    "profiling": "what rounds may spend on learning speeds, see [speed models](speed-models.md)",
+}
 
 
 def main() -> None:
@@ -117,24 +121,41 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """Name of each page and its text."""
-    return {"snapshot-format.md": page(HEAD, CONFIG, TABLES),
-            "workload-format.md": page(WORKLOAD_HEAD, WORKLOAD_CONFIG, WORKLOAD_TABLES)}
+    return {
+        "snapshot-format.md": page(HEAD, CONFIG, TABLES),
+        "workload-format.md": page(WORKLOAD_HEAD, WORKLOAD_CONFIG, WORKLOAD_TABLES),
+    }
 
 
 def page(head: str, config: tuple[Column, ...], tables: Mapping[str, TableSchema]) -> str:
     """The words on top, then a section for each file."""
     parts = [head, section("config.toml (optional)", "settings of the round", config)]
-    parts += [section(f"[{name}] of config.toml (optional)", TABLE_DOCS[name], columns)
-              for name, columns in CONFIG_TABLES.items() if columns]
-    parts += [section(f"{t.file}{'' if t.required else ' (optional)'}", t.doc, t.columns) for t in tables.values()]
+    parts += [
+        section(f"[{name}] of config.toml (optional)", TABLE_DOCS[name], columns)
+        for name, columns in CONFIG_TABLES.items()
+        if columns
+    ]
+    parts += [
+        section(f"{t.file}{'' if t.required else ' (optional)'}", t.doc, t.columns)
+        for t in tables.values()
+    ]
     return "\n".join(parts)
 
 
 def section(title: str, doc: str, columns: tuple[Column, ...]) -> str:
     """One file as a heading, a sentence and a table."""
-    lines = [f"## {title}", "", f"{doc[0].upper()}{doc[1:]}.", "", "| column | type | default | range | meaning |",
-             "|---|---|---|---|---|"]
-    lines += [f"| `{c.name}` | {c.kind} | {default(c)} | {limits(c)} | {c.doc} |".replace("  ", " ") for c in columns]
+    lines = [
+        f"## {title}",
+        "",
+        f"{doc[0].upper()}{doc[1:]}.",
+        "",
+        "| column | type | default | range | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{c.name}` | {c.kind} | {default(c)} | {limits(c)} | {c.doc} |".replace("  ", " ")
+        for c in columns
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -144,14 +165,26 @@ def default(c: Column) -> str:
         return "required"
     if c.default == RULE:
         return "see meaning"
-    return "none" if c.default is None else str(c.default).lower() if isinstance(c.default, bool) else str(c.default)
+    return (
+        "none"
+        if c.default is None
+        else str(c.default).lower()
+        if isinstance(c.default, bool)
+        else str(c.default)
+    )
 
 
 def limits(c: Column) -> str:
     """The allowed values in words."""
     if c.choices:
         return ", ".join(c.choices)
-    low = f"> {c.above:g}" if math.isfinite(c.above) else f">= {c.low:g}" if math.isfinite(c.low) else ""
+    low = (
+        f"> {c.above:g}"
+        if math.isfinite(c.above)
+        else f">= {c.low:g}"
+        if math.isfinite(c.low)
+        else ""
+    )
     high = f"<= {c.high:,.0f}" if math.isfinite(c.high) else ""
     return " and ".join(x for x in (low, high) if x)
 

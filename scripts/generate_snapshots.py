@@ -1,4 +1,5 @@
-"""Write the shipped snapshots: python scripts/generate_snapshots.py [FOLDER], by default data/snapshots.
+"""Write the shipped snapshots: python scripts/generate_snapshots.py [FOLDER], by default
+data/snapshots.
 
 The same code gives the same bytes; tests/test_shipped_data.py holds the two together.
 """
@@ -11,6 +12,12 @@ from pathlib import Path
 from allocator.bench.shipped import write_all
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent / "data" / "snapshots"
+    target = (
+        Path(sys.argv[1])
+        if len(sys.argv) > 1
+        else Path(__file__).resolve().parent.parent / "data" / "snapshots"
+    )
     for path in write_all(target):
-        print(f"{path.name}: {sum(f.stat().st_size for f in path.iterdir())} bytes", file=sys.stderr)
+        print(
+            f"{path.name}: {sum(f.stat().st_size for f in path.iterdir())} bytes", file=sys.stderr
+        )

@@ -1,7 +1,8 @@
-"""Write the shipped workloads: python scripts/generate_workloads.py [FOLDER], by default data/workloads.
+"""Write the shipped workloads: python scripts/generate_workloads.py [FOLDER], by default
+data/workloads.
 
-The same code gives the same bytes; tests/test_shipped_workloads.py holds the two together. Folders that are there are
-written anew.
+The same code gives the same bytes; tests/test_shipped_workloads.py holds the two together. Folders
+that are there are written anew.
 """
 
 from __future__ import annotations
@@ -13,8 +14,14 @@ from pathlib import Path
 from allocator.bench.workloads.small import shipped
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent / "data" / "workloads"
+    target = (
+        Path(sys.argv[1])
+        if len(sys.argv) > 1
+        else Path(__file__).resolve().parent.parent / "data" / "workloads"
+    )
     for made in shipped():
         shutil.rmtree(target / made.name, ignore_errors=True)
         path = made.write(target / made.name)
-        print(f"{path.name}: {sum(f.stat().st_size for f in path.iterdir())} bytes", file=sys.stderr)
+        print(
+            f"{path.name}: {sum(f.stat().st_size for f in path.iterdir())} bytes", file=sys.stderr
+        )

@@ -1,11 +1,14 @@
-"""Deadlines met: `mip` with the objective `tardiness` against earliest deadline first, ElasticFlow and others.
+"""Deadlines met: `mip` with the objective `tardiness` against earliest deadline first, ElasticFlow
+and others.
 
-    python scripts/measure_deadlines.py --seeds 6 --out due            # prints the tables of docs/deadlines.md
-    python scripts/measure_deadlines.py --seeds 6 --out due --worlds "1.0 tight" --cases "edf,mip tardiness"
+    python scripts/measure_deadlines.py --seeds 6 --out due            # prints the tables of
+        docs/deadlines.md
+    python scripts/measure_deadlines.py --seeds 6 --out due --worlds "1.0 tight" --cases "edf,mip
+        tardiness"
 
-Worlds are the generator `due` at a load, with its deadlines as they are (usual), or at 0.7 (tight) or 2 times (loose)
-the time from submission. Every simulation runs until all jobs are done. Results are kept in the folder as they come
-and are not made again.
+Worlds are the generator `due` at a load, with its deadlines as they are (usual), or at 0.7 (tight)
+or 2 times (loose) the time from submission. Every simulation runs until all jobs are done. Results
+are kept in the folder as they come and are not made again.
 """
 
 from __future__ import annotations
@@ -31,10 +34,15 @@ from allocator.simulator import Options, simulate
 
 HOUR, JOBS = 3600.0, 300
 OURS = "mip tardiness"
-CASES: Mapping[str, tuple[str, str]] = {                         # policy, objective
-    "edf": ("edf", "tardiness"), "elasticflow": ("elasticflow", "tardiness"), "greedy": ("greedy", "tardiness"),
-    "sia": ("sia", "tardiness"), "mip progress": ("mip", "progress"), "mip completion": ("mip", "completion"),
-    OURS: ("mip", "tardiness")}
+CASES: Mapping[str, tuple[str, str]] = {  # policy, objective
+    "edf": ("edf", "tardiness"),
+    "elasticflow": ("elasticflow", "tardiness"),
+    "greedy": ("greedy", "tardiness"),
+    "sia": ("sia", "tardiness"),
+    "mip progress": ("mip", "progress"),
+    "mip completion": ("mip", "completion"),
+    OURS: ("mip", "tardiness"),
+}
 TIME = {"tight": 0.7, "usual": 1.0, "loose": 2.0}
 WORLDS = ("1.0 tight", "1.6 usual", "2.2 usual", "2.2 tight", "2.2 loose")
 SHOWN = {"met": "deadlines met", "weighted": "by weight"}
@@ -60,11 +68,20 @@ def measure(world: str, seed: int, case: str) -> dict[str, Any]:
     dated = ~np.isnan(jobs.deadline_s)
     late = np.maximum(0.0, ended - jobs.deadline_s)[dated] / HOUR
     flow, weight = (ended - jobs.submitted_s) / HOUR, jobs.weight[dated]
-    return {"world": world, "seed": seed, "case": case, "met": float((late <= 0).mean()),
-            "weighted": float(np.average(late <= 0, weights=weight)), "late_h": float(np.average(late, weights=weight)),
-            "free_h": float(flow[~dated].mean()), "free_worst_h": float(flow[~dated].max()),
-            "jct_h": float(flow.mean()), "restarts": s.metrics["restarts"],
-            "decision_ms": 1e3 * s.metrics["decision_s_mean"], "cpu_s": time.process_time() - begin}
+    return {
+        "world": world,
+        "seed": seed,
+        "case": case,
+        "met": float((late <= 0).mean()),
+        "weighted": float(np.average(late <= 0, weights=weight)),
+        "late_h": float(np.average(late, weights=weight)),
+        "free_h": float(flow[~dated].mean()),
+        "free_worst_h": float(flow[~dated].max()),
+        "jct_h": float(flow.mean()),
+        "restarts": s.metrics["restarts"],
+        "decision_ms": 1e3 * s.metrics["decision_s_mean"],
+        "cpu_s": time.process_time() - begin,
+    }
 
 
 def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -77,15 +94,25 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 if not path.exists():
                     path.write_text(json.dumps(measure(world, seed, case)))
                 row = json.loads(path.read_text())
-                print(f"# {world} {seed} {case}: met {row['met']:.3f}, {row['cpu_s']:.0f} s CPU", flush=True)
+                print(
+                    f"# {world} {seed} {case}: met {row['met']:.3f}, {row['cpu_s']:.0f} s CPU",
+                    flush=True,
+                )
                 yield row
 
 
 def table(rows: list[dict[str, Any]], world: str) -> str:
-    """One line per policy, and ours against it: percentage points of deadlines met, mean with its interval."""
-    lines = ["| policy | deadlines met | by weight | mean hours late, by weight | completion without deadline, h "
-             "(worst) | mean completion, h | restarts | ours: points more met | by weight |",
-             "|---|---|---|---|---|---|---|---|---|"]
+    """One line per policy, and ours against it: percentage points of deadlines met, mean with
+    its interval.
+    """
+    lines = [
+        (
+            "| policy | deadlines met | by weight | mean hours late, by weight | completion without"
+            " deadline, h (worst) | mean completion, h | restarts | ours: points more met | by"
+            " weight |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     some = {(r["seed"], r["case"]): r for r in rows if r["world"] == world}
     seeds = sorted({s for s, _ in some})
     for case in dict.fromkeys(c for _, c in some):
@@ -96,30 +123,42 @@ def table(rows: list[dict[str, Any]], world: str) -> str:
 
         more = ["", ""]
         if case != OURS and all((s, OURS) in some for s in seeds):
-            more = [points(np.array([some[s, OURS][name] - some[s, case][name] for s in seeds])) for name in SHOWN]
-        lines.append(f"| {case} | {mean('met'):.2%} | {mean('weighted'):.2%} | {mean('late_h'):.2f} | "
-                     f"{mean('free_h'):.1f} ({max(r['free_worst_h'] for r in mine):.0f}) | {mean('jct_h'):.2f} | "
-                     f"{mean('restarts'):.0f} | {more[0]} | {more[1]} |")
+            more = [
+                points(np.array([some[s, OURS][name] - some[s, case][name] for s in seeds]))
+                for name in SHOWN
+            ]
+        lines.append(
+            f"| {case} | {mean('met'):.2%} | {mean('weighted'):.2%} | {mean('late_h'):.2f} |"
+            f" {mean('free_h'):.1f} ({max(r['free_worst_h'] for r in mine):.0f}) |"
+            f" {mean('jct_h'):.2f} | {mean('restarts'):.0f} | {more[0]} | {more[1]} |"
+        )
     return "\n".join(lines)
 
 
 def points(more: np.ndarray[Any, np.dtype[np.float64]]) -> str:
     """Percentage points: mean, interval, and in how many pairs it is above, at and below 0."""
     low, high = paired.interval(100.0 * more)
-    return (f"{100.0 * more.mean():+.1f} [{low:+.1f}, {high:+.1f}], "
-            f"{int((more > 0).sum())}/{int((more == 0).sum())}/{int((more < 0).sum())}")
+    return (
+        f"{100.0 * more.mean():+.1f} [{low:+.1f}, {high:+.1f}], "
+        f"{int((more > 0).sum())}/{int((more == 0).sum())}/{int((more < 0).sum())}"
+    )
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--worlds", type=lambda text: text.split(","), default=list(WORLDS))
     parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    print(f"# {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy "
-          f"{np.__version__}; {JOBS} jobs, seeds 0..{args.seeds - 1}", flush=True)
+    print(
+        f"# {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy"
+        f" {np.__version__}; {JOBS} jobs, seeds 0..{args.seeds - 1}",
+        flush=True,
+    )
     rows = list(results(args))
     for world in dict.fromkeys(r["world"] for r in rows):
         print(f"\n{world}\n\n{table(rows, world)}")

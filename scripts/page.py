@@ -7,7 +7,9 @@ from pathlib import Path
 
 
 def put(text: str, page: Path | None, begin: str, end: str) -> None:
-    """Put the text in place of what stands between two marks of a page; on standard output where there is no page."""
+    """Put the text in place of what stands between two marks of a page; on standard output where
+    there is no page.
+    """
     if page is None:
         sys.stdout.write(text + "\n")
         return

@@ -1,9 +1,13 @@
-"""The published result, again: MIP against greedy on the workload `reproduction`; writes the tables of its page.
+"""The published result, again: MIP against greedy on the workload `reproduction`; writes the tables
+of its page.
 
-    python scripts/reproduce_paper.py --out results                         # tables to standard output
-    python scripts/reproduce_paper.py --out results --page docs/reproduction.md   # between the marks of the page
+    python scripts/reproduce_paper.py --out results                         # tables to standard
+        output
+    python scripts/reproduce_paper.py --out results --page docs/reproduction.md   # between the
+        marks of the page
 
-Resumable like every sweep (docs/benchmark-policies.md). The page says what is compared with what, and why.
+Resumable like every sweep (docs/benchmark-policies.md). The page says what is compared with what,
+and why.
 """
 
 from __future__ import annotations
@@ -30,29 +34,53 @@ POLICIES = ("greedy", "static", "greedy-naive", "mip")
 JOBS = 250
 BEGIN, END = "<!-- tables: scripts/reproduce_paper.py -->", "<!-- end of tables -->"
 COLUMNS = (  # heading, metric, unit, digits
-    ("queueing, min", "queue_s_mean", 60, 1), ("completion, min", "jct_s_mean", 60, 1),
-    ("completion p99, min", "jct_s_p99", 60, 0), ("efficiency", "efficiency_mean", 1, 2),
-    ("makespan, h", "makespan_s", 3600, 1), ("GPU-hours", "gpu_hours", 1, 0), ("restarts", "restarts", 1, 0),
-    ("worst unfairness", "ftf_max", 1, 1), ("decision, s", "decision_s_mean", 1, 3),
-    ("longest, s", "decision_s_max", 1, 2))
+    ("queueing, min", "queue_s_mean", 60, 1),
+    ("completion, min", "jct_s_mean", 60, 1),
+    ("completion p99, min", "jct_s_p99", 60, 0),
+    ("efficiency", "efficiency_mean", 1, 2),
+    ("makespan, h", "makespan_s", 3600, 1),
+    ("GPU-hours", "gpu_hours", 1, 0),
+    ("restarts", "restarts", 1, 0),
+    ("worst unfairness", "ftf_max", 1, 1),
+    ("decision, s", "decision_s_mean", 1, 3),
+    ("longest, s", "decision_s_max", 1, 2),
+)
 TARGETS = (  # load, metric, least change asked for in percent, whether more is better
-    (0.30, "queue_s_mean", -32.0, False), (0.36, "queue_s_mean", -32.0, False),
-    (0.30, "efficiency_mean", 24.0, True), (0.36, "efficiency_mean", 24.0, True), (0.24, "jct_s_mean", 3.0, False))
-NAMES = {"queue_s_mean": "mean queueing", "efficiency_mean": "training efficiency",
-         "jct_s_mean": "mean completion time"}
+    (0.30, "queue_s_mean", -32.0, False),
+    (0.36, "queue_s_mean", -32.0, False),
+    (0.30, "efficiency_mean", 24.0, True),
+    (0.36, "efficiency_mean", 24.0, True),
+    (0.24, "jct_s_mean", 3.0, False),
+)
+NAMES = {
+    "queue_s_mean": "mean queueing",
+    "efficiency_mean": "training efficiency",
+    "jct_s_mean": "mean completion time",
+}
 Metrics = Mapping[Task, Mapping[str, object]]
 
 
 def main() -> None:
     """Run what is missing, print or write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="reproduction", help="folder of the results (default: reproduction)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", default="reproduction", help="folder of the results (default: reproduction)"
+    )
     parser.add_argument("--seeds", type=int, default=10, help="seeds 0 .. N-1 (default: 10)")
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"jobs per simulation (default: {JOBS})")
+    parser.add_argument(
+        "--jobs", type=int, default=JOBS, help=f"jobs per simulation (default: {JOBS})"
+    )
     parser.add_argument("--workers", type=int, help="simulations at a time (default: the cores)")
     parser.add_argument("--page", type=Path, help="page whose tables are replaced")
     args = parser.parse_args()
-    tasks = grid([Source("reproduction", LOADS, args.jobs)], POLICIES, args.seeds, Options(objective="progress"))
+    tasks = grid(
+        [Source("reproduction", LOADS, args.jobs)],
+        POLICIES,
+        args.seeds,
+        Options(objective="progress"),
+    )
     with Store(args.out) as store:
         store.remember(tasks, POLICIES[0])
         swept = run(tasks, store, Processes(args.workers))
@@ -65,15 +93,34 @@ def main() -> None:
 
 def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
     """The generated part of the page."""
-    return "\n".join((
-        f"Machine: {machine()}. Seeds 0 to {seeds - 1}, {jobs} jobs each; one simulation per core at a "
-        "time, so that decision times hold whatever else the machine did.", "",
-        "Targets, `mip` against `greedy`:", "", *targets(metrics), "",
-        f"Means over {seeds} seeds:", "", *means(metrics), "",
-        "Change against `greedy` in percent, mean over seeds and its 95 % bootstrap interval. **Bold**: better, "
-        "_slanted_: worse (interval without 0, Wilcoxon's paired p below 5 %); plain: open.", "",
-        *table(comparisons(metrics, "greedy")), "", "Where `mip` is worse than `greedy`, by that rule:", "",
-        *losses(comparisons(metrics, "greedy"))))
+    return "\n".join(
+        (
+            (
+                f"Machine: {machine()}. Seeds 0 to {seeds - 1}, {jobs} jobs each; one simulation"
+                " per core at a time, so that decision times hold whatever else the machine did."
+            ),
+            "",
+            "Targets, `mip` against `greedy`:",
+            "",
+            *targets(metrics),
+            "",
+            f"Means over {seeds} seeds:",
+            "",
+            *means(metrics),
+            "",
+            (
+                "Change against `greedy` in percent, mean over seeds and its 95 % bootstrap"
+                " interval. **Bold**: better, _slanted_: worse (interval without 0, Wilcoxon's"
+                " paired p below 5 %); plain: open."
+            ),
+            "",
+            *table(comparisons(metrics, "greedy")),
+            "",
+            "Where `mip` is worse than `greedy`, by that rule:",
+            "",
+            *losses(comparisons(metrics, "greedy")),
+        )
+    )
 
 
 def losses(rows: Sequence[Mapping[str, object]]) -> list[str]:
@@ -81,20 +128,28 @@ def losses(rows: Sequence[Mapping[str, object]]) -> list[str]:
     lost: dict[str, list[str]] = {}
     for row in rows:
         if (row["policy"], row["verdict"]) == ("mip", "worse") and row["load"] != POOLED:
-            lost.setdefault(str(row["metric"]), []).append(f"{row['change_percent']:+.0f} % at {row['load']}")
-    return [f"- {COMPARED[metric]}: {', '.join(where)}" for metric, where in lost.items()] or ["- nowhere"]
+            lost.setdefault(str(row["metric"]), []).append(
+                f"{row['change_percent']:+.0f} % at {row['load']}"
+            )
+    return [f"- {COMPARED[metric]}: {', '.join(where)}" for metric, where in lost.items()] or [
+        "- nowhere"
+    ]
 
 
 def targets(metrics: Metrics) -> list[str]:
     """One line per target: asked for, found, kept or missed and by how much."""
-    lines = ["| load | | asked for | change of the means | | mean of the changes (interval) | |",
-             "|---|---|---|---:|---|---:|---|"]
+    lines = [
+        "| load | | asked for | change of the means | | mean of the changes (interval) | |",
+        "|---|---|---|---:|---|---:|---|",
+    ]
     for load, metric, asked, more in TARGETS:
         c = against_greedy(metrics, load, metric)
-        lines.append(f"| {load:g} | {NAMES[metric]} | {'at least' if more else 'at most'} {asked:+g} % "
-                     f"| {c.of_means_percent:+.1f} % | {kept(c.of_means_percent, asked, more)} "
-                     f"| {c.change_percent:+.1f} % [{c.low:+.1f}, {c.high:+.1f}] "
-                     f"| {kept(c.change_percent, asked, more)} |")
+        lines.append(
+            f"| {load:g} | {NAMES[metric]} | {'at least' if more else 'at most'} {asked:+g} % "
+            f"| {c.of_means_percent:+.1f} % | {kept(c.of_means_percent, asked, more)} "
+            f"| {c.change_percent:+.1f} % [{c.low:+.1f}, {c.high:+.1f}] "
+            f"| {kept(c.change_percent, asked, more)} |"
+        )
     return lines
 
 
@@ -106,20 +161,34 @@ def kept(found: float, asked: float, more: bool) -> str:
 
 def against_greedy(metrics: Metrics, load: float, metric: str) -> Comparison:
     """`mip` against `greedy` at one load."""
-    x, b = ([float(str(found[metric])) for task, found in metrics.items() if (task.load, task.policy) == (load, name)]
-            for name in ("mip", "greedy"))
+    x, b = (
+        [
+            float(str(found[metric]))
+            for task, found in metrics.items()
+            if (task.load, task.policy) == (load, name)
+        ]
+        for name in ("mip", "greedy")
+    )
     return compare(x, b)
 
 
 def means(metrics: Metrics) -> list[str]:
     """A row per load and policy."""
-    lines = ["| load | policy | " + " | ".join(c[0] for c in COLUMNS) + " |", "|---|---|" + "---:|" * len(COLUMNS)]
+    lines = [
+        "| load | policy | " + " | ".join(c[0] for c in COLUMNS) + " |",
+        "|---|---|" + "---:|" * len(COLUMNS),
+    ]
     for load in LOADS:
         for policy in ("static", "greedy-naive", "greedy", "mip"):
             rows: Sequence[Mapping[str, object]] = [
-                found for task, found in metrics.items() if (task.load, task.policy) == (load, policy)]
-            cells = [f"{np.mean([float(str(row[metric])) for row in rows]) / unit:.{digits}f}"
-                     for _, metric, unit, digits in COLUMNS]
+                found
+                for task, found in metrics.items()
+                if (task.load, task.policy) == (load, policy)
+            ]
+            cells = [
+                f"{np.mean([float(str(row[metric])) for row in rows]) / unit:.{digits}f}"
+                for _, metric, unit, digits in COLUMNS
+            ]
             lines.append(f"| {load:g} | {policy} | " + " | ".join(cells) + " |")
     return lines
 

@@ -1,12 +1,14 @@
-"""SJF alone, with sharing always (FFS) and by the pair rule (BSBF) on the workload of sharing, without rounds.
+"""SJF alone, with sharing always (FFS) and by the pair rule (BSBF) on the workload of sharing,
+without rounds.
 
     python scripts/reproduce_sharing.py          # 10 seeds, 32 and 64 GPUs; five minutes
 
-A reference of its own: nothing of policies or the simulator is used but for the column `las`, the preemptive least
-attained service of this product in its simulator with rounds of 150 s. As published (Luo et al., IWQoS 2024): the
-shortest waiting job first; idle GPUs first; if they are too few, GPUs of jobs that run alone there, best partners
-(least mean completion time) first; a GPU has two jobs at most; never moved, never paused. A job is as slow as its worst
-partner makes it. All jobs fit memory two by two. "equal": the rule, with partners of as many GPUs only.
+A reference of its own: nothing of policies or the simulator is used but for the column `las`, the
+preemptive least attained service of this product in its simulator with rounds of 150 s. As
+published (Luo et al., IWQoS 2024): the shortest waiting job first; idle GPUs first; if they are too
+few, GPUs of jobs that run alone there, best partners (least mean completion time) first; a GPU has
+two jobs at most; never moved, never paused. A job is as slow as its worst partner makes it. All
+jobs fit memory two by two. "equal": the rule, with partners of as many GPUs only.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from allocator.performance.table import RateTable
 from allocator.simulator.run import simulate
 from formulations import sharing as rule
 
-Partner = Callable[[int, int, float, float, float, float], bool]     # GPUs of A and B, a, b, xi_a, xi_b
+# GPUs of A and B, a, b, xi_a, xi_b
+Partner = Callable[[int, int, float, float, float, float], bool]
 
 
 def never(n_a: int, n_b: int, a: float, b: float, xi_a: float, xi_b: float) -> bool:
@@ -55,7 +58,11 @@ def completion(p: Problem, partner: Partner) -> np.ndarray:
     alone, _ = RateTable.of(p).rate(jobs.model, kind, size)
     M = len(p.models)
     a, b = np.divmod(np.arange(M * M), M)
-    slow = Measured.of(p).slowdown(a, b, np.zeros(M * M, np.int64), np.ones(M * M, np.int64))[0].reshape(M, M)
+    slow = (
+        Measured.of(p)
+        .slowdown(a, b, np.zeros(M * M, np.int64), np.ones(M * M, np.int64))[0]
+        .reshape(M, M)
+    )
     left, end = jobs.remaining_work / alone, np.full(J, np.nan)
     holders: list[list[int]] = [[] for _ in range(int(p.pools.gpus[0]))]
     held: dict[int, list[int]] = {}
@@ -76,41 +83,72 @@ def completion(p: Problem, partner: Partner) -> np.ndarray:
             waiting.append(arrived)
             arrived += 1
         for j in sorted(waiting, key=lambda j: left[j]):
-            mine = [g for g, h in enumerate(holders) if not h][:size[j]]
+            mine = [g for g, h in enumerate(holders) if not h][: size[j]]
             if len(mine) < size[j]:
-                xi = {i: (slow[jobs.model[j], jobs.model[i]], slow[jobs.model[i], jobs.model[j]]) for i in held}
-                order = sorted((together(left[j], left[i], *xi[i]), i) for i in held
-                               if partner(size[j], size[i], left[j], left[i], *xi[i]))
-                mine += [g for _, i in order for g in held[i] if len(holders[g]) == 1][:size[j] - len(mine)]
+                xi = {
+                    i: (slow[jobs.model[j], jobs.model[i]], slow[jobs.model[i], jobs.model[j]])
+                    for i in held
+                }
+                order = sorted(
+                    (together(left[j], left[i], *xi[i]), i)
+                    for i in held
+                    if partner(size[j], size[i], left[j], left[i], *xi[i])
+                )
+                mine += [g for _, i in order for g in held[i] if len(holders[g]) == 1][
+                    : size[j] - len(mine)
+                ]
             if len(mine) == size[j]:
                 waiting.remove(j)
                 held[j] = mine
                 for g in mine:
                     holders[g].append(j)
         beside = {j: {i for g in mine for i in holders[g]} - {j} for j, mine in held.items()}
-        speed = {j: 1.0 / max((slow[jobs.model[j], jobs.model[i]] for i in others), default=1.0)
-                 for j, others in beside.items()}
+        speed = {
+            j: 1.0 / max((slow[jobs.model[j], jobs.model[i]] for i in others), default=1.0)
+            for j, others in beside.items()
+        }
     return end - jobs.submitted_s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=10)
     args = parser.parse_args()
     seeds, las = range(args.seeds), {}
-    print(f"{platform.machine()}, Python {platform.python_version()}, seeds 0 to {args.seeds - 1}, 240 jobs; mean "
-          "completion in minutes\n\n"
-          "| GPUs | load | slowdowns | SJF | FFS | BSBF | equal | las | BSBF <= SJF, <= FFS |\n" + "|---" * 9 + "|")
-    for gpus, load, slow in ((32, 1.0, (1.1, 2.5)), (32, 1.5, (1.1, 2.5)), (64, 1.0, (1.1, 2.5)), (64, 1.5, (1.1, 2.5)),
-                             (32, 1.5, (1.05, 1.5))):
-        many = [sharing(seed=s, load=load, jobs=240, gpus=gpus, slowdown=slow).workload() for s in seeds]
-        r = np.array([[completion(w.problem, how).mean() / 60 for how in (never, always, by_rule, equal)]
-                      for w in many])
+    print(
+        f"{platform.machine()}, Python {platform.python_version()}, seeds 0 to {args.seeds - 1},"
+        " 240 jobs; mean completion in minutes\n\n| GPUs | load | slowdowns | SJF | FFS | BSBF |"
+        " equal | las | BSBF <= SJF, <= FFS |\n" + "|---" * 9 + "|"
+    )
+    for gpus, load, slow in (
+        (32, 1.0, (1.1, 2.5)),
+        (32, 1.5, (1.1, 2.5)),
+        (64, 1.0, (1.1, 2.5)),
+        (64, 1.5, (1.1, 2.5)),
+        (32, 1.5, (1.05, 1.5)),
+    ):
+        many = [
+            sharing(seed=s, load=load, jobs=240, gpus=gpus, slowdown=slow).workload() for s in seeds
+        ]
+        r = np.array(
+            [
+                [completion(w.problem, how).mean() / 60 for how in (never, always, by_rule, equal)]
+                for w in many
+            ]
+        )
         if (gpus, load) not in las:
-            las[gpus, load] = np.mean([simulate(w, policy="las").metrics["jct_s_mean"] / 60 for w in many])
+            las[gpus, load] = np.mean(
+                [simulate(w, policy="las").metrics["jct_s_mean"] / 60 for w in many]
+            )
         wins = [int((r[:, 2] <= r[:, i] * (1 + 1e-9)).sum()) for i in (0, 1)]
-        print(f"| {gpus} | {load:g} | {slow[0]:g} to {slow[1]:g} | {' | '.join(f'{x:.1f}' for x in r.mean(axis=0))} | "
-              f"{las[gpus, load]:.1f} | {wins[0]}, {wins[1]} of {args.seeds} |", flush=True)
+        print(
+            f"| {gpus} | {load:g} | {slow[0]:g} to {slow[1]:g} |"
+            f" {' | '.join(f'{x:.1f}' for x in r.mean(axis=0))} | {las[gpus, load]:.1f} |"
+            f" {wins[0]}, {wins[1]} of {args.seeds} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

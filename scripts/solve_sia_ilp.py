@@ -1,4 +1,5 @@
-"""Solve saved rounds of the Sia scheduler and print Sia's own objective, to compare with what Sia's solver found.
+"""Solve saved rounds of the Sia scheduler and print Sia's own objective, to compare with what Sia's
+solver found.
 
     python scripts/solve_sia_ilp.py ilp/*.npz [--solver decomposition]
 
@@ -17,15 +18,21 @@ from allocator.solvers.registry import get
 
 def main() -> None:
     """One line per file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--solver", default="highs", help="default: highs")
-    parser.add_argument("--gap", type=float, default=1e-6, help="relative to our value (default: 1e-6)")
+    parser.add_argument(
+        "--gap", type=float, default=1e-6, help="relative to our value (default: 1e-6)"
+    )
     args = parser.parse_args()
     for file in args.files:
         answer = get(args.solver).solve(read_sia_ilp(file), Limits(time_s=120.0, gap=args.gap))
-        print(f"{Path(file).name}: {sia_objective(file, answer.objective):.2f}, at best "
-              f"{sia_objective(file, answer.bound):.2f}, {answer.termination}, {answer.seconds:.2f} s")
+        print(
+            f"{Path(file).name}: {sia_objective(file, answer.objective):.2f}, at best "
+            f"{sia_objective(file, answer.bound):.2f}, {answer.termination}, {answer.seconds:.2f} s"
+        )
 
 
 if __name__ == "__main__":

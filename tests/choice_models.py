@@ -11,7 +11,9 @@ from formulations.linear import AT_MOST_ONE, LinearModel, RowFamily
 
 
 def model_of(groups, rows, must=()):
-    """groups: per group a list of (value, {row: coef}); rows: list of (low, high); must: numbers of must-groups."""
+    """groups: per group a list of (value, {row: coef}); rows: list of (low, high); must: numbers
+    of must-groups.
+    """
     J = len(groups)
     value, index, coef, start = [], [], [], [0]
     for j, columns in enumerate(groups):
@@ -21,23 +23,45 @@ def model_of(groups, rows, must=()):
             coef += [1.0, *entries.values()]
             start.append(len(index))
     n = len(value)
-    low = np.array([1.0 if j in must else -np.inf for j in range(J)] + [r[0] for r in rows], dtype=float)
+    low = np.array(
+        [1.0 if j in must else -np.inf for j in range(J)] + [r[0] for r in rows], dtype=float
+    )
     high = np.array([1.0] * J + [r[1] for r in rows], dtype=float)
-    families = (RowFamily(AT_MOST_ONE, 0, [f"j{j}" for j in range(J)]),
-                RowFamily("capacity", J, [f"r{r}" for r in range(len(rows))]))
-    return LinearModel(np.array(value, dtype=float), np.zeros(n), np.ones(n), np.ones(n, dtype=bool),
-                       np.array(start, dtype=np.int64), np.array(index, dtype=np.int64), np.array(coef, dtype=float),
-                       low, high, families)
+    families = (
+        RowFamily(AT_MOST_ONE, 0, [f"j{j}" for j in range(J)]),
+        RowFamily("capacity", J, [f"r{r}" for r in range(len(rows))]),
+    )
+    return LinearModel(
+        np.array(value, dtype=float),
+        np.zeros(n),
+        np.ones(n),
+        np.ones(n, dtype=bool),
+        np.array(start, dtype=np.int64),
+        np.array(index, dtype=np.int64),
+        np.array(coef, dtype=float),
+        low,
+        high,
+        families,
+    )
 
 
-def random_model(rng: np.random.Generator, jobs: int = 5, rows: int = 3, scale: float = 1.0) -> LinearModel:
-    """Rows of all kinds (<=, >=, ranged, equal), must-groups, empty groups, negative and zero values."""
+def random_model(
+    rng: np.random.Generator, jobs: int = 5, rows: int = 3, scale: float = 1.0
+) -> LinearModel:
+    """Rows of all kinds (<=, >=, ranged, equal), must-groups, empty groups, negative and zero
+    values.
+    """
     groups = []
     for _ in range(jobs):
         columns = []
         for _ in range(int(rng.integers(0, 4))):
             entries = {r: float(rng.integers(-1, 6)) for r in range(rows) if rng.random() < 0.7}
-            columns.append((scale * float(np.round(rng.normal(1.0, 1.0), 2)), {r: a for r, a in entries.items() if a}))
+            columns.append(
+                (
+                    scale * float(np.round(rng.normal(1.0, 1.0), 2)),
+                    {r: a for r, a in entries.items() if a},
+                )
+            )
         groups.append(columns)
     bounds = []
     for _ in range(rows):
@@ -64,8 +88,13 @@ def lp_bound(model: LinearModel) -> float | None:
     """Optimum of the LP relaxation, None where infeasible."""
     A = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
     up, down = np.isfinite(model.upper), np.isfinite(model.lower)
-    r = linprog(-model.value, A_ub=sparse.vstack([A[up], -A[down]]), bounds=(0, 1), method="highs",
-                b_ub=np.concatenate([model.upper[up], -model.lower[down]]))
+    r = linprog(
+        -model.value,
+        A_ub=sparse.vstack([A[up], -A[down]]),
+        bounds=(0, 1),
+        method="highs",
+        b_ub=np.concatenate([model.upper[up], -model.lower[down]]),
+    )
     return -float(r.fun) if r.status == 0 else None
 
 

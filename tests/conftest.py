@@ -1,4 +1,6 @@
-"""What holds for every test: default signals, a time limit, and no warning of a library, in child processes either."""
+"""What holds for every test: default signals, a time limit, and no warning of a library, in
+child processes either.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ SOAK_LIMIT_S = 4 * 3600
 
 
 def pytest_configure() -> None:
-    """Take SIGINT as a terminal's child does. Under nohup, or in the background of a script, it is ignored, every child
-    inherits that, and the tests that interrupt a child would wait for ever.
+    """Take SIGINT as a terminal's child does. Under nohup, or in the background of a script, it is
+    ignored, every child inherits that, and the tests that interrupt a child would wait for ever.
 
-    Child processes raise what numpy warns about; pyproject.toml has this process raise every warning.
+    Child processes raise what numpy warns about; pyproject.toml has this process raise every
+    warning.
     """
     os.environ.setdefault("PYTHONWARNINGS", "error::RuntimeWarning")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -1,4 +1,6 @@
-"""One small snapshot that uses every file and every column of the contract with values that are not the defaults."""
+"""One small snapshot that uses every file and every column of the contract with values that are
+not the defaults.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import numpy as np
 from allocator.domain.problem import Problem
 
 TEXTS = {
-    "config.toml": """\
+    "config.toml": (
+        """\
 now_s = 1000
 interval_s = 600
 budget_per_hour = 500
@@ -29,8 +32,10 @@ rounds = 4
 amount = 5000
 until_s = 604800
 window_s = 86400
-""",
-    "jobs.csv": """\
+"""
+    ),
+    "jobs.csv": (
+        """\
 job_id,model,submitted_s,remaining_work,total_work,tenant,state,pool,gpus,min_gpus,max_gpus,requested_gpus,sizes,\
 gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,\
 max_spot_gpus,synchronous,attained_gpu_s,restarts,largest_gpus,shared_with,interactive,shrinkable,every_s,times
@@ -40,14 +45,18 @@ gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,
 "gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,,,,,yes,,,
 gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,,,,,
 gnmt-4,gnmt,991,9,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,gnmt-3,,,,
-""",
-    "pools.csv": """\
+"""
+    ),
+    "pools.csv": (
+        """\
 pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb,lifetime_s,availability,min_billing_s,sharing
 east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,0.6,60,tenant
 west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,,600,any
 north,V100,6,,,0.4,,,,16,,,,none
-""",
-    "rates.csv": """\
+"""
+    ),
+    "rates.csv": (
+        """\
 model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency,observed
 bert,A100,1,10,32,2,12,1,compressed,0.9,
 bert,A100,4,35,128,1,12,1,,,
@@ -55,77 +64,104 @@ bert,A100,8,60,256,1,12,2,async,0.95,
 bert,V100,1,4,32,1,12,1,,,
 gnmt,V100,1,3,,,,,,,
 gnmt,V100,2,5.5,,,,,,,yes
-""",
-    "models.csv": """\
+"""
+    ),
+    "models.csv": (
+        """\
 model,gpu_type,kind,parameters
 gnmt,A100,amdahl,"{""rate_1"": 8, ""parallel"": 0.95, ""max_gpus"": 8}"
 bert,V100,overhead,"{""rate_1"": 4, ""c"": 0.1, ""min_gpus"": 2, ""max_gpus"": 4}"
-""",
-    "prices.csv": """\
+"""
+    ),
+    "prices.csv": (
+        """\
 at_s,pool,price_per_gpu_hour,gpus
 0,east,1.2,
 500,east,1.8,6
 600,west,,3
 700,north,,5
 2000,east,9,1
-""",
-    "tenants.csv": """\
+"""
+    ),
+    "tenants.csv": (
+        """\
 tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour,max_spot_gpus,max_spot_share,dollar_price,average_per_hour,\
 amount,until_s
 red,2,12,4,100,10,1,0.5,20,,
 blue,1,,1,50,,,,,900,90000
-""",
-    "nodes.csv": """\
+"""
+    ),
+    "nodes.csv": (
+        """\
 node,pool,gpus,state,rack
 e1,east,4,up,r1
 e2,east,4,up,r2
 w1,west,2,up,r1
 w2,west,2,drain,r2
-""",
-    "placements.csv": """\
+"""
+    ),
+    "placements.csv": (
+        """\
 job_id,node,gpus
 bert-1,e1,3
 bert-1,e2,1
 gnmt-3,w1,1
 gnmt-3,w2,1
-""",
-    "received.csv": """\
+"""
+    ),
+    "received.csv": (
+        """\
 job_id,gpu_type,seconds
 bert-1,A100,1500
 bert-1,V100,300.5
 gnmt-1,V100,30
-""",
-    "interactive.csv": """\
+"""
+    ),
+    "interactive.csv": (
+        """\
 pool,headroom_gpus,sessions_per_hour,session_s,session_gpus,late_share,shrinkable_share
 east,2,,,,,0.5
 west,,0.5,600,2,0.2,
-""",
-    "pauses.csv": """\
+"""
+    ),
+    "pauses.csv": (
+        """\
 model,from_gpus,to_gpus,pause_s,gpu_type
 bert,4,8,5,A100
 bert,4,2,0,
 gnmt,2,1,7.5,V100
-""",
-    "sharing.csv": """\
+"""
+    ),
+    "sharing.csv": (
+        """\
 model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b
 bert,gnmt,A100,1,1.3,1.2
 gnmt,gnmt,V100,2,1.1,1.15
-""",
+"""
+    ),
 }
 EVERYTHING: Mapping[str, bytes] = {file: text.encode() for file, text in TEXTS.items()}
 
 
 def parts(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every array and value inside a Problem by dotted name, arrays as lists, nan as text so that it equals itself."""
+    """Every array and value inside a Problem by dotted name, arrays as lists, nan as text so
+    that it equals itself.
+    """
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            yield from parts(getattr(value, field.name), f"{name}.{field.name}" if name else field.name)
+            yield from parts(
+                getattr(value, field.name), f"{name}.{field.name}" if name else field.name
+            )
     elif isinstance(value, np.ndarray):
-        yield name, ["none" if isinstance(v, float) and math.isnan(v) else v for v in value.tolist()]
+        yield (
+            name,
+            ["none" if isinstance(v, float) and math.isnan(v) else v for v in value.tolist()],
+        )
     elif isinstance(value, tuple) and value and isinstance(value[0], np.ndarray):
         yield name, [v.tolist() for v in value]
     else:
-        yield name, repr(value) if isinstance(value, Mapping) else value       # a nan in a table equals itself
+        # a nan in a table equals itself
+        yield name, repr(value) if isinstance(value, Mapping) else value
 
 
 def content(problem: Problem) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""One small workload that uses every file and column of contract section 7, and helpers to compare workloads."""
+"""One small workload that uses every file and column of contract section 7, and helpers to
+compare workloads.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,22 @@ from everything import TEXTS, content, parts
 from allocator.domain.workload import Workload
 
 WORKLOAD_TEXTS = {
-    **{file: TEXTS[file] for file in (
-        "config.toml", "pools.csv", "rates.csv", "models.csv", "tenants.csv", "nodes.csv", "sharing.csv",
-        "pauses.csv", "interactive.csv")},
-    "workload.csv": """\
+    **{
+        file: TEXTS[file]
+        for file in (
+            "config.toml",
+            "pools.csv",
+            "rates.csv",
+            "models.csv",
+            "tenants.csv",
+            "nodes.csv",
+            "sharing.csv",
+            "pauses.csv",
+            "interactive.csv",
+        )
+    },
+    "workload.csv": (
+        """\
 job_id,submitted_s,model,total_work,requested_gpus,min_gpus,max_gpus,tenant,sizes,gpu_types,weight,deadline_s,\
 preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,max_spot_gpus,synchronous,interactive,shrinkable,\
 every_s,times
@@ -21,8 +35,10 @@ bert-2,1010,bert,800.5,2,1,4,red,,A100|V100,1,,yes,,,,,,bert-1,2,,yes,,,
 bert-1,1000,bert,9000,4,2,8,red,2|4|8,A100,2,19000,false,60,7,11,5,900,,,false,,true,,
 gnmt-1,1020,gnmt,2e3,,1,2,blue,2,V100|A100,0.5,14000,true,,3,,2.5,,bert-2|bert-1,,,,,,
 "gnmt, 2",1010,gnmt,7,,,1,,,,,,,,,,,,,,,,,500,3
-""",
-    "prices.csv": """\
+"""
+    ),
+    "prices.csv": (
+        """\
 at_s,pool,price_per_gpu_hour,gpus
 0,east,1.2,
 500,east,1.8,6
@@ -30,18 +46,23 @@ at_s,pool,price_per_gpu_hour,gpus
 2000,east,9,1
 2000,north,0.5,3
 3000,west,1.1,
-""",
-    "capacity.csv": """\
+"""
+    ),
+    "capacity.csv": (
+        """\
 at_s,pool,gpus
 0,north,9
 700,north,4
 2000,east,2
 1500,west,0
-""",
+"""
+    ),
 }
 EVERY_WORKLOAD: Mapping[str, bytes] = {file: text.encode() for file, text in WORKLOAD_TEXTS.items()}
 
 
 def workload_content(workload: Workload) -> dict[str, Any]:
     """All values of a workload by dotted name, but for name, digest and warnings."""
-    return content(workload.problem) | {f"changes.{name}": value for name, value in parts(workload.changes)}
+    return content(workload.problem) | {
+        f"changes.{name}": value for name, value in parts(workload.changes)
+    }

@@ -1,7 +1,8 @@
 """An example actor for the files executor: python example_actor.py FOLDER
 
-It reconciles: starts what is ordered and has no process yet, sends SIGTERM to what shall stop, says what it sees. A
-real one would talk to a batch system instead of starting processes, and would find them again after a restart.
+It reconciles: starts what is ordered and has no process yet, sends SIGTERM to what shall stop, says
+what it sees. A real one would talk to a batch system instead of starting processes, and would find
+them again after a restart.
 """
 
 from __future__ import annotations
@@ -31,26 +32,43 @@ class Actor:
                 self.processes[place] = self.launch(place, order)
             process = self.processes.get(place)
             if process is None:
-                continue                                    # ended, or told to stop before we saw it
+                # ended, or told to stop before we saw it
+                continue
             if (place / "stop.json").exists() and process.poll() is None:
                 process.terminate()
             self.say(said, place, process)
 
     def launch(self, place: Path, order: dict[str, Any]) -> subprocess.Popen[bytes]:
         """Start the job's command."""
-        environment = {**os.environ, **order["environment"], "ALLOCATOR_JOB": order["job_id"],
-                       "ALLOCATOR_GPUS": str(order["gpus"]), "ALLOCATOR_PROGRESS": str(place / "progress")}
+        environment = {
+            **os.environ,
+            **order["environment"],
+            "ALLOCATOR_JOB": order["job_id"],
+            "ALLOCATOR_GPUS": str(order["gpus"]),
+            "ALLOCATOR_PROGRESS": str(place / "progress"),
+        }
         return subprocess.Popen(order["command"], env=environment)
 
     def say(self, said: Path, place: Path, process: subprocess.Popen[bytes]) -> None:
         """Write what became of it, in one step."""
         code, phase = process.poll(), "running"
         if code is not None:
-            phase = "stopped" if (place / "stop.json").exists() else "finished" if code == 0 else "failed"
+            phase = (
+                "stopped"
+                if (place / "stop.json").exists()
+                else "finished"
+                if code == 0
+                else "failed"
+            )
             del self.processes[place]
         progress = place / "progress"
         work = float(progress.read_text().split()[1]) if progress.exists() else 0.0
-        value = {"phase": phase, "work_done": work, "at_s": time.time(), "detail": f"exit code {code}"}
+        value = {
+            "phase": phase,
+            "work_done": work,
+            "at_s": time.time(),
+            "detail": f"exit code {code}",
+        }
         said.with_suffix(".tmp").write_text(json.dumps(value))
         said.with_suffix(".tmp").replace(said)
 

@@ -1,4 +1,6 @@
-"""One way to drive every executor, for the conformance tests: make it, order a kind of job, wait for what it says."""
+"""One way to drive every executor, for the conformance tests: make it, order a kind of job, wait
+for what it says.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,17 @@ from allocator.executors.simulated import SimulatedCluster, SimulatedExecutor, T
 from allocator.files.limited import read_json
 from tests.example_actor import Actor
 
-SAY = 'echo "$1 $1" > "$ALLOCATOR_PROGRESS.new"; mv "$ALLOCATOR_PROGRESS.new" "$ALLOCATOR_PROGRESS"; '
+SAY = (
+    'echo "$1 $1" > "$ALLOCATOR_PROGRESS.new"; mv "$ALLOCATOR_PROGRESS.new" "$ALLOCATOR_PROGRESS"; '
+)
 KINDS = {
     "endless": "trap 'exit 143' TERM; while :; do sleep 0.02; done",
     "short": "exit 0",
     "failing": "echo the last words >&2; exit 7",
 }
 STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
-WORK = 3.0          # that a job of the shell reports at once, of 10
-PATIENCE_S = 30.0       # the machine may be busy
+WORK = 3.0  # that a job of the shell reports at once, of 10
+PATIENCE_S = 30.0  # the machine may be busy
 
 
 class Rig(Protocol):
@@ -45,7 +49,9 @@ class Rig(Protocol):
         ...
 
 
-def shell(job: str, generation: int, script: str, token: int = 1, gpus: int = 1, work: float = 10.0) -> Order:
+def shell(
+    job: str, generation: int, script: str, token: int = 1, gpus: int = 1, work: float = 10.0
+) -> Order:
     """An order whose command is a script of the shell."""
     return Order(job, generation, token, "a", gpus, "A", work, ("sh", "-c", script, "sh"))
 
@@ -60,7 +66,7 @@ class LocalRig:
         return LocalExecutor(self.folder, device_numbers({"a": 4, "b": 4}), grace_s=5.0)
 
     def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
-        script = f'echo >> started; set {WORK}; {SAY} {KINDS[kind]}'
+        script = f"echo >> started; set {WORK}; {SAY} {KINDS[kind]}"
         return shell(job, generation, script, token, gpus)
 
     def pass_time(self) -> None:
@@ -107,14 +113,25 @@ class SimulatedRig:
         return SimulatedExecutor(self.cluster)
 
     def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
-        return Order(job, generation, token, "a", gpus, "A", {"endless": 1e9, "short": 3.0, "failing": 1e9}[kind])
+        return Order(
+            job,
+            generation,
+            token,
+            "a",
+            gpus,
+            "A",
+            {"endless": 1e9, "short": 3.0, "failing": 1e9}[kind],
+        )
 
     def pass_time(self) -> None:
         self.cluster.clock.sleep(3.0)
 
 
 RIGS: dict[str, Callable[[Path], Rig]] = {
-    "local": LocalRig, "files": FilesRig, "simulated": SimulatedRig}
+    "local": LocalRig,
+    "files": FilesRig,
+    "simulated": SimulatedRig,
+}
 
 
 def wait(rig: Rig, executor: Executor, job: str, *phases: Phase, work: float = 0.0) -> Observation:
@@ -143,7 +160,9 @@ def alive(name: str) -> list[Process]:
     found = []
     for p in processes():
         with suppress(OSError):
-            if p.alive and f"JOB_NAME={name}".encode() in Path(f"/proc/{p.pid}/environ").read_bytes().split(b"\0"):
+            if p.alive and f"JOB_NAME={name}".encode() in Path(
+                f"/proc/{p.pid}/environ"
+            ).read_bytes().split(b"\0"):
                 found.append(p)
     return found
 

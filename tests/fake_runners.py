@@ -1,6 +1,8 @@
-"""Runners of the sweep's tests (allocator.bench.sweep.process.RUNNER): quick ones, and ones that fail in every way.
+"""Runners of the sweep's tests (allocator.bench.sweep.process.RUNNER): quick ones, and ones that
+fail in every way.
 
-What one of them shall do to which task stands in the policy's name, so that a sweep can hold good and bad tasks.
+What one of them shall do to which task stands in the policy's name, so that a sweep can hold good
+and bad tasks.
 """
 
 from __future__ import annotations
@@ -25,12 +27,23 @@ def quick(task: Task, folder: Path) -> None:
     """Queueing of 100 s x (seed + 1) x load, times 1 + TENTHS / 10; a file of a line."""
     value = 100.0 * (task.seed + 1) * (task.load or 1.0) * (1 + TENTHS.get(task.policy, 0) / 10)
     (folder / "jobs.csv").write_text(f"job_id,queue_s\n{task.workload},{value}\n")
-    (folder / "metrics.json").write_text(json.dumps({
-        "jobs": 10, "finished": 10, "queue_s_mean": value, "jct_s_mean": 2 * value, "decision_s_mean": time.time()}))
+    (folder / "metrics.json").write_text(
+        json.dumps(
+            {
+                "jobs": 10,
+                "finished": 10,
+                "queue_s_mean": value,
+                "jct_s_mean": 2 * value,
+                "decision_s_mean": time.time(),
+            }
+        )
+    )
 
 
 def as_named(task: Task, folder: Path) -> None:
-    """Do what the policy is called, or be quick. "once-X": X only while the file of the environment is there."""
+    """Do what the policy is called, or be quick. "once-X": X only while the file of the
+    environment is there.
+    """
     kind = task.policy
     if kind.startswith("once-"):
         kind = kind.removeprefix("once-") if Path(os.environ["FAULT"]).exists() else "quick"
@@ -83,5 +96,13 @@ def slow(task: Task, folder: Path) -> None:
     quick(task, folder)
 
 
-FAULTS = {"crashes": crashes, "killed": killed, "hangs": hangs, "full": full, "no-room": no_room, "nothing": nothing,
-          "chatty": chatty, "slow": slow}
+FAULTS = {
+    "crashes": crashes,
+    "killed": killed,
+    "hangs": hangs,
+    "full": full,
+    "no-room": no_room,
+    "nothing": nothing,
+    "chatty": chatty,
+    "slow": slow,
+}

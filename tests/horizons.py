@@ -1,4 +1,6 @@
-"""Small random horizons, and the best plans of them by trying all, written from the definition alone."""
+"""Small random horizons, and the best plans of them by trying all, written from the definition
+alone.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,17 @@ from formulations.linear import Floats
 D = 100.0
 
 
-def random_horizon(rng: np.random.Generator, jobs: int = 3, intervals: int = 3, options: int = 2, rules: bool = False,
-                   long_pauses: bool = False) -> Horizon:
-    """A pool or two and a budget; half of the jobs run. rules: some must run, and some use is asked for at first."""
+def random_horizon(
+    rng: np.random.Generator,
+    jobs: int = 3,
+    intervals: int = 3,
+    options: int = 2,
+    rules: bool = False,
+    long_pauses: bool = False,
+) -> Horizon:
+    """A pool or two and a budget; half of the jobs run. rules: some must run, and some use is
+    asked for at first.
+    """
     size = rng.integers(1, options + 1, jobs)
     start = np.concatenate([[0], np.cumsum(size)])
     n, pools, H = int(start[-1]), int(rng.integers(1, 3)), intervals
@@ -26,7 +36,9 @@ def random_horizon(rng: np.random.Generator, jobs: int = 3, intervals: int = 3, 
     use[:, pools] = gpus * rng.integers(1, 4, n)
     current = np.where(rng.random(jobs) < 0.5, start[:-1], -1)
     must = (current >= 0) & (rng.random(jobs) < 0.4) & rules
-    high = np.concatenate([rng.integers(1, 6, (H, pools)), rng.integers(4, 14, (H, 1))], axis=1).astype(float)
+    high = np.concatenate(
+        [rng.integers(1, 6, (H, pools)), rng.integers(4, 14, (H, 1))], axis=1
+    ).astype(float)
     low = np.full(pools + 1, -np.inf)
     if rules and rng.random() < 0.5:
         low[0] = 1.0
@@ -34,19 +46,38 @@ def random_horizon(rng: np.random.Generator, jobs: int = 3, intervals: int = 3, 
     more = rng.integers(0, 150 if long_pauses else 60, n).astype(float)
     w, d = rng.random(jobs), rng.uniform(0, 0.3)
     late = np.arange(H) * D
-    finish = -w[:, None] * late                                    # weighted completion time, some with work on top
-    work = np.where(rng.random(jobs) < 0.5, rng.random(jobs), 0.0)[:, None] * (1 - d) ** np.arange(H)
+    # weighted completion time, some with work on top
+    finish = -w[:, None] * late
+    work = np.where(rng.random(jobs) < 0.5, rng.random(jobs), 0.0)[:, None] * (1 - d) ** np.arange(
+        H
+    )
     return Horizon(
-        start=start, rate=np.round(gpus ** 0.8 * rng.uniform(0.5, 2.0, n), 3), switch_s=startup + more,
-        startup_s=startup, matrix=sparse.csr_matrix(use), high=high, low=low, current=current, must=must,
-        remaining=rng.integers(30, 700, jobs).astype(float), interval_s=D, work=work, finish=finish,
-        slope=np.repeat(-w[:, None], H, axis=1), unfinished=-w * H * D - rng.random(jobs), loss=w * rng.uniform(0, 1.5),
-        held=-np.outer(gpus, np.ones(H)) * rng.uniform(0, 0.05), jobs=[f"j{j}" for j in range(jobs)],
-        rows=[*(f"p{p}" for p in range(pools)), "budget"])
+        start=start,
+        rate=np.round(gpus**0.8 * rng.uniform(0.5, 2.0, n), 3),
+        switch_s=startup + more,
+        startup_s=startup,
+        matrix=sparse.csr_matrix(use),
+        high=high,
+        low=low,
+        current=current,
+        must=must,
+        remaining=rng.integers(30, 700, jobs).astype(float),
+        interval_s=D,
+        work=work,
+        finish=finish,
+        slope=np.repeat(-w[:, None], H, axis=1),
+        unfinished=-w * H * D - rng.random(jobs),
+        loss=w * rng.uniform(0, 1.5),
+        held=-np.outer(gpus, np.ones(H)) * rng.uniform(0, 0.05),
+        jobs=[f"j{j}" for j in range(jobs)],
+        rows=[*(f"p{p}" for p in range(pools)), "budget"],
+    )
 
 
 def gain(x: Horizon, j: int, plan: tuple[int, ...]) -> tuple[float, tuple[int, ...]] | None:
-    """(gain, options held per interval) of one plan of one job; None if it idles although it must not."""
+    """(gain, options held per interval) of one plan of one job; None if it idles although it
+    must not.
+    """
     before, left, total, pause, held = int(x.current[j]), float(x.remaining[j]), 0.0, 0.0, []
     D = x.interval_s
     for h, o in enumerate(plan):

@@ -106,7 +106,9 @@ def of(file: str, *names: str) -> tuple[str, ...]:
 
 
 def schema() -> set[str]:
-    """Every column of a snapshot and every key of config.toml, by the names of `Feature.columns`."""
+    """Every column of a snapshot and every key of config.toml, by the names of
+    `Feature.columns`.
+    """
     return (
         {f"{file}: {c.name}" for file, table in TABLES.items() for c in table.columns}
         | {f"config.toml: {c.name}" for c in CONFIG}

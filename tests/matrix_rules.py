@@ -237,8 +237,11 @@ def keys_beside_the_round(rng: np.random.Generator, r: Tables) -> None:
 @feature("[profiling]: share", "pools.csv: memory_gb", "rates.csv: memory_gb")
 def exploring_where_memory_differs(rng: np.random.Generator, r: Tables) -> None:
     by_curve("amdahl")(rng, r)
-    r.jobs[0]["pool"] = "p1"                    # one size has two speeds, by pool
+    r.jobs[0]["pool"] = "p1"  # one size has two speeds, by pool
     r.pools[0]["memory_gb"], r.pools[1] = 16.0, r.pools[1] | {"gpu_type": "A", "memory_gb": 10.0}
-    r.rates[:] = [row | {"memory_gb": gb, "work_per_s": row["work_per_s"] * speed}
-                  for row in r.rates for gb, speed in ((12.0, 1.0), (8.0, 0.6))]
+    r.rates[:] = [
+        row | {"memory_gb": gb, "work_per_s": row["work_per_s"] * speed}
+        for row in r.rates
+        for gb, speed in ((12.0, 1.0), (8.0, 0.6))
+    ]
     r.config["profiling"] = {"share": 1.0}

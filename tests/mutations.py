@@ -1,6 +1,8 @@
-"""Damages to a snapshot folder: bytes, cells, columns, rows, references, numbers, encodings, files, TOML.
+"""Damages to a snapshot folder: bytes, cells, columns, rows, references, numbers, encodings, files,
+TOML.
 
-    mutate(folder_bytes, random.Random(7)) -> the folder with one to three things wrong (or, by luck, still right)
+    mutate(folder_bytes, random.Random(7)) -> the folder with one to three things wrong (or, by
+    luck, still right)
 """
 
 from __future__ import annotations
@@ -13,22 +15,166 @@ from collections.abc import Callable
 Folder = dict[str, bytes]
 Rows = list[list[str]]
 
-NUMBERS = ["0", "-0", "1", "-1", "2.5", "8.0", "1e3", "1e-5", "1e30", "1e31", "1e308", "1e999", "-1e999", "1e-320",
-           "nan", "NaN", "inf", "-Infinity", "1_000", "1,5", "0x10", "１２", "٣", "10000000", "10000001", "1e15",
-           "9007199254740993", "9" * 30, "9" * 5000, "--1", "1e", ".", "+", "∞"]
-WORDS = ["", " ", "x", "default", "running", "queued", "paused", "held", "Running", "up", "spot", "true", "FALSE",
-         "maybe", "A100", "a100", "A100|V100", "|", "1|2|4", "4|x", "1|", "0|-1", "None", "null", "é", "\u202e",
-         "\ufeff", "\U0001f600", "\x07", "\x00", "a\nb", "\r", '"', "'", "a" * 300, "b" * 140_000, "{}", "[]", "{",
-         "[" * 3000, '{"rate_1": NaN, "parallel": 1}', '{"rate_1": 1e999}', '{"rate_1": true, "exponent": "2"}',
-         '{"rate_1": 1, "exponent": 0.5, "max_gpus": 1e7}', '{"rate_1": 1, "rate_1": 2}', "{" * 900, "=1+1", "../x"]
-VALUES = ["0", "-1", "1", "1e308", "nan", "inf", "-inf", "true", '"300"', '""', "[1, 2]", "{a = 1}", "1979-05-27",
-          "1_000", "9" * 400, "0x10", '"progress"', '"thruput"', "'''\nlong\n'''", "[[[[[]]]]]", "1e-300", "5", "-0.0"]
-KEYS = ["now_s", "interval_s", "budget_per_hour", "restart_s", "max_changes", "objective", "objektive", "solver",
-        "sharing", "x", "a.b.c", '"quoted key"', '""']
-TOML = ["[solver]", "[[solver]]", "[", "x", "= 1", "a.b.c = 1", "[a" + ".a" * 40 + "]", "# é", "x = [" * 500, '"',
-        "\x00", "a" + ".a" * 500 + " = 1", "[solver]\n[solver]", "now_s = ", "\r", "x = 1 y = 2"]
-BYTES = [b"\0", b"\xff", b"\xe9", b'"', b",", b"\n", b"\r", b"\xef\xbb\xbf", b"\xff\xfe", b"\x80", b"|", b";", b"\t",
-         b"'"]
+NUMBERS = [
+    "0",
+    "-0",
+    "1",
+    "-1",
+    "2.5",
+    "8.0",
+    "1e3",
+    "1e-5",
+    "1e30",
+    "1e31",
+    "1e308",
+    "1e999",
+    "-1e999",
+    "1e-320",
+    "nan",
+    "NaN",
+    "inf",
+    "-Infinity",
+    "1_000",
+    "1,5",
+    "0x10",
+    "１２",
+    "٣",
+    "10000000",
+    "10000001",
+    "1e15",
+    "9007199254740993",
+    "9" * 30,
+    "9" * 5000,
+    "--1",
+    "1e",
+    ".",
+    "+",
+    "∞",
+]
+WORDS = [
+    "",
+    " ",
+    "x",
+    "default",
+    "running",
+    "queued",
+    "paused",
+    "held",
+    "Running",
+    "up",
+    "spot",
+    "true",
+    "FALSE",
+    "maybe",
+    "A100",
+    "a100",
+    "A100|V100",
+    "|",
+    "1|2|4",
+    "4|x",
+    "1|",
+    "0|-1",
+    "None",
+    "null",
+    "é",
+    "\u202e",
+    "\ufeff",
+    "\U0001f600",
+    "\x07",
+    "\x00",
+    "a\nb",
+    "\r",
+    '"',
+    "'",
+    "a" * 300,
+    "b" * 140_000,
+    "{}",
+    "[]",
+    "{",
+    "[" * 3000,
+    '{"rate_1": NaN, "parallel": 1}',
+    '{"rate_1": 1e999}',
+    '{"rate_1": true, "exponent": "2"}',
+    '{"rate_1": 1, "exponent": 0.5, "max_gpus": 1e7}',
+    '{"rate_1": 1, "rate_1": 2}',
+    "{" * 900,
+    "=1+1",
+    "../x",
+]
+VALUES = [
+    "0",
+    "-1",
+    "1",
+    "1e308",
+    "nan",
+    "inf",
+    "-inf",
+    "true",
+    '"300"',
+    '""',
+    "[1, 2]",
+    "{a = 1}",
+    "1979-05-27",
+    "1_000",
+    "9" * 400,
+    "0x10",
+    '"progress"',
+    '"thruput"',
+    "'''\nlong\n'''",
+    "[[[[[]]]]]",
+    "1e-300",
+    "5",
+    "-0.0",
+]
+KEYS = [
+    "now_s",
+    "interval_s",
+    "budget_per_hour",
+    "restart_s",
+    "max_changes",
+    "objective",
+    "objektive",
+    "solver",
+    "sharing",
+    "x",
+    "a.b.c",
+    '"quoted key"',
+    '""',
+]
+TOML = [
+    "[solver]",
+    "[[solver]]",
+    "[",
+    "x",
+    "= 1",
+    "a.b.c = 1",
+    "[a" + ".a" * 40 + "]",
+    "# é",
+    "x = [" * 500,
+    '"',
+    "\x00",
+    "a" + ".a" * 500 + " = 1",
+    "[solver]\n[solver]",
+    "now_s = ",
+    "\r",
+    "x = 1 y = 2",
+]
+BYTES = [
+    b"\0",
+    b"\xff",
+    b"\xe9",
+    b'"',
+    b",",
+    b"\n",
+    b"\r",
+    b"\xef\xbb\xbf",
+    b"\xff\xfe",
+    b"\x80",
+    b"|",
+    b";",
+    b"\t",
+    b"'",
+]
 
 
 def mutate(folder_bytes: Folder, rng: random.Random) -> Folder:
@@ -45,21 +191,26 @@ def _bytes(folder: Folder, rng: random.Random) -> None:
     data = folder[name]
     a, b = sorted(rng.randrange(len(data) + 1) for _ in range(2))
     b = min(b, a + rng.choice((1, 3, 40, 10**6)))
-    piece = rng.choice((b"", rng.choice(BYTES), rng.randbytes(rng.randrange(1, 6)), data[a:b] * 2, data[a:b][::-1]))
+    piece = rng.choice(
+        (b"", rng.choice(BYTES), rng.randbytes(rng.randrange(1, 6)), data[a:b] * 2, data[a:b][::-1])
+    )
     folder[name] = data[:a] + piece + (data[b:] if rng.random() < 0.7 else data[a:])
 
 
 def _encoding(folder: Folder, rng: random.Random) -> None:
     name = rng.choice(sorted(folder))
     text = folder[name].decode("utf-8", "replace").replace("a", rng.choice("aaéß€"))
-    how = rng.choice(("utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252", "utf-8-sig", "utf-8", "cp037"))
+    how = rng.choice(
+        ("utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252", "utf-8-sig", "utf-8", "cp037")
+    )
     folder[name] = text.encode(how, "replace")
 
 
 def _line_ends(folder: Folder, rng: random.Random) -> None:
     name = rng.choice(sorted(folder))
-    folder[name] = folder[name].replace(b"\n", rng.choice((
-        b"\r\n", b"\r", b"\n\n", b"\r\r\n", b"\n\r", b",\n", b";\n")))
+    folder[name] = folder[name].replace(
+        b"\n", rng.choice((b"\r\n", b"\r", b"\n\n", b"\r\r\n", b"\n\r", b",\n", b";\n"))
+    )
 
 
 def _files(folder: Folder, rng: random.Random) -> None:
@@ -68,7 +219,9 @@ def _files(folder: Folder, rng: random.Random) -> None:
     if what == 0:
         del folder[name]
     elif what == 1:
-        folder[name] = rng.choice((b"", b"\n", b" ", b"\n\n\n", b",", b'"', b"\xef\xbb\xbf", bytes(100)))
+        folder[name] = rng.choice(
+            (b"", b"\n", b" ", b"\n\n\n", b",", b'"', b"\xef\xbb\xbf", bytes(100))
+        )
     elif what == 2:
         folder[name] = folder[name].split(b"\n")[0] + rng.choice((b"", b"\n"))
     elif what == 3:
@@ -101,8 +254,10 @@ def _odd(rng: random.Random, old: str, rows: Rows) -> str:
     """Another text for a cell: an odd number or word, a cell from elsewhere, a slip of the pen."""
     elsewhere = rng.choice(rng.choice(rows))
     at = rng.randrange(len(old) + 1)
-    slip = old[:at] + rng.choice(("", "x", "-", ".", "0", " ", "|")) + old[at + 1:]
-    return rng.choice((rng.choice(NUMBERS), rng.choice(NUMBERS), rng.choice(WORDS), elsewhere, slip, ""))
+    slip = old[:at] + rng.choice(("", "x", "-", ".", "0", " ", "|")) + old[at + 1 :]
+    return rng.choice(
+        (rng.choice(NUMBERS), rng.choice(NUMBERS), rng.choice(WORDS), elsewhere, slip, "")
+    )
 
 
 def _cell(folder: Folder, rng: random.Random) -> None:
@@ -130,7 +285,9 @@ def _column(folder: Folder, rng: random.Random) -> None:
         elif what == 1 and i:
             row[c] = value
         elif what == 2 and not i:
-            row[c] = rng.choice((row[c] + "s", row[c].upper(), row[c].replace("_", ""), row[d], "", "note", value))
+            row[c] = rng.choice(
+                (row[c] + "s", row[c].upper(), row[c].replace("_", ""), row[d], "", "note", value)
+            )
         elif what == 3:
             row.append(row[c] if i else rng.choice((row[c], "note", "")))
         elif what == 5 or (what == 4 and i):
@@ -174,4 +331,12 @@ def _config(folder: Folder, rng: random.Random) -> None:
 
 
 DAMAGES: dict[Callable[[Folder, random.Random], None], int] = {
-    _cell: 8, _column: 4, _row: 4, _bytes: 5, _config: 4, _files: 2, _encoding: 1, _line_ends: 1}
+    _cell: 8,
+    _column: 4,
+    _row: 4,
+    _bytes: 5,
+    _config: 4,
+    _files: 2,
+    _encoding: 1,
+    _line_ends: 1,
+}

@@ -1,7 +1,9 @@
-"""An oracle for tiny rounds, written from the contract alone: it tries every plan. Knows nothing of the product.
+"""An oracle for tiny rounds, written from the contract alone: it tries every plan. Knows nothing of
+the product.
 
-It reads the rows of a generated folder (allocator/bench/folders.py) and covers objective `progress` with every hard
-rule of contract section 2, without nodes, sharing, curves, prices over time and efficiency.
+It reads the rows of a generated folder (allocator/bench/folders.py) and covers objective `progress`
+with every hard rule of contract section 2, without nodes, sharing, curves, prices over time and
+efficiency.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Row = Mapping[str, Any]
-ROUNDING = 1e-9      # of sums of dollars
+ROUNDING = 1e-9  # of sums of dollars
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Choice:
     gpus: int
     value: float
     cost: float
-    changed: bool    # a running job that gets something else than it holds
+    changed: bool  # a running job that gets something else than it holds
 
 
 class Contract:
@@ -56,7 +58,9 @@ class Contract:
         return {k for k in job.get("sizes") or rule if low <= k <= high}
 
     def _choices(self, job: Row) -> list[Choice]:
-        """All choices of a job, "nothing" among them unless it must keep what it holds; best first."""
+        """All choices of a job, "nothing" among them unless it must keep what it holds; best
+        first.
+        """
         state = job.get("state", "queued")
         running = state == "running"
         holds = (job["pool"], job["gpus"]) if running else None
@@ -66,8 +70,12 @@ class Contract:
         offers: set[tuple[str, int]] = set()
         may_change = not running or (job.get("preemptible", True) and job.get("resizes_left") != 0)
         if may_change:
-            offers = {(p, k) for p, pool in self.pools.items() for k in self._sizes(job, pool)
-                      if not job.get("gpu_types") or pool["gpu_type"] in job["gpu_types"]}
+            offers = {
+                (p, k)
+                for p, pool in self.pools.items()
+                for k in self._sizes(job, pool)
+                if not job.get("gpu_types") or pool["gpu_type"] in job["gpu_types"]
+            }
         if holds:
             offers.add(holds)
         found = [c for p, k in offers if (c := self._choice(job, p, k, holds)) is not None]
@@ -89,29 +97,53 @@ class Contract:
             pause += self.config.get("restart_s", 30) if own is None else own
         done = rate * max(0.0, self.config.get("interval_s", 300) - pause)
         value = job.get("weight", 1) * min(1.0, done / job["remaining_work"])
-        return Choice(name, k, value, k * pool.get("price_per_gpu_hour", 0.0), bool(holds) and holds != (name, k))
+        return Choice(
+            name,
+            k,
+            value,
+            k * pool.get("price_per_gpu_hour", 0.0),
+            bool(holds) and holds != (name, k),
+        )
 
     def usable(self, tenant: str) -> int:
-        """Most GPUs, not above its guarantee, that the tenant's jobs could hold alone in the cluster."""
+        """Most GPUs, not above its guarantee, that the tenant's jobs could hold alone in the
+        cluster.
+        """
         promised = self.tenants[tenant].get("guaranteed_gpus", 0)
         names = list(self.pools)
         reached = {(0,) * len(names)}
         for job, choices in zip(self.jobs, self.choices, strict=True):
             if job.get("tenant", "default") == tenant:
-                reached |= {tuple(n + c.gpus * (p == c.pool) for n, p in zip(held, names, strict=True))
-                            for held in reached for c in choices}
-                reached = {held for held in reached if sum(held) <= promised
-                           and all(n <= self.pools[p]["gpus"] for n, p in zip(held, names, strict=True))}
+                reached |= {
+                    tuple(n + c.gpus * (p == c.pool) for n, p in zip(held, names, strict=True))
+                    for held in reached
+                    for c in choices
+                }
+                reached = {
+                    held
+                    for held in reached
+                    if sum(held) <= promised
+                    and all(n <= self.pools[p]["gpus"] for n, p in zip(held, names, strict=True))
+                }
         return max(sum(held) for held in reached)
 
     def best(self) -> float | None:
-        """Value of the best plan, None if no plan keeps every rule. Tries all, but for those that cannot win."""
+        """Value of the best plan, None if no plan keeps every rule. Tries all, but for those
+        that cannot win.
+        """
         guarantee = {t: self.usable(t) for t in self.tenants}
-        return self._search(lambda plan: sum(c.value for c in plan) if all(
-            self._gpus(plan, t) >= u for t, u in guarantee.items()) else None)
+        return self._search(
+            lambda plan: (
+                sum(c.value for c in plan)
+                if all(self._gpus(plan, t) >= u for t, u in guarantee.items())
+                else None
+            )
+        )
 
     def _search(self, judged: Callable[[list[Choice]], float | None]) -> float | None:
-        """The best of all full plans as judged (None: not allowed, never above the sum of its choices' values)."""
+        """The best of all full plans as judged (None: not allowed, never above the sum of its
+        choices' values).
+        """
         hope = [0.0]
         for choices in reversed(self.choices):
             hope.append(hope[-1] + max(c.value for c in choices))
@@ -125,7 +157,9 @@ class Contract:
                 return
             if j == len(self.jobs):
                 total = judged(plan)
-                record = total if record is None or (total is not None and total > record) else record
+                record = (
+                    total if record is None or (total is not None and total > record) else record
+                )
                 return
             for choice in self.choices[j]:
                 plan.append(choice)
@@ -145,21 +179,34 @@ class Contract:
 
     def _allowed(self, plan: Sequence[Choice]) -> bool:
         """Whether the first jobs' choices keep every rule of the kind `at most`."""
+
         def within(amount: float, limit: float | None) -> bool:
             return limit is None or amount <= limit + ROUNDING
 
-        return (all(sum(c.gpus for c in plan if c.pool == p) <= pool["gpus"] for p, pool in self.pools.items())
-                and within(sum(c.cost for c in plan), self.config.get("budget_per_hour"))
-                and within(sum(c.changed for c in plan), self.config.get("max_changes"))
-                and all(within(self._gpus(plan, t), row.get("max_gpus"))
-                        and within(sum(c.cost for c in self._of(plan, t)), row.get("budget_per_hour"))
-                        for t, row in self.tenants.items()))
+        return (
+            all(
+                sum(c.gpus for c in plan if c.pool == p) <= pool["gpus"]
+                for p, pool in self.pools.items()
+            )
+            and within(sum(c.cost for c in plan), self.config.get("budget_per_hour"))
+            and within(sum(c.changed for c in plan), self.config.get("max_changes"))
+            and all(
+                within(self._gpus(plan, t), row.get("max_gpus"))
+                and within(sum(c.cost for c in self._of(plan, t)), row.get("budget_per_hour"))
+                for t, row in self.tenants.items()
+            )
+        )
 
 
 def knapsack(contract: Contract) -> float:
-    """Best value of a round with one pool and no rule but its capacity: the exact dynamic programme over GPUs."""
+    """Best value of a round with one pool and no rule but its capacity: the exact dynamic
+    programme over GPUs.
+    """
     (pool,) = contract.pools.values()
     best = [0.0] * (pool["gpus"] + 1)
     for choices in contract.choices:
-        best = [max(best[g - c.gpus] + c.value for c in choices if c.gpus <= g) for g in range(len(best))]
+        best = [
+            max(best[g - c.gpus] + c.value for c in choices if c.gpus <= g)
+            for g in range(len(best))
+        ]
     return best[-1]

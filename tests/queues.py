@@ -1,4 +1,5 @@
-"""Queues for tests: empty ones on SQLite and on PostgreSQL, a small cluster, and an executor's word.
+"""Queues for tests: empty ones on SQLite and on PostgreSQL, a small cluster, and an executor's
+word.
 
     @pytest.fixture(params=BACKENDS)
     def queue(request, tmp_path): with fresh(request.param, tmp_path) as queue: yield queue
@@ -48,16 +49,21 @@ class Seen:
 
 
 def cluster(jobs: str = "", **more: str) -> Snapshot:
-    """Two pools (8 GPUs "a" of type A, 4 GPUs "b" of type B) and two models (m on both types, n on A only); jobs: rows
-    of jobs.csv without a header: job_id, model, submitted_s, remaining_work, max_gpus, state, pool, gpus."""
+    """Two pools (8 GPUs "a" of type A, 4 GPUs "b" of type B) and two models (m on both types, n on
+    A only); jobs: rows of jobs.csv without a header: job_id, model, submitted_s, remaining_work,
+    max_gpus, state, pool, gpus."""
     from allocator.files.snapshots import snapshot_of
 
     files = {
         "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus,state,pool,gpus\n" + jobs,
         "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na,A,8,2.5\nb,B,4,1\n",
-        "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,2,1.9\nm,A,4,3.5\nm,B,1,0.5\nn,A,1,2\n",
+        "rates.csv": (
+            "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,2,1.9\nm,A,4,3.5\nm,B,1,0.5\nn,A,1,2\n"
+        ),
         "tenants.csv": "tenant,weight,max_gpus\nred,2,6\nblue,1,\n",
-        "config.toml": f"now_s = {NOW}\ninterval_s = 60\n", **more}
+        "config.toml": f"now_s = {NOW}\ninterval_s = 60\n",
+        **more,
+    }
     return snapshot_of("small", {name: text.encode() for name, text in files.items()})
 
 
@@ -76,7 +82,9 @@ def place(backend: str, folder: Path) -> Iterator[str]:
 
 @cache
 def _shared() -> str:
-    """URL of one database for all tests that only need an empty queue: making one takes half a second."""
+    """URL of one database for all tests that only need an empty queue: making one takes half a
+    second.
+    """
     url = postgres_server.new_database()
     create_queue(url)[0].close()
     return url
@@ -84,7 +92,9 @@ def _shared() -> str:
 
 @contextmanager
 def empty(backend: str, folder: Path) -> Iterator[str]:
-    """The name of a queue with nothing in it, which may not exist yet. One at a time on PostgreSQL."""
+    """The name of a queue with nothing in it, which may not exist yet. One at a time on
+    PostgreSQL.
+    """
     if backend == "sqlite":
         yield str(folder / "queue.db")
         return
@@ -97,11 +107,19 @@ def empty(backend: str, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def fresh(backend: str, folder: Path, source: Snapshot | None = None,
-          clock: Callable[[], float] | None = None) -> Iterator[Queue]:
+def fresh(
+    backend: str,
+    folder: Path,
+    source: Snapshot | None = None,
+    clock: Callable[[], float] | None = None,
+) -> Iterator[Queue]:
     """A queue with the small cluster, without jobs unless `source` has some."""
-    with empty(backend, folder) as name, Queue.create(
-            name, source if source is not None else cluster(), clock=clock or Clock()) as queue:
+    with (
+        empty(backend, folder) as name,
+        Queue.create(
+            name, source if source is not None else cluster(), clock=clock or Clock()
+        ) as queue,
+    ):
         yield queue
 
 
@@ -119,24 +137,38 @@ class Controller:
         """A round that wants exactly this: pool, GPUs, and perhaps the host and whether anew."""
         entry = wants.Round(self.queue.clock(), "digest", None, "test", "optimal")
         with self.queue.store.write() as connection:
-            return wants.append(connection, self.lease.token, entry, {n: wants.Want(*w) for n, w in wanted.items()})
+            return wants.append(
+                connection, self.lease.token, entry, {n: wants.Want(*w) for n, w in wanted.items()}
+            )
 
     def stops(self) -> list[tuple[str, int]]:
         with self.queue.store.write() as connection:
-            return [(a.job_id, a.generation) for a in allocations.order_stops(
-                connection, self.lease.token, self.queue.clock())]
+            return [
+                (a.job_id, a.generation)
+                for a in allocations.order_stops(connection, self.lease.token, self.queue.clock())
+            ]
 
     def starts(self, **capacity: int) -> list[tuple[str, int]]:
         with self.queue.store.write() as connection:
-            return [(s.allocation.job_id, s.allocation.generation) for s in allocations.order_starts(
-                connection, self.lease.token, self.queue.clock(), capacity)]
+            return [
+                (s.allocation.job_id, s.allocation.generation)
+                for s in allocations.order_starts(
+                    connection, self.lease.token, self.queue.clock(), capacity
+                )
+            ]
 
     def see(self, *seen: Seen, **more: Any) -> list[observing.Change]:
         with self.queue.store.write() as connection:
             return observing.observe(connection, self.lease.token, seen, **more)
 
-    def say(self, job_id: str, phase: str, work: float = 0.0, generation: int | None = None,
-            detail: str = "") -> list[observing.Change]:
+    def say(
+        self,
+        job_id: str,
+        phase: str,
+        work: float = 0.0,
+        generation: int | None = None,
+        detail: str = "",
+    ) -> list[observing.Change]:
         """One observation of the job's last allocation, now."""
         number = self.queue.job(job_id).generation if generation is None else generation
         return self.see(Seen(job_id, number, self.queue.clock(), phase, work, detail))

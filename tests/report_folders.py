@@ -1,7 +1,8 @@
 """Folders as simulations and benchmarks leave them, small or huge, without simulating anything.
 
-A made-up cluster of one pool: job j comes at 600 j seconds, waits as long as its policy makes it, runs an hour on as
-many GPUs as it asked for. Numbers of metrics are means of what the files say, so that reports can be checked by hand.
+A made-up cluster of one pool: job j comes at 600 j seconds, waits as long as its policy makes it,
+runs an hour on as many GPUs as it asked for. Numbers of metrics are means of what the files say, so
+that reports can be checked by hand.
 """
 
 from __future__ import annotations
@@ -15,20 +16,78 @@ from pathlib import Path
 
 RUN_S, EVERY_S = 3600.0, 600.0
 WAIT_S = {"greedy": 1200.0, "mip": 300.0, "static": 2400.0}
-JOBS = ("policy", "job_id", "model", "tenant", "submitted_s", "started_s", "finished_s", "queue_s", "jct_s",
-        "efficiency", "ftf", "restarts", "gpu_hours", "dollars", "requested_gpus", "total_work")
-TIMELINE = ("policy", "round", "at_s", "pool", "gpus", "used", "running", "queued", "price_per_gpu_hour")
-ROUNDS = ("policy", "round", "at_s", "active", "queued", "changes", "value", "bound", "gap", "decision_s", "status",
-          "fallback")
+JOBS = (
+    "policy",
+    "job_id",
+    "model",
+    "tenant",
+    "submitted_s",
+    "started_s",
+    "finished_s",
+    "queue_s",
+    "jct_s",
+    "efficiency",
+    "ftf",
+    "restarts",
+    "gpu_hours",
+    "dollars",
+    "requested_gpus",
+    "total_work",
+)
+TIMELINE = (
+    "policy",
+    "round",
+    "at_s",
+    "pool",
+    "gpus",
+    "used",
+    "running",
+    "queued",
+    "price_per_gpu_hour",
+)
+ROUNDS = (
+    "policy",
+    "round",
+    "at_s",
+    "active",
+    "queued",
+    "changes",
+    "value",
+    "bound",
+    "gap",
+    "decision_s",
+    "status",
+    "fallback",
+)
 SPANS = ("policy", "job_id", "pool", "gpus", "from_s", "to_s")
-COMPARISON = ("workload", "load", "policy", "baseline", "metric", "n", "baseline_mean", "policy_mean", "change_percent",
-              "low_percent", "high_percent", "of_means_percent", "lower", "wilcoxon_p", "t_p", "verdict")
+COMPARISON = (
+    "workload",
+    "load",
+    "policy",
+    "baseline",
+    "metric",
+    "n",
+    "baseline_mean",
+    "policy_mean",
+    "change_percent",
+    "low_percent",
+    "high_percent",
+    "of_means_percent",
+    "lower",
+    "wilcoxon_p",
+    "t_p",
+    "verdict",
+)
 Row = tuple[object, ...]
 Tables = dict[str, list[Row]]
 
 
-def tables(policy: str, jobs: int = 5, finished: int | None = None, seed: int = 0, rounds: bool = True) -> Tables:
-    """The rows of the four files: the first `finished` jobs are done (default: all), the others never start."""
+def tables(
+    policy: str, jobs: int = 5, finished: int | None = None, seed: int = 0, rounds: bool = True
+) -> Tables:
+    """The rows of the four files: the first `finished` jobs are done (default: all), the others
+    never start.
+    """
     finished = jobs if finished is None else finished
     wait = WAIT_S.get(policy, 600.0) + 60.0 * seed
     out: Tables = {"jobs": [], "timeline": [], "rounds": [], "spans": []}
@@ -36,16 +95,54 @@ def tables(policy: str, jobs: int = 5, finished: int | None = None, seed: int = 
         name, come, gpus = f"job-{j}", EVERY_S * j, 1 + j % 8
         if j < finished:
             start, end = come + wait, come + wait + RUN_S
-            out["jobs"].append((policy, name, "bert", "default", come, start, end, wait, wait + RUN_S, 1.0, 1.5, 0,
-                                gpus, 2.0 * gpus, gpus, 100.0))
+            out["jobs"].append(
+                (
+                    policy,
+                    name,
+                    "bert",
+                    "default",
+                    come,
+                    start,
+                    end,
+                    wait,
+                    wait + RUN_S,
+                    1.0,
+                    1.5,
+                    0,
+                    gpus,
+                    2.0 * gpus,
+                    gpus,
+                    100.0,
+                )
+            )
             out["spans"].append((policy, name, "a100", gpus, start, end))
         else:
-            out["jobs"].append((policy, name, "bert", "default", come, "", "", "", "", "", "", 0, 0.0, 0.0, gpus,
-                                100.0))
+            out["jobs"].append(
+                (
+                    policy,
+                    name,
+                    "bert",
+                    "default",
+                    come,
+                    "",
+                    "",
+                    "",
+                    "",
+                    "",
+                    "",
+                    0,
+                    0.0,
+                    0.0,
+                    gpus,
+                    100.0,
+                )
+            )
     last = EVERY_S * jobs + wait + RUN_S
     for n in range(int(last // 300) if rounds else 0):
         out["timeline"].append((policy, n, 300.0 * n, "a100", 32, 8, 2, 1, 2.0))
-        out["rounds"].append((policy, n, 300.0 * n, 3, 1, 1, 1.0, 1.01, 0.01, 0.002 * (n + 1), "gap", ""))
+        out["rounds"].append(
+            (policy, n, 300.0 * n, 3, 1, 1, 1.0, 1.01, 0.01, 0.002 * (n + 1), "gap", "")
+        )
     return out
 
 
@@ -54,28 +151,56 @@ def metrics(made: Tables) -> dict[str, float | None]:
     jobs = made["jobs"]
     waits, ends = ([float(str(r[k])) for r in jobs if r[k] != ""] for k in (7, 8))
     gaps, took = ([float(str(r[k])) for r in made["rounds"]] for k in (8, 9))
-    return {"jobs": len(jobs), "finished": len(ends), **_three("queue_s", waits), **_three("jct_s", ends),
-            "makespan_s": max([float(str(r[6])) for r in jobs if r[6] != ""], default=None),
-            "efficiency_mean": 1.0 if ends else None, "gpu_hours": sum(float(str(r[12])) for r in jobs),
-            "dollars": sum(float(str(r[13])) for r in jobs), "restarts": 0, "utilisation": 0.5,
-            "decision_s_mean": _mean(took), "decision_s_p99": max(took, default=None),
-            "decision_s_max": max(took, default=None), "gap_mean": _mean(gaps), "gap_max": max(gaps, default=None),
-            "ftf_mean": 1.5 if ends else None, "ftf_max": 1.5 if ends else None, "rounds": len(gaps)}
+    return {
+        "jobs": len(jobs),
+        "finished": len(ends),
+        **_three("queue_s", waits),
+        **_three("jct_s", ends),
+        "makespan_s": max([float(str(r[6])) for r in jobs if r[6] != ""], default=None),
+        "efficiency_mean": 1.0 if ends else None,
+        "gpu_hours": sum(float(str(r[12])) for r in jobs),
+        "dollars": sum(float(str(r[13])) for r in jobs),
+        "restarts": 0,
+        "utilisation": 0.5,
+        "decision_s_mean": _mean(took),
+        "decision_s_p99": max(took, default=None),
+        "decision_s_max": max(took, default=None),
+        "gap_mean": _mean(gaps),
+        "gap_max": max(gaps, default=None),
+        "ftf_mean": 1.5 if ends else None,
+        "ftf_max": 1.5 if ends else None,
+        "rounds": len(gaps),
+    }
 
 
 def simulation(folder: Path, made: Mapping[str, Tables]) -> Path:
     """A folder of `allocator simulate --out`, by policy."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {policy: metrics(rows) for policy, rows in made.items()}
-    (folder / "results.json").write_text(json.dumps(
-        {"schema_version": 1, "workload": "made-up", "seed": 0, "policies": found}), encoding="utf-8")
-    for name, head in (("jobs", JOBS), ("timeline", TIMELINE), ("rounds", ROUNDS), ("spans", SPANS)):
-        write_csv(folder / f"{name}.csv", head, (row for rows in made.values() for row in rows[name]))
+    (folder / "results.json").write_text(
+        json.dumps({"schema_version": 1, "workload": "made-up", "seed": 0, "policies": found}),
+        encoding="utf-8",
+    )
+    for name, head in (
+        ("jobs", JOBS),
+        ("timeline", TIMELINE),
+        ("rounds", ROUNDS),
+        ("spans", SPANS),
+    ):
+        write_csv(
+            folder / f"{name}.csv", head, (row for rows in made.values() for row in rows[name])
+        )
     return folder
 
 
-def benchmark(folder: Path, policies: Sequence[str] = ("greedy", "mip"), loads: Sequence[str] = ("0.3", "0.36"),
-              seeds: int = 6, workload: str = "made-up", jobs: int = 5) -> Path:
+def benchmark(
+    folder: Path,
+    policies: Sequence[str] = ("greedy", "mip"),
+    loads: Sequence[str] = ("0.3", "0.36"),
+    seeds: int = 6,
+    workload: str = "made-up",
+    jobs: int = 5,
+) -> Path:
     """A folder of `allocator bench policies --out`, baseline greedy."""
     folder.mkdir(parents=True, exist_ok=True)
     results: list[Row] = []
@@ -89,13 +214,48 @@ def benchmark(folder: Path, policies: Sequence[str] = ("greedy", "mip"), loads: 
                 (folder / "tasks" / key / "results.json").unlink()
                 found = metrics(made)
                 keys = list(found)
-                results.append((workload, load, seed, policy, *("" if v is None else v for v in found.values()), key))
-    write_csv(folder / "results.csv", ("workload", "load", "seed", "policy", *keys, "task"), results)
-    rows = [(workload, load, policy, "greedy", metric, seeds, "", "", change, change - 5, change + 5, change, seeds,
-             0.03, 0.01, verdict)
-            for load in [*loads, *(["all"] if len(loads) > 1 else [])] for policy in policies if policy != "greedy"
-            for metric, change, verdict in (("jct_s_mean", -18.75, "better"), ("queue_s_mean", -75.0, "better"),
-                                            ("efficiency_mean", 1.0, "open"), ("makespan_s", 4.5, "worse"))]
+                results.append(
+                    (
+                        workload,
+                        load,
+                        seed,
+                        policy,
+                        *("" if v is None else v for v in found.values()),
+                        key,
+                    )
+                )
+    write_csv(
+        folder / "results.csv", ("workload", "load", "seed", "policy", *keys, "task"), results
+    )
+    rows = [
+        (
+            workload,
+            load,
+            policy,
+            "greedy",
+            metric,
+            seeds,
+            "",
+            "",
+            change,
+            change - 5,
+            change + 5,
+            change,
+            seeds,
+            0.03,
+            0.01,
+            verdict,
+        )
+        for load in [*loads, *(["all"] if len(loads) > 1 else [])]
+        for policy in policies
+        if policy != "greedy"
+        for metric, change, verdict in (
+            ("jct_s_mean", -18.75, "better"),
+            ("queue_s_mean", -75.0, "better"),
+            ("efficiency_mean", 1.0, "open"),
+            ("makespan_s", 4.5, "worse"),
+        )
+    ]
     write_csv(folder / "comparison.csv", COMPARISON, rows)
     return folder
 
@@ -110,8 +270,11 @@ def write_csv(path: Path, head: Sequence[str], rows: Iterable[Row]) -> None:
 
 def _three(name: str, values: Sequence[float]) -> dict[str, float | None]:
     ordered = sorted(values)
-    return {f"{name}_mean": _mean(values), f"{name}_median": ordered[len(ordered) // 2] if ordered else None,
-            f"{name}_p99": max(ordered, default=None)}
+    return {
+        f"{name}_mean": _mean(values),
+        f"{name}_median": ordered[len(ordered) // 2] if ordered else None,
+        f"{name}_p99": max(ordered, default=None),
+    }
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -168,9 +168,11 @@ class Objectives(Ways):
         return (
             slow[high]
             if share >= high
-            else slow[low] * share / low
-            if share <= low
-            else (slow[under] + part * (slow[over] - slow[under]))
+            else (
+                slow[low] * share / low
+                if share <= low
+                else (slow[under] + part * (slow[over] - slow[under]))
+            )
         )
 
     def in_time(self, j: Row) -> bool:
@@ -198,7 +200,9 @@ class Objectives(Ways):
         return float(min(1.0, left / fastest / hours) ** 2) if hours > 0 else 1.0
 
     def shortest(self, j: Row) -> float:
-        """Least seconds it still needs, at listed sizes, powers of two and the largest that fits."""
+        """Least seconds it still needs, at listed sizes, powers of two and the largest that
+        fits.
+        """
         sizes = [r["gpus"] for r in self.rates if r["model"] == j["model"]] + [
             c["parameters"].get("max_gpus", 1024)
             for c in self.table("models")
@@ -263,10 +267,16 @@ class Objectives(Ways):
 
         def over(work: float, seconds: float, now: Option | None) -> float:
             ends = [
-                0.0
-                if work <= 0
-                else work / options[o]
-                + (0 if o == now else self.at[o[0]]["startup_s"] + (j["restart_s"] if now else 0))
+                (
+                    0.0
+                    if work <= 0
+                    else work / options[o]
+                    + (
+                        0
+                        if o == now
+                        else self.at[o[0]]["startup_s"] + (j["restart_s"] if now else 0)
+                    )
+                )
                 for o in sure
             ]
             return max(0.0, min(ends) + j["restart_s"] - seconds)

@@ -82,7 +82,9 @@ def filled(defaults: Row, row: Mapping[str, Any]) -> Row:
 
 @dataclass
 class Rules:
-    """The rows of one round. `further`: tables by name without .csv, those that are not spelt out."""
+    """The rows of one round. `further`: tables by name without .csv, those that are not spelt
+    out.
+    """
 
     jobs: list[Row]
     pools: list[Row]
@@ -110,7 +112,10 @@ class Rules:
             filled(
                 JOB
                 | again
-                | {"total_work": j["remaining_work"], "requested_gpus": j.get("min_gpus") or 1},
+                | {
+                    "total_work": j["remaining_work"],
+                    "requested_gpus": j.get("min_gpus") or 1,
+                },
                 j,
             )
             for j in self.jobs

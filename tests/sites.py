@@ -1,4 +1,6 @@
-"""A queue with controllers and jobs as real processes, its backup, and the jobs' own record of what ran."""
+"""A queue with controllers and jobs as real processes, its backup, and the jobs' own record of
+what ran.
+"""
 
 from __future__ import annotations
 
@@ -45,27 +47,67 @@ class Site:
         """The queue, as commands want it."""
         return self.url or str(self.queue)
 
-    def submit(self, name: str, script: str = "while [ ! -e {folder}/end ]; do sleep 0.05; done",
-               after: str = "") -> None:
+    def submit(
+        self,
+        name: str,
+        script: str = "while [ ! -e {folder}/end ]; do sleep 0.05; done",
+        after: str = "",
+    ) -> None:
         """A job that records its start, and runs until the file `end` is there."""
-        text = f'echo "{name} $ALLOCATOR_GENERATION $(ls)" >> {self.folder}/ran; ' + script.format(folder=self.folder)
+        text = f'echo "{name} $ALLOCATOR_GENERATION $(ls)" >> {self.folder}/ran; ' + script.format(
+            folder=self.folder
+        )
         with Queue(self.name) as queue:
-            queue.submit(job_id=name, model="m", total_work=100, max_gpus=1, after=after,
-                         command=["sh", "-c", text])
+            queue.submit(
+                job_id=name,
+                model="m",
+                total_work=100,
+                max_gpus=1,
+                after=after,
+                command=["sh", "-c", text],
+            )
 
-    def words(self, queue: Path | None = None, state: Path | None = None, executor: str = "local") -> list[str]:
+    def words(
+        self, queue: Path | None = None, state: Path | None = None, executor: str = "local"
+    ) -> list[str]:
         """The call of a controller."""
-        return ["run", str(queue or self.name), *RUN, "--executor", executor, "--state", str(state or self.state)]
+        return [
+            "run",
+            str(queue or self.name),
+            *RUN,
+            "--executor",
+            executor,
+            "--state",
+            str(state or self.state),
+        ]
 
     def run(self, *more: str, state: Path | None = None) -> subprocess.Popen[str]:
         """A controller as a process of its own."""
-        command = [sys.executable, "-m", "allocator", *self.words(state=state), "--every", "1", *more]
+        command = [
+            sys.executable,
+            "-m",
+            "allocator",
+            *self.words(state=state),
+            "--every",
+            "1",
+            *more,
+        ]
         self.children.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
         return self.children[-1]
 
-    def refused(self, *more: str, queue: Path | None = None, state: Path | None = None, executor: str = "local") -> str:
-        """What a controller says that ends by itself with exit code 2: it runs in this process, which is quicker."""
-        code, out, err = call(self.capsys, *self.words(queue, state, executor), "--every", "1", *more)
+    def refused(
+        self,
+        *more: str,
+        queue: Path | None = None,
+        state: Path | None = None,
+        executor: str = "local",
+    ) -> str:
+        """What a controller says that ends by itself with exit code 2: it runs in this process,
+        which is quicker.
+        """
+        code, out, err = call(
+            self.capsys, *self.words(queue, state, executor), "--every", "1", *more
+        )
         assert (code, out) == (2, "") and "Traceback" not in err, err
         return err.splitlines()[-1]
 
@@ -92,7 +134,10 @@ class Site:
         if self.url:
             postgres_server.dump(self.url, self.copy)
             return
-        with closing(sqlite3.connect(self.queue)) as source, closing(sqlite3.connect(self.copy)) as target:
+        with (
+            closing(sqlite3.connect(self.queue)) as source,
+            closing(sqlite3.connect(self.copy)) as target,
+        ):
             source.backup(target)
 
     def restore(self) -> None:
@@ -105,7 +150,7 @@ class Site:
             for name in ("", "-wal", "-shm"):
                 Path(f"{self.queue}{name}").unlink(missing_ok=True)
             shutil.copy(self.copy, self.queue)
-        with Queue(self.name) as queue:             # the lease is from the time of the backup
+        with Queue(self.name) as queue:  # the lease is from the time of the backup
             held = queue.lease()
         wait_for(lambda: held is None or held.expires_s < time.time())
 

@@ -1,4 +1,6 @@
-"""A queue and the state of its executor know each other: real controllers and jobs, restored backups, other folders."""
+"""A queue and the state of its executor know each other: real controllers and jobs, restored
+backups, other folders.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,21 @@ def test_the_first_commands_of_the_page_are_safe(tmp_path: Path) -> None:
     and a dry run changes nothing. The demo, which is real, has a folder and a queue of its own
     (test_private_folders.py)."""
     (tmp_path / "data").symlink_to(ROOT / "data")
-    commands = [words for words in first_commands("controller.md") if words[:2] != ["allocator", "demo"]]
+    commands = [
+        words for words in first_commands("controller.md") if words[:2] != ["allocator", "demo"]
+    ]
     assert len(commands) >= 2
     for words in commands:
         before = contents(tmp_path)
-        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-                              check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
         assert done.returncode == 0, done.stderr
         assert "--executor" not in words and (words[1] != "run" or contents(tmp_path) == before)
     with Queue(tmp_path / "cluster.db") as queue:
@@ -64,9 +75,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_dry_run_beside_jobs_that_run(site: Site) -> None:
-    """A job runs, half of its work safe. A dry run between two controllers, and another one beside the second, change
-    nothing: the job runs on as the same allocation and keeps its work."""
-    site.submit("a", 'echo "50 50" > "$ALLOCATOR_PROGRESS"; while [ ! -e {folder}/end ]; do sleep 0.05; done; exit 1')
+    """A job runs, half of its work safe. A dry run between two controllers, and another one beside
+    the second, change nothing: the job runs on as the same allocation and keeps its work."""
+    site.submit(
+        "a",
+        'echo "50 50" > "$ALLOCATOR_PROGRESS"; while [ ! -e {folder}/end ]; do sleep 0.05; done;'
+        " exit 1",
+    )
     controller = site.run()
     with Queue(site.name) as queue:
         wait_for(lambda: site.ran() == ["a 1"] and queue.job("a").remaining_work == 50)
@@ -85,8 +100,9 @@ def test_a_dry_run_beside_jobs_that_run(site: Site) -> None:
 
 
 def test_a_purged_name_runs_again(site: Site) -> None:
-    """Job `a` ends, is purged and submitted again: it runs again, as a new job: its allocations count on, so that the
-    executor does not take them for old ones, and it begins with an empty folder and no work done."""
+    """Job `a` ends, is purged and submitted again: it runs again, as a new job: its allocations
+    count on, so that the executor does not take them for old ones, and it begins with an empty
+    folder and no work done."""
     controller = site.run()
     for turn in (1, 2):
         site.submit("a", 'touch checkpoint; echo "90 90" > "$ALLOCATOR_PROGRESS"; exit 0')
@@ -98,13 +114,17 @@ def test_a_purged_name_runs_again(site: Site) -> None:
         assert site.states() == {}
     assert site.ran() == ["a 1", "a 2"]
     site.stop(controller)
-    assert sorted(p.name for p in (site.state / "jobs" / "a").iterdir()) == ["acknowledged.json", "work", "work.2"]
+    assert sorted(p.name for p in (site.state / "jobs" / "a").iterdir()) == [
+        "acknowledged.json",
+        "work",
+        "work.2",
+    ]
 
 
 def test_another_state_starts_nothing_twice(site: Site) -> None:
-    """A job runs; its controller is killed and started again with another folder: refused before anything is ordered,
-    with the folder that is right. Neither does another executor with a folder of its own get to act. The right folder
-    goes on."""
+    """A job runs; its controller is killed and started again with another folder: refused before
+    anything is ordered, with the folder that is right. Neither does another executor with a folder
+    of its own get to act. The right folder goes on."""
     site.submit("a")
     controller = site.run()
     wait_for(lambda: site.ran() == ["a 1"])
@@ -124,9 +144,10 @@ def test_another_state_starts_nothing_twice(site: Site) -> None:
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
-    """A backup is taken while job `a` runs; then `b` is submitted and ends, `c` runs. The backup is restored: the
-    controller stops at once, whether other controllers took over meanwhile (then by the token) or not (then by what
-    runs), nothing is written or stopped, and a second try says the same."""
+    """A backup is taken while job `a` runs; then `b` is submitted and ends, `c` runs. The backup is
+    restored: the controller stops at once, whether other controllers took over meanwhile (then by
+    the token) or not (then by what runs), nothing is written or stopped, and a second try says the
+    same."""
     site.submit("a")
     controller = site.run()
     wait_for(lambda: site.ran() == ["a 1"])
@@ -136,30 +157,43 @@ def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
         controller = site.run()
     site.submit("b", "exit 0")
     site.submit("c")
-    wait_for(lambda: site.states() == {"a": "running", "b": "done", "c": "running"} and len(site.ran()) == 3)
+    wait_for(
+        lambda: (
+            site.states() == {"a": "running", "b": "done", "c": "running"} and len(site.ran()) == 3
+        )
+    )
     site.stop(controller)
     site.restore()
     rounds = site.rounds()
     for _ in range(2):
         said = site.refused()
         assert "restored from a backup" in said and "queue adopt" in said
-        assert ("the state has seen token" in said) == bool(restarts) or 'job "c" has allocation 1' in said
+        assert ("the state has seen token" in said) == bool(
+            restarts
+        ) or 'job "c" has allocation 1' in said
     assert site.rounds() == rounds and len(site.ran()) == 3
     running = [o.job_id for o in LocalExecutor(site.state, {}).observe() if o.phase == "running"]
     assert sorted(running) == ["a", "c"]
 
 
 def test_a_refused_order_ends_the_controller(site: Site) -> None:
-    """Restored to a moment before job `a` ran to its end, in the life of one controller, and nothing runs: the first
-    order is refused, and the controller stops with the reason instead of giving it for ever."""
+    """Restored to a moment before job `a` ran to its end, in the life of one controller, and
+    nothing runs: the first order is refused, and the controller stops with the reason instead of
+    giving it for ever."""
     site.submit("a", "exit 0")
     controller = site.run()
     wait_for(lambda: site.states() == {"a": "done"})
     site.stop(controller)
-    with Queue(site.queue) as queue, queue.store.write() as connection:      # as a backup from before that
-        for statement in ("DELETE FROM observations", "DELETE FROM allocations",
-                          "UPDATE jobs SET state = 'queued', generation = 0, finished_s = NULL, remaining_work = 100, "
-                          "first_started_s = NULL, want_pool = '', want_gpus = 0"):
+    # as a backup from before that
+    with Queue(site.queue) as queue, queue.store.write() as connection:
+        for statement in (
+            "DELETE FROM observations",
+            "DELETE FROM allocations",
+            (
+                "UPDATE jobs SET state = 'queued', generation = 0, finished_s = NULL,"
+                " remaining_work = 100, first_started_s = NULL, want_pool = '', want_gpus = 0"
+            ),
+        ):
             connection.exec_driver_sql(statement)
     said = site.refused()
     assert "was acknowledged" in said and "restored from a backup" in said
@@ -176,11 +210,17 @@ run(sys.argv[1:])
 
 
 def test_killed_between_the_two_writes(site: Site) -> None:
-    """The queue knows the state, and the state nothing of the queue: the next controller completes it and acts. Until
-    then no other folder is taken; another queue that comes first gets the folder, and then this one is refused."""
+    """The queue knows the state, and the state nothing of the queue: the next controller completes
+    it and acts. Until then no other folder is taken; another queue that comes first gets the
+    folder, and then this one is refused."""
     site.submit("a", "exit 0")
-    done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, *site.words(), "--every", "1"], capture_output=True,
-                          text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_BETWEEN, *site.words(), "--every", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 9
     assert Ledger(site.state, "local").identity().queue == "" and site.ran() == []
     assert "a second time" in site.refused(state=site.folder / "other-state")
@@ -198,8 +238,9 @@ def test_killed_between_the_two_writes(site: Site) -> None:
 
 
 def test_queues_and_folders_of_earlier_versions(site: Site) -> None:
-    """Neither knows names: they take each other, once, saying so, and what runs goes on. With an empty folder in place
-    of the old one the queue is refused, because its job is known to run somewhere."""
+    """Neither knows names: they take each other, once, saying so, and what runs goes on. With an
+    empty folder in place of the old one the queue is refused, because its job is known to run
+    somewhere."""
     site.submit("a")
     controller = site.run()
     wait_for(lambda: site.ran() == ["a 1"] and site.states() == {"a": "running"})
@@ -219,12 +260,17 @@ def test_queues_and_folders_of_earlier_versions(site: Site) -> None:
 
 def _is_observed(queue: Queue) -> bool:
     with queue.store.read() as connection:
-        return bool(connection.exec_driver_sql(
-            "SELECT COUNT(*) FROM allocations WHERE observed_s IS NOT NULL").scalar())
+        return bool(
+            connection.exec_driver_sql(
+                "SELECT COUNT(*) FROM allocations WHERE observed_s IS NOT NULL"
+            ).scalar()
+        )
 
 
 def test_a_controller_notices_that_its_folder_went_over(tmp_path: Path) -> None:
-    """Orders of a queue whose folder another queue adopted meanwhile are refused, not carried out."""
+    """Orders of a queue whose folder another queue adopted meanwhile are refused, not carried
+    out.
+    """
     from allocator.control.executor import Order, WrongState
 
     executor = FilesExecutor(tmp_path)

@@ -39,8 +39,14 @@ def name(tmp_path: Path) -> Iterator[str]:
     path = str(tmp_path / "queue.db")
     with Queue.create(path, cluster()) as queue:
         for i in range(3):
-            queue.submit(job_id=f"j{i}", model="m", total_work=1e5, max_gpus=4, command=["train", "--secret=hunter2"],
-                         environment={"TOKEN": "hunter2"})
+            queue.submit(
+                job_id=f"j{i}",
+                model="m",
+                total_work=1e5,
+                max_gpus=4,
+                command=["train", "--secret=hunter2"],
+                environment={"TOKEN": "hunter2"},
+            )
     yield path
 
 
@@ -52,9 +58,10 @@ FILES = ("--once", "--grace", "0", "--executor", "files")
 
 
 def test_a_dry_run_changes_nothing(name: str, tmp_path: Path, capsys: Output) -> None:
-    """It says what a round would do now, and the folder of the queue is byte by byte as before, also where the log of a
-    controller that was killed is still beside it; a controller may be in charge meanwhile. What a round would pause or
-    resize is stopped first. After it, the acting round does what was said."""
+    """It says what a round would do now, and the folder of the queue is byte by byte as before,
+    also where the log of a controller that was killed is still beside it; a controller may be in
+    charge meanwhile. What a round would pause or resize is stopped first. After it, the acting
+    round does what was said."""
     with Queue(name) as queue, queue.store.write() as connection:
         assert lease.take(connection, "another", 3600.0, time.time()) is not None
     for argv in ((), ("--once",), ("--executor", "dry-run"), ("--every", "60", "--react", "20")):
@@ -70,16 +77,21 @@ def test_a_dry_run_changes_nothing(name: str, tmp_path: Path, capsys: Output) ->
     assert before[tmp_path / "queue.db-wal"]
     assert call(capsys, "run", name)[0] == 0
     after = contents(tmp_path)
-    shared = tmp_path / "queue.db-shm"      # SQLite's locks: no part of what is stored
+    shared = tmp_path / "queue.db-shm"  # SQLite's locks: no part of what is stored
     assert {**after, shared: b""} == {**before, shared: b""}
     with Queue(name) as queue:
         assert (queue.rounds(), queue.counts()["queued"], queue.job("j0").want_gpus) == ([], 3, 0)
         with queue.store.write() as connection:
             lease.release(connection, lease.Lease("another", 1, 0.0, 0.0))
     assert call(capsys, "run", name, *FILES)[0] == 0
-    held = {one.job_id: one.order for one in FilesExecutor(tmp_path / "queue.db.files").ledger.known()}
-    assert said == [f'would start job "{job}": {order["gpus"]} GPU{"s" * (order["gpus"] > 1)} of pool "{order["pool"]}"'
-                    for job, order in held.items()]
+    held = {
+        one.job_id: one.order for one in FilesExecutor(tmp_path / "queue.db.files").ledger.known()
+    }
+    assert said == [
+        f'would start job "{job}": {order["gpus"]} GPU{"s" * (order["gpus"] > 1)} of pool'
+        f' "{order["pool"]}"'
+        for job, order in held.items()
+    ]
 
 
 KILLED = """
@@ -97,7 +109,9 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 def test_a_dry_run_says_what_is_stopped(name: str, tmp_path: Path, capsys: Output) -> None:
-    """A job that runs and was taken out by its owner is stopped; one that stays as it is is not mentioned."""
+    """A job that runs and was taken out by its owner is stopped; one that stays as it is is not
+    mentioned.
+    """
     for i in (1, 2):
         with Queue(name) as queue:
             queue.cancel(f"j{i}")
@@ -109,7 +123,9 @@ def test_a_dry_run_says_what_is_stopped(name: str, tmp_path: Path, capsys: Outpu
 
 
 def test_a_dry_run_that_finds_no_plan(name: str, tmp_path: Path, capsys: Output) -> None:
-    """Exit codes are those of solve, and nothing is written either; options that write are refused."""
+    """Exit codes are those of solve, and nothing is written either; options that write are
+    refused.
+    """
     with Queue(name) as queue, queue.store.write() as connection:
         connection.exec_driver_sql("UPDATE rates SET work_per_s = 'x'")
     before = contents(tmp_path)
@@ -124,13 +140,20 @@ def test_a_dry_run_that_finds_no_plan(name: str, tmp_path: Path, capsys: Output)
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_dry_run_cannot_write(backend: str, tmp_path: Path) -> None:
-    """The database itself refuses: whatever a round of it may come to do, nothing reaches the queue."""
+    """The database itself refuses: whatever a round of it may come to do, nothing reaches the
+    queue.
+    """
     with fresh(backend, tmp_path, cluster()) as made:
         made.submit(job_id="j", model="m", total_work=10, max_gpus=1)
         url = made.store.engine.url
-        address = str(url.database) if backend == "sqlite" else url.render_as_string(hide_password=False)
+        address = (
+            str(url.database) if backend == "sqlite" else url.render_as_string(hide_password=False)
+        )
         store = open_queue(address, reads_only=True)
-        with pytest.raises(QueueUnavailable, match="nothing was changed"), store.write() as connection:
+        with (
+            pytest.raises(QueueUnavailable, match="nothing was changed"),
+            store.write() as connection,
+        ):
             connection.exec_driver_sql("DELETE FROM jobs")
         found = preview(store, WallClock())
         assert len(found.steps) == 1 and found.steps[0].startswith('would start job "j": ')
@@ -139,7 +162,9 @@ def test_a_dry_run_cannot_write(backend: str, tmp_path: Path) -> None:
 
 
 def test_once_then_look_at_it(name: str, tmp_path: Path, capsys: Output) -> None:
-    """One round: log, metrics, history, replay, status, and the snapshot of the round as a folder."""
+    """One round: log, metrics, history, replay, status, and the snapshot of the round as a
+    folder.
+    """
     log, metrics = tmp_path / "log.jsonl", tmp_path / "metrics.prom"
     code, out, err = call(capsys, "run", name, *FILES, "--log", log, "--metrics", metrics)
     assert (code, out) == (0, "") and "hunter2" not in err
@@ -158,7 +183,9 @@ def test_once_then_look_at_it(name: str, tmp_path: Path, capsys: Output) -> None
     assert call(capsys, "solve", tmp_path / "round")[0] == 0
     code, out, _ = call(capsys, "status", name)
     assert code == 0 and "nobody is in charge" in out and "3 running" in out
-    assert json.loads(call(capsys, "status", name, "--format", "json")[1])["last_round"]["number"] == 1
+    assert (
+        json.loads(call(capsys, "status", name, "--format", "json")[1])["last_round"]["number"] == 1
+    )
 
 
 def test_once_again_goes_on(name: str, capsys: Output) -> None:
@@ -169,10 +196,17 @@ def test_once_again_goes_on(name: str, capsys: Output) -> None:
         assert [job.generation for job in queue.jobs()] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("argv", "words"), [
-    (["--every", "0"], "not a number"), (["--every", "60", "--once"], "not allowed with"),
-    (["--policy", "best", "--once"], "policy"), (["--solver", "best", "--once"], "solver"),
-    (["--cooldown", "-1", "--once"], "not a number"), (["--executor", "ssh"], "invalid choice")])
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--every", "0"], "not a number"),
+        (["--every", "60", "--once"], "not allowed with"),
+        (["--policy", "best", "--once"], "policy"),
+        (["--solver", "best", "--once"], "solver"),
+        (["--cooldown", "-1", "--once"], "not a number"),
+        (["--executor", "ssh"], "invalid choice"),
+    ],
+)
 def test_wrong_calls(name: str, capsys: Output, argv: list[str], words: str) -> None:
     """Exit code 2 and a line that says what is wrong; nothing is decided."""
     code, out, err = call(capsys, "run", name, *argv)
@@ -199,7 +233,8 @@ def test_a_failed_round_of_once(name: str, capsys: Output) -> None:
         queue.configure(budget_per_hour=1.0)
         first = queue.rounds()
     assert first == []
-    assert call(capsys, "run", name, *FILES)[0] == 0          # nothing runs: an empty plan keeps the budget
+    # nothing runs: an empty plan keeps the budget
+    assert call(capsys, "run", name, *FILES)[0] == 0
     with Queue(name) as queue, queue.store.write() as connection:
         connection.exec_driver_sql("UPDATE rates SET work_per_s = 'x'")
     assert call(capsys, "run", name, *FILES)[0] == 1
@@ -223,8 +258,12 @@ def test_sleep_is_ended_by_wake(name: str) -> None:
     """A controller that sleeps for an hour stops at once when it is told to."""
     clock = WallClock()
     with Queue(name) as queue:
-        controller = Controller(queue.store, SimulatedExecutor(SimulatedCluster({})), clock, Options(
-            every_s=3600.0, poll_s=3600.0))
+        controller = Controller(
+            queue.store,
+            SimulatedExecutor(SimulatedCluster({})),
+            clock,
+            Options(every_s=3600.0, poll_s=3600.0),
+        )
 
         def stop() -> None:
             controller.stopping = True
@@ -238,11 +277,15 @@ def test_sleep_is_ended_by_wake(name: str) -> None:
 
 
 def test_devices(name: str, tmp_path: Path, capsys: Output) -> None:
-    """A map with more indices than the pools have: the local executor offers them all, so that a pool that is raised
-    while it runs is used at once. A map that cannot be is refused with every fault; so is one for another executor."""
+    """A map with more indices than the pools have: the local executor offers them all, so that a
+    pool that is raised while it runs is used at once. A map that cannot be is refused with every
+    fault; so is one for another executor."""
     with Queue(name) as queue:
         executor = make_executor("local", queue.store, None, 5.0, "b=0-3,a=4-13")
-        assert isinstance(executor, LocalExecutor) and executor.devices == {"a": tuple(range(4, 14)), "b": (0, 1, 2, 3)}
+        assert isinstance(executor, LocalExecutor) and executor.devices == {
+            "a": tuple(range(4, 14)),
+            "b": (0, 1, 2, 3),
+        }
         for pool_a in (8, 10):
             queue.set_gpus({"a": pool_a})
             with queue.store.read() as connection:

@@ -37,7 +37,9 @@ def tiny() -> list[Case]:
 
 
 def solved(folder: Folder, solver: str) -> tuple[float, float] | str | None:
-    """(value, bound) of `mip` at gap 0, None if the round is reported as infeasible, any other refusal as it is."""
+    """(value, bound) of `mip` at gap 0, None if the round is reported as infeasible, any other
+    refusal as it is.
+    """
     try:
         result = allocator.solve(folder.snapshot(), policy="mip", solver=solver, gap=0.0)
     except allocator.Infeasible:
@@ -56,8 +58,14 @@ def disagrees(best: float | None, got: tuple[float, float] | str | None) -> bool
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_mip_finds_the_best_of_all_plans(tiny: list[Case], solver: str) -> None:
-    """Value and bound at gap 0 equal the exhaustive optimum; infeasible exactly where no plan exists."""
-    wrong = [(case.seed, case.best, got) for case in tiny if disagrees(case.best, got := solved(case.folder, solver))]
+    """Value and bound at gap 0 equal the exhaustive optimum; infeasible exactly where no plan
+    exists.
+    """
+    wrong = [
+        (case.seed, case.best, got)
+        for case in tiny
+        if disagrees(case.best, got := solved(case.folder, solver))
+    ]
     assert wrong == []
 
 
@@ -72,34 +80,61 @@ def test_tiny_rounds_are_worth_comparing(tiny: list[Case]) -> None:
     assert {"resizes_left", "sizes", "gpu_types", "restart_s"} <= {key for j in jobs for key in j}
     assert any(j["state"] == "running" and not j["preemptible"] for j in jobs)
     assert {"max_gpus", "guaranteed_gpus", "budget_per_hour"} <= {key for t in tenants for key in t}
-    assert {"budget_per_hour", "max_changes"} <= {key for case in tiny for key in case.folder.config}
+    assert {"budget_per_hour", "max_changes"} <= {
+        key for case in tiny for key in case.folder.config
+    }
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("seed", range(8))
 def test_mip_equals_the_dynamic_programme(seed: int, solver: str) -> None:
-    """With one pool and capacity alone, the exact dynamic programme over GPUs gives the same value."""
-    folder = random_snapshot(np.random.default_rng(1_000 + seed), 12 + 4 * seed, rules=False, pools=1)
+    """With one pool and capacity alone, the exact dynamic programme over GPUs gives the same
+    value.
+    """
+    folder = random_snapshot(
+        np.random.default_rng(1_000 + seed), 12 + 4 * seed, rules=False, pools=1
+    )
     best = knapsack(Contract(folder.config, folder.tables))
     assert best > 0
     assert not disagrees(best, solved(folder, solver))
 
 
 def test_oracle_by_hand() -> None:
-    """Two jobs of 600 work on 3 GPUs of speed 1 each, 300 s: 2 + 1 GPUs finish 1 and 0.5; $2 buy 2 GPUs."""
-    tables = {"jobs.csv": [{"job_id": n, "model": "m", "remaining_work": 600, "max_gpus": 2} for n in "ab"],
-              "pools.csv": [{"pool": "p", "gpu_type": "A", "gpus": 3, "price_per_gpu_hour": 1.0}],
-              "rates.csv": [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2)]}
+    """Two jobs of 600 work on 3 GPUs of speed 1 each, 300 s: 2 + 1 GPUs finish 1 and 0.5; $2 buy
+    2 GPUs.
+    """
+    tables = {
+        "jobs.csv": [
+            {"job_id": n, "model": "m", "remaining_work": 600, "max_gpus": 2} for n in "ab"
+        ],
+        "pools.csv": [{"pool": "p", "gpu_type": "A", "gpus": 3, "price_per_gpu_hour": 1.0}],
+        "rates.csv": [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2)],
+    }
     assert Contract({}, tables).best() == knapsack(Contract({}, tables)) == 1.5
     assert Contract({"budget_per_hour": 2}, tables).best() == 1.0
 
 
 def test_oracle_knows_when_nothing_goes() -> None:
-    """A non-preemptible job of $4 per hour under a budget of $3: no plan; preemptible: it shrinks, 270 of 900."""
-    job = {"job_id": "a", "model": "m", "remaining_work": 900, "max_gpus": 4, "state": "running", "pool": "p",
-           "gpus": 4}
-    tables = {"jobs.csv": [job | {"preemptible": False}],
-              "pools.csv": [{"pool": "p", "gpu_type": "A", "gpus": 4, "price_per_gpu_hour": 1.0}],
-              "rates.csv": [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": 1.0} for k in (1, 4)]}
+    """A non-preemptible job of $4 per hour under a budget of $3: no plan; preemptible: it
+    shrinks, 270 of 900.
+    """
+    job = {
+        "job_id": "a",
+        "model": "m",
+        "remaining_work": 900,
+        "max_gpus": 4,
+        "state": "running",
+        "pool": "p",
+        "gpus": 4,
+    }
+    tables = {
+        "jobs.csv": [job | {"preemptible": False}],
+        "pools.csv": [{"pool": "p", "gpu_type": "A", "gpus": 4, "price_per_gpu_hour": 1.0}],
+        "rates.csv": [
+            {"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": 1.0} for k in (1, 4)
+        ],
+    }
     assert Contract({"budget_per_hour": 3}, tables).best() is None
-    assert Contract({"budget_per_hour": 3}, tables | {"jobs.csv": [job]}).best() == pytest.approx(0.3)
+    assert Contract({"budget_per_hour": 3}, tables | {"jobs.csv": [job]}).best() == pytest.approx(
+        0.3
+    )

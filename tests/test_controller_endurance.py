@@ -1,4 +1,6 @@
-"""A controller as a process goes on: idle connections, a lock that another process holds, SIGTERM at any moment."""
+"""A controller as a process goes on: idle connections, a lock that another process holds,
+SIGTERM at any moment.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,22 @@ def _queue(folder: Path, now: Callable[[], float] = time.time) -> str:
 def _controller(name: str, *more: str, files: int = 256) -> Iterator[subprocess.Popen[bytes]]:
     """`allocator run` with few file descriptors."""
     process = subprocess.Popen(
-        ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", sys.executable, "-m", "allocator", "run",
-         name, "--every", "0.2", "--executor", "files", *more],
+        [
+            "sh",
+            "-c",
+            f'ulimit -n {files}; exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "allocator",
+            "run",
+            name,
+            "--every",
+            "0.2",
+            "--executor",
+            "files",
+            *more,
+        ],
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -69,16 +85,23 @@ def _rounds(name: str) -> int:
         return len(queue.rounds(limit=10_000))
 
 
-def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of twenty silent connections four are closed at once; when the others have timed out /metrics answers."""
+def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of twenty silent connections four are closed at once; when the others have timed out
+    /metrics answers.
+    """
     monkeypatch.setattr(telemetry, "IDLE_S", 1.0)
     server = serve(Metrics(), 0)
     address = server.server_address[:2]
-    silent = [socket.create_connection(address, timeout=10.0) for _ in range(telemetry.MOST_CONNECTIONS + 4)]
+    silent = [
+        socket.create_connection(address, timeout=10.0)
+        for _ in range(telemetry.MOST_CONNECTIONS + 4)
+    ]
     begin = time.monotonic()
     assert [one.recv(1) for one in silent[-4:]] == [b""] * 4
     assert [one.recv(1) for one in silent[:-4]] == [b""] * telemetry.MOST_CONNECTIONS
-    assert time.monotonic() - begin > 0.5                      # those were given their time
+    assert time.monotonic() - begin > 0.5  # those were given their time
     url = f"http://127.0.0.1:{address[1]}/metrics"
 
     def answers() -> bool:
@@ -94,7 +117,9 @@ def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(monkeypatch: 
 
 
 def test_three_hundred_idle_connections_do_not_stop_the_rounds(tmp_path: Path) -> None:
-    """A controller with 256 file descriptors makes rounds while 300 connections to its metrics port stay open."""
+    """A controller with 256 file descriptors makes rounds while 300 connections to its metrics
+    port stay open.
+    """
     name = _queue(tmp_path)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -112,16 +137,24 @@ def test_three_hundred_idle_connections_do_not_stop_the_rounds(tmp_path: Path) -
             one.close()
 
 
-def test_a_lock_that_stays_is_waited_for_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another process holds the executor's lock nothing starts and the controller goes on; then it starts."""
+def test_a_lock_that_stays_is_waited_for_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another process holds the executor's lock nothing starts and the controller goes on;
+    then it starts.
+    """
     clock = SimulatedClock(NOW)
     name = _queue(tmp_path, clock.now)
     executor = FilesExecutor(tmp_path / "state")
-    monkeypatch.setattr(executor.ledger, "locked", lambda: disk.locked(tmp_path / "state" / "lock", 0.05))
+    monkeypatch.setattr(
+        executor.ledger, "locked", lambda: disk.locked(tmp_path / "state" / "lock", 0.05)
+    )
     events: list[str] = []
     log = telemetry.Telemetry(clock.now, on_event=lambda row: events.append(str(row["event"])))
     store = open_queue(name)
-    controller = Controller(store, executor, clock, Options(every_s=60.0, policy="greedy"), telemetry=log)
+    controller = Controller(
+        store, executor, clock, Options(every_s=60.0, policy="greedy"), telemetry=log
+    )
     held = try_lock(tmp_path / "state" / "lock")
     assert held is not None
     for _ in range(2):
@@ -142,7 +175,9 @@ def test_a_lock_that_stays_is_waited_for_at_the_next_look(tmp_path: Path, monkey
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_termination_that_the_interpreter_drops_is_remembered() -> None:
-    """SIGTERM inside a callback of the interpreter raises nothing; the controller that starts then stops at once."""
+    """SIGTERM inside a callback of the interpreter raises nothing; the controller that starts
+    then stops at once.
+    """
 
     class Thing:
         pass

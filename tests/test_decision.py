@@ -46,10 +46,16 @@ class Scripted:
 def six_jobs() -> Problem:
     """Six jobs, ten GPUs, a budget: the bound without a solver stays a little above the optimum."""
     rates = {1: 1.0, 2: 1.7, 4: 3.1, 8: 4.4}
-    jobs = [{"remaining_work": w, "max_gpus": 8, "min_gpus": m}
-            for w, m in ((900, 1), (700, 2), (1500, 1), (800, 4), (500, 1), (2000, 2))]
-    return problem(jobs, [{"gpus": 7, "price_per_gpu_hour": 3}, {"gpus": 3, "price_per_gpu_hour": 1}], rates,
-                   config={"budget_per_hour": 17})
+    jobs = [
+        {"remaining_work": w, "max_gpus": 8, "min_gpus": m}
+        for w, m in ((900, 1), (700, 2), (1500, 1), (800, 4), (500, 1), (2000, 2))
+    ]
+    return problem(
+        jobs,
+        [{"gpus": 7, "price_per_gpu_hour": 3}, {"gpus": 3, "price_per_gpu_hour": 1}],
+        rates,
+        config={"budget_per_hour": 17},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +79,12 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_failed_solvers_leave_a_plan_with_a_true_bound_and_a_named_fallback(lie: str, truth: float) -> None:
-    """The plan is feasible (audited), nearly as good, its bound not below the truth, and the fallback has a name."""
+def test_failed_solvers_leave_a_plan_with_a_true_bound_and_a_named_fallback(
+    lie: str, truth: float
+) -> None:
+    """The plan is feasible (audited), nearly as good, its bound not below the truth, and the
+    fallback has a name.
+    """
     r = decide(six_jobs(), solver=Scripted(LIES[lie]), limits=EXACT)
     assert r.fallback == "marginal"
     assert 0.8 * truth <= r.objective_value <= truth + 1e-12
@@ -83,7 +93,9 @@ def test_failed_solvers_leave_a_plan_with_a_true_bound_and_a_named_fallback(lie:
 
 
 def test_everything_to_everyone_is_refused(truth: float) -> None:
-    """A claimed plan that breaks rules (all columns at once) is not used, whatever value it claims."""
+    """A claimed plan that breaks rules (all columns at once) is not used, whatever value it
+    claims.
+    """
     p = six_jobs()
     claim = Answer(Termination.GAP, np.ones(columns(p)), 99.0, 99.0)
     r = decide(p, solver=Scripted(claim), limits=EXACT)
@@ -91,15 +103,21 @@ def test_everything_to_everyone_is_refused(truth: float) -> None:
 
 
 def test_false_optimality_is_not_believed(truth: float) -> None:
-    """An empty plan claimed optimal with bound 0: a better plan is known, so the claim counts for nothing."""
+    """An empty plan claimed optimal with bound 0: a better plan is known, so the claim counts
+    for nothing.
+    """
     p = six_jobs()
-    r = decide(p, solver=Scripted(Answer(Termination.GAP, np.zeros(columns(p)), 0.0, 0.0)), limits=EXACT)
+    r = decide(
+        p, solver=Scripted(Answer(Termination.GAP, np.zeros(columns(p)), 0.0, 0.0)), limits=EXACT
+    )
     assert r.fallback == "marginal" and r.bound >= truth - 1e-9
     assert r.status != "optimal" or r.objective_value == pytest.approx(truth)
 
 
 def test_bound_below_a_known_plan_is_a_lie(truth: float) -> None:
-    """The true optimum returned with half its value as bound: the plan is kept, the bound is ours."""
+    """The true optimum returned with half its value as bound: the plan is kept, the bound is
+    ours.
+    """
     p = six_jobs()
     honest = decide(p, solver="highs", limits=EXACT)
     from allocator.options.round import compile_round
@@ -107,14 +125,18 @@ def test_bound_below_a_known_plan_is_a_lie(truth: float) -> None:
     i = compile_round(p).instance
     x = np.zeros(len(i.value))
     for j, (pool, gpus) in enumerate(zip(honest.jobs["pool"], honest.jobs["gpus"], strict=True)):
-        x[(i.job == j) & (i.gpus == gpus) & (i.pool == (p.pools.pool.index(pool) if pool else -1))] = 1
+        x[
+            (i.job == j) & (i.gpus == gpus) & (i.pool == (p.pools.pool.index(pool) if pool else -1))
+        ] = 1
     r = decide(p, solver=Scripted(Answer(Termination.GAP, x, truth, truth / 2)), limits=EXACT)
     assert r.objective_value == pytest.approx(truth) and r.bound >= truth - 1e-9
     assert r.bound_by == "lagrangian" and r.fallback == "marginal"
 
 
 def test_the_tighter_bound_is_reported(truth: float) -> None:
-    """highs proves the optimum itself; a solver without a bound leaves the Lagrangian one, which is above it."""
+    """highs proves the optimum itself; a solver without a bound leaves the Lagrangian one, which
+    is above it.
+    """
     tight = decide(six_jobs(), solver="highs", limits=EXACT)
     assert tight.status == "optimal" and tight.bound == pytest.approx(truth, rel=1e-6)
     loose = decide(six_jobs(), policy="greedy")
@@ -129,9 +151,16 @@ def test_solver_is_asked_for_less_than_half_the_gap() -> None:
     assert solver.seen[0].gap == pytest.approx(0.0045)
 
 
-@pytest.mark.parametrize(("kwargs", "message"), [
-    ({"policy": "mipp"}, 'did you mean "mip"'), ({"solver": "higs"}, "highs"), ({"objective": "speed"}, "progress"),
-    ({"budget": -1.0}, "budget -1"), ({"budget": math.nan}, "budget nan")])
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"policy": "mipp"}, 'did you mean "mip"'),
+        ({"solver": "higs"}, "highs"),
+        ({"objective": "speed"}, "progress"),
+        ({"budget": -1.0}, "budget -1"),
+        ({"budget": math.nan}, "budget nan"),
+    ],
+)
 def test_wrong_calls_say_what_is_right(kwargs: dict[str, object], message: str) -> None:
     """Unknown names and impossible values are usage errors that name the alternative."""
     with pytest.raises(UsageError, match=message):
@@ -147,20 +176,40 @@ def test_budget_and_objective_can_be_overridden() -> None:
 
 def test_reasons_by_hand() -> None:
     """One job of each kind gets the code it should, and satisfied jobs get none."""
-    jobs = [{"job_id": "on-hold", "state": "held"}, {"job_id": "no-type", "gpu_types": ["B"], "model": "b"},
-            {"job_id": "huge", "min_gpus": 16, "max_gpus": 16}, {"job_id": "over", "tenant": "small", "min_gpus": 4},
-            {"job_id": "served", "remaining_work": 100, "max_gpus": 1},
-            {"job_id": "late", "remaining_work": 1e5, "min_gpus": 8},
-            {"job_id": "fill", "remaining_work": 900, "sizes": [3], "min_gpus": 3, "max_gpus": 3, "weight": 5},
-            {"job_id": "winner", "remaining_work": 600, "max_gpus": 4, "weight": 10}]
+    jobs = [
+        {"job_id": "on-hold", "state": "held"},
+        {"job_id": "no-type", "gpu_types": ["B"], "model": "b"},
+        {"job_id": "huge", "min_gpus": 16, "max_gpus": 16},
+        {"job_id": "over", "tenant": "small", "min_gpus": 4},
+        {"job_id": "served", "remaining_work": 100, "max_gpus": 1},
+        {"job_id": "late", "remaining_work": 1e5, "min_gpus": 8},
+        {
+            "job_id": "fill",
+            "remaining_work": 900,
+            "sizes": [3],
+            "min_gpus": 3,
+            "max_gpus": 3,
+            "weight": 5,
+        },
+        {"job_id": "winner", "remaining_work": 600, "max_gpus": 4, "weight": 10},
+    ]
     rates = [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2, 4, 8, 16)]
-    rates += [{"model": "b", "gpu_type": "A", "gpus": 1, "work_per_s": 1}, {"model": "b", "gpu_type": "B", "gpus": 1,
-                                                                          "work_per_s": 1}]
+    rates += [
+        {"model": "b", "gpu_type": "A", "gpus": 1, "work_per_s": 1},
+        {"model": "b", "gpu_type": "B", "gpus": 1, "work_per_s": 1},
+    ]
     p = problem(jobs, [{}], rates, tenants=[{"tenant": "small", "max_gpus": 2}])
     r = decide(p)
     assert dict(zip(r.jobs["job_id"], r.jobs["reason"], strict=True)) == {
-        "on-hold": "held", "no-type": "no_matching_gpu_type", "huge": "exceeds_cluster", "over": "exceeds_quota",
-        "served": None, "late": "outranked", "fill": None, "winner": None}
+        "on-hold": "held",
+        "no-type": "no_matching_gpu_type",
+        "huge": "exceeds_cluster",
+        "over": "exceeds_quota",
+        "served": None,
+        "late": "outranked",
+        "fill": None,
+        "winner": None,
+    }
     assert "needed" in str(r.jobs["detail"][5])
 
 
@@ -175,7 +224,9 @@ def test_budget_and_quota_reasons() -> None:
 
 
 def test_how_a_plan_was_proven_is_no_warning() -> None:
-    """What a solver that did well says of its search stands beside the reason for choosing it, not among warnings."""
+    """What a solver that did well says of its search stands beside the reason for choosing it,
+    not among warnings.
+    """
     result = decide(six_jobs(), solver="decomposition", limits=EXACT)
     assert not any("bound: " in told for told in result.warnings)
     assert result.solver_choice is not None and "bound: " in result.solver_choice
@@ -188,10 +239,13 @@ def halved(task: Task) -> Dual:
 
 
 def more_valuable(*args: Any) -> Audit:
-    """The audit with a tenth more for every job, as an error in one of two accounts would leave it."""
+    """The audit with a tenth more for every job, as an error in one of two accounts would leave
+    it.
+    """
     witness = audit(*args)
-    return dataclasses.replace(witness, value=1.1 * witness.value,
-                               objective_value=1.1 * witness.objective_value)
+    return dataclasses.replace(
+        witness, value=1.1 * witness.value, objective_value=1.1 * witness.objective_value
+    )
 
 
 PATHS: dict[str, Callable[[Problem], object]] = {
@@ -204,7 +258,9 @@ PATHS: dict[str, Callable[[Problem], object]] = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_bound_below_the_value_is_an_audit_failure(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bound_below_the_value_is_an_audit_failure(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half of the true bound is below every plan here: no plan leaves, whoever made it."""
     monkeypatch.setattr(Task, "dual", property(halved))
     with pytest.raises(AuditFailure, match="lagrangian proved that no plan is worth more than"):
@@ -213,7 +269,8 @@ def test_a_bound_below_the_value_is_an_audit_failure(path: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("path", PATHS)
 def test_two_accounts_of_one_plan_that_differ_are_an_audit_failure(
-        path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The audit finds a tenth more than the options of the plan say: no plan leaves."""
     monkeypatch.setattr("allocator.decision.audit", more_valuable)
     with pytest.raises(AuditFailure, match="the options of the plan are worth"):
@@ -235,9 +292,17 @@ def audit_of(value: float) -> Audit:
     return Audit((), np.array([value]), np.ones(1), np.zeros(1), value)
 
 
-@pytest.mark.parametrize(("objective", "worth"), [
-    ("progress", 300 / 1e6), ("throughput", 1.0), ("response", 300 / 3600), ("completion", 300 / 3600),
-    ("flow", 300 / 3600), ("tardiness", 300 / 3600)])
+@pytest.mark.parametrize(
+    ("objective", "worth"),
+    [
+        ("progress", 300 / 1e6),
+        ("throughput", 1.0),
+        ("response", 300 / 3600),
+        ("completion", 300 / 3600),
+        ("flow", 300 / 3600),
+        ("tardiness", 300 / 3600),
+    ],
+)
 def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> None:
     """One job with one option, 20 s of checkpoint after every 600 s: no other plan than this.
 
@@ -245,8 +310,13 @@ def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> N
     work save the 300 s by which the job would end later: 1/12 h. `progress` and `throughput` do
     not look at checkpoints.
     """
-    job = {"job_id": "a", "remaining_work": 1e6, "max_gpus": 1, "checkpoint_s": 20,
-           "checkpoint_every_s": 600}
+    job = {
+        "job_id": "a",
+        "remaining_work": 1e6,
+        "max_gpus": 1,
+        "checkpoint_s": 20,
+        "checkpoint_every_s": 600,
+    }
     p = problem([job], [{"pool": "p", "gpu_type": "G", "gpus": 8}], {1: 1.0}, config={"now_s": 0})
     r = decide(p, objective=objective, limits=EXACT)
     assert (r.objective_value, r.bound) == pytest.approx((worth, worth), rel=1e-12)
@@ -255,19 +325,32 @@ def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> N
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("objective", [*OBJECTIVES, "flow > cost", "tardiness > cost=2,makespan"])
-@pytest.mark.parametrize("extreme", [
-    {"revocations_per_gpu_hour": 1e6}, {"remaining_work": 1e25, "deadline_s": 1e9},
-    {"remaining_work": 1e-25, "total_work": 1e25}, {"weight": 1e25, "deadline_s": 1e12},
-    {"remaining_work": 1e15, "weight": 1e-20, "deadline_s": 1e20, "submitted_s": -1e20}],
-    ids=lambda extreme: next(iter(extreme)))
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"revocations_per_gpu_hour": 1e6},
+        {"remaining_work": 1e25, "deadline_s": 1e9},
+        {"remaining_work": 1e-25, "total_work": 1e25},
+        {"weight": 1e25, "deadline_s": 1e12},
+        {"remaining_work": 1e15, "weight": 1e-20, "deadline_s": 1e20, "submitted_s": -1e20},
+    ],
+    ids=lambda extreme: next(iter(extreme)),
+)
 def test_extreme_numbers_are_no_audit_failure(extreme: dict[str, float], objective: str) -> None:
     """Beside an ordinary job one in a spot pool of which revocations leave nothing, or with so much
     left, or so little, or of such weight that values are lost in rounding: a plan, no warning of a
     library."""
-    pool = {"market": "spot", "price_per_gpu_hour": 1, **{
-        k: v for k, v in extreme.items() if k == "revocations_per_gpu_hour"}}
+    pool = {
+        "market": "spot",
+        "price_per_gpu_hour": 1,
+        **{k: v for k, v in extreme.items() if k == "revocations_per_gpu_hour"},
+    }
     jobs: list[dict[str, object]] = [{}, {k: v for k, v in extreme.items() if k not in pool}]
-    p = problem(jobs, [pool | {"gpus": 2}, {"gpus": 2}], {1: 1.0, 2: 1.9},
-                config={"now_s": 0, "objective": objective, "dollar_price": 0.01})
+    p = problem(
+        jobs,
+        [pool | {"gpus": 2}, {"gpus": 2}],
+        {1: 1.0, 2: 1.9},
+        config={"now_s": 0, "objective": objective, "dollar_price": 0.01},
+    )
     r = decide(p)
     assert math.isfinite(r.objective_value) and r.objective_value <= r.bound < math.inf

@@ -22,12 +22,18 @@ from formulations.lagrangian import bound_at, minimise
 from formulations.linear import LinearModel
 
 
-def solved(model: LinearModel, gap: float = 1e-4, time_s: float = math.inf, hint: Hint | None = None) -> Answer:
-    return decomposition.solve(model, Limits(time_s=time_s, gap=gap), hint or Hint(), lambda values, bound: None)
+def solved(
+    model: LinearModel, gap: float = 1e-4, time_s: float = math.inf, hint: Hint | None = None
+) -> Answer:
+    return decomposition.solve(
+        model, Limits(time_s=time_s, gap=gap), hint or Hint(), lambda values, bound: None
+    )
 
 
 def checked(model: LinearModel, gap: float) -> None:
-    """The answer keeps the rows, its bound covers HiGHS's optimum, and its value lies within the gap it claims."""
+    """The answer keeps the rows, its bound covers HiGHS's optimum, and its value lies within the
+    gap it claims.
+    """
     exact = highs.solve(model, Limits(gap=0.0), Hint(), lambda values, bound: None)
     answer = solved(model, gap)
     if exact.termination is Termination.INFEASIBLE:
@@ -47,18 +53,26 @@ def checked(model: LinearModel, gap: float) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_small_rounds_with_every_rule(seed):
-    """20 jobs, three pools, four tenants, all families of rows: as HiGHS, within a gap of 0.01 %."""
-    checked(formulate(random_instance(np.random.default_rng(seed), jobs=20, pools=3, tenants=4)), 1e-4)
+    """20 jobs, three pools, four tenants, all families of rows: as HiGHS, within a gap of 0.01
+    %.
+    """
+    checked(
+        formulate(random_instance(np.random.default_rng(seed), jobs=20, pools=3, tenants=4)), 1e-4
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_rows_of_every_sign_to_optimality(seed):
-    """Ranged, equal, lower and upper rows, negative coefficients and values, must-groups: as HiGHS, gap 0."""
+    """Ranged, equal, lower and upper rows, negative coefficients and values, must-groups: as
+    HiGHS, gap 0.
+    """
     checked(random_model(np.random.default_rng(seed), jobs=12, rows=4), 0.0)
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("rules", [PLAIN, EVERYTHING, Rules(tenants=30, demand=1.5, budget=0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "rules", [PLAIN, EVERYTHING, Rules(tenants=30, demand=1.5, budget=0.5)], ids=repr
+)
 def test_generated_rounds(seed, rules):
     """150 jobs on 128 GPUs as in the benchmark: as HiGHS, gap 0.05 %."""
     checked(formulate(generate((150, 128, 3), seed, rules)), 5e-4)
@@ -72,7 +86,9 @@ def test_equal_values():
 
 
 def test_sizes_that_do_not_divide():
-    """Jobs of 6 and 10 GPUs on 31: the gap left by the prices is closed by the pool's own knapsack."""
+    """Jobs of 6 and 10 GPUs on 31: the gap left by the prices is closed by the pool's own
+    knapsack.
+    """
     groups = [[(6 + j / 100, {0: 6}), (10 - j / 100, {0: 10})] for j in range(9)]
     answer = solved(model_of(groups, [(-np.inf, 31)]), 0.0)
     assert answer.termination is Termination.GAP
@@ -96,7 +112,10 @@ def test_other_models_go_to_highs():
 
 def test_infeasible_is_said():
     """Two jobs that must run and do not fit."""
-    assert solved(model_of([[(1, {0: 1})]] * 2, [(-np.inf, 1)], {0, 1})).termination is Termination.INFEASIBLE
+    assert (
+        solved(model_of([[(1, {0: 1})]] * 2, [(-np.inf, 1)], {0, 1})).termination
+        is Termination.INFEASIBLE
+    )
 
 
 def test_nothing_to_decide():
@@ -125,7 +144,9 @@ def test_no_time_at_all():
 
 
 def test_reports_only_true_things():
-    """Every reported plan keeps the rows and gets better; every reported bound covers the final value."""
+    """Every reported plan keeps the rows and gets better; every reported bound covers the final
+    value.
+    """
     model, heard = formulate(generate((400, 400, 4), 3, EVERYTHING)), []
     answer = decomposition.solve(model, Limits(gap=1e-4), Hint(), lambda v, b: heard.append((v, b)))
     plans = [v for v, _ in heard if v is not None]
@@ -142,13 +163,18 @@ def test_hints_good_and_bad():
     best = solved(model, 1e-5)
     again = solved(model, 1e-3, hint=Hint(best.values, best.prices))
     assert again.objective >= best.objective
-    for bad in (Hint(np.full(model.n, np.nan), np.full(model.m, np.inf)), Hint(np.ones(model.n), np.ones(2)),
-                Hint(np.ones(3), None)):
+    for bad in (
+        Hint(np.full(model.n, np.nan), np.full(model.m, np.inf)),
+        Hint(np.ones(model.n), np.ones(2)),
+        Hint(np.ones(3), None),
+    ):
         assert solved(model, 1e-3, hint=bad).termination is Termination.GAP
 
 
 def test_column_generation_reaches_the_lp_bound():
-    """Value of the core's LP and Lagrangian bound meet to 1e-6 although only a part of the columns is in it."""
+    """Value of the core's LP and Lagrangian bound meet to 1e-6 although only a part of the
+    columns is in it.
+    """
     c = choices(formulate(generate((2_000, 2_048, 6), 5, PLAIN)))
     relaxation = relax(c, minimise(c), 1.0, 1e-7, 1_500)
     assert len(relaxation.core.columns) < c.n / 2
@@ -156,7 +182,9 @@ def test_column_generation_reaches_the_lp_bound():
 
 
 def test_reduced_cost_test_keeps_what_may_be_better():
-    """One pool of 2: at the best price 2 and with the optimum in hand only ties remain, with a worse plan all do."""
+    """One pool of 2: at the best price 2 and with the optimum in hand only ties remain, with a
+    worse plan all do.
+    """
     c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
     dual = minimise(c)
     assert survivors(c, dual, None).columns.tolist() == [0, 1, 2]
@@ -174,4 +202,5 @@ def test_a_tight_limit_is_kept():
     answer = solved(model, 0.0, 0.5)
     assert model.feasible(answer.values)
     assert answer.termination is Termination.TIME_LIMIT or answer.bound - answer.objective <= 1e-6
-    assert time.monotonic() - begin < 60           # a hang, not a slow machine, is what this looks for
+    # a hang, not a slow machine, is what this looks for
+    assert time.monotonic() - begin < 60

@@ -1,4 +1,6 @@
-"""What the documentation shows can be done as written: commands, options, links, and the simulator from Python."""
+"""What the documentation shows can be done as written: commands, options, links, and the
+simulator from Python.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,19 @@ from allocator.domain.columns import OBJECTIVES
 from allocator.policies.registry import POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "data").glob("*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "data").glob("*/README.md")),
+]
 
 
 def code(page: Path) -> Iterator[str]:
     """Lines of fenced and indented code, and what stands between backticks."""
     text, fenced = page.read_text(encoding="utf-8"), False
     yield from re.findall(r"(?<!`)`(allocator (?!linear)[^`\n]+)`", text)
-    for line in re.sub(r"\\\n\s*", "", text).splitlines():         # a backslash goes on in the next line
+    # a backslash goes on in the next line
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
         if line.startswith("```"):
             fenced = not fenced
         elif fenced or line.startswith("    "):
@@ -33,11 +40,13 @@ def code(page: Path) -> Iterator[str]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Words of the command lines, without placeholders in brackets, comments after two blanks and what follows them; a
-    > in quotes is none."""
+    """Words of the command lines, without placeholders in brackets, comments after two blanks and
+    what follows them; a > in quotes is none."""
     for line in code(page):
         for part in line.split("&&"):
-            said = re.split(r'\s{2,}(?=\S)|\s#\s|\s[>|](?=(?:[^"]*"[^"]*")*[^"]*$)', part.strip())[0]
+            said = re.split(r'\s{2,}(?=\S)|\s#\s|\s[>|](?=(?:[^"]*"[^"]*")*[^"]*$)', part.strip())[
+                0
+            ]
             if said.startswith("allocator ") and "=" not in said.split()[1] and "[" not in said:
                 yield shlex.split(said)[1:]
 
@@ -53,27 +62,35 @@ def options(parser: argparse.ArgumentParser) -> tuple[set[str], dict[str, Any]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_commands_and_options_exist(page: Path) -> None:
-    """Every command line in the documentation names commands and options that the parser has, and known policies."""
+    """Every command line in the documentation names commands and options that the parser has,
+    and known policies.
+    """
     for words in commands(page):
         known, below = options(main.parser())
         for i, word in enumerate(words):
             if i and below and word.isupper():
-                break                                   # a placeholder for a command: FORMAT
+                break  # a placeholder for a command: FORMAT
             if word in below:
                 more, below = options(below[word])
                 known = known | more
             elif i == 0:
                 pytest.fail(f"{page.name}: allocator {shlex.join(words)}: no such command")
             elif word == "--":
-                break                                   # the rest is the user's own command
+                break  # the rest is the user's own command
             elif word.startswith("--"):
-                assert word.partition("=")[0] in known, f"{page.name}: allocator {shlex.join(words)}: {word}"
+                assert word.partition("=")[0] in known, (
+                    f"{page.name}: allocator {shlex.join(words)}: {word}"
+                )
             elif words[i - 1] in ("--policy", "--policies") and word not in ("P", "A,B"):
-                assert set(word.split(",")) <= set(POLICIES), f"{page.name}: allocator {shlex.join(words)}"
+                assert set(word.split(",")) <= set(POLICIES), (
+                    f"{page.name}: allocator {shlex.join(words)}"
+                )
 
 
 def test_commands_are_found() -> None:
-    """The reader of the pages sees what is there: README shows at least five commands, the how-to fifteen."""
+    """The reader of the pages sees what is there: README shows at least five commands, the
+    how-to fifteen.
+    """
     assert len(list(commands(ROOT / "README.md"))) >= 5
     assert len(list(commands(ROOT / "docs" / "howto.md"))) >= 15
 
@@ -89,13 +106,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert path.exists(), f"{page.name}: {target}"
         if anchor:
             heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}, target
+            assert anchor in {
+                re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads
+            }, target
 
 
 def test_everything_that_has_a_name_has_a_page() -> None:
-    """Each policy a row of docs/policies.md, each objective a word of docs/objectives.md, each command a line."""
-    policies, objectives = ((ROOT / "docs" / page).read_text(encoding="utf-8")
-                            for page in ("policies.md", "objectives.md"))
+    """Each policy a row of docs/policies.md, each objective a word of docs/objectives.md, each
+    command a line.
+    """
+    policies, objectives = (
+        (ROOT / "docs" / page).read_text(encoding="utf-8")
+        for page in ("policies.md", "objectives.md")
+    )
     assert [name for name in POLICIES if f"\n| `{name}` |" not in policies] == []
     assert [name for name in OBJECTIVES if f"`{name}`" not in objectives] == []
     shown = {words[0] for page in PAGES for words in commands(page)}
@@ -103,9 +126,13 @@ def test_everything_that_has_a_name_has_a_page() -> None:
 
 
 def test_the_simulation_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of docs/howto.md runs as it stands; the simulation it leaves has what its comments say."""
+    """The example of docs/howto.md runs as it stands; the simulation it leaves has what its
+    comments say.
+    """
     monkeypatch.chdir(ROOT)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     example = next(b for b in blocks if "allocator.simulate(" in b)
     names: dict[str, Any] = {}
     exec(example, names)
@@ -117,11 +144,21 @@ def test_the_simulation_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_simulator_costs_what_its_page_says() -> None:
-    """scripts/bench_simulator.py runs, and with 2,000 active jobs the simulator itself stays below 1 ms of CPU time per
-    round and 1,000 active jobs (the page says less than half of that)."""
+    """scripts/bench_simulator.py runs, and with 2,000 active jobs the simulator itself stays below
+    1 ms of CPU time per round and 1,000 active jobs (the page says less than half of that)."""
     script = [sys.executable, str(ROOT / "scripts" / "bench_simulator.py")]
-    done = subprocess.run([*script, "--active", "2000", "--rounds", "10", "--whole", "60"], capture_output=True,
-                          text=True, cwd=ROOT, timeout=120, check=True)
-    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if re.match(r"\| \d", line)]
+    done = subprocess.run(
+        [*script, "--active", "2000", "--rounds", "10", "--whole", "60"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+        check=True,
+    )
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in done.stdout.splitlines()
+        if re.match(r"\| \d", line)
+    ]
     assert len(rows) == 3 and [len(r) for r in rows] == [8, 9, 9]
     assert float(rows[0][-1].strip("*")) < 1.0, done.stdout

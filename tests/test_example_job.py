@@ -1,4 +1,6 @@
-"""The example job under the local executor: checkpoints, another size, progress, and the same model in the end."""
+"""The example job under the local executor: checkpoints, another size, progress, and the same
+model in the end.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,18 @@ STEPS = 120
 
 
 def command(*more: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "allocator.executors.example_job", "--steps", str(STEPS), "--rate", "60",
-            "--checkpoint-every", "0.2", *more)
+    return (
+        sys.executable,
+        "-m",
+        "allocator.executors.example_job",
+        "--steps",
+        str(STEPS),
+        "--rate",
+        "60",
+        "--checkpoint-every",
+        "0.2",
+        *more,
+    )
 
 
 def log(folder: Path) -> list[list[str]]:
@@ -31,9 +43,9 @@ def log(folder: Path) -> list[list[str]]:
 
 
 def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
-    """Two GPUs, told to stop in the middle; then one GPU, whose keeper is killed; then four. Every start but the first
-    goes on from a checkpoint, the work of the three adds up to all of it, the loss falls below half, and the weights
-    are those of a run that was never disturbed."""
+    """Two GPUs, told to stop in the middle; then one GPU, whose keeper is killed; then four. Every
+    start but the first goes on from a checkpoint, the work of the three adds up to all of it, the
+    loss falls below half, and the weights are those of a run that was never disturbed."""
     rig = LocalRig(tmp_path)
     executor = rig.executor()
     folder = rig.folder / "jobs" / "j" / "work"
@@ -61,14 +73,21 @@ def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
     model, (x, y) = example_job.Model(0, np.zeros(20), np.zeros(20)), example_job.data(0)
     for _ in range(STEPS):
         example_job.train(model, x, y, 0, 1)
-    assert example_job.load(folder / "checkpoint.npz").weights == pytest.approx(model.weights, rel=1e-9)
+    assert example_job.load(folder / "checkpoint.npz").weights == pytest.approx(
+        model.weights, rel=1e-9
+    )
 
 
 def test_by_itself(tmp_path: Path) -> None:
-    """Without an allocator it trains in its folder, faster on more GPUs; SIGTERM: a checkpoint, and exit code 143."""
+    """Without an allocator it trains in its folder, faster on more GPUs; SIGTERM: a checkpoint,
+    and exit code 143.
+    """
     began = time.monotonic()
-    run = subprocess.Popen([*command("--rate", "10", "--overhead", "0")], cwd=tmp_path, env={
-        **os.environ, "ALLOCATOR_GPUS": "8", "PYTHONPATH": str(Path(__file__).parent.parent)})
+    run = subprocess.Popen(
+        [*command("--rate", "10", "--overhead", "0")],
+        cwd=tmp_path,
+        env={**os.environ, "ALLOCATOR_GPUS": "8", "PYTHONPATH": str(Path(__file__).parent.parent)},
+    )
     while not (tmp_path / "checkpoint.npz").exists():
         time.sleep(0.02)
         assert time.monotonic() < began + 10.0

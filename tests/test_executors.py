@@ -1,4 +1,6 @@
-"""What every executor promises, whatever is behind it: real processes, files and an actor, a simulation."""
+"""What every executor promises, whatever is behind it: real processes, files and an actor, a
+simulation.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,15 @@ def test_start_happens_once(rig: Rig) -> None:
     wait(rig, executor, "j", Phase.RUNNING)
     rig.executor().start(order)
     rig.pass_time()
-    assert [(o.job_id, o.generation, o.phase) for o in executor.observe()] == [("j", 1, Phase.RUNNING)]
+    assert [(o.job_id, o.generation, o.phase) for o in executor.observe()] == [
+        ("j", 1, Phase.RUNNING)
+    ]
 
 
 def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> None:
-    """Running, told to stop (twice), stopped; said again and again until acknowledged (twice), then silence; the same
-    orders, late, are refused: whoever gives them has forgotten what it was told."""
+    """Running, told to stop (twice), stopped; said again and again until acknowledged (twice), then
+    silence; the same orders, late, are refused: whoever gives them has forgotten what it was told.
+    """
     executor = rig.executor()
     order = rig.order("j", 1, "endless")
     executor.start(order)
@@ -82,14 +87,16 @@ def test_what_ends_by_itself_is_finished(rig: Rig) -> None:
     executor = rig.executor()
     assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
     assert [o.phase for o in rig.executor().observe()] == [Phase.FINISHED]
-    executor.stop("j", 1, 1)            # too late, and no reason to say anything else
+    executor.stop("j", 1, 1)  # too late, and no reason to say anything else
     assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
     executor.acknowledge("j", 1)
     assert rig.executor().observe() == []
 
 
 def test_a_new_object_knows_what_runs(rig: Rig) -> None:
-    """Another object on the same state observes, stops and acknowledges what the first one started."""
+    """Another object on the same state observes, stops and acknowledges what the first one
+    started.
+    """
     rig.executor().start(rig.order("j", 4, "endless"))
     heir = rig.executor()
     assert wait(rig, heir, "j", Phase.RUNNING).generation == 4
@@ -110,7 +117,9 @@ def test_orders_of_a_controller_that_lost_the_lease_are_refused(rig: Rig) -> Non
 
 
 def test_orders_of_an_old_generation_are_refused(rig: Rig) -> None:
-    """After allocation 5 neither a start nor a stop of 4 is obeyed, while it is open and after it."""
+    """After allocation 5 neither a start nor a stop of 4 is obeyed, while it is open and after
+    it.
+    """
     executor = rig.executor()
     executor.start(rig.order("j", 5, "endless"))
     wait(rig, executor, "j", Phase.RUNNING)
@@ -124,8 +133,8 @@ def test_orders_of_an_old_generation_are_refused(rig: Rig) -> None:
 
 
 def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
-    """A controller that crashed between writing an order down and giving it may stop it: it is observed as stopped
-    without any work, and the late order does not start it."""
+    """A controller that crashed between writing an order down and giving it may stop it: it is
+    observed as stopped without any work, and the late order does not start it."""
     executor = rig.executor()
     executor.stop("j", 1, 1)
     executor.start(rig.order("j", 1, "endless"))
@@ -144,8 +153,8 @@ def beside(order: Order, job: str, generation: int, needed: bool = True) -> Orde
 
 
 def test_a_guest_waits_for_its_host(rig: Rig) -> None:
-    """Ordered before its host, or beside an allocation that has ended: not now, and nothing is remembered. Then it
-    runs, once, and the end of one is not that of the other."""
+    """Ordered before its host, or beside an allocation that has ended: not now, and nothing is
+    remembered. Then it runs, once, and the end of one is not that of the other."""
     executor = rig.executor()
     guest = beside(rig.order("g", 1, "endless"), "h", 1)
     with pytest.raises(NotNow):
@@ -177,13 +186,18 @@ def test_a_host_comes_to_its_guest_or_goes_where_it_can(rig: Rig) -> None:
 
 @pytest.mark.parametrize("kind", ["local", "simulated"])
 def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Path) -> None:
-    """Two jobs on all four GPUs of the pool. The first ends: none is free. The second ends: another job has them."""
+    """Two jobs on all four GPUs of the pool. The first ends: none is free. The second ends:
+    another job has them.
+    """
     rig = RIGS[kind](tmp_path)
     executor = rig.executor()
     executor.start(rig.order("h", 1, "endless", gpus=4))
     executor.start(beside(rig.order("g", 1, "endless", gpus=4), "h", 1))
     if not isinstance(rig, SimulatedRig):
-        orders = [read_json(tmp_path / "state" / "open" / name / "order.json") or {} for name in ("h.1", "g.1")]
+        orders = [
+            read_json(tmp_path / "state" / "open" / name / "order.json") or {}
+            for name in ("h.1", "g.1")
+        ]
         assert [one["devices"] for one in orders] == 2 * [[0, 1, 2, 3]]
         with pytest.raises(NotNow, match="have two jobs"):
             executor.start(beside(rig.order("y", 1, "endless", gpus=4), "h", 1))
@@ -199,7 +213,10 @@ def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Pat
     executor.start(rig.order("x", 1, "endless", gpus=4))
     wait(rig, executor, "x", Phase.RUNNING)
     end(rig, executor, "x", 1)
-    assert not isinstance(rig, SimulatedRig) or (rig.cluster.used["a"], rig.cluster.breaches) == (0, [])
+    assert not isinstance(rig, SimulatedRig) or (rig.cluster.used["a"], rig.cluster.breaches) == (
+        0,
+        [],
+    )
 
 
 def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:
@@ -212,9 +229,13 @@ def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:
     assert [o.phase for o in executor.observe()] == [Phase.RUNNING]
 
 
-@pytest.mark.parametrize("job", ["../../j", "a/b", ".", "", "j.1", "ünï \n", "x" * 3000, "-rf", "%2E", "\udc80"])
+@pytest.mark.parametrize(
+    "job", ["../../j", "a/b", ".", "", "j.1", "ünï \n", "x" * 3000, "-rf", "%2E", "\udc80"]
+)
 def test_any_name_of_a_job(tmp_path: Path, job: str) -> None:
-    """Names never become paths: dots, slashes, nothing, 3,000 letters; two jobs never share a folder."""
+    """Names never become paths: dots, slashes, nothing, 3,000 letters; two jobs never share a
+    folder.
+    """
     for kind in ("files", "simulated"):
         folder = tmp_path / kind / "deep"
         folder.mkdir(parents=True)
@@ -227,8 +248,8 @@ def test_any_name_of_a_job(tmp_path: Path, job: str) -> None:
 
 
 def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
-    """A folder without its order.json, or with an empty one, is swept away by the next object, and the order given
-    again is the first."""
+    """A folder without its order.json, or with an empty one, is swept away by the next object, and
+    the order given again is the first."""
     from allocator.executors.files import FilesExecutor
 
     for content in (None, ""):
@@ -254,7 +275,9 @@ def test_a_name_like_the_digest_of_a_long_one_has_its_own_folder(tmp_path: Path)
 
 
 def test_a_long_name_in_a_folder_of_an_older_version_is_found(tmp_path: Path) -> None:
-    """Folders of long names had no "=" once: an allocation that is open in one stays known and can end."""
+    """Folders of long names had no "=" once: an allocation that is open in one stays known and
+    can end.
+    """
     long = "x" * 300
     executor = RIGS["files"](tmp_path).executor()
     executor.start(RIGS["simulated"](tmp_path).order(long, 1, "endless"))

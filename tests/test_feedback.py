@@ -64,12 +64,14 @@ def test_old_samples_are_forgotten() -> None:
 
 
 def test_uncertainty_widens_with_distance() -> None:
-    """A correction at 4 GPUs carries over to 8, less to 64; the deviation grows to what it was before anything was
-    seen."""
+    """A correction at 4 GPUs carries over to 8, less to 64; the deviation grows to what it was
+    before anything was seen."""
     found = posterior({4: after([math.log(0.5)] * 20)}, [4, 8, 16, 64, 4096], 1200.0)
     means, deviations = zip(*(found[k] for k in (4, 8, 16, 64, 4096)), strict=True)
     assert list(means) == sorted(means) and means[-1] > -0.01
-    assert list(deviations) == sorted(deviations) and deviations[-1] == pytest.approx(SPREAD, rel=0.01)
+    assert list(deviations) == sorted(deviations) and deviations[-1] == pytest.approx(
+        SPREAD, rel=0.01
+    )
     assert posterior({}, [1, 2], 0.0) == {1: (0.0, SPREAD), 2: (0.0, SPREAD)}
 
 
@@ -80,7 +82,9 @@ def test_sizes_between_two_seen_ones_lie_between() -> None:
 
 
 def test_nonsense_is_ignored() -> None:
-    """Speeds that are no speeds change nothing; a clock that goes back does not make old samples count more."""
+    """Speeds that are no speeds change nothing; a clock that goes back does not make old samples
+    count more.
+    """
     start = after([0.1] * 3)
     for x in (math.nan, math.inf, -math.inf, 50.0):
         assert update(start, x, 500.0) == start

@@ -56,8 +56,14 @@ def test_a_batch_that_goes_with_the_size_may_be_left_out() -> None:
 
 def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run one of the scripts."""
-    return subprocess.run([sys.executable, str(ROOT / "scripts" / name), *args], check=False,
-                          capture_output=True, text=True, cwd=ROOT, timeout=120)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / name), *args],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
 
 
 def test_from_profile_to_choice() -> None:
@@ -67,10 +73,18 @@ def test_from_profile_to_choice() -> None:
     truth."""
     done = script("measure_configure.py", "--jobs", "5", "--noise", "0.02")
     assert done.returncode == 0 and done.stderr == ""
-    table = [[cell.strip().removesuffix(" %") for cell in line.split("|")[1:-1]]
-             for line in done.stdout.splitlines() if line.startswith(("| noise and", "| goodput"))]
-    first = dict(zip(("truth", "noise", "rounds", "measured", "form", "batch", "wrong"), table[0],
-                     strict=False))
+    table = [
+        [cell.strip().removesuffix(" %") for cell in line.split("|")[1:-1]]
+        for line in done.stdout.splitlines()
+        if line.startswith(("| noise and", "| goodput"))
+    ]
+    first = dict(
+        zip(
+            ("truth", "noise", "rounds", "measured", "form", "batch", "wrong"),
+            table[0],
+            strict=False,
+        )
+    )
     assert (first["measured"], first["form"], first["batch"]) == ("3.0", "100.0", "100.0")
     assert float(first["wrong"]) < 4 and float(table[0][9]) < 2 and float(table[0][11]) < 2
     assert table[2][0] == "goodput" and table[2][5] == "100.0"

@@ -14,8 +14,8 @@ from formulations.rounding import fill, repair
 
 
 def test_only_near_ties_are_seen():
-    """Price 2 per unit: group 0 ties between its columns (1 each), group 1 is sure of its column (8 against 1), so only
-    group 0 is free, and the row has 4 of its 6 units left for it."""
+    """Price 2 per unit: group 0 ties between its columns (1 each), group 1 is sure of its column (8
+    against 1), so only group 0 is free, and the row has 4 of its 6 units left for it."""
     c = view([[(3, {0: 1}), (5, {0: 2})], [(12, {0: 2}), (3, {0: 1})]], [(-np.inf, 6)])
     focus = NearTies(c, np.array([0.0, 0.0, 2.0]), 1).around(np.array([0, 2]))
     assert focus.columns.tolist() == [0, 1]

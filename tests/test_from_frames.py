@@ -23,29 +23,55 @@ def frames(**options: object) -> dict[str, pd.DataFrame]:
     return {name: pd.read_csv(io.StringIO(text), **options) for name, text in TABLES.items()}  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": str}, {"dtype_backend": "numpy_nullable"}],
-                         ids=["inferred", "text", "nullable"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dtype": str}, {"dtype_backend": "numpy_nullable"}],
+    ids=["inferred", "text", "nullable"],
+)
 def test_frames_equal_files(options: dict[str, object], tmp_path: Path) -> None:
-    """However pandas stores the columns (integers with gaps become floats), every number and name is the same."""
+    """However pandas stores the columns (integers with gaps become floats), every number and
+    name is the same.
+    """
     config = tomllib.loads(TEXTS["config.toml"])
     snap = Snapshot.from_frames(config=config, **frames(**options))
     files = validate(snapshot_of("files", EVERYTHING))
     assert content(validate(snap)) == content(files)
-    assert [w.split(":")[0] for w in validate(snap).warnings] == [w.split(":")[0] for w in files.warnings]
+    assert [w.split(":")[0] for w in validate(snap).warnings] == [
+        w.split(":")[0] for w in files.warnings
+    ]
     assert read_snapshot(write_snapshot(snap, tmp_path)).digest == snap.digest
 
 
 def small(**more: object) -> dict[str, pd.DataFrame]:
     """One job, one pool, two rates; `more` are further columns of the job."""
-    job = {"job_id": ["a"], "model": ["m"], "submitted_s": [0], "remaining_work": [9.5], "max_gpus": [4], **more}
-    return {"jobs": pd.DataFrame(job), "pools": pd.DataFrame({"pool": ["p"], "gpu_type": ["A"], "gpus": [8]}),
-            "rates": pd.DataFrame({"model": "m", "gpu_type": "A", "gpus": [1, 4], "work_per_s": [1.0, 3.5]})}
+    job = {
+        "job_id": ["a"],
+        "model": ["m"],
+        "submitted_s": [0],
+        "remaining_work": [9.5],
+        "max_gpus": [4],
+        **more,
+    }
+    return {
+        "jobs": pd.DataFrame(job),
+        "pools": pd.DataFrame({"pool": ["p"], "gpu_type": ["A"], "gpus": [8]}),
+        "rates": pd.DataFrame(
+            {"model": "m", "gpu_type": "A", "gpus": [1, 4], "work_per_s": [1.0, 3.5]}
+        ),
+    }
 
 
 def test_python_values_in_cells() -> None:
     """Booleans, lists, numpy numbers, None and NaN."""
-    cells = {"preemptible": [False], "sizes": [[1, 4]], "gpu_types": [("A",)], "deadline_s": [np.nan], "tenant": [None],
-             "weight": pd.Series([np.float64(2.5)], dtype=object), "after": [["x", "y"]]}
+    cells = {
+        "preemptible": [False],
+        "sizes": [[1, 4]],
+        "gpu_types": [("A",)],
+        "deadline_s": [np.nan],
+        "tenant": [None],
+        "weight": pd.Series([np.float64(2.5)], dtype=object),
+        "after": [["x", "y"]],
+    }
     j = validate(Snapshot.from_frames(**small(**cells))).jobs
     assert (j.preemptible[0], j.weight[0], j.after[0]) == (False, 2.5, ("x", "y"))
     assert np.isnan(j.deadline_s[0]) and j.sizes.tolist() == [0] and j.gpu_types.tolist() == [0]
@@ -53,8 +79,14 @@ def test_python_values_in_cells() -> None:
 
 def test_parameters_as_dict() -> None:
     """A dict in models.csv is JSON."""
-    curves = pd.DataFrame({"model": ["m"], "gpu_type": ["A"], "kind": ["power"],
-                           "parameters": [{"rate_1": 2, "exponent": 0.5}]})
+    curves = pd.DataFrame(
+        {
+            "model": ["m"],
+            "gpu_type": ["A"],
+            "kind": ["power"],
+            "parameters": [{"rate_1": 2, "exponent": 0.5}],
+        }
+    )
     p = validate(Snapshot.from_frames(**small(), models=curves))
     assert p.curves.parameters[0]["exponent"] == 0.5
 

@@ -1,4 +1,6 @@
-"""Disks that fill up under jobs, their supervisors and controllers: ends are recorded later, nothing runs twice."""
+"""Disks that fill up under jobs, their supervisors and controllers: ends are recorded later,
+nothing runs twice.
+"""
 
 from __future__ import annotations
 
@@ -38,31 +40,38 @@ def rig(tmp_path: Path) -> Iterator[LocalRig]:
 
 
 def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(tmp_path: Path) -> None:
-    """The end cannot be written (a folder is in its place), and neither can the complaint about it (the log is full):
-    the supervisor waits, and writes the end when it can."""
+    """The end cannot be written (a folder is in its place), and neither can the complaint about it
+    (the log is full): the supervisor waits, and writes the end when it can."""
     rig = LocalRig(tmp_path)
     executor = rig.executor()
     order = rig.order("j", 1, "short")
     place = executor.ledger.create(order, {}, devices=[0], grace_s=1.0, base=0.0, marker="x")
     executor.ledger.job_folder("j").mkdir(exist_ok=True)
-    blocked = "import os, sys\nfrom pathlib import Path\nfrom allocator.executors import keeper\n" \
-        "run = keeper.Keeper.keep\n" \
-        "def keep(self):\n    end = run(self)\n    (self.folder / keeper.EXIT).mkdir()\n    return end\n" \
-        "keeper.Keeper.keep = keep\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+    blocked = (
+        "import os, sys\nfrom pathlib import Path\nfrom allocator.executors import keeper\nrun ="
+        " keeper.Keeper.keep\ndef keep(self):\n    end = run(self)\n    (self.folder /"
+        " keeper.EXIT).mkdir()\n    return end\nkeeper.Keeper.keep ="
+        " keep\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+    )
     with open("/dev/full", "wb") as full:
         process = subprocess.Popen([sys.executable, "-c", blocked, str(place)], stderr=full)
     deadline = time.monotonic() + 30.0
     while not (place / keeper.EXIT).is_dir() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.3)
-    assert process.poll() is None                   # it lives, so that nobody takes the job for lost
+    # it lives, so that nobody takes the job for lost
+    assert process.poll() is None
     (place / keeper.EXIT).rmdir()
     assert process.wait(timeout=30) == 0
     assert (keeper.read_ending(place) or {})["phase"] == "finished"
 
 
-def test_an_end_that_cannot_be_recorded_is_looked_at_again(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor was killed and the disk is full: the allocation counts as running, and as lost afterwards."""
+def test_an_end_that_cannot_be_recorded_is_looked_at_again(
+    rig: LocalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor was killed and the disk is full: the allocation counts as running, and as
+    lost afterwards.
+    """
     executor = rig.executor()
     executor.start(rig.order("j", 1, "endless"))
     wait(rig, executor, "j", Phase.RUNNING)
@@ -91,16 +100,21 @@ class _FullDisk(SimulatedExecutor):
 
 
 def test_a_controller_outlives_an_executor_without_an_answer(tmp_path: Path) -> None:
-    """While the executor cannot be asked nothing is ordered and no round is written; then it goes on. With --once the
-    call fails and says so."""
+    """While the executor cannot be asked nothing is ordered and no round is written; then it goes
+    on. With --once the call fails and says so."""
     name, clock = str(tmp_path / "queue.db"), SimulatedClock(NOW)
     queue = Queue.create(name, cluster(), clock=clock.now)
     queue.submit(job_id="one", model="m", total_work=1e6, max_gpus=4)
     events: list[str] = []
     executor = _FullDisk(SimulatedCluster({"a": 8, "b": 4}, clock))
     store = open_queue(name)
-    controller = Controller(store, executor, clock, Options(every_s=60.0, policy="greedy"), telemetry=Telemetry(
-        clock.now, on_event=lambda row: events.append(str(row["event"]))))
+    controller = Controller(
+        store,
+        executor,
+        clock,
+        Options(every_s=60.0, policy="greedy"),
+        telemetry=Telemetry(clock.now, on_event=lambda row: events.append(str(row["event"]))),
+    )
     assert controller.attempt() is not None
     executor.is_full = True
     for _ in range(3):
@@ -146,10 +160,11 @@ def _filled(folder: Path, seconds: float) -> Iterator[None]:
 @pytest.mark.parametrize("kills", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kills: bool) -> None:
-    """Two controllers and real jobs that stamp their starts and ends on another disk; the disk with queue, executor's
-    state and logs fills up fifty times. Both controllers live, and each job runs exactly once. Where supervisors are
-    killed too, an end that could not be written yet is lost with its supervisor: such a job may run once more for each
-    allocation that was lost, and not oftener. (`./scripts/test -m soak -k full_disks`, as root.)"""
+    """Two controllers and real jobs that stamp their starts and ends on another disk; the disk with
+    queue, executor's state and logs fills up fifty times. Both controllers live, and each job runs
+    exactly once. Where supervisors are killed too, an end that could not be written yet is lost
+    with its supervisor: such a job may run once more for each allocation that was lost, and not
+    oftener. (`./scripts/test -m soak -k full_disks`, as root.)"""
     draw, jobs = random.Random(seed), 250
     stamps = tmp_path / "stamps"
     stamps.touch()
@@ -157,14 +172,36 @@ def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kil
         name = str(disk / "queue.db")
         with Queue.create(name, cluster()) as queue:
             for i in range(jobs):
-                script = f"echo start {i} >> {stamps}; sleep {draw.uniform(0.2, 3.0)}; echo end {i} >> {stamps}"
-                queue.submit(job_id=f"j{i}", model="m", total_work=1e6, max_gpus=2, command=["sh", "-c", script])
-        command = [sys.executable, "-m", "allocator", "run", name, "--every", "0.5", "--executor", "local"]
+                script = (
+                    f"echo start {i} >> {stamps}; sleep {draw.uniform(0.2, 3.0)}; echo end {i} >>"
+                    f" {stamps}"
+                )
+                queue.submit(
+                    job_id=f"j{i}",
+                    model="m",
+                    total_work=1e6,
+                    max_gpus=2,
+                    command=["sh", "-c", script],
+                )
+        command = [
+            sys.executable,
+            "-m",
+            "allocator",
+            "run",
+            name,
+            "--every",
+            "0.5",
+            "--executor",
+            "local",
+        ]
         controllers = []
         try:
             for k in range(2):
-                controllers.append(subprocess.Popen(
-                    [*command, "--log", str(disk / f"log{k}")], stderr=subprocess.DEVNULL))
+                controllers.append(
+                    subprocess.Popen(
+                        [*command, "--log", str(disk / f"log{k}")], stderr=subprocess.DEVNULL
+                    )
+                )
                 deadline = time.monotonic() + 60.0
                 while "start" not in stamps.read_text() and time.monotonic() < deadline:
                     time.sleep(0.1)
@@ -177,7 +214,9 @@ def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kil
                 assert [one.poll() for one in controllers] == [None, None]
             deadline = time.monotonic() + 600.0
             with Queue(name) as queue:
-                while any(job.state != "done" for job in queue.jobs()) and time.monotonic() < deadline:
+                while (
+                    any(job.state != "done" for job in queue.jobs()) and time.monotonic() < deadline
+                ):
                     time.sleep(1.0)
                 states = Counter(job.state for job in queue.jobs())
                 given = {job.job_id: job.generation for job in queue.jobs()}

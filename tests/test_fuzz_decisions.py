@@ -1,4 +1,6 @@
-"""Damaged snapshots through the whole decision: a located refusal, a named conflict, or an audited plan."""
+"""Damaged snapshots through the whole decision: a located refusal, a named conflict, or an
+audited plan.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ def outcome(folder: dict[str, bytes], path: Path, policy: str, objective: str) -
     for name, content in folder.items():
         (path / name).write_bytes(content)
     try:
-        result = decide(validate(read_snapshot(path)), policy=policy, objective=objective, limits=Limits(5.0, 1e-3))
+        result = decide(
+            validate(read_snapshot(path)),
+            policy=policy,
+            objective=objective,
+            limits=Limits(5.0, 1e-3),
+        )
     except InvalidInput as e:
         assert e.faults and all(f.file and f.message for f in e.faults)
         return "refused"
@@ -44,11 +51,22 @@ def outcome(folder: dict[str, bytes], path: Path, policy: str, objective: str) -
 def run(count: int, seed: int, tmp_path: Path) -> Counter[str]:
     """Outcomes of `count` mutants."""
     rng = random.Random(seed)
-    bases = [full().files(), demo().files(), *(random_snapshot(np.random.default_rng(s), 6).files() for s in range(4))]
+    bases = [
+        full().files(),
+        demo().files(),
+        *(random_snapshot(np.random.default_rng(s), 6).files() for s in range(4)),
+    ]
     seen: Counter[str] = Counter()
     for i in range(count):
         folder = mutate(rng.choice(bases), rng)
-        seen[outcome(folder, tmp_path / str(i), rng.choice(POLICIES), rng.choice(("progress", "throughput")))] += 1
+        seen[
+            outcome(
+                folder,
+                tmp_path / str(i),
+                rng.choice(POLICIES),
+                rng.choice(("progress", "throughput")),
+            )
+        ] += 1
     return seen
 
 

@@ -1,4 +1,6 @@
-"""Ten thousand damaged snapshots: each is a Problem or a list of located faults, never anything else."""
+"""Ten thousand damaged snapshots: each is a Problem or a list of located faults, never anything
+else.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,20 @@ from allocator.domain.validate import validate
 from allocator.errors import InvalidInput
 from allocator.files.snapshots import FILES, read_snapshot, snapshot_of
 
-MINIMAL = {"jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\na,m,0,100,2\nb,m,1,100,1\n",
-           "pools.csv": b"pool,gpu_type,gpus\np,A,4\n", "rates.csv": b"model,gpu_type,gpus,work_per_s\nm,A,1,2\n"}
+MINIMAL = {
+    "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\na,m,0,100,2\nb,m,1,100,1\n",
+    "pools.csv": b"pool,gpu_type,gpus\np,A,4\n",
+    "rates.csv": b"model,gpu_type,gpus,work_per_s\nm,A,1,2\n",
+}
 RANDOM = [random_snapshot(np.random.default_rng(i), jobs=6).files() for i in range(4)]
 BASES = (dict(EVERYTHING), MINIMAL, *RANDOM)
-IN_MEMORY, ON_DISK = 1_000, 50      # mutations of each seed; ten seeds
+IN_MEMORY, ON_DISK = 1_000, 50  # mutations of each seed; ten seeds
 
 
 def judged(snapshot: Snapshot, files: dict[str, bytes]) -> bool:
-    """Whether the snapshot is sound; asserts that faults and warnings are located one-line messages."""
+    """Whether the snapshot is sound; asserts that faults and warnings are located one-line
+    messages.
+    """
     try:
         problem = validate(snapshot)
     except InvalidInput as error:
@@ -45,17 +52,25 @@ def plausible(problem: Problem) -> None:
     """What every reader of a Problem relies on."""
     jobs, pools, rates = problem.jobs, problem.pools, problem.rates
     assert all(w.isprintable() and w.startswith(FILES) for w in problem.warnings), problem.warnings
-    assert (jobs.min_gpus <= jobs.requested_gpus).all() and (jobs.requested_gpus <= jobs.max_gpus).all()
+    assert (jobs.min_gpus <= jobs.requested_gpus).all() and (
+        jobs.requested_gpus <= jobs.max_gpus
+    ).all()
     assert ((jobs.pool >= 0) == (jobs.gpus > 0)).all() and (jobs.pool < len(pools)).all()
     assert (jobs.model >= 0).all() and (jobs.tenant >= 0).all() and (pools.gpus >= 0).all()
-    assert np.isfinite(rates.rate).all() and (rates.rate >= 0).all() and (jobs.remaining_work > 0).all()
+    assert (
+        np.isfinite(rates.rate).all()
+        and (rates.rate >= 0).all()
+        and (jobs.remaining_work > 0).all()
+    )
     assert len(set(jobs.job_id)) == len(jobs.job_id) and all(jobs.job_id)
     assert problem.interval_s > 0 and problem.budget_per_hour >= 0
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_damaged_snapshot_is_judged(seed: int, tmp_path: Path) -> None:
-    """InvalidInput with located messages, or a Problem that keeps its promises; both happen often."""
+    """InvalidInput with located messages, or a Problem that keeps its promises; both happen
+    often.
+    """
     rng = random.Random(seed)
     sound = 0
     for i in range(IN_MEMORY + ON_DISK):
@@ -80,7 +95,8 @@ def test_memory_and_disk_read_alike(tmp_path: Path) -> None:
         for name, data in files.items():
             (tmp_path / f"{i}").mkdir(exist_ok=True)
             (tmp_path / f"{i}" / name).write_bytes(data)
-        if not {"jobs.csv", "pools.csv"} <= set(files):     # on disk, a missing file also gets a hint
+        # on disk, a missing file also gets a hint
+        if not {"jobs.csv", "pools.csv"} <= set(files):
             continue
         a, b = read_snapshot(tmp_path / f"{i}"), snapshot_of(f"{i}", files)
         assert (a.digest, a.faults, a.tables) == (b.digest, b.faults, b.tables)

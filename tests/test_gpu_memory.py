@@ -1,4 +1,6 @@
-"""Memory of GPUs: rows of rates.csv that need more are no options; by hand, and against a plain reading of the rule."""
+"""Memory of GPUs: rows of rates.csv that need more are no options; by hand, and against a plain
+reading of the rule.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ from allocator.performance.table import RateTable
 from allocator.simulator import simulate
 
 A = {"gpu_type": "A"}
-TWO_BATCHES = [{**A, "gpus": 2, "work_per_s": 3, "batch_size": 32, "accumulation": 2, "memory_gb": 12},
-               {**A, "gpus": 2, "work_per_s": 5, "batch_size": 64, "accumulation": 1, "memory_gb": 30}]
+TWO_BATCHES = [
+    {**A, "gpus": 2, "work_per_s": 3, "batch_size": 32, "accumulation": 2, "memory_gb": 12},
+    {**A, "gpus": 2, "work_per_s": 5, "batch_size": 64, "accumulation": 1, "memory_gb": 30},
+]
 SMALL, LARGE = {"gpus": 4, "memory_gb": 16}, {"gpus": 4, "memory_gb": 40}
 
 
@@ -35,7 +39,9 @@ def offered(p: Problem) -> dict[tuple[int, int], tuple[float, int]]:
 
 
 def test_the_fastest_row_that_fits_counts() -> None:
-    """Batch 64 needs 30 GB: it is there on 40 GB and where memory is not known; 16 GB run batch 32, at 3 of 5."""
+    """Batch 64 needs 30 GB: it is there on 40 GB and where memory is not known; 16 GB run batch
+    32, at 3 of 5.
+    """
     p = problem([{}], [SMALL, LARGE, {"gpus": 4}], TWO_BATCHES)
     assert offered(p) == {(0, 2): (3.0, 0), (1, 2): (5.0, 1), (2, 2): (5.0, 1)}
 
@@ -47,14 +53,18 @@ def test_the_plan_tells_batch_and_passes() -> None:
 
 
 def test_where_no_row_fits_nothing_is_offered_nor_beside_it() -> None:
-    """Sizes 1 (30 GB) and 4 (12 GB) are measured: on 16 GB size 1 is no option, nor is 2 or 3, which would be guessed
-    from it; a curve does not speak for measured sizes, but for 8."""
-    rates = [{**A, "gpus": k, "work_per_s": k, "memory_gb": 48 / k if k > 1 else 30} for k in (1, 4)]
+    """Sizes 1 (30 GB) and 4 (12 GB) are measured: on 16 GB size 1 is no option, nor is 2 or 3,
+    which would be guessed from it; a curve does not speak for measured sizes, but for 8."""
+    rates = [
+        {**A, "gpus": k, "work_per_s": k, "memory_gb": 48 / k if k > 1 else 30} for k in (1, 4)
+    ]
     curve = [{"model": "m", **A, "kind": "power", "parameters": '{"rate_1": 1, "exponent": 1}'}]
     job = [{"sizes": [1, 2, 3, 4, 8], "max_gpus": 8}]
     small, large = ({**pool, "gpus": 8} for pool in (SMALL, LARGE))
     assert sorted(offered(problem(job, [small], rates, models=curve))) == [(0, 4), (0, 8)]
-    assert sorted(offered(problem(job, [large], rates, models=curve))) == [(0, k) for k in (1, 2, 3, 4, 8)]
+    assert sorted(offered(problem(job, [large], rates, models=curve))) == [
+        (0, k) for k in (1, 2, 3, 4, 8)
+    ]
 
 
 def test_what_runs_already_fits() -> None:
@@ -77,45 +87,83 @@ def test_the_audit_knows() -> None:
 
 
 def test_ways_of_one_job_fit_too() -> None:
-    """`configure` shows both batches on 40 GB, one on 16 GB, and nothing between sizes of which one does not fit."""
+    """`configure` shows both batches on 40 GB, one on 16 GB, and nothing between sizes of which
+    one does not fit.
+    """
     rates = [*TWO_BATCHES, {**A, "gpus": 4, "work_per_s": 6, "memory_gb": 20}]
     ways = configure(problem([{"sizes": [2, 3, 4]}], [SMALL, LARGE], rates), "j0")
     assert sorted(zip(ways.pool, ways.gpus.tolist(), ways.batch.tolist(), strict=True)) == [
-        ("p0", 2, 32), ("p1", 2, 32), ("p1", 2, 64), ("p1", 3, 0), ("p1", 4, 0)]
+        ("p0", 2, 32),
+        ("p1", 2, 32),
+        ("p1", 2, 64),
+        ("p1", 3, 0),
+        ("p1", 4, 0),
+    ]
 
 
 def test_the_requested_speed_fits_some_gpu() -> None:
-    """`throughput` counts in units of the speed as requested: on 16 GB alone that is 3, not 5, so a plan is worth 1."""
-    small = problem([{"requested_gpus": 2, "remaining_work": 1e9}], [SMALL], TWO_BATCHES,
-                    config={"objective": "throughput"})
+    """`throughput` counts in units of the speed as requested: on 16 GB alone that is 3, not 5,
+    so a plan is worth 1.
+    """
+    small = problem(
+        [{"requested_gpus": 2, "remaining_work": 1e9}],
+        [SMALL],
+        TWO_BATCHES,
+        config={"objective": "throughput"},
+    )
     assert compile_round(small).menu.value.tolist() == [1.0]
-    both = problem([{"requested_gpus": 2, "remaining_work": 1e9}], [SMALL, LARGE], TWO_BATCHES,
-                   config={"objective": "throughput"})
+    both = problem(
+        [{"requested_gpus": 2, "remaining_work": 1e9}],
+        [SMALL, LARGE],
+        TWO_BATCHES,
+        config={"objective": "throughput"},
+    )
     assert compile_round(both).menu.value.tolist() == [0.6, 1.0]
 
 
 def test_the_simulator_runs_what_fits() -> None:
     """300 units of work on 16 GB take 100 s, on 40 GB 60 s."""
     for pool, seconds in ((SMALL, 100), (LARGE, 60)):
-        world = workload([{"total_work": 300, "min_gpus": 2, "max_gpus": 2}], rates=TWO_BATCHES,
-                         pools=[{"pool": "p", **A, **pool}])
+        world = workload(
+            [{"total_work": 300, "min_gpus": 2, "max_gpus": 2}],
+            rates=TWO_BATCHES,
+            pools=[{"pool": "p", **A, **pool}],
+        )
         assert simulate(world, policy="greedy").jobs["finished_s"].tolist() == [seconds]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.integers(1, 9), st.sampled_from((None, 8, 16, 32))),
-                min_size=1, max_size=6), st.sampled_from((None, 8, 20, 64)))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((1, 2, 4)), st.integers(1, 9), st.sampled_from((None, 8, 16, 32))
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from((None, 8, 20, 64)),
+)
 def test_against_a_plain_reading(rows: list[tuple[int, int, int | None]], room: int | None) -> None:
     """Measured sizes by trying every row; those between need both neighbours."""
-    p = problem([{"sizes": [1, 2, 3, 4]}], [{"gpus": 4, "memory_gb": room}],
-                [{**A, "gpus": k, "work_per_s": r, "memory_gb": m} for k, r, m in rows])
+    p = problem(
+        [{"sizes": [1, 2, 3, 4]}],
+        [{"gpus": 4, "memory_gb": room}],
+        [{**A, "gpus": k, "work_per_s": r, "memory_gb": m} for k, r, m in rows],
+    )
     speed: dict[int, float] = {}
     for k in (1, 2, 4):
-        fits = [float(r) for size, r, m in rows if size == k and (m is None or room is None or m <= room)]
+        fits = [
+            float(r)
+            for size, r, m in rows
+            if size == k and (m is None or room is None or m <= room)
+        ]
         if any(size == k for size, _, _ in rows):
             speed[k] = max(fits, default=0.0)
     for k in (2, 3):
-        low, high = max((s for s in speed if s < k), default=0), min((s for s in speed if s > k), default=0)
+        low, high = (
+            max((s for s in speed if s < k), default=0),
+            min((s for s in speed if s > k), default=0),
+        )
         if k not in {size for size, _, _ in rows} and low and high and speed[low] and speed[high]:
             a, b = speed[low], speed[high]
             speed[k] = min(a + (b - a) * (k - low) / (high - low), a * k / low)
@@ -124,7 +172,9 @@ def test_against_a_plain_reading(rows: list[tuple[int, int, int | None]], room: 
 
 
 def test_policies_know() -> None:
-    """Every policy gets its options from the menu: none starts the job on 16 GB where no row fits."""
+    """Every policy gets its options from the menu: none starts the job on 16 GB where no row
+    fits.
+    """
     waits = snapshot([{}], [SMALL], [{**A, "gpus": 2, "work_per_s": 5, "memory_gb": 30}])
     for policy in ("greedy", "mip", "las"):
         assert solve(waits, policy=policy).jobs["gpus"] == [0]
@@ -134,4 +184,6 @@ def test_why_it_waits() -> None:
     """A job that fits nowhere is told that memory may be why, and the table which row it is."""
     told = solve(snapshot([{}], [SMALL], [{**A, "gpus": 2, "work_per_s": 5, "memory_gb": 30}]))
     assert told.jobs["reason"] == ["exceeds_cluster"] and "enough memory" in told.jobs["detail"][0]
-    assert told.warnings == ('rates.csv:2: memory_gb 30 is more than any "A" GPU of pools.csv has, 16',)
+    assert told.warnings == (
+        'rates.csv:2: memory_gb 30 is more than any "A" GPU of pools.csv has, 16',
+    )

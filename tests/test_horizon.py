@@ -1,4 +1,6 @@
-"""Several intervals ahead: exact plans, bounds that hold, and the same answer from every way to find it."""
+"""Several intervals ahead: exact plans, bounds that hold, and the same answer from every way to
+find it.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,34 @@ FORMS = (False, True) if has_numba() else (False,)
 
 
 def one(remaining: float = 150.0, H: int = 3) -> Horizon:
-    """One job, options 0 (one GPU, 1 unit a second) and 1 (two GPUs, 2 units); intervals of 100 s, pauses 20 and 50 s;
-    each second until the end costs 1."""
+    """One job, options 0 (one GPU, 1 unit a second) and 1 (two GPUs, 2 units); intervals of 100 s,
+    pauses 20 and 50 s; each second until the end costs 1."""
     return Horizon(
-        start=np.array([0, 2]), rate=np.array([1.0, 2.0]), switch_s=np.array([50.0, 50.0]),
-        startup_s=np.array([20.0, 20.0]), matrix=sparse.csr_matrix(np.array([[1.0], [2.0]])), high=np.full((H, 1), 2.0),
-        low=np.array([-np.inf]), current=np.array([-1]), must=np.array([False]), remaining=np.array([remaining]),
-        interval_s=100.0, work=np.zeros((1, H)), finish=-100.0 * np.arange(H)[None, :], slope=-np.ones((1, H)),
-        unfinished=np.array([-100.0 * H]), loss=np.array([1.0]), held=np.zeros((2, H)), jobs=["a"], rows=["pool"])
+        start=np.array([0, 2]),
+        rate=np.array([1.0, 2.0]),
+        switch_s=np.array([50.0, 50.0]),
+        startup_s=np.array([20.0, 20.0]),
+        matrix=sparse.csr_matrix(np.array([[1.0], [2.0]])),
+        high=np.full((H, 1), 2.0),
+        low=np.array([-np.inf]),
+        current=np.array([-1]),
+        must=np.array([False]),
+        remaining=np.array([remaining]),
+        interval_s=100.0,
+        work=np.zeros((1, H)),
+        finish=-100.0 * np.arange(H)[None, :],
+        slope=-np.ones((1, H)),
+        unfinished=np.array([-100.0 * H]),
+        loss=np.array([1.0]),
+        held=np.zeros((2, H)),
+        jobs=["a"],
+        rows=["pool"],
+    )
 
 
 def test_a_plan_by_hand() -> None:
-    """20 s pause and 80 units; a change: 50 s pause and the last 70 units in 35 s: done after 185 s. Holding nothing
-    costs 300 + 150, so the plan gains 265."""
+    """20 s pause and 80 units; a change: 50 s pause and the last 70 units in 35 s: done after 185
+    s. Holding nothing costs 300 + 150, so the plan gains 265."""
     x = one()
     f = follow(x, np.array([0]), np.array([[0, 1, 1]]))
     assert f.end.tolist() == [185.0]
@@ -59,7 +76,9 @@ def test_pauses_longer_than_the_interval_go_on() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_all_ways_find_the_best_plans(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trying all, the monolithic model, the choice among all plans (HiGHS and CP-SAT) and the look ahead agree."""
+    """Trying all, the monolithic model, the choice among all plans (HiGHS and CP-SAT) and the
+    look ahead agree.
+    """
     x = horizons.random_horizon(np.random.default_rng(seed), rules=seed % 2 == 1)
     truth = horizons.best(x)
     whole = registry.get("highs").solve(monolithic(x), EXACT)
@@ -81,25 +100,33 @@ def test_all_ways_find_the_best_plans(seed: int, monkeypatch: pytest.MonkeyPatch
     ahead = look_ahead(x, EXACT, solver=registry.get("highs"))
     assert ahead.plan is not None
     assert feasible(x, ahead.plan)
-    assert ahead.gain == pytest.approx(truth, abs=1e-6) and ahead.bound == pytest.approx(truth, abs=1e-6)
-    monkeypatch.setattr("allocator.solvers.horizon.ALL", 0)                   # plans by prices alone
+    assert ahead.gain == pytest.approx(truth, abs=1e-6) and ahead.bound == pytest.approx(
+        truth, abs=1e-6
+    )
+    # plans by prices alone
+    monkeypatch.setattr("allocator.solvers.horizon.ALL", 0)
     priced = look_ahead(x, EXACT, solver=registry.get("highs"))
     assert priced.gain <= truth + 1e-7 <= priced.bound + 2e-7
 
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_pricing_never_promises_too_little(compiled: bool) -> None:
-    """At any prices, on coarse and fine grids, the bound of every job is at least its best plan; with the search it is
-    that plan."""
+    """At any prices, on coarse and fine grids, the bound of every job is at least its best plan;
+    with the search it is that plan."""
     rng = np.random.default_rng(5)
     for turn in range(25):
         x = horizons.random_horizon(rng, intervals=4, rules=turn % 3 == 0, long_pauses=True)
         p = rng.uniform(0, 40, (x.H, x.R)) * (rng.random((x.H, x.R)) < 0.7)
-        priced = Pricing(x, units=int(rng.choice([3, 8, 40])), nodes=10**6, compiled=compiled).price(p.reshape(-1))
+        priced = Pricing(
+            x, units=int(rng.choice([3, 8, 40])), nodes=10**6, compiled=compiled
+        ).price(p.reshape(-1))
         assert priced is not None
         rent = np.vstack([x.matrix @ p.T, np.zeros(x.H)])
         for j in range(x.J):
-            truth = max(value - sum(rent[o, h] for h, o in enumerate(held)) for value, held in horizons.plans(x, j))
+            truth = max(
+                value - sum(rent[o, h] for h, o in enumerate(held))
+                for value, held in horizons.plans(x, j)
+            )
             assert priced.best[j] >= truth - 1e-7
             if compiled:
                 assert priced.best[j] == pytest.approx(truth, abs=1e-7)
@@ -123,7 +150,9 @@ def test_whole_units_need_no_rounding() -> None:
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_a_certified_gap(compiled: bool) -> None:
-    """Sixty jobs, eight intervals: a feasible plan within a per cent, and a second look from its start keeps it."""
+    """Sixty jobs, eight intervals: a feasible plan within a per cent, and a second look from its
+    start keeps it.
+    """
     x = horizon((60, 64, 3), 1, 8)
     solver = registry.get("decomposition")
     ahead = look_ahead(x, Limits(time_s=30.0, gap=1e-2), solver=solver, compiled=compiled)
@@ -131,13 +160,17 @@ def test_a_certified_gap(compiled: bool) -> None:
     assert feasible(x, ahead.plan)
     assert ahead.gap <= 1e-2
     assert ahead.gain == pytest.approx(follow(x, np.arange(x.J), ahead.plan).gain.sum())
-    again = look_ahead(x, Limits(time_s=30.0, gap=1e-2), Start(ahead.plan, ahead.prices), solver, compiled)
+    again = look_ahead(
+        x, Limits(time_s=30.0, gap=1e-2), Start(ahead.plan, ahead.prices), solver, compiled
+    )
     assert again.gain >= ahead.gain - 1e-9
     assert again.passes <= ahead.passes
 
 
 def test_no_time_is_enough_for_a_plan() -> None:
-    """At a time limit of zero there is still a plan, better than the one it started from or that one."""
+    """At a time limit of zero there is still a plan, better than the one it started from or that
+    one.
+    """
     x = horizon((60, 64, 3), 2, 6)
     ahead = look_ahead(x, Limits(time_s=0.0))
     assert ahead.plan is not None
@@ -147,7 +180,9 @@ def test_no_time_is_enough_for_a_plan() -> None:
 
 
 def test_jobs_that_must_run_do_not_cost_the_plan() -> None:
-    """Plans that start later are none for a job that must run: what the rounding finds can be carried out, and is."""
+    """Plans that start later are none for a job that must run: what the rounding finds can be
+    carried out, and is.
+    """
     x = horizon((60, 64, 3), 1, 6)
     must = np.zeros(x.J, dtype=bool)
     must[np.flatnonzero(x.current >= 0)[:4]] = True
@@ -156,14 +191,22 @@ def test_jobs_that_must_run_do_not_cost_the_plan() -> None:
     assert (ahead.plan[must, 0] >= 0).all()
 
 
-def test_plans_are_forgotten_under_rules_of_the_first_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that bind in the first interval only are no rows later on; forgetting plans at prices minds that."""
+def test_plans_are_forgotten_under_rules_of_the_first_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that bind in the first interval only are no rows later on; forgetting plans at prices
+    minds that.
+    """
     monkeypatch.setattr("allocator.solvers.horizon.FEW", 1)
     x = horizon((60, 64, 3), 1, 4)
     unlimited = np.full((x.H, 1), np.inf)
     more = dataclasses.replace(
-        x, matrix=sparse.hstack([x.matrix, np.ones((x.n, 1))], format="csr"), high=np.hstack([x.high, unlimited]),
-        low=np.append(x.low, 3.0), rows=[*x.rows, "at least three"])
+        x,
+        matrix=sparse.hstack([x.matrix, np.ones((x.n, 1))], format="csr"),
+        high=np.hstack([x.high, unlimited]),
+        low=np.append(x.low, 3.0),
+        rows=[*x.rows, "at least three"],
+    )
     ahead = look_ahead(more, Limits(time_s=30.0, gap=1e-2))
     assert ahead.plan is not None and feasible(more, ahead.plan)
 
@@ -177,8 +220,15 @@ def test_no_jobs_and_no_options() -> None:
     """Nothing to do is done."""
     x = horizon((4, 16, 2), 0, 2)
     few = dataclasses.replace(
-        x, start=np.zeros(x.J + 1, dtype=np.int64), rate=np.zeros(0), switch_s=np.zeros(0), startup_s=np.zeros(0),
-        matrix=sparse.csr_matrix((0, x.R)), held=np.zeros((0, x.H)), current=np.full(x.J, -1))
+        x,
+        start=np.zeros(x.J + 1, dtype=np.int64),
+        rate=np.zeros(0),
+        switch_s=np.zeros(0),
+        startup_s=np.zeros(0),
+        matrix=sparse.csr_matrix((0, x.R)),
+        held=np.zeros((0, x.H)),
+        current=np.full(x.J, -1),
+    )
     ahead = look_ahead(few, Limits(time_s=5.0))
     assert ahead.gain == 0.0
     assert ahead.bound == pytest.approx(0.0)
@@ -189,30 +239,56 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     x = one()
     with pytest.raises(ValueError, match=r"loss has shape \(2,\), not \(1,\)"):
         dataclasses.replace(x, loss=np.zeros(2))
-    with pytest.raises(ValueError, match="remaining > 0; broken: slope <= 0; broken: finishing earlier"):
-        dataclasses.replace(x, remaining=np.zeros(1), slope=np.ones((1, 3)), finish=500 * np.arange(3.0)[None, :] - 400)
+    with pytest.raises(
+        ValueError, match="remaining > 0; broken: slope <= 0; broken: finishing earlier"
+    ):
+        dataclasses.replace(
+            x,
+            remaining=np.zeros(1),
+            slope=np.ones((1, 3)),
+            finish=500 * np.arange(3.0)[None, :] - 400,
+        )
     with pytest.raises(ValueError, match="startup_s <= switch_s <= interval_s"):
         monolithic(dataclasses.replace(x, switch_s=np.array([10.0, 50.0])))
 
 
 def single_round(problem: Problem, round_: Round) -> Horizon:
-    """The round as a horizon of one interval, worth the fraction of the remaining work that is done."""
+    """The round as a horizon of one interval, worth the fraction of the remaining work that is
+    done.
+    """
     i, o, rows = round_.instance, round_.option, choices(round_.model)
     J, n, jobs = len(i.must), len(i.job), problem.jobs
     current = np.full(J, -1)
     current[i.job[i.keep]] = np.flatnonzero(i.keep)
     zero = np.zeros((J, 1))
     return Horizon(
-        start=i.start, rate=round_.menu.rate[o], switch_s=round_.menu.pause_s[o], startup_s=round_.menu.pause_s[o],
-        matrix=rows.matrix, high=rows.high[None, :], low=rows.low, current=current, must=i.must,
-        remaining=jobs.remaining_work, interval_s=problem.interval_s,
-        work=(problem.weight / jobs.remaining_work)[:, None], finish=zero, slope=zero, unfinished=np.zeros(J),
-        loss=np.zeros(J), held=np.zeros((n, 1)), jobs=i.jobs, rows=[str(r) for r in range(rows.R)])
+        start=i.start,
+        rate=round_.menu.rate[o],
+        switch_s=round_.menu.pause_s[o],
+        startup_s=round_.menu.pause_s[o],
+        matrix=rows.matrix,
+        high=rows.high[None, :],
+        low=rows.low,
+        current=current,
+        must=i.must,
+        remaining=jobs.remaining_work,
+        interval_s=problem.interval_s,
+        work=(problem.weight / jobs.remaining_work)[:, None],
+        finish=zero,
+        slope=zero,
+        unfinished=np.zeros(J),
+        loss=np.zeros(J),
+        held=np.zeros((n, 1)),
+        jobs=i.jobs,
+        rows=[str(r) for r in range(rows.R)],
+    )
 
 
 @pytest.mark.parametrize("jobs", [2, 5, 9])
 def test_one_interval_is_the_single_round(jobs: int) -> None:
-    """With H = 1 and the worth of progress, the look ahead is worth what `decide` finds, on rounds with every rule."""
+    """With H = 1 and the worth of progress, the look ahead is worth what `decide` finds, on
+    rounds with every rule.
+    """
     seen = 0
     for seed in range(12):
         problem = validate(random_snapshot(np.random.default_rng([seed, jobs]), jobs).snapshot())

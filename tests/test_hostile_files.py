@@ -1,4 +1,6 @@
-"""Files that jobs and actors write to harm the controller: pipes, devices, endless, deep, odd numbers and texts."""
+"""Files that jobs and actors write to harm the controller: pipes, devices, endless, deep, odd
+numbers and texts.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ TEXTS: dict[str, str | bytes] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_progress_file_is_read_within_limits(tmp_path: Path, shape: str) -> None:
-    """A reader with 1 GB of memory and ten seconds gets through whatever a job puts in the place of its progress."""
+    """A reader with 1 GB of memory and ten seconds gets through whatever a job puts in the place
+    of its progress.
+    """
     SHAPES[shape](tmp_path / "progress")
     program = (
         "import resource, sys, pathlib; from allocator.executors import report;"
@@ -82,7 +86,10 @@ def test_a_progress_file_is_read_within_limits(tmp_path: Path, shape: str) -> No
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "progress")],
-        capture_output=True, text=True, timeout=10, check=True,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
     )
     assert done.stdout.strip() == ("(5.0, 5.0)" if shape == "three gigabytes" else "None")
 
@@ -113,9 +120,15 @@ def test_text_is_made_storable() -> None:
     assert as_storable_text("größer", 3) == "grö"
 
 
-@pytest.mark.parametrize("text", [
-    '{"phase": "running"}', '{"phase": "finished", "detail": "", "at_s": 1e999, "work_done": 0, "safe": null}',
-    '{"phase": "finished", "detail": "", "at_s": "x", "work_done": 0, "safe": null}', "{}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"phase": "running"}',
+        '{"phase": "finished", "detail": "", "at_s": 1e999, "work_done": 0, "safe": null}',
+        '{"phase": "finished", "detail": "", "at_s": "x", "work_done": 0, "safe": null}',
+        "{}",
+    ],
+)
 def test_an_ending_that_makes_no_sense_is_a_failure(tmp_path: Path, text: str) -> None:
     """A job that writes its own exit.json ends as failed, in words."""
     (tmp_path / EXIT).write_text(text)
@@ -138,7 +151,9 @@ class World:
         )
 
     def step(self) -> None:
-        """One minute passes; the controller looks and decides. Whatever it raises fails the test."""
+        """One minute passes; the controller looks and decides. Whatever it raises fails the
+        test.
+        """
         self.clock.sleep(60.0)
         self.controller.step()
 
@@ -184,7 +199,9 @@ def _orderly_job_is_well(world: World, work: float) -> None:
 
 @pytest.mark.parametrize("kind", [*SHAPES, *TEXTS])
 def test_one_odd_observation_harms_nobody_else(world: World, kind: str) -> None:
-    """Whatever one actor writes: the controller goes on, the other job is observed, and rounds have plans."""
+    """Whatever one actor writes: the controller goes on, the other job is observed, and rounds
+    have plans.
+    """
     world.step()
     folder = world.folder("odd")
     assert folder is not None
@@ -216,7 +233,9 @@ def test_an_end_before_the_order_counts_from_the_order(world: World) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 def test_hundred_hostile_files_in_a_row(world: World, seed: int) -> None:
-    """A hundred random hostile files after each other, also as capacity.json: the other job goes on to its end."""
+    """A hundred random hostile files after each other, also as capacity.json: the other job goes
+    on to its end.
+    """
     draw = random.Random(seed)
     world.step()
     for n in range(1, 101):

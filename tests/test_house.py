@@ -1,7 +1,8 @@
-"""The rules of the house: floors, import arrows, solver packages, file sizes, docstrings, top level, private words.
+"""The rules of the house: floors, import arrows, solver packages, file sizes, docstrings, top
+level, private words.
 
-Every rule is a function `root -> faults`. Each is applied to this repository and, as a self-test, to a small tree
-that breaks it.
+Every rule is a function `root -> faults`. Each is applied to this repository and, as a self-test,
+to a small tree that breaks it.
 """
 
 from __future__ import annotations
@@ -42,13 +43,36 @@ ONLY = {  # units that may know even less than their floor allows
 }
 LAZY = {"highspy", "ortools", "pulp", "pandas", "rich", "matplotlib", "numba"}
 HOME = {  # solver package -> beginnings of the files under allocator/solvers that may import it
-    "highspy": ("highs", "decomposition"), "ortools": ("cpsat",), "pulp": ("pulp",)}
-TOP_REQUIRED = {"pyproject.toml", "allocator", "formulations", "data", "tests", "scripts", "README.md", ".ci"}
+    "highspy": ("highs", "decomposition"),
+    "ortools": ("cpsat",),
+    "pulp": ("pulp",),
+}
+TOP_REQUIRED = {
+    "pyproject.toml",
+    "allocator",
+    "formulations",
+    "data",
+    "tests",
+    "scripts",
+    "README.md",
+    ".ci",
+}
 TOP_ALLOWED = TOP_REQUIRED | {".gitignore", "docs", "LICENSE"}
 LONGEST = 400
-PRIVATE = re.compile("|".join((
-    r"(?<![\w.:/-])/(?:wor[k]|far[m]|roo[t]|hom[e]|User[s])/\w",                  # absolute paths of a machine
-    r"py[p]i\.org", r"pythonhoste[d]\.org", r"artifactor[y]", r"ne[x]us\.", r"devp[i]", r"anaconda\.or[g]")))
+PRIVATE = re.compile(
+    "|".join(
+        (
+            # absolute paths of a machine
+            r"(?<![\w.:/-])/(?:wor[k]|far[m]|roo[t]|hom[e]|User[s])/\w",
+            r"py[p]i\.org",
+            r"pythonhoste[d]\.org",
+            r"artifactor[y]",
+            r"ne[x]us\.",
+            r"devp[i]",
+            r"anaconda\.or[g]",
+        )
+    )
+)
 
 Import = tuple[str, int, bool]  # full name, line, whether it happens when the module is imported
 
@@ -64,7 +88,9 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path) -> Iterator[Import]:
-    """Every import of a module, inside functions and under TYPE_CHECKING too, and import_module("...")."""
+    """Every import of a module, inside functions and under TYPE_CHECKING too, and
+    import_module("...").
+    """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
 
     def walk(node: ast.AST, at_import: bool) -> Iterator[Import]:
@@ -77,10 +103,16 @@ def imports(name: str, path: Path) -> Iterator[Import]:
                 base = ".".join([*above, *([base] if base else [])])
             yield from ((f"{base}.{alias.name}", node.lineno, at_import) for alias in node.names)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            called = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             if called in ("import_module", "__import__"):
                 yield str(node.args[0].value), node.lineno, at_import
-        inner = at_import and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inner = at_import and not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+        )
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             inner = False
         for child in ast.iter_child_nodes(node):
@@ -100,7 +132,9 @@ def targets(root: Path) -> Iterator[tuple[str, str, str]]:
     ours = modules(root)
     for name, path in ours.items():
         for full, line, _ in imports(name, path):
-            target = next((t for t in (full, full.rpartition(".")[0], full.split(".")[0]) if t in ours), None)
+            target = next(
+                (t for t in (full, full.rpartition(".")[0], full.split(".")[0]) if t in ours), None
+            )
             if target is not None and target != name:
                 yield name, target, f"{path.relative_to(root)}:{line}"
 
@@ -132,8 +166,9 @@ def cycles(root: Path) -> list[str]:
 
 
 def strangers(root: Path) -> list[str]:
-    """Third-party imports where they may not be: solvers outside their file, heavy packages at import time,
-    anything but numpy, scipy, numba (optional, lazy) and the standard library in formulations."""
+    """Third-party imports where they may not be: solvers outside their file, heavy packages at
+    import time, anything but numpy, scipy, numba (optional, lazy) and the standard library in
+    formulations."""
     faults = []
     for name, path in modules(root).items():
         for full, line, at_import in imports(name, path):
@@ -143,40 +178,61 @@ def strangers(root: Path) -> list[str]:
                 faults.append(f"{place}: {top} outside its own file")
             if top in LAZY and at_import:
                 faults.append(f"{place}: {top} is imported as soon as the module is")
-            if name.startswith("formulations") and top not in {"formulations", "numpy", "scipy", "numba"} | set(
-                    sys.stdlib_module_names):
+            if name.startswith("formulations") and top not in {
+                "formulations",
+                "numpy",
+                "scipy",
+                "numba",
+            } | set(sys.stdlib_module_names):
                 faults.append(f"{place}: formulations may not know {top}")
     return faults
 
 
 def long_files(root: Path) -> list[str]:
     """Python files above LONGEST lines."""
-    files = [p for folder in (*PACKAGES, "tests", "scripts") for p in sorted((root / folder).rglob("*.py"))]
+    files = [
+        p
+        for folder in (*PACKAGES, "tests", "scripts")
+        for p in sorted((root / folder).rglob("*.py"))
+    ]
     lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in files}
     return [f"{p.relative_to(root)}: {n} lines" for p, n in lengths.items() if n > LONGEST]
 
 
 def undocumented(root: Path) -> list[str]:
     """Public modules without a docstring; an empty __init__.py needs none."""
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules(root).items()}
-    return [f"{name}: no docstring" for name, tree in trees.items()
-            if tree.body and not ast.get_docstring(tree) and not name.split(".")[-1].startswith("_")]
+    trees = {
+        name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules(root).items()
+    }
+    return [
+        f"{name}: no docstring"
+        for name, tree in trees.items()
+        if tree.body and not ast.get_docstring(tree) and not name.split(".")[-1].startswith("_")
+    ]
 
 
 def tracked(root: Path) -> list[Path]:
     """Files under version control; every file that is not hidden where there is no git."""
-    run = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=False
+    )
     if run.returncode == 0 and run.stdout:
         return [root / name for name in run.stdout.split("\0") if name and (root / name).is_file()]
     hidden = {".venv", ".git", "__pycache__", "out"}
-    return [p for p in sorted(root.rglob("*")) if p.is_file() and not hidden & set(p.relative_to(root).parts)]
+    return [
+        p
+        for p in sorted(root.rglob("*"))
+        if p.is_file() and not hidden & set(p.relative_to(root).parts)
+    ]
 
 
 def top_level(root: Path) -> list[str]:
     """The first level of the repository against the contract's."""
     top = {p.relative_to(root).parts[0] for p in tracked(root)}
-    return [*(f"{name}: missing" for name in sorted(TOP_REQUIRED - top)),
-            *(f"{name}: does not belong here" for name in sorted(top - TOP_ALLOWED))]
+    return [
+        *(f"{name}: missing" for name in sorted(TOP_REQUIRED - top)),
+        *(f"{name}: does not belong here" for name in sorted(top - TOP_ALLOWED)),
+    ]
 
 
 def private_words(root: Path) -> list[str]:
@@ -184,13 +240,23 @@ def private_words(root: Path) -> list[str]:
     faults = []
     for path in tracked(root):
         text = path.read_bytes().decode("utf-8", "replace")
-        faults += [f"{path.relative_to(root)}:{n}: {found.group()}"
-                   for n, line in enumerate(text.splitlines(), 1) if (found := PRIVATE.search(line))]
+        faults += [
+            f"{path.relative_to(root)}:{n}: {found.group()}"
+            for n, line in enumerate(text.splitlines(), 1)
+            if (found := PRIVATE.search(line))
+        ]
     return faults
 
 
 RULES: tuple[Callable[[Path], list[str]], ...] = (
-    upward_imports, cycles, strangers, long_files, undocumented, top_level, private_words)
+    upward_imports,
+    cycles,
+    strangers,
+    long_files,
+    undocumented,
+    top_level,
+    private_words,
+)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -200,15 +266,40 @@ def test_repository_keeps_the_rule(rule: Callable[[Path], list[str]]) -> None:
 
 
 BREAKS = (  # rule, file, text, what the fault says
-    (upward_imports, "allocator/domain/a.py", "def f():\n    import allocator.files.read", "floor 1"),
+    (
+        upward_imports,
+        "allocator/domain/a.py",
+        "def f():\n    import allocator.files.read",
+        "floor 1",
+    ),
     (upward_imports, "allocator/files/a.py", "from allocator.options import menu", "floor 3"),
-    (upward_imports, "allocator/audit/a.py", "from formulations import linear", "imports formulations"),
-    (upward_imports, "allocator/solvers/a.py", "if TYPE_CHECKING:\n    from allocator.domain import x", "floor 1"),
-    (upward_imports, "allocator/options/b.py", "from ..cli import main", "imports allocator.cli.main"),
+    (
+        upward_imports,
+        "allocator/audit/a.py",
+        "from formulations import linear",
+        "imports formulations",
+    ),
+    (
+        upward_imports,
+        "allocator/solvers/a.py",
+        "if TYPE_CHECKING:\n    from allocator.domain import x",
+        "floor 1",
+    ),
+    (
+        upward_imports,
+        "allocator/options/b.py",
+        "from ..cli import main",
+        "imports allocator.cli.main",
+    ),
     (upward_imports, "allocator/novel/a.py", "x = 1", "no floor"),
     (cycles, "allocator/domain/b.py", "import allocator.domain.c", "allocator.domain.b"),
     (strangers, "allocator/policies/a.py", "def f():\n    import highspy", "outside its own file"),
-    (strangers, "allocator/solvers/cpsat.py", "from ortools.sat.python import cp_model", "as soon as"),
+    (
+        strangers,
+        "allocator/solvers/cpsat.py",
+        "from ortools.sat.python import cp_model",
+        "as soon as",
+    ),
     (strangers, "allocator/cli/a.py", "import_module('pulp')", "outside its own file"),
     (strangers, "formulations/a.py", "import pandas as pd", "may not know pandas"),
     (long_files, "scripts/a.py", "x = 1\n" * (LONGEST + 1), "401 lines"),
@@ -227,13 +318,18 @@ SOUND = {
     "allocator/files/read.py": '"""Reads."""',
     "allocator/options/menu.py": '"""Options."""\nfrom allocator.domain import x',
     "formulations/linear.py": '"""Rows."""',
-    **dict.fromkeys(("pyproject.toml", "data/d.csv", "tests/t.py", "scripts/s.py", "README.md", ".ci/run"), ""),
+    **dict.fromkeys(
+        ("pyproject.toml", "data/d.csv", "tests/t.py", "scripts/s.py", "README.md", ".ci/run"), ""
+    ),
 }
 
 
-@pytest.mark.parametrize(("rule", "file", "text", "says"), BREAKS, ids=lambda part: getattr(part, "__name__", None))
-def test_rule_sees_what_breaks_it(tmp_path: Path, rule: Callable[[Path], list[str]], file: str, text: str,
-                                  says: str) -> None:
+@pytest.mark.parametrize(
+    ("rule", "file", "text", "says"), BREAKS, ids=lambda part: getattr(part, "__name__", None)
+)
+def test_rule_sees_what_breaks_it(
+    tmp_path: Path, rule: Callable[[Path], list[str]], file: str, text: str, says: str
+) -> None:
     """A small sound tree passes the rule, and one bad file in it is found and named."""
     sound = dict(SOUND)
     if rule is cycles:

@@ -1,4 +1,6 @@
-"""Solver libraries that cannot share a process work in one installation, because no parent ever loads them."""
+"""Solver libraries that cannot share a process work in one installation, because no parent ever
+loads them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ HEAVY = ("highspy", "ortools", "pulp")
 def run(code: str) -> str:
     """Output of a fresh interpreter."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    ).stdout
 
 
 def test_importing_loads_no_solver() -> None:
@@ -33,9 +37,13 @@ print([name for name in {HEAVY} if name in sys.modules])
     assert loaded == "[]\n"
 
 
-@pytest.mark.parametrize("order", [("highs", "cpsat", "pulp"), ("pulp", "cpsat", "highs"), ("cpsat", "highs", "pulp")])
+@pytest.mark.parametrize(
+    "order", [("highs", "cpsat", "pulp"), ("pulp", "cpsat", "highs"), ("cpsat", "highs", "pulp")]
+)
 def test_all_solvers_work_in_one_parent_in_any_order(order: tuple[str, ...]) -> None:
-    """The same parent asks one after the other; all find the 12, and the parent has loaded none of them."""
+    """The same parent asks one after the other; all find the 12, and the parent has loaded none
+    of them.
+    """
     out = run(f"""
 import sys
 from models import INF, dense

@@ -1,4 +1,6 @@
-"""Workers under back ends that hang, crash, lie and print: real faults in real processes (tests/faulty_backends)."""
+"""Workers under back ends that hang, crash, lie and print: real faults in real processes
+(tests/faulty_backends).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from allocator.solvers.process import Pool, Worker
 HERE = str(Path(__file__).resolve().parent)
 ROOT = str(Path(__file__).resolve().parents[1])
 LIMIT_S = 0.5
-PROMISE_S = 1.0        # after the limit, contract section 4; on an idle machine it takes 0.2
+PROMISE_S = 1.0  # after the limit, contract section 4; on an idle machine it takes 0.2
 MODEL = dense([1.0, 3.0, 2.0], [(-INF, [1, 1, 1], 1)])
 
 
@@ -55,7 +57,9 @@ class Watched(Pool):
 
 @pytest.fixture
 def pool() -> Iterator[Watched]:
-    """A pool of its own; at the end nothing of any of its workers is left, no process and no folder."""
+    """A pool of its own; at the end nothing of any of its workers is left, no process and no
+    folder.
+    """
     pool = Watched()
     yield pool
     pool.close()
@@ -68,7 +72,9 @@ def faulty(name: str, pool: Pool) -> Isolated:
 
 
 def warm(name: str, pool: Pool) -> Isolated:
-    """A faulty back end whose worker has started, so that the time limit is spent in the fault itself."""
+    """A faulty back end whose worker has started, so that the time limit is spent in the fault
+    itself.
+    """
     worker = pool.take(f"faulty_backends.{name}", (HERE,))
     assert worker.wait_ready(time.monotonic() + 60) == ""
     pool.give(f"faulty_backends.{name}", (HERE,), worker)
@@ -77,20 +83,27 @@ def warm(name: str, pool: Pool) -> Isolated:
 
 @pytest.mark.parametrize("name", ["hangs", "ignores_signals", "holds_interpreter", "has_children"])
 def test_who_never_returns_is_killed_with_all_it_started(name: str, pool: Watched) -> None:
-    """The answer is there by the limit and a second, says so, and no process of the worker's group is left."""
+    """The answer is there by the limit and a second, says so, and no process of the worker's
+    group is left.
+    """
     solver = warm(name, pool)
     begin = time.monotonic()
     answer = solver.solve(MODEL, Limits(time_s=LIMIT_S))
     assert time.monotonic() - begin < LIMIT_S + PROMISE_S
     assert (answer.termination, answer.values, answer.bound) == (Termination.TIME_LIMIT, None, INF)
     assert answer.detail.startswith("killed")
-    # killed is not yet gone: the worker was waited for, its own children are the system's to wait for
+    # killed is not yet gone: the worker was waited for, its own children are the system's to wait
+    # for
     assert eventually(lambda: group(pool.handed_out[-1].pid) == [], 1.0)
 
 
 def test_children_of_a_worker_are_in_its_group(pool: Watched) -> None:
-    """While the back end waits for its child both are alive, so the test above has something to kill."""
-    thread = threading.Thread(target=warm("has_children", pool).solve, args=(MODEL, Limits(time_s=1.0)))
+    """While the back end waits for its child both are alive, so the test above has something to
+    kill.
+    """
+    thread = threading.Thread(
+        target=warm("has_children", pool).solve, args=(MODEL, Limits(time_s=1.0))
+    )
     thread.start()
     seen = eventually(lambda: len(group(pool.handed_out[-1].pid)) == 2)
     thread.join()
@@ -98,26 +111,31 @@ def test_children_of_a_worker_are_in_its_group(pool: Watched) -> None:
 
 
 def test_the_best_that_was_reported_survives_the_kill(pool: Watched) -> None:
-    """Of plans worth 1, 3, 2 and one that breaks the row the one of 3 is kept; of bounds 100, 20, 30, 50 the 20."""
+    """Of plans worth 1, 3, 2 and one that breaks the row the one of 3 is kept; of bounds 100,
+    20, 30, 50 the 20.
+    """
     answer = warm("hangs_with_plan", pool).solve(MODEL, Limits(time_s=LIMIT_S))
     assert answer.termination is Termination.TIME_LIMIT
     assert answer.values is not None
     assert (answer.values.tolist(), answer.objective, answer.bound) == ([0.0, 1.0, 0.0], 3.0, 20.0)
 
 
-@pytest.mark.parametrize(("name", "says"), [
-    ("exits", "exit code 3: out of patience"),
-    ("crashes_with_plan", "SIGSEGV"),
-    ("raises", "ZeroDivisionError: one divided by none"),
-    ("exhausts_memory", "MemoryError"),
-    ("returns_object", "a dict, not an answer"),
-    ("returns_nan", "not finite"),
-    ("returns_short", "not 3 numbers"),
-    ("reports_nan", "a bound that is no number"),
-    ("writes_garbage", "without a head"),
-    ("fails_to_load", "libsolver.so.7 is missing"),
-    ("not_there", "No module named"),
-])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("exits", "exit code 3: out of patience"),
+        ("crashes_with_plan", "SIGSEGV"),
+        ("raises", "ZeroDivisionError: one divided by none"),
+        ("exhausts_memory", "MemoryError"),
+        ("returns_object", "a dict, not an answer"),
+        ("returns_nan", "not finite"),
+        ("returns_short", "not 3 numbers"),
+        ("reports_nan", "a bound that is no number"),
+        ("writes_garbage", "without a head"),
+        ("fails_to_load", "libsolver.so.7 is missing"),
+        ("not_there", "No module named"),
+    ],
+)
 def test_every_failure_is_an_answer_that_says_why(name: str, says: str, pool: Watched) -> None:
     """Crash, exception, garbage: FAILED with the reason, and the worker is not used again."""
     answer = faulty(name, pool).solve(MODEL, Limits(time_s=30.0))
@@ -141,7 +159,9 @@ def test_a_failed_worker_is_replaced(pool: Watched) -> None:
     assert pool.handed_out[0].pid != pool.handed_out[1].pid
 
 
-def test_what_a_back_end_prints_stays_in_the_worker(pool: Watched, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_a_back_end_prints_stays_in_the_worker(
+    pool: Watched, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A megabyte on standard output disturbs nothing; it is kept as the log on request only."""
     silent = faulty("prints", pool).solve(MODEL, Limits())
     talking = faulty("prints", pool).solve(MODEL, Limits(log=True))
@@ -153,7 +173,9 @@ def test_what_a_back_end_prints_stays_in_the_worker(pool: Watched, capfd: pytest
 
 
 def test_lies_are_passed_on(pool: Watched) -> None:
-    """A sound-looking claim is not judged here, but its objective is that of its values: 1 + 3 + 2."""
+    """A sound-looking claim is not judged here, but its objective is that of its values: 1 + 3 +
+    2.
+    """
     answer = faulty("lies", pool).solve(MODEL, Limits())
     assert (answer.termination, answer.objective, answer.bound) == (Termination.GAP, 6.0, 1e9)
 
@@ -168,7 +190,7 @@ def test_warm_workers_are_used_again_but_never_shared(pool: Watched) -> None:
     def call() -> None:
         gate.wait()
         worker = pool.take("faulty_backends.sound", (HERE,))
-        gate.wait()                                                 # both hold one now
+        gate.wait()  # both hold one now
         pool.give("faulty_backends.sound", (HERE,), worker)
         answers.append(str(worker.pid))
 
@@ -201,18 +223,25 @@ def test_prewarmed_workers_are_taken(pool: Watched) -> None:
 
 
 def test_a_slow_start_is_not_thrown_away(pool: Watched) -> None:
-    """A back end that loads for a second misses a limit of 0.1 s, goes on loading, and serves the next call."""
+    """A back end that loads for a second misses a limit of 0.1 s, goes on loading, and serves
+    the next call.
+    """
     solver = faulty("loads_slowly", pool)
     early = solver.solve(MODEL, Limits(time_s=0.1))
     late = solver.solve(MODEL, Limits(time_s=30.0))
-    assert (early.termination, early.detail) == (Termination.TIME_LIMIT, "the worker was still starting")
+    assert (early.termination, early.detail) == (
+        Termination.TIME_LIMIT,
+        "the worker was still starting",
+    )
     assert late.termination is Termination.GAP
     assert pool.handed_out[0] is pool.handed_out[1]
 
 
 def test_no_time_starts_no_worker(pool: Watched) -> None:
     """A time limit of 0 is answered at once, without a process."""
-    assert faulty("sound", pool).solve(MODEL, Limits(time_s=0.0)).termination is Termination.TIME_LIMIT
+    assert (
+        faulty("sound", pool).solve(MODEL, Limits(time_s=0.0)).termination is Termination.TIME_LIMIT
+    )
     assert pool.handed_out == []
 
 
@@ -235,10 +264,17 @@ solver = Isolated(name, "faulty_backends." + name, (here,))
 
 
 def parent(name: str, then: str) -> subprocess.Popen[str]:
-    """A process of its own that calls a faulty back end; prints the worker's process id and folder at each call."""
+    """A process of its own that calls a faulty back end; prints the worker's process id and
+    folder at each call.
+    """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, ROOT])}
-    return subprocess.Popen([sys.executable, "-c", PARENT + then, name, HERE], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env=env)
+    return subprocess.Popen(
+        [sys.executable, "-c", PARENT + then, name, HERE],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
 
 
 def worker_of(process: subprocess.Popen[str]) -> tuple[int, Path]:
@@ -261,20 +297,27 @@ def eventually(check: Callable[[], bool], seconds: float = 5.0) -> bool:
     return done
 
 
-@pytest.mark.parametrize(("name", "size"), [("hangs", 1), ("holds_interpreter", 1), ("has_children", 2)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("hangs", 1), ("holds_interpreter", 1), ("has_children", 2)]
+)
 def test_a_killed_parent_leaves_no_process(name: str, size: int) -> None:
-    """SIGKILL to the parent: its worker, busy or not letting Python run, and the worker's child are gone."""
+    """SIGKILL to the parent: its worker, busy or not letting Python run, and the worker's child
+    are gone.
+    """
     process = parent(name, "solver.solve(model, Limits())")
     pid, folder = worker_of(process)
     assert eventually(lambda: len(group(pid)) == size)
     process.kill()
     process.communicate()
     assert eventually(lambda: group(pid) == [], 1.0)
-    folder.rmdir()                                                # nobody was left to do it, and it is empty
+    # nobody was left to do it, and it is empty
+    folder.rmdir()
 
 
 def test_ctrl_c_kills_the_worker_and_goes_on_up() -> None:
-    """KeyboardInterrupt in the parent: the worker is dead, its folder gone, and the exception reaches the caller."""
+    """KeyboardInterrupt in the parent: the worker is dead, its folder gone, and the exception
+    reaches the caller.
+    """
     process = parent("has_children", "solver.solve(model, Limits())")
     pid, folder = worker_of(process)
     assert eventually(lambda: len(group(pid)) == 2)
@@ -296,8 +339,12 @@ def test_a_normal_end_closes_idle_workers() -> None:
 
 
 def test_a_forked_child_has_workers_of_its_own() -> None:
-    """After a fork the child starts a new worker, and the parent's is still there and sound afterwards."""
-    process = parent("sound", """
+    """After a fork the child starts a new worker, and the parent's is still there and sound
+    afterwards.
+    """
+    process = parent(
+        "sound",
+        """
 print(solver.solve(model, Limits()).termination, flush=True)
 if os.fork() == 0:
     print(solver.solve(model, Limits()).termination, flush=True)
@@ -305,7 +352,8 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 print(solver.solve(model, Limits()).termination)
-""")
+""",
+    )
     out, error = process.communicate()
     before, _, child, _, after, _ = out.splitlines()
     assert out.splitlines()[1::2] == ["gap"] * 3
@@ -314,7 +362,9 @@ print(solver.solve(model, Limits()).termination)
 
 
 def test_registry_names_what_it_has() -> None:
-    """Unknown names are usage errors with the nearest known one; versions come without loading anything."""
+    """Unknown names are usage errors with the nearest known one; versions come without loading
+    anything.
+    """
     with pytest.raises(registry.UsageError, match='unknown solver "higs"; did you mean "highs"'):
         registry.get("higs")
     assert registry.available("highs") == registry.get("highs").solve(MODEL, Limits()).version
@@ -322,7 +372,9 @@ def test_registry_names_what_it_has() -> None:
 
 
 def test_arrays_cross_the_channel_unchanged() -> None:
-    """The other end gets exactly what was sent: an odd double, infinities, and more than one chunk of data."""
+    """The other end gets exactly what was sent: an odd double, infinities, and more than one
+    chunk of data.
+    """
     odd = np.full(300_000, 0.1 + 0.2)
     model = dense([1.0], [(-INF, [1.0], 1.0)])
     left, right = map(Channel, socket.socketpair())

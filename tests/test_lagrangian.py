@@ -29,7 +29,9 @@ def test_choices_reads_groups_must_and_coupling_rows():
 
 
 def test_choice_helpers_value_use_feasible_x():
-    """Job 0 takes its second column: value 5, use 2, full; job 1 on top of it would overflow the pool."""
+    """Job 0 takes its second column: value 5, use 2, full; job 1 on top of it would overflow the
+    pool.
+    """
     c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
     one, both, foreign = np.array([1, -1]), np.array([1, 2]), np.array([2, -1])
     assert c.value_of(one) == 5
@@ -40,29 +42,41 @@ def test_choice_helpers_value_use_feasible_x():
 
 
 def test_a_column_of_two_jobs_couples_through_the_second():
-    """A shared column belongs to its first job; the second job's row is watched as a coupling row."""
+    """A shared column belongs to its first job; the second job's row is watched as a coupling
+    row.
+    """
     base = model_of([[(3, {}), (5, {0: 1})], [(4, {})]], [(-np.inf, 1)], must={1})
-    shared = dataclasses.replace(base, families=(RowFamily(AT_MOST_ONE, 0, ["a", "b", "c"]),), lower=np.array(
-        [-np.inf, 1.0, -np.inf]), index=base.index.copy())
-    shared.index[shared.index == 2] = 1                      # column 1 now touches the rows of jobs 0 and 1
+    shared = dataclasses.replace(
+        base,
+        families=(RowFamily(AT_MOST_ONE, 0, ["a", "b", "c"]),),
+        lower=np.array([-np.inf, 1.0, -np.inf]),
+        index=base.index.copy(),
+    )
+    # column 1 now touches the rows of jobs 0 and 1
+    shared.index[shared.index == 2] = 1
     c = choices(shared)
     assert c.group.tolist() == [0, 0, 1]
     assert c.rows.tolist() == [1]
     assert not c.must.any()
-    assert not c.feasible(np.array([1, 2, -1]))              # job 1 would be served twice
+    assert not c.feasible(np.array([1, 2, -1]))  # job 1 would be served twice
     assert c.feasible(np.array([1, -1, -1]))
-    assert not c.feasible(np.array([0, -1, -1]))             # job 1 must be served
+    assert not c.feasible(np.array([0, -1, -1]))  # job 1 must be served
     assert best_choice(c) == 7
 
 
-@pytest.mark.parametrize(("change", "word"), [
-    ({"integer": np.array([True, False])}, "continuous"),
-    ({"col_upper": np.array([2.0, 1.0])}, "binary"),
-    ({"families": (RowFamily("capacity", 0, ["x", "y", "z"]),)}, "at-most-one"),
-    ({"upper": np.array([2.0, 1.0, 1.0])}, "bounds"),
-])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"integer": np.array([True, False])}, "continuous"),
+        ({"col_upper": np.array([2.0, 1.0])}, "binary"),
+        ({"families": (RowFamily("capacity", 0, ["x", "y", "z"]),)}, "at-most-one"),
+        ({"upper": np.array([2.0, 1.0, 1.0])}, "bounds"),
+    ],
+)
 def test_other_models_are_refused_with_the_reason(change, word):
-    """General integers, continuous columns, columns without a group and other bounds are not choices."""
+    """General integers, continuous columns, columns without a group and other bounds are not
+    choices.
+    """
     base = model_of([[(1, {0: 1})], [(1, {0: 1})]], [(-np.inf, 1)])
     with pytest.raises(NotChoices, match=word):
         choices(dataclasses.replace(base, **change))
@@ -80,13 +94,17 @@ def test_bound_by_hand():
     """Price 2 per GPU, pool of 2: 2*2 + max(0, 3-2, 5-4) + max(0, 4-4) = 5, the optimum."""
     c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
     assert bound_at(c, np.array([0, 0, 2.0])) == pytest.approx(5, rel=1e-8)
-    assert bound_at(c, np.array([9.0, 9, 2])) == pytest.approx(5, rel=1e-8)      # prices of job rows are ignored
-    assert bound_at(c, np.array([0, 0, -7.0])) == pytest.approx(9)               # wrong sign counts as 0
+    # prices of job rows are ignored
+    assert bound_at(c, np.array([9.0, 9, 2])) == pytest.approx(5, rel=1e-8)
+    # wrong sign counts as 0
+    assert bound_at(c, np.array([0, 0, -7.0])) == pytest.approx(9)
     assert bound_at(c, np.array([0, 0, np.nan])) == pytest.approx(9)
 
 
 def test_sign_of_a_lower_row():
-    """At least 2 GPUs, options worth 5 (1 GPU) and 3 (2 GPUs): price -2 proves 3, positive prices count as 0."""
+    """At least 2 GPUs, options worth 5 (1 GPU) and 3 (2 GPUs): price -2 proves 3, positive
+    prices count as 0.
+    """
     c = view([[(5, {0: 1}), (3, {0: 2})]], [(2, np.inf)])
     assert bound_at(c, np.array([0, -2.0])) == pytest.approx(-4 + 7, rel=1e-8)
     assert bound_at(c, np.array([0, 2.0])) == pytest.approx(5)
@@ -103,7 +121,9 @@ def test_must_groups_have_no_nothing():
 
 
 def test_the_bound_covers_plans_within_the_tolerance():
-    """0.1 + 0.2 dollars pass a budget of 0.3 by rounding; at any price the bound stays above that plan."""
+    """0.1 + 0.2 dollars pass a budget of 0.3 by rounding; at any price the bound stays above
+    that plan.
+    """
     c = view([[(1, {0: 0.1})], [(1, {0: 0.2})]], [(-np.inf, 0.3)])
     assert c.feasible(np.array([0, 1]))
     for price in (0.0, 1.0, 5.0, 10.0, 1e3):
@@ -111,9 +131,15 @@ def test_the_bound_covers_plans_within_the_tolerance():
 
 
 @settings(max_examples=150, deadline=None)
-@given(seed=st.integers(0, 10**9), scale=st.sampled_from([1e-6, 1.0, 1e9]), size=st.sampled_from([0.0, 1.0, 100.0]))
+@given(
+    seed=st.integers(0, 10**9),
+    scale=st.sampled_from([1e-6, 1.0, 1e9]),
+    size=st.sampled_from([0.0, 1.0, 100.0]),
+)
 def test_bound_never_below_the_optimum(seed, scale, size):
-    """Any prices, any signs of rows, any magnitude: the bound holds, and so does the minimised one; both finite."""
+    """Any prices, any signs of rows, any magnitude: the bound holds, and so does the minimised
+    one; both finite.
+    """
     rng = np.random.default_rng(seed)
     model = random_model(rng, scale=scale)
     c = choices(model)
@@ -127,7 +153,9 @@ def test_bound_never_below_the_optimum(seed, scale, size):
 
 
 def test_minimised_bound_is_close_to_the_lp():
-    """60 rounds with every kind of row: the median distance to the LP bound is below 1e-5, the worst below 1e-3."""
+    """60 rounds with every kind of row: the median distance to the LP bound is below 1e-5, the
+    worst below 1e-3.
+    """
     distance = []
     for seed in range(60):
         model = formulate(random_instance(np.random.default_rng(seed), jobs=12, pools=3, tenants=4))
@@ -141,11 +169,20 @@ def test_minimised_bound_is_close_to_the_lp():
 
 
 def test_many_sparse_rows():
-    """200 tenants with a quota each (more rows than the dense path takes): within 1e-4 of the LP."""
+    """200 tenants with a quota each (more rows than the dense path takes): within 1e-4 of the
+    LP.
+    """
     rng = np.random.default_rng(3)
-    groups = [[(float(v), {0: k, 1 + j % 200: k}) for k, v in zip((1, 2, 4), np.cumsum(rng.random(3)), strict=True)]
-              for j in range(600)]
-    model = model_of(groups, [(-np.inf, 500), *[(-np.inf, float(q)) for q in rng.integers(1, 9, 200)]])
+    groups = [
+        [
+            (float(v), {0: k, 1 + j % 200: k})
+            for k, v in zip((1, 2, 4), np.cumsum(rng.random(3)), strict=True)
+        ]
+        for j in range(600)
+    ]
+    model = model_of(
+        groups, [(-np.inf, 500), *[(-np.inf, float(q)) for q in rng.integers(1, 9, 200)]]
+    )
     assert minimise(choices(model)).bound == pytest.approx(lp_bound(model), rel=1e-4)
 
 
@@ -163,13 +200,17 @@ def test_all_values_equal_or_zero():
 
 
 def test_infeasible_model_gives_a_finite_bound():
-    """At least 9 GPUs from jobs that have 2: the dual has no minimum, the search ends all the same."""
+    """At least 9 GPUs from jobs that have 2: the dual has no minimum, the search ends all the
+    same.
+    """
     assert np.isfinite(minimise(view([[(1, {0: 1})]] * 2, [(9, np.inf)])).bound)
     assert np.isfinite(minimise(view([[]], [(-np.inf, 1)], must={0})).bound)
 
 
 def test_start_prices_and_deadline():
-    """A passed deadline returns the better of zero and start prices; a good start is never made worse."""
+    """A passed deadline returns the better of zero and start prices; a good start is never made
+    worse.
+    """
     c = view([[(float(j % 7 + 1), {0: 1 + j % 3})] for j in range(50)], [(-np.inf, 20)])
     cold = minimise(c)
     assert minimise(c, start=cold.prices).bound <= cold.bound
@@ -181,7 +222,9 @@ def test_relabelling_changes_nothing():
     rng = np.random.default_rng(5)
     groups = [[(float(rng.random() * k), {0: k, 1: 2 * k}) for k in (1, 2, 4)] for _ in range(40)]
     rows = [(-np.inf, 30), (-np.inf, 50)]
-    assert minimise(view(groups, rows)).bound == pytest.approx(minimise(view(groups[::-1], rows)).bound, rel=1e-5)
+    assert minimise(view(groups, rows)).bound == pytest.approx(
+        minimise(view(groups[::-1], rows)).bound, rel=1e-5
+    )
 
 
 def test_same_model_same_dual():

@@ -36,6 +36,7 @@ def played(
     """Seconds of one synchronous run and how often it was stopped: every server has a death of its
     own; the job goes on `pause` after the last loss, from its last checkpoint; replacements begin a
     life of their own."""
+
     def lives(count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         drawn = (
             random.exponential(HOUR_S / per_hour, count) if per_hour > 0 else np.full(count, np.inf)
@@ -204,14 +205,32 @@ def test_sorts_of_one_cluster_end_together(tmp_path: Path, hours: int) -> None:
 
 
 def test_a_round_takes_spot_servers_with_a_lifetime() -> None:
-    """60 h of work on 64 GPUs, due in 80 h; spot servers live 6 h and cost 30 % less: 64.7 h on them
-    are in time and cheaper than 64 h on demand, 137 h (each server a loss of its own) would not be."""
+    """60 h of work on 64 GPUs, due in 80 h; spot servers live 6 h and cost 30 % less: 64.7 h on
+    them are in time and cheaper than 64 h on demand, 137 h (each server a loss of its own) would
+    not be."""
     given = problem(
-        jobs=[{"remaining_work": 64 * 60 * HOUR_S, "sizes": [64], "max_gpus": 64, "restart_s": 0,
-               "checkpoint_s": 20, "checkpoint_every_s": 300, "deadline_s": 80 * HOUR_S}],
+        jobs=[
+            {
+                "remaining_work": 64 * 60 * HOUR_S,
+                "sizes": [64],
+                "max_gpus": 64,
+                "restart_s": 0,
+                "checkpoint_s": 20,
+                "checkpoint_every_s": 300,
+                "deadline_s": 80 * HOUR_S,
+            }
+        ],
         rates={64: 64.0},
-        pools=[{"market": market, "gpus": 64, "price_per_gpu_hour": price, "availability": 1.0,
-                **({"lifetime_s": 6 * HOUR_S} if market == "spot" else {})}
-               for market, price in (("on_demand", 2.0), ("spot", 1.4))],
-        config={"interval_s": 1800, "objective": "cost", "now_s": 0})
+        pools=[
+            {
+                "market": market,
+                "gpus": 64,
+                "price_per_gpu_hour": price,
+                "availability": 1.0,
+                **({"lifetime_s": 6 * HOUR_S} if market == "spot" else {}),
+            }
+            for market, price in (("on_demand", 2.0), ("spot", 1.4))
+        ],
+        config={"interval_s": 1800, "objective": "cost", "now_s": 0},
+    )
     assert list(decide(given).jobs["pool"]) == ["p1"]

@@ -1,5 +1,5 @@
-"""The local executor under a small controller, while keepers and jobs are killed at random: nothing starts from
-scratch, nothing runs twice, no GPU is given twice, and all work is counted once."""
+"""The local executor under a small controller, while keepers and jobs are killed at random: nothing
+starts from scratch, nothing runs twice, no GPU is given twice, and all work is counted once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ free
 
 
 class Chaos:
-    """Three jobs that want 1 or 2 of three GPUs, and a controller that remembers what a queue would."""
+    """Three jobs that want 1 or 2 of three GPUs, and a controller that remembers what a queue
+    would.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.luck = folder, random.Random(seed)
@@ -57,7 +59,7 @@ class Chaos:
         while len(self.done) < len(JOBS):
             assert time.monotonic() < deadline, (self.left, list(executor.observe()))
             if self.luck.random() < 0.2:
-                executor = self.executor()          # another controller
+                executor = self.executor()  # another controller
             self.look(executor)
             if self.kills < 12 and self.luck.random() < 0.2:
                 self.harm(executor)
@@ -76,17 +78,27 @@ class Chaos:
         for job in JOBS:
             if job not in self.open and job not in self.done:
                 self.generation[job] += 1
-                self.open[job] = Order(job, self.generation[job], 1, "a", self.luck.choice((1, 2)), "A", self.left[job],
-                                       ("sh", "-c", SCRIPT))
+                self.open[job] = Order(
+                    job,
+                    self.generation[job],
+                    1,
+                    "a",
+                    self.luck.choice((1, 2)),
+                    "A",
+                    self.left[job],
+                    ("sh", "-c", SCRIPT),
+                )
         for order in self.open.values():
             with suppress(NotNow):
-                executor.start(order)               # again and again, as after crashes
+                executor.start(order)  # again and again, as after crashes
 
     def clear(self, job: str, executor: LocalExecutor) -> None:
         """Whoever was killed could not take its marks away; that it is dead was just said."""
         place = executor.ledger.place(job, self.open[job].generation)
-        for name in [self.work(job) / "running", *(self.folder / f"gpu{d}" for d in (
-                read_json(place / "order.json") or {})["devices"])]:
+        for name in [
+            self.work(job) / "running",
+            *(self.folder / f"gpu{d}" for d in (read_json(place / "order.json") or {})["devices"]),
+        ]:
             with suppress(FileNotFoundError):
                 name.rmdir()
 
@@ -94,13 +106,24 @@ class Chaos:
         """Kill a keeper or a job, or stop a job."""
         job = self.luck.choice([*self.open] or [*JOBS])
         order = self.open.get(job)
-        keeper = read_json(executor.ledger.place(job, order.generation) / "keeper.json") if order else None
-        if order is None or keeper is None or not executor.ledger.place(job, order.generation).is_dir():
+        keeper = (
+            read_json(executor.ledger.place(job, order.generation) / "keeper.json")
+            if order
+            else None
+        )
+        if (
+            order is None
+            or keeper is None
+            or not executor.ledger.place(job, order.generation).is_dir()
+        ):
             return
         how = self.luck.choice(("keeper", "job", "stop"))
         self.kills += 1
         with suppress(ProcessLookupError):
-            if how == "keeper" and not (executor.ledger.place(job, order.generation) / "exit.json").exists():
+            if (
+                how == "keeper"
+                and not (executor.ledger.place(job, order.generation) / "exit.json").exists()
+            ):
                 os.kill(keeper["pid"], signal.SIGKILL)
             elif how == "job":
                 for p in descendants(keeper["pid"])[:1]:
@@ -114,7 +137,11 @@ def chaos(folder: Path, seed: int) -> int:
     run = Chaos(folder / "state", seed)
     run.run()
     for job in JOBS:
-        assert not (run.work(job) / "clashes").exists(), (seed, job, (run.work(job) / "clashes").read_text())
+        assert not (run.work(job) / "clashes").exists(), (
+            seed,
+            job,
+            (run.work(job) / "clashes").read_text(),
+        )
         starts = [int(n) for n in (run.work(job) / "starts").read_text().split()]
         assert starts == sorted(starts) and len(starts) <= run.generation[job]
         assert (run.work(job) / "checkpoint").read_text() == f"{STEPS}\n"

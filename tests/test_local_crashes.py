@@ -1,4 +1,6 @@
-"""The local executor when things die: controllers, keepers, the machine; a full disk; crashes at every write."""
+"""The local executor when things die: controllers, keepers, the machine; a full disk; crashes at
+every write.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,21 @@ def rig(tmp_path: Path) -> Iterator[LocalRig]:
 
 
 def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None:
-    """A controller starts a job and is killed with -9, with its whole process group. Another one finds the job running,
-    does not start it again, stops it and has its work."""
-    code = ("import sys, time; from pathlib import Path\n"
-            "from allocator.executors.local import LocalExecutor\nfrom tests.executor_rigs import LocalRig\n"
-            "rig = LocalRig(Path(sys.argv[1])); executor = rig.executor()\n"
-            "executor.start(rig.order('j', 1, 'endless'))\n"
-            "while not executor.observe(): time.sleep(0.02)\nprint('up', flush=True); time.sleep(60)\n")
-    controller = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE,
-                                  start_new_session=True, cwd=Path(__file__).parent.parent)
+    """A controller starts a job and is killed with -9, with its whole process group. Another one
+    finds the job running, does not start it again, stops it and has its work."""
+    code = (
+        "import sys, time; from pathlib import Path\nfrom allocator.executors.local import"
+        " LocalExecutor\nfrom tests.executor_rigs import LocalRig\nrig ="
+        " LocalRig(Path(sys.argv[1])); executor = rig.executor()\nexecutor.start(rig.order('j', 1,"
+        " 'endless'))\nwhile not executor.observe(): time.sleep(0.02)\nprint('up', flush=True);"
+        " time.sleep(60)\n"
+    )
+    controller = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        cwd=Path(__file__).parent.parent,
+    )
     assert controller.stdout is not None and controller.stdout.readline() == b"up\n"
     os.killpg(controller.pid, signal.SIGKILL)
     controller.wait()
@@ -66,8 +74,9 @@ def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None
 
 
 def test_without_its_keeper_a_job_is_lost_and_dead(rig: LocalRig) -> None:
-    """kill -9 of the keeper: the allocation is lost, with what was safe, only when its processes, one of them in a
-    session of its own, are dead; its GPUs are free then, and the next allocation goes on from there."""
+    """kill -9 of the keeper: the allocation is lost, with what was safe, only when its processes,
+    one of them in a session of its own, are dead; its GPUs are free then, and the next allocation
+    goes on from there."""
     executor = rig.executor()
     script = f"echo '5 3' > $ALLOCATOR_PROGRESS; setsid sleep 60 & {STUBBORN}"
     executor.start(named(shell("j", 1, script, gpus=4), "kept"))
@@ -79,15 +88,17 @@ def test_without_its_keeper_a_job_is_lost_and_dead(rig: LocalRig) -> None:
     assert ended(rig, executor, "j") == seen
     executor.acknowledge("j", 1)
     executor.start(shell("j", 2, "echo '9 8' > $ALLOCATOR_PROGRESS; exit 0", gpus=4))
-    assert ended(rig, executor, "j").work_done == 5.0           # from 3 to 8
+    assert ended(rig, executor, "j").work_done == 5.0  # from 3 to 8
 
 
 def test_a_keeper_told_to_end_ends_its_job_well(rig: LocalRig) -> None:
-    """As when the machine shuts down: the job gets its SIGTERM, and the allocation is lost, for nobody asked."""
+    """As when the machine shuts down: the job gets its SIGTERM, and the allocation is lost, for
+    nobody asked.
+    """
     executor = rig.executor()
     executor.start(rig.order("j", 1, "endless"))
     starts_are(rig, "j", 1)
-    time.sleep(0.1)                             # for its trap to be set
+    time.sleep(0.1)  # for its trap to be set
     os.kill(keeper_of(executor, "j"), signal.SIGTERM)
     seen = ended(rig, executor, "j")
     assert seen.phase is Phase.LOST and "exit code 143" in seen.detail
@@ -107,7 +118,9 @@ def test_a_second_keeper_does_nothing(rig: LocalRig) -> None:
 
 
 def test_a_pid_that_was_given_again_is_left_alone() -> None:
-    """A process has the pid of a keeper that is long gone: neither it nor its session is taken for the keeper's."""
+    """A process has the pid of a keeper that is long gone: neither it nor its session is taken
+    for the keeper's.
+    """
     other = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         while (now := process(other.pid)) is None or now.session != other.pid:
@@ -116,7 +129,10 @@ def test_a_pid_that_was_given_again_is_left_alone() -> None:
         reused = Process(now.pid, "S", 0, 0, 0, now.started - 1)
         assert orphans(reused, b"ALLOCATOR_ALLOCATION=none") == []
         child = Process(now.pid, "S", 0, 0, 0, now.started)
-        assert now.pid not in {p.pid for p in orphans(child, b"ALLOCATOR_ALLOCATION=none")} and same == child
+        assert (
+            now.pid not in {p.pid for p in orphans(child, b"ALLOCATOR_ALLOCATION=none")}
+            and same == child
+        )
     finally:
         other.kill()
         other.wait()
@@ -131,12 +147,16 @@ def test_after_a_reboot_nothing_is_killed(rig: LocalRig) -> None:
     (place / "exit.json").unlink()
     me = process(os.getpid())
     assert me is not None and boot()
-    disk.write_json(place / "keeper.json", {"pid": me.session, "started": 0, "boot": "another", "at_s": 0.0})
+    disk.write_json(
+        place / "keeper.json", {"pid": me.session, "started": 0, "boot": "another", "at_s": 0.0}
+    )
     assert ended(rig, executor, "j").phase is Phase.LOST
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Callable[[], bool]:
-    """CrashHere before or after the point-th change of the disk or start of a process; returns whether it came."""
+    """CrashHere before or after the point-th change of the disk or start of a process; returns
+    whether it came.
+    """
     count = [0]
 
     def crashing(do: Callable[..., object]) -> Callable[..., object]:
@@ -149,23 +169,32 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Calla
             if mine:
                 raise CrashHere
             return result
+
         return call
 
     monkeypatch.setattr(ledger, "write_json", crashing(disk.write_json))
     monkeypatch.setattr(local, "write_json", crashing(disk.write_json))
     for name in ("rename", "replace"):
-        monkeypatch.setattr(ledger.os if name == "rename" else local.os, name, crashing(getattr(os, name)))
+        monkeypatch.setattr(
+            ledger.os if name == "rename" else local.os, name, crashing(getattr(os, name))
+        )
     monkeypatch.setattr(ledger.shutil, "rmtree", crashing(ledger.shutil.rmtree))
     monkeypatch.setattr(LocalExecutor, "_spawn", crashing(LocalExecutor._spawn))
     return lambda: count[0] >= point
 
 
-@pytest.mark.parametrize("sides", [(True, False), pytest.param((False, True), marks=pytest.mark.soak)],
-                         ids=["before", "after"])
-def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(tmp_path: Path, sides: tuple[bool, bool]) -> None:
-    """The life of an allocation (start, stop, acknowledge, start of the next), with a crash at every single write,
-    rename and process start in turn, and the same call given again from a new object: each allocation runs once, no GPU
-    is given twice, and in the end nothing is open. The crash comes before and after the write, by turns."""
+@pytest.mark.parametrize(
+    "sides",
+    [(True, False), pytest.param((False, True), marks=pytest.mark.soak)],
+    ids=["before", "after"],
+)
+def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(
+    tmp_path: Path, sides: tuple[bool, bool]
+) -> None:
+    """The life of an allocation (start, stop, acknowledge, start of the next), with a crash at
+    every single write, rename and process start in turn, and the same call given again from a new
+    object: each allocation runs once, no GPU is given twice, and in the end nothing is open. The
+    crash comes before and after the write, by turns."""
     point, came = 0, True
     while came:
         point += 1
@@ -174,7 +203,9 @@ def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(tmp_path: Pa
         with pytest.MonkeyPatch.context() as patch:
             crashed = crash_at(patch, point, sides[point % 2])
 
-            def surely(call: Callable[[LocalExecutor], object], rig: LocalRig = rig) -> LocalExecutor:
+            def surely(
+                call: Callable[[LocalExecutor], object], rig: LocalRig = rig
+            ) -> LocalExecutor:
                 for _ in range(2):
                     with suppress(CrashHere):
                         executor = rig.executor()
@@ -184,16 +215,17 @@ def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(tmp_path: Pa
 
             for generation in (1, 2):
                 order = rig.order("j", generation, "endless", gpus=3)
-                executor = surely(lambda e, o=order: e.start(o))    # type: ignore[misc]
+                executor = surely(lambda e, o=order: e.start(o))  # type: ignore[misc]
                 assert [one.order["devices"] for one in executor.ledger.known()] == [[0, 1, 2]]
                 with pytest.raises(NotNow):
                     executor.start(rig.order("k", generation, "endless", gpus=2))
-                if generation == 1:                         # the second one is stopped while it comes up
+                # the second one is stopped while it comes up
+                if generation == 1:
                     wait(rig, executor, "j", Phase.RUNNING)
                     starts_are(rig, "j", generation)
-                executor = surely(lambda e, g=generation: e.stop("j", g, 1))   # type: ignore[misc]
+                executor = surely(lambda e, g=generation: e.stop("j", g, 1))  # type: ignore[misc]
                 wait(rig, executor, "j", *ENDED)
-                executor = surely(lambda e, g=generation: e.acknowledge("j", g))   # type: ignore[misc]
+                executor = surely(lambda e, g=generation: e.acknowledge("j", g))  # type: ignore[misc]
                 assert executor.observe() == []
             came = crashed()
         started = (rig.folder / "jobs" / "j" / "work" / "started").read_text()
@@ -203,12 +235,20 @@ def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(tmp_path: Pa
 
 
 def test_two_controllers_at_once(rig: LocalRig) -> None:
-    """Eight processes order the same four allocations at the same time: each runs once, on a GPU of its own."""
-    code = ("import sys; from pathlib import Path\nfrom tests.executor_rigs import LocalRig\n"
-            "rig = LocalRig(Path(sys.argv[1])); executor = rig.executor()\n"
-            "for n in range(4): executor.start(rig.order(f'j{n}', 1, 'endless'))\n")
-    several = [subprocess.Popen([sys.executable, "-c", code, str(rig.folder.parent)], cwd=Path(__file__).parent.parent)
-               for _ in range(4)]
+    """Eight processes order the same four allocations at the same time: each runs once, on a GPU
+    of its own.
+    """
+    code = (
+        "import sys; from pathlib import Path\nfrom tests.executor_rigs import LocalRig\n"
+        "rig = LocalRig(Path(sys.argv[1])); executor = rig.executor()\n"
+        "for n in range(4): executor.start(rig.order(f'j{n}', 1, 'endless'))\n"
+    )
+    several = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rig.folder.parent)], cwd=Path(__file__).parent.parent
+        )
+        for _ in range(4)
+    ]
     assert [one.wait() for one in several] == [0] * 4
     executor = rig.executor()
     for n in range(4):
@@ -221,30 +261,43 @@ def test_a_lock_that_is_never_given_back_is_an_error(tmp_path: Path) -> None:
     """Rather than waiting for ever."""
     held = try_lock(tmp_path / "lock")
     assert held is not None
-    with pytest.raises(AllocatorError, match="locked by another process"), disk.locked(tmp_path / "lock", 0.05):
+    with (
+        pytest.raises(AllocatorError, match="locked by another process"),
+        disk.locked(tmp_path / "lock", 0.05),
+    ):
         pass
     os.close(held)
 
 
 def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
-    """exit.json cannot be written, then it can: until then the allocation runs, as far as anybody can see, and
-    its GPUs are taken;
-    the job itself is not disturbed when nothing can be remembered of its progress."""
+    """exit.json cannot be written, then it can: until then the allocation runs, as far as anybody
+    can see, and its GPUs are taken; the job itself is not disturbed when nothing can be remembered
+    of its progress."""
     executor = rig.executor()
-    code = ("import sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
-            "write, full = keeper.write_json, [2]\n"
-            "def sometimes(path, value):\n"
-            "    if path.name != 'keeper.json' and full[0] > 0:\n"
-            "        full[0] -= 1\n        raise OSError(28, 'No space left on device')\n"
-            "    write(path, value)\n"
-            "keeper.write_json = sometimes\nsys.exit(keeper.main(Path(sys.argv[1])))\n")
-    order = shell("j", 7, "echo '5 5' > $ALLOCATOR_PROGRESS; sleep 0.5; echo '9 9' > $ALLOCATOR_PROGRESS; exit 0")
+    code = (
+        "import sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
+        "write, full = keeper.write_json, [2]\n"
+        "def sometimes(path, value):\n"
+        "    if path.name != 'keeper.json' and full[0] > 0:\n"
+        "        full[0] -= 1\n        raise OSError(28, 'No space left on device')\n"
+        "    write(path, value)\n"
+        "keeper.write_json = sometimes\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+    )
+    order = shell(
+        "j",
+        7,
+        "echo '5 5' > $ALLOCATOR_PROGRESS; sleep 0.5; echo '9 9' > $ALLOCATOR_PROGRESS; exit 0",
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExecutor, "_spawn", lambda self, place: None)
         executor.start(order)
     place = executor.ledger.place("j", 7)
-    keeper = subprocess.Popen([sys.executable, "-c", code, str(place)], cwd=Path(__file__).parent.parent,
-                              stderr=subprocess.PIPE, text=True)
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", code, str(place)],
+        cwd=Path(__file__).parent.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     _, said = keeper.communicate(timeout=30)
     assert keeper.returncode == 0 and said.count("No space left") == 1
     seen = ended(rig, executor, "j")
@@ -254,12 +307,19 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
 def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
     """A keeper that was started where SIGINT is ignored: its job does not ignore it."""
     executor = rig.executor()
-    code = ("import signal, sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
-            "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsys.exit(keeper.main(Path(sys.argv[1])))\n")
+    code = (
+        "import signal, sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExecutor, "_spawn", lambda self, place: None)
         executor.start(shell("j", 7, "grep SigIgn /proc/self/status"))
     place = executor.ledger.place("j", 7)
-    subprocess.run([sys.executable, "-c", code, str(place)], cwd=Path(__file__).parent.parent, timeout=60, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code, str(place)],
+        cwd=Path(__file__).parent.parent,
+        timeout=60,
+        check=True,
+    )
     ignored = int((place / "stdout").read_text().split()[1], 16)
     assert not ignored & 1 << (signal.SIGINT - 1)

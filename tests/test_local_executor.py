@@ -1,4 +1,6 @@
-"""The local executor with real processes: what jobs are given, how they stop and end, GPUs, progress, outputs."""
+"""The local executor with real processes: what jobs are given, how they stop and end, GPUs,
+progress, outputs.
+"""
 
 from __future__ import annotations
 
@@ -42,19 +44,41 @@ def rig(tmp_path: Path) -> Iterator[LocalRig]:
 
 
 def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It learns what it has and where to write; the controller's own settings and passwords are not passed on."""
+    """It learns what it has and where to write; the controller's own settings and passwords are
+    not passed on.
+    """
     monkeypatch.setenv("PGPASSWORD", "hunter2")
     monkeypatch.setenv("ALLOCATOR_SECRET", "hunter2")
     executor = rig.executor()
-    order = Order("j", 3, 1, "b", 2, "B", 10.0, ("sh", "-c", "env; pwd"), {"MINE": "yes", "ALLOCATOR_GPUS": "9"})
+    order = Order(
+        "j",
+        3,
+        1,
+        "b",
+        2,
+        "B",
+        10.0,
+        ("sh", "-c", "env; pwd"),
+        {"MINE": "yes", "ALLOCATOR_GPUS": "9"},
+    )
     executor.start(order)
     assert ended(rig, executor, "j").phase is Phase.FINISHED
     executor.acknowledge("j", 3)
     said = (rig.folder / "logs" / "j.3.stdout").read_text()
     place, work = executor.ledger.place("j", 3), rig.folder / "jobs" / "j" / "work"
-    for line in ("CUDA_VISIBLE_DEVICES=4,5", "ALLOCATOR_JOB=j", "ALLOCATOR_GPUS=2", "ALLOCATOR_POOL=b", "MINE=yes",
-                 "ALLOCATOR_GENERATION=3", "ALLOCATOR_GPU_TYPE=B", "ALLOCATOR_REMAINING_WORK=10.0",
-                 f"ALLOCATOR_PROGRESS={place / 'progress'}", f"ALLOCATOR_WORKDIR={work}", str(work)):
+    for line in (
+        "CUDA_VISIBLE_DEVICES=4,5",
+        "ALLOCATOR_JOB=j",
+        "ALLOCATOR_GPUS=2",
+        "ALLOCATOR_POOL=b",
+        "MINE=yes",
+        "ALLOCATOR_GENERATION=3",
+        "ALLOCATOR_GPU_TYPE=B",
+        "ALLOCATOR_REMAINING_WORK=10.0",
+        f"ALLOCATOR_PROGRESS={place / 'progress'}",
+        f"ALLOCATOR_WORKDIR={work}",
+        str(work),
+    ):
         assert line in said.splitlines()
     assert "hunter2" not in said
     for path in rig.folder.rglob("*"):
@@ -63,8 +87,8 @@ def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_gpu_twice(rig: LocalRig) -> None:
-    """Four GPUs: 2 + 1 are given, 2 more are refused for now, 1 still fits; when the 2 are free again they are given.
-    Pools have different indices."""
+    """Four GPUs: 2 + 1 are given, 2 more are refused for now, 1 still fits; when the 2 are free
+    again they are given. Pools have different indices."""
     executor = rig.executor()
     for job, gpus in (("j", 2), ("k", 1)):
         executor.start(shell(job, 1, ENDLESS, gpus=gpus))
@@ -76,7 +100,8 @@ def test_no_gpu_twice(rig: LocalRig) -> None:
     wait(rig, executor, "j", Phase.RUNNING)
     executor.stop("j", 1, 1)
     assert ended(rig, executor, "j").phase is Phase.STOPPED
-    executor.start(shell("l", 1, ENDLESS, gpus=2))      # free as soon as it has ended, acknowledged or not
+    # free as soon as it has ended, acknowledged or not
+    executor.start(shell("l", 1, ENDLESS, gpus=2))
     assert {one.job_id: one.order["devices"] for one in executor.ledger.known()}["l"] == [0, 1]
     assert executor.capacity() == {"a": 4, "b": 4}
     with pytest.raises(UsageError, match="twice"):
@@ -91,8 +116,15 @@ def test_a_job_runs_once_at_a_time(rig: LocalRig) -> None:
         executor.start(shell("j", 2, ENDLESS))
 
 
-@pytest.mark.parametrize("order", [Order("j", 1, 1, "c", 1, "C", 1.0, ("true",)), shell("j", 1, "exit 0", gpus=5),
-                                   shell("j", 1, "exit 0", gpus=0)], ids=["pool", "many", "none"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        Order("j", 1, 1, "c", 1, "C", 1.0, ("true",)),
+        shell("j", 1, "exit 0", gpus=5),
+        shell("j", 1, "exit 0", gpus=0),
+    ],
+    ids=["pool", "many", "none"],
+)
 def test_what_can_never_run_here_has_failed(rig: LocalRig, order: Order) -> None:
     """Unknown pool, more GPUs than there are, none."""
     executor = rig.executor()
@@ -101,10 +133,22 @@ def test_what_can_never_run_here_has_failed(rig: LocalRig, order: Order) -> None
     assert seen.phase is Phase.FAILED and "of this machine has" in seen.detail
 
 
-@pytest.mark.parametrize(("command", "says"), [
-    (("no-such-program",), "could not be started"), ((), "no command"),
-    (("sh", "-c", "echo Traceback >&2; echo 'ValueError: \033[1mno data\033[0m' >&2; exit 7"), "exit code 7: "),
-    (("sh", "-c", "kill -SEGV $$"), "killed by SIGSEGV")])
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("no-such-program",), "could not be started"),
+        ((), "no command"),
+        (
+            (
+                "sh",
+                "-c",
+                "echo Traceback >&2; echo 'ValueError: \033[1mno data\033[0m' >&2; exit 7",
+            ),
+            "exit code 7: ",
+        ),
+        (("sh", "-c", "kill -SEGV $$"), "killed by SIGSEGV"),
+    ],
+)
 def test_failures_say_why(rig: LocalRig, command: tuple[str, ...], says: str) -> None:
     """A program that is not there; none at all; exit code and last words, on one line; a signal."""
     executor = rig.executor()
@@ -116,11 +160,13 @@ def test_failures_say_why(rig: LocalRig, command: tuple[str, ...], says: str) ->
 
 
 def test_a_job_that_ignores_sigterm_is_killed_with_its_children(rig: LocalRig) -> None:
-    """Neither the job, nor its child, nor the child that fled into a session of its own and cleared its environment
-    survives the grace period of 0.3 s; work that was safe counts."""
+    """Neither the job, nor its child, nor the child that fled into a session of its own and cleared
+    its environment survives the grace period of 0.3 s; work that was safe counts."""
     executor = LocalExecutor(rig.folder, {"a": (0,)}, grace_s=0.3)
-    script = ("set 3; echo '4 3' > $ALLOCATOR_PROGRESS; (trap '' TERM; sleep 60) & "
-              f"setsid env -i sleep 61.25 & {STUBBORN}")
+    script = (
+        "set 3; echo '4 3' > $ALLOCATOR_PROGRESS; (trap '' TERM; sleep 60) & "
+        f"setsid env -i sleep 61.25 & {STUBBORN}"
+    )
     executor.start(named(shell("j", 1, script), "stubborn"))
     wait(rig, executor, "j", Phase.RUNNING, work=3.0)
     time.sleep(0.2)
@@ -130,12 +176,15 @@ def test_a_job_that_ignores_sigterm_is_killed_with_its_children(rig: LocalRig) -
     seen = ended(rig, executor, "j")
     assert (seen.phase, seen.work_done) == (Phase.STOPPED, 3.0)
     assert "killed by SIGKILL after 0.3 s" in seen.detail
-    assert gone("stubborn") and not [p for p in below if (now := process(p.pid)) and now.started == p.started
-                                     and now.alive]
+    assert gone("stubborn") and not [
+        p for p in below if (now := process(p.pid)) and now.started == p.started and now.alive
+    ]
 
 
 def test_what_a_finished_job_left_running_is_ended(rig: LocalRig) -> None:
-    """The job is finished when its first process is; its child is asked to end, and nothing remains."""
+    """The job is finished when its first process is; its child is asked to end, and nothing
+    remains.
+    """
     executor = rig.executor()
     executor.start(named(shell("j", 1, "(sleep 60) & setsid sleep 60 & exit 0"), "leaving"))
     assert ended(rig, executor, "j").phase is Phase.FINISHED
@@ -146,17 +195,28 @@ def test_a_job_that_ends_well_when_told_to_stop_is_done_only_if_its_work_is(rig:
     """Exit code 0 after SIGTERM: stopped with 4 of 10 safe, finished with 10 of 10."""
     executor = rig.executor()
     for job, safe in (("j", 4), ("k", 10)):
-        executor.start(shell(job, 1, f"echo '10 {safe}' > $ALLOCATOR_PROGRESS; trap 'exit 0' TERM; "
-                                     "while :; do sleep 0.02; done"))
+        executor.start(
+            shell(
+                job,
+                1,
+                f"echo '10 {safe}' > $ALLOCATOR_PROGRESS; trap 'exit 0' TERM; "
+                "while :; do sleep 0.02; done",
+            )
+        )
         wait(rig, executor, job, Phase.RUNNING, work=safe)
         executor.stop(job, 1, 1)
-    assert (ended(rig, executor, "j").phase, ended(rig, executor, "k").phase) == (Phase.STOPPED, Phase.FINISHED)
+    assert (ended(rig, executor, "j").phase, ended(rig, executor, "k").phase) == (
+        Phase.STOPPED,
+        Phase.FINISHED,
+    )
 
 
 def test_a_halted_job_stops_too(rig: LocalRig) -> None:
     """SIGSTOP does not keep SIGTERM from arriving: the group is continued."""
     executor = rig.executor()
-    executor.start(shell("j", 1, f"echo >> started; {ENDLESS.replace('do', 'do kill -STOP $$;', 1)}"))
+    executor.start(
+        shell("j", 1, f"echo >> started; {ENDLESS.replace('do', 'do kill -STOP $$;', 1)}")
+    )
     starts_are(rig, "j", 1)
     time.sleep(0.1)
     executor.stop("j", 1, 1)
@@ -164,20 +224,33 @@ def test_a_halted_job_stops_too(rig: LocalRig) -> None:
 
 
 def test_progress_that_makes_no_sense_is_no_progress(rig: LocalRig) -> None:
-    """Nonsense, infinities, negative and excessive numbers: from 0 to all that was left, and no error."""
+    """Nonsense, infinities, negative and excessive numbers: from 0 to all that was left, and no
+    error.
+    """
     executor = rig.executor()
     executor.start(shell("j", 1, ENDLESS))
     wait(rig, executor, "j", Phase.RUNNING)
     progress = executor.ledger.place("j", 1) / "progress"
-    for text, work in (("", 0), ("one two", 0), ("nan nan", 0), ("1 inf", 0), ("5", 0), ("-3 -3", 0), ("7 5\n", 5),
-                       ("1e300 1e300", 10), ("2 5", 5), ("\0" * 99, 0)):
+    for text, work in (
+        ("", 0),
+        ("one two", 0),
+        ("nan nan", 0),
+        ("1 inf", 0),
+        ("5", 0),
+        ("-3 -3", 0),
+        ("7 5\n", 5),
+        ("1e300 1e300", 10),
+        ("2 5", 5),
+        ("\0" * 99, 0),
+    ):
         progress.write_text(text)
         assert [o.work_done for o in executor.observe()] == [work], text
 
 
 def test_where_a_job_began(rig: LocalRig) -> None:
-    """Nothing reported in its first allocation, told to stop before its second came up: its third begins at none, so 4
-    in all are 4. Of a job that is seen for the first time in its seventh allocation, the first report is the start."""
+    """Nothing reported in its first allocation, told to stop before its second came up: its third
+    begins at none, so 4 in all are 4. Of a job that is seen for the first time in its seventh
+    allocation, the first report is the start."""
     executor = rig.executor()
     executor.start(shell("j", 1, "exit 1"))
     ended(rig, executor, "j")
@@ -186,7 +259,13 @@ def test_where_a_job_began(rig: LocalRig) -> None:
     executor.acknowledge("j", 2)
     executor.start(shell("j", 3, "echo '4 4' > $ALLOCATOR_PROGRESS; exit 0"))
     assert ended(rig, executor, "j").work_done == 4.0
-    executor.start(shell("k", 7, "echo '500 500' > $ALLOCATOR_PROGRESS; sleep 1; echo '504 503' > $ALLOCATOR_PROGRESS"))
+    executor.start(
+        shell(
+            "k",
+            7,
+            "echo '500 500' > $ALLOCATOR_PROGRESS; sleep 1; echo '504 503' > $ALLOCATOR_PROGRESS",
+        )
+    )
     assert ended(rig, executor, "k").work_done == 3.0
 
 
@@ -200,7 +279,9 @@ def test_old_outputs_are_removed(rig: LocalRig, monkeypatch: pytest.MonkeyPatch)
         os.utime(path, (n, n))
     executor.stop("j", 1, 1)
     executor.acknowledge("j", 1)
-    assert sorted(p.name[:2] for p in (rig.folder / "logs").iterdir()) == [f"{n:02d}" for n in range(12, 30)]
+    assert sorted(p.name[:2] for p in (rig.folder / "logs").iterdir()) == [
+        f"{n:02d}" for n in range(12, 30)
+    ]
 
 
 def test_device_numbers() -> None:
@@ -209,18 +290,29 @@ def test_device_numbers() -> None:
 
 
 def test_device_map() -> None:
-    """Ranges and indices by pool; what has no pool belongs to the one before; more indices than GPUs are welcome."""
+    """Ranges and indices by pool; what has no pool belongs to the one before; more indices than
+    GPUs are welcome.
+    """
     gpus = {"a": 2, "b": 0, "c=1": 2}
     assert device_map("c=1=7,a=4-5, 0", gpus | {"c=1": 1}) == {"a": (4, 5, 0), "b": (), "c=1": (7,)}
     assert device_map("a=0-3,c=1=4-7", gpus) == {"a": (0, 1, 2, 3), "b": (), "c=1": (4, 5, 6, 7)}
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("a=0-1,c=2-3,c=1=4-5", 'no pool "c"'), ("a=0-2,c=1=2-3", 'GPU 2 is named for pool "a" and again for pool "c=1"'),
-    ("a=0-1,1,c=1=4-5", 'GPU 1 is named for pool "a" and again for pool "a"'),
-    ("a=0-1", 'pool "c=1" has 2 GPUs in the queue, but 0 indices'), ("0-1,a=0-1,c=1=2-3", "belongs to no pool"),
-    ("a=3-2,c=1=4-5", '"3-2" is neither'), ("a=,c=1=4-5", '"" is neither'), ("a=0--1,c=1=4-5", "neither"),
-    ("", "neither"), ("a=0-99999999999,c=1=1", "neither")])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a=0-1,c=2-3,c=1=4-5", 'no pool "c"'),
+        ("a=0-2,c=1=2-3", 'GPU 2 is named for pool "a" and again for pool "c=1"'),
+        ("a=0-1,1,c=1=4-5", 'GPU 1 is named for pool "a" and again for pool "a"'),
+        ("a=0-1", 'pool "c=1" has 2 GPUs in the queue, but 0 indices'),
+        ("0-1,a=0-1,c=1=2-3", "belongs to no pool"),
+        ("a=3-2,c=1=4-5", '"3-2" is neither'),
+        ("a=,c=1=4-5", '"" is neither'),
+        ("a=0--1,c=1=4-5", "neither"),
+        ("", "neither"),
+        ("a=0-99999999999,c=1=1", "neither"),
+    ],
+)
 def test_device_maps_that_cannot_be(text: str, words: str) -> None:
     """Each says what is wrong with it."""
     with pytest.raises(UsageError, match=r"^devices: ") as caught:
@@ -229,8 +321,8 @@ def test_device_maps_that_cannot_be(text: str, words: str) -> None:
 
 
 def test_another_map_gives_no_index_twice(rig: LocalRig) -> None:
-    """A job of b holds 4 and 5. A controller that is started with 0-5 for a and 6-7 for b counts them out of a until
-    that job has ended, and gives them to nobody."""
+    """A job of b holds 4 and 5. A controller that is started with 0-5 for a and 6-7 for b counts
+    them out of a until that job has ended, and gives them to nobody."""
     executor = rig.executor()
     executor.start(replace(shell("j", 1, ENDLESS, gpus=2), pool="b"))
     wait(rig, executor, "j", Phase.RUNNING)

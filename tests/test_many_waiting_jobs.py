@@ -1,4 +1,6 @@
-"""Rounds in which almost all jobs may not run: they change nothing about the decision of the others."""
+"""Rounds in which almost all jobs may not run: they change nothing about the decision of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import pytest
 
 import allocator
 
-MANY = 8_000          # more jobs than the sample of the dual has groups
+MANY = 8_000  # more jobs than the sample of the dual has groups
 
 
 def _snapshot(jobs: pd.DataFrame) -> allocator.Snapshot:
@@ -33,7 +35,9 @@ def _queued(n: int) -> pd.DataFrame:
 
 
 def test_a_chain_of_jobs_is_decided_for_its_first():
-    """Of a chain in which each job waits for the one before, only the first may run: it completes, value 1."""
+    """Of a chain in which each job waits for the one before, only the first may run: it
+    completes, value 1.
+    """
     jobs = _queued(MANY).assign(remaining_work=100.0)
     jobs["after"] = ["", *jobs["job_id"][:-1]]
     result = allocator.solve(_snapshot(jobs))
@@ -44,7 +48,9 @@ def test_a_chain_of_jobs_is_decided_for_its_first():
 
 @pytest.mark.parametrize("free", [0, 1, 12])
 def test_held_jobs_do_not_change_what_the_others_get(free):
-    """Thousands of held jobs beside a few queued ones: the value and the bound are those of the few alone."""
+    """Thousands of held jobs beside a few queued ones: the value and the bound are those of the
+    few alone.
+    """
     jobs = _queued(MANY)
     jobs["state"] = np.where(np.arange(MANY) < free, "queued", "held")
     many = allocator.solve(_snapshot(jobs), gap=0.0)

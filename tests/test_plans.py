@@ -1,4 +1,6 @@
-"""Plans on disk: strict JSON, CSV, and files that appear whole or not at all, whatever happens on the way."""
+"""Plans on disk: strict JSON, CSV, and files that appear whole or not at all, whatever happens
+on the way.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +24,60 @@ from allocator.files import plans
 
 ROOT = Path(__file__).resolve().parent.parent
 JOBS: dict[str, list[Any]] = {
-    "job_id": ['quote " comma , ünïcode', "b"], "tenant": ["t", "t"], "pool": ["p", None], "gpus": [4, 0],
-    "batch_size": [512, None], "shared_with": [None, None], "nodes": [["n1", "n2"], None],
-    "previous_pool": [None, None], "previous_gpus": [0, 0], "action": ["start", "wait"],
-    "reason": [None, "outranked"], "detail": [None, "needs 2, offers 1"], "work_per_s": [0.1 + 0.2, 0.0],
-    "value": [1 / 3, 0.0], "cost_per_hour": [8.0, math.nan], "accumulation": [2, None], "variant": ["compressed", None]}
+    "job_id": ['quote " comma , ünïcode', "b"],
+    "tenant": ["t", "t"],
+    "pool": ["p", None],
+    "gpus": [4, 0],
+    "batch_size": [512, None],
+    "shared_with": [None, None],
+    "nodes": [["n1", "n2"], None],
+    "previous_pool": [None, None],
+    "previous_gpus": [0, 0],
+    "action": ["start", "wait"],
+    "reason": [None, "outranked"],
+    "detail": [None, "needs 2, offers 1"],
+    "work_per_s": [0.1 + 0.2, 0.0],
+    "value": [1 / 3, 0.0],
+    "cost_per_hour": [8.0, math.nan],
+    "accumulation": [2, None],
+    "variant": ["compressed", None],
+}
 
 
 def result(**more: Any) -> Result:
     """A plan of two jobs, one of them with awkward text and a number that is none."""
     plain: dict[str, Any] = {
-        "snapshot": "s", "digest": "00", "now_s": 0.0, "interval_s": 300.0, "policy": "mip", "objective": "progress",
-        "solver": "highs", "solver_version": "1", "seed": 0, "status": "optimal", "termination": "gap",
-        "fallback": None, "objective_value": 1 / 3, "bound": math.inf, "gap": math.nan, "bound_by": "highs",
+        "snapshot": "s",
+        "digest": "00",
+        "now_s": 0.0,
+        "interval_s": 300.0,
+        "policy": "mip",
+        "objective": "progress",
+        "solver": "highs",
+        "solver_version": "1",
+        "seed": 0,
+        "status": "optimal",
+        "termination": "gap",
+        "fallback": None,
+        "objective_value": 1 / 3,
+        "bound": math.inf,
+        "gap": math.nan,
+        "bound_by": "highs",
         "seconds": {"total": 0.5},
-        "jobs": JOBS, "pools": [{"pool": "p", "gpus": 8, "used": 4, "marginal_value": 0.25}], "tenants": [],
-        "budget": {"per_hour": None, "spent_per_hour": 8.0, "marginal_value": 0.0}, "warnings": ("w",)}
+        "jobs": JOBS,
+        "pools": [{"pool": "p", "gpus": 8, "used": 4, "marginal_value": 0.25}],
+        "tenants": [],
+        "budget": {"per_hour": None, "spent_per_hour": 8.0, "marginal_value": 0.0},
+        "warnings": ("w",),
+    }
     return Result(**(dict.fromkeys(f.name for f in dataclasses.fields(Result)) | plain | more))
 
 
 def test_json_says_what_the_result_says() -> None:
-    """Same document as Result.to_dict, field by field and in its order, numbers to the last bit, inf and nan null."""
+    """Same document as Result.to_dict, field by field and in its order, numbers to the last bit,
+    inf and nan null.
+    """
+
     def strict(name: str) -> None:
         raise AssertionError(f"{name} is not JSON")
 
@@ -72,7 +107,11 @@ def test_csv_is_the_jobs_part() -> None:
     """A header and a row per job; null is an empty cell, a list has bars."""
     rows = list(csv.DictReader(io.StringIO(plans.to_csv(result()))))
     assert [r["job_id"] for r in rows] == JOBS["job_id"]
-    assert (rows[0]["nodes"], rows[1]["pool"], rows[1]["detail"]) == ("n1|n2", "", "needs 2, offers 1")
+    assert (rows[0]["nodes"], rows[1]["pool"], rows[1]["detail"]) == (
+        "n1|n2",
+        "",
+        "needs 2, offers 1",
+    )
     assert float(rows[0]["work_per_s"]) == 0.1 + 0.2
 
 
@@ -110,12 +149,21 @@ def test_a_folder_in_the_way_of_a_file(tmp_path: Path) -> None:
     assert names(tmp_path) == ["plan.json"]
 
 
-@pytest.mark.parametrize(("number", "words"), [
-    (errno.ENOSPC, "no space left"), (errno.EROFS, "not allowed"), (errno.EIO, "Input/output error")])
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "no space left"),
+        (errno.EROFS, "not allowed"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_any_failure_leaves_the_old_plan_and_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int,
-                                                     words: str, step: str) -> None:
-    """The disk refuses while the text is synced or put in place: an error in words, the old plan, nothing else."""
+def test_any_failure_leaves_the_old_plan_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str, step: str
+) -> None:
+    """The disk refuses while the text is synced or put in place: an error in words, the old
+    plan, nothing else.
+    """
     plans.write_plan(result(), tmp_path)
     before = (tmp_path / "plan.json").read_bytes()
 
@@ -131,18 +179,27 @@ def test_any_failure_leaves_the_old_plan_and_no_rest(tmp_path: Path, monkeypatch
 
 def run_child(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, with `write(value)` to write a plan into the folder."""
-    head = (f"import os, resource, signal, sys\nsys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
-            "from allocator.errors import AllocatorError\nfrom allocator.files import plans\n"
-            "from test_plans import result\n"
-            f"write = lambda v: plans.write_plan(result(objective_value=v), {str(folder)!r})\n")
-    return subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=False)
+    head = (
+        f"import os, resource, signal, sys\nsys.path[:0] = [{str(ROOT)!r},"
+        f" {str(ROOT / 'tests')!r}]\nfrom allocator.errors import AllocatorError\nfrom"
+        " allocator.files import plans\nfrom test_plans import result\nwrite = lambda v:"
+        f" plans.write_plan(result(objective_value=v), {str(folder)!r})\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    """The operating system stops the write half way (file size limit): the error says so, the old plan stays."""
+    """The operating system stops the write half way (file size limit): the error says so, the
+    old plan stays.
+    """
     plans.write_plan(result(), tmp_path)
-    done = run_child("resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))\n"
-                     "try: write(2.0)\nexcept AllocatorError as e: print(e)\n", tmp_path)
+    done = run_child(
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))\n"
+        "try: write(2.0)\nexcept AllocatorError as e: print(e)\n",
+        tmp_path,
+    )
     assert "no space left" in done.stdout
     assert names(tmp_path) == ["plan.csv", "plan.json"]
     assert json.loads((tmp_path / "plan.json").read_text("utf-8"))["objective_value"] == 1 / 3
@@ -151,8 +208,11 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     """A folder of somebody else: the error says that it is not allowed."""
     tmp_path.chmod(0o500)
-    done = run_child("if os.getuid() == 0: os.setuid(65534)\n"
-                     "try: write(2.0)\nexcept AllocatorError as e: print(e, e.exit_code)\n", tmp_path)
+    done = run_child(
+        "if os.getuid() == 0: os.setuid(65534)\n"
+        "try: write(2.0)\nexcept AllocatorError as e: print(e, e.exit_code)\n",
+        tmp_path,
+    )
     tmp_path.chmod(0o700)
     assert "not allowed" in done.stdout and done.stdout.strip().endswith(" 2")
     assert names(tmp_path) == []
@@ -160,17 +220,22 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dies_at", [1, 2, 3, 4])
 def test_killed_between_two_writes(tmp_path: Path, dies_at: int) -> None:
-    """Killed before the n-th of fsync, fsync, replace, replace: each file is the old one or the new one, and whole."""
+    """Killed before the n-th of fsync, fsync, replace, replace: each file is the old one or the
+    new one, and whole.
+    """
     plans.write_plan(result(), tmp_path)
-    done = run_child(f"left = [{dies_at}]\n"
-                     "def dying(call):\n"
-                     "    def step(*args):\n"
-                     "        left[0] -= 1\n"
-                     "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
-                     "        return call(*args)\n"
-                     "    return step\n"
-                     "os.fsync, os.replace = dying(os.fsync), dying(os.replace)\n"
-                     "write(2.0)\n", tmp_path)
+    done = run_child(
+        f"left = [{dies_at}]\n"
+        "def dying(call):\n"
+        "    def step(*args):\n"
+        "        left[0] -= 1\n"
+        "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return call(*args)\n"
+        "    return step\n"
+        "os.fsync, os.replace = dying(os.fsync), dying(os.replace)\n"
+        "write(2.0)\n",
+        tmp_path,
+    )
     assert done.returncode == -9
     assert json.loads((tmp_path / "plan.json").read_text("utf-8"))["objective_value"] == 1 / 3
     assert len((tmp_path / "plan.csv").read_text("utf-8").splitlines()) == 3

@@ -44,7 +44,8 @@ def other_account() -> int | None:
 
 
 def test_a_folder_of_another_account_is_never_gone_on_with(
-        shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second account makes the folder of the live demo beforehand, with a queue whose command
     leaves a mark: the demo refuses the folder, and the mark is never made. Where the tests do not
     run as root there is no second account: then the folder is real, and this account counts as
@@ -62,9 +63,15 @@ def test_a_folder_of_another_account_is_never_gone_on_with(
     else:
         plant(place, mark, account)
         assert place.stat().st_uid == account
-        done = subprocess.run([sys.executable, "-m", "allocator", "demo", "--live"], cwd=ROOT,
-                              capture_output=True, text=True, timeout=120, check=False,
-                              env={**os.environ, "TMPDIR": str(shared)})
+        done = subprocess.run(
+            [sys.executable, "-m", "allocator", "demo", "--live"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "TMPDIR": str(shared)},
+        )
         assert done.returncode == 2 and "another account" in done.stderr, done.stderr
         assert "Traceback" not in done.stderr and done.stdout == ""
     assert not mark.exists() and not (place / "executor").exists()
@@ -73,14 +80,15 @@ def test_a_folder_of_another_account_is_never_gone_on_with(
 def plant(place: Path, mark: Path, account: int | None) -> None:
     """Make the folder with its queue, as the account."""
     subprocess.run([sys.executable, "-c", PLANT, place, mark], cwd=ROOT, check=True, timeout=120)
-    if account is not None:     # given away: the other account need not be able to run the program
+    if account is not None:  # given away: the other account need not be able to run the program
         for path in (place, *place.rglob("*")):
             os.lchown(path, account, account)
 
 
 def test_only_an_own_private_folder_is_taken(shared: Path) -> None:
     """A new one gets mode 0700 and may be found again. Links, files, folders that others may write
-    to or that lie where others may rename them, and foreign entries in an own folder are refused."""
+    to or that lie where others may rename them, and foreign entries in an own folder are refused.
+    """
     mine = private_folder(shared / "mine")
     assert mine.stat().st_mode & 0o777 == 0o700 and private_folder(mine) == mine
     (shared / "link").symlink_to(mine)
@@ -88,22 +96,28 @@ def test_only_an_own_private_folder_is_taken(shared: Path) -> None:
     (shared / "open").mkdir()
     os.chmod(shared / "open", 0o777)
     (shared / "open" / "in").mkdir(mode=0o700)
-    for name, words in (("link", "link"), ("file", "no folder"), ("open", "may write"),
-                        ("open/in", "may rename")):
+    for name, words in (
+        ("link", "link"),
+        ("file", "no folder"),
+        ("open", "may write"),
+        ("open/in", "may rename"),
+    ):
         with pytest.raises(UsageError, match=words):
             private_folder(shared / name)
     other = os.geteuid() + 1
     with pytest.raises(UsageError, match="another account"):
         private_folder(mine, other)
     if other_account() is None:
-        return                              # nobody here can give a file to another account
+        return  # nobody here can give a file to another account
     (mine / "planted").touch()
     os.chown(mine / "planted", NOBODY, NOBODY)
     with pytest.raises(UsageError, match='"planted" in it belongs to another account'):
         private_folder(mine)
 
 
-def test_orders_of_another_account_are_not_run(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_of_another_account_are_not_run(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The state of the local executor holds commands. A folder of its name that another account
     made (here: this one, which then counts as another) is refused before anything is read."""
     LocalExecutor(shared / "state", {"a": (0,)})

@@ -1,4 +1,6 @@
-"""A Problem written as a snapshot folder is the same round again: equal arrays, equal decisions of every policy."""
+"""A Problem written as a snapshot folder is the same round again: equal arrays, equal decisions
+of every policy.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ def values(problem: Problem) -> dict[str, Any]:
     """The content of a problem with lists of sizes and sets of types in place of their numbers."""
     jobs = problem.jobs
     out = content(problem)
-    out["jobs.sizes"] = [problem.size_lists[k].tolist() if k >= 0 else None for k in jobs.sizes.tolist()]
-    out["jobs.gpu_types"] = [problem.type_sets[k].tolist() if k >= 0 else None for k in jobs.gpu_types.tolist()]
+    out["jobs.sizes"] = [
+        problem.size_lists[k].tolist() if k >= 0 else None for k in jobs.sizes.tolist()
+    ]
+    out["jobs.gpu_types"] = [
+        problem.type_sets[k].tolist() if k >= 0 else None for k in jobs.gpu_types.tolist()
+    ]
     return {k: v for k, v in out.items() if k not in ("size_lists", "type_sets")}
 
 
@@ -46,7 +52,9 @@ def decided(problem: Problem, policy: str) -> Any:
         result = decide(problem, policy=policy).to_dict()
     except Infeasible as error:
         return str(error)
-    return {k: v for k, v in result.items() if k not in ("seconds", "snapshot", "digest", "warnings")}
+    return {
+        k: v for k, v in result.items() if k not in ("seconds", "snapshot", "digest", "warnings")
+    }
 
 
 def random_workload(seed: int) -> Workload:
@@ -55,34 +63,62 @@ def random_workload(seed: int) -> Workload:
     problem = validate(snapshot_of("random", files))
     jobs = problem.jobs
     queued = dataclasses.replace(
-        jobs, state=np.full(15, State.QUEUED), pool=np.full(15, -1), gpus=np.zeros(15, np.int64),
-        largest_gpus=np.zeros(15, np.int64), remaining_work=jobs.total_work)
+        jobs,
+        state=np.full(15, State.QUEUED),
+        pool=np.full(15, -1),
+        gpus=np.zeros(15, np.int64),
+        largest_gpus=np.zeros(15, np.int64),
+        remaining_work=jobs.total_work,
+    )
     order = np.argsort(jobs.submitted_s, kind="stable")
     first = float(jobs.submitted_s.min())
     none = np.zeros(0)
-    return Workload(dataclasses.replace(problem, jobs=queued.take(order), now_s=first),
-                    Changes(none, none.astype(np.int64), none.astype(np.int64), none))
+    return Workload(
+        dataclasses.replace(problem, jobs=queued.take(order), now_s=first),
+        Changes(none, none.astype(np.int64), none.astype(np.int64), none),
+    )
 
 
 def round_of(workload: Workload, rng: np.random.Generator) -> Problem:
-    """A round as a simulation meets it: some jobs, under way, with names that no longer occur; pools have changed."""
+    """A round as a simulation meets it: some jobs, under way, with names that no longer occur;
+    pools have changed.
+    """
     p = workload.problem
     a = np.sort(rng.permutation(len(p.jobs))[: rng.integers(4, 12)])
     jobs, n = p.jobs.take(a), len(a)
     largest = max(1, int(p.pools.gpus.max(initial=0)))
     running = (rng.random(n) < 0.5) & (jobs.resizes_left != 0)
     pool = np.where(running, rng.integers(0, len(p.pools), n), -1)
-    gpus = np.where(running, rng.integers(jobs.min_gpus, np.minimum(jobs.max_gpus, largest) + 1).clip(1), 0) \
-        if (jobs.min_gpus <= largest).all() else np.zeros(n, np.int64)
+    gpus = (
+        np.where(
+            running, rng.integers(jobs.min_gpus, np.minimum(jobs.max_gpus, largest) + 1).clip(1), 0
+        )
+        if (jobs.min_gpus <= largest).all()
+        else np.zeros(n, np.int64)
+    )
     pool, running = np.where(gpus > 0, pool, -1), gpus > 0
-    state = np.where(running, State.RUNNING, np.where(rng.random(n) < 0.3, State.PAUSED, State.QUEUED))
+    state = np.where(
+        running, State.RUNNING, np.where(rng.random(n) < 0.3, State.PAUSED, State.QUEUED)
+    )
     jobs = dataclasses.replace(
-        jobs, state=state, pool=pool, gpus=gpus, remaining_work=jobs.total_work * rng.random(n),
-        attained_gpu_s=rng.random(n) * 1e4, restarts=rng.integers(0, 4, n), largest_gpus=gpus + rng.integers(0, 3, n))
-    pools = dataclasses.replace(p.pools, gpus=p.pools.gpus + rng.integers(0, 5, len(p.pools)),
-                                price_per_gpu_hour=p.pools.price_per_gpu_hour * rng.random(len(p.pools)))
+        jobs,
+        state=state,
+        pool=pool,
+        gpus=gpus,
+        remaining_work=jobs.total_work * rng.random(n),
+        attained_gpu_s=rng.random(n) * 1e4,
+        restarts=rng.integers(0, 4, n),
+        largest_gpus=gpus + rng.integers(0, 3, n),
+    )
+    pools = dataclasses.replace(
+        p.pools,
+        gpus=p.pools.gpus + rng.integers(0, 5, len(p.pools)),
+        price_per_gpu_hour=p.pools.price_per_gpu_hour * rng.random(len(p.pools)),
+    )
     received = rng.random((n, len(p.gpu_types))) * (rng.random((n, len(p.gpu_types))) < 0.5)
-    return dataclasses.replace(p, jobs=jobs, pools=pools, received=received, now_s=p.now_s + 12_345.678)
+    return dataclasses.replace(
+        p, jobs=jobs, pools=pools, received=received, now_s=p.now_s + 12_345.678
+    )
 
 
 def test_everything_comes_back(tmp_path: Path) -> None:
@@ -93,7 +129,9 @@ def test_everything_comes_back(tmp_path: Path) -> None:
 
 
 def test_nodes_that_no_longer_add_up_are_left_out(tmp_path: Path) -> None:
-    """A machine of pool east has gone: its nodes would bring it back; west's nodes and placements stay."""
+    """A machine of pool east has gone: its nodes would bring it back; west's nodes and
+    placements stay.
+    """
     problem = validate(snapshot_of("everything", EVERYTHING))
     pools = dataclasses.replace(problem.pools, gpus=problem.pools.gpus - [4, 0, 0])
     back = again(dataclasses.replace(problem, pools=pools), tmp_path / "a")
@@ -103,22 +141,27 @@ def test_nodes_that_no_longer_add_up_are_left_out(tmp_path: Path) -> None:
 
 def test_no_rates_no_jobs(tmp_path: Path) -> None:
     """An empty round stays one."""
-    files = {"jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n", "pools.csv": b"pool,gpu_type,gpus\n",
-             "rates.csv": b"model,gpu_type,gpus,work_per_s\n"}
+    files = {
+        "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
+        "pools.csv": b"pool,gpu_type,gpus\n",
+        "rates.csv": b"model,gpu_type,gpus,work_per_s\n",
+    }
     problem = validate(snapshot_of("empty", files))
     assert values(again(problem, tmp_path / "a")) == values(problem)
 
 
 def test_workload_of_everything_comes_back_as_a_round(tmp_path: Path) -> None:
-    """All jobs of the workload at its start as a snapshot; job names with commas, bars of sizes, sets of types."""
+    """All jobs of the workload at its start as a snapshot; job names with commas, bars of sizes,
+    sets of types.
+    """
     problem = workload_of("everything", EVERY_WORKLOAD).problem
     assert values(again(problem, tmp_path / "a")) == values(problem)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_rounds_of_a_simulation_are_decided_alike(policy: str, tmp_path: Path) -> None:
-    """Rounds out of random workloads, with some of the jobs and none of the names renumbered: the same arrays and the
-    same plan, proof and reasons after a way through a folder."""
+    """Rounds out of random workloads, with some of the jobs and none of the names renumbered: the
+    same arrays and the same plan, proof and reasons after a way through a folder."""
     planned = running = 0
     for seed in range(12):
         workload = random_workload(seed)

@@ -1,4 +1,6 @@
-"""Several processes on one queue, and some that are killed: nothing acknowledged is lost, nothing happens twice."""
+"""Several processes on one queue, and some that are killed: nothing acknowledged is lost,
+nothing happens twice.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ class Children:
     def __init__(self, folder: Path) -> None:
         self.folder, self.number = folder, 0
         self.codes: dict[str, int] = {}
-        self.server = subprocess.Popen([sys.executable, str(Path(__file__).with_name("queue_child.py"))],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.server = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("queue_child.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def __call__(self, role: str, queue: str, name: str, number: int) -> tuple[str, int]:
         """Start one; returns the file with what it prints, and its process."""
@@ -74,27 +80,44 @@ def made(name: str) -> Queue:
 
 
 def check(queue: Queue) -> None:
-    """What holds at any time: one state per job, one open allocation at most, no pool beyond its GPUs, no hole in the
-    journal, generations without holes."""
+    """What holds at any time: one state per job, one open allocation at most, no pool beyond its
+    GPUs, no hole in the journal, generations without holes."""
     with queue.store.read() as connection:
-        held = Counter(connection.execute(sa.select(allocations.c.job_id).where(
-            allocations.c.phase.in_(OPEN))).scalars())
-        running = set(connection.execute(sa.select(jobs.c.job_id).where(jobs.c.state == "running")).scalars())
+        held = Counter(
+            connection.execute(
+                sa.select(allocations.c.job_id).where(allocations.c.phase.in_(OPEN))
+            ).scalars()
+        )
+        running = set(
+            connection.execute(sa.select(jobs.c.job_id).where(jobs.c.state == "running")).scalars()
+        )
         assert set(held) == running and set(held.values()) <= {1}
-        used = connection.execute(sa.select(sa.func.coalesce(sa.func.sum(allocations.c.gpus), 0)).where(
-            allocations.c.phase.in_(OPEN), allocations.c.pool == "a")).scalar_one()
+        used = connection.execute(
+            sa.select(sa.func.coalesce(sa.func.sum(allocations.c.gpus), 0)).where(
+                allocations.c.phase.in_(OPEN), allocations.c.pool == "a"
+            )
+        ).scalar_one()
         assert used <= 8
-        numbers = list(connection.execute(sa.select(rounds.c.number).order_by(rounds.c.number)).scalars())
+        numbers = list(
+            connection.execute(sa.select(rounds.c.number).order_by(rounds.c.number)).scalars()
+        )
         assert numbers == list(range(1, len(numbers) + 1))
         for job in listed(connection):
-            mine = list(connection.execute(sa.select(allocations.c.generation).where(
-                allocations.c.job_id == job.job_id).order_by(allocations.c.generation)).scalars())
+            mine = list(
+                connection.execute(
+                    sa.select(allocations.c.generation)
+                    .where(allocations.c.job_id == job.job_id)
+                    .order_by(allocations.c.generation)
+                ).scalars()
+            )
             assert mine == list(range(1, job.generation + 1))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_many_processes_submit_at_once(backend: str, tmp_path: Path, child: Children) -> None:
-    """Four processes submit 15 jobs each, two of them the same 15: 45 jobs, every acknowledged one there, once."""
+    """Four processes submit 15 jobs each, two of them the same 15: 45 jobs, every acknowledged
+    one there, once.
+    """
     with empty(backend, tmp_path) as name, made(name) as queue:
         children = [child("submit", name, who, 15) for who in ("x", "y", "z", "z")]
         told = [word for file, _ in children for word in child.ended(file)]
@@ -104,9 +127,11 @@ def test_many_processes_submit_at_once(backend: str, tmp_path: Path, child: Chil
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_submitters_that_are_killed_lose_nothing_they_were_told(backend: str, tmp_path: Path, child: Children) -> None:
-    """kill -9 after 1 to 39 statements, four at a time; what was acknowledged is there, what is there is whole, and the
-    same submissions again complete the rest without doubling any."""
+def test_submitters_that_are_killed_lose_nothing_they_were_told(
+    backend: str, tmp_path: Path, child: Children
+) -> None:
+    """kill -9 after 1 to 39 statements, four at a time; what was acknowledged is there, what is
+    there is whole, and the same submissions again complete the rest without doubling any."""
     with empty(backend, tmp_path) as name, made(name) as queue:
         names = [f"d{n}" for n in range(8)]
         told: list[str] = []
@@ -117,16 +142,27 @@ def test_submitters_that_are_killed_lose_nothing_they_were_told(backend: str, tm
         assert set(told) <= set(there) and len(set(there)) == len(there) < 48
         for who in names:
             for i in range(6):
-                queue.submit(key=f"{who}-{i}", job_id=f"{who}-{i}", model="m", total_work=10, max_gpus=8)
-        assert sorted(job.job_id for job in queue.jobs()) == sorted(f"{who}-{i}" for who in names for i in range(6))
+                queue.submit(
+                    key=f"{who}-{i}", job_id=f"{who}-{i}", model="m", total_work=10, max_gpus=8
+                )
+        assert sorted(job.job_id for job in queue.jobs()) == sorted(
+            f"{who}-{i}" for who in names for i in range(6)
+        )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_owners_and_rival_controllers_at_once(backend: str, tmp_path: Path, child: Children) -> None:
-    """Two processes hold and cancel, three take the lease from each other and order starts and stops: the invariants
-    hold all the while."""
+def test_owners_and_rival_controllers_at_once(
+    backend: str, tmp_path: Path, child: Children
+) -> None:
+    """Two processes hold and cancel, three take the lease from each other and order starts and
+    stops: the invariants hold all the while."""
     with empty(backend, tmp_path) as name, made(name) as queue:
-        queue.submit_many([{"job_id": f"shared-{i}", "model": "m", "total_work": 10, "max_gpus": 8} for i in range(6)])
+        queue.submit_many(
+            [
+                {"job_id": f"shared-{i}", "model": "m", "total_work": 10, "max_gpus": 8}
+                for i in range(6)
+            ]
+        )
         children = [child("verbs", name, f"v{n}", 40) for n in range(2)]
         children += [child("claim", name, f"c{n}", 12) for n in range(3)]
         for _ in range(20):
@@ -139,12 +175,19 @@ def test_owners_and_rival_controllers_at_once(backend: str, tmp_path: Path, chil
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_writer_that_is_killed_lets_the_others_go_on(backend: str, tmp_path: Path, child: Children) -> None:
-    """A process dies in the middle of a transaction: its lock goes with it, and so does what it wrote."""
+def test_a_writer_that_is_killed_lets_the_others_go_on(
+    backend: str, tmp_path: Path, child: Children
+) -> None:
+    """A process dies in the middle of a transaction: its lock goes with it, and so does what it
+    wrote.
+    """
     with empty(backend, tmp_path) as name, made(name) as queue:
         file, process = child("write", name, "", 0)
         while not Path(file).exists() or Path(file).read_text() != "in\n":
             time.sleep(0.01)
         os.kill(process, signal.SIGKILL)
         child.ended(file, -signal.SIGKILL)
-        assert queue.pools() == {"a": 8, "b": 4} and queue.submit(job_id="j", model="m", total_work=1, max_gpus=1).new
+        assert (
+            queue.pools() == {"a": 8, "b": 4}
+            and queue.submit(job_id="j", model="m", total_work=1, max_gpus=1).new
+        )

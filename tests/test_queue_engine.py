@@ -1,4 +1,6 @@
-"""Opening queues: files that are none, old and new schemas, locks, full disks, rights, passwords."""
+"""Opening queues: files that are none, old and new schemas, locks, full disks, rights,
+passwords.
+"""
 
 from __future__ import annotations
 
@@ -30,35 +32,57 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_migrations_make_the_tables_of_the_schema(backend: str, tmp_path: Path) -> None:
-    """What the migrations build is what schema.py says, and the last revision is the one it names."""
+    """What the migrations build is what schema.py says, and the last revision is the one it
+    names.
+    """
     with place(backend, tmp_path) as name:
         store, made = create_queue(name)
         with store.read() as connection:
-            assert made and compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+            assert (
+                made
+                and compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+            )
             checks = sa.inspect(connection).get_check_constraints("jobs")
-            assert {c["name"] for c in checks} == {c.name for c in schema.jobs.constraints
-                                                   if isinstance(c, sa.CheckConstraint)}
+            assert {c["name"] for c in checks} == {
+                c.name for c in schema.jobs.constraints if isinstance(c, sa.CheckConstraint)
+            }
         store.close()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_old_queue_is_upgraded_by_init_and_keeps_its_jobs(backend: str, tmp_path: Path) -> None:
-    """From revision 1: other commands refuse it and say what to do; init brings it up to date; twice does no harm."""
+    """From revision 1: other commands refuse it and say what to do; init brings it up to date;
+    twice does no harm.
+    """
     with place(backend, tmp_path) as name:
         store, _ = create_queue(name, revision="0001")
         with store.write() as connection:
-            connection.execute(sa.insert(schema.jobs).values(
-                job_id="old", seq=1, content="", model="m", total_work="5", remaining_work=5, submitted_s=1,
-                updated_s=1))
+            connection.execute(
+                sa.insert(schema.jobs).values(
+                    job_id="old",
+                    seq=1,
+                    content="",
+                    model="m",
+                    total_work="5",
+                    remaining_work=5,
+                    submitted_s=1,
+                    updated_s=1,
+                )
+            )
         store.close()
-        with pytest.raises(InvalidInput, match='has schema 0001, this program needs 0008; upgrade it with "allocator'):
+        with pytest.raises(
+            InvalidInput,
+            match='has schema 0001, this program needs 0008; upgrade it with "allocator',
+        ):
             open_queue(name)
         for _ in range(2):
             create_queue(name)[0].close()
         with Queue(name) as queue:
             assert queue.job("old").total_work == 5
             with queue.store.read() as connection:
-                assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+                assert (
+                    compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+                )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -70,15 +94,23 @@ def test_a_newer_schema_is_refused(backend: str, tmp_path: Path) -> None:
             connection.execute(sa.text("UPDATE alembic_version SET version_num = '0099'"))
         store.close()
         for call in (open_queue, create_queue):
-            with pytest.raises(InvalidInput, match="has schema 0099, which this program does not know"):
+            with pytest.raises(
+                InvalidInput, match="has schema 0099, which this program does not know"
+            ):
                 call(name)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_database_of_something_else_is_left_alone(backend: str, tmp_path: Path) -> None:
-    """init puts no tables beside those of another program, not even if that one uses Alembic too."""
+    """init puts no tables beside those of another program, not even if that one uses Alembic
+    too.
+    """
     with place(backend, tmp_path) as name:
-        url = f"sqlite:///{name}" if backend == "sqlite" else name.replace("postgresql:", "postgresql+psycopg:")
+        url = (
+            f"sqlite:///{name}"
+            if backend == "sqlite"
+            else name.replace("postgresql:", "postgresql+psycopg:")
+        )
         engine = sa.create_engine(url)
         for table in ("customers (id int)", "alembic_version (version_num text)"):
             with engine.begin() as connection:
@@ -91,12 +123,18 @@ def test_a_database_of_something_else_is_left_alone(backend: str, tmp_path: Path
 
 
 def test_what_is_no_queue(tmp_path: Path) -> None:
-    """No file, a text file, an empty one, a folder, half a database: words and exit code 3, and nothing is made."""
+    """No file, a text file, an empty one, a folder, half a database: words and exit code 3, and
+    nothing is made.
+    """
     missing, text, empty = tmp_path / "missing.db", tmp_path / "text.db", tmp_path / "empty.db"
     text.write_text("job_id,model\n" * 100)
     empty.touch()
-    for path, says in ((missing, 'no such queue; make one with "allocator queue init"'), (tmp_path, "cannot be opened"),
-                       (text, "is a file, but no queue"), (empty, "is no queue; make one")):
+    for path, says in (
+        (missing, 'no such queue; make one with "allocator queue init"'),
+        (tmp_path, "cannot be opened"),
+        (text, "is a file, but no queue"),
+        (empty, "is no queue; make one"),
+    ):
         with pytest.raises((InvalidInput, QueueUnavailable), match=says):
             open_queue(path)
     assert not missing.exists()
@@ -120,24 +158,38 @@ def test_damaged_pages_are_told(tmp_path: Path) -> None:
 
 
 def test_names_that_cannot_be_queues() -> None:
-    """Other databases, broken URLs and empty names are wrong usage, without the password in the message."""
-    for name in ("mysql://me:secret@host/db", "postgresql://me:secret@host:port/db",
-                 "postgresql+nope://me:secret@host/db", "", "sqlite://"):
+    """Other databases, broken URLs and empty names are wrong usage, without the password in the
+    message.
+    """
+    for name in (
+        "mysql://me:secret@host/db",
+        "postgresql://me:secret@host:port/db",
+        "postgresql+nope://me:secret@host/db",
+        "",
+        "sqlite://",
+    ):
         with pytest.raises(UsageError) as error:
             open_queue(name)
         assert "secret" not in str(error.value)
 
 
 def test_no_password_in_names_and_messages() -> None:
-    """Nobody listens there: the message names the host, not the password, wherever it stands in the URL."""
-    for url in ("postgresql://me:secret@127.0.0.1:9/db", "postgresql://me@127.0.0.1:9/db?password=secret"):
+    """Nobody listens there: the message names the host, not the password, wherever it stands in
+    the URL.
+    """
+    for url in (
+        "postgresql://me:secret@127.0.0.1:9/db",
+        "postgresql://me@127.0.0.1:9/db?password=secret",
+    ):
         with pytest.raises(QueueUnavailable) as error:
             open_queue(url)
         assert "127.0.0.1" in str(error.value) and "secret" not in str(error.value)
 
 
 def test_a_new_file_is_its_owners_only(tmp_path: Path) -> None:
-    """Mode 0600, whatever the umask; the files beside it have the same; a mode set later is kept."""
+    """Mode 0600, whatever the umask; the files beside it have the same; a mode set later is
+    kept.
+    """
     before = os.umask(0)
     try:
         with fresh("sqlite", tmp_path) as queue:
@@ -153,14 +205,18 @@ def test_a_new_file_is_its_owners_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_locked_queue_waits_and_then_says_so(backend: str, tmp_path: Path) -> None:
-    """While another process writes, reading goes on; writing waits as long as told and then gives up in words."""
+    """While another process writes, reading goes on; writing waits as long as told and then
+    gives up in words.
+    """
     with fresh(backend, tmp_path) as queue:
         queue.submit(job_id="j", **JOB)
         name = queue.store.engine.url.render_as_string(hide_password=False)
         other = Queue(name, wait_s=0.3)
         with queue.store.write():
             assert other.job("j").state == "queued"
-            with pytest.raises(QueueUnavailable, match=r"is locked by another process for more than 0.3 s"):
+            with pytest.raises(
+                QueueUnavailable, match=r"is locked by another process for more than 0.3 s"
+            ):
                 other.hold("j")
         assert other.hold("j")[0].state == "held"
         other.close()
@@ -186,10 +242,14 @@ def test_two_inits_at_once_make_one_queue(backend: str, tmp_path: Path) -> None:
 
 
 def test_commits_reach_the_disk(tmp_path: Path) -> None:
-    """Every connection writes through (synchronous FULL = 2) with a write-ahead log, and checks foreign keys."""
+    """Every connection writes through (synchronous FULL = 2) with a write-ahead log, and checks
+    foreign keys.
+    """
     with fresh("sqlite", tmp_path) as queue, queue.store.read() as connection:
-        values = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in (
-            "journal_mode", "synchronous", "foreign_keys")]
+        values = [
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        ]
     assert values == ["wal", 2, 1]
     with fresh("postgresql", tmp_path) as queue, queue.store.read() as connection:
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
@@ -218,39 +278,60 @@ except AllocatorError as error:
 
 
 def test_a_full_disk_keeps_what_was_acknowledged(tmp_path: Path) -> None:
-    """Files may not grow beyond a size: the submission that does not fit fails in words, all before it are there, and
-    with room again the queue goes on."""
+    """Files may not grow beyond a size: the submission that does not fit fails in words, all before
+    it are there, and with room again the queue goes on."""
     with fresh("sqlite", tmp_path):
         pass
-    run = subprocess.run([sys.executable, "-c", CHILD, "full", str(tmp_path / "queue.db")], capture_output=True,
-                         text=True, cwd=ROOT, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", CHILD, "full", str(tmp_path / "queue.db")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
     done, code, words = run.stdout.split(maxsplit=2)
-    assert int(done) > 5 and code == "1" and "the disk is full" in words and "nothing was changed" in words
+    assert (
+        int(done) > 5
+        and code == "1"
+        and "the disk is full" in words
+        and "nothing was changed" in words
+    )
     with Queue(tmp_path / "queue.db") as queue:
         assert [job.job_id for job in queue.jobs()] == [f"n{i}" for i in range(int(done))]
         assert queue.submit(job_id="after", **JOB).new
 
 
 def test_read_only_files_are_told() -> None:
-    """A file that may only be read: writing fails in words. (The superuser's child gives up its rights first, after it
-    has loaded everything: nothing is read-only for that one.)"""
+    """A file that may only be read: writing fails in words. (The superuser's child gives up its
+    rights first, after it has loaded everything: nothing is read-only for that one.)"""
     with tempfile.TemporaryDirectory(prefix="shared-", dir="/tmp") as name:
         folder = Path(name)
         with fresh("sqlite", folder) as queue:
             queue.submit(job_id="j", **JOB)
         (folder / "queue.db").chmod(0o444)
         folder.chmod(0o555)
-        run = subprocess.run([sys.executable, "-c", CHILD, "read", str(folder / "queue.db")], capture_output=True,
-                             text=True, cwd=ROOT, check=False)
+        run = subprocess.run(
+            [sys.executable, "-c", CHILD, "read", str(folder / "queue.db")],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
         folder.chmod(0o755)
-    assert run.stdout.startswith("0 1 ") and ("read-only" in run.stdout or "cannot be opened" in run.stdout), run
+    assert run.stdout.startswith("0 1 ") and (
+        "read-only" in run.stdout or "cannot be opened" in run.stdout
+    ), run
 
 
 def test_the_database_goes_away(tmp_path: Path) -> None:
-    """PostgreSQL ends the connections: the call under way fails in words, the next one finds a new connection."""
+    """PostgreSQL ends the connections: the call under way fails in words, the next one finds a
+    new connection.
+    """
     with fresh("postgresql", tmp_path) as queue:
         queue.submit(job_id="j", **JOB)
-        kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        kill = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        )
         with pytest.raises(QueueUnavailable), queue.store.write() as connection:
             connection.execute(sa.text("UPDATE jobs SET failures = 7"))
             other = sa.create_engine(queue.store.engine.url)
@@ -266,19 +347,25 @@ def test_sqlite_files_of_another_program_with_a_wal(tmp_path: Path) -> None:
     name = tmp_path / "queue ?#%é.db"
     with Queue.create(name, cluster()) as queue:
         queue.submit(job_id="j", **JOB)
-    assert name.exists() and sqlite3.connect(name).execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+    assert name.exists() and sqlite3.connect(name).execute(
+        "SELECT count(*) FROM jobs"
+    ).fetchone() == (1,)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_queue_is_not_upgraded_under_a_running_controller(backend: str, tmp_path: Path) -> None:
-    """While a controller of an older version holds the lease, init refuses and changes nothing; afterwards it works."""
+    """While a controller of an older version holds the lease, init refuses and changes nothing;
+    afterwards it works.
+    """
     with place(backend, tmp_path) as name:
         store, _ = create_queue(name, revision="0007")
         with store.write() as connection:
             held = lease.take(connection, "old controller", 60.0, time.time())
             assert held is not None
         store.close()
-        with pytest.raises(InvalidInput, match='controller "old controller" of an older version runs'):
+        with pytest.raises(
+            InvalidInput, match='controller "old controller" of an older version runs'
+        ):
             create_queue(name)
         with pytest.raises(InvalidInput, match="has schema 0007"):
             open_queue(name)
@@ -292,7 +379,9 @@ def test_a_queue_is_not_upgraded_under_a_running_controller(backend: str, tmp_pa
 
 @pytest.mark.parametrize("change", ["deleted", "replaced"])
 def test_a_file_that_is_gone_is_noticed(tmp_path: Path, change: str) -> None:
-    """Another process deletes the queue's file, or puts another queue in its place: reads and writes say so."""
+    """Another process deletes the queue's file, or puts another queue in its place: reads and
+    writes say so.
+    """
     name = tmp_path / "queue.db"
     with fresh("sqlite", tmp_path) as queue:
         queue.submit(job_id="one", **JOB)

@@ -1,4 +1,6 @@
-"""Jobs in the durable queue, on SQLite and on a real PostgreSQL server alike: submission, states, lists."""
+"""Jobs in the durable queue, on SQLite and on a real PostgreSQL server alike: submission,
+states, lists.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,34 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
 
 def test_what_is_submitted_is_there(queue: Queue) -> None:
     """Every column of the owner comes back as text, defaults as empty cells, numbers as numbers."""
-    assert queue.submit(**ONE, sizes=[1, 2], tenant="red", command=["python", "a b.py"], environment={"X": "é"},
-                        workdir="runs/j").new
+    assert queue.submit(
+        **ONE,
+        sizes=[1, 2],
+        tenant="red",
+        command=["python", "a b.py"],
+        environment={"X": "é"},
+        workdir="runs/j",
+    ).new
     job = queue.job("j")
-    assert (job.state, job.remaining_work, job.total_work, job.submitted_s) == ("queued", 100.0, 100.0, NOW)
+    assert (job.state, job.remaining_work, job.total_work, job.submitted_s) == (
+        "queued",
+        100.0,
+        100.0,
+        NOW,
+    )
     assert (job.cells["sizes"], job.cells["tenant"], job.cells["weight"]) == ("1|2", "red", "")
-    assert (job.command, job.environment, job.workdir) == (("python", "a b.py"), {"X": "é"}, "runs/j")
+    assert (job.command, job.environment, job.workdir) == (
+        ("python", "a b.py"),
+        {"X": "é"},
+        "runs/j",
+    )
     assert isinstance(queue, allocator.Queue)
 
 
 def test_submitting_again_finds_the_job(queue: Queue) -> None:
-    """The same content under the same key, or the same job_id, is one job; 100 and 100.0 are the same."""
+    """The same content under the same key, or the same job_id, is one job; 100 and 100.0 are the
+    same.
+    """
     assert queue.submit(**ONE).new
     assert not queue.submit(**ONE | {"total_work": 100.0}).new
     first = queue.submit(key="k", model="m", total_work=5, max_gpus=1)
@@ -44,17 +63,26 @@ def test_submitting_again_finds_the_job(queue: Queue) -> None:
 
 
 def test_names_the_queue_gives_are_free(queue: Queue) -> None:
-    """A name made of model and number that is taken, in the queue or in the same call, is not given again."""
+    """A name made of model and number that is taken, in the queue or in the same call, is not
+    given again.
+    """
     queue.submit(**ONE | {"job_id": "m-3"})
-    given = queue.submit_many([ONE | {"job_id": "m-2-2"}, *({"key": k, "model": "m", "total_work": 5, "max_gpus": 1}
-                                                           for k in "kl")])
+    given = queue.submit_many(
+        [
+            ONE | {"job_id": "m-2-2"},
+            *({"key": k, "model": "m", "total_work": 5, "max_gpus": 1} for k in "kl"),
+        ]
+    )
     assert [s.job_id for s in given] == ["m-2-2", "m-3-2", "m-4"]
 
 
-@pytest.mark.parametrize(("more", "says"), [
-    ({"total_work": 101}, 'job_id "j" is already in the queue with another content'),
-    ({"key": "other"}, 'job_id "j" is already in the queue, submitted with another key'),
-])
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"total_work": 101}, 'job_id "j" is already in the queue with another content'),
+        ({"key": "other"}, 'job_id "j" is already in the queue, submitted with another key'),
+    ],
+)
 def test_other_content_is_refused(queue: Queue, more: dict[str, object], says: str) -> None:
     """A name or key that is taken by something else is a fault; the job stays as it was."""
     queue.submit(**ONE)
@@ -66,13 +94,23 @@ def test_other_content_is_refused(queue: Queue, more: dict[str, object], says: s
 def test_all_faults_at_once_and_nothing_kept(queue: Queue) -> None:
     """Rules of snapshots, each fault naming its job; one bad job keeps the whole call out."""
     with pytest.raises(InvalidInput) as error:
-        queue.submit_many([ONE, {"job_id": "x", "model": "M", "total_work": -1, "max_gpus": 4},
-                           {"job_id": "y", "model": "m", "max_gpus": 1, "min_gpus": 2, "after": "nobody"},
-                           {"model": "m", "total_work": 1, "max_gpus": 1}])
+        queue.submit_many(
+            [
+                ONE,
+                {"job_id": "x", "model": "M", "total_work": -1, "max_gpus": 4},
+                {"job_id": "y", "model": "m", "max_gpus": 1, "min_gpus": 2, "after": "nobody"},
+                {"model": "m", "total_work": 1, "max_gpus": 1},
+            ]
+        )
     said = str(error.value)
-    for words in ('total_work -1 must be above 0 (job "x")', 'model "M" has no row in rates.csv; did you mean "m"?',
-                  'max_gpus 1 is below min_gpus 2 (job "y")', 'total_work is empty (job "y")',
-                  'after "nobody" is no job of the queue (job "y")', "job_id is empty, and so is key"):
+    for words in (
+        'total_work -1 must be above 0 (job "x")',
+        'model "M" has no row in rates.csv; did you mean "m"?',
+        'max_gpus 1 is below min_gpus 2 (job "y")',
+        'total_work is empty (job "y")',
+        'after "nobody" is no job of the queue (job "y")',
+        "job_id is empty, and so is key",
+    ):
         assert words in said
     assert queue.jobs() == []
 
@@ -86,7 +124,9 @@ def test_twice_in_one_call(queue: Queue) -> None:
 
 
 def test_values_that_cannot_be(queue: Queue) -> None:
-    """Unknown names are met with the nearest known one; text that no database keeps is refused before it gets there."""
+    """Unknown names are met with the nearest known one; text that no database keeps is refused
+    before it gets there.
+    """
     with pytest.raises(UsageError, match='a job has no "max_gpu"; did you mean "max_gpus"'):
         queue.submit(job_id="j", max_gpu=4)
     with pytest.raises(UsageError, match="command must be a list"):
@@ -101,11 +141,15 @@ def test_values_that_cannot_be(queue: Queue) -> None:
 
 
 def test_predecessors_in_queue_or_call(queue: Queue) -> None:
-    """A job may come after jobs of the queue and of the same call, never after itself or in a circle."""
+    """A job may come after jobs of the queue and of the same call, never after itself or in a
+    circle.
+    """
     queue.submit(**ONE)
     queue.submit_many([ONE | {"job_id": "k", "after": ["j", "l"]}, ONE | {"job_id": "l"}])
     with pytest.raises(InvalidInput, match="circle"):
-        queue.submit_many([ONE | {"job_id": "p", "after": "q"}, ONE | {"job_id": "q", "after": "p"}])
+        queue.submit_many(
+            [ONE | {"job_id": "p", "after": "q"}, ONE | {"job_id": "q", "after": "p"}]
+        )
 
 
 def test_many_at_once(queue: Queue) -> None:
@@ -118,8 +162,13 @@ def test_many_at_once(queue: Queue) -> None:
 
 def test_lists(queue: Queue) -> None:
     """By state, tenant and model; the latest so many, still oldest first."""
-    queue.submit_many([ONE | {"job_id": "a", "tenant": "red"}, ONE | {"job_id": "b"},
-                       ONE | {"job_id": "c", "model": "n", "max_gpus": 1, "tenant": "default"}])
+    queue.submit_many(
+        [
+            ONE | {"job_id": "a", "tenant": "red"},
+            ONE | {"job_id": "b"},
+            ONE | {"job_id": "c", "model": "n", "max_gpus": 1, "tenant": "default"},
+        ]
+    )
     queue.hold("b")
     queue.cancel("c")
 
@@ -127,22 +176,33 @@ def test_lists(queue: Queue) -> None:
         return [job.job_id for job in queue.jobs(**how)]  # type: ignore[arg-type]
 
     assert ids(states=["active"]) == ["a", "b"] and ids(states=["held", "cancelled"]) == ["b", "c"]
-    assert ids(tenant="red") == ["a"] and ids(tenant="default") == ["b", "c"] and ids(model="n") == ["c"]
+    assert (
+        ids(tenant="red") == ["a"]
+        and ids(tenant="default") == ["b", "c"]
+        and ids(model="n") == ["c"]
+    )
     assert ids(limit=2) == ["b", "c"]
-    assert queue.counts() | {"queued": 0} == dict.fromkeys(queue.counts(), 0) | {"held": 1, "cancelled": 1}
+    assert queue.counts() | {"queued": 0} == dict.fromkeys(queue.counts(), 0) | {
+        "held": 1,
+        "cancelled": 1,
+    }
     with pytest.raises(UsageError, match='no state "hold"; did you mean "held"'):
         ids(states=["hold"])
 
 
 def test_verbs_of_a_waiting_job(queue: Queue) -> None:
-    """hold and release, cancel and retry; each said twice changes nothing more; what cannot be is refused in words."""
+    """hold and release, cancel and retry; each said twice changes nothing more; what cannot be
+    is refused in words.
+    """
     queue.submit(**ONE)
     assert queue.hold("j")[0].state == "held" == queue.hold("j")[0].state
     with pytest.raises(Refused, match="it is held"):
         queue.retry("j")
     assert queue.release("j")[0].state == "queued" == queue.release("j")[0].state
     cancelled = queue.cancel("j")[0]
-    assert (cancelled.state, cancelled.finished_s) == ("cancelled", NOW) and queue.cancel("j")[0] == cancelled
+    assert (cancelled.state, cancelled.finished_s) == ("cancelled", NOW) and queue.cancel("j")[
+        0
+    ] == cancelled
     with pytest.raises(Refused, match='cannot be held: it is cancelled; "retry" brings it back'):
         queue.hold("j")
     assert queue.retry("j")[0].state == "queued" and queue.job("j").finished_s is None
@@ -160,7 +220,9 @@ def test_verbs_of_several_jobs_are_all_or_none(queue: Queue) -> None:
 
 
 def test_running_jobs_are_stopped_before_they_are_held_or_cancelled(queue: Queue) -> None:
-    """The state stays running, with a request, until the end of what it holds is known; then the request comes true."""
+    """The state stays running, with a request, until the end of what it holds is known; then the
+    request comes true.
+    """
     queue.submit_many([ONE, ONE | {"job_id": "k"}])
     control = Controller(queue)
     control.want(j=("a", 2), k=("a", 4))
@@ -168,7 +230,10 @@ def test_running_jobs_are_stopped_before_they_are_held_or_cancelled(queue: Queue
     control.say("j", "running", 10)
     queue.hold("j")
     queue.cancel("k")
-    assert [(job.state, job.request) for job in queue.jobs()] == [("running", "hold"), ("running", "cancel")]
+    assert [(job.state, job.request) for job in queue.jobs()] == [
+        ("running", "hold"),
+        ("running", "cancel"),
+    ]
     assert control.stops() == [("j", 1), ("k", 1)]
     control.say("j", "stopped", 30)
     control.say("k", "stopped")
@@ -203,9 +268,15 @@ def test_a_job_that_finishes_while_it_is_cancelled_is_done(queue: Queue) -> None
 
 
 def test_purge_forgets_what_is_over(queue: Queue) -> None:
-    """Done and cancelled jobs that ended before, but those that others come after; the name is free then."""
-    queue.submit_many([ONE | {"job_id": name, **more} for name, more in (
-        ("j", {}), ("k", {}), ("l", {"after": "k"}), ("n", {}))])
+    """Done and cancelled jobs that ended before, but those that others come after; the name is
+    free then.
+    """
+    queue.submit_many(
+        [
+            ONE | {"job_id": name, **more}
+            for name, more in (("j", {}), ("k", {}), ("l", {"after": "k"}), ("n", {}))
+        ]
+    )
     control = Controller(queue)
     control.want(j=("a", 2))
     control.starts()
@@ -220,12 +291,20 @@ def test_purge_forgets_what_is_over(queue: Queue) -> None:
 
 
 def test_running_jobs_of_a_snapshot(tmp_path: Path) -> None:
-    """A snapshot's running jobs hold their GPUs in the queue, with an allocation of their own; times move with now."""
+    """A snapshot's running jobs hold their GPUs in the queue, with an allocation of their own;
+    times move with now.
+    """
     rows = "r,m,5,50,4,running,a,2\nq,m,7,50,4,queued,,\n"
     source = cluster(rows, **{"config.toml": "now_s = 10\n"})
     with fresh("sqlite", tmp_path, source) as queue:
         r, q = queue.jobs()
-        assert (r.state, r.generation, r.want_pool, r.want_gpus, q.state) == ("running", 1, "a", 2, "queued")
+        assert (r.state, r.generation, r.want_pool, r.want_gpus, q.state) == (
+            "running",
+            1,
+            "a",
+            2,
+            "queued",
+        )
         assert (r.submitted_s, q.submitted_s) == (NOW - 5, NOW - 3)
         with pytest.raises(UsageError, match="has jobs already"):
             Queue.create(tmp_path / "queue.db", source)

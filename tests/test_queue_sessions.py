@@ -1,4 +1,6 @@
-"""Headroom that is left to the queue: what its sessions needed, from submission to end, on both databases."""
+"""Headroom that is left to the queue: what its sessions needed, from submission to end, on both
+databases.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,10 @@ def kept(queue: Queue) -> list[int]:
 
 
 def test_a_queue_keeps_what_its_sessions_needed(queue: Queue) -> None:
-    """Pool a, 8 GPUs, three of ten sessions may be late. A session of 1 GPU, another of 2 while it is there, one of 4
-    when the first has been gone for a round: needs of 1, 3 and 6, no share of three is late, so 6. Batch jobs and pool
-    b do not count; a batch job leaves the 6 GPUs, two sessions being there in three of them or not."""
+    """Pool a, 8 GPUs, three of ten sessions may be late. A session of 1 GPU, another of 2 while it
+    is there, one of 4 when the first has been gone for a round: needs of 1, 3 and 6, no share of
+    three is late, so 6. Batch jobs and pool b do not count; a batch job leaves the 6 GPUs, two
+    sessions being there in three of them or not."""
     clock = queue.clock
     assert isinstance(clock, Clock) and kept(queue) == [0, 1]
     control = Controller(queue)
@@ -56,7 +59,11 @@ def test_a_queue_keeps_what_its_sessions_needed(queue: Queue) -> None:
     assert kept(queue) == [6, 1]
     assert 'pool "a"' not in "".join(validate(queue.snapshot()).warnings)
     result = decide(validate(queue.snapshot())).jobs
-    assert dict(zip(result["job_id"], result["gpus"], strict=True)) == {"batch": 2, "second": 2, "third": 4}
+    assert dict(zip(result["job_id"], result["gpus"], strict=True)) == {
+        "batch": 2,
+        "second": 2,
+        "third": 4,
+    }
     again = queue.snapshot()
     assert again.digest == queue.snapshot().digest
 
@@ -73,7 +80,9 @@ def test_what_is_long_ago_does_not_count(queue: Queue, monkeypatch: pytest.Monke
     clock.now = NOW + 29 * 86400
     assert kept(queue) == [0, 1]
     clock.now = NOW + 1
-    monkeypatch.setattr(sessions, "_SESSIONS", sessions._SESSIONS.replace(str(sessions.LATEST), "1"))
+    monkeypatch.setattr(
+        sessions, "_SESSIONS", sessions._SESSIONS.replace(str(sessions.LATEST), "1")
+    )
     queue.submit(**ASKS, job_id="new", max_gpus=1)
     assert kept(queue) == [0, 1]
 

@@ -1,4 +1,6 @@
-"""The states of jobs against a model of a few lines: owners, a controller and an executor in any order (SQLite)."""
+"""The states of jobs against a model of a few lines: owners, a controller and an executor in any
+order (SQLite).
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ class Model:
     began: bool = False
     failures: int = 0
     left: float = WORK
-    done: float = 0.0                       # by the open allocation
-    open: tuple[str, int] | None = None     # what it holds
+    done: float = 0.0  # by the open allocation
+    open: tuple[str, int] | None = None  # what it holds
     history: list[str] = field(default_factory=list)
 
     @property
@@ -72,8 +74,15 @@ class Model:
         if phase in ("finished", "failed") or self.done > 0:
             self.began = True
         self.left = 0.0 if phase == "finished" else self.left - self.done
-        self.failures = self.failures + 1 if phase == "failed" else \
-            0 if phase == "finished" or (phase == "stopped" and self.done > 0) else self.failures
+        self.failures = (
+            self.failures + 1
+            if phase == "failed"
+            else (
+                0
+                if phase == "finished" or (phase == "stopped" and self.done > 0)
+                else self.failures
+            )
+        )
         if phase == "finished":
             self.state = "done"
         elif self.request == "cancel":
@@ -94,7 +103,9 @@ class Life(RuleBasedStateMachine):
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=_memory())))
         self.clock = Clock()
         self.queue = self.stack.enter_context(fresh("sqlite", folder, clock=self.clock))
-        self.queue.submit_many([{"job_id": j, "model": "m", "total_work": WORK, "max_gpus": 8} for j in JOBS])
+        self.queue.submit_many(
+            [{"job_id": j, "model": "m", "total_work": WORK, "max_gpus": 8} for j in JOBS]
+        )
         self.control = Controller(self.queue)
         self.retries = Retries(most=2, first_s=0.0)
         self.model = {j: Model() for j in JOBS}
@@ -112,15 +123,21 @@ class Life(RuleBasedStateMachine):
                 with pytest.raises(Refused):
                     getattr(self.queue, verb)(job)
 
-    @rule(wanted=st.fixed_dictionaries({}, optional=dict.fromkeys(
-        JOBS, st.tuples(st.sampled_from("aab"), st.integers(1, 6)))), order=st.booleans())
+    @rule(
+        wanted=st.fixed_dictionaries(
+            {}, optional=dict.fromkeys(JOBS, st.tuples(st.sampled_from("aab"), st.integers(1, 6)))
+        ),
+        order=st.booleans(),
+    )
     def decide(self, wanted: dict[str, tuple[str, int]], order: bool) -> None:
         """Wants are those of the round, but nothing for jobs that may not run."""
         self.control.want(**wanted)
         for job in self.queue.jobs():
             model = self.model[job.job_id]
             free = model.state in ("queued", "paused", "running") and model.request == ""
-            assert (job.want_pool, job.want_gpus) == (wanted.get(job.job_id, ("", 0)) if free else ("", 0))
+            assert (job.want_pool, job.want_gpus) == (
+                wanted.get(job.job_id, ("", 0)) if free else ("", 0)
+            )
         if order:
             self.order()
 
@@ -139,7 +156,12 @@ class Life(RuleBasedStateMachine):
                 assert model.state in ("queued", "paused")
                 model.open, model.state = (job.want_pool, job.want_gpus), "running"
 
-    @rule(pick=st.integers(0, 2), phase=st.sampled_from(SEEN), work=st.sampled_from(WORKS), other=st.integers(0, 9))
+    @rule(
+        pick=st.integers(0, 2),
+        phase=st.sampled_from(SEEN),
+        work=st.sampled_from(WORKS),
+        other=st.integers(0, 9),
+    )
     def executor(self, pick: int, phase: str, work: float, other: int) -> None:
         """Observations of the open allocation move the job, all others are as if never made."""
         self.clock.now += 1
@@ -159,21 +181,34 @@ class Life(RuleBasedStateMachine):
     def agrees(self) -> None:
         for job in self.queue.jobs():
             model = self.model[job.job_id]
-            assert (job.state, job.request, job.failures) == (model.state, model.request, model.failures)
+            assert (job.state, job.request, job.failures) == (
+                model.state,
+                model.request,
+                model.failures,
+            )
             assert job.remaining_work == pytest.approx(model.left - model.done)
 
     @invariant()
     def machines_and_snapshot(self) -> None:
-        """No pool beyond its GPUs; open allocations are those of the model; the snapshot is valid and says the same."""
+        """No pool beyond its GPUs; open allocations are those of the model; the snapshot is
+        valid and says the same.
+        """
         with self.queue.store.read() as connection:
             used, room = cluster.used(connection), cluster.gpus(connection)
-            held = {row.job_id: (row.pool, row.gpus) for row in connection.execute(
-                sa.select(allocations).where(allocations.c.phase.in_(OPEN)))}
+            held = {
+                row.job_id: (row.pool, row.gpus)
+                for row in connection.execute(
+                    sa.select(allocations).where(allocations.c.phase.in_(OPEN))
+                )
+            }
         assert all(used[pool] <= room[pool] for pool in room)
         assert held == {name: model.open for name, model in self.model.items() if model.open}
         jobs = validate(self.queue.snapshot()).jobs
-        assert set(jobs.job_id) == {name for name, model in self.model.items() if model.request != "cancel"
-                                    and model.state not in ("done", "cancelled", "failed")}
+        assert set(jobs.job_id) == {
+            name
+            for name, model in self.model.items()
+            if model.request != "cancel" and model.state not in ("done", "cancelled", "failed")
+        }
 
 
 def _memory() -> str | None:
@@ -182,8 +217,9 @@ def _memory() -> str | None:
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=8, stateful_step_count=20, deadline=None,
-                             suppress_health_check=list(HealthCheck))
+TestLife.settings = settings(
+    max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def walk(seed: int, steps: int) -> None:
@@ -195,12 +231,21 @@ def walk(seed: int, steps: int) -> None:
             if what < 0.25:
                 life.owner(chance.choice(JOBS), chance.choice((*VERBS, "release", "retry")))
             elif what < 0.5:
-                wanted = {j: (chance.choice("aab"), chance.randrange(1, 7)) for j in JOBS if chance.random() < 0.7}
+                wanted = {
+                    j: (chance.choice("aab"), chance.randrange(1, 7))
+                    for j in JOBS
+                    if chance.random() < 0.7
+                }
                 life.decide(wanted, chance.random() < 0.8)
             elif what < 0.6:
                 life.order()
             else:
-                life.executor(chance.randrange(3), chance.choice(SEEN), chance.choice(WORKS), chance.randrange(10))
+                life.executor(
+                    chance.randrange(3),
+                    chance.choice(SEEN),
+                    chance.choice(WORKS),
+                    chance.randrange(10),
+                )
             life.agrees()
             life.machines_and_snapshot()
             if all(model.state == "done" for model in life.model.values()):
@@ -223,14 +268,18 @@ def test_many_lives(seed: int) -> None:
     walk(seed, 5000)
 
 
-@pytest.mark.parametrize(("failures", "wait"), [(1, 30), (2, 60), (3, 120), (8, 3600), (2000, 3600)])
+@pytest.mark.parametrize(
+    ("failures", "wait"), [(1, 30), (2, 60), (3, 120), (8, 3600), (2000, 3600)]
+)
 def test_pauses_after_failures(failures: int, wait: float) -> None:
     """30 s doubled each time, at most an hour, for any number of failures."""
     assert Retries(most=10**6).wait_s(failures) == wait
 
 
 def test_every_verb_is_known_to_every_state(tmp_path: Path) -> None:
-    """No verb and no end of an allocation leaves a state undefined: a change, nothing, or a refusal in words."""
+    """No verb and no end of an allocation leaves a state undefined: a change, nothing, or a
+    refusal in words.
+    """
     with fresh("sqlite", tmp_path) as queue:
         queue.submit(job_id="j", model="m", total_work=1, max_gpus=1)
         job = queue.job("j")

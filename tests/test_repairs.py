@@ -1,4 +1,6 @@
-"""What physics broke is repaired and reported; what rules broke is named with the smallest relaxation."""
+"""What physics broke is repaired and reported; what rules broke is named with the smallest
+relaxation.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def got(p: Problem) -> dict[str, int]:
 
 
 def test_drained_pool_releases_the_fewest_gpus() -> None:
-    """4 + 2 + 2 non-preemptible GPUs on 6: releasing one 2 is enough, and the latest submitted goes."""
+    """4 + 2 + 2 non-preemptible GPUs on 6: releasing one 2 is enough, and the latest submitted
+    goes.
+    """
     fixed = [running(k, preemptible=False, submitted_s=s) for k, s in ((4, 0), (2, 5), (2, 9))]
     p = problem(fixed, [{"gpus": 6}])
     assert compile_round(p).repairs.released.tolist() == [False, False, True]
@@ -31,20 +35,31 @@ def test_drained_pool_releases_the_fewest_gpus() -> None:
 
 def test_larger_late_job_stays_if_that_keeps_more_gpus() -> None:
     """2 (old) and 6 (late) on 6 GPUs: keeping the 6 loses 2 GPUs, keeping the 2 would lose 6."""
-    p = problem([running(2, preemptible=False), running(6, preemptible=False, submitted_s=9, sizes=[6])], [{"gpus": 6}])
+    p = problem(
+        [running(2, preemptible=False), running(6, preemptible=False, submitted_s=9, sizes=[6])],
+        [{"gpus": 6}],
+    )
     assert compile_round(p).repairs.released.tolist() == [True, False]
 
 
 def test_lost_gpus_lift_the_limit_on_changes() -> None:
     """Three jobs of 2 on a pool of 2: two must change although max_changes is 0."""
-    p = problem([running(2, max_gpus=2, min_gpus=2) for _ in range(3)], [{"gpus": 2}], config={"max_changes": 0})
+    p = problem(
+        [running(2, max_gpus=2, min_gpus=2) for _ in range(3)],
+        [{"gpus": 2}],
+        config={"max_changes": 0},
+    )
     assert compile_round(p).repairs.max_changes == 2
     assert sorted(got(p).values()) == [0, 0, 2]
 
 
 def test_enough_changes_are_left_alone() -> None:
     """With max_changes 2 nothing is lifted and nothing said."""
-    p = problem([running(2, max_gpus=2, min_gpus=2) for _ in range(3)], [{"gpus": 2}], config={"max_changes": 2})
+    p = problem(
+        [running(2, max_gpus=2, min_gpus=2) for _ in range(3)],
+        [{"gpus": 2}],
+        config={"max_changes": 2},
+    )
     repairs = compile_round(p).repairs
     assert repairs.max_changes == 2 and not repairs.messages
 
@@ -55,17 +70,48 @@ def test_cut_quota_is_legal_and_the_plan_shrinks() -> None:
     assert got(p) == {"j0": 4}
 
 
-@pytest.mark.parametrize(("build", "conflict", "relaxation"), [
-    ({"jobs": [{"tenant": "a"}, {"tenant": "b"}],
-      "tenants": [{"tenant": "a", "guaranteed_gpus": 8}, {"tenant": "b", "guaranteed_gpus": 4}]},
-     ["guaranteed_gpus", "GPUs of pool"], 'guaranteed_gpus of tenant "a": 8 would have to be 4'),
-    ({"jobs": [running(8, preemptible=False)], "pools": [{"price_per_gpu_hour": 2}], "config": {"budget_per_hour": 10}},
-     ["budget_per_hour"], "budget_per_hour: 10 would have to be 16"),
-    ({"jobs": [{"tenant": "a"}], "tenants": [{"tenant": "a", "guaranteed_gpus": 8, "max_gpus": 4}]},
-     ["guaranteed_gpus", "max_gpus"], "would have to be"),
-    ({"jobs": [running(8, tenant="a")], "tenants": [{"tenant": "a", "max_gpus": 4}], "config": {"max_changes": 0}},
-     ["max_changes"], "max_changes: 0 would have to be 1"),
-])
+@pytest.mark.parametrize(
+    ("build", "conflict", "relaxation"),
+    [
+        (
+            {
+                "jobs": [{"tenant": "a"}, {"tenant": "b"}],
+                "tenants": [
+                    {"tenant": "a", "guaranteed_gpus": 8},
+                    {"tenant": "b", "guaranteed_gpus": 4},
+                ],
+            },
+            ["guaranteed_gpus", "GPUs of pool"],
+            'guaranteed_gpus of tenant "a": 8 would have to be 4',
+        ),
+        (
+            {
+                "jobs": [running(8, preemptible=False)],
+                "pools": [{"price_per_gpu_hour": 2}],
+                "config": {"budget_per_hour": 10},
+            },
+            ["budget_per_hour"],
+            "budget_per_hour: 10 would have to be 16",
+        ),
+        (
+            {
+                "jobs": [{"tenant": "a"}],
+                "tenants": [{"tenant": "a", "guaranteed_gpus": 8, "max_gpus": 4}],
+            },
+            ["guaranteed_gpus", "max_gpus"],
+            "would have to be",
+        ),
+        (
+            {
+                "jobs": [running(8, tenant="a")],
+                "tenants": [{"tenant": "a", "max_gpus": 4}],
+                "config": {"max_changes": 0},
+            },
+            ["max_changes"],
+            "max_changes: 0 would have to be 1",
+        ),
+    ],
+)
 def test_rules_that_clash_are_named(build: dict, conflict: list[str], relaxation: str) -> None:  # type: ignore[type-arg]
     """Exit 4 with the clashing rules and a relaxation that can be checked by hand."""
     with pytest.raises(Infeasible) as e:

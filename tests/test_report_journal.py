@@ -37,13 +37,15 @@ RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 4): 3.5, ("B", 1): 0.5}
 def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw every picture once only: half the time."""
     drawn = style.bytes_of
-    monkeypatch.setattr("allocator.report.journal_page.bytes_of",
-                        lambda figure, kind: drawn(figure, kind) if kind == "svg" else b"")
+    monkeypatch.setattr(
+        "allocator.report.journal_page.bytes_of",
+        lambda figure, kind: drawn(figure, kind) if kind == "svg" else b"",
+    )
 
 
 def lived(name: str) -> float:
-    """A queue that lived for ten minutes: "one" is done, "<two>" was stuck until it was parked, "three" runs, "four" is
-    to come, the second round failed. Returns its now."""
+    """A queue that lived for ten minutes: "one" is done, "<two>" was stuck until it was parked,
+    "three" runs, "four" is to come, the second round failed. Returns its now."""
     clock, failing = SimulatedClock(NOW), iter((False, True))
 
     def decide(problem: Any, **effort: Any) -> Decided:
@@ -52,13 +54,36 @@ def lived(name: str) -> float:
         return decide_round(problem, **effort)
 
     with Queue.create(name, cluster(), clock=clock.now) as queue:
-        machines = SimulatedCluster({"a": 8, "b": 4}, clock, Truth(
-            rate=lambda o: RATES[o.gpu_type, o.gpus] * (o.job_id != "<two>"), stop_s=lambda o: 10.0))
-        controller = Controller(queue.store, SimulatedExecutor(machines), clock, Options(
-            every_s=60.0, poll_s=10.0, policy="greedy", stall_s=60.0, retries=Retries(most=2, first_s=10.0)),
-            decide=decide)
-        for job, work, after in (("one", 100.0, 0), ("<two>", 1e6, 0), ("three", 1e6, 0), ("four", 1.0, 1e5)):
-            queue.submit(job_id=job, model="m", total_work=work, max_gpus=1, submitted_s=NOW + after)
+        machines = SimulatedCluster(
+            {"a": 8, "b": 4},
+            clock,
+            Truth(
+                rate=lambda o: RATES[o.gpu_type, o.gpus] * (o.job_id != "<two>"),
+                stop_s=lambda o: 10.0,
+            ),
+        )
+        controller = Controller(
+            queue.store,
+            SimulatedExecutor(machines),
+            clock,
+            Options(
+                every_s=60.0,
+                poll_s=10.0,
+                policy="greedy",
+                stall_s=60.0,
+                retries=Retries(most=2, first_s=10.0),
+            ),
+            decide=decide,
+        )
+        for job, work, after in (
+            ("one", 100.0, 0),
+            ("<two>", 1e6, 0),
+            ("three", 1e6, 0),
+            ("four", 1.0, 1e5),
+        ):
+            queue.submit(
+                job_id=job, model="m", total_work=work, max_gpus=1, submitted_s=NOW + after
+            )
         while clock.now() < NOW + 600:
             controller.step()
             clock.sleep(10.0)
@@ -89,19 +114,27 @@ def journal(queue: Queue) -> Journal:
 
 def plain(html: str) -> list[list[str]]:
     """The cells of a table."""
-    return [[re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)]
-            for row in re.findall(r"<tr>(.*?)</tr>", html, re.S)]
+    return [
+        [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)]
+        for row in re.findall(r"<tr>(.*?)</tr>", html, re.S)
+    ]
 
 
 def test_words(journal: Journal) -> None:
     """Ten rounds, one without a plan; the job that is to come is not there yet."""
-    assert headline(journal) == "10 rounds: 9 carried out, 1 failed. 3 jobs: 1 done, 1 failed, 1 running."
-    assert about(journal).startswith("rounds 1 to 10, 2023-11-14 22:13:20 to 2023-11-14 22:22:20 UTC")
+    assert (
+        headline(journal)
+        == "10 rounds: 9 carried out, 1 failed. 3 jobs: 1 done, 1 failed, 1 running."
+    )
+    assert about(journal).startswith(
+        "rounds 1 to 10, 2023-11-14 22:13:20 to 2023-11-14 22:22:20 UTC"
+    )
 
 
 def test_table_of_rounds(journal: Journal) -> None:
-    """Newest first. Round 1 starts three jobs, which run at once; round 3 is there when the stuck job is stopped, in
-    20 s, and started again by a look, which the next one sees; the failed one says why, on one line, without HTML."""
+    """Newest first. Round 1 starts three jobs, which run at once; round 3 is there when the stuck
+    job is stopped, in 20 s, and started again by a look, which the next one sees; the failed one
+    says why, on one line, without HTML."""
     head, *rows = plain(rounds_table(journal))
     by = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert list(by) == [str(n) for n in range(10, 0, -1)]
@@ -112,8 +145,8 @@ def test_table_of_rounds(journal: Journal) -> None:
 
 
 def test_table_of_jobs(journal: Journal) -> None:
-    """The parked job first, with its reason: it ran for 0 to 140 s and 160 to 320 s, so 300 s, and was without GPUs in
-    between; then the one that runs (600 s), then the one that is done."""
+    """The parked job first, with its reason: it ran for 0 to 140 s and 160 to 320 s, so 300 s, and
+    was without GPUs in between; then the one that runs (600 s), then the one that is done."""
     head, *rows = plain(jobs_table(journal))
     parked, running, done = (dict(zip(head, row, strict=True)) for row in rows)
     assert (parked["job"], parked["state"], parked["failed"]) == ("&lt;two&gt;", "failed", "2")
@@ -126,24 +159,29 @@ def test_table_of_jobs(journal: Journal) -> None:
 def test_retry_is_said(journal: Journal) -> None:
     """A job in its pause after a failure says when it is tried again."""
     job = next(j for j in journal.jobs if j.job_id == "<two>")
-    waits = replace(job, state="paused", failures=1, retry_at_s=journal.now_s + 60, park_reason="exit code 3")
+    waits = replace(
+        job, state="paused", failures=1, retry_at_s=journal.now_s + 60, park_reason="exit code 3"
+    )
     why = plain(jobs_table(replace(journal, jobs=[waits])))[1][-1]
     assert why == "tried again at 2023-11-14 22:24:20 after 1 failures in a row; exit code 3"
 
 
 def test_use_of_gpus(journal: Journal) -> None:
-    """GPU-seconds under the line: "one" 100, "<two>" 140 and 170, "three" 600, from the order on; waiting: nobody for
-    more than the look in which they came; dollars: all on the pool that costs 2.5 $/h."""
+    """GPU-seconds under the line: "one" 100, "<two>" 140 and 170, "three" 600, from the order on;
+    waiting: nobody for more than the look in which they came; dollars: all on the pool that costs
+    2.5 $/h."""
     study = study_of(journal)
     found = series(study, study.runs[0], 600.0, 60)
     assert (found.held["a"] * 10).sum() == pytest.approx(1010.0) and found.held["b"].sum() == 0
     assert set(found.capacity["a"]) == {8.0} and found.waiting.sum() == 0
-    assert (found.paused * 10).sum() == pytest.approx(10.0)                 # between the two tries
+    assert (found.paused * 10).sum() == pytest.approx(10.0)  # between the two tries
     assert found.paid.sum() == pytest.approx(2.5 * found.held["a"].sum())
 
 
 def test_last_rounds_only(queue: Queue) -> None:
-    """Of the last five rounds: what was over before them is not there, what they began with is cut off at the left."""
+    """Of the last five rounds: what was over before them is not there, what they began with is
+    cut off at the left.
+    """
     late = read_journal(queue, 5)
     assert late.origin == "round 6" and late.begin_s == NOW + 300 and len(carried(late)) == 5
     assert {h.job_id for h in late.held} == {"<two>", "three"} == {j.job_id for j in late.jobs}
@@ -154,7 +192,9 @@ def test_last_rounds_only(queue: Queue) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_page(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command writes one file that asks for nothing, beside an SQLite queue; one on a server needs --out."""
+    """The command writes one file that asks for nothing, beside an SQLite queue; one on a server
+    needs --out.
+    """
     with empty(backend, tmp_path) as name:
         lived(name)
         out = tmp_path / "queue.db.report" / "report.html"
@@ -166,24 +206,33 @@ def test_page(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     page = Page(out)
     check_alone(page)
     assert page.figures == ["rounds", "queue", "holders", "use"]
-    assert "Parked, until somebody retries them: <two>." in page.text and "nothing found <in> time" in page.text
+    assert (
+        "Parked, until somebody retries them: <two>." in page.text
+        and "nothing found <in> time" in page.text
+    )
     assert (out.parent / "pictures" / "rounds.svg").stat().st_size > 1000
 
 
 @pytest.fixture
 def adopted(tmp_path: Path) -> Journal:
-    """One round of a queue made from a snapshot in which "old" has run for nine hours and "new" waits as long."""
+    """One round of a queue made from a snapshot in which "old" has run for nine hours and "new"
+    waits as long.
+    """
     clock = SimulatedClock(NOW)
     jobs = f"old,m,{NOW - 9 * 3600},1e6,1,running,a,1\nnew,m,{NOW - 9 * 3600},1e6,1,queued,,\n"
     with Queue.create(tmp_path / "queue.db", cluster(jobs), clock=clock.now) as queue:
         machines = SimulatedCluster({"a": 8, "b": 4}, clock, Truth(rate=lambda _: 1.0))
-        controller = Controller(queue.store, SimulatedExecutor(machines), clock, Options(policy="greedy"))
+        controller = Controller(
+            queue.store, SimulatedExecutor(machines), clock, Options(policy="greedy")
+        )
         controller.step()
         return read_journal(queue, 10)
 
 
 def test_what_was_before_the_queue_is_not_paused(adopted: Journal) -> None:
-    """The pictures begin with the queue, nobody is paused for nine hours in them, and the table does not claim it."""
+    """The pictures begin with the queue, nobody is paused for nine hours in them, and the table
+    does not claim it.
+    """
     assert adopted.begin_s == NOW and adopted.origin == "the queue was made"
     study = study_of(adopted)
     assert series(study, study.runs[0], 1.0, 10).paused.max() <= 1
@@ -200,8 +249,11 @@ def test_one_round_is_drawn(adopted: Journal) -> None:
     with style.paper():
         drawn = draw_rounds(adopted)
         worth, changes, gap, seconds = drawn.axes
-        marked = [line for line in worth.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1]
-        assert len(marked) == 2                                             # the bound and the value
+        marked = [
+            line for line in worth.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1
+        ]
+        # the bound and the value
+        assert len(marked) == 2
         for panel in (worth, changes, gap, seconds):
             low, high = panel.get_xlim()
             assert low < 0.0 < high
@@ -230,7 +282,10 @@ def test_rounds_whose_snapshots_are_gone(queue: Queue) -> None:
         connection.execute(wants.rounds.update().values(snapshot=None))
     queue.set_gpus({"a": 3})
     sizes = read_journal(queue, 1000).sizes
-    assert [(s.pool, s.gpus, s.price_per_gpu_hour) for s in sizes] == [("a", 3.0, 2.5), ("b", 4.0, 1.0)]
+    assert [(s.pool, s.gpus, s.price_per_gpu_hour) for s in sizes] == [
+        ("a", 3.0, 2.5),
+        ("b", 4.0, 1.0),
+    ]
 
 
 def test_wrong_calls(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from formulations.rounding import fill, repair, round_dual
 
 
 def test_repair_gives_up_the_least_value_per_gpu():
-    """Pool of 4, jobs of 4 GPUs (worth 3) and 2 GPUs (worth 2 each): the large one goes, 3/4 < 2/2."""
+    """Pool of 4, jobs of 4 GPUs (worth 3) and 2 GPUs (worth 2 each): the large one goes, 3/4 <
+    2/2.
+    """
     c = view([[(3, {0: 4})], [(2, {0: 2})], [(2, {0: 2})]], [(-np.inf, 4)])
     assert repair(c, np.array([0, 1, 2]), np.zeros(4)).tolist() == [-1, 1, 2]
 
@@ -28,7 +30,9 @@ def test_repair_raises_a_guarantee():
 
 
 def test_repair_needs_a_pair():
-    """Exactly 3 units from columns of 2 and 3: the 2 must leave as the 3 enters, no single move helps."""
+    """Exactly 3 units from columns of 2 and 3: the 2 must leave as the 3 enters, no single move
+    helps.
+    """
     c = view([[(5, {0: 2})], [(1, {0: 3})]], [(3, 3)])
     assert repair(c, np.array([0, -1]), np.zeros(3)).tolist() == [-1, 1]
 
@@ -69,7 +73,9 @@ def test_fill_never_breaks_a_rule_or_loses_value():
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_rounded_plans_keep_all_rows(seed):
-    """Whatever the rows: a plan that comes out is feasible and below the bound; none comes where none exists."""
+    """Whatever the rows: a plan that comes out is feasible and below the bound; none comes where
+    none exists.
+    """
     c = choices(random_model(np.random.default_rng(seed)))
     dual = minimise(c)
     plan, best = round_dual(c, dual), best_choice(c)
@@ -82,10 +88,14 @@ def test_rounded_plans_keep_all_rows(seed):
 
 
 def test_rounds_with_every_rule():
-    """120 random rounds: a plan wherever one exists (374 of 374 measured on other seeds), within 2 % on average."""
+    """120 random rounds: a plan wherever one exists (374 of 374 measured on other seeds), within
+    2 % on average.
+    """
     lost, missed = [], 0
     for seed in range(2000, 2120):
-        c = choices(formulate(random_instance(np.random.default_rng(seed), jobs=5, pools=2, tenants=3)))
+        c = choices(
+            formulate(random_instance(np.random.default_rng(seed), jobs=5, pools=2, tenants=3))
+        )
         best, plan = best_choice(c), round_dual(c, minimise(c))
         if best is None:
             assert plan is None
@@ -104,7 +114,9 @@ def test_relabelled_jobs_get_a_plan_of_the_same_worth():
     groups = [[(float(rng.random() * k), {0: k, 1: 2 * k}) for k in (1, 2, 4)] for _ in range(60)]
     rows = [(-np.inf, 40), (-np.inf, 60)]
     a, b = (view(g, rows) for g in (groups, groups[::-1]))
-    assert a.value_of(round_dual(a, minimise(a))) == pytest.approx(b.value_of(round_dual(b, minimise(b))), rel=0.01)
+    assert a.value_of(round_dual(a, minimise(a))) == pytest.approx(
+        b.value_of(round_dual(b, minimise(b))), rel=0.01
+    )
 
 
 def test_same_dual_same_plan():

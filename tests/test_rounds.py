@@ -61,7 +61,11 @@ def test_prices_are_remembered_by_name() -> None:
     memory = Memory.of("progress", model, prices)
     back, known = memory.row_prices(model)
     first = model.families[1].first
-    assert (back[:first] == 0).all() and (back[first:] == prices[first:]).all() and known == model.m - first
+    assert (
+        (back[:first] == 0).all()
+        and (back[first:] == prices[first:]).all()
+        and known == model.m - first
+    )
     fewer = Memory("progress", {k: v for k, v in memory.prices.items() if k[0] != "capacity"})
     pools = model.families[1]
-    assert (fewer.row_prices(model)[0][pools.first:pools.stop] == 0).all()
+    assert (fewer.row_prices(model)[0][pools.first : pools.stop] == 0).all()

@@ -1,4 +1,6 @@
-"""The JSON Schemas describe what is read and written: checked by a small validator of the keywords they use."""
+"""The JSON Schemas describe what is read and written: checked by a small validator of the
+keywords they use.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,36 @@ from allocator.files.plans import to_json
 from allocator.files.schema import result_schema, snapshot_schema
 from allocator.files.snapshots import snapshot_of
 
-TYPES: dict[str, Any] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None),
-                         "integer": int, "number": (int, float)}
-KNOWN = {"$schema", "$defs", "title", "description", "default", "contentMediaType", "anyOf", "type", "properties",
-         "required", "additionalProperties", "items", "enum", "const", "pattern", "minLength", "minimum", "maximum",
-         "exclusiveMinimum"}
+TYPES: dict[str, Any] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "integer": int,
+    "number": (int, float),
+}
+KNOWN = {
+    "$schema",
+    "$defs",
+    "title",
+    "description",
+    "default",
+    "contentMediaType",
+    "anyOf",
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "const",
+    "pattern",
+    "minLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+}
 
 
 def breaches(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
@@ -31,21 +58,29 @@ def breaches(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[st
     assert set(schema) <= KNOWN, set(schema) - KNOWN
     types = schema.get("type", [])
     types = [types] if isinstance(types, str) else types
-    fits = [t for t in types if isinstance(value, TYPES[t]) and (t == "boolean" or not isinstance(value, bool))]
+    fits = [
+        t
+        for t in types
+        if isinstance(value, TYPES[t]) and (t == "boolean" or not isinstance(value, bool))
+    ]
     if types and not fits:
         yield f"{place}: {value!r} is not {types}"
         return
     if value not in schema.get("enum", [value]) or value != schema.get("const", value):
         yield f"{place}: {value!r} is not among the values"
     if isinstance(value, str):
-        if not re.search(schema.get("pattern", ""), value) or len(value) < schema.get("minLength", 0):
+        if not re.search(schema.get("pattern", ""), value) or len(value) < schema.get(
+            "minLength", 0
+        ):
             yield f"{place}: {value!r} does not match"
     elif isinstance(value, int | float) and not isinstance(value, bool):
         low, high = schema.get("minimum", value), schema.get("maximum", value)
         if not low <= value <= high or value <= schema.get("exclusiveMinimum", value - 1):
             yield f"{place}: {value!r} is out of range"
     elif isinstance(value, dict):
-        yield from (f"{place}: {key} is missing" for key in schema.get("required", []) if key not in value)
+        yield from (
+            f"{place}: {key} is missing" for key in schema.get("required", []) if key not in value
+        )
         fields, more = schema.get("properties", {}), schema.get("additionalProperties", True)
         for key, part in value.items():
             if key in fields or isinstance(more, dict):
@@ -80,14 +115,25 @@ def typed(file: str, name: str, text: str) -> Any:
 
 
 def test_snapshots_keep_their_schema() -> None:
-    """The snapshot that uses everything, row by row; and the schema sees what is wrong with a job."""
+    """The snapshot that uses everything, row by row; and the schema sees what is wrong with a
+    job.
+    """
     snap = snapshot_of("everything", EVERYTHING)
     document: dict[str, Any] = {"config.toml": snap.config}
     for file, table in snap.tables.items():
         rows = zip(*table.columns.values(), strict=True)
-        document[file] = [{n: typed(file, n, c) for n, c in zip(table.columns, row, strict=True) if c} for row in rows]
+        document[file] = [
+            {n: typed(file, n, c) for n, c in zip(table.columns, row, strict=True) if c}
+            for row in rows
+        ]
     assert list(breaches(document, snapshot_schema())) == []
-    document["jobs.csv"][0] |= {"max_gpus": 0, "remaining_work": 0, "state": "gone", "sizes": "1|", "preemptible": 1}
+    document["jobs.csv"][0] |= {
+        "max_gpus": 0,
+        "remaining_work": 0,
+        "state": "gone",
+        "sizes": "1|",
+        "preemptible": 1,
+    }
     assert len(list(breaches(document, snapshot_schema()))) == 5
 
 

@@ -30,8 +30,12 @@ class Rig:
             self.queue.submit(job_id=job, model="m", total_work=1e6, max_gpus=4)
         self.store = open_queue(name, wait_s=wait_s)
         self.machines = SimulatedCluster({"a": 8, "b": 4}, self.clock)
-        self.controller = Controller(self.store, SimulatedExecutor(self.machines), self.clock,
-                                     Options(every_s=60.0, policy="greedy"))
+        self.controller = Controller(
+            self.store,
+            SimulatedExecutor(self.machines),
+            self.clock,
+            Options(every_s=60.0, policy="greedy"),
+        )
 
     def step(self) -> bool:
         """A look after a minute; False: the database was out of reach."""
@@ -43,7 +47,9 @@ class Rig:
         return True
 
     def state(self) -> Any:
-        return [(j.job_id, j.state, j.want_pool, j.want_gpus, j.generation) for j in self.queue.jobs()]
+        return [
+            (j.job_id, j.state, j.want_pool, j.want_gpus, j.generation) for j in self.queue.jobs()
+        ]
 
     def recovers(self, before: Any) -> None:
         """It goes on as if nothing had been."""
@@ -58,13 +64,17 @@ class Rig:
 
 
 def test_a_step_reads_open_allocations_only(tmp_path: Path) -> None:
-    """No statement of a round goes through all allocations or jobs that ever were: on SQLite each finds its rows by an
-    index. What grows without end costs no time."""
+    """No statement of a round goes through all allocations or jobs that ever were: on SQLite each
+    finds its rows by an index. What grows without end costs no time."""
     rig = Rig(str(tmp_path / "queue.db"))
     assert rig.step()
     said: list[tuple[str, Any]] = []
-    listen = ("before_cursor_execute", lambda _c, _cursor, statement, values, _context, many: said.append(
-        (statement, values[0] if many else values)))
+    listen = (
+        "before_cursor_execute",
+        lambda _c, _cursor, statement, values, _context, many: said.append(
+            (statement, values[0] if many else values)
+        ),
+    )
     sa.event.listen(rig.store.engine, *listen)
     rig.queue.submit(job_id="three", model="m", total_work=1e6, max_gpus=4)
     rig.clock.sleep(59.0)
@@ -73,17 +83,28 @@ def test_a_step_reads_open_allocations_only(tmp_path: Path) -> None:
     sa.event.remove(rig.store.engine, *listen)
     rig.close()
     plain = sqlite3.connect(tmp_path / "queue.db")
-    lines = [(line[3], statement) for statement, values in said
-             if statement.split()[0] in ("SELECT", "UPDATE", "DELETE", "WITH")
-             for line in plain.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    lines = [
+        (line[3], statement)
+        for statement, values in said
+        if statement.split()[0] in ("SELECT", "UPDATE", "DELETE", "WITH")
+        for line in plain.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+    ]
     plain.close()
     assert len(lines) > 30
-    assert [(line, statement) for line, statement in lines if line.startswith("SCAN ") and " USING " not in line
-            and line.split()[1] in ("a", "g", "h", "j", "t", "allocations", "jobs", "observations", "turns")] == []
+    assert [
+        (line, statement)
+        for line, statement in lines
+        if line.startswith("SCAN ")
+        and " USING " not in line
+        and line.split()[1]
+        in ("a", "g", "h", "j", "t", "allocations", "jobs", "observations", "turns")
+    ] == []
 
 
 def test_the_disk_is_full(tmp_path: Path) -> None:
-    """SQLite may not grow any more: rounds cannot be written, nothing else happens; with room again all goes on."""
+    """SQLite may not grow any more: rounds cannot be written, nothing else happens; with room
+    again all goes on.
+    """
     rig = Rig(str(tmp_path / "queue.db"))
     assert rig.step() and rig.step()
     before = rig.state()
@@ -118,7 +139,9 @@ def test_the_file_is_locked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["before the commit", "between two looks"])
 def test_the_connection_is_killed(when: str, tmp_path: Path) -> None:
-    """The server ends the connection of the controller, in the middle of each of its transactions in turn."""
+    """The server ends the connection of the controller, in the middle of each of its
+    transactions in turn.
+    """
     with empty("postgresql", tmp_path) as name:
         rig = Rig(name)
         assert rig.step()
@@ -140,7 +163,7 @@ def test_the_connection_is_killed(when: str, tmp_path: Path) -> None:
         if when == "before the commit":
             sa.event.listen(rig.store.engine, "commit", commit)
             lost = 0
-            for strike in range(1, 7):                        # noqa: B007 - read by commit
+            for strike in range(1, 7):  # noqa: B007 - read by commit
                 count = 0
                 lost += not rig.step()
             assert lost >= 3
@@ -149,9 +172,7 @@ def test_the_connection_is_killed(when: str, tmp_path: Path) -> None:
             with rig.store.read() as connection:
                 pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
             kill(pid)
-            assert rig.step()                                  # noticed and opened anew
+            assert rig.step()  # noticed and opened anew
         assert rig.step()
         rig.recovers(rig.state())
         rig.close()
-
-

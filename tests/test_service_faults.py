@@ -1,4 +1,6 @@
-"""The controller under faults at every write and every call: it may be cut off anywhere and nothing is lost."""
+"""The controller under faults at every write and every call: it may be cut off anywhere and
+nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def template() -> Path:
 def one(backend: str, folder: Path, seed: int, faults: int, pairs: bool = False) -> World:
     folder.mkdir(parents=True, exist_ok=True)
     if backend == "sqlite":
-        shutil.copy(template(), folder / "queue.db")        # making the tables takes longer than a run
+        # making the tables takes longer than a run
+        shutil.copy(template(), folder / "queue.db")
     with empty(backend, folder) as name:
         world = World(name, seed, faults=faults, pairs=pairs)
         try:
@@ -48,9 +51,9 @@ def test_without_faults(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_faults_by_seed(backend: str, tmp_path: Path) -> None:
-    """Crashes, pauses while another controller acts, lost connections, full disks, executors that cannot, rounds that
-    fail, observations that are withheld and repeated: no job lost, none twice, GPUs kept, the journal whole, the same
-    end."""
+    """Crashes, pauses while another controller acts, lost connections, full disks, executors that
+    cannot, rounds that fail, observations that are withheld and repeated: no job lost, none twice,
+    GPUs kept, the journal whole, the same end."""
     crashes = happened = 0
     for seed in range(RUNS[backend]):
         world = one(backend, tmp_path / str(seed), seed, 1 + seed % 6)
@@ -60,8 +63,8 @@ def test_faults_by_seed(backend: str, tmp_path: Path) -> None:
 
 
 def test_faults_with_pairs(tmp_path: Path) -> None:
-    """The same while pairs are made, parted, and lost with their machines: a pool never gives more GPUs than it has,
-    no GPU has three jobs, every GPU is charged once."""
+    """The same while pairs are made, parted, and lost with their machines: a pool never gives more
+    GPUs than it has, no GPU has three jobs, every GPU is charged once."""
     joined = 0
     for seed in range(8):
         joined += one("sqlite", tmp_path / str(seed), seed, seed % 6, pairs=True).joined
@@ -70,9 +73,9 @@ def test_faults_with_pairs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [1750, 2344])
 def test_faults_that_were_found(seed: int, tmp_path: Path) -> None:
-    """2344: starts were ordered, a crash came before they were given out, half of the machines went meanwhile: the
-    next controller gave them out all the same. 1750: an end becomes known when another
-    controller has charged for it already."""
+    """2344: starts were ordered, a crash came before they were given out, half of the machines went
+    meanwhile: the next controller gave them out all the same. 1750: an end becomes known when
+    another controller has charged for it already."""
     one("sqlite", tmp_path, seed, 1 + seed % 12)
 
 

@@ -1,4 +1,6 @@
-"""Two controllers as real processes: one decides, the other stands by; a paused one cannot act when it comes back."""
+"""Two controllers as real processes: one decides, the other stands by; a paused one cannot act
+when it comes back.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,35 @@ class Process:
     def __init__(self, folder: Path, name: str, *more: str) -> None:
         self.log = folder / f"{name}.jsonl"
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "allocator", "run", str(folder / "queue.db"), "--every", str(EVERY_S), "--poll",
-             "0.2", "--executor", "files", "--state", str(folder / "state"), "--policy", "greedy", "--log",
-             str(self.log), *more], stderr=subprocess.PIPE)
+            [
+                sys.executable,
+                "-m",
+                "allocator",
+                "run",
+                str(folder / "queue.db"),
+                "--every",
+                str(EVERY_S),
+                "--poll",
+                "0.2",
+                "--executor",
+                "files",
+                "--state",
+                str(folder / "state"),
+                "--policy",
+                "greedy",
+                "--log",
+                str(self.log),
+                *more,
+            ],
+            stderr=subprocess.PIPE,
+        )
 
     def events(self, name: str) -> list[dict[str, Any]]:
         if not self.log.exists():
             return []
-        rows = [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
+        rows = [
+            json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")
+        ]
         return [row for row in rows if row["event"] == name]
 
     def send(self, number: int) -> None:
@@ -62,9 +85,12 @@ def until(what: Callable[[], object], patience_s: float = PATIENCE_S) -> float:
     return time.monotonic() - begin
 
 
-def test_standby_takes_over_and_the_paused_one_cannot_act(tmp_path: Path, processes: list[Process]) -> None:
-    """SIGSTOP to the one in charge: the other one is in charge soon after and decides. SIGCONT: the first loses its
-    lease, writes nothing and stands by. SIGTERM to the second: it gives the lease back, the first takes it at once."""
+def test_standby_takes_over_and_the_paused_one_cannot_act(
+    tmp_path: Path, processes: list[Process]
+) -> None:
+    """SIGSTOP to the one in charge: the other one is in charge soon after and decides. SIGCONT: the
+    first loses its lease, writes nothing and stands by. SIGTERM to the second: it gives the lease
+    back, the first takes it at once."""
     with Queue.create(tmp_path / "queue.db", cluster()) as queue:
         for i in range(3):
             queue.submit(job_id=f"j{i}", model="m", total_work=1e6, max_gpus=4)
@@ -78,7 +104,8 @@ def test_standby_takes_over_and_the_paused_one_cannot_act(tmp_path: Path, proces
 
         first.send(signal.SIGSTOP)
         took = until(lambda: second.events("lease_taken"))
-        assert took < 2 * EVERY_S + 2.0                       # two intervals, and what a busy machine takes
+        # two intervals, and what a busy machine takes
+        assert took < 2 * EVERY_S + 2.0
         until(lambda: second.events("round"))
         queue.submit(job_id="new", model="n", total_work=1e6, max_gpus=1)
         until(lambda: queue.job("new").want_gpus)
@@ -95,8 +122,10 @@ def test_standby_takes_over_and_the_paused_one_cannot_act(tmp_path: Path, proces
         assert until(lambda: len(first.events("lease_taken")) == 2) < EVERY_S + 2.0
         numbers = [r.number for r in queue.rounds()]
         assert numbers == list(range(1, len(numbers) + 1))
-        seen = [(one.job_id, one.generation) for one in FilesExecutor(tmp_path / "state").ledger.known()]
-        assert len({job for job, _ in seen}) == len(seen)     # nobody was started twice
+        seen = [
+            (one.job_id, one.generation) for one in FilesExecutor(tmp_path / "state").ledger.known()
+        ]
+        assert len({job for job, _ in seen}) == len(seen)  # nobody was started twice
 
 
 def test_sigterm_while_deciding(tmp_path: Path, processes: list[Process]) -> None:
@@ -117,7 +146,9 @@ def test_sigterm_while_deciding(tmp_path: Path, processes: list[Process]) -> Non
 
 @pytest.mark.soak
 def test_the_live_demo_survives_kills(tmp_path: Path) -> None:
-    """`demo --live`, killed with -9 twice and given again: all ten jobs are done and no job began at step 0 twice."""
+    """`demo --live`, killed with -9 twice and given again: all ten jobs are done and no job
+    began at step 0 twice.
+    """
     command = [sys.executable, "-m", "allocator", "demo", "--live", "--dir", str(tmp_path / "live")]
     for seconds in (14.0, 9.0):
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -125,23 +156,56 @@ def test_the_live_demo_survives_kills(tmp_path: Path) -> None:
         child.kill()
         child.wait()
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0 and "10 of 10 jobs done" in done.stdout and "none begun anew" in done.stdout
+    assert (
+        done.returncode == 0
+        and "10 of 10 jobs done" in done.stdout
+        and "none begun anew" in done.stdout
+    )
     logs = sorted((tmp_path / "live" / "jobs").glob("*/log.csv"))
     assert len(logs) == 10
     for log in logs:
-        starts = [line.split(",")[2] for line in log.read_text().splitlines() if line.startswith("start")]
+        starts = [
+            line.split(",")[2] for line in log.read_text().splitlines() if line.startswith("start")
+        ]
         assert starts.count("0") == 1, log
 
 
 def test_two_lives_of_a_controller_on_real_processes(tmp_path: Path) -> None:
-    """The local executor: a controller is killed with -9 while jobs run; the next one finds them running, stops and
-    starts nobody, and sees them end."""
+    """The local executor: a controller is killed with -9 while jobs run; the next one finds them
+    running, stops and starts nobody, and sees them end."""
     with Queue.create(tmp_path / "queue.db", cluster()) as queue:
         for i in range(2):
-            queue.submit(job_id=f"j{i}", model="m", total_work=1000, max_gpus=1, command=[
-                "sh", "-c", f"echo begun >> {tmp_path}/j{i}; while [ ! -e {tmp_path}/end ]; do sleep 0.05; done"])
-        command = [sys.executable, "-m", "allocator", "run", str(tmp_path / "queue.db"), "--every", "2", "--poll",
-                   "0.1", "--policy", "greedy", "--executor", "local", "--log", str(tmp_path / "log")]
+            queue.submit(
+                job_id=f"j{i}",
+                model="m",
+                total_work=1000,
+                max_gpus=1,
+                command=[
+                    "sh",
+                    "-c",
+                    (
+                        f"echo begun >> {tmp_path}/j{i}; while [ ! -e {tmp_path}/end ]; do sleep"
+                        " 0.05; done"
+                    ),
+                ],
+            )
+        command = [
+            sys.executable,
+            "-m",
+            "allocator",
+            "run",
+            str(tmp_path / "queue.db"),
+            "--every",
+            "2",
+            "--poll",
+            "0.1",
+            "--policy",
+            "greedy",
+            "--executor",
+            "local",
+            "--log",
+            str(tmp_path / "log"),
+        ]
         child = subprocess.Popen(command)
         try:
             until(lambda: all((tmp_path / f"j{i}").exists() for i in range(2)))

@@ -1,4 +1,6 @@
-"""The workload of sharing: published speeds and memory, drawn slowdowns, and its way through files into candidates."""
+"""The workload of sharing: published speeds and memory, drawn slowdowns, and its way through
+files into candidates.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,15 @@ def beside_of(p: Problem) -> Beside:
 
 
 def test_speeds_and_memory_by_hand() -> None:
-    """bert on 8 GPUs: batch 4 each, 192 ms, 7.87 GB. In two passes of 2 samples: 178 ms of computing become
-    2 x 178 x (0.1 + 0.9/2) = 195.8, 14 ms of synchronisation stay; memory 0.4 + 0.6/2 of it. GPT-2 has no 8 passes."""
+    """bert on 8 GPUs: batch 4 each, 192 ms, 7.87 GB. In two passes of 2 samples: 178 ms of
+    computing become 2 x 178 x (0.1 + 0.9/2) = 195.8, 14 ms of synchronisation stay; memory 0.4 +
+    0.6/2 of it. GPT-2 has no 8 passes."""
     r = rates()
     rows = [dict(zip(r, row, strict=True)) for row in zip(*r.values(), strict=True)]
     mine = {w["accumulation"]: w for w in rows if (w["model"], w["gpus"]) == ("bert", 8)}
-    assert mine[1]["work_per_s"] == pytest.approx(32 / 0.192, rel=1e-5) and mine[1]["batch_size"] == 32
+    assert (
+        mine[1]["work_per_s"] == pytest.approx(32 / 0.192, rel=1e-5) and mine[1]["batch_size"] == 32
+    )
     assert mine[2]["work_per_s"] == pytest.approx(32 / (0.1958 + 0.014), rel=1e-5)
     assert (mine[1]["memory_gb"], mine[2]["memory_gb"]) == pytest.approx((7.87, 5.51), abs=0.01)
     assert max(w["accumulation"] for w in rows if w["model"] == "gpt2") == 4
@@ -50,8 +55,9 @@ def test_speeds_and_memory_by_hand() -> None:
 
 
 def test_jobs() -> None:
-    """Gangs of 1 to 16 GPUs in the published shares, 100 to 7,000 steps, whole samples, sizes that the model was
-    measured at; every two models have slowdowns from 1.1 to 2.5; another range and other GPUs on request."""
+    """Gangs of 1 to 16 GPUs in the published shares, 100 to 7,000 steps, whole samples, sizes that
+    the model was measured at; every two models have slowdowns from 1.1 to 2.5; another range and
+    other GPUs on request."""
     made = generate("sharing", seed=4, jobs=2_000)
     work, share = made.tables["workload.csv"], made.tables["sharing.csv"]
     size = np.asarray(work["requested_gpus"])
@@ -69,8 +75,8 @@ def test_jobs() -> None:
 
 @pytest.mark.parametrize("gpus", [32, 64])
 def test_through_files_to_pairs(tmp_path: Path, gpus: int) -> None:
-    """Written and read, a workload has the same slowdowns, memory and pairs; no pair is beyond the memory of a GPU, all
-    are of jobs of one size. With 48 GB nobody needs accumulation."""
+    """Written and read, a workload has the same slowdowns, memory and pairs; no pair is beyond the
+    memory of a GPU, all are of jobs of one size. With 48 GB nobody needs accumulation."""
     p = generate("sharing", seed=2, gpus=gpus).workload()
     again = read_workload(write_workload(tmp_path / "w", p)).problem
     for part in ("model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b"):

@@ -29,7 +29,9 @@ def test_regenerating_changes_no_byte(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_folder_is_sound_and_small(name: str) -> None:
-    """The reader takes it without a warning; it is below 60 kB and says in its README what it is."""
+    """The reader takes it without a warning; it is below 60 kB and says in its README what it
+    is.
+    """
     folder = DATA / name
     assert read_workload(folder).problem.warnings == ()
     assert sum(f.stat().st_size for f in folder.iterdir()) < 60_000
@@ -37,8 +39,8 @@ def test_folder_is_sound_and_small(name: str) -> None:
 
 
 def test_demo_shows_what_its_page_says() -> None:
-    """24 jobs on 16 GPUs in under three hours; MIP's mean completion time is about a third below greedy's, and the
-    last job ends a little later."""
+    """24 jobs on 16 GPUs in under three hours; MIP's mean completion time is about a third below
+    greedy's, and the last job ends a little later."""
     workload = read_workload(DATA / "demo")
     greedy, mip = (simulate(workload, policy=p).metrics for p in ("greedy", "mip"))
     assert (len(workload.problem.jobs.job_id), workload.problem.pools.gpus.sum()) == (24, 16)
@@ -49,7 +51,9 @@ def test_demo_shows_what_its_page_says() -> None:
 
 
 def test_machines_come_and_go() -> None:
-    """While jobs run the spot pool loses and gains machines and its price changes; every job ends all the same."""
+    """While jobs run the spot pool loses and gains machines and its price changes; every job
+    ends all the same.
+    """
     workload = read_workload(DATA / "machines-come-and-go")
     assert len(workload.changes) > 5
     made = simulate(workload, policy="greedy")
@@ -61,4 +65,6 @@ def test_machines_come_and_go() -> None:
 
 def test_demo_is_part_of_the_wheel() -> None:
     """Installed without the repository, `allocator demo` still finds its workload."""
-    assert '"data/workloads/demo" = "allocator/data/workloads/demo"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert '"data/workloads/demo" = "allocator/data/workloads/demo"' in (
+        ROOT / "pyproject.toml"
+    ).read_text("utf-8")

@@ -12,7 +12,9 @@ from allocator.executors.faults import CrashHere, Crashing, Point, Unreliable
 from allocator.executors.simulated import HOUR, SimulatedCluster, SimulatedExecutor, Truth
 
 
-def order(job: str, generation: int = 1, gpus: int = 2, work: float = 100.0, token: int = 1) -> Order:
+def order(
+    job: str, generation: int = 1, gpus: int = 2, work: float = 100.0, token: int = 1
+) -> Order:
     return Order(job, generation, token, "a", gpus, "A", work)
 
 
@@ -22,19 +24,28 @@ def seen(cluster: SimulatedCluster) -> dict[str, tuple[str, float, float]]:
 
 
 def test_work_and_completion_are_exact() -> None:
-    """Rate 2 x GPUs, 5 s to start: 100 work on 2 GPUs are done at 5 + 25 = 30 s, however one looks at it."""
-    cluster = SimulatedCluster({"a": 4}, truth=Truth(rate=lambda o: 2.0 * o.gpus, pause_s=lambda o, held: 5.0))
+    """Rate 2 x GPUs, 5 s to start: 100 work on 2 GPUs are done at 5 + 25 = 30 s, however one
+    looks at it.
+    """
+    cluster = SimulatedCluster(
+        {"a": 4}, truth=Truth(rate=lambda o: 2.0 * o.gpus, pause_s=lambda o, held: 5.0)
+    )
     cluster.start(order("j"))
     assert cluster.next_end() == 30.0
-    for sleep, what in ((3.0, ("running", 0.0, 3.0)), (4.5, ("running", 10.0, 7.5)),
-                        (100.0, ("finished", 100.0, 30.0))):
+    for sleep, what in (
+        (3.0, ("running", 0.0, 3.0)),
+        (4.5, ("running", 10.0, 7.5)),
+        (100.0, ("finished", 100.0, 30.0)),
+    ):
         cluster.clock.sleep(sleep)
         assert seen(cluster) == {"j": what}
     assert cluster.used == {"a": 0} and cluster.next_end() == math.inf and cluster.breaches == []
 
 
 def test_a_job_that_goes_on_pays_for_it_and_one_that_waited_does_not() -> None:
-    """Stopped and started within the same moment: a pause for a change from 2 GPUs; an hour later: from none."""
+    """Stopped and started within the same moment: a pause for a change from 2 GPUs; an hour
+    later: from none.
+    """
     asked: list[int] = []
 
     def pause_s(o: Order, held: int) -> float:
@@ -54,8 +65,8 @@ def test_a_job_that_goes_on_pays_for_it_and_one_that_waited_does_not() -> None:
 
 
 def test_a_job_that_refuses_to_die_holds_its_gpus() -> None:
-    """Told to stop at 10 s, it stops at 40 s with the work of 10 s; who gives its GPUs away before is found out, and
-    so is who runs it twice."""
+    """Told to stop at 10 s, it stops at 40 s with the work of 10 s; who gives its GPUs away before
+    is found out, and so is who runs it twice."""
     cluster = SimulatedCluster({"a": 4}, truth=Truth(stop_s=lambda o: 30.0))
     cluster.start(order("j", gpus=3))
     cluster.clock.sleep(10.0)
@@ -69,13 +80,14 @@ def test_a_job_that_refuses_to_die_holds_its_gpus() -> None:
     assert "has 4 GPUs and gives 6" in cluster.breaches[1]
     cluster.clock.sleep(10.0)
     assert [o for o in cluster.observe() if o.generation == 1 and o.job_id == "j"] == [
-        Observation("j", 1, 40.0, Phase.STOPPED, 10.0)]
+        Observation("j", 1, 40.0, Phase.STOPPED, 10.0)
+    ]
 
 
 def test_failures_fall_back_to_the_last_checkpoint_and_depend_on_the_seed_alone() -> None:
-    """Checkpoints every 10 s of work: a job that fails at 37 s has 30 safe; while it runs it says no more than that.
-    Told to stop, it writes one first. By themselves, 2000 jobs on 2 GPUs at 1 failure per GPU-hour fail after half an
-    hour in the mean (standard error 2.2 %)."""
+    """Checkpoints every 10 s of work: a job that fails at 37 s has 30 safe; while it runs it says
+    no more than that. Told to stop, it writes one first. By themselves, 2000 jobs on 2 GPUs at 1
+    failure per GPU-hour fail after half an hour in the mean (standard error 2.2 %)."""
     cluster = SimulatedCluster({"a": 4}, truth=Truth(checkpoint_s=lambda o: 10.0))
     cluster.start(order("j"))
     cluster.start(order("k"))
@@ -98,18 +110,26 @@ def test_failures_fall_back_to_the_last_checkpoint_and_depend_on_the_seed_alone(
 
 
 def test_lost_machines_take_the_last_to_start() -> None:
-    """Of 2 + 2 + 2 GPUs, started in this order, 3 remain: the last two jobs are lost, one after the other."""
+    """Of 2 + 2 + 2 GPUs, started in this order, 3 remain: the last two jobs are lost, one after
+    the other.
+    """
     cluster = SimulatedCluster({"a": 6})
     for job in "jkl":
         cluster.start(order(job))
         cluster.clock.sleep(1.0)
     cluster.set_gpus("a", 3)
-    assert {job: phase for job, (phase, _, _) in seen(cluster).items()} == {"j": "running", "k": "lost", "l": "lost"}
+    assert {job: phase for job, (phase, _, _) in seen(cluster).items()} == {
+        "j": "running",
+        "k": "lost",
+        "l": "lost",
+    }
     assert cluster.used == {"a": 2} and SimulatedExecutor(cluster).capacity() == {"a": 3}
 
 
 def test_the_clock_on_the_wall_may_jump() -> None:
-    """An hour back: no work is undone, nothing ends later; only the times that are told are wrong."""
+    """An hour back: no work is undone, nothing ends later; only the times that are told are
+    wrong.
+    """
     cluster = SimulatedCluster({"a": 4})
     cluster.clock.sleep(7200.0)
     cluster.start(order("j"))
@@ -122,8 +142,9 @@ def test_the_clock_on_the_wall_may_jump() -> None:
 
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_crash_at_every_call(side: str) -> None:
-    """Start, observe, stop, acknowledge, capacity: each is crashed once, before or after its effect, which shows; no
-    `except Exception` stops the crash; the call given again does the rest."""
+    """Start, observe, stop, acknowledge, capacity: each is crashed once, before or after its
+    effect, which shows; no `except Exception` stops the crash; the call given again does the rest.
+    """
     for number, name in enumerate(("start", "observe", "stop", "acknowledge", "capacity")):
         cluster = SimulatedCluster({"a": 4})
 
@@ -131,8 +152,13 @@ def test_a_crash_at_every_call(side: str) -> None:
             return point[0] == number and point[2] == side
 
         executor: Executor = Crashing(SimulatedExecutor(cluster), crash)
-        calls = (lambda e: e.start(order("j")), lambda e: e.observe(), lambda e: e.stop("j", 1, 1),
-                 lambda e: e.acknowledge("j", 1), lambda e: e.capacity())
+        calls = (
+            lambda e: e.start(order("j")),
+            lambda e: e.observe(),
+            lambda e: e.stop("j", 1, 1),
+            lambda e: e.acknowledge("j", 1),
+            lambda e: e.capacity(),
+        )
         for n, call in enumerate(calls):
             if n != number:
                 call(executor)
@@ -150,8 +176,10 @@ def test_a_crash_at_every_call(side: str) -> None:
 
 
 def test_lies_come_late_twice_and_in_any_order_but_the_truth_gets_through() -> None:
-    """Over 100 calls something is missing, something is old, something follows what is newer; the greatest work per
-    allocation is never more than the true one, and every end is heard. The same seed lies the same."""
+    """Over 100 calls something is missing, something is old, something follows what is newer; the
+    greatest work per allocation is never more than the true one, and every end is heard. The same
+    seed lies the same."""
+
     def told(seed: int) -> list[list[Observation]]:
         cluster = SimulatedCluster({"a": 100})
         executor: Executor = Unreliable(SimulatedExecutor(cluster), seed)

@@ -19,7 +19,7 @@ from allocator.simulator import Options, Simulation, simulate
 from allocator.simulator.files import frame_csv, results_json, texts_of
 from allocator.simulator.run import State, begin, go_on
 
-FAST = Options(react_s=1e-9)          # a round at every arrival and completion
+FAST = Options(react_s=1e-9)  # a round at every arrival and completion
 
 
 def times(s: Simulation, column: str) -> list[float]:
@@ -27,41 +27,71 @@ def times(s: Simulation, column: str) -> list[float]:
 
 
 def test_two_jobs_one_gpu() -> None:
-    """600 s of work from 0, then 100 s: the first ends at the tick 600, where the second starts; 590 s of queueing."""
+    """600 s of work from 0, then 100 s: the first ends at the tick 600, where the second starts;
+    590 s of queueing.
+    """
     s = simulate(workload([{}, {"submitted_s": 10, "total_work": 100}]), policy="static")
     assert times(s, "started_s") == [0, 600] and times(s, "finished_s") == [600, 700]
-    assert times(s, "queue_s") == [0, 590] and times(s, "jct_s") == [600, 690] and times(s, "efficiency") == [1, 1]
+    assert (
+        times(s, "queue_s") == [0, 590]
+        and times(s, "jct_s") == [600, 690]
+        and times(s, "efficiency") == [1, 1]
+    )
     m = s.metrics
     assert (m["jobs"], m["finished"], m["makespan_s"], m["utilisation"]) == (2, 2, 700, 1)
-    assert m["queue_s_mean"] == 295 and m["gpu_hours"] == pytest.approx(700 / 3600) and m["restarts"] == 0
-    assert s.spans[["job_id", "from_s", "to_s"]].values.tolist() == [["j0", 0, 600], ["j1", 600, 700]]
+    assert (
+        m["queue_s_mean"] == 295
+        and m["gpu_hours"] == pytest.approx(700 / 3600)
+        and m["restarts"] == 0
+    )
+    assert s.spans[["job_id", "from_s", "to_s"]].values.tolist() == [
+        ["j0", 0, 600],
+        ["j1", 600, 700],
+    ]
 
 
 def test_completions_are_exact_and_gpus_stay_idle_until_the_next_round() -> None:
-    """450 s of work end at 450 inside a round; the next job starts at 600, or at 450 where completions cause rounds."""
+    """450 s of work end at 450 inside a round; the next job starts at 600, or at 450 where
+    completions cause rounds.
+    """
     jobs = [{"total_work": 450}, {"total_work": 100}]
     assert times(simulate(workload(jobs), policy="static"), "finished_s") == [450, 700]
-    assert times(simulate(workload(jobs), policy="static", options=FAST), "finished_s") == [450, 550]
+    assert times(simulate(workload(jobs), policy="static", options=FAST), "finished_s") == [
+        450,
+        550,
+    ]
 
 
 def test_growing_costs_the_pause() -> None:
-    """Two GPUs; j0 of 1200 units runs on one from 0, grows to two at 300 when j1 is done: 900 left, 30 s pause, done
-    at 300 + 30 + 450."""
-    s = simulate(workload([{"total_work": 1200, "max_gpus": 2}, {"total_work": 300}], gpus=2), policy="greedy")
+    """Two GPUs; j0 of 1200 units runs on one from 0, grows to two at 300 when j1 is done: 900 left,
+    30 s pause, done at 300 + 30 + 450."""
+    s = simulate(
+        workload([{"total_work": 1200, "max_gpus": 2}, {"total_work": 300}], gpus=2),
+        policy="greedy",
+    )
     assert times(s, "finished_s") == [780, 300]
-    assert s.metrics["restarts"] == 1 and s.jobs["gpu_hours"][0] == pytest.approx((300 + 2 * 480) / 3600)
+    assert s.metrics["restarts"] == 1 and s.jobs["gpu_hours"][0] == pytest.approx(
+        (300 + 2 * 480) / 3600
+    )
 
 
 def test_starting_costs_the_startup_of_the_pool() -> None:
-    """A pool whose machines need 40 s: 100 s of work are done at 140, and the GPU is paid for 140 s at 36 $/h."""
-    s = simulate(workload([{"total_work": 100}], pools=[{"pool": "p", "gpus": 1, "startup_s": 40,
-                                                         "price_per_gpu_hour": 36}]), policy="static")
+    """A pool whose machines need 40 s: 100 s of work are done at 140, and the GPU is paid for
+    140 s at 36 $/h.
+    """
+    s = simulate(
+        workload(
+            [{"total_work": 100}],
+            pools=[{"pool": "p", "gpus": 1, "startup_s": 40, "price_per_gpu_hour": 36}],
+        ),
+        policy="static",
+    )
     assert times(s, "finished_s") == [140] and s.metrics["dollars"] == pytest.approx(1.4)
 
 
 def test_lost_machines_throw_jobs_back_to_their_checkpoint() -> None:
-    """One GPU vanishes at 250 and is back at 350: j0 has checkpoints at 100 and 200, j1 none. The round at 600 starts
-    the first again with 400 of 600 left; the other lost all 250 s."""
+    """One GPU vanishes at 250 and is back at 350: j0 has checkpoints at 100 and 200, j1 none. The
+    round at 600 starts the first again with 400 of 600 left; the other lost all 250 s."""
     for every, left in ((100, 400), (None, 600)):
         w = workload([{"checkpoint_every_s": every}], changes=[(250, 0, None), (350, 1, None)])
         s = simulate(w, policy="static")
@@ -71,15 +101,22 @@ def test_lost_machines_throw_jobs_back_to_their_checkpoint() -> None:
 
 def test_the_last_to_start_loses_its_machine() -> None:
     """Two GPUs, one lost at 400: j1, which started at 300, is thrown out; j0 goes on."""
-    w = workload([{"total_work": 900}, {"submitted_s": 250, "total_work": 100}], gpus=2, changes=[(350, 1, None)])
+    w = workload(
+        [{"total_work": 900}, {"submitted_s": 250, "total_work": 100}],
+        gpus=2,
+        changes=[(350, 1, None)],
+    )
     s = simulate(w, policy="static")
     assert times(s, "finished_s") == [900, 1000] and times(s, "restarts") == [0, 1]
 
 
 def test_prices_change_what_is_paid() -> None:
     """3600 s on one GPU, 1 $/h for the first quarter, then 5."""
-    w = workload([{"total_work": 3600}], pools=[{"pool": "p", "gpus": 1, "price_per_gpu_hour": 1}],
-                 changes=[(900, None, 5)])
+    w = workload(
+        [{"total_work": 3600}],
+        pools=[{"pool": "p", "gpus": 1, "price_per_gpu_hour": 1}],
+        changes=[(900, None, 5)],
+    )
     assert simulate(w, policy="static").metrics["dollars"] == pytest.approx(0.25 + 0.75 * 5)
 
 
@@ -90,22 +127,34 @@ def test_a_failing_job_repeats_what_it_lost() -> None:
     assert s.metrics["failures"] > 20 and s.metrics["finished"] == 20
     assert s.metrics["failures"] == s.metrics["restarts"]
     held = s.jobs["gpu_hours"] * 3600
-    assert (held >= 20_000 - 1e-6).all() and held.sum() <= 20 * 20_000 + 500 * s.metrics["failures"] + 1e-6
+    assert (held >= 20_000 - 1e-6).all() and held.sum() <= 20 * 20_000 + 500 * s.metrics[
+        "failures"
+    ] + 1e-6
     hours = s.metrics["gpu_hours"]
-    assert s.metrics["failures"] == pytest.approx(0.5 * hours, abs=4 * np.sqrt(0.5 * hours))      # Poisson
+    # Poisson
+    assert s.metrics["failures"] == pytest.approx(0.5 * hours, abs=4 * np.sqrt(0.5 * hours))
 
 
 def test_luck_does_not_depend_on_the_policy() -> None:
-    """Misjudged speeds: a job alone on a GPU takes the same time under every policy, and another with another seed."""
+    """Misjudged speeds: a job alone on a GPU takes the same time under every policy, and another
+    with another seed.
+    """
     w = workload([{} for _ in range(4)], gpus=4)
-    ends = {p: times(simulate(w, policy=p, options=Options(misjudged=0.5, seed=1)), "finished_s")
-            for p in ("static", "greedy", "mip")}
+    ends = {
+        p: times(simulate(w, policy=p, options=Options(misjudged=0.5, seed=1)), "finished_s")
+        for p in ("static", "greedy", "mip")
+    }
     assert ends["static"] == ends["greedy"] == ends["mip"] != [600] * 4
-    assert times(simulate(w, policy="static", options=Options(misjudged=0.5, seed=2)), "finished_s") != ends["static"]
+    assert (
+        times(simulate(w, policy="static", options=Options(misjudged=0.5, seed=2)), "finished_s")
+        != ends["static"]
+    )
 
 
 def test_misjudged_speeds_have_mean_one() -> None:
-    """2,000 jobs: mean of true over believed speed 1 within four standard errors, spread as asked for."""
+    """2,000 jobs: mean of true over believed speed 1 within four standard errors, spread as
+    asked for.
+    """
     from allocator.simulator import chance
 
     factors = chance.lognormal(0.4, 7, chance.MISJUDGED, np.arange(20_000))
@@ -123,8 +172,14 @@ def test_latency_delays_the_plan() -> None:
 
 
 def test_latency_longer_than_a_round_makes_the_next_round_late() -> None:
-    """400 s to decide: the second round is at 400, when the first plan comes true; the later job starts at 800."""
-    s = simulate(workload([{}, {"submitted_s": 100}], gpus=2), policy="static", options=Options(latency_s=400))
+    """400 s to decide: the second round is at 400, when the first plan comes true; the later job
+    starts at 800.
+    """
+    s = simulate(
+        workload([{}, {"submitted_s": 100}], gpus=2),
+        policy="static",
+        options=Options(latency_s=400),
+    )
     assert s.rounds["at_s"].tolist()[:2] == [0, 400] and times(s, "started_s") == [400, 800]
 
 
@@ -135,43 +190,73 @@ def test_measured_latency_is_charged() -> None:
 
 
 def test_jobs_wait_for_jobs_that_are_not_even_submitted() -> None:
-    """j0 comes after j1, which is submitted later: it starts at the round after j1 is done (500 -> 600)."""
-    s = simulate(workload([{"after": ["j1"]}, {"submitted_s": 200, "total_work": 200}], gpus=2), policy="static")
+    """j0 comes after j1, which is submitted later: it starts at the round after j1 is done (500
+    -> 600).
+    """
+    s = simulate(
+        workload([{"after": ["j1"]}, {"submitted_s": 200, "total_work": 200}], gpus=2),
+        policy="static",
+    )
     assert times(s, "finished_s") == [1200, 500]
 
 
 def test_what_can_never_run_ends_the_simulation() -> None:
-    """A job larger than the cluster is reported, not waited for; numbers that do not exist are None."""
+    """A job larger than the cluster is reported, not waited for; numbers that do not exist are
+    None.
+    """
     s = simulate(workload([{"min_gpus": 4, "max_gpus": 4}]), policy="mip")
-    assert s.unfinished == ("j0",) and s.metrics["finished"] == 0 and s.metrics["jct_s_mean"] is None
+    assert (
+        s.unfinished == ("j0",) and s.metrics["finished"] == 0 and s.metrics["jct_s_mean"] is None
+    )
     assert '"jct_s_mean": null' in results_json("w", 0, {"mip": s.metrics})
-    assert simulate(workload([{}]), policy="mip", options=Options(until_s=100)).unfinished == ("j0",)
+    assert simulate(workload([{}]), policy="mip", options=Options(until_s=100)).unfinished == (
+        "j0",
+    )
 
 
 def test_rounds_without_a_plan_change_nothing() -> None:
-    """A quota cut below what a non-preemptible job holds cannot be kept: the rounds say so, and the job runs on."""
-    w = workload([{"preemptible": False, "max_gpus": 2, "min_gpus": 2, "tenant": "t", "total_work": 1500}], gpus=2)
+    """A quota cut below what a non-preemptible job holds cannot be kept: the rounds say so, and
+    the job runs on.
+    """
+    w = workload(
+        [{"preemptible": False, "max_gpus": 2, "min_gpus": 2, "tenant": "t", "total_work": 1500}],
+        gpus=2,
+    )
     state = begin(w, "mip", Options())
     seen: list[str] = []
 
     def cut(state: State, turn: Any) -> None:
-        seen.append(state.recorder.rounds[-1][9])       # type: ignore[arg-type]
+        seen.append(state.recorder.rounds[-1][9])  # type: ignore[arg-type]
         cluster = state.cluster
-        cluster._problem = dataclasses.replace(cluster._problem, tenants=dataclasses.replace(
-            cluster._problem.tenants, max_gpus=np.array([1.0])))
+        cluster._problem = dataclasses.replace(
+            cluster._problem,
+            tenants=dataclasses.replace(cluster._problem.tenants, max_gpus=np.array([1.0])),
+        )
 
     s = go_on(state, cut)
     assert seen[0] == "gap" and set(seen[1:]) == {"Infeasible"} and times(s, "finished_s") == [750]
 
 
 def test_snapshot_state_of_a_round() -> None:
-    """What policies see at 300: remaining work, what it holds, how long it held it, restarts and largest size."""
+    """What policies see at 300: remaining work, what it holds, how long it held it, restarts and
+    largest size.
+    """
     seen = {}
     w = workload([{"total_work": 900}, {"submitted_s": 299}], gpus=1)
-    simulate(w, policy="static", on_round=lambda state, turn: seen.update({turn.number: turn.problem}))
+    simulate(
+        w, policy="static", on_round=lambda state, turn: seen.update({turn.number: turn.problem})
+    )
     p = seen[1]
-    assert p.now_s == 300 and p.jobs.job_id == ("j0", "j1") and p.jobs.remaining_work.tolist() == [600, 600]
-    assert p.jobs.gpus.tolist() == [1, 0] and p.jobs.state.tolist() == [1, 0] and p.received.tolist() == [[300], [0]]
+    assert (
+        p.now_s == 300
+        and p.jobs.job_id == ("j0", "j1")
+        and p.jobs.remaining_work.tolist() == [600, 600]
+    )
+    assert (
+        p.jobs.gpus.tolist() == [1, 0]
+        and p.jobs.state.tolist() == [1, 0]
+        and p.received.tolist() == [[300], [0]]
+    )
     assert p.jobs.attained_gpu_s.tolist() == [300, 0] and p.jobs.largest_gpus.tolist() == [1, 0]
 
 
@@ -179,29 +264,46 @@ def test_snapshot_state_of_a_round() -> None:
 def test_wrong_options(wrong: dict[str, float]) -> None:
     """Values that make no sense are refused by name."""
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        Options(**wrong)          # type: ignore[arg-type]
+        Options(**wrong)  # type: ignore[arg-type]
 
 
 def random_workload(seed: int, jobs: int = 25) -> Workload:
-    """Elastic jobs on two types with prices, start-up times, machines that come and go, checkpoints."""
+    """Elastic jobs on two types with prices, start-up times, machines that come and go,
+    checkpoints.
+    """
     rng = np.random.default_rng(seed)
-    rows = [{"submitted_s": float(t), "total_work": float(rng.lognormal(7, 1)),
-             "max_gpus": int(rng.choice([1, 2, 4, 8])), "preemptible": bool(rng.random() < 0.9),
-             "resizes_left": int(rng.integers(0, 4)) if rng.random() < 0.2 else None,
-             "checkpoint_every_s": 200 if rng.random() < 0.5 else None}
-            for t in np.sort(rng.uniform(0, 4000, jobs))]
-    pools = [{"pool": "p", "gpu_type": "A", "gpus": 8, "price_per_gpu_hour": 2, "startup_s": 20},
-             {"pool": "q", "gpu_type": "B", "gpus": 6, "price_per_gpu_hour": 1}]
-    rates = [{"gpu_type": t, "gpus": k, "work_per_s": s * k**0.8}
-             for t, s in (("A", 1), ("B", 0.6)) for k in (1, 2, 4, 8)]
-    return workload(rows, pools=pools, rates=rates,
-                    changes=[(900, 3, None), (1500, 8, 4.0), (2600, 5, None), (5000, 8, 1.0)])
+    rows = [
+        {
+            "submitted_s": float(t),
+            "total_work": float(rng.lognormal(7, 1)),
+            "max_gpus": int(rng.choice([1, 2, 4, 8])),
+            "preemptible": bool(rng.random() < 0.9),
+            "resizes_left": int(rng.integers(0, 4)) if rng.random() < 0.2 else None,
+            "checkpoint_every_s": 200 if rng.random() < 0.5 else None,
+        }
+        for t in np.sort(rng.uniform(0, 4000, jobs))
+    ]
+    pools = [
+        {"pool": "p", "gpu_type": "A", "gpus": 8, "price_per_gpu_hour": 2, "startup_s": 20},
+        {"pool": "q", "gpu_type": "B", "gpus": 6, "price_per_gpu_hour": 1},
+    ]
+    rates = [
+        {"gpu_type": t, "gpus": k, "work_per_s": s * k**0.8}
+        for t, s in (("A", 1), ("B", 0.6))
+        for k in (1, 2, 4, 8)
+    ]
+    return workload(
+        rows,
+        pools=pools,
+        rates=rates,
+        changes=[(900, 3, None), (1500, 8, 4.0), (2600, 5, None), (5000, 8, 1.0)],
+    )
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_laws_of_conservation(policy: str) -> None:
-    """Every job finishes once; work done = true rate x time minus pauses and losses; GPUs never above capacity; what
-    is paid is what was held; the same seed gives the same bytes."""
+    """Every job finishes once; work done = true rate x time minus pauses and losses; GPUs never
+    above capacity; what is paid is what was held; the same seed gives the same bytes."""
     w = random_workload(5)
     o = Options(seed=4, misjudged=0.2, noise=0.1, failures_per_gpu_hour=0.2)
     s = simulate(w, policy=policy, options=o)
@@ -212,7 +314,10 @@ def test_laws_of_conservation(policy: str) -> None:
     assert held[s.jobs["job_id"]].to_numpy() == pytest.approx(s.jobs["gpu_hours"].to_numpy())
     ends = spans.groupby("job_id")["to_s"].max()
     assert ends[s.jobs["job_id"]].to_numpy() == pytest.approx(s.jobs["finished_s"].to_numpy())
-    for pool, capacity in (("p", [(0, 8), (900, 3), (1500, 8), (2600, 5), (5000, 8)]), ("q", [(0, 6)])):
+    for pool, capacity in (
+        ("p", [(0, 8), (900, 3), (1500, 8), (2600, 5), (5000, 8)]),
+        ("q", [(0, 6)]),
+    ):
         mine = spans[spans["pool"] == pool]
         for t in np.unique(np.concatenate([mine["from_s"], [c[0] for c in capacity]])):
             now = mine[(mine["from_s"] <= t) & (mine["to_s"] > t)]
@@ -224,7 +329,9 @@ def test_laws_of_conservation(policy: str) -> None:
 
 
 def test_work_is_rate_times_time_minus_pauses() -> None:
-    """Without luck, loss or failures each job's work is the sum over its spans of rate x (length - pause)."""
+    """Without luck, loss or failures each job's work is the sum over its spans of rate x (length
+    - pause).
+    """
     w = dataclasses.replace(random_workload(8), changes=workload([{}]).changes)
     s = simulate(w, policy="mip")
     p = w.problem
@@ -233,7 +340,8 @@ def test_work_is_rate_times_time_minus_pauses() -> None:
         done, last = 0.0, None
         for span in rows.itertuples():
             pause = 20.0 if span.pool == "p" else 0.0
-            pause += 30.0 if last == span.from_s else 0.0       # it went on from one to the other: a change
+            # it went on from one to the other: a change
+            pause += 30.0 if last == span.from_s else 0.0
             rate = {"p": 1.0, "q": 0.6}[span.pool] * span.gpus**0.8
             done += rate * max(0.0, span.to_s - span.from_s - pause)
             last = span.to_s
@@ -255,4 +363,5 @@ def test_a_checkpoint_changes_nothing(seed: int, at: int) -> None:
     if kept:
         again = texts_of([go_on(pickle.loads(kept[0]))])
         assert {k: v for k, v in again.items() if k != "rounds.csv"} == {
-            k: v for k, v in whole.items() if k != "rounds.csv"}
+            k: v for k, v in whole.items() if k != "rounds.csv"
+        }

@@ -1,4 +1,6 @@
-"""What every solver must do: one suite for all back ends, each in its worker; by hand, by enumeration and by DP."""
+"""What every solver must do: one suite for all back ends, each in its worker; by hand, by
+enumeration and by DP.
+"""
 
 from __future__ import annotations
 
@@ -35,29 +37,41 @@ def solver(request: pytest.FixtureRequest) -> Solver:
 def optimal(answer: Answer, model: LinearModel, value: float) -> bool:
     """A feasible plan of that value with a true bound, and the claim that it is optimal."""
     room = REL * max(1.0, abs(value))
-    return (answer.termination is Termination.GAP and answer.values is not None and model.feasible(answer.values)
-            and abs(answer.objective - value) <= room and abs(answer.objective - model.value @ answer.values) <= 1e-9
-            and value - 1e-9 * max(1.0, abs(value)) <= answer.bound <= value + room)
+    return (
+        answer.termination is Termination.GAP
+        and answer.values is not None
+        and model.feasible(answer.values)
+        and abs(answer.objective - value) <= room
+        and abs(answer.objective - model.value @ answer.values) <= 1e-9
+        and value - 1e-9 * max(1.0, abs(value)) <= answer.bound <= value + room
+    )
 
 
 def test_knapsack_by_hand(solver: Solver) -> None:
-    """Capacity 10; (value, size) = (6, 5), (5, 4), (5, 4), (1, 1): the two of 4 and the one of 1 make 11 with 9 used;
-    5 + 4 + 1 = 10 makes 12."""
+    """Capacity 10; (value, size) = (6, 5), (5, 4), (5, 4), (1, 1): the two of 4 and the one of 1
+    make 11 with 9 used; 5 + 4 + 1 = 10 makes 12."""
     model = dense([6, 5, 5, 1], [(-INF, [5, 4, 4, 1], 10)])
     assert optimal(solver.solve(model, EXACT), model, 12.0)
 
 
 def test_choices_by_hand(solver: Solver) -> None:
-    """Two jobs of 1 or 2 GPUs on 3: job a is worth 1 or 1.5, job b 1 or 1.8: a takes 1 and b takes 2."""
-    model = dense([1, 1.5, 1, 1.8], [(-INF, [1, 1, 0, 0], 1), (-INF, [0, 0, 1, 1], 1), (-INF, [1, 2, 1, 2], 3)],
-                  choices=2)
+    """Two jobs of 1 or 2 GPUs on 3: job a is worth 1 or 1.5, job b 1 or 1.8: a takes 1 and b
+    takes 2.
+    """
+    model = dense(
+        [1, 1.5, 1, 1.8],
+        [(-INF, [1, 1, 0, 0], 1), (-INF, [0, 0, 1, 1], 1), (-INF, [1, 2, 1, 2], 3)],
+        choices=2,
+    )
     answer = solver.solve(model, EXACT)
     assert optimal(answer, model, 2.8)
     assert answer.values is not None and answer.values.tolist() == [1, 0, 0, 1]
 
 
 def test_equations_lower_bounds_and_negative_values(solver: Solver) -> None:
-    """Exactly one of a (-1) and b (-2), and at least 3 GPUs of b's 3 and c's 2 (c is worth -5): b alone, -2."""
+    """Exactly one of a (-1) and b (-2), and at least 3 GPUs of b's 3 and c's 2 (c is worth -5):
+    b alone, -2.
+    """
     model = dense([-1, -2, -5], [(1, [1, 1, 0], 1), (3, [0, 3, 2], INF)], choices=1)
     assert optimal(solver.solve(model, EXACT), model, -2.0)
 
@@ -69,7 +83,9 @@ def test_both_sides_of_a_row(solver: Solver) -> None:
 
 
 def test_whole_numbers_beyond_one(solver: Solver) -> None:
-    """Columns from -2 to 3: maximise 2a - b with a + b >= -1 and 2a <= 5: a = 2, b = -2 breaks nothing, worth 6."""
+    """Columns from -2 to 3: maximise 2a - b with a + b >= -1 and 2a <= 5: a = 2, b = -2 breaks
+    nothing, worth 6.
+    """
     model = dense([2, -1], [(-1, [1, 1], INF), (-INF, [2, 0], 5)], box=(-2.0, 3.0))
     assert optimal(solver.solve(model, EXACT), model, 6.0)
 
@@ -102,7 +118,9 @@ def test_no_value_at_all(solver: Solver) -> None:
 @pytest.mark.parametrize("unit", [1e-9, 1e-3, 1e9])
 def test_the_unit_of_value_does_not_matter(solver: Solver, unit: float) -> None:
     """The knapsack above in other units: the same plan, whatever the size of the numbers."""
-    answer = solver.solve(dense([6 * unit, 5 * unit, 5 * unit, unit], [(-INF, [5, 4, 4, 1], 10)]), EXACT)
+    answer = solver.solve(
+        dense([6 * unit, 5 * unit, 5 * unit, unit], [(-INF, [5, 4, 4, 1], 10)]), EXACT
+    )
     assert answer.termination is Termination.GAP
     assert answer.objective == pytest.approx(12 * unit, rel=REL)
     assert answer.bound == pytest.approx(12 * unit, rel=REL)
@@ -116,14 +134,18 @@ def test_a_budget_may_be_spent_to_the_last_cent(solver: Solver) -> None:
 
 @pytest.mark.parametrize(("over", "value"), [(5e-7, 1.0), (1e-10, 2.0)])
 def test_a_budget_is_broken_by_nobody(solver: Solver, over: float, value: float) -> None:
-    """Two jobs that cost 5e-7 more than the budget of 12345.67 are refused; one part in 10^10 is rounding."""
+    """Two jobs that cost 5e-7 more than the budget of 12345.67 are refused; one part in 10^10 is
+    rounding.
+    """
     model = dense([1, 1], [(-INF, [2345.67 * (1 + over), 10000.0 * (1 + over)], 12345.67)])
     assert optimal(solver.solve(model, EXACT), model, value)
 
 
 @cache
 def enumerated() -> tuple[tuple[LinearModel, float | None], ...]:
-    """120 random rounds with every kind of row, and their optima by trying all plans; None: infeasible."""
+    """120 random rounds with every kind of row, and their optima by trying all plans; None:
+    infeasible.
+    """
     rounds = [random_instance(np.random.default_rng(seed), jobs=3) for seed in range(120)]
     return tuple((model, best(model, r.start)) for r in rounds for model in [formulate(r)])
 
@@ -139,7 +161,9 @@ def test_random_rounds_equal_exhaustive_search(solver: Solver) -> None:
 
 
 def test_one_resource_equals_dynamic_programming(solver: Solver) -> None:
-    """Gap 0 is the optimum of the exact dynamic programme, on 100 multiple-choice knapsacks of 8 jobs."""
+    """Gap 0 is the optimum of the exact dynamic programme, on 100 multiple-choice knapsacks of 8
+    jobs.
+    """
     for seed in range(100):
         model, value = one_resource(np.random.default_rng(seed))
         answer = solver.solve(model, EXACT)
@@ -160,14 +184,18 @@ def large(seed: int = 0, jobs: int = 60) -> LinearModel:
 
 @pytest.mark.parametrize("gap", [0.3, 0.01])
 def test_the_gap_that_was_asked_for_is_proven(solver: Solver, gap: float) -> None:
-    """With termination "gap" the bound is within the gap of the value, and no better plan exists above the bound."""
+    """With termination "gap" the bound is within the gap of the value, and no better plan exists
+    above the bound.
+    """
     model = large()
     answer = solver.solve(model, Limits(gap=gap))
     exact = registry.get("highs").solve(model, Limits(gap=1e-7))
     assert answer.termination is Termination.GAP
     assert answer.values is not None and model.feasible(answer.values)
     assert answer.bound - answer.objective <= gap * answer.objective * (1 + 1e-6)
-    assert answer.objective <= exact.bound * (1 + 1e-7) and exact.objective <= answer.bound * (1 + 1e-7)
+    assert answer.objective <= exact.bound * (1 + 1e-7) and exact.objective <= answer.bound * (
+        1 + 1e-7
+    )
 
 
 def test_an_infinite_gap_asks_for_any_plan(solver: Solver) -> None:
@@ -177,10 +205,18 @@ def test_an_infinite_gap_asks_for_any_plan(solver: Solver) -> None:
     assert answer.values is not None and model.feasible(answer.values)
 
 
-@pytest.mark.parametrize("hint", [
-    Hint(np.array([0.0, 1, 1, 0])), Hint(np.array([1.0, 1, 1, 1])), Hint(np.array([1.0, 1, 0, 1])),
-    Hint(np.array([0.4, 7.0, -3.0, np.nan])), Hint(np.zeros(2)), Hint(None, np.zeros(1))],
-    ids=["feasible", "infeasible", "optimal", "nonsense", "too short", "prices only"])
+@pytest.mark.parametrize(
+    "hint",
+    [
+        Hint(np.array([0.0, 1, 1, 0])),
+        Hint(np.array([1.0, 1, 1, 1])),
+        Hint(np.array([1.0, 1, 0, 1])),
+        Hint(np.array([0.4, 7.0, -3.0, np.nan])),
+        Hint(np.zeros(2)),
+        Hint(None, np.zeros(1)),
+    ],
+    ids=["feasible", "infeasible", "optimal", "nonsense", "too short", "prices only"],
+)
 def test_hints_never_change_the_optimum(solver: Solver, hint: Hint) -> None:
     """The knapsack by hand with good and bad starts: always 12."""
     model = dense([6, 5, 5, 1], [(-INF, [5, 4, 4, 1], 10)])
@@ -203,7 +239,9 @@ def test_no_time_no_plan(solver: Solver) -> None:
 
 @pytest.mark.parametrize("time_s", [0.02, 0.3])
 def test_little_time_is_no_failure(solver: Solver, time_s: float) -> None:
-    """A search cut short says so: what it has is feasible and below its bound; "gap" only if it was proven."""
+    """A search cut short says so: what it has is feasible and below its bound; "gap" only if it
+    was proven.
+    """
     model = large(jobs=400)
     answer = solver.solve(model, Limits(time_s=time_s, gap=0.0))
     assert answer.termination in (Termination.TIME_LIMIT, Termination.GAP)
@@ -214,7 +252,9 @@ def test_little_time_is_no_failure(solver: Solver, time_s: float) -> None:
 
 
 def test_same_question_same_answer(solver: Solver) -> None:
-    """One thread, no time limit, the same seed: the same plan and bound, also after other work in between."""
+    """One thread, no time limit, the same seed: the same plan and bound, also after other work
+    in between.
+    """
     model = large()
     first = solver.solve(model, Limits(gap=1e-3, seed=7))
     solver.solve(large(1), Limits(gap=0.1, seed=3))
@@ -232,7 +272,9 @@ def test_threads_may_change_between_calls(solver: Solver) -> None:
 
 
 def test_the_log_is_kept_on_request(solver: Solver) -> None:
-    """With log=True the solver's own words are in the answer, else nothing; name, version and time always."""
+    """With log=True the solver's own words are in the answer, else nothing; name, version and
+    time always.
+    """
     model = dense([6, 5, 5, 1], [(-INF, [5, 4, 4, 1], 10)])
     with_log, without = solver.solve(model, Limits(log=True)), solver.solve(model, Limits())
     word = {"highs": "HiGHS", "cpsat": "CP-SAT", "pulp": "CBC"}
@@ -245,7 +287,9 @@ def test_the_log_is_kept_on_request(solver: Solver) -> None:
 
 @pytest.mark.parametrize("name", ["highs", "pulp"])
 def test_continuous_columns(name: str) -> None:
-    """b is continuous: maximise 2a + b with a + b <= 1.5 and b <= 1: a = 1, b = 0.5 is worth 2.5."""
+    """b is continuous: maximise 2a + b with a + b <= 1.5 and b <= 1: a = 1, b = 0.5 is worth
+    2.5.
+    """
     model = dense([2, 1], [(-INF, [1, 1], 1.5)], integer=[True, False])
     assert optimal(registry.get(name).solve(model, EXACT), model, 2.5)
 
@@ -258,9 +302,14 @@ def test_cpsat_refuses_continuous_columns() -> None:
 
 
 def test_prices_of_a_relaxation_by_hand() -> None:
-    """Maximise 3x + 2y with x + y <= 4, x <= 2.5, y >= 0.5 as rows: (2.5, 1.5); one more of the first is worth 2,
-    of the second 1, and the third does not bind."""
-    model = dense([3, 2], [(-INF, [1, 1], 4), (-INF, [1, 0], 2.5), (0.5, [0, 1], INF)], box=(0, 10), integer=False)
+    """Maximise 3x + 2y with x + y <= 4, x <= 2.5, y >= 0.5 as rows: (2.5, 1.5); one more of the
+    first is worth 2, of the second 1, and the third does not bind."""
+    model = dense(
+        [3, 2],
+        [(-INF, [1, 1], 4), (-INF, [1, 0], 2.5), (0.5, [0, 1], INF)],
+        box=(0, 10),
+        integer=False,
+    )
     answer = registry.get("highs").solve(model, EXACT)
     assert answer.prices is not None
     assert answer.prices == pytest.approx([2, 1, 0])
@@ -268,7 +317,9 @@ def test_prices_of_a_relaxation_by_hand() -> None:
 
 
 def test_prices_of_lower_bounds_are_negative() -> None:
-    """A guarantee of 2 that costs 3 each: one unit more changes the value by -3; scaled dollars are scaled back."""
+    """A guarantee of 2 that costs 3 each: one unit more changes the value by -3; scaled dollars
+    are scaled back.
+    """
     model = dense([-3, 1], [(2, [1, 0], INF), (-INF, [0, 0.1], 100.0)], box=(0, 1e6), integer=False)
     answer = registry.get("highs").solve(model, EXACT)
     assert answer.prices == pytest.approx([-3, 10])
@@ -276,28 +327,51 @@ def test_prices_of_lower_bounds_are_negative() -> None:
 
 @pytest.mark.parametrize("time_s", [0.05, 0.4])
 def test_cpsat_stopped_in_presolve_claims_no_bound(time_s: float) -> None:
-    """2,000 jobs take CP-SAT longer than this to load: a bound of 0, which it then has, would be below every plan."""
+    """2,000 jobs take CP-SAT longer than this to load: a bound of 0, which it then has, would be
+    below every plan.
+    """
     model = formulate(generate("L", 0))
     structure = choices(model)
     plan = round_dual(structure, minimise(structure))
     assert plan is not None
-    assert registry.get("cpsat").solve(model, Limits(time_s=time_s)).bound >= structure.value_of(plan)
+    assert registry.get("cpsat").solve(model, Limits(time_s=time_s)).bound >= structure.value_of(
+        plan
+    )
 
 
 def test_pulp_takes_what_it_finds() -> None:
     """Without CBC PuLP solves by another of its engines: the same optimum, but no bound."""
-    solver = Isolated("pulp", "faulty_backends.pulp_without_cbc", (str(Path(__file__).resolve().parent),))
+    solver = Isolated(
+        "pulp", "faulty_backends.pulp_without_cbc", (str(Path(__file__).resolve().parent),)
+    )
     answer = solver.solve(dense([6, 5, 5, 1], [(-INF, [5, 4, 4, 1], 10)]), EXACT)
     assert (answer.termination, answer.objective, answer.bound) == (Termination.GAP, 12.0, INF)
 
 
-@pytest.mark.parametrize(("log", "says"), [
-    ("Result - Optimal solution found\n\nObjective value:                -155.81624210\n", (True, -155.8162421)),
-    ("Result - Optimal solution found (within gap tolerance)\n\nObjective value:   -155.8\nLower bound:   -156.115\n",
-     (True, -156.1155)),
-    ("Result - Stopped on time limit\n\nNo feasible solution found\nLower bound:                    -17711.402\n",
-     (False, -17711.4025)),
-    ("Killed\n", None)])
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (
+            "Result - Optimal solution found\n\nObjective value:                -155.81624210\n",
+            (True, -155.8162421),
+        ),
+        (
+            (
+                "Result - Optimal solution found (within gap tolerance)\n\nObjective value:  "
+                " -155.8\nLower bound:   -156.115\n"
+            ),
+            (True, -156.1155),
+        ),
+        (
+            (
+                "Result - Stopped on time limit\n\nNo feasible solution found\nLower bound:        "
+                "            -17711.402\n"
+            ),
+            (False, -17711.4025),
+        ),
+        ("Killed\n", None),
+    ],
+)
 def test_what_cbc_says_of_its_bound(log: str, says: tuple[bool, float] | None) -> None:
     """CBC's last lines: proven or not, and its bound less what its three decimals may hide."""
     assert read_log(log) == (says and (says[0], pytest.approx(says[1], rel=1e-12)))

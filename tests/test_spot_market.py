@@ -1,4 +1,6 @@
-"""Choosing between spot and on demand: by hand, against all plans, and in simulated worlds with limits on exposure."""
+"""Choosing between spot and on demand: by hand, against all plans, and in simulated worlds with
+limits on exposure.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,37 @@ HOUR = 3600
 
 
 def world(moves: list[tuple[int, int]], jobs: list[dict[str, Any]], spot: int) -> Workload:
-    """On demand $3, spot $1 with `spot` GPUs that become `moves`; a unit of work is a second on one GPU; rounds of
-    300 s, no pauses. Jobs of one GPU each."""
+    """On demand $3, spot $1 with `spot` GPUs that become `moves`; a unit of work is a second on one
+    GPU; rounds of 300 s, no pauses. Jobs of one GPU each."""
     rows: Columns = {
-        "job_id": [f"j{i}" for i in range(len(jobs))], "submitted_s": [0] * len(jobs), "model": ["m"] * len(jobs),
-        "total_work": [j["work"] for j in jobs], "max_gpus": [1] * len(jobs),
-        "deadline_s": [j["due"] for j in jobs], "checkpoint_every_s": [300] * len(jobs)}
-    return Tables("hand", {"interval_s": 300, "restart_s": 0, "objective": "cost"}, {
-        "workload.csv": rows,
-        "pools.csv": {"pool": ["firm", "spot"], "gpu_type": ["A", "A"], "gpus": [8, spot],
-                      "market": ["on_demand", "spot"], "price_per_gpu_hour": [3, 1]},
-        "rates.csv": {"model": ["m"], "gpu_type": ["A"], "gpus": [1], "work_per_s": [1]},
-        "capacity.csv": {"at_s": [t for t, _ in moves], "pool": ["spot"] * len(moves), "gpus": [k for _, k in moves]},
-    }).workload()
+        "job_id": [f"j{i}" for i in range(len(jobs))],
+        "submitted_s": [0] * len(jobs),
+        "model": ["m"] * len(jobs),
+        "total_work": [j["work"] for j in jobs],
+        "max_gpus": [1] * len(jobs),
+        "deadline_s": [j["due"] for j in jobs],
+        "checkpoint_every_s": [300] * len(jobs),
+    }
+    return Tables(
+        "hand",
+        {"interval_s": 300, "restart_s": 0, "objective": "cost"},
+        {
+            "workload.csv": rows,
+            "pools.csv": {
+                "pool": ["firm", "spot"],
+                "gpu_type": ["A", "A"],
+                "gpus": [8, spot],
+                "market": ["on_demand", "spot"],
+                "price_per_gpu_hour": [3, 1],
+            },
+            "rates.csv": {"model": ["m"], "gpu_type": ["A"], "gpus": [1], "work_per_s": [1]},
+            "capacity.csv": {
+                "at_s": [t for t, _ in moves],
+                "pool": ["spot"] * len(moves),
+                "gpus": [k for _, k in moves],
+            },
+        },
+    ).workload()
 
 
 def finished(s: Simulation) -> list[float]:
@@ -42,9 +62,15 @@ def finished(s: Simulation) -> list[float]:
 
 
 def test_spot_that_stays_is_all_that_is_bought() -> None:
-    """An hour of work, two hours of time, a spot GPU that is always there: $1, without a restart."""
+    """An hour of work, two hours of time, a spot GPU that is always there: $1, without a
+    restart.
+    """
     s = simulate(world([], [{"work": HOUR, "due": 2 * HOUR}], spot=1))
-    assert finished(s) == [HOUR] and s.metrics["dollars"] == pytest.approx(1.0) and s.metrics["restarts"] == 0
+    assert (
+        finished(s) == [HOUR]
+        and s.metrics["dollars"] == pytest.approx(1.0)
+        and s.metrics["restarts"] == 0
+    )
 
 
 def test_without_spot_the_deadline_is_kept_on_demand() -> None:
@@ -55,17 +81,20 @@ def test_without_spot_the_deadline_is_kept_on_demand() -> None:
 
 @pytest.mark.parametrize("gone", [600, 1500, 3000])
 def test_spot_that_goes_for_good_costs_no_deadline(gone: int) -> None:
-    """The spot GPU vanishes and never comes back: what is left, and what is redone, is bought on demand in time. An
-    hour of work costs no more than an hour on demand and 300 s of redone work on spot."""
+    """The spot GPU vanishes and never comes back: what is left, and what is redone, is bought on
+    demand in time. An hour of work costs no more than an hour on demand and 300 s of redone work on
+    spot."""
     s = simulate(world([(gone, 0)], [{"work": HOUR, "due": 1.5 * HOUR}], spot=1))
     assert finished(s)[0] <= 1.5 * HOUR
     assert 1.0 < s.metrics["dollars"] <= 3.0 + 300 / HOUR
 
 
 def test_who_is_pressed_gets_the_spot_gpu() -> None:
-    """One spot GPU for two jobs of an hour, due after 1.2 and after 4 hours: the first cannot wait, the second can;
-    both in turn on spot would be $2, both at once on demand $6."""
-    s = simulate(world([], [{"work": HOUR, "due": 4 * HOUR}, {"work": HOUR, "due": 1.2 * HOUR}], spot=1))
+    """One spot GPU for two jobs of an hour, due after 1.2 and after 4 hours: the first cannot wait,
+    the second can; both in turn on spot would be $2, both at once on demand $6."""
+    s = simulate(
+        world([], [{"work": HOUR, "due": 4 * HOUR}, {"work": HOUR, "due": 1.2 * HOUR}], spot=1)
+    )
     first, second = finished(s)[1], finished(s)[0]
     assert first <= 1.2 * HOUR and second <= 4 * HOUR
     assert s.metrics["dollars"] < 4.0
@@ -73,24 +102,37 @@ def test_who_is_pressed_gets_the_spot_gpu() -> None:
 
 def scene(spot: int, prices: tuple[int, int], dues: list[int], work: list[int]) -> Any:
     """A round of jobs of 1 or 2 GPUs beside two on-demand GPUs."""
-    jobs = [{"remaining_work": w, "sizes": [1, 2], "max_gpus": 2, "restart_s": 30, "deadline_s": d}
-            for w, d in zip(work, dues, strict=True)]
-    return problem(jobs=jobs, rates={1: 1.0, 2: 1.8}, config={"interval_s": 600, "objective": "cost", "now_s": 0},
-                   pools=[{"pool": "firm", "gpus": 2, "market": "on_demand", "price_per_gpu_hour": prices[0]},
-                          {"pool": "spot", "gpus": spot, "market": "spot", "price_per_gpu_hour": prices[1]}])
+    jobs = [
+        {"remaining_work": w, "sizes": [1, 2], "max_gpus": 2, "restart_s": 30, "deadline_s": d}
+        for w, d in zip(work, dues, strict=True)
+    ]
+    return problem(
+        jobs=jobs,
+        rates={1: 1.0, 2: 1.8},
+        config={"interval_s": 600, "objective": "cost", "now_s": 0},
+        pools=[
+            {"pool": "firm", "gpus": 2, "market": "on_demand", "price_per_gpu_hour": prices[0]},
+            {"pool": "spot", "gpus": spot, "market": "spot", "price_per_gpu_hour": prices[1]},
+        ],
+    )
 
 
-rounds = st.integers(1, 3).flatmap(lambda n: st.tuples(
-    st.integers(0, 3), st.sampled_from([(3, 1), (5, 4), (2, 2)]),
-    st.lists(st.sampled_from([600, 1200, 3000, 9000]), min_size=n, max_size=n),
-    st.lists(st.sampled_from([300, 1500, 4000]), min_size=n, max_size=n)))
+rounds = st.integers(1, 3).flatmap(
+    lambda n: st.tuples(
+        st.integers(0, 3),
+        st.sampled_from([(3, 1), (5, 4), (2, 2)]),
+        st.lists(st.sampled_from([600, 1200, 3000, 9000]), min_size=n, max_size=n),
+        st.lists(st.sampled_from([300, 1500, 4000]), min_size=n, max_size=n),
+    )
+)
 
 
 @settings(max_examples=25, deadline=None)
 @given(rounds)
 def test_the_plan_is_the_best_of_all_and_the_bound_holds(drawn: Any) -> None:
-    """Every combination of options that fits, worth what the menu says: none beats the plan; the bound is no less.
-    Where every option is there already, one more spot GPU is worth no less: more spot never costs more."""
+    """Every combination of options that fits, worth what the menu says: none beats the plan; the
+    bound is no less. Where every option is there already, one more spot GPU is worth no less: more
+    spot never costs more."""
     exact = Limits(gap=0.0)
     found = decide_round(scene(*drawn), limits=exact)
     i = found.round.instance
@@ -104,12 +146,16 @@ def test_the_plan_is_the_best_of_all_and_the_bound_holds(drawn: Any) -> None:
     assert found.value == pytest.approx(best, abs=1e-6)
     assert found.proof[0] >= best - 1e-6
     if drawn[0] >= 2:
-        assert decide_round(scene(drawn[0] + 1, *drawn[1:]), limits=exact).value >= found.value - 1e-6
+        assert (
+            decide_round(scene(drawn[0] + 1, *drawn[1:]), limits=exact).value >= found.value - 1e-6
+        )
 
 
 @pytest.mark.parametrize("policy", ["mip", "spot-first", "spot-wait"])
 def test_nobody_is_more_exposed_than_allowed_at_any_moment(policy: str) -> None:
-    """Simulated worlds with guarantees: spot GPUs of every job, and of every tenant in every zone, within limits."""
+    """Simulated worlds with guarantees: spot GPUs of every job, and of every tenant in every
+    zone, within limits.
+    """
     made = generate("exposure", seed=4, jobs=10, gpus=20, load=0.7).workload()
     spans = simulate(made, policy=policy, options=Options(prove_every=0)).spans
     p = made.problem
@@ -124,7 +170,9 @@ def test_nobody_is_more_exposed_than_allowed_at_any_moment(policy: str) -> None:
 
 
 def test_generated_limits_are_those_of_the_tenants() -> None:
-    """Shares of guaranteed_gpus, rounded down: .5 of 8 and .3 of 10 GPUs in a zone; the third tenant has no limit."""
+    """Shares of guaranteed_gpus, rounded down: .5 of 8 and .3 of 10 GPUs in a zone; the third
+    tenant has no limit.
+    """
     p = generate("exposure", seed=0, jobs=40).workload().problem
     most = dict(zip(p.tenants.tenant, p.tenants.exposure.tolist(), strict=True))
     assert most == {"steady": 4.0, "careful": 3.0, "free": np.inf}

@@ -1,4 +1,6 @@
-"""Generated availability and prices have the statistics of measured spot markets, over many seeds."""
+"""Generated availability and prices have the statistics of measured spot markets, over many
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ REGION_OF = [r for r, count in enumerate(REGIONS) for _ in range(count)]
 @cache
 def drawn() -> list[list[spot.Steps]]:
     """45 days of five zones, 24 times."""
-    return [spot.zones(np.random.default_rng(s), REGIONS, MACHINES, DAYS * 86_400.0) for s in range(SEEDS)]
+    return [
+        spot.zones(np.random.default_rng(s), REGIONS, MACHINES, DAYS * 86_400.0)
+        for s in range(SEEDS)
+    ]
 
 
 def stretches(up: bool) -> np.ndarray:
@@ -31,7 +36,9 @@ def stretches(up: bool) -> np.ndarray:
 
 
 def test_share_of_time() -> None:
-    """A machine can be had .88 of the time (measured .88 to .91 in one region), and 6.8 to 8.8 of 16 are held."""
+    """A machine can be had .88 of the time (measured .88 to .91 in one region), and 6.8 to 8.8
+    of 16 are held.
+    """
     t = np.arange(0, DAYS * 86_400, 600.0)
     held = np.array([z.at(t) for zones in drawn() for z in zones])
     assert (held > 0).mean() == pytest.approx(0.88, abs=0.02)
@@ -39,7 +46,9 @@ def test_share_of_time() -> None:
 
 
 def test_runs_are_heavy_tailed_and_gaps_short() -> None:
-    """Runs: mean 6.1 to 10.4 h, 5 to 10 times the median of about 1 h; gaps: mean .8 to 1.1 h, median .38 h."""
+    """Runs: mean 6.1 to 10.4 h, 5 to 10 times the median of about 1 h; gaps: mean .8 to 1.1 h,
+    median .38 h.
+    """
     runs, gaps = stretches(True), stretches(False)
     assert 6.0 < runs.mean() < 10.4 and 0.8 < np.median(runs) < 1.4
     assert 5 < runs.mean() / np.median(runs) < 10
@@ -47,7 +56,9 @@ def test_runs_are_heavy_tailed_and_gaps_short() -> None:
 
 
 def test_zones_of_a_region_fail_together() -> None:
-    """Correlation of being up: .25 to .59 within a region, .03 to .27 between regions; theory for the means."""
+    """Correlation of being up: .25 to .59 within a region, .03 to .27 between regions; theory
+    for the means.
+    """
     t = np.arange(0, DAYS * 86_400, 600.0)
     same, other = [], []
     for zones in drawn():
@@ -71,12 +82,17 @@ def test_on_off_share() -> None:
 
 
 def test_prices_wander_slowly_above_a_floor() -> None:
-    """92 days: mean .30 to .36 of the price on demand, never below .30, at most .42; daily log changes of .7 to 1.6 %;
-    correlation of days above .85 in every walk, .97 in the process."""
+    """92 days: mean .30 to .36 of the price on demand, never below .30, at most .42; daily log
+    changes of .7 to 1.6 %; correlation of days above .85 in every walk, .97 in the process."""
     changes, correlation = [], []
     for seed in range(20):
         at, price = spot.prices(np.random.default_rng(seed), 2.0, 92 * 86_400.0)
-        assert at[0] == 0 and (price / 2 >= 0.2999).all() and price.max() / 2 < 0.42 and 0.30 <= price.mean() / 2 < 0.37
+        assert (
+            at[0] == 0
+            and (price / 2 >= 0.2999).all()
+            and price.max() / 2 < 0.42
+            and 0.30 <= price.mean() / 2 < 0.37
+        )
         log = np.log(price[::24])
         changes.append(np.diff(log).std())
         correlation.append(np.corrcoef(log[:-1], log[1:])[0, 1])
@@ -84,7 +100,9 @@ def test_prices_wander_slowly_above_a_floor() -> None:
 
 
 def test_zones_workload() -> None:
-    """Five spot pools in two regions, all cheaper than on demand at all times; deadlines that leave slack."""
+    """Five spot pools in two regions, all cheaper than on demand at all times; deadlines that
+    leave slack.
+    """
     w = generate("zones", seed=3).workload()
     p = w.problem
     assert p.pools.region[2:] == ("west-a", "west-b", "west-c", "east-a", "east-b")

@@ -14,41 +14,59 @@ from allocator.decision import decide
 from allocator.domain.validate import validate
 from allocator.errors import UsageError
 
-ROWS = (f"one,m,{NOW - 100},1000,4,running,a,1\ntwo,m,{NOW - 100},1000,4,running,a,2\n"
-        f"idle,m,{NOW - 100},1000,4,queued,,\n")
+ROWS = (
+    f"one,m,{NOW - 100},1000,4,running,a,1\ntwo,m,{NOW - 100},1000,4,running,a,2\n"
+    f"idle,m,{NOW - 100},1000,4,queued,,\n"
+)
 
 
 def test_cooldown_and_minimum_run() -> None:
-    """Both run for 50 s; only "two" was changed. Cooldown 60 keeps "two", minimum 60 keeps both, neither waits."""
+    """Both run for 50 s; only "two" was changed. Cooldown 60 keeps "two", minimum 60 keeps both,
+    neither waits.
+    """
     problem = validate(cluster(ROWS))
     since = np.array([NOW - 50, NOW - 50, -math.inf])
     changed = np.array([False, True, False])
-    assert resting(problem, since, changed, Stability(cooldown_s=60)).tolist() == [False, True, False]
+    assert resting(problem, since, changed, Stability(cooldown_s=60)).tolist() == [
+        False,
+        True,
+        False,
+    ]
     assert resting(problem, since, changed, Stability(min_run_s=60)).tolist() == [True, True, False]
     assert not resting(problem, since, changed, Stability(40, 40)).any()
 
 
 def test_payback() -> None:
-    """From 1 to 2 GPUs: rate 1 -> 1.9, pause 30 s. It pays after T with 1.9 (T - 30) > T: T > 63.3 s; but never in less
-    than an interval (60 s), nor later than the job is done."""
+    """From 1 to 2 GPUs: rate 1 -> 1.9, pause 30 s. It pays after T with 1.9 (T - 30) > T: T > 63.3
+    s; but never in less than an interval (60 s), nor later than the job is done."""
     problem = validate(cluster(ROWS))
     pool, grown = np.array([0, 0, 0]), np.array([2, 2, 4])
     assert unpaid(problem, pool, grown, 63.0).tolist() == [True, False, False]
     assert unpaid(problem, pool, grown, 64.0).tolist() == [False, False, False]
     shrunk = np.array([1, 1, 0])
     assert not unpaid(problem, pool, shrunk, 10.0).any()
-    short = dataclasses.replace(problem, jobs=dataclasses.replace(
-        problem.jobs, remaining_work=np.array([100.0, 100.0, 100.0])))
+    short = dataclasses.replace(
+        problem,
+        jobs=dataclasses.replace(problem.jobs, remaining_work=np.array([100.0, 100.0, 100.0])),
+    )
     assert unpaid(short, pool, grown, math.inf).tolist() == [True, False, False]
 
 
 def test_time_to_the_next_change() -> None:
-    """Ten thousand seconds held and four changes: 2500 s; without changes never; at least an interval."""
-    assert expected_s(1e4, 4, 60) == 2500 and expected_s(1e4, 0, 60) == math.inf and expected_s(10, 5, 60) == 60
+    """Ten thousand seconds held and four changes: 2500 s; without changes never; at least an
+    interval.
+    """
+    assert (
+        expected_s(1e4, 4, 60) == 2500
+        and expected_s(1e4, 0, 60) == math.inf
+        and expected_s(10, 5, 60) == 60
+    )
 
 
 def test_left_alone_keeps_what_it_holds() -> None:
-    """The decision would grow both; left alone they keep exactly what they hold, and the audit agrees."""
+    """The decision would grow both; left alone they keep exactly what they hold, and the audit
+    agrees.
+    """
     snapshot = cluster(ROWS, **{"config.toml": f"now_s = {NOW}\ninterval_s = 60\nrestart_s = 1\n"})
     free = decide(validate(snapshot))
     assert list(free.jobs["gpus"])[:2] != [1, 2]

@@ -1,4 +1,6 @@
-"""The test suite itself: it ends, whatever hangs and wherever it was started, and leaves nothing behind."""
+"""The test suite itself: it ends, whatever hangs and wherever it was started, and leaves nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -26,37 +28,64 @@ MANY = 200
 
 def pytest_under_nohup(*argv: str) -> subprocess.CompletedProcess[str]:
     """The test runner in a process that ignores SIGINT."""
-    return subprocess.run([sys.executable, "-c", IGNORING, *argv], cwd=HERE.parent, capture_output=True, text=True,
-                          timeout=300, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", IGNORING, *argv],
+        cwd=HERE.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def test_the_suite_runs_where_sigint_is_ignored() -> None:
-    """Started by nohup, the test that interrupts a child with SIGINT passes: the child has default signals."""
-    done = pytest_under_nohup(f"{HERE / 'test_isolation.py'}::test_ctrl_c_kills_the_worker_and_goes_on_up")
+    """Started by nohup, the test that interrupts a child with SIGINT passes: the child has
+    default signals.
+    """
+    done = pytest_under_nohup(
+        f"{HERE / 'test_isolation.py'}::test_ctrl_c_kills_the_worker_and_goes_on_up"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """A test that waits for ever fails with its name after the time limit, and every test has one."""
+    """A test that waits for ever fails with its name after the time limit, and every test has
+    one.
+    """
     assert float(pytestconfig.getini("timeout")) > 0
-    (tmp_path / "test_hanging.py").write_text("import time\n\ndef test_waits_for_ever():\n    time.sleep(3600)\n")
-    done = pytest_under_nohup("-c", str(HERE.parent / "pyproject.toml"), "-o", "timeout=0.2",
-                              str(tmp_path / "test_hanging.py"))
+    (tmp_path / "test_hanging.py").write_text(
+        "import time\n\ndef test_waits_for_ever():\n    time.sleep(3600)\n"
+    )
+    done = pytest_under_nohup(
+        "-c",
+        str(HERE.parent / "pyproject.toml"),
+        "-o",
+        "timeout=0.2",
+        str(tmp_path / "test_hanging.py"),
+    )
     assert done.returncode == 1
     assert "test_waits_for_ever" in done.stdout and "Timeout" in done.stdout
 
 
 def test_what_numpy_warns_about_is_an_error() -> None:
-    """In this process and in its children: no warning of a library can reach the screen of a user unseen."""
+    """In this process and in its children: no warning of a library can reach the screen of a
+    user unseen.
+    """
     with pytest.raises(RuntimeWarning, match="invalid value encountered in log"):
         np.log(np.array([-1.0]))
-    child = subprocess.run([sys.executable, "-c", "import numpy as np; np.log(np.array([-1.0]))"], capture_output=True,
-                           text=True, check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", "import numpy as np; np.log(np.array([-1.0]))"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert child.returncode == 1 and "invalid value encountered in log" in child.stderr
 
 
 def test_lines_of_many_threads_stay_whole() -> None:
-    """Threads of the server of tests/test_queue_crashes.py that speak at once: every line arrives as it was said."""
+    """Threads of the server of tests/test_queue_crashes.py that speak at once: every line
+    arrives as it was said.
+    """
     code = f"""
 import sys, threading
 sys.path.insert(0, {str(HERE)!r})
@@ -71,8 +100,15 @@ threads = [threading.Thread(target=lambda: [say("file", "ended", 0) for _ in ran
 
 
 def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    """A folder that nobody holds a lock on goes; a new one, a locked one, a link and one of another kind stay."""
-    names = ("allocator-worker-dead", "allocator-task-held", "allocator-bench-new", "allocator-demo-live")
+    """A folder that nobody holds a lock on goes; a new one, a locked one, a link and one of
+    another kind stay.
+    """
+    names = (
+        "allocator-worker-dead",
+        "allocator-task-held",
+        "allocator-bench-new",
+        "allocator-demo-live",
+    )
     for name in names:
         (tmp_path / name / "inner").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
@@ -84,14 +120,23 @@ def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     remove_stale(tmp_path)
     os.close(lock)
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted((*names[1:], "elsewhere", "allocator-worker-link"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        (*names[1:], "elsewhere", "allocator-worker-link")
+    )
 
 
 def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
-    """A process with two folders is killed; the next one to make a folder removes both, once they are not new."""
-    code = "import os; from allocator.solvers.scratch import Scratch; Scratch('task'); Scratch('worker'); {}"
+    """A process with two folders is killed; the next one to make a folder removes both, once
+    they are not new.
+    """
+    code = (
+        "import os; from allocator.solvers.scratch import Scratch; Scratch('task');"
+        " Scratch('worker'); {}"
+    )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", code.format("os.kill(os.getpid(), 9)")], env=environment, check=False)
+    subprocess.run(
+        [sys.executable, "-c", code.format("os.kill(os.getpid(), 9)")], env=environment, check=False
+    )
     left = sorted(tmp_path.iterdir())
     assert len(left) == 2
     for path in left:
@@ -101,7 +146,9 @@ def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None
 
 
 def test_a_folder_goes_with_its_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder is there within the block, for its owner only, and gone after it; unknown kinds are refused."""
+    """The folder is there within the block, for its owner only, and gone after it; unknown kinds
+    are refused.
+    """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with scratch_folder("bench") as folder:
         assert Path(folder).parent == tmp_path and Path(folder).stat().st_mode & 0o777 == 0o700

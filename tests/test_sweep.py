@@ -1,4 +1,6 @@
-"""Sweeps: tasks named by content, in processes of their own, killed when late, kept, resumed, compared."""
+"""Sweeps: tasks named by content, in processes of their own, killed when late, kept, resumed,
+compared.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,27 @@ def run(folder: Path, asked: list[Task], limit_s: float = 60.0) -> Swept:
 
 
 def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
-    """Every part of a task changes its key, the place of a folder does not, and the key survives JSON."""
+    """Every part of a task changes its key, the place of a folder does not, and the key survives
+    JSON.
+    """
     task = Task("made", 0.3, "mip", 1, 10)
-    others = [Task("other", 0.3, "mip", 1, 10), Task("made", 0.4, "mip", 1, 10), Task("made", 0.3, "las", 1, 10),
-              Task("made", 0.3, "mip", 2, 10), Task("made", 0.3, "mip", 1, 11), Task("made", 0.3, "mip", 1, 10, "d"),
-              *(Task("made", 0.3, "mip", 1, 10, options={name: value}) for name, value in (
-                  ("objective", "throughput"), ("gap", 0.1), ("time_limit_s", 3.0), ("noise", 0.2)))]
+    others = [
+        Task("other", 0.3, "mip", 1, 10),
+        Task("made", 0.4, "mip", 1, 10),
+        Task("made", 0.3, "las", 1, 10),
+        Task("made", 0.3, "mip", 2, 10),
+        Task("made", 0.3, "mip", 1, 11),
+        Task("made", 0.3, "mip", 1, 10, "d"),
+        *(
+            Task("made", 0.3, "mip", 1, 10, options={name: value})
+            for name, value in (
+                ("objective", "throughput"),
+                ("gap", 0.1),
+                ("time_limit_s", 3.0),
+                ("noise", 0.2),
+            )
+        ),
+    ]
     assert len({t.key for t in (task, *others)}) == 11
     for t in (task, *others):
         assert from_identity(json.loads(json.dumps(t.identity))) == t
@@ -73,7 +90,9 @@ def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_a_world_without_chance_has_one_seed(tmp_path: Path) -> None:
-    """Its simulation would be the same three times, and three equal pairs are one observation; with noise it is not."""
+    """Its simulation would be the same three times, and three equal pairs are one observation;
+    with noise it is not.
+    """
     (tmp_path / "workload.csv").write_text("job_id\nj1\n")
     sources = [folder_source(tmp_path), Source("made", (0.5,), 10)]
     assert [t.seed for t in grid(sources, ["mip"], 3, Options())] == [0, 0, 1, 2]
@@ -85,29 +104,51 @@ def test_a_folder_in_a_world_without_chance_has_one_seed(tmp_path: Path) -> None
 
 
 def test_a_task_has_the_options_that_were_asked_for() -> None:
-    """Those that are not as by default, by name, and no seed but its own; they give the simulator's options back."""
-    asked = Options(seed=7, objective="cost", budget_amount=100.0, until_s=3600.0, victims="random", gap=1e-3)
+    """Those that are not as by default, by name, and no seed but its own; they give the
+    simulator's options back.
+    """
+    asked = Options(
+        seed=7, objective="cost", budget_amount=100.0, until_s=3600.0, victims="random", gap=1e-3
+    )
     first, second = grid([Source("made", (0.5,), 10)], ["mip"], 2, asked)
-    assert first.options == second.options == {
-        "objective": "cost", "budget_amount": 100.0, "until_s": 3600.0, "victims": "random"}
+    assert (
+        first.options
+        == second.options
+        == {
+            "objective": "cost",
+            "budget_amount": 100.0,
+            "until_s": 3600.0,
+            "victims": "random",
+        }
+    )
     assert Options(seed=second.seed, **second.options) == dataclasses.replace(asked, seed=1)
     assert grid([Source("made", (0.5,), 10)], ["mip"], 1, Options())[0].options == {}
 
 
 def test_the_key_of_a_task_is_stable() -> None:
-    """The key of this task was written down when the format was made: a change would orphan every result there is."""
+    """The key of this task was written down when the format was made: a change would orphan
+    every result there is.
+    """
     assert Task("reproduction", 0.3, "mip", 0, 250).key.startswith("e8b9848a773be9c9")
 
 
 def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
-    """Six tasks, then six and two more: only the two run. A folder that lost its metrics is made anew."""
+    """Six tasks, then six and two more: only the two run. A folder that lost its metrics is made
+    anew.
+    """
     first = run(tmp_path, tasks("greedy", "mip", seeds=3))
     assert (first.before, first.ran, first.failed) == (0, 6, ())
     key = tasks("mip")[0].key
     before = (tmp_path / "tasks" / key / "metrics.json").read_bytes()
     assert sorted(p.name for p in (tmp_path / "tasks" / key).iterdir()) == [
-        "jobs.csv", "metrics.json", "run.json", "task.json"]
-    assert json.loads((tmp_path / "tasks" / key / "task.json").read_text()) == tasks("mip")[0].identity
+        "jobs.csv",
+        "metrics.json",
+        "run.json",
+        "task.json",
+    ]
+    assert (
+        json.loads((tmp_path / "tasks" / key / "task.json").read_text()) == tasks("mip")[0].identity
+    )
     again = run(tmp_path, tasks("greedy", "mip", seeds=4))
     assert (again.before, again.ran) == (6, 2)
     assert (tmp_path / "tasks" / key / "metrics.json").read_bytes() == before
@@ -115,16 +156,22 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     assert run(tmp_path, tasks("greedy", "mip", seeds=4)).ran == 1
 
 
-@pytest.mark.parametrize(("kind", "failure", "words"), [
-    ("crashes", "exit code 1", "RuntimeError: a bug of the simulator"),
-    ("killed", "killed by SIGKILL", "about to be killed"),
-    ("full", "exit code 1", "No space left on device"),
-    ("no-room", "exit code 1", "File too large"),
-    ("nothing", "left no metrics.json", ""),
-])
-def test_a_task_that_fails_is_recorded_and_tried_again(tmp_path: Path, kind: str, failure: str, words: str) -> None:
-    """A crash, a SIGKILL, a full disk, no result: the others are kept, the failure is in failed/ with its last words,
-    and the next call, the fault mended, runs this task alone and removes the record."""
+@pytest.mark.parametrize(
+    ("kind", "failure", "words"),
+    [
+        ("crashes", "exit code 1", "RuntimeError: a bug of the simulator"),
+        ("killed", "killed by SIGKILL", "about to be killed"),
+        ("full", "exit code 1", "No space left on device"),
+        ("no-room", "exit code 1", "File too large"),
+        ("nothing", "left no metrics.json", ""),
+    ],
+)
+def test_a_task_that_fails_is_recorded_and_tried_again(
+    tmp_path: Path, kind: str, failure: str, words: str
+) -> None:
+    """A crash, a SIGKILL, a full disk, no result: the others are kept, the failure is in failed/
+    with its last words, and the next call, the fault mended, runs this task alone and removes the
+    record."""
     asked = tasks("greedy", f"once-{kind}", "mip")
     (tmp_path / "fault").touch()
     swept = run(tmp_path, asked)
@@ -140,10 +187,14 @@ def test_a_task_that_fails_is_recorded_and_tried_again(tmp_path: Path, kind: str
 
 
 def test_a_task_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
-    """It sleeps and has a child that sleeps: both are gone after the limit, and so are their files."""
+    """It sleeps and has a child that sleeps: both are gone after the limit, and so are their
+    files.
+    """
     begin = time.monotonic()
     outcome = perform(tasks("hangs")[0], RUNNER, 2.0)
-    assert outcome.failure == "killed at the time limit of the task" and time.monotonic() - begin < 10
+    assert (
+        outcome.failure == "killed at the time limit of the task" and time.monotonic() - begin < 10
+    )
     task, child, home = (tmp_path / "marker").read_text().split()
     wait_for(lambda: gone(int(task)) and gone(int(child)))
     assert not Path(home).exists()
@@ -155,18 +206,25 @@ def test_a_task_that_talks_is_heard(tmp_path: Path) -> None:
     assert not outcome.failure and len(outcome.words) <= 2000 and outcome.words.endswith("blah")
 
 
-def test_a_full_disk_of_results_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk of the results is full at the second task: the sweep ends with that error, the first task is there,
-    nothing half is left, and the next call runs the second alone."""
+def test_a_full_disk_of_results_keeps_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the results is full at the second task: the sweep ends with that error, the first
+    task is there, nothing half is left, and the next call runs the second alone."""
     real, calls = os.fsync, []
 
     def fsync(file: int) -> None:
         calls.append(file)
-        if len(calls) == 1 + 4 + 3:                                  # machine.txt, four files, the third of the next
+        # machine.txt, four files, the third of the next
+        if len(calls) == 1 + 4 + 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(file)
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"), Store(tmp_path) as store:
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(OSError, match="No space left"),
+        Store(tmp_path) as store,
+    ):
         patch.setattr(store_module.os, "fsync", fsync)
         sweep(tasks("greedy", "mip"), store, Processes(1, RUNNER))
     assert [p.name for p in (tmp_path / "tasks").iterdir()] == [tasks("greedy")[0].key]
@@ -195,19 +253,48 @@ sys.exit(main.run(sys.argv[1:]))
 
 
 def command(folder: Path, *policies: str) -> list[str]:
-    return [sys.executable, "-c", SCRIPT, "bench", "policies", "--workloads", "reproduction", "--loads", "0.3",
-            "--policies", ",".join(policies), "--seeds", "1", "--out", str(folder)]
+    return [
+        sys.executable,
+        "-c",
+        SCRIPT,
+        "bench",
+        "policies",
+        "--workloads",
+        "reproduction",
+        "--loads",
+        "0.3",
+        "--policies",
+        ",".join(policies),
+        "--seeds",
+        "1",
+        "--out",
+        str(folder),
+    ]
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_a_sweep_that_is_stopped_goes_on_later(tmp_path: Path, sent: signal.Signals, code: int) -> None:
-    """Ctrl-C, SIGTERM and SIGKILL while a task hangs: what was finished is kept, the task and its child are gone, and
-    the next call runs the rest only."""
-    out, env = tmp_path / "out", {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+)
+def test_a_sweep_that_is_stopped_goes_on_later(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    """Ctrl-C, SIGTERM and SIGKILL while a task hangs: what was finished is kept, the task and its
+    child are gone, and the next call runs the rest only."""
+    out, env = (
+        tmp_path / "out",
+        {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
+        },
+    )
     (tmp_path / "fault").touch()
     call = command(out, "quick", "once-hangs", "slow")
-    process = subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: (tmp_path / "marker").exists() and len(list((out / "tasks").glob("[0-9a-f]*"))) == 3)
+    process = subprocess.Popen(
+        call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(
+        lambda: (tmp_path / "marker").exists() and len(list((out / "tasks").glob("[0-9a-f]*"))) == 3
+    )
     process.send_signal(sent)
     said, told = process.communicate(timeout=20)
     assert process.returncode == code and said == "" and "Traceback" not in told
@@ -222,15 +309,20 @@ def test_a_sweep_that_is_stopped_goes_on_later(tmp_path: Path, sent: signal.Sign
 def test_failed_tasks_make_the_command_fail(tmp_path: Path) -> None:
     """Exit code 1, a line per task on standard error, and the tables of what is there."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
-    done = subprocess.run(command(tmp_path, "crashes"), env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command(tmp_path, "crashes"), env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1 and "1 of 2 tasks failed" in done.stderr
-    assert "crashes seed 0: FAILED, exit code 1: RuntimeError: a bug of the simulator" in done.stderr
+    assert (
+        "crashes seed 0: FAILED, exit code 1: RuntimeError: a bug of the simulator" in done.stderr
+    )
     assert "Incomplete: 1 of 2 tasks" in done.stdout and "Traceback" not in done.stderr
 
 
 def test_tables_by_hand(tmp_path: Path) -> None:
-    """Fake runs in which mip queues 20 % less than greedy and las 10 % more, at every load and seed: the interval has
-    no width, Wilcoxon's p of 7 equal signs is 2 / 2**7, and the pooled row counts each seed once."""
+    """Fake runs in which mip queues 20 % less than greedy and las 10 % more, at every load and
+    seed: the interval has no width, Wilcoxon's p of 7 equal signs is 2 / 2**7, and the pooled row
+    counts each seed once."""
     asked = tasks("greedy", "mip", "las", seeds=7, loads=(0.5, 1.0))
     run(tmp_path, asked)
     with Store(tmp_path) as store:
@@ -249,20 +341,41 @@ def test_tables_by_hand(tmp_path: Path) -> None:
             assert float(mip[column]) == pytest.approx(-20.0)
         assert float(mip["wilcoxon_p"]) == pytest.approx(2 / 2**7)
     assert found["all", "las", "jct_s_mean"]["verdict"] == "worse"
-    assert found["all", "las", "dollars"]["n"] == "0" and found["all", "las", "dollars"]["change_percent"] == ""
+    assert (
+        found["all", "las", "dollars"]["n"] == "0"
+        and found["all", "las", "dollars"]["change_percent"] == ""
+    )
     assert "| all | mip | **-20.0** [-20.0, -20.0] |" in text and "| all | las | _+10.0_ [" in text
 
 
 def test_bills_and_revocations_are_compared_where_there_are_any() -> None:
-    """Of two workloads one has spot GPUs: only its table has columns for the bill and for GPUs revoked."""
-    metrics = {task: {"jobs": 1, "finished": 1, "jct_s_mean": 1.0, "bill_dollars": 0.0, "revocations": 0}
-               for task in tasks("greedy", "mip", seeds=2)}
-    metrics |= {Task("spot", 1.0, policy, seed): {"jobs": 1, "finished": 1, "jct_s_mean": 1.0, "bill_dollars": 4.0,
-                                                  "revocations": 3 if policy == "mip" else 2}
-                for policy in ("greedy", "mip") for seed in (0, 1)}
+    """Of two workloads one has spot GPUs: only its table has columns for the bill and for GPUs
+    revoked.
+    """
+    metrics = {
+        task: {"jobs": 1, "finished": 1, "jct_s_mean": 1.0, "bill_dollars": 0.0, "revocations": 0}
+        for task in tasks("greedy", "mip", seeds=2)
+    }
+    metrics |= {
+        Task("spot", 1.0, policy, seed): {
+            "jobs": 1,
+            "finished": 1,
+            "jct_s_mean": 1.0,
+            "bill_dollars": 4.0,
+            "revocations": 3 if policy == "mip" else 2,
+        }
+        for policy in ("greedy", "mip")
+        for seed in (0, 1)
+    }
     rows = comparisons(metrics, "greedy")
-    assert {r["workload"] for r in rows if r["metric"] in ("bill_dollars", "revocations")} == {"spot"}
-    heads = [line for line in markdown(rows, metrics, 8, "greedy").splitlines() if line.startswith("| load")]
+    assert {r["workload"] for r in rows if r["metric"] in ("bill_dollars", "revocations")} == {
+        "spot"
+    }
+    heads = [
+        line
+        for line in markdown(rows, metrics, 8, "greedy").splitlines()
+        if line.startswith("| load")
+    ]
     assert [("bill | GPUs revoked" in head) for head in heads] == [False, True]
     assert next(r for r in rows if r["metric"] == "revocations")["change_percent"] == 50.0
 

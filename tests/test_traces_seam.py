@@ -1,4 +1,6 @@
-"""What every format of traces must do, whoever wrote it: each registered one goes through the same checks."""
+"""What every format of traces must do, whoever wrote it: each registered one goes through the
+same checks.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_format_is_documented_and_has_the_three_functions(name: str) -> None:
     """recognise, read and workload; a section in docs/traces.md; a sample here."""
     module = registry.load(name)
     assert all(callable(getattr(module, f)) for f in ("recognise", "read", "workload"))
-    assert f"## {name}" in (Path(__file__).parent.parent / "docs" / "traces.md").read_text(encoding="utf-8")
+    assert f"## {name}" in (Path(__file__).parent.parent / "docs" / "traces.md").read_text(
+        encoding="utf-8"
+    )
     assert name in SAMPLES
 
 
@@ -55,12 +59,18 @@ def test_recognise_never_raises(name: str, tmp_path: Path) -> None:
 
 @every_format
 def test_raw_jobs_are_whole(name: str, tmp_path: Path) -> None:
-    """Columns of one length, names distinct, positive sizes and run times; every row kept or counted as dropped."""
+    """Columns of one length, names distinct, positive sizes and run times; every row kept or
+    counted as dropped.
+    """
     _, _, trace = sample(name, tmp_path)
     jobs = trace.jobs
     assert {len(getattr(jobs, f.name)) for f in fields(jobs)} == {len(jobs)}
     assert len(set(jobs.job_id)) == len(jobs) > 0
-    assert (jobs.gpus >= 1).all() and (jobs.duration_s > 0).all() and np.isfinite(jobs.submitted_s).all()
+    assert (
+        (jobs.gpus >= 1).all()
+        and (jobs.duration_s > 0).all()
+        and np.isfinite(jobs.submitted_s).all()
+    )
     assert len(jobs) + sum(trace.dropped.values()) == trace.read_rows
     assert trace.gpus > 0
 
@@ -68,7 +78,9 @@ def test_raw_jobs_are_whole(name: str, tmp_path: Path) -> None:
 @every_format
 @pytest.mark.parametrize("rigid", [False, True])
 def test_workload_is_valid(name: str, rigid: bool, tmp_path: Path) -> None:
-    """What is written reads back without fault or warning, jobs in order of submission, request within the range."""
+    """What is written reads back without fault or warning, jobs in order of submission, request
+    within the range.
+    """
     source, extra = SAMPLES[name](tmp_path / "in")
     tables, summary = import_trace(name, source, Options(rigid=rigid, extra=extra))
     problem = read_workload(write_tables(tables, tmp_path / "out")).problem
@@ -83,7 +95,9 @@ def test_workload_is_valid(name: str, rigid: bool, tmp_path: Path) -> None:
 
 @every_format
 def test_gzip_and_seed_change_nothing(name: str, tmp_path: Path) -> None:
-    """The packed file gives the same tables as the plain one, and the same seed gives them again."""
+    """The packed file gives the same tables as the plain one, and the same seed gives them
+    again.
+    """
     source, extra = SAMPLES[name](tmp_path)
     options = Options(seed=3, extra=extra)
     plain = import_trace(name, source, options)[0]
@@ -94,9 +108,11 @@ def test_gzip_and_seed_change_nothing(name: str, tmp_path: Path) -> None:
 
 @every_format
 def test_traced_run_time_comes_back(name: str, tmp_path: Path) -> None:
-    """Traces without speeds: alone at the size asked for, on its slowest type, a job runs exactly as long as traced.
+    """Traces without speeds: alone at the size asked for, on its slowest type, a job runs exactly
+    as long as traced.
 
-    With measured speeds duration_s is defined from them: their mean over the types, weighted by GPUs.
+    With measured speeds duration_s is defined from them: their mean over the types, weighted by
+    GPUs.
     """
     source, options, trace = sample(name, tmp_path / "in")
     tables, _ = import_trace(name, source, Options(max_hours=np.inf, extra=options.extra))
@@ -105,10 +121,17 @@ def test_traced_run_time_comes_back(name: str, tmp_path: Path) -> None:
     traced = dict(zip(trace.jobs.job_id, trace.jobs.duration_s.tolist(), strict=True))
     for j, job_id in enumerate(jobs.job_id):
         code = jobs.gpu_types[j]
-        able = [p for p in range(len(pools)) if pools.gpus[p] >= jobs.requested_gpus[j]
-                and (code < 0 or problem.type_sets[code][pools.gpu_type[p]])]
-        rate = rates.rate(np.full(len(able), jobs.model[j]), pools.gpu_type[able],
-                          np.full(len(able), jobs.requested_gpus[j]))[0]
+        able = [
+            p
+            for p in range(len(pools))
+            if pools.gpus[p] >= jobs.requested_gpus[j]
+            and (code < 0 or problem.type_sets[code][pools.gpu_type[p]])
+        ]
+        rate = rates.rate(
+            np.full(len(able), jobs.model[j]),
+            pools.gpu_type[able],
+            np.full(len(able), jobs.requested_gpus[j]),
+        )[0]
         if trace.speeds is None:
             assert jobs.total_work[j] / np.nanmin(rate) == pytest.approx(traced[job_id], rel=1e-12)
         else:
@@ -119,8 +142,12 @@ def test_traced_run_time_comes_back(name: str, tmp_path: Path) -> None:
 
 @every_format
 @pytest.mark.parametrize("content", [None, b"", b"x,y\n", b"x,y\n1,2\n", TORN, b"\0\1"])
-def test_wrong_files_are_faults_that_name_the_file(name: str, content: bytes | None, tmp_path: Path) -> None:
-    """No such file, empty, header only, other columns, a torn gzip, noise: InvalidInput with the path, no crash."""
+def test_wrong_files_are_faults_that_name_the_file(
+    name: str, content: bytes | None, tmp_path: Path
+) -> None:
+    """No such file, empty, header only, other columns, a torn gzip, noise: InvalidInput with the
+    path, no crash.
+    """
     source, extra = SAMPLES[name](tmp_path)
     source.unlink()
     if content is not None:
@@ -132,7 +159,9 @@ def test_wrong_files_are_faults_that_name_the_file(name: str, content: bytes | N
 
 @every_format
 def test_every_cell_may_be_wrong(name: str, tmp_path: Path) -> None:
-    """Whatever cell of a sample is replaced by nonsense: read as before or an error of ours, with file and line."""
+    """Whatever cell of a sample is replaced by nonsense: read as before or an error of ours,
+    with file and line.
+    """
     source, extra = SAMPLES[name](tmp_path)
     text = source.read_text(encoding="utf-8")
     sep = "\t" if "\t" in text else ","
@@ -142,7 +171,9 @@ def test_every_cell_may_be_wrong(name: str, tmp_path: Path) -> None:
             for nonsense in ("", "-1", "x", "1e999", "nan", "2020-13-45", "1.5"):
                 cells = lines[row].split(sep)
                 cells[i] = nonsense
-                source.write_text("\n".join([*lines[:row], sep.join(cells), *lines[row + 1:]]), encoding="utf-8")
+                source.write_text(
+                    "\n".join([*lines[:row], sep.join(cells), *lines[row + 1 :]]), encoding="utf-8"
+                )
                 try:
                     import_trace(name, source, Options(extra=extra))
                 except InvalidInput as error:

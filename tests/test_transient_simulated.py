@@ -1,4 +1,6 @@
-"""Measured training on transient servers, reproduced by the simulator from single-worker figures."""
+"""Measured training on transient servers, reproduced by the simulator from single-worker
+figures.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ from allocator.bench import transient_runs as case
 
 
 def test_eight_transient_k80() -> None:
-    """1841 s and 1.115 dollars within 5 %, from v1 = 4.51 steps/s, .0182 revocations an hour, 83 s to start and 4 s a
-    checkpoint; revocations per run within four standard errors of hazard x server-hours."""
+    """1841 s and 1.115 dollars within 5 %, from v1 = 4.51 steps/s, .0182 revocations an hour, 83 s
+    to start and 4 s a checkpoint; revocations per run within four standard errors of hazard x
+    server-hours."""
     cluster = next(c for c in case.CLUSTERS if c.name == "8 K80")
     jobs = case.run(cluster, 500).jobs
     assert jobs["jct_s"].mean() == pytest.approx(cluster.measured_s, rel=0.05)
@@ -20,7 +23,9 @@ def test_eight_transient_k80() -> None:
 
 
 def test_a_lost_worker_costs_its_share_of_the_start_up() -> None:
-    """Runs with one revocation and its replacement in time take 83 s x 1/8 longer than those with none, exactly."""
+    """Runs with one revocation and its replacement in time take 83 s x 1/8 longer than those
+    with none, exactly.
+    """
     jobs = case.run(next(c for c in case.CLUSTERS if c.name == "8 K80"), 500).jobs
     none = jobs["jct_s"][jobs["revocations"] == 0]
     one = jobs["jct_s"][jobs["revocations"] == 1]
@@ -30,15 +35,21 @@ def test_a_lost_worker_costs_its_share_of_the_start_up() -> None:
 
 @pytest.mark.parametrize("hours", case.REVOKED)
 def test_shares_revoked(hours: int) -> None:
-    """Shares of 128 K80 servers revoked within 1 to 24 h: within two standard errors with the early burst."""
+    """Shares of 128 K80 servers revoked within 1 to 24 h: within two standard errors with the
+    early burst.
+    """
     share = case.REVOKED[hours]
     got = case.revoked_within(2000, hours, case.LATER, case.BURST)
-    assert got == pytest.approx(share, abs=2 * np.sqrt(share * (1 - share) * (1 / case.SERVERS + 1 / 2000)))
+    assert got == pytest.approx(
+        share, abs=2 * np.sqrt(share * (1 - share) * (1 / case.SERVERS + 1 / 2000))
+    )
 
 
 @pytest.mark.parametrize("kind", case.REPLACED)
 def test_replacement_times(kind: str) -> None:
-    """Mean and standard deviation of 2,000 replacements as measured, within four standard errors; starts alike."""
+    """Mean and standard deviation of 2,000 replacements as measured, within four standard
+    errors; starts alike.
+    """
     mean, sd = case.REPLACED[kind]
     for took in case.starts(mean, sd, 2000):
         assert took.mean() == pytest.approx(mean, abs=4 * sd / np.sqrt(2000))

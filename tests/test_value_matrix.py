@@ -87,7 +87,9 @@ def reading(tables: Tables, problem: Problem, objective: str) -> Reading:
 
 
 def with_lifetime(problem: Problem) -> Any:
-    """phi of synchronous workers with a hard lifetime, of which the product has the only account."""
+    """phi of synchronous workers with a hard lifetime, of which the product has the only
+    account.
+    """
 
     def share(name: str, got: Option, rate: float) -> float:
         place = problem.jobs.job_id.index(name), problem.pools.pool.index(got[0]), got[1]
@@ -150,7 +152,9 @@ def alone(round_: Round, r: Reading, o: int, out: tuple[Values, Values, Values])
 
 
 def apart(round_: Round, o: int) -> bool:
-    """Whether the option lets a guest leave for other GPUs, as many of the same pool as it runs on."""
+    """Whether the option lets a guest leave for other GPUs, as many of the same pool as it runs
+    on.
+    """
     m, jobs = round_.menu, round_.problem.jobs
     j = m.job[o]
     return bool(

@@ -27,30 +27,45 @@ def test_cells_and_settings_are_changed_and_nothing_else() -> None:
     digest is the same."""
     before = allocator.read_snapshot(DEMO)
     digest = before.digest
-    after = changed(before, {"pools.a100.gpus": 12, "jobs.rank.sizes": [1, 2], "budget_per_hour": "24", "now_s": None})
+    after = changed(
+        before,
+        {"pools.a100.gpus": 12, "jobs.rank.sizes": [1, 2], "budget_per_hour": "24", "now_s": None},
+    )
     was, now = allocator.validate(before), allocator.validate(after)
     rank = now.jobs.job_id.index("rank")
     assert now.pools.gpus.tolist() == [12, 8] and was.pools.gpus.tolist() == [8, 8]
     assert after.tables["jobs.csv"].columns["sizes"][rank] == "1|2" and now.budget_per_hour == 24
     assert len(now.jobs) == 12 and before.digest == digest != after.digest
-    assert changed(changed(before, {"pools.a100.gpus": 12}), {"pools.a100.gpus": 8}).digest == digest
+    assert (
+        changed(changed(before, {"pools.a100.gpus": 12}), {"pools.a100.gpus": 8}).digest == digest
+    )
 
 
 def test_rows_that_were_not_there() -> None:
     """A new pool with what it needs; limits of a tenant of the jobs in a snapshot without
     tenants.csv."""
     before = allocator.read_snapshot(DEMO)
-    more = allocator.validate(changed(before, {"pools.spot.gpu_type": "A100", "pools.spot.gpus": 4}))
+    more = allocator.validate(
+        changed(before, {"pools.spot.gpu_type": "A100", "pools.spot.gpus": 4})
+    )
     assert more.pools.pool == ("a100", "v100", "spot") and more.pools.gpus.tolist() == [8, 8, 4]
     limited = allocator.validate(changed(before, {"tenants.default.max_gpus": 4}))
     assert limited.tenants.max_gpus.tolist() == [4]
 
 
-@pytest.mark.parametrize(("place", "says"), [
-    ("pools.a10.gpus", 'did you mean "a100"'), ("pools.a100.gpu", 'did you mean "gpus"'),
-    ("budget_per_huor", 'did you mean "budget_per_hour"'), ("tenants.nobody.max_gpus", "no job is of a tenant"),
-    ("rates.bert.work_per_s", "write a setting"), ("horizon.round", 'did you mean "horizon.rounds"'), ("", "no"),
-    ("jobs.new.model", "submitted_s, remaining_work, max_gpus")])
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("pools.a10.gpus", 'did you mean "a100"'),
+        ("pools.a100.gpu", 'did you mean "gpus"'),
+        ("budget_per_huor", 'did you mean "budget_per_hour"'),
+        ("tenants.nobody.max_gpus", "no job is of a tenant"),
+        ("rates.bert.work_per_s", "write a setting"),
+        ("horizon.round", 'did you mean "horizon.rounds"'),
+        ("", "no"),
+        ("jobs.new.model", "submitted_s, remaining_work, max_gpus"),
+    ],
+)
 def test_places_that_do_not_exist(place: str, says: str) -> None:
     """Each is named, with the nearest that does, and nothing is decided."""
     with pytest.raises(UsageError, match=says):
@@ -60,9 +75,13 @@ def test_places_that_do_not_exist(place: str, says: str) -> None:
 def test_values_are_checked_as_if_the_files_had_them() -> None:
     """File, line, column, value, rule and job; all faults at once."""
     with pytest.raises(InvalidInput) as stop:
-        allocator.validate(changed(allocator.read_snapshot(DEMO), {"jobs.rank.weight": -3, "pools.a100.gpus": "x"}))
-    assert [str(f) for f in stop.value.faults] == ['jobs.csv:11: weight -3 must be above 0 (job "rank")',
-                                                   'pools.csv:2: gpus "x" is not a whole number (pool "a100")']
+        allocator.validate(
+            changed(allocator.read_snapshot(DEMO), {"jobs.rank.weight": -3, "pools.a100.gpus": "x"})
+        )
+    assert [str(f) for f in stop.value.faults] == [
+        'jobs.csv:11: weight -3 must be above 0 (job "rank")',
+        'pools.csv:2: gpus "x" is not a whole number (pool "a100")',
+    ]
 
 
 def test_both_plans_side_by_side(capsys: Output, tmp_path: Path) -> None:
@@ -71,16 +90,30 @@ def test_both_plans_side_by_side(capsys: Output, tmp_path: Path) -> None:
     code, out, err = call(capsys, "whatif", DEMO, "--set", "pools.a100.gpus=12")
     assert (code, err) == (0, "") and "No job gets anything else.\n" in out
     assert "  budget_per_hour " in out and "pools.a100.gpus has no price" in out
-    code, out, _ = call(capsys, "whatif", DEMO, "--set", "budget_per_hour=24", "--set", "jobs.rank.weight=2", "--out",
-                        tmp_path / "more")
+    code, out, _ = call(
+        capsys,
+        "whatif",
+        DEMO,
+        "--set",
+        "budget_per_hour=24",
+        "--set",
+        "jobs.rank.weight=2",
+        "--out",
+        tmp_path / "more",
+    )
     assert code == 0 and "jobs that differ (1 of 12)" in out and "jobs: 1 grows\n" in out
     assert "dollars: 2 $/h more (18 -> 20 per hour)" in out
     assert "value: 0.4 more, both plans valued with the other values" in out
-    told = json.loads(call(capsys, "whatif", DEMO, "--set", "budget_per_hour=24", "--format", "json")[1])
-    assert told["set"] == {"budget_per_hour": "24"} and told["before"]["objective_value"] == pytest.approx(7.14)
+    told = json.loads(
+        call(capsys, "whatif", DEMO, "--set", "budget_per_hour=24", "--format", "json")[1]
+    )
+    assert told["set"] == {"budget_per_hour": "24"} and told["before"][
+        "objective_value"
+    ] == pytest.approx(7.14)
     assert told["after"]["budget"]["per_hour"] == 24
-    assert json.loads(call(capsys, "solve", tmp_path / "more", "--format", "json")[1])["objective_value"] == \
-        pytest.approx(7.94)
+    assert json.loads(call(capsys, "solve", tmp_path / "more", "--format", "json")[1])[
+        "objective_value"
+    ] == pytest.approx(7.94)
 
 
 def decided(words: dict[str, object], objective: str = "progress") -> Decided:
@@ -94,7 +127,10 @@ def test_more_is_never_worth_less_and_less_never_more(objective: str) -> None:
     """Under some objectives the values themselves hang on the GPUs: 12 instead of 8 were "worth
     1.947 less". Both plans valued in one scale, a limit that is lifted costs nothing, one that is
     cut gains nothing, whatever the objective."""
-    now, wide = decided({}, objective), decided({"pools.a100.gpus": 12, "budget_per_hour": 30}, objective)
+    now, wide = (
+        decided({}, objective),
+        decided({"pools.a100.gpus": 12, "budget_per_hour": 30}, objective),
+    )
     more, less = compare(now, wide), compare(wide, now)
     assert (more.scale, less.scale) == (WITH, AS_IS)
     slip = 1e-6 * max(1.0, abs(now.value), abs(wide.value))
@@ -108,7 +144,9 @@ def test_hours_dollars_and_jobs_by_hand() -> None:
     jobs = [{"max_gpus": 1, "weight": w} for w in (2, 1)]
     command = Command(limits=Limits(gap=0.0))
     source = snapshot(jobs, [{"gpus": 1, "price_per_gpu_hour": 2}])
-    before, after = (command.decide(command.problem(changed(source, {"pools.p0.gpus": n}), {})) for n in (1, 2))
+    before, after = (
+        command.decide(command.problem(changed(source, {"pools.p0.gpus": n}), {})) for n in (1, 2)
+    )
     c = compare(before, after)
     assert c.work_h == pytest.approx((1 / 12, 2 / 12)) and c.dollars == (2.0, 4.0)
     assert [(job.job_id, job.what, job.left_h_before) for job in c.jobs] == [("j1", "starts", None)]
@@ -121,9 +159,17 @@ def test_plans_are_carried_by_name() -> None:
     one had nothing."""
     source = snapshot([{"max_gpus": 1}], [{"gpus": 1}])
     command = Command(limits=Limits(gap=0.0))
-    more = {"pools.new.gpu_type": "A", "pools.new.gpus": 2, "jobs.late.model": "m", "jobs.late.submitted_s": 0,
-            "jobs.late.remaining_work": 1000, "jobs.late.max_gpus": 2}
-    c = compare(*(command.decide(command.problem(changed(source, values), {})) for values in ({}, more)))
+    more = {
+        "pools.new.gpu_type": "A",
+        "pools.new.gpus": 2,
+        "jobs.late.model": "m",
+        "jobs.late.submitted_s": 0,
+        "jobs.late.remaining_work": 1000,
+        "jobs.late.max_gpus": 2,
+    }
+    c = compare(
+        *(command.decide(command.problem(changed(source, values), {})) for values in ({}, more))
+    )
     assert c.scale == WITH and [(job.job_id, job.what) for job in c.jobs] == [("late", "starts")]
     assert c.value[1] > c.value[0] > 0
 
@@ -133,9 +179,18 @@ def test_a_round_without_plan_may_have_one_with_other_values(capsys: Output) -> 
     exit code 4."""
     clash = SHIPPED / "infeasible-guarantee-above-quota"
     code, out, err = call(capsys, "whatif", clash, "--set", "tenants.red.max_gpus=6")
-    assert code == 0 and err.startswith("as it is: no plan keeps all hard rules") and "with it" in out
-    code, out, err = call(capsys, "whatif", DEMO, "--set", "tenants.default.max_gpus=1", "--set",
-                          "tenants.default.guaranteed_gpus=4")
+    assert (
+        code == 0 and err.startswith("as it is: no plan keeps all hard rules") and "with it" in out
+    )
+    code, out, err = call(
+        capsys,
+        "whatif",
+        DEMO,
+        "--set",
+        "tenants.default.max_gpus=1",
+        "--set",
+        "tenants.default.guaranteed_gpus=4",
+    )
     assert (code, out) == (4, "") and "max_gpus" in err
 
 

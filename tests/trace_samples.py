@@ -1,4 +1,6 @@
-"""Small samples of every trace format, made up here in the form of the real files; one builder per format."""
+"""Small samples of every trace format, made up here in the form of the real files; one builder
+per format.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,22 @@ n2,64000,262144,2,T4
 n3,64000,262144,4,T4
 n4,64000,262144,0,
 """
-GAVEL = ("Net (batch size 4)\tcd x && run\t-n\t1\t1200\t0.0\t1\n"
-         "Net (batch size 4)\tcd x && run\t-n\t1\t6000\t30.5\t2\n"
-         "Other\tcd x && run\t-n\t0\t50\t60\t4\n")
+GAVEL = (
+    "Net (batch size 4)\tcd x && run\t-n\t1\t1200\t0.0\t1\n"
+    "Net (batch size 4)\tcd x && run\t-n\t1\t6000\t30.5\t2\n"
+    "Other\tcd x && run\t-n\t0\t50\t60\t4\n"
+)
 STEPS = {
-    "k80": {"('Net (batch size 4)', 1)": {"null": 2.0, "('Other', 1)": [1.0, 1.0]},
-            "('Net (batch size 4)', 2)": {"null": 4.0}, "('Other', 1)": {"null": 0.0}},
-    "v100": {"('Net (batch size 4)', 1)": {"null": 6.0}, "('Net (batch size 4)', 2)": {"null": 8.0},
-             "('Other', 1)": {"null": 1.0}},
+    "k80": {
+        "('Net (batch size 4)', 1)": {"null": 2.0, "('Other', 1)": [1.0, 1.0]},
+        "('Net (batch size 4)', 2)": {"null": 4.0},
+        "('Other', 1)": {"null": 0.0},
+    },
+    "v100": {
+        "('Net (batch size 4)', 1)": {"null": 6.0},
+        "('Net (batch size 4)', 2)": {"null": 8.0},
+        "('Other', 1)": {"null": 1.0},
+    },
     "v100_unconsolidated": {"('Net (batch size 4)', 4)": {"null": 99.0}},
 }
 SIA = """name,time,application,num_replicas,batch_size
@@ -66,8 +76,10 @@ SCALABILITY = """num_nodes,num_replicas,local_bsz,step_time,sync_time
 2,3,5,0.1,0.0
 1,3,5,0.1,0.0
 """
-VALIDATION = {10: "progress,iteration,metric\n50,50,0.5\n100,100,0.9\n",
-              40: "progress,iteration,metric\n50,20,0.5\n101,40,0.9\n"}
+VALIDATION = {
+    10: "progress,iteration,metric\n50,50,0.5\n100,100,0.9\n",
+    40: "progress,iteration,metric\n50,20,0.5\n101,40,0.9\n",
+}
 
 
 def philly(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
@@ -75,8 +87,15 @@ def philly(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
 
 
 def table(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
-    return _write(folder / "jobs.csv", TABLE.replace("when", "submit_time").replace("began", "start_time")
-                  .replace("finished", "end_time")), {}
+    return (
+        _write(
+            folder / "jobs.csv",
+            TABLE.replace("when", "submit_time")
+            .replace("began", "start_time")
+            .replace("finished", "end_time"),
+        ),
+        {},
+    )
 
 
 def openb(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
@@ -99,7 +118,12 @@ def sia(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
 
 
 SAMPLES: Mapping[str, Callable[[Path], tuple[Path, Mapping[str, tuple[str, ...]]]]] = {
-    "philly": philly, "sia": sia, "alibaba-openb": openb, "gavel": gavel, "csv": table}
+    "philly": philly,
+    "sia": sia,
+    "alibaba-openb": openb,
+    "gavel": gavel,
+    "csv": table,
+}
 
 
 def _write(path: Path, text: str) -> Path:

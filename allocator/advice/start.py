@@ -20,9 +20,9 @@ from allocator.options.headroom import in_force
 from allocator.options.menu import blocked
 from allocator.reasons import price_to_beat
 
-FARTHEST_S = 30 * 86_400.0      # a later start is called unknown
-LOOKS = 100_000                 # options looked at, at most
-TRIED = 8                       # options of a waiting job that are tried, the best first
+FARTHEST_S = 30 * 86_400.0  # a later start is called unknown
+LOOKS = 100_000  # options looked at, at most
+TRIED = 8  # options of a waiting job that are tried, the best first
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,11 @@ class _State:
         self._round, self._problem, self._menu, self._charge = round_, problem, round_.menu, charge
         self._chosen = round_.chosen(decided.decision.choice)
         held, on = plan.held, np.flatnonzero(plan.pool >= 0)
-        self._pool, self._held, self._cost = plan.pool.copy(), held.copy(), decided.witness.cost.copy()
+        self._pool, self._held, self._cost = (
+            plan.pool.copy(),
+            held.copy(),
+            decided.witness.cost.copy(),
+        )
         pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
         self._free = pools.gpus - np.bincount(plan.pool[on], held[on], len(pools))
         self._free = self._free - in_force(problem, round_.instance.must)
@@ -134,8 +138,12 @@ class _State:
         for o in self.options(j).tolist():
             self.looks += 1
             pool, gpus, cost = m.pool[o], m.gpus[o], m.cost[o]
-            if (gpus <= self._free[pool] and cost <= self._dollars + most
-                    and gpus <= self._quota[q] and cost <= self._purse[q] + most):
+            if (
+                gpus <= self._free[pool]
+                and cost <= self._dollars + most
+                and gpus <= self._quota[q]
+                and cost <= self._purse[q] + most
+            ):
                 self._free[pool] -= gpus
                 self._dollars -= cost
                 self._quota[q] -= gpus

@@ -1,7 +1,7 @@
 """One job in plain words: where it stands, why, what would help, and when it may start.
 
-    llm-tune waits: the budget of 18 $/h goes to jobs that are worth more. It would get 4 x a100
-    with 2.90 $/h more. Expected start: in about 35 min (when vgg-2 and bert-1 end).
+llm-tune waits: the budget of 18 $/h goes to jobs that are worth more. It would get 4 x a100
+with 2.90 $/h more. Expected start: in about 35 min (when vgg-2 and bert-1 end).
 """
 
 from __future__ import annotations
@@ -24,13 +24,21 @@ WHY = {
     "not_evaluated": "the policy {policy} does not give it more",
 }
 LIMITS = {
-    "budget": "the budget of {budget:g} $/h", "quota": 'what tenant "{tenant}" may have',
-    "GPUs": "the GPUs", "max_changes": "the changes that max_changes allows"}
+    "budget": "the budget of {budget:g} $/h",
+    "quota": 'what tenant "{tenant}" may have',
+    "GPUs": "the GPUs",
+    "max_changes": "the changes that max_changes allows",
+}
 FIRST = {"budget": ("budget",), "quota": ("quota",), "capacity": ("capacity",)}
 
 
-def summary(got: Mapping[str, Any], policy: str, budget: float, changes: Sequence[Change],
-            start: Start | None) -> str:
+def summary(
+    got: Mapping[str, Any],
+    policy: str,
+    budget: float,
+    changes: Sequence[Change],
+    start: Start | None,
+) -> str:
     """The first line of an explanation.
 
     Parameters
@@ -59,10 +67,18 @@ def _stands(got: Mapping[str, Any]) -> str:
     job, beside = got["job_id"], f" beside {got['shared_with']}" if got["shared_with"] else ""
     if not got["pool"]:
         held = got["reason"] == "held" and not got["detail"].startswith("waits")
-        return f"{job} is {'on hold' if held else 'paused'}" if held or got["action"] == "pause" \
+        return (
+            f"{job} is {'on hold' if held else 'paused'}"
+            if held or got["action"] == "pause"
             else f"{job} waits"
-    verb = {"start": "starts", "move": "moves to", "grow": "grows to", "shrink": "shrinks to",
-            "keep": "keeps"}[got["action"]]
+        )
+    verb = {
+        "start": "starts",
+        "move": "moves to",
+        "grow": "grows to",
+        "shrink": "shrinks to",
+        "keep": "keeps",
+    }[got["action"]]
     on = " on" if verb == "starts" else ""
     return f"{job} {verb}{on} {got['gpus']} x {got['pool']}{beside}"
 

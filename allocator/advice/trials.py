@@ -39,7 +39,9 @@ class Command:
     limits: Limits = field(default_factory=Limits)
 
     def problem(self, snapshot: Snapshot, values: Mapping[str, str]) -> Problem:
-        """The checked problem of the snapshot with these values. Raises InvalidInput, UsageError."""
+        """The checked problem of the snapshot with these values. Raises InvalidInput,
+        UsageError.
+        """
         cells = {place: value for place, value in values.items() if place != BUDGET_OPTION}
         budget = float(values[BUDGET_OPTION]) if BUDGET_OPTION in values else self.budget
         problem = validate(changed(snapshot, cells) if cells else snapshot)

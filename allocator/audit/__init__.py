@@ -1,4 +1,6 @@
-"""The independent witness: checks every plan, whoever made it, from the problem alone, before it leaves."""
+"""The independent witness: checks every plan, whoever made it, from the problem alone, before it
+leaves.
+"""
 
 from allocator.audit.witness import Audit, audit
 

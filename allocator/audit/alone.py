@@ -14,52 +14,107 @@ from allocator.domain.problem import Bools, Market, State
 def faults(s: Scene) -> Iterator[str]:
     """Every rule that a single job breaks, rule by rule."""
     jobs, pools, a = s.problem.jobs, s.problem.pools, s.allocation
-    fresh = s.on & ~s.kept                       # what a job already holds may lie outside its range, sizes and types
+    # what a job already holds may lie outside its range, sizes and types
+    fresh = s.on & ~s.kept
 
     nothing = (a.pool == -1) & (a.gpus == 0)
     unknown = ~s.on & ~nothing
-    yield from _each(s, unknown, lambda j: f"pool {a.pool[j]} with {a.gpus[j]} GPUs is neither an option nor nothing")
+    yield from _each(
+        s,
+        unknown,
+        lambda j: f"pool {a.pool[j]} with {a.gpus[j]} GPUs is neither an option nor nothing",
+    )
 
     out = fresh & ((s.gpus < jobs.min_gpus) | (s.gpus > jobs.max_gpus))
-    yield from _each(s, out, lambda j: f"{s.planned(j)}, outside its range {jobs.min_gpus[j]} to {jobs.max_gpus[j]}")
+    yield from _each(
+        s,
+        out,
+        lambda j: f"{s.planned(j)}, outside its range {jobs.min_gpus[j]} to {jobs.max_gpus[j]}",
+    )
 
-    yield from _each(s, fresh & ~out & ~_size_allowed(s), lambda j: f"{s.planned(j)}, not one of its sizes")
+    yield from _each(
+        s, fresh & ~out & ~_size_allowed(s), lambda j: f"{s.planned(j)}, not one of its sizes"
+    )
 
     if len(pools):
         kind = pools.gpu_type[s.pool]
         wrong = fresh & ~s.types[np.arange(len(jobs)), kind]
-        yield from _each(s, wrong, lambda j: f'{s.planned(j)} of type "{s.problem.gpu_types[kind[j]]}", '
-                                             "which its gpu_types exclude")
-        yield from _each(s, s.on & (s.gpus > pools.gpus[s.pool]),
-                         lambda j: f"{s.planned(j)}, which has only {pools.gpus[s.pool[j]]}")
+        yield from _each(
+            s,
+            wrong,
+            lambda j: (
+                f'{s.planned(j)} of type "{s.problem.gpu_types[kind[j]]}", '
+                "which its gpu_types exclude"
+            ),
+        )
+        yield from _each(
+            s,
+            s.on & (s.gpus > pools.gpus[s.pool]),
+            lambda j: f"{s.planned(j)}, which has only {pools.gpus[s.pool[j]]}",
+        )
 
-        guessed = fresh & s.table.is_assumed(jobs.model, kind, s.gpus) & (s.gpus != jobs.requested_gpus)
-        yield from _each(s, guessed, lambda j: f"{s.planned(j)} at an assumed speed, which it may have at its "
-                                               f"requested {jobs.requested_gpus[j]} only")
+        guessed = (
+            fresh & s.table.is_assumed(jobs.model, kind, s.gpus) & (s.gpus != jobs.requested_gpus)
+        )
+        yield from _each(
+            s,
+            guessed,
+            lambda j: (
+                f"{s.planned(j)} at an assumed speed, which it may have at its "
+                f"requested {jobs.requested_gpus[j]} only"
+            ),
+        )
 
     if len(pools):
         spot = fresh & (pools.market[s.pool] == Market.SPOT) & (s.gpus > jobs.max_spot_gpus)
-        yield from _each(s, spot, lambda j: f"{s.planned(j)}, a spot pool, where it may hold {jobs.max_spot_gpus[j]:g}")
+        yield from _each(
+            s,
+            spot,
+            lambda j: f"{s.planned(j)}, a spot pool, where it may hold {jobs.max_spot_gpus[j]:g}",
+        )
 
-    yield from _each(s, s.on & ~s.paired & ~(s.rate > 0), lambda j: f"{s.planned(j)}: no rate is known there")
-    alone = s.on & ~s.paired                     # of pairs audit/pairs.py judges rows and speeds
-    yield from _each(s, alone & (s.rate > 0) & ~_row_true(s),
-                     lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which does not give its rate")
+    yield from _each(
+        s, s.on & ~s.paired & ~(s.rate > 0), lambda j: f"{s.planned(j)}: no rate is known there"
+    )
+    alone = s.on & ~s.paired  # of pairs audit/pairs.py judges rows and speeds
+    yield from _each(
+        s,
+        alone & (s.rate > 0) & ~_row_true(s),
+        lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which does not give its rate",
+    )
 
-    yield from _each(s, fresh & ~_fits(s), lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which needs "
-                     f"{s.problem.rates.memory_gb[a.row[j]]:g} GB of each GPU; it has {pools.memory_gb[s.pool[j]]:g}")
+    yield from _each(
+        s,
+        fresh & ~_fits(s),
+        lambda j: (
+            f"{s.planned(j)} with row {a.row[j]} of rates.csv, which needs"
+            f" {s.problem.rates.memory_gb[a.row[j]]:g} GB of each GPU; it has"
+            f" {pools.memory_gb[s.pool[j]]:g}"
+        ),
+    )
 
-    yield from _each(s, s.on & s.barred, lambda j: f"{s.planned(j)}, although " + (
-        "it is held" if jobs.state[j] == State.HELD else "a job it comes after is not done"))
+    yield from _each(
+        s,
+        s.on & s.barred,
+        lambda j: (
+            f"{s.planned(j)}, although "
+            + ("it is held" if jobs.state[j] == State.HELD else "a job it comes after is not done")
+        ),
+    )
 
     stuck = s.frozen & jobs.preemptible & s.on & ~s.kept
-    yield from _each(s, stuck, lambda j: f"{s.planned(j)}, although resizes_left is 0 and it holds {s.holds(j)}")
+    yield from _each(
+        s, stuck, lambda j: f"{s.planned(j)}, although resizes_left is 0 and it holds {s.holds(j)}"
+    )
 
     # not preemptible: stays if it can; if it cannot, or was released, it may only be paused
     moved = s.running & ~jobs.preemptible & s.on & ~s.kept
     left = s.running & ~jobs.preemptible & ~s.on & s.keepable & ~s.repairs.released
-    yield from _each(s, moved | left, lambda j: f"{s.planned(j)}, although it is not preemptible "
-                                                f"and holds {s.holds(j)}")
+    yield from _each(
+        s,
+        moved | left,
+        lambda j: f"{s.planned(j)}, although it is not preemptible and holds {s.holds(j)}",
+    )
 
 
 def _each(s: Scene, broken: Bools, tell: Callable[[int], str]) -> Iterator[str]:
@@ -77,7 +132,9 @@ def _size_allowed(s: Scene) -> Bools:
         allowed = ((s.gpus & (s.gpus - 1)) == 0) & (s.gpus <= node) | (s.gpus % node == 0)
     if listed.any():
         span = MOST_GPUS + 1
-        menu = np.concatenate([code * span + sizes for code, sizes in enumerate(s.problem.size_lists)])
+        menu = np.concatenate(
+            [code * span + sizes for code, sizes in enumerate(s.problem.size_lists)]
+        )
         allowed = np.where(listed, np.isin(jobs.sizes * span + s.gpus, menu), allowed)
     return allowed
 
@@ -92,11 +149,17 @@ def _fits(s: Scene) -> Bools:
 
 
 def _row_true(s: Scene) -> Bools:
-    """The named row of rates.csv is of this model, type and size and as fast as the rate; -1 only where none is."""
+    """The named row of rates.csv is of this model, type and size and as fast as the rate; -1
+    only where none is.
+    """
     jobs, pools, rates, row = s.problem.jobs, s.problem.pools, s.problem.rates, s.allocation.row
     true: Bools = (row == -1) & (s.row == -1)
     j = np.flatnonzero(s.on & (row >= 0) & (row < len(rates.rate)))
     r = row[j]
-    true[j] = ((rates.model[r] == jobs.model[j]) & (rates.gpu_type[r] == pools.gpu_type[s.pool[j]])
-               & (rates.gpus[r] == s.gpus[j]) & (rates.rate[r] == s.rate[j]))
+    true[j] = (
+        (rates.model[r] == jobs.model[j])
+        & (rates.gpu_type[r] == pools.gpu_type[s.pool[j]])
+        & (rates.gpus[r] == s.gpus[j])
+        & (rates.rate[r] == s.rate[j])
+    )
     return true

@@ -1,10 +1,13 @@
-"""The audit's own account of the objective flow: completion, with other weights and other work done.
+"""The audit's own account of the objective flow: completion, with other weights and other work
+done.
 
     weight      weight x (1 + delay / (0.8 x mean))
-    delay       age - (total_work - remaining_work) / rate of the fastest, at least 0; age without options
+    delay       age - (total_work - remaining_work) / rate of the fastest, at least 0; age without
+                options
     mean        interval_s + the mean over the jobs with options of total_work / rate of the fastest
     done        rate x interval_s x max(0, 1 - pause / T)
-    T           the least of age / (restarts + 2) and pause + remaining_work / rate, and at least interval_s
+    T           the least of age / (restarts + 2) and pause + remaining_work / rate, and at least
+                interval_s
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ def weights(s: Scene) -> Floats:
     """(J,) weights by delay."""
     jobs = s.problem.jobs
     job, _, _, rate = s.useful_options()
-    per_unit = np.full(len(jobs), np.inf)                   # seconds, of each job that has options
+    per_unit = np.full(len(jobs), np.inf)  # seconds, of each job that has options
     np.minimum.at(per_unit, job, 1.0 / rate)
     able = np.isfinite(per_unit)
     mean = s.problem.interval_s + (jobs.total_work * per_unit)[able].sum() / max(1, int(able.sum()))

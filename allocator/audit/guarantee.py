@@ -1,7 +1,7 @@
 """The audit's own reading of a guarantee, written apart from allocator/options.
 
-u = the most GPUs, not above `guaranteed_gpus`, that options of the tenant's own jobs could hold if it were alone in
-the cluster (contract section 1, tenants.csv).
+u = the most GPUs, not above `guaranteed_gpus`, that options of the tenant's own jobs could hold if
+it were alone in the cluster (contract section 1, tenants.csv).
 """
 
 from __future__ import annotations
@@ -10,23 +10,27 @@ import numpy as np
 
 from allocator.audit.scene import Scene
 
-WORK = 300_000        # extensions of sums per pool; beyond, the search gives up and the claim stands
+# extensions of sums per pool; beyond, the search gives up and the claim stands
+WORK = 300_000
 
 
 def most_gpus(s: Scene, tenant: int, at_least: int) -> int:
-    """A number of GPUs above `at_least` that the guarantee of the tenant amounts to, or `at_least` if there is none.
+    """A number of GPUs above `at_least` that the guarantee of the tenant amounts to, or `at_least`
+    if there is none.
 
     Where the exact search would grow too large, `at_least`: the claim stands.
     """
     goal = int(s.problem.tenants.guaranteed_gpus[tenant])
     job, pool, gpus, _ = s.options(np.flatnonzero(s.problem.jobs.tenant == tenant))
     cuts = np.flatnonzero(np.diff(job)) + 1
-    menus: list[list[tuple[int, int]]] = [list(zip(p.tolist(), k.tolist(), strict=True))
-             for p, k in zip(np.split(pool, cuts), np.split(gpus, cuts), strict=True)]
+    menus: list[list[tuple[int, int]]] = [
+        list(zip(p.tolist(), k.tolist(), strict=True))
+        for p, k in zip(np.split(pool, cuts), np.split(gpus, cuts), strict=True)
+    ]
     if _best_ignoring_pools(menus, goal) <= at_least:
         return at_least
     capacity: list[int] = s.problem.pools.gpus.tolist()
-    states, work = {(0,) * len(capacity)}, 0          # GPUs taken of each pool
+    states, work = {(0,) * len(capacity)}, 0  # GPUs taken of each pool
     for menu in menus:
         work += len(states) * len(menu)
         if work > WORK:
@@ -38,13 +42,15 @@ def most_gpus(s: Scene, tenant: int, at_least: int) -> int:
                 if total <= goal and state[p] + k <= capacity[p]:
                     if total > at_least:
                         return total
-                    new.add((*state[:p], state[p] + k, *state[p + 1:]))
+                    new.add((*state[:p], state[p] + k, *state[p + 1 :]))
         states = new
     return at_least
 
 
 def _best_ignoring_pools(menus: list[list[tuple[int, int]]], goal: int) -> int:
-    """The largest sum <= goal of at most one size per job, pools ignored: not below u. Bit n of `sums`: n is a sum."""
+    """The largest sum <= goal of at most one size per job, pools ignored: not below u. Bit n of
+    `sums`: n is a sum.
+    """
     sums, inside = 1, (1 << goal + 1) - 1
     for menu in menus:
         longer = sums

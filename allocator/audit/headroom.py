@@ -1,7 +1,9 @@
-"""The audit's own reading of interactive.csv: GPUs that other jobs must leave, or be able to give back.
+"""The audit's own reading of interactive.csv: GPUs that other jobs must leave, or be able to give
+back.
 
-With N ~ Poisson(sessions_per_hour x (session_s + interval_s) / 3600) a pool keeps GPUs for the least c sessions with
-P(N >= c) <= late_share; or headroom_gpus. Never more than the jobs that may not be moved leave.
+With N ~ Poisson(sessions_per_hour x (session_s + interval_s) / 3600) a pool keeps GPUs for the
+least c sessions with P(N >= c) <= late_share; or headroom_gpus. Never more than the jobs that may
+not be moved leave.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ def faults(s: Scene) -> Iterator[str]:
         for j in range(len(jobs)):
             if jobs.interactive[j]:
                 continue
-            if s.keepable[j] and jobs.pool[j] == p and jobs.host[j] < 0 and not (
-                    jobs.preemptible[j] or s.repairs.released[j]):
+            if (
+                s.keepable[j]
+                and jobs.pool[j] == p
+                and jobs.host[j] < 0
+                and not (jobs.preemptible[j] or s.repairs.released[j])
+            ):
                 stays += int(jobs.gpus[j])
             if s.on[j] and s.pool[j] == p:
                 held += int(gpus[j])
@@ -35,7 +41,10 @@ def faults(s: Scene) -> Iterator[str]:
         if idle > 0 and held > size - idle:
             yield f"{name}: other jobs get {held}, {idle} are kept idle for interactive ones"
         if share > 0 and kept > 0 and firm > size - kept:
-            yield f"{name}: other jobs get {firm} that they cannot give back, {kept} are kept for interactive ones"
+            yield (
+                f"{name}: other jobs get {firm} that they cannot give back, {kept} are kept for"
+                " interactive ones"
+            )
 
 
 def _wanted(s: Scene, row: int) -> int:
@@ -43,7 +52,11 @@ def _wanted(s: Scene, row: int) -> int:
     size = int(s.problem.pools.gpus[rows.pool[row]])
     if rows.headroom_gpus[row] >= 0:
         return min(size, int(rows.headroom_gpus[row]))
-    mean = float(rows.sessions_per_hour[row]) * (float(rows.session_s[row]) + s.problem.interval_s) / 3600.0
+    mean = (
+        float(rows.sessions_per_hour[row])
+        * (float(rows.session_s[row]) + s.problem.interval_s)
+        / 3600.0
+    )
     each, enough = int(rows.session_gpus[row]), 1.0 - float(rows.late_share[row])
     c, below = 0, 0.0
     while mean > 0 and below < enough and c * each < size:

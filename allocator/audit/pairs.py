@@ -29,9 +29,13 @@ def faults(s: Scene) -> Iterator[str]:
             yield f'{told}, where sharing is "{Isolation(int(pools.sharing[p])).name.lower()}"'
         if np.isnan(s.judge.slowdowns(h, g, p, k)).any():
             yield f"{told}: how much they slow each other down is not known"
-        need = [next((w[2] for w in s.judge.ways(j, p, k)
-                      if w[0] == a.row[j]), None) for j in (h, g)]
+        need = [
+            next((w[2] for w in s.judge.ways(j, p, k) if w[0] == a.row[j]), None) for j in (h, g)
+        ]
         if need[0] is None or need[1] is None:
             yield f"{told}: what they need of the GPU's memory is not known"
         elif not need[0] + need[1] <= float(pools.memory_gb[p]) * (1 + 1e-9):
-            yield f"{told}: they need {need[0] + need[1]:g} GB of each GPU, it has {pools.memory_gb[p]:g}"
+            yield (
+                f"{told}: they need {need[0] + need[1]:g} GB of each GPU, it has"
+                f" {pools.memory_gb[p]:g}"
+            )

@@ -9,12 +9,21 @@ from allocator.domain.problem import Floats, Ints
 
 
 def restart_s(s: Scene, job: Ints, pool: Ints, gpus: Ints) -> Floats:
-    """(n,) restart_s of each job, or pause_s of the row for its model and the change from what it holds: that of the
-    GPU type of the new pool, or that of any type."""
+    """(n,) restart_s of each job, or pause_s of the row for its model and the change from what it
+    holds: that of the GPU type of the new pool, or that of any type."""
     table, jobs = s.problem.pauses, s.problem.jobs
     out = jobs.restart_s[job].copy()
-    rows = {row[:4]: row[4] for row in zip(table.model.tolist(), table.gpu_type.tolist(), table.from_gpus.tolist(),
-                                           table.to_gpus.tolist(), table.pause_s.tolist(), strict=True)}
+    rows = {
+        row[:4]: row[4]
+        for row in zip(
+            table.model.tolist(),
+            table.gpu_type.tolist(),
+            table.from_gpus.tolist(),
+            table.to_gpus.tolist(),
+            table.pause_s.tolist(),
+            strict=True,
+        )
+    }
     for n in np.flatnonzero(s.running[job] & np.isin(jobs.model[job], table.model)).tolist():
         model, change = int(jobs.model[job[n]]), (int(jobs.gpus[job[n]]), int(gpus[n]))
         for kind in (-1, int(s.problem.pools.gpu_type[pool[n]])):

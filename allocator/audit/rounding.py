@@ -13,7 +13,7 @@ from allocator.audit.scene import Scene
 from allocator.domain.problem import Floats, Ints
 from allocator.performance.pipelines import due_s
 
-EPSILON = 1e-12         # relative error of a term: some thousand units in its last place
+EPSILON = 1e-12  # relative error of a term: some thousand units in its last place
 
 
 def lost(s: Scene, name: str, job: Ints) -> float:
@@ -30,8 +30,12 @@ def _dollars_to_the_end(s: Scene) -> Floats:
     job, pool, gpus, rate = s.useful_options()
     hourly, hours = np.ones((2, len(problem.jobs)))
     np.maximum.at(hourly, job, gpus * pools.price_per_gpu_hour[pool])
-    np.maximum.at(hours, job, pools.startup_s[pool] / 3600.0 + problem.jobs.remaining_work[job]
-                  / rate / pools.availability[pool] / 3600.0)
+    np.maximum.at(
+        hours,
+        job,
+        pools.startup_s[pool] / 3600.0
+        + problem.jobs.remaining_work[job] / rate / pools.availability[pool] / 3600.0,
+    )
     due = np.nan_to_num(due_s(problem) - problem.now_s)
     worst = hours + (np.abs(due) + problem.interval_s + problem.jobs.restart_s) / 3600.0
     return np.asarray(hourly * (1.0 + 20.0 * problem.weight) * worst)

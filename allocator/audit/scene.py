@@ -1,4 +1,6 @@
-"""What the audit looks at: problem, allocation and repairs, with the few masks that several checks need."""
+"""What the audit looks at: problem, allocation and repairs, with the few masks that several
+checks need.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +50,19 @@ class Scene:
 
     @cached_property
     def kept(self) -> Bools:
-        """The plan gives a running job the very GPUs it runs on; to a guest beside the same job, its own guest or,
-        if its host leaves them, nobody."""
+        """The plan gives a running job the very GPUs it runs on; to a guest beside the same job,
+        its own guest or, if its host leaves them, nobody."""
         jobs = self.problem.jobs
         kept: Bools = self.on & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
         g = np.flatnonzero(self.guest)
         h = self.allocation.host[g]
         kept[g] &= (jobs.host[g] == h) | (jobs.host[h] == g)
-        left = np.flatnonzero(kept & (jobs.host >= 0) & ~self.guest)         # its host may still be on those GPUs
+        # its host may still be on those GPUs
+        left = np.flatnonzero(kept & (jobs.host >= 0) & ~self.guest)
         h = jobs.host[left]
-        kept[left] = ~(self.on & ~self.guest & (self.pool == jobs.pool) & (self.gpus == jobs.gpus))[h]
+        kept[left] = ~(self.on & ~self.guest & (self.pool == jobs.pool) & (self.gpus == jobs.gpus))[
+            h
+        ]
         return kept
 
     @cached_property
@@ -86,7 +91,9 @@ class Scene:
 
     @cached_property
     def unit(self) -> Ints:
-        """The job itself; of a running guest that could go on beside its host, the host: they need their GPUs once."""
+        """The job itself; of a running guest that could go on beside its host, the host: they
+        need their GPUs once.
+        """
         jobs, unit = self.problem.jobs, np.arange(len(self.problem.jobs))
         for g in np.flatnonzero(self.keepable & (jobs.host >= 0)).tolist():
             h = int(jobs.host[g])
@@ -101,7 +108,9 @@ class Scene:
 
     @cached_property
     def row(self) -> Ints:
-        """Row of rates.csv that the rate comes from; -1 between rows, from a curve, or for nothing."""
+        """Row of rates.csv that the rate comes from; -1 between rows, from a curve, or for
+        nothing.
+        """
         return self._rate_and_row[1]
 
     @cached_property
@@ -110,19 +119,23 @@ class Scene:
         rate, row = np.zeros(len(jobs)), np.full(len(jobs), -1)
         j = np.flatnonzero(self.on)
         pool = self.pool[j]
-        rate[j], row[j] = self.table.rate(jobs.model[j], pools.gpu_type[pool], self.gpus[j], pools.memory_gb[pool],
-                                          self.kept[j])
+        rate[j], row[j] = self.table.rate(
+            jobs.model[j], pools.gpu_type[pool], self.gpus[j], pools.memory_gb[pool], self.kept[j]
+        )
         for g in np.flatnonzero(self.guest).tolist():
             h = int(self.allocation.host[g])
             if self.on[h]:
                 rows = int(self.allocation.row[h]), int(self.allocation.row[g])
-                rate[h], rate[g] = self.judge.speeds((h, g), rows, int(self.pool[g]),
-                                                  int(self.gpus[g]))
+                rate[h], rate[g] = self.judge.speeds(
+                    (h, g), rows, int(self.pool[g]), int(self.gpus[g])
+                )
         return rate, row
 
     @cached_property
     def keepable(self) -> Bools:
-        """A running job whose pool is still large enough for it and whose rate is known: it could stay as it is."""
+        """A running job whose pool is still large enough for it and whose rate is known: it
+        could stay as it is.
+        """
         jobs, pools = self.problem.jobs, self.problem.pools
         out = np.zeros(len(jobs), dtype=bool)
         j = np.flatnonzero(self.running)
@@ -160,29 +173,51 @@ class Scene:
 
     @cached_property
     def _ways(self) -> tuple[Ints, Ints, Ints, Floats]:
-        """All options of all jobs, read apart from allocator/options: job, pool, gpus, rate, each (n,), by job."""
-        jobs, pools, everyone = self.problem.jobs, self.problem.pools, np.arange(len(self.problem.jobs))
+        """All options of all jobs, read apart from allocator/options: job, pool, gpus, rate,
+        each (n,), by job.
+        """
+        jobs, pools, everyone = (
+            self.problem.jobs,
+            self.problem.pools,
+            np.arange(len(self.problem.jobs)),
+        )
         found = [(j := everyone[self.keepable], jobs.pool[j], jobs.gpus[j])]
         free = everyone[~self.barred & ~self.frozen]
         for code in np.unique(jobs.sizes[free]).tolist():
             same = free[jobs.sizes[free] == code]
             for p in range(len(pools)):
                 able = same[self.types[same, pools.gpu_type[p]]]
-                most = np.minimum(np.minimum(jobs.max_gpus[able], pools.gpus[p]), self.table.largest[jobs.model[able]])
+                most = np.minimum(
+                    np.minimum(jobs.max_gpus[able], pools.gpus[p]),
+                    self.table.largest[jobs.model[able]],
+                )
                 if pools.market[p] == Market.SPOT:
                     most = np.minimum(most, jobs.max_spot_gpus[able]).astype(np.int64)
                 node, top = int(pools.gpus_per_node[p]), int(most.max(initial=0))
-                sizes = self.problem.size_lists[code] if code >= 0 else np.array(sorted(
-                    {1 << i for i in range(node.bit_length())} | set(range(node, top + 1, node))), dtype=np.int64)
+                sizes = (
+                    self.problem.size_lists[code]
+                    if code >= 0
+                    else np.array(
+                        sorted(
+                            {1 << i for i in range(node.bit_length())}
+                            | set(range(node, top + 1, node))
+                        ),
+                        dtype=np.int64,
+                    )
+                )
                 first = np.searchsorted(sizes, jobs.min_gpus[able])
                 count = np.maximum(0, np.searchsorted(sizes, most, side="right") - first)
                 job = np.repeat(able, count)
-                gpus = sizes[np.arange(len(job)) + np.repeat(first - np.cumsum(count) + count, count)]
+                gpus = sizes[
+                    np.arange(len(job)) + np.repeat(first - np.cumsum(count) + count, count)
+                ]
                 new = ~(self.running[job] & (jobs.pool[job] == p) & (jobs.gpus[job] == gpus))
                 found.append((job[new], np.full(int(new.sum()), p), gpus[new]))
         job, pool, gpus = (np.concatenate(part) for part in zip(*found, strict=True))
         holds = self.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-        rate, _ = self.table.rate(jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds)
+        rate, _ = self.table.rate(
+            jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds
+        )
         rigid = self.table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
         rigid &= (gpus != jobs.requested_gpus[job]) & ~holds
         order = np.flatnonzero((rate > 0) & ~rigid)
@@ -190,7 +225,9 @@ class Scene:
         return job[order], pool[order], gpus[order], rate[order]
 
     def options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
-        """Job, pool, gpus, rate of all options of the chosen jobs (None: of all), each (n,), in order of job."""
+        """Job, pool, gpus, rate of all options of the chosen jobs (None: of all), each (n,), in
+        order of job.
+        """
         if chosen is None:
             return self._ways
         asked = np.zeros(len(self.problem.jobs), dtype=bool)
@@ -235,5 +272,7 @@ def what(problem: Problem, pool: int, gpus: int) -> str:
 
 
 def above(total: float, limit: float) -> bool:
-    """Whether a sum exceeds its limit by more than the rounding of sums of dollars, 1e-9 relative."""
+    """Whether a sum exceeds its limit by more than the rounding of sums of dollars, 1e-9
+    relative.
+    """
     return total > limit + 1e-9 * max(1.0, abs(limit))

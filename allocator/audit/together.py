@@ -1,4 +1,6 @@
-"""All jobs together: capacity, money, quotas, guarantees, changes, and whether the repairs are deserved."""
+"""All jobs together: capacity, money, quotas, guarantees, changes, and whether the repairs are
+deserved.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from allocator.domain.problem import Floats, Ints, Market
 
 
 def faults(s: Scene, cost: Floats) -> Iterator[str]:
-    """Every rule that the jobs break together. cost (J,): dollars per hour of what the plan gives each job."""
+    """Every rule that the jobs break together. cost (J,): dollars per hour of what the plan
+    gives each job.
+    """
     yield from _capacity(s)
     yield from _money(s, cost)
     yield from _tenants(s, cost)
@@ -22,7 +26,8 @@ def faults(s: Scene, cost: Floats) -> Iterator[str]:
 
 def _capacity(s: Scene) -> Iterator[str]:
     pools = s.problem.pools
-    fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.on     # a job larger than its pool has its own fault
+    # a job larger than its pool has its own fault
+    fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.on
     used = _sum(s.pool, s.held * fits, len(pools))
     for p in np.flatnonzero(used > pools.gpus):
         yield f'pool "{pools.pool[p]}": {used[p]:.0f} GPUs are given, it has {pools.gpus[p]}'
@@ -40,17 +45,24 @@ def _tenants(s: Scene, cost: Floats) -> Iterator[str]:
     spent = _sum(owner, cost, len(tenants))
     for q, name in enumerate(tenants.tenant):
         if gpus[q] > tenants.max_gpus[q]:
-            yield f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its max_gpus is {tenants.max_gpus[q]:g}'
+            yield (
+                f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its max_gpus is {tenants.max_gpus[q]:g}'
+            )
         if above(spent[q], tenants.budget_per_hour[q]):
-            yield f'tenant "{name}" costs {spent[q]:g} $/h, its budget_per_hour is {tenants.budget_per_hour[q]:g}'
+            yield (
+                f'tenant "{name}" costs {spent[q]:g} $/h, its budget_per_hour is'
+                f" {tenants.budget_per_hour[q]:g}"
+            )
         yield from _exposure(s, q)
         if gpus[q] < tenants.guaranteed_gpus[q]:
             needed = int(s.repairs.usable[q])
             if gpus[q] >= needed:
                 needed = most_gpus(s, q, at_least=int(gpus[q]))
             if gpus[q] < needed:
-                yield (f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its guarantee of {tenants.guaranteed_gpus[q]} '
-                       f"amounts to {needed} that its jobs could hold")
+                yield (
+                    f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its guarantee of'
+                    f" {tenants.guaranteed_gpus[q]} amounts to {needed} that its jobs could hold"
+                )
 
 
 def _exposure(s: Scene, q: int) -> Iterator[str]:
@@ -63,14 +75,22 @@ def _exposure(s: Scene, q: int) -> Iterator[str]:
         return
     mine = s.on & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
     for region in sorted({pools.region[p] for p in s.pool[mine].tolist()}):
-        held = sum(int(s.held[j]) for j in np.flatnonzero(mine).tolist() if pools.region[s.pool[j]] == region)
+        held = sum(
+            int(s.held[j])
+            for j in np.flatnonzero(mine).tolist()
+            if pools.region[s.pool[j]] == region
+        )
         if held > limit:
-            yield (f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its max_spot_gpus is '
-                   f"{limit:g}")
+            yield (
+                f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its'
+                f" max_spot_gpus is {limit:g}"
+            )
 
 
 def _releases(s: Scene) -> Iterator[str]:
-    """Non-preemptible jobs are let go only where their pool cannot hold them all, and no more than need be."""
+    """Non-preemptible jobs are let go only where their pool cannot hold them all, and no more
+    than need be.
+    """
     jobs, pools = s.problem.jobs, s.problem.pools
     released = s.repairs.released
     bound = s.running & ~jobs.preemptible & s.keepable
@@ -83,8 +103,11 @@ def _releases(s: Scene) -> Iterator[str]:
     for j in np.flatnonzero(released & bound).tolist():
         p, more = jobs.pool[j], 0 if s.unit[j] in staying else jobs.gpus[j]
         if stay[p] + more <= pools.gpus[p]:
-            yield (f'{s.name(j)} is released, although pool "{pools.pool[p]}" with {pools.gpus[p]} GPUs has room for '
-                   f"its {jobs.gpus[j]} beside the {stay[p]:.0f} of the others that must stay")
+            yield (
+                f'{s.name(j)} is released, although pool "{pools.pool[p]}" with {pools.gpus[p]}'
+                f" GPUs has room for its {jobs.gpus[j]} beside the {stay[p]:.0f} of the others that"
+                " must stay"
+            )
 
 
 def _changes(s: Scene) -> Iterator[str]:
@@ -94,7 +117,10 @@ def _changes(s: Scene) -> Iterator[str]:
     if lifted != limit:
         forced = _forced(s)
         if lifted < 0 or lifted > max(limit, forced):
-            yield f"max_changes {limit} is lifted to {lifted if lifted >= 0 else 'no limit'}, lost GPUs force {forced}"
+            yield (
+                f"max_changes {limit} is lifted to {lifted if lifted >= 0 else 'no limit'}, lost"
+                f" GPUs force {forced}"
+            )
         limit = max(limit, min(lifted, forced))
     changed = int((s.running & ~s.kept).sum())
     if changed > limit:
@@ -102,15 +128,15 @@ def _changes(s: Scene) -> Iterator[str]:
 
 
 def _forced(s: Scene) -> int:
-    """Number of running jobs that must change because GPUs were lost: those that cannot keep what they hold, and for
-    each pool those that must go (most GPUs per job first; pairs go together) so that the others, and all that must
-    stay, fit."""
+    """Number of running jobs that must change because GPUs were lost: those that cannot keep what
+    they hold, and for each pool those that must go (most GPUs per job first; pairs go together) so
+    that the others, and all that must stay, fit."""
     jobs, pools = s.problem.jobs, s.problem.pools
     forced = int((s.running & ~s.keepable).sum())
     members = np.bincount(s.unit[s.keepable], minlength=len(jobs))
     firm = np.zeros(len(jobs), dtype=bool)
     firm[s.unit[s.keepable & ~jobs.preemptible]] = True
-    let = np.zeros(len(jobs), dtype=bool)            # they cannot stay beside those that must
+    let = np.zeros(len(jobs), dtype=bool)  # they cannot stay beside those that must
     let[s.unit[s.keepable & s.repairs.released]] = True
     for p in range(len(pools)):
         here = np.flatnonzero((members > 0) & (jobs.pool == p))

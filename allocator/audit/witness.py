@@ -1,4 +1,5 @@
-"""Check a plan against every hard rule and recompute what it is worth, from the problem and the rate table alone.
+"""Check a plan against every hard rule and recompute what it is worth, from the problem and the
+rate table alone.
 
 Nothing of options, policies or formulations is used, so a mistake there does not hide itself here.
 """
@@ -22,9 +23,10 @@ from allocator.performance.table import RateTable
 class Audit:
     """The witness's statement.
 
-    faults: sentences naming object, value and rule; empty = the plan is legal.
-    value (J,) in the objective; rate (J,) work per second; cost (J,) dollars per hour; 0 for jobs that get nothing.
-    objective_value: sum of `value`; rounding: what rounding may do to it (allocator/audit/rounding.py).
+    faults: sentences naming object, value and rule; empty = the plan is legal. value (J,) in the
+    objective; rate (J,) work per second; cost (J,) dollars per hour; 0 for jobs that get nothing.
+    objective_value: sum of `value`; rounding: what rounding may do to it
+    (allocator/audit/rounding.py).
     """
 
     faults: tuple[str, ...]
@@ -35,10 +37,13 @@ class Audit:
     rounding: float = 0.0
 
 
-def audit(problem: Problem, allocation: Allocation, repairs: Repairs, table: RateTable | None = None) -> Audit:
+def audit(
+    problem: Problem, allocation: Allocation, repairs: Repairs, table: RateTable | None = None
+) -> Audit:
     """Check every rule of contract section 2 and recompute value, rate and cost of every job.
 
-    table: the problem's RateTable if one is at hand; building it is most of the audit's time. Raises nothing.
+    table: the problem's RateTable if one is at hand; building it is most of the audit's time.
+    Raises nothing.
     """
     scene = Scene(problem, allocation, repairs, table or RateTable.of(problem))
     shape = tuple(_shape_faults(problem, allocation, repairs))
@@ -46,18 +51,31 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, table: Rat
         nothing = np.zeros(len(problem.jobs))
         return Audit(shape, nothing, nothing, nothing, 0.0)
     price = problem.pools.price_per_gpu_hour
-    cost = np.where(scene.on, scene.held * price[scene.pool], 0.0) if len(price) else np.zeros(len(problem.jobs))
+    cost = (
+        np.where(scene.on, scene.held * price[scene.pool], 0.0)
+        if len(price)
+        else np.zeros(len(problem.jobs))
+    )
     rate = np.where(scene.rate > 0, scene.rate, 0.0)
     value, rounding = worth(scene, rate)
-    found = (*alone.faults(scene), *pairs.faults(scene), *together.faults(scene, cost), *headroom.faults(scene))
+    found = (
+        *alone.faults(scene),
+        *pairs.faults(scene),
+        *together.faults(scene, cost),
+        *headroom.faults(scene),
+    )
     return Audit(found, value, rate, cost, float(value.sum()), rounding)
 
 
 def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator[str]:
     jobs, tenants = len(problem.jobs), len(problem.tenants)
-    for name, array, length in (("allocation.pool", a.pool, jobs), ("allocation.gpus", a.gpus, jobs),
-                                ("allocation.row", a.row, jobs),
-                                ("allocation.host", a.host, jobs), ("repairs.released", repairs.released, jobs),
-                                ("repairs.usable", repairs.usable, tenants)):
+    for name, array, length in (
+        ("allocation.pool", a.pool, jobs),
+        ("allocation.gpus", a.gpus, jobs),
+        ("allocation.row", a.row, jobs),
+        ("allocation.host", a.host, jobs),
+        ("repairs.released", repairs.released, jobs),
+        ("repairs.usable", repairs.usable, tenants),
+    ):
         if array.shape != (length,):
             yield f"{name} has shape {array.shape}, it should be ({length},)"

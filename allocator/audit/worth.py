@@ -1,30 +1,40 @@
 """The audit's own account of what a plan is worth.
 
-With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_s - pause_s)` and seconds on GPUs
-`busy = min(interval_s, pause_s + remaining_work / rate)` (contract section 3, formulations/README.md):
+With `pause_s` lost (audit/pauses.py), work done `done = rate x max(0, interval_s - pause_s)` and
+seconds on GPUs `busy = min(interval_s, pause_s + remaining_work / rate)` (contract section 3,
+formulations/README.md):
 
     progress    weight x min(1, done / remaining_work)
     throughput  weight x min(done, remaining_work) / base
-    base        interval_s x the slowest rate at requested_gpus among the allowed types of the cluster's pools that have
-                one; if none has, the slowest of the job's options at the size nearest to requested_gpus, the smaller of
+    base        interval_s x the slowest rate at requested_gpus among the allowed types of the
+                cluster's pools that have
+                one; if none has, the slowest of the job's options at the size nearest to
+                    requested_gpus, the smaller of
                 two sizes as near (the contract is silent on this case)
 
-In all but the first two `rate` is what revocations and checkpoints leave of the speed (performance/useful.py).
+In all but the first two `rate` is what revocations and checkpoints leave of the speed
+(performance/useful.py).
 
     response    V x min(done, remaining_work) + weight x (interval_s - busy) / 3600
     V           the least of (weight + money x price x gpus) / (3600 rate) over the job's options
     completion  as response, with V at least B / (3600 C)
-    C           work per second if all GPUs of the pools worked on jobs like it, in each pool at the best work per GPU
-    B           weights of the jobs with options that are not before it in the order of remaining_work / (C x weight)
+    C           work per second if all GPUs of the pools worked on jobs like it, in each pool at the
+                best work per GPU
+    B           weights of the jobs with options that are not before it in the order of
+                remaining_work / (C x weight)
     cost        dollars that are saved against waiting: see _saving
-    tardiness   168 weight x (risk after waiting - risk after this) of jobs in time: see _risks; of all others as
+    tardiness   168 weight x (risk after waiting - risk after this) of jobs in time: see _risks; of
+                all others as
                 completion, B among these
     a sum       factor x objective, summed up
-    ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / U(w), w what s multiplies, U(v) = most(v) + most(-v)
+    ranked      v1 > v2 > v3: v1 + s (v2 + s' v3), s = 0.01 U(v1) / U(w), w what s multiplies, U(v)
+                = most(v) + most(-v)
     utility, fairness, maxmin, makespan: see shares.py
     flow        completion, see flow.py
-    money       dollar_price + dollar_price of the tenant; deducted from every objective: money x dollars
-    dollars     price x gpus x busy / 3600, busy at least min_billing_s where the plan changes something; GPUs of
+    money       dollar_price + dollar_price of the tenant; deducted from every objective: money x
+                dollars
+    dollars     price x gpus x busy / 3600, busy at least min_billing_s where the plan changes
+                something; GPUs of
                 reserved pools are paid for anyway
 """
 
@@ -50,33 +60,42 @@ from allocator.performance.pipelines import due_s
 from allocator.performance.useful import useful
 
 Ranks = Sequence[tuple[Terms, float]]
-RISKY = frozenset(OBJECTIVES) - {"progress", "throughput"}      # these look at what revocations leave
+# these look at what revocations leave
+RISKY = frozenset(OBJECTIVES) - {"progress", "throughput"}
 
 
 @dataclass(frozen=True)
 class Ways:
-    """Jobs with what each is given, arrays (n,); a plan has one way for a job, its options have all. Ascending jobs."""
+    """Jobs with what each is given, arrays (n,); a plan has one way for a job, its options have
+    all. Ascending jobs.
+    """
 
     job: Ints
     pool: Ints
     gpus: Ints
     rate: Floats
     kept: Bools
-    own: Bools                  # it holds the GPUs itself, and pays for them
+    own: Bools  # it holds the GPUs itself, and pays for them
 
     @classmethod
     def every(cls, s: Scene) -> Ways:
         """All options of all jobs."""
         job, pool, gpus, rate = s.options()
         jobs = s.problem.jobs
-        return cls(job, pool, gpus, rate, s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus),
-                   np.ones(len(job), dtype=bool))
+        return cls(
+            job,
+            pool,
+            gpus,
+            rate,
+            s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus),
+            np.ones(len(job), dtype=bool),
+        )
 
 
 @dataclass(frozen=True)
 class Round:
-    """What ways bring this round, arrays (n,): rate as the objective sees it, work done, seconds on GPUs, dollars, and
-    seconds lost."""
+    """What ways bring this round, arrays (n,): rate as the objective sees it, work done, seconds on
+    GPUs, dollars, and seconds lost."""
 
     rate: Floats
     done: Floats
@@ -89,8 +108,11 @@ class Round:
         """risky: speeds are what revocations leave."""
         problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
         startup, left = pools.startup_s[w.pool], jobs.remaining_work[w.job]
-        pause = np.where(w.kept, 0.0, np.where(
-            s.running[w.job], restart_s(s, w.job, w.pool, w.gpus) + startup, startup))
+        pause = np.where(
+            w.kept,
+            0.0,
+            np.where(s.running[w.job], restart_s(s, w.job, w.pool, w.gpus) + startup, startup),
+        )
         rate = w.rate * useful(problem, w.job, w.pool, w.gpus, w.rate) if risky else w.rate
         busy = np.minimum(problem.interval_s, pause + left / rate)
         billed = np.where(w.kept, busy, np.maximum(busy, pools.min_billing_s[w.pool]))
@@ -99,7 +121,8 @@ class Round:
 
 
 def worth(s: Scene, rate: Floats) -> tuple[Floats, float]:
-    """(J,) value of the plan, 0 where it gives nothing; and what rounding may do to their sum (audit/rounding.py).
+    """(J,) value of the plan, 0 where it gives nothing; and what rounding may do to their sum
+    (audit/rounding.py).
 
     rate (J,): work per second, 0 where nothing is known.
     """
@@ -109,14 +132,16 @@ def worth(s: Scene, rate: Floats) -> tuple[Floats, float]:
         return value, 0.0
     ranks = _ranks(s)
     plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.kept[j], ~s.guest[j])
-    alone = ~s.paired[j]                # two jobs on the same GPUs do not teach how fast one is
+    alone = ~s.paired[j]  # two jobs on the same GPUs do not teach how fast one is
     value[j] = _values(s, plan, ranks)
     if s.problem.settings.get("profiling", {}).get("share", 0.0) > 0:
         w = Ways.every(s)
         more = extra(s, w.job, w.pool, w.gpus, w.rate, _values(s, w, ranks))
         kind = s.problem.pools.gpu_type[plan.pool]
-        value[j] += [more.get(key, 0.0) for key in zip(j.tolist(), kind.tolist(), plan.gpus.tolist(), strict=True)
-                     ] * alone
+        value[j] += [
+            more.get(key, 0.0)
+            for key in zip(j.tolist(), kind.tolist(), plan.gpus.tolist(), strict=True)
+        ] * alone
     return value, _rounding(s, j, ranks)
 
 
@@ -130,8 +155,8 @@ def _values(s: Scene, w: Ways, ranks: Ranks) -> Floats:
 
 
 def _ranks(s: Scene) -> Ranks:
-    """The sums of the objective, and what a unit of each counts for: one and those after it, in hundredths of the one
-    before."""
+    """The sums of the objective, and what a unit of each counts for: one and those after it, in
+    hundredths of the one before."""
     sums, out = levels(s.problem.objective), [1.0]
     if len(sums) == 1:
         return [(sums[0], 1.0)]
@@ -151,8 +176,9 @@ def _rounding(s: Scene, job: Ints, ranks: Ranks) -> float:
     """What rounding may do to the values of the jobs (n,)."""
     # the factor of a rank comes from the values of all jobs, with the errors of theirs in it
     who, times = (job, 1.0) if len(ranks) == 1 else (np.unique(s.options()[0]), 3.0)
-    return times * sum(factor * abs(part) * lost(s, name, who)
-                       for terms, factor in ranks for name, part in terms)
+    return times * sum(
+        factor * abs(part) * lost(s, name, who) for terms, factor in ranks for name, part in terms
+    )
 
 
 def _sum(s: Scene, w: Ways, terms: Terms) -> Floats:
@@ -178,7 +204,11 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
     if name == "cost":
         return _saving(s, w, r)
     if name in ("utility", "fairness", "maxmin", "makespan"):
-        return utility(s, j, r.rate, r.pause) if name == "utility" else shared(s, name, j, r.done, r.busy)
+        return (
+            utility(s, j, r.rate, r.pause)
+            if name == "utility"
+            else shared(s, name, j, r.done, r.busy)
+        )
     hours = weight * (problem.interval_s - r.busy) / 3600.0
     if name != "tardiness":
         return np.asarray(_work_worth(s, some, name, weights)[place] * done + hours)
@@ -186,15 +216,20 @@ def _single(s: Scene, w: Ways, name: str) -> Floats:
     in_time = np.zeros(len(problem.jobs), dtype=bool)
     in_time[every.job[_risks(s, every)[1] < 1 - 1e-9]] = True
     waited, risk = _risks(s, w)
-    return np.where(in_time[j], 168.0 * weight * (waited - risk),
-                    _work_worth(s, some, name, weights, ~in_time)[place] * done + hours)
+    return np.where(
+        in_time[j],
+        168.0 * weight * (waited - risk),
+        _work_worth(s, some, name, weights, ~in_time)[place] * done + hours,
+    )
 
 
 def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:
-    """(n,) risk of missing the deadline after a round of waiting, and after this one: (R / (s h)) ** 2, at most 1.
+    """(n,) risk of missing the deadline after a round of waiting, and after this one: (R / (s h))
+    ** 2, at most 1.
 
-    R: work left; s: work per second at the fastest of the job's options; h: seconds from the end of the round to the
-    deadline, less restart_s. Done in this round: 0 or 1, as it is in time or late. No deadline: 1.
+    R: work left; s: work per second at the fastest of the job's options; h: seconds from the end of
+    the round to the deadline, less restart_s. Done in this round: 0 or 1, as it is in time or late.
+    No deadline: 1.
     """
     problem, jobs, r = s.problem, s.problem.jobs, Round.of(s, w, True)
     owner, _, _, rate = s.useful_options()
@@ -209,17 +244,22 @@ def _risks(s: Scene, w: Ways) -> tuple[Floats, Floats]:
         out[able] = np.minimum(1.0, work[able] / fastest[w.job][able] / hours[able]) ** 2
         return out
 
-    after = np.where(left - r.done <= 1e-9 * left, np.where(r.busy > until, 1.0, 0.0), risk(left - r.done))
+    after = np.where(
+        left - r.done <= 1e-9 * left, np.where(r.busy > until, 1.0, 0.0), risk(left - r.done)
+    )
     return np.where(np.isnan(until), 1.0, risk(left)), np.where(np.isnan(until), 1.0, after)
 
 
 def _most(s: Scene, w: Ways, value: Floats) -> float:
-    """The least over prices p >= 0 of a GPU of p x GPUs + sum over the jobs of the most that an option leaves, value -
-    p x its GPUs, or 0: convex in p, so the search goes on in two thirds of where the least can be."""
+    """The least over prices p >= 0 of a GPU of p x GPUs + sum over the jobs of the most that an
+    option leaves, value - p x its GPUs, or 0: convex in p, so the search goes on in two thirds of
+    where the least can be."""
     total, first = float(s.problem.pools.gpus.sum()), np.flatnonzero(np.diff(w.job, prepend=-1))
 
     def over(p: float) -> float:
-        return p * total + float(np.maximum(0.0, np.maximum.reduceat(value - p * w.gpus, first)).sum())
+        return p * total + float(
+            np.maximum(0.0, np.maximum.reduceat(value - p * w.gpus, first)).sum()
+        )
 
     low, high = 0.0, float((value / w.gpus).max(initial=0.0))
     for _ in range(90):
@@ -229,14 +269,16 @@ def _most(s: Scene, w: Ways, value: Floats) -> float:
 
 
 def _saving(s: Scene, w: Ways, r: Round) -> Floats:
-    """Of each way: cost of finishing after a round of waiting - dollars - cost of finishing after this plan.
+    """Of each way: cost of finishing after a round of waiting - dollars - cost of finishing after
+    this plan.
 
-    The cost of finishing work R in h hours is M(R, h) + L x hours too late at best; the latter only with a deadline.
-    M: cheapest mix of options, L per hour too late, L/200 back per hour to spare, spot GPUs slower by their
-    availability. Too late at best: on the sure options (on-demand pools; without any reserved ones; else all), with
-    pauses and restart_s to spare; work that spot GPUs did, and what they did since a checkpoint, counts as not done.
-    L: 10 x weight x dollars per hour of the dearest option, at least 10 x weight. h without a deadline: what the work
-    takes at the requested size. GPUs that cost nothing: a thousandth of L x hours of requested speed on top.
+    The cost of finishing work R in h hours is M(R, h) + L x hours too late at best; the latter only
+    with a deadline. M: cheapest mix of options, L per hour too late, L/200 back per hour to spare,
+    spot GPUs slower by their availability. Too late at best: on the sure options (on-demand pools;
+    without any reserved ones; else all), with pauses and restart_s to spare; work that spot GPUs
+    did, and what they did since a checkpoint, counts as not done. L: 10 x weight x dollars per hour
+    of the dearest option, at least 10 x weight. h without a deadline: what the work takes at the
+    requested size. GPUs that cost nothing: a thousandth of L x hours of requested speed on top.
     """
     problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
     chosen, place = np.unique(w.job, return_inverse=True)
@@ -245,38 +287,64 @@ def _saving(s: Scene, w: Ways, r: Round) -> Floats:
     price, market, round_h = _price(s, pool) * gpus, pools.market[pool], problem.interval_s / 3600.0
     asked = _base_rate(s, chosen) * 3600.0
     out, dues = np.zeros(len(w.job)), due_s(problem)
-    first, last = np.searchsorted(owner, chosen, side="left"), np.searchsorted(owner, chosen, side="right")
+    first, last = (
+        np.searchsorted(owner, chosen, side="left"),
+        np.searchsorted(owner, chosen, side="right"),
+    )
     for i, (j, c) in enumerate(zip(w.job.tolist(), place.reshape(-1).tolist(), strict=True)):
         mine = np.arange(first[c], last[c])
         if not len(mine):
-            continue                                                # no option: the plan is at fault anyway
-        late, left = 10.0 * problem.weight[j] * max(1.0, float(price[mine].max())), float(jobs.remaining_work[j])
+            # no option: the plan is at fault anyway
+            continue
+        late, left = (
+            10.0 * problem.weight[j] * max(1.0, float(price[mine].max())),
+            float(jobs.remaining_work[j]),
+        )
         dated = not np.isnan(dues[j])
         due = ((dues[j] - problem.now_s) / 3600.0 if dated else left / asked[c]) - round_h
         after = due + round_h - r.busy[i] / 3600.0
-        mix = partial(_mix, price[mine] / rate[mine], 1.0 / (rate[mine] * pools.availability[pool[mine]]), late)
+        mix = partial(
+            _mix,
+            price[mine] / rate[mine],
+            1.0 / (rate[mine] * pools.availability[pool[mine]]),
+            late,
+        )
         out[i] = mix(left, due) - r.dollars[i] - mix(left - r.done[i], after)
         if dated:
-            sure = next(f for m in (Market.ON_DEMAND, Market.RESERVED, None)
-                        if len(f := mine[(market[mine] == m) | (m is None)]))
+            sure = next(
+                f
+                for m in (Market.ON_DEMAND, Market.RESERVED, None)
+                if len(f := mine[(market[mine] == m) | (m is None)])
+            )
             start, again = pools.startup_s[pool[sure]] / 3600.0, jobs.restart_s[j] / 3600.0
             stays = (pool[sure] == w.pool[i]) & (gpus[sure] == w.gpus[i])
             worst = left - r.done[i]
             if pools.market[w.pool[i]] == Market.SPOT:
                 every = jobs.checkpoint_every_s[j]
-                worst = min(left + r.rate[i] * (problem.interval_s if np.isnan(every) else every), jobs.total_work[j])
-            out[i] += late * (_over(left, rate[sure], start, due - again) - _over(
-                worst, rate[sure], np.where(stays, 0.0, start + again), after - again))
+                worst = min(
+                    left + r.rate[i] * (problem.interval_s if np.isnan(every) else every),
+                    jobs.total_work[j],
+                )
+            out[i] += late * (
+                _over(left, rate[sure], start, due - again)
+                - _over(worst, rate[sure], np.where(stays, 0.0, start + again), after - again)
+            )
         if not w.own[i] or _price(s, w.pool[[i]])[0] == 0:
             out[i] += 0.001 * late * min(round_h, r.done[i] / asked[c])
     return out
 
 
 def _mix(cost: Floats, takes: Floats, late: float, work: float, hours: float) -> float:
-    """Least cost over single options and pairs of options that end exactly in time. cost, takes (k,): per work."""
+    """Least cost over single options and pairs of options that end exactly in time. cost, takes
+    (k,): per work.
+    """
     alone = takes * work - hours
-    least = float((cost * work + late * np.maximum(0.0, alone) - 0.005 * late * np.maximum(0.0, -alone)).min())
-    for slow, fast in itertools.product(np.flatnonzero(alone > 0).tolist(), np.flatnonzero(alone <= 0).tolist()):
+    least = float(
+        (cost * work + late * np.maximum(0.0, alone) - 0.005 * late * np.maximum(0.0, -alone)).min()
+    )
+    for slow, fast in itertools.product(
+        np.flatnonzero(alone > 0).tolist(), np.flatnonzero(alone <= 0).tolist()
+    ):
         share = (hours / work - takes[fast]) / (takes[slow] - takes[fast])
         least = min(least, work * float(share * cost[slow] + (1 - share) * cost[fast]))
     return least
@@ -287,7 +355,9 @@ def _over(work: float, rate: Floats, pause: Floats, hours: float) -> float:
 
 
 def _money(s: Scene, job: Ints) -> Floats:
-    return np.asarray(s.problem.dollar_price + s.problem.tenants.dollar_price[s.problem.jobs.tenant[job]])
+    return np.asarray(
+        s.problem.dollar_price + s.problem.tenants.dollar_price[s.problem.jobs.tenant[job]]
+    )
 
 
 def _price(s: Scene, pool: Ints) -> Floats:
@@ -296,18 +366,27 @@ def _price(s: Scene, pool: Ints) -> Floats:
     return np.where(pools.market[pool] == Market.RESERVED, 0.0, pools.price_per_gpu_hour[pool])
 
 
-def _work_worth(s: Scene, chosen: Ints, name: str, weight: Floats, among: Bools | None = None) -> Floats:
-    """V of each chosen job, (len(chosen),), in `response` or, with B among those jobs (J,), `completion`.
-    weight: (J,)."""
+def _work_worth(
+    s: Scene, chosen: Ints, name: str, weight: Floats, among: Bools | None = None
+) -> Floats:
+    """V of each chosen job, (len(chosen),), in `response` or, with B among those jobs (J,),
+    `completion`. weight: (J,)."""
     job, pool, gpus, rate = s.useful_options(chosen)
     least = np.full(len(s.problem.jobs), np.inf)
-    np.minimum.at(least, job, (weight[job] + _money(s, job) * _price(s, pool) * gpus) / (rate * 3600.0))
-    least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)     # no option: the plan is at fault anyway
-    return least if name == "response" else np.maximum(least, _queue_worth(s, weight, among)[chosen])
+    np.minimum.at(
+        least, job, (weight[job] + _money(s, job) * _price(s, pool) * gpus) / (rate * 3600.0)
+    )
+    # no option: the plan is at fault anyway
+    least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)
+    return (
+        least if name == "response" else np.maximum(least, _queue_worth(s, weight, among)[chosen])
+    )
 
 
 def _queue_worth(s: Scene, weight: Floats, among: Bools | None) -> Floats:
-    """B / (3600 C) of every job, (J,), 0 without options and where it is not `among` (None: all) those that wait."""
+    """B / (3600 C) of every job, (J,), 0 without options and where it is not `among` (None: all)
+    those that wait.
+    """
     pools, J = s.problem.pools, len(s.problem.jobs)
     job, pool, gpus, rate = s.useful_options()
     best = np.zeros((len(pools), J))
@@ -315,7 +394,9 @@ def _queue_worth(s: Scene, weight: Floats, among: Bools | None) -> Floats:
     whole = (best * pools.gpus[:, None]).sum(axis=0)
     out = np.zeros(J)
     served = np.flatnonzero((whole > 0) & (True if among is None else among))
-    key = np.round(np.log(s.problem.jobs.remaining_work[served] / whole[served] / weight[served]), 9)
+    key = np.round(
+        np.log(s.problem.jobs.remaining_work[served] / whole[served] / weight[served]), 9
+    )
     distinct, place = np.unique(key, return_inverse=True)
     behind = np.cumsum(np.bincount(place.reshape(-1), weight[served], len(distinct))[::-1])[::-1]
     out[served] = behind[place.reshape(-1)] / whole[served] / 3600.0
@@ -323,7 +404,9 @@ def _queue_worth(s: Scene, weight: Floats, among: Bools | None) -> Floats:
 
 
 def _base_rate(s: Scene, chosen: Ints) -> Floats:
-    """Rate of each chosen job as requested, on the slowest type; see the top of this file. Shape (len(chosen),)."""
+    """Rate of each chosen job as requested, on the slowest type; see the top of this file. Shape
+    (len(chosen),).
+    """
     jobs = s.problem.jobs
     slowest = np.full(len(jobs), np.inf)
     for t in np.unique(s.problem.pools.gpu_type):
@@ -335,6 +418,6 @@ def _base_rate(s: Scene, chosen: Ints) -> Floats:
     if len(without):
         job, _, gpus, rate = s.options(without)
         order = np.lexsort((rate, gpus, np.abs(gpus - jobs.requested_gpus[job]), job))
-        first = order[np.append(True, np.diff(job[order]) > 0)[:len(order)]]
+        first = order[np.append(True, np.diff(job[order]) > 0)[: len(order)]]
         slowest[job[first]] = rate[first]
     return slowest[chosen]

@@ -1,8 +1,10 @@
-"""Synthetic clusters with the statistics of measured ones: sizes, durations, speed curves, prices, tenants.
+"""Synthetic clusters with the statistics of measured ones: sizes, durations, speed curves, prices,
+tenants.
 
-Sources of the figures: GPU counts and durations by size of the Philly trace (2017, 82,247 jobs); speed curves
-fitted to published scaling tables, t1 n / (1 + c (n - 1)) with c log-uniform in 0.005-0.15; speed of GPU types
-relative to a V100; list prices per GPU-hour of 2025. All data is generated; no line of a trace is copied.
+Sources of the figures: GPU counts and durations by size of the Philly trace (2017, 82,247 jobs);
+speed curves fitted to published scaling tables, t1 n / (1 + c (n - 1)) with c log-uniform in
+0.005-0.15; speed of GPU types relative to a V100; list prices per GPU-hour of 2025. All data is
+generated; no line of a trace is copied.
 """
 
 from __future__ import annotations
@@ -17,17 +19,40 @@ from allocator.bench.folders import Folder
 # Philly, the six virtual clusters that run multi-GPU jobs: share of jobs by number of GPUs
 DEMAND = {1: 0.791, 2: 0.024, 4: 0.081, 8: 0.082, 16: 0.014, 32: 0.007, 64: 0.001}
 # mean and standard deviation of ln(duration in s) by number of GPUs: long jobs are the large ones
-DURATION = {1: (6.72, 1.97), 2: (7.5, 2.4), 4: (9.11, 2.2), 8: (9.65, 2.2), 16: (9.27, 2.3), 32: (9.3, 2.2),
-            64: (9.3, 2.2)}
+DURATION = {
+    1: (6.72, 1.97),
+    2: (7.5, 2.4),
+    4: (9.11, 2.2),
+    8: (9.65, 2.2),
+    16: (9.27, 2.3),
+    32: (9.3, 2.2),
+    64: (9.3, 2.2),
+}
 LONGEST_S = 14 * 86_400
 RELATIVE_SPEED = {"T4": (0.3, 0.5), "V100": (0.9, 1.1), "A100": (1.7, 3.0), "H100": (2.2, 6.0)}
 # dollars per GPU-hour: reserved (a third below on-demand), on-demand, spot
-PRICE = {"T4": (0.35, 0.53, 0.18), "V100": (1.95, 2.95, 0.89), "A100": (2.45, 3.67, 1.47), "H100": (4.60, 6.88, 2.51)}
+PRICE = {
+    "T4": (0.35, 0.53, 0.18),
+    "V100": (1.95, 2.95, 0.89),
+    "A100": (2.45, 3.67, 1.47),
+    "H100": (4.60, 6.88, 2.51),
+}
 MARKET = ("reserved", "on_demand", "spot")
-STARTUP_S = {"reserved": 20, "on_demand": 78, "spot": 78}       # start of a GPU machine: median 78 s
-REVOCATIONS = {"reserved": 0.0, "on_demand": 0.0, "spot": 0.076}   # 0.61 per node-hour over nodes of 8
+# start of a GPU machine: median 78 s
+STARTUP_S = {"reserved": 20, "on_demand": 78, "spot": 78}
+# 0.61 per node-hour over nodes of 8
+REVOCATIONS = {"reserved": 0.0, "on_demand": 0.0, "spot": 0.076}
 MEASURED = (1, 2, 4, 8, 16, 32, 64)
-FAMILIES = ("resnet50", "bert", "gnmt", "yolov3", "deepspeech2", "transformer-xl", "dlrm", "llama-lora")
+FAMILIES = (
+    "resnet50",
+    "bert",
+    "gnmt",
+    "yolov3",
+    "deepspeech2",
+    "transformer-xl",
+    "dlrm",
+    "llama-lora",
+)
 
 
 @dataclass(frozen=True)
@@ -43,11 +68,11 @@ class PoolSpec:
 class Spec:
     """What to generate.
 
-    tenants: 0 = one, without limits. models: speed curves, each on all types. running: share of the jobs that hold
-    GPUs. fixed: share of those that are not preemptible. held: share of the waiting jobs that are held, and of
-    those that are paused. budget: share
-    of the price of the whole cluster, None = no budget. max_changes: of the round, None = no limit. sizes: the one
-    list of sizes of every job, none = by rule.
+    tenants: 0 = one, without limits. models: speed curves, each on all types. running: share of the
+    jobs that hold GPUs. fixed: share of those that are not preemptible. held: share of the waiting
+    jobs that are held, and of those that are paused. budget: share of the price of the whole
+    cluster, None = no budget. max_changes: of the round, None = no limit. sizes: the one list of
+    sizes of every job, none = by rule.
     """
 
     name: str
@@ -72,24 +97,43 @@ def generate(spec: Spec, seed: int) -> Folder:
     pools = [_pool(p) for p in spec.pools]
     speed = _curves(rng, spec)
     jobs = _jobs(rng, spec, speed)
-    config: dict[str, Any] = {"now_s": spec.now_s, "interval_s": spec.interval_s, "restart_s": spec.restart_s}
-    tables: dict[str, list[dict[str, Any]]] = {"jobs.csv": jobs, "pools.csv": pools, "rates.csv": [
-        {"model": m, "gpu_type": t, "gpus": k, "work_per_s": r} for (m, t), by in speed.items() for k, r in by.items()]}
+    config: dict[str, Any] = {
+        "now_s": spec.now_s,
+        "interval_s": spec.interval_s,
+        "restart_s": spec.restart_s,
+    }
+    tables: dict[str, list[dict[str, Any]]] = {
+        "jobs.csv": jobs,
+        "pools.csv": pools,
+        "rates.csv": [
+            {"model": m, "gpu_type": t, "gpus": k, "work_per_s": r}
+            for (m, t), by in speed.items()
+            for k, r in by.items()
+        ],
+    }
     if spec.tenants:
         tables["tenants.csv"] = _tenants(rng, spec, pools)
     _start(rng, spec, jobs, pools, tables.get("tenants.csv", []))
     if spec.budget is not None:
-        config["budget_per_hour"] = round(spec.budget * sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools))
+        config["budget_per_hour"] = round(
+            spec.budget * sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
+        )
     if spec.max_changes is not None:
         config["max_changes"] = spec.max_changes
     return Folder(spec.name, config, tables)
 
 
 def _pool(p: PoolSpec) -> dict[str, Any]:
-    return {"pool": f"{p.gpu_type.lower()}-{p.market.replace('_', '-')}", "gpu_type": p.gpu_type, "gpus": p.gpus,
-            "gpus_per_node": 4 if p.gpu_type == "T4" else 8, "market": p.market,
-            "price_per_gpu_hour": PRICE[p.gpu_type][MARKET.index(p.market)], "startup_s": STARTUP_S[p.market],
-            "revocations_per_gpu_hour": REVOCATIONS[p.market]}
+    return {
+        "pool": f"{p.gpu_type.lower()}-{p.market.replace('_', '-')}",
+        "gpu_type": p.gpu_type,
+        "gpus": p.gpus,
+        "gpus_per_node": 4 if p.gpu_type == "T4" else 8,
+        "market": p.market,
+        "price_per_gpu_hour": PRICE[p.gpu_type][MARKET.index(p.market)],
+        "startup_s": STARTUP_S[p.market],
+        "revocations_per_gpu_hour": REVOCATIONS[p.market],
+    }
 
 
 Speed = dict[tuple[str, str], dict[int, float]]
@@ -116,7 +160,9 @@ def _shares(count: int) -> Any:
 
 
 def _jobs(rng: np.random.Generator, spec: Spec, speed: Speed) -> list[dict[str, Any]]:
-    """Jobs in order of submission; those that run are drawn in proportion to their length, as a snapshot sees them."""
+    """Jobs in order of submission; those that run are drawn in proportion to their length, as a
+    snapshot sees them.
+    """
     sizes, share = np.array(list(DEMAND)), np.array(list(DEMAND.values()))
     many = 20 * spec.jobs
     size = rng.choice(sizes, many, p=share / share.sum())
@@ -125,7 +171,9 @@ def _jobs(rng: np.random.Generator, spec: Spec, speed: Speed) -> list[dict[str, 
     long = round(spec.running * spec.jobs)
     seen = rng.choice(many, long, replace=False, p=length / length.sum())
     fresh = rng.choice(np.setdiff1d(np.arange(many), seen), spec.jobs - long, replace=False)
-    age = np.concatenate([length[seen] * rng.uniform(0, 1, long), rng.exponential(3_000, spec.jobs - long)])
+    age = np.concatenate(
+        [length[seen] * rng.uniform(0, 1, long), rng.exponential(3_000, spec.jobs - long)]
+    )
     drawn = np.concatenate([seen, fresh])
     models = list(dict.fromkeys(m for m, _ in speed))
     rows = []
@@ -136,24 +184,37 @@ def _jobs(rng: np.random.Generator, spec: Spec, speed: Speed) -> list[dict[str, 
         reference = sorted(c[min(c, key=lambda n: abs(n - k))] for c in by_type)[len(by_type) // 2]
         total = float(f"{total_s * reference:.5g}")
         left = float(f"{total * (rng.uniform(0.02, 1) if i < long else 1):.5g}")
-        rows.append({"job_id": f"job-{rank:04d}", "model": model, "submitted_s": spec.now_s - int(age[i]),
-                     "remaining_work": left, "total_work": total, "requested_gpus": k,
-                     **_range(rng, spec, k), **_wishes(rng, spec, bool(i < long))})
+        rows.append(
+            {
+                "job_id": f"job-{rank:04d}",
+                "model": model,
+                "submitted_s": spec.now_s - int(age[i]),
+                "remaining_work": left,
+                "total_work": total,
+                "requested_gpus": k,
+                **_range(rng, spec, k),
+                **_wishes(rng, spec, bool(i < long)),
+            }
+        )
     return rows
 
 
 def _range(rng: np.random.Generator, spec: Spec, k: int) -> dict[str, Any]:
     if spec.sizes:
         return {"min_gpus": min(spec.sizes), "max_gpus": max(spec.sizes), "sizes": spec.sizes}
-    return {"min_gpus": max(1, k // 4) if rng.random() < 0.25 else 1,
-            "max_gpus": min(64, k * int(rng.choice([1, 2, 4], p=[0.3, 0.3, 0.4])))}
+    return {
+        "min_gpus": max(1, k // 4) if rng.random() < 0.25 else 1,
+        "max_gpus": min(64, k * int(rng.choice([1, 2, 4], p=[0.3, 0.3, 0.4]))),
+    }
 
 
 def _wishes(rng: np.random.Generator, spec: Spec, runs: bool) -> dict[str, Any]:
     """Tenant, weight and the rarer columns. Jobs that run get their GPUs later (_start)."""
     types = list(dict.fromkeys(p.gpu_type for p in spec.pools))
-    out: dict[str, Any] = {"weight": float(rng.choice([1, 2, 4], p=[0.7, 0.2, 0.1])),
-                           "state": "running" if runs else "queued"}
+    out: dict[str, Any] = {
+        "weight": float(rng.choice([1, 2, 4], p=[0.7, 0.2, 0.1])),
+        "state": "running" if runs else "queued",
+    }
     if spec.tenants:
         out["tenant"] = f"team-{int(rng.choice(spec.tenants, p=_shares(spec.tenants))) + 1}"
     if len(types) > 1 and rng.random() < 0.3:
@@ -163,17 +224,24 @@ def _wishes(rng: np.random.Generator, spec: Spec, runs: bool) -> dict[str, Any]:
         if rng.random() < 0.1:
             out["resizes_left"] = int(rng.integers(0, 3))
     else:
-        out["state"] = str(rng.choice(["held", "paused", "queued"], p=[spec.held, spec.held, 1 - 2 * spec.held]))
+        out["state"] = str(
+            rng.choice(["held", "paused", "queued"], p=[spec.held, spec.held, 1 - 2 * spec.held])
+        )
     return out
 
 
-def _tenants(rng: np.random.Generator, spec: Spec, pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _tenants(
+    rng: np.random.Generator, spec: Spec, pools: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Every second team has a quota, every third a guarantee, every fourth a budget of its own."""
     total = sum(p["gpus"] for p in pools)
     worth = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
     rows = []
     for q, share in enumerate(_shares(spec.tenants)):
-        row: dict[str, Any] = {"tenant": f"team-{q + 1}", "weight": round(float(rng.uniform(0.5, 2)), 1)}
+        row: dict[str, Any] = {
+            "tenant": f"team-{q + 1}",
+            "weight": round(float(rng.uniform(0.5, 2)), 1),
+        }
         if q % 2 == 0:
             row["max_gpus"] = int(8 * np.ceil(total * share * rng.uniform(0.8, 1.4) / 8))
         if q % 3 == 1:
@@ -184,20 +252,32 @@ def _tenants(rng: np.random.Generator, spec: Spec, pools: list[dict[str, Any]]) 
     return rows
 
 
-def _start(rng: np.random.Generator, spec: Spec, jobs: list[dict[str, Any]], pools: list[dict[str, Any]],
-           tenants: list[dict[str, Any]]) -> None:
-    """Give running jobs their GPUs: each its smallest size, oldest first, then all double up to what they asked for,
-    within pools, budget and the limits of tenants. Those that find no room are paused."""
+def _start(
+    rng: np.random.Generator,
+    spec: Spec,
+    jobs: list[dict[str, Any]],
+    pools: list[dict[str, Any]],
+    tenants: list[dict[str, Any]],
+) -> None:
+    """Give running jobs their GPUs: each its smallest size, oldest first, then all double up to
+    what they asked for, within pools, budget and the limits of tenants. Those that find no room are
+    paused."""
     price = {p["pool"]: p["price_per_gpu_hour"] for p in pools}
     free = {p["pool"]: p["gpus"] for p in pools}
-    money = np.inf if spec.budget is None else spec.budget * sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
+    money = (
+        np.inf
+        if spec.budget is None
+        else spec.budget * sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
+    )
     quota = {t["tenant"]: t.get("max_gpus", np.inf) for t in tenants}
     purse = {t["tenant"]: t.get("budget_per_hour", np.inf) for t in tenants}
 
     def take(job: dict[str, Any], pool: str, more: int) -> bool:
         nonlocal money
         who, cost = job.get("tenant", ""), more * price[pool]
-        if more > min(free[pool], quota.get(who, np.inf)) or cost > min(money, purse.get(who, np.inf)):
+        if more > min(free[pool], quota.get(who, np.inf)) or cost > min(
+            money, purse.get(who, np.inf)
+        ):
             return False
         free[pool] -= more
         money -= cost
@@ -208,10 +288,16 @@ def _start(rng: np.random.Generator, spec: Spec, jobs: list[dict[str, Any]], poo
 
     growing = []
     for job in (j for j in jobs if j["state"] == "running"):
-        allowed = [p["pool"] for p in pools if p["gpu_type"] in job.get("gpu_types", (p["gpu_type"],))]
+        allowed = [
+            p["pool"] for p in pools if p["gpu_type"] in job.get("gpu_types", (p["gpu_type"],))
+        ]
         if any(take(job, allowed[int(i)], job["min_gpus"]) for i in rng.permutation(len(allowed))):
             growing.append(job)
         else:
             job["state"] = "paused"
     while growing:
-        growing = [j for j in growing if 2 * j["gpus"] <= j["requested_gpus"] and take(j, j["pool"], j["gpus"])]
+        growing = [
+            j
+            for j in growing
+            if 2 * j["gpus"] <= j["requested_gpus"] and take(j, j["pool"], j["gpus"])
+        ]

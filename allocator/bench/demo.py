@@ -1,7 +1,8 @@
 """The demo snapshot: twelve jobs made by hand, with an optimum that can be followed on paper.
 
-Numbers are round on purpose: a start loses 60 of 360 seconds, a change 120, and speeds are whole multiples. The
-README.md of the folder tells the story; tests/test_shipped_data.py checks what it says.
+Numbers are round on purpose: a start loses 60 of 360 seconds, a change 120, and speeds are whole
+multiples. The README.md of the folder tells the story; tests/test_shipped_data.py checks what it
+says.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 from allocator.bench.folders import Folder
 
-SPEED = {   # steps per second on 1, 2, 4, 8 V100; an A100 is `factor` times as fast
+SPEED = {  # steps per second on 1, 2, 4, 8 V100; an A100 is `factor` times as fast
     "resnet50": ((1, 2, 4, 8), 2),
     "bert": ((1, 1.8, 3, 4.8), 3),
     "gnmt": ((1, 1.5, 2, 2.5), 2),
@@ -95,21 +96,61 @@ That is what the plan is worth, so it is optimal. `allocator solve` reports such
 
 def demo() -> Folder:
     """The snapshot `demo`; it is the same every time."""
-    pools = [{"pool": "a100", "gpu_type": "A100", "gpus": 8, "market": "on_demand", "price_per_gpu_hour": 2.0,
-              "startup_s": 60},
-             {"pool": "v100", "gpu_type": "V100", "gpus": 8, "market": "reserved", "price_per_gpu_hour": 0.5,
-              "startup_s": 60}]
-    rates = [{"model": m, "gpu_type": t, "gpus": k, "work_per_s": round(s * f, 1)}
-             for m, (speeds, factor) in SPEED.items() for t, f in (("A100", factor), ("V100", 1))
-             for k, s in zip((1, 2, 4, 8), speeds, strict=True)]
+    pools = [
+        {
+            "pool": "a100",
+            "gpu_type": "A100",
+            "gpus": 8,
+            "market": "on_demand",
+            "price_per_gpu_hour": 2.0,
+            "startup_s": 60,
+        },
+        {
+            "pool": "v100",
+            "gpu_type": "V100",
+            "gpus": 8,
+            "market": "reserved",
+            "price_per_gpu_hour": 0.5,
+            "startup_s": 60,
+        },
+    ]
+    rates = [
+        {"model": m, "gpu_type": t, "gpus": k, "work_per_s": round(s * f, 1)}
+        for m, (speeds, factor) in SPEED.items()
+        for t, f in (("A100", factor), ("V100", 1))
+        for k, s in zip((1, 2, 4, 8), speeds, strict=True)
+    ]
     config = {"now_s": 36_000, "interval_s": 360, "restart_s": 60, "budget_per_hour": 18}
-    tables = {"jobs.csv": [_job(i, *job) for i, job in enumerate(JOBS)], "pools.csv": pools, "rates.csv": rates}
+    tables = {
+        "jobs.csv": [_job(i, *job) for i, job in enumerate(JOBS)],
+        "pools.csv": pools,
+        "rates.csv": rates,
+    }
     return Folder("demo", config, tables, {"README.md": README.encode()})
 
 
-def _job(rank: int, name: str, model: str, steps: int, asked: int, most: int, only: str | None,
-         weight: int) -> dict[str, Any]:
+def _job(
+    rank: int,
+    name: str,
+    model: str,
+    steps: int,
+    asked: int,
+    most: int,
+    only: str | None,
+    weight: int,
+) -> dict[str, Any]:
     pool, gpus = RUNNING.get(name, (None, None))
-    return {"job_id": name, "model": model, "submitted_s": 1_800 * (rank + 1), "remaining_work": steps,
-            "state": "running" if pool else "queued", "pool": pool, "gpus": gpus, "min_gpus": 1, "max_gpus": most,
-            "requested_gpus": asked, "gpu_types": only, "weight": weight}
+    return {
+        "job_id": name,
+        "model": model,
+        "submitted_s": 1_800 * (rank + 1),
+        "remaining_work": steps,
+        "state": "running" if pool else "queued",
+        "pool": pool,
+        "gpus": gpus,
+        "min_gpus": 1,
+        "max_gpus": most,
+        "requested_gpus": asked,
+        "gpu_types": only,
+        "weight": weight,
+    }

@@ -1,4 +1,6 @@
-"""What the solver benchmarks compare: the back ends, two heuristics without a solver, and back ends of your own."""
+"""What the solver benchmarks compare: the back ends, two heuristics without a solver, and back
+ends of your own.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +19,33 @@ from formulations.lagrangian import minimise
 from formulations.linear import LinearModel
 from formulations.rounding import round_dual
 
-SHORT = {"auto": "what the registry chooses by size and structure",
-         "marginal": "prices, rounding and filling, without a solver",
-         "greedy": "best gain per GPU first, no bound"}
+SHORT = {
+    "auto": "what the registry chooses by size and structure",
+    "marginal": "prices, rounding and filling, without a solver",
+    "greedy": "best gain per GPU first, no bound",
+}
 
 
 def names() -> tuple[str, ...]:
-    """Everything that can be measured by name; a dotted module with a function `solve` (base.Backend) can be too."""
+    """Everything that can be measured by name; a dotted module with a function `solve`
+    (base.Backend) can be too.
+    """
     return (*registry.SOLVERS, *SHORT)
 
 
 def check(name: str) -> None:
     """Raise UsageError for what is neither a name nor looks like a module."""
     if name not in names() and "." not in name:
-        raise UsageError(f'unknown engine "{name}" (known: {", ".join(names())}, or module.with.solve)')
+        raise UsageError(
+            f'unknown engine "{name}" (known: {", ".join(names())}, or module.with.solve)'
+        )
 
 
 def load(name: str) -> tuple[Backend, str]:
     """(back end, version of its library); loads the library, so only in a process of its own."""
     if name == "auto":
-        importlib.import_module("allocator.solvers.decomposition").version()      # loads what both choices need
+        # loads what both choices need
+        importlib.import_module("allocator.solvers.decomposition").version()
         return auto, ""
     if name in SHORT:
         short: dict[str, Backend] = {"marginal": marginal, "greedy": greedy}
@@ -60,12 +69,26 @@ def marginal(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> 
         view = choices(model)
     except NotChoices as lack:
         return Answer(Termination.FAILED, detail=str(lack))
-    dual = minimise(view, hint.prices, deadline=begin + limits.time_s / 2 if math.isfinite(limits.time_s) else None)
+    dual = minimise(
+        view,
+        hint.prices,
+        deadline=begin + limits.time_s / 2 if math.isfinite(limits.time_s) else None,
+    )
     report(None, dual.bound)
     plan = round_dual(view, dual)
     if plan is None:
-        return Answer(Termination.TIME_LIMIT, bound=dual.bound, prices=dual.prices, detail="the rounding found no plan")
-    return _ended(limits, Answer(Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan), dual.bound, dual.prices))
+        return Answer(
+            Termination.TIME_LIMIT,
+            bound=dual.bound,
+            prices=dual.prices,
+            detail="the rounding found no plan",
+        )
+    return _ended(
+        limits,
+        Answer(
+            Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan), dual.bound, dual.prices
+        ),
+    )
 
 
 def greedy(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
@@ -76,7 +99,9 @@ def greedy(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> An
         return Answer(Termination.FAILED, detail=str(lack))
     plan = plain_greedy(view, time.monotonic() + limits.time_s)
     if plan is None:
-        return Answer(Termination.TIME_LIMIT, detail="the greedy loop found no plan that keeps every row")
+        return Answer(
+            Termination.TIME_LIMIT, detail="the greedy loop found no plan that keeps every row"
+        )
     return Answer(Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan))
 
 

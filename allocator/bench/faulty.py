@@ -1,7 +1,8 @@
-"""Small folders that break one rule each: `fault-*` of the input, `infeasible-*` of the hard rules together,
-`repaired-*` where the world has broken a rule and the plan mends it.
+"""Small folders that break one rule each: `fault-*` of the input, `infeasible-*` of the hard rules
+together, `repaired-*` where the world has broken a rule and the plan mends it.
 
-All start from one sound snapshot of four jobs. A folder may hold expected.txt: what standard error says.
+All start from one sound snapshot of four jobs. A folder may hold expected.txt: what standard error
+says.
 """
 
 from __future__ import annotations
@@ -17,23 +18,71 @@ Rows = list[dict[str, Any]]
 def sound() -> tuple[dict[str, Any], dict[str, Rows]]:
     """Config and tables of a snapshot without a fault: two pools, four jobs, two tenants."""
     jobs: Rows = [
-        {"job_id": "bert-1", "model": "bert", "submitted_s": 100, "remaining_work": 9_000, "tenant": "red",
-         "state": "running", "pool": "big", "gpus": 4, "min_gpus": 1, "max_gpus": 8},
-        {"job_id": "bert-2", "model": "bert", "submitted_s": 200, "remaining_work": 5_000, "tenant": "blue",
-         "state": "queued", "min_gpus": 1, "max_gpus": 4},
-        {"job_id": "resnet-1", "model": "resnet50", "submitted_s": 300, "remaining_work": 2_000, "tenant": "blue",
-         "state": "queued", "min_gpus": 1, "max_gpus": 4, "gpu_types": ["A100", "V100"]},
-        {"job_id": "resnet-2", "model": "resnet50", "submitted_s": 400, "remaining_work": 800, "tenant": "red",
-         "state": "paused", "min_gpus": 2, "max_gpus": 2},
+        {
+            "job_id": "bert-1",
+            "model": "bert",
+            "submitted_s": 100,
+            "remaining_work": 9_000,
+            "tenant": "red",
+            "state": "running",
+            "pool": "big",
+            "gpus": 4,
+            "min_gpus": 1,
+            "max_gpus": 8,
+        },
+        {
+            "job_id": "bert-2",
+            "model": "bert",
+            "submitted_s": 200,
+            "remaining_work": 5_000,
+            "tenant": "blue",
+            "state": "queued",
+            "min_gpus": 1,
+            "max_gpus": 4,
+        },
+        {
+            "job_id": "resnet-1",
+            "model": "resnet50",
+            "submitted_s": 300,
+            "remaining_work": 2_000,
+            "tenant": "blue",
+            "state": "queued",
+            "min_gpus": 1,
+            "max_gpus": 4,
+            "gpu_types": ["A100", "V100"],
+        },
+        {
+            "job_id": "resnet-2",
+            "model": "resnet50",
+            "submitted_s": 400,
+            "remaining_work": 800,
+            "tenant": "red",
+            "state": "paused",
+            "min_gpus": 2,
+            "max_gpus": 2,
+        },
     ]
-    pools: Rows = [{"pool": "big", "gpu_type": "A100", "gpus": 8, "price_per_gpu_hour": 2},
-                   {"pool": "small", "gpu_type": "V100", "gpus": 4, "price_per_gpu_hour": 0.5}]
-    rates: Rows = [{"model": m, "gpu_type": t, "gpus": k, "work_per_s": round(f * g * k ** 0.9, 3)}
-                   for m, f in (("bert", 1), ("resnet50", 2)) for t, g in (("A100", 2), ("V100", 1))
-                   for k in (1, 2, 4, 8)]
-    tenants: Rows = [{"tenant": "red", "max_gpus": 8, "guaranteed_gpus": 2}, {"tenant": "blue", "guaranteed_gpus": 1}]
+    pools: Rows = [
+        {"pool": "big", "gpu_type": "A100", "gpus": 8, "price_per_gpu_hour": 2},
+        {"pool": "small", "gpu_type": "V100", "gpus": 4, "price_per_gpu_hour": 0.5},
+    ]
+    rates: Rows = [
+        {"model": m, "gpu_type": t, "gpus": k, "work_per_s": round(f * g * k**0.9, 3)}
+        for m, f in (("bert", 1), ("resnet50", 2))
+        for t, g in (("A100", 2), ("V100", 1))
+        for k in (1, 2, 4, 8)
+    ]
+    tenants: Rows = [
+        {"tenant": "red", "max_gpus": 8, "guaranteed_gpus": 2},
+        {"tenant": "blue", "guaranteed_gpus": 1},
+    ]
     config = {"now_s": 1_000, "interval_s": 300, "restart_s": 30}
-    return config, {"jobs.csv": jobs, "pools.csv": pools, "rates.csv": rates, "tenants.csv": tenants}
+    return config, {
+        "jobs.csv": jobs,
+        "pools.csv": pools,
+        "rates.csv": rates,
+        "tenants.csv": tenants,
+    }
 
 
 Change = Callable[[dict[str, Any], dict[str, Rows]], Mapping[str, bytes] | None]
@@ -41,49 +90,59 @@ Change = Callable[[dict[str, Any], dict[str, Rows]], Mapping[str, bytes] | None]
 
 def _set(file: str, row: int, **cells: Any) -> Change:
     """The change that overwrites cells of one row."""
+
     def change(_: dict[str, Any], tables: dict[str, Rows]) -> None:
         tables[file][row].update(cells)
+
     return change
 
 
 def _all(*changes: Change) -> Change:
     """Several changes in one folder."""
+
     def change(config: dict[str, Any], tables: dict[str, Rows]) -> Mapping[str, bytes]:
         raw: dict[str, bytes] = {}
         for one in changes:
             raw |= one(config, tables) or {}
         return raw
+
     return change
 
 
 def _rename(file: str, old: str, new: str) -> Change:
     def change(_: dict[str, Any], tables: dict[str, Rows]) -> None:
         tables[file] = [{new if k == old else k: v for k, v in row.items()} for row in tables[file]]
+
     return change
 
 
 def _add(file: str, **cells: Any) -> Change:
     def change(_: dict[str, Any], tables: dict[str, Rows]) -> None:
         tables.setdefault(file, []).append(cells)
+
     return change
 
 
 def _drop(file: str) -> Change:
     def change(_: dict[str, Any], tables: dict[str, Rows]) -> None:
         del tables[file]
+
     return change
 
 
 def _text(file: str, edit: Callable[[bytes], bytes]) -> Change:
     """The change that spoils the bytes of a written file."""
+
     def change(_: dict[str, Any], tables: dict[str, Rows]) -> Mapping[str, bytes]:
         return {file: edit(csv_text(file, tables[file]).encode() if file in tables else b"")}
+
     return change
 
 
 def _config(**keys: Any) -> Change:
     def change(config: dict[str, Any], _: dict[str, Rows]) -> None:
         config.update(keys)
+
     return change
 
 
@@ -110,7 +169,9 @@ FAULTS: Mapping[str, Change] = {
     "unknown-state": _set(JOBS, BERT_2, state="waiting"),
     "sizes-outside-range": _set(JOBS, BERT_2, sizes=[16, 32]),
     "sizes-not-numbers": _set(JOBS, BERT_2, sizes="1,2,4"),
-    "cyclic-after": _all(_set(JOBS, BERT_2, after="resnet-1"), _set(JOBS, RESNET_1, after="bert-2")),
+    "cyclic-after": _all(
+        _set(JOBS, BERT_2, after="resnet-1"), _set(JOBS, RESNET_1, after="bert-2")
+    ),
     "missing-value": _set(JOBS, BERT_2, max_gpus=None),
     "missing-file": _all(_config(unknown_models="refuse"), _drop(RATES)),
     "empty-file": _text(POOLS, lambda _: b""),
@@ -118,19 +179,32 @@ FAULTS: Mapping[str, Change] = {
     "ragged-row": _text(JOBS, lambda text: text.replace(b"blue,queued", b"blue,queued,,,", 1)),
     "config-not-toml": _text("config.toml", lambda _: b"now_s = 1000\ninterval_s = five minutes\n"),
     "config-wrong-values": _config(interval_s=0, max_changes=-1, objective="progres"),
-    "unknown-node": _all(_add("nodes.csv", node="n1", pool="big", gpus=8),
-                         _add("nodes.csv", node="n2", pool="small", gpus=4),
-                         _add("placements.csv", job_id="bert-1", node="n3", gpus=4)),
-    "curve-not-json": _add("models.csv", model="bert", gpu_type="A100", kind="amdahl", parameters="rate 12"),
+    "unknown-node": _all(
+        _add("nodes.csv", node="n1", pool="big", gpus=8),
+        _add("nodes.csv", node="n2", pool="small", gpus=4),
+        _add("placements.csv", job_id="bert-1", node="n3", gpus=4),
+    ),
+    "curve-not-json": _add(
+        "models.csv", model="bert", gpu_type="A100", kind="amdahl", parameters="rate 12"
+    ),
     "several-at-once": _all(
-        _set(JOBS, BERT_1, gpus=-4), _set(JOBS, BERT_2, min_gpus=6, weight=0), _set(JOBS, RESNET_1, model="resnt50"),
-        _set(POOLS, 1, gpus="4 or 5"), _set(TENANTS, 1, tenant="red"), _config(restart_s="soon")),
+        _set(JOBS, BERT_1, gpus=-4),
+        _set(JOBS, BERT_2, min_gpus=6, weight=0),
+        _set(JOBS, RESNET_1, model="resnt50"),
+        _set(POOLS, 1, gpus="4 or 5"),
+        _set(TENANTS, 1, tenant="red"),
+        _config(restart_s="soon"),
+    ),
 }
 
 INFEASIBLE: Mapping[str, Change] = {
-    # red and blue are promised 8 GPUs each, which the jobs of either could hold alone; the cluster has 12
-    "guarantees-above-capacity": _all(_set(TENANTS, 0, guaranteed_gpus=8), _set(TENANTS, 1, guaranteed_gpus=8),
-                                      _set(JOBS, RESNET_2, min_gpus=1, max_gpus=4)),
+    # red and blue are promised 8 GPUs each, which the jobs of either could hold alone; the cluster
+    # has 12
+    "guarantees-above-capacity": _all(
+        _set(TENANTS, 0, guaranteed_gpus=8),
+        _set(TENANTS, 1, guaranteed_gpus=8),
+        _set(JOBS, RESNET_2, min_gpus=1, max_gpus=4),
+    ),
     # bert-1 holds 4 A100 at $2 = $8 per hour and may not be touched
     "fixed-above-budget": _all(_set(JOBS, BERT_1, preemptible=False), _config(budget_per_hour=6)),
     # red is promised 6 GPUs and allowed 4
@@ -155,4 +229,8 @@ def broken(name: str, change: Change) -> Folder:
 def folders() -> list[Folder]:
     """All folders of this page, without their expected.txt."""
     kinds = (("fault", FAULTS), ("infeasible", INFEASIBLE), ("repaired", REPAIRED))
-    return [broken(f"{kind}-{name}", change) for kind, changes in kinds for name, change in changes.items()]
+    return [
+        broken(f"{kind}-{name}", change)
+        for kind, changes in kinds
+        for name, change in changes.items()
+    ]

@@ -1,4 +1,5 @@
-"""A snapshot as rows of plain values, and the way to files and to a Snapshot. Generators make these.
+"""A snapshot as rows of plain values, and the way to files and to a Snapshot. Generators make
+these.
 
 The text is a function of the values alone: the same folder gives the same bytes on every machine.
 """
@@ -23,8 +24,9 @@ Row = Mapping[str, Any]
 class Folder:
     """One snapshot folder.
 
-    config: keys of config.toml, a mapping = a table of its own. tables: file name -> rows, a missing key or None =
-    an empty cell. raw: file name -> content, beside the tables or in place of one (README.md, broken files).
+    config: keys of config.toml, a mapping = a table of its own. tables: file name -> rows, a
+    missing key or None = an empty cell. raw: file name -> content, beside the tables or in place of
+    one (README.md, broken files).
     """
 
     name: str
@@ -58,8 +60,8 @@ class Folder:
 
 
 def columns(file: str, rows: Sequence[Row]) -> list[str]:
-    """Columns that some row uses: those of the contract in its order, then any others as they come; with no rows,
-    the required ones."""
+    """Columns that some row uses: those of the contract in its order, then any others as they come;
+    with no rows, the required ones."""
     used = dict.fromkeys(name for row in rows for name in row)
     known = [c.name for c in TABLES[file].columns] if file in TABLES else []
     if not rows:
@@ -78,7 +80,9 @@ def csv_text(file: str, rows: Sequence[Row]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as the text of a cell: lists with bars, objects as JSON, whole numbers without a point."""
+    """A value as the text of a cell: lists with bars, objects as JSON, whole numbers without a
+    point.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -93,8 +97,14 @@ def cell(value: Any) -> str:
 
 
 def toml_text(config: Mapping[str, Any]) -> str:
-    """Keys first, then one [table] for every mapping. Values: text, numbers, booleans, lists of those."""
-    lines = [f"{key} = {json.dumps(value)}" for key, value in config.items() if not isinstance(value, Mapping)]
+    """Keys first, then one [table] for every mapping. Values: text, numbers, booleans, lists of
+    those.
+    """
+    lines = [
+        f"{key} = {json.dumps(value)}"
+        for key, value in config.items()
+        if not isinstance(value, Mapping)
+    ]
     for key, table in config.items():
         if isinstance(table, Mapping):
             lines += ["", f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in table.items())]

@@ -1,8 +1,9 @@
 """Synthetic horizons for measuring: the rounds of bench/instances, seen for several intervals.
 
-Up to 14 options a job. The fastest option of a job does 4 to 12 units of work in an interval, the job needs about three
-such intervals (log-normal, sigma 0.8), at most 48 units. A change or a start costs 10 to 40 % of an interval. Work is
-worth less every interval (3 %), finishing earns a bonus that falls with time. Calibration: design page solvers.md 4.
+Up to 14 options a job. The fastest option of a job does 4 to 12 units of work in an interval, the
+job needs about three such intervals (log-normal, sigma 0.8), at most 48 units. A change or a start
+costs 10 to 40 % of an interval. Work is worth less every interval (3 %), finishing earns a bonus
+that falls with time. Calibration: design page solvers.md 4.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from formulations.linear import Floats
 OPTIONS, MOST_UNITS, INTERVAL_S = 14, 48, 300.0
 
 
-def horizon(size: str | tuple[int, int, int], seed: int = 0, intervals: int = 12, whole: bool = True) -> Horizon:
-    """A horizon. whole: rates and what a pause leaves are whole units an interval; else any numbers."""
+def horizon(
+    size: str | tuple[int, int, int], seed: int = 0, intervals: int = 12, whole: bool = True
+) -> Horizon:
+    """A horizon. whole: rates and what a pause leaves are whole units an interval; else any
+    numbers.
+    """
     i = generate(size, seed)
     J, H = len(i.start) - 1, intervals
     rng = np.random.default_rng([seed, J, 99])
@@ -46,12 +51,32 @@ def horizon(size: str | tuple[int, int, int], seed: int = 0, intervals: int = 12
     T, n = len(i.capacity), len(option)
     gpus, cost, pool = i.gpus[option].astype(float), i.cost[option], i.pool[option]
     matrix = sparse.csr_matrix(
-        (np.stack([gpus, cost], axis=1).ravel(), np.stack([pool, np.full(n, T)], axis=1).ravel(),
-         2 * np.arange(n + 1)), shape=(n, T + 1))
+        (
+            np.stack([gpus, cost], axis=1).ravel(),
+            np.stack([pool, np.full(n, T)], axis=1).ravel(),
+            2 * np.arange(n + 1),
+        ),
+        shape=(n, T + 1),
+    )
     high: Floats = np.append(i.capacity, i.budget).astype(float)
     return Horizon(
-        start=start, rate=rate / INTERVAL_S, switch_s=lost * INTERVAL_S, startup_s=lost * INTERVAL_S, matrix=matrix,
-        high=np.tile(high, (H, 1)), low=np.full(T + 1, -np.inf), current=current, must=np.zeros(J, dtype=bool),
-        remaining=need, interval_s=INTERVAL_S, work=worth[:, None] * 0.97 ** np.arange(H),
-        finish=first, slope=-(drop / INTERVAL_S), unfinished=np.zeros(J), loss=np.zeros(J), held=np.zeros((n, H)),
-        jobs=i.jobs, rows=[*i.pools, "budget"])
+        start=start,
+        rate=rate / INTERVAL_S,
+        switch_s=lost * INTERVAL_S,
+        startup_s=lost * INTERVAL_S,
+        matrix=matrix,
+        high=np.tile(high, (H, 1)),
+        low=np.full(T + 1, -np.inf),
+        current=current,
+        must=np.zeros(J, dtype=bool),
+        remaining=need,
+        interval_s=INTERVAL_S,
+        work=worth[:, None] * 0.97 ** np.arange(H),
+        finish=first,
+        slope=-(drop / INTERVAL_S),
+        unfinished=np.zeros(J),
+        loss=np.zeros(J),
+        held=np.zeros((n, H)),
+        jobs=i.jobs,
+        rows=[*i.pools, "budget"],
+    )

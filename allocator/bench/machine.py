@@ -13,8 +13,11 @@ def machine() -> str:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines()
-                 if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         cpu = names[0] if names else cpu
     packages = []
     for name in ("numpy", "scipy", "numba", "highspy", "ortools", "pulp"):
@@ -22,4 +25,6 @@ def machine() -> str:
             packages.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             packages.append(f"no {name}")
-    return f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {', '.join(packages)}"
+    return (
+        f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {', '.join(packages)}"
+    )

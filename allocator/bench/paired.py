@@ -1,8 +1,9 @@
 """Paired comparison of a policy with a baseline: the same workload, load and seed, twice.
 
-For pair i with baseline b_i and policy x_i the change is 100 (x_i - b_i) / b_i percent (0 where both are 0; undefined,
-and left out, where only b_i is). Reported are the mean change, a bootstrap interval of that mean (BCa, Efron 1987; the
-percentile method for two pairs), and two-sided paired tests of "no change": Wilcoxon's signed ranks and Student's t.
+For pair i with baseline b_i and policy x_i the change is 100 (x_i - b_i) / b_i percent (0 where
+both are 0; undefined, and left out, where only b_i is). Reported are the mean change, a bootstrap
+interval of that mean (BCa, Efron 1987; the percentile method for two pairs), and two-sided paired
+tests of "no change": Wilcoxon's signed ranks and Student's t.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 RESAMPLES = 9999
 LEVEL = 0.05
-FEWEST_SEEDS = 6        # with fewer pairs the test cannot give a p below LEVEL: 2 / 2^n
+FEWEST_SEEDS = 6  # with fewer pairs the test cannot give a p below LEVEL: 2 / 2^n
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A policy against the baseline in one metric. Undefined numbers are nan.
 
-    n: pairs with a change. baseline_mean, policy_mean: over all pairs that have both, in the metric's unit.
-    change_percent: mean of the changes; low, high: its interval. of_means_percent: change of the means, which heavy
-    seeds dominate and tiny baselines cannot blow up. lower: pairs in which the policy had the lower value.
+    n: pairs with a change. baseline_mean, policy_mean: over all pairs that have both, in the
+    metric's unit. change_percent: mean of the changes; low, high: its interval. of_means_percent:
+    change of the means, which heavy seeds dominate and tiny baselines cannot blow up. lower: pairs
+    in which the policy had the lower value.
     """
 
     n: int
@@ -44,7 +46,9 @@ class Comparison:
     t_p: float
 
     def verdict(self, more_is_better: bool = False) -> str:
-        """"better" or "worse" if the interval excludes 0 and Wilcoxon's p is below 5 %, else "open"."""
+        """ "better" or "worse" if the interval excludes 0 and Wilcoxon's p is below 5 %, else
+        "open".
+        """
         if not (self.wilcoxon_p < LEVEL and (self.low > 0 or self.high < 0)):
             return "open"
         return "better" if (self.change_percent > 0) == more_is_better else "worse"
@@ -65,15 +69,20 @@ def compare(policy: Sequence[float], baseline: Sequence[float], seed: int = 0) -
     return _comparison(changes(x, b), x, b, seed)
 
 
-def pooled(policy: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], seed: int = 0) -> Comparison:
-    """Compare over several loads, arrays (loads, seeds): a seed's change is the mean of its changes at the loads, and
-    counts once, because a seed draws similar jobs at every load. Seeds that miss a load are left out."""
+def pooled(
+    policy: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], seed: int = 0
+) -> Comparison:
+    """Compare over several loads, arrays (loads, seeds): a seed's change is the mean of its changes
+    at the loads, and counts once, because a seed draws similar jobs at every load. Seeds that miss
+    a load are left out."""
     x, b = np.asarray(policy, float), np.asarray(baseline, float)
     return _comparison(changes(x, b).mean(axis=0), x.mean(axis=0), b.mean(axis=0), seed)
 
 
 def interval(sample: Floats, seed: int = 0) -> tuple[float, float]:
-    """Bootstrap interval of the mean; (nan, nan) for fewer than two values, the value itself if all are equal."""
+    """Bootstrap interval of the mean; (nan, nan) for fewer than two values, the value itself if
+    all are equal.
+    """
     from scipy.stats import bootstrap
 
     if len(sample) < 2:
@@ -81,17 +90,25 @@ def interval(sample: Floats, seed: int = 0) -> tuple[float, float]:
     if _equal(sample):
         return float(sample[0]), float(sample[0])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                         # of degenerate resamples, handled below
+        # of degenerate resamples, handled below
+        warnings.simplefilter("ignore")
         for method in ("BCa", "percentile") if len(sample) > 2 else ("percentile",):
-            found = bootstrap((sample,), np.mean, n_resamples=RESAMPLES, confidence_level=CONFIDENCE, method=method,
-                              random_state=np.random.default_rng(seed)).confidence_interval
+            found = bootstrap(
+                (sample,),
+                np.mean,
+                n_resamples=RESAMPLES,
+                confidence_level=CONFIDENCE,
+                method=method,
+                random_state=np.random.default_rng(seed),
+            ).confidence_interval
             if math.isfinite(found.low) and math.isfinite(found.high):
                 break
     return float(found.low), float(found.high)
 
 
 def wilcoxon_p(sample: Floats) -> float:
-    """Two-sided p of Wilcoxon's signed ranks; exact up to 50 values without ties or zeros; 1 if all are 0.
+    """Two-sided p of Wilcoxon's signed ranks; exact up to 50 values without ties or zeros; 1 if all
+    are 0.
 
     n values can give no less than 2 / 2**n: below six seeds, nothing is ever significant at 5 %.
     """
@@ -107,7 +124,9 @@ def wilcoxon_p(sample: Floats) -> float:
 
 
 def t_p(sample: Floats) -> float:
-    """Two-sided p of Student's paired t; 1 if all values are 0, nan if they are all equal otherwise."""
+    """Two-sided p of Student's paired t; 1 if all values are 0, nan if they are all equal
+    otherwise.
+    """
     from scipy.stats import ttest_1samp
 
     if len(sample) < 2 or (_equal(sample) and sample.any()):
@@ -116,7 +135,7 @@ def t_p(sample: Floats) -> float:
 
 
 def _equal(sample: Floats) -> bool:
-    return bool(np.ptp(sample) <= 1e-9 * np.abs(sample).max())     # equal up to rounding
+    return bool(np.ptp(sample) <= 1e-9 * np.abs(sample).max())  # equal up to rounding
 
 
 def _comparison(change: Floats, policy: Floats, baseline: Floats, seed: int) -> Comparison:
@@ -126,6 +145,13 @@ def _comparison(change: Floats, policy: Floats, baseline: Floats, seed: int) -> 
     means = (float(b.mean()), float(x.mean())) if len(x) else (math.nan, math.nan)
     low, high = interval(sample, seed)
     return Comparison(
-        len(sample), *means, float(sample.mean()) if len(sample) else math.nan, low, high,
-        100.0 * (means[1] - means[0]) / abs(means[0]) if means[0] else math.nan, int(np.sum(x < b)),
-        wilcoxon_p(sample), t_p(sample))
+        len(sample),
+        *means,
+        float(sample.mean()) if len(sample) else math.nan,
+        low,
+        high,
+        100.0 * (means[1] - means[0]) / abs(means[0]) if means[0] else math.nan,
+        int(np.sum(x < b)),
+        wilcoxon_p(sample),
+        t_p(sample),
+    )

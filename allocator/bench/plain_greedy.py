@@ -1,8 +1,9 @@
-"""A plain greedy loop, the baseline of the solver benchmarks: the step with the best gain per GPU first.
+"""A plain greedy loop, the baseline of the solver benchmarks: the step with the best gain per GPU
+first.
 
-First whatever rows with a lower bound demand (guarantees, jobs that must keep what they hold), then steps from one
-option of a job to a better one, as long as no row breaks. A step that does not fit is never tried again. No prices, no
-repair, no bound: what a scheduler writes in an afternoon.
+First whatever rows with a lower bound demand (guarantees, jobs that must keep what they hold), then
+steps from one option of a job to a better one, as long as no row breaks. A step that does not fit
+is never tried again. No prices, no repair, no bound: what a scheduler writes in an afternoon.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from formulations.linear import CAPACITY, Floats, Ints
 
 
 def plain_greedy(view: Choices, deadline: float = math.inf) -> Ints | None:
-    """A choice (J,), or None where the loop ends with a broken row. Stops adding at the deadline (time.monotonic)."""
+    """A choice (J,), or None where the loop ends with a broken row. Stops adding at the deadline
+    (time.monotonic).
+    """
     state = _State(view)
     for j in np.flatnonzero(view.must).tolist():
         mine = range(int(view.start[j]), int(view.start[j + 1]))
@@ -28,7 +31,10 @@ def plain_greedy(view: Choices, deadline: float = math.inf) -> Ints | None:
         state.take(j, max(mine, key=state.value.__getitem__))
     _oblige(state)
     heap: list[tuple[float, int, int]] = []
-    left = [list(range(a, b)) for a, b in zip(view.start[:-1].tolist(), view.start[1:].tolist(), strict=True)]
+    left = [
+        list(range(a, b))
+        for a, b in zip(view.start[:-1].tolist(), view.start[1:].tolist(), strict=True)
+    ]
     for j in range(view.J):
         state.push(heap, j, left[j])
     steps = 0
@@ -70,8 +76,11 @@ class _State:
 
     def fits(self, j: int, column: int) -> bool:
         """Whether no row is worse off beyond its bounds than it was."""
-        return all(not (d > 0 and self.use[r] + d > self.high[r]) and not (d < 0 and self.use[r] + d < self.low[r])
-                   for r, d in self.change(j, column).items())
+        return all(
+            not (d > 0 and self.use[r] + d > self.high[r])
+            and not (d < 0 and self.use[r] + d < self.low[r])
+            for r, d in self.change(j, column).items()
+        )
 
     def take(self, j: int, column: int) -> None:
         for r, d in self.change(j, column).items():
@@ -98,7 +107,7 @@ def sizes(view: Choices) -> Floats:
     row = np.zeros(view.model.m, dtype=bool)
     for family in view.model.families:
         if family.kind == CAPACITY:
-            row[family.first:family.stop] = True
+            row[family.first : family.stop] = True
     inside = row[view.model.index]
     size = np.bincount(view.model.entry_column[inside], view.model.coef[inside], view.n)
     return np.where(size > 0, size, 1.0)
@@ -108,7 +117,9 @@ def _oblige(state: _State) -> None:
     """Take columns, best value per GPU first, until every row has what it asks for at least."""
     view = state.view
     asks = view.low > 0
-    wanted = np.flatnonzero(np.diff(np.concatenate([[0], np.cumsum(asks[view.matrix.indices])])[view.matrix.indptr]))
+    wanted = np.flatnonzero(
+        np.diff(np.concatenate([[0], np.cumsum(asks[view.matrix.indices])])[view.matrix.indptr])
+    )
     density = view.value[wanted] / sizes(view)[wanted]
     for c in wanted[np.argsort(-density, kind="stable")].tolist():
         j = int(view.group[c])

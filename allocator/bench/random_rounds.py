@@ -1,7 +1,9 @@
-"""Small random snapshots that use every rule of contract section 2, for comparing solvers, policies and oracles.
+"""Small random snapshots that use every rule of contract section 2, for comparing solvers, policies
+and oracles.
 
-They stay inside what every reading of the contract agrees on: no nodes, prices over time, fitted curves,
-efficiency or predecessors. Most are feasible; some already break a quota, a budget or a drained pool.
+They stay inside what every reading of the contract agrees on: no nodes, prices over time, fitted
+curves, efficiency or predecessors. Most are feasible; some already break a quota, a budget or a
+drained pool.
 """
 
 from __future__ import annotations
@@ -14,26 +16,39 @@ from allocator.bench.folders import Folder
 
 NODE_SIZES = (4, 8, 6)
 MEASURED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-PRICES = (0.0, 0.35, 0.9, 1.1, 1.47, 2.0, 2.5, 3.06, 4.1, 6.88)   # facts.md section 5, dollars per GPU-hour
+# facts.md section 5, dollars per GPU-hour
+PRICES = (0.0, 0.35, 0.9, 1.1, 1.47, 2.0, 2.5, 3.06, 4.1, 6.88)
 TENANTS = ("red", "green", "blue", "default")
 
 
-def random_snapshot(rng: np.random.Generator, jobs: int, *, rules: bool = True, pools: int | None = None) -> Folder:
+def random_snapshot(
+    rng: np.random.Generator, jobs: int, *, rules: bool = True, pools: int | None = None
+) -> Folder:
     """A random round of `jobs` jobs in 1-4 pools (or exactly `pools`).
 
-    rules=False leaves capacity and the one-option rule alone: no tenants, budgets, states, holdings or limits.
-    The same generator state gives the same folder.
+    rules=False leaves capacity and the one-option rule alone: no tenants, budgets, states, holdings
+    or limits. The same generator state gives the same folder.
     """
     count = pools or int(rng.integers(1, 5))
     pool_rows = [_pool(rng, p, jobs, rules) for p in range(count)]
     models = [f"model-{m}" for m in range(int(rng.integers(1, min(jobs, 4) + 1)))]
     curves = _curves(rng, models, sorted({p["gpu_type"] for p in pool_rows}))
     job_rows = [_job(rng, j, models, pool_rows, curves, rules) for j in range(jobs)]
-    config: dict[str, Any] = {"now_s": 10_000, "interval_s": _pick(rng, (300, 600, 60)),
-                              "restart_s": _pick(rng, (0, 30, 45.5))}
-    rates = [{"model": m, "gpu_type": t, "gpus": k, "work_per_s": r}
-             for (m, t), curve in curves.items() for k, r in curve.items()]
-    tables: dict[str, list[dict[str, Any]]] = {"jobs.csv": job_rows, "pools.csv": pool_rows, "rates.csv": rates}
+    config: dict[str, Any] = {
+        "now_s": 10_000,
+        "interval_s": _pick(rng, (300, 600, 60)),
+        "restart_s": _pick(rng, (0, 30, 45.5)),
+    }
+    rates = [
+        {"model": m, "gpu_type": t, "gpus": k, "work_per_s": r}
+        for (m, t), curve in curves.items()
+        for k, r in curve.items()
+    ]
+    tables: dict[str, list[dict[str, Any]]] = {
+        "jobs.csv": job_rows,
+        "pools.csv": pool_rows,
+        "rates.csv": rates,
+    }
     if rules:
         _hold(rng, job_rows, pool_rows, curves)
         tables["tenants.csv"] = _tenants(rng, job_rows, pool_rows)
@@ -50,11 +65,18 @@ def _chance(rng: np.random.Generator, share: float) -> bool:
 
 
 def _pool(rng: np.random.Generator, index: int, jobs: int, rules: bool) -> dict[str, Any]:
-    row = {"pool": f"pool-{index}", "gpu_type": _pick(rng, ("A100", "V100", "T4")),
-           "gpus": int(rng.integers(1, 5 + 2 * jobs)), "gpus_per_node": _pick(rng, NODE_SIZES)}
+    row = {
+        "pool": f"pool-{index}",
+        "gpu_type": _pick(rng, ("A100", "V100", "T4")),
+        "gpus": int(rng.integers(1, 5 + 2 * jobs)),
+        "gpus_per_node": _pick(rng, NODE_SIZES),
+    }
     if rules:
-        row |= {"market": _pick(rng, ("reserved", "on_demand", "spot")), "price_per_gpu_hour": _pick(rng, PRICES),
-                "startup_s": _pick(rng, (0, 0, 20, 78))}
+        row |= {
+            "market": _pick(rng, ("reserved", "on_demand", "spot")),
+            "price_per_gpu_hour": _pick(rng, PRICES),
+            "startup_s": _pick(rng, (0, 0, 20, 78)),
+        }
     return row
 
 
@@ -62,8 +84,8 @@ Curves = dict[tuple[str, str], dict[int, float]]
 
 
 def _curves(rng: np.random.Generator, models: list[str], types: list[str]) -> Curves:
-    """Measured rates of every model on every type, at some sizes only; one pair in ten has none at all, but no model
-    is without any."""
+    """Measured rates of every model on every type, at some sizes only; one pair in ten has none at
+    all, but no model is without any."""
     curves: Curves = {}
     for model in models:
         c, t1 = np.exp(rng.uniform(np.log(0.005), np.log(0.15))), rng.uniform(0.5, 20)
@@ -72,26 +94,43 @@ def _curves(rng: np.random.Generator, models: list[str], types: list[str]) -> Cu
                 continue
             speed = t1 * {"A100": 2.2, "V100": 1.0, "T4": 0.4}[gpu_type] * rng.uniform(0.7, 1.4)
             sizes = [k for k in MEASURED if k in (1, 16) or _chance(rng, 0.6)]
-            curves[model, gpu_type] = {k: round(float(speed * k / (1 + c * (k - 1)) * rng.uniform(0.9, 1.05)), 4)
-                                       for k in sizes}
+            curves[model, gpu_type] = {
+                k: round(float(speed * k / (1 + c * (k - 1)) * rng.uniform(0.9, 1.05)), 4)
+                for k in sizes
+            }
     return curves
 
 
-def _job(rng: np.random.Generator, index: int, models: list[str], pools: list[dict[str, Any]], curves: Curves,
-         rules: bool) -> dict[str, Any]:
+def _job(
+    rng: np.random.Generator,
+    index: int,
+    models: list[str],
+    pools: list[dict[str, Any]],
+    curves: Curves,
+    rules: bool,
+) -> dict[str, Any]:
     model = _pick(rng, models)
     low, high = sorted(int(_pick(rng, (1, 1, 1, 2, 3, 4, 6, 8, 8, 16))) for _ in range(2))
     if _chance(rng, 0.7):
         low = 1
     fastest = max((curve[16] for (m, _), curve in curves.items() if m == model), default=1.0)
-    row: dict[str, Any] = {"job_id": f"job-{index}", "model": model, "submitted_s": int(rng.integers(0, 10_000)),
-                           "remaining_work": round(float(fastest * 300 * np.exp(rng.uniform(-2, 3))), 3),
-                           "min_gpus": low, "max_gpus": high,
-                           "requested_gpus": int(rng.integers(low, high + 1))}
+    row: dict[str, Any] = {
+        "job_id": f"job-{index}",
+        "model": model,
+        "submitted_s": int(rng.integers(0, 10_000)),
+        "remaining_work": round(float(fastest * 300 * np.exp(rng.uniform(-2, 3))), 3),
+        "min_gpus": low,
+        "max_gpus": high,
+        "requested_gpus": int(rng.integers(low, high + 1)),
+    }
     if not rules:
         return row
-    row |= {"tenant": _pick(rng, TENANTS), "state": "queued",
-            "weight": _pick(rng, (1, 1, 1, 2, 0.5, 3.7)), "preemptible": not _chance(rng, 0.2)}
+    row |= {
+        "tenant": _pick(rng, TENANTS),
+        "state": "queued",
+        "weight": _pick(rng, (1, 1, 1, 2, 0.5, 3.7)),
+        "preemptible": not _chance(rng, 0.2),
+    }
     if _chance(rng, 0.3):
         row["sizes"] = sorted({low, high, *(int(k) for k in rng.integers(low, high + 1, 2))})
     if _chance(rng, 0.3):
@@ -106,15 +145,26 @@ def _job(rng: np.random.Generator, index: int, models: list[str], pools: list[di
     return row
 
 
-def _hold(rng: np.random.Generator, jobs: list[dict[str, Any]], pools: list[dict[str, Any]], curves: Curves) -> None:
-    """Let about 40 % of the jobs run on free GPUs, some at sizes their list does not name; sometimes drain a pool."""
+def _hold(
+    rng: np.random.Generator,
+    jobs: list[dict[str, Any]],
+    pools: list[dict[str, Any]],
+    curves: Curves,
+) -> None:
+    """Let about 40 % of the jobs run on free GPUs, some at sizes their list does not name;
+    sometimes drain a pool.
+    """
     free = {p["pool"]: p["gpus"] for p in pools}
     for job in jobs:
         if job["state"] != "queued" or not _chance(rng, 0.5):
             continue
         pool = _pick(rng, pools)
         listed = "sizes" in job and _chance(rng, 0.7)
-        k = _pick(rng, job["sizes"]) if listed else int(rng.integers(job["min_gpus"], job["max_gpus"] + 1))
+        k = (
+            _pick(rng, job["sizes"])
+            if listed
+            else int(rng.integers(job["min_gpus"], job["max_gpus"] + 1))
+        )
         typed = pool["gpu_type"] in job.get("gpu_types", (pool["gpu_type"],))
         known = (job["model"], pool["gpu_type"]) in curves
         if k <= free[pool["pool"]] and typed and known:
@@ -123,7 +173,8 @@ def _hold(rng: np.random.Generator, jobs: list[dict[str, Any]], pools: list[dict
     if _chance(rng, 0.15):
         pool = _pick(rng, pools)
         pool["gpus"] = int(rng.integers(0, pool["gpus"] + 1))
-        for job in jobs:       # whether such a job is released depends on its neighbours: not every reading agrees
+        # whether such a job is released depends on its neighbours: not every reading agrees
+        for job in jobs:
             if job.get("pool") == pool["pool"] and job["gpus"] <= pool["gpus"]:
                 job["preemptible"] = True
 
@@ -137,8 +188,12 @@ def _spent(jobs: list[dict[str, Any]], pools: list[dict[str, Any]]) -> float:
     return float(sum(j["gpus"] * price[j["pool"]] for j in jobs))
 
 
-def _tenants(rng: np.random.Generator, jobs: list[dict[str, Any]], pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Quotas, guarantees and budgets above what cannot be taken away; one in ten ignores what runs now."""
+def _tenants(
+    rng: np.random.Generator, jobs: list[dict[str, Any]], pools: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Quotas, guarantees and budgets above what cannot be taken away; one in ten ignores what
+    runs now.
+    """
     rows = []
     total = sum(p["gpus"] for p in pools)
     for name in TENANTS[: int(rng.integers(1, 5))]:
@@ -148,33 +203,54 @@ def _tenants(rng: np.random.Generator, jobs: list[dict[str, Any]], pools: list[d
         if _chance(rng, 0.4):
             row["max_gpus"] = sum(j["gpus"] for j in fixed) + int(rng.integers(0, total + 1))
         if _chance(rng, 0.4):
-            row["guaranteed_gpus"] = min(int(rng.integers(0, 2 + total // 3)), row.get("max_gpus", total), 12)
+            row["guaranteed_gpus"] = min(
+                int(rng.integers(0, 2 + total // 3)), row.get("max_gpus", total), 12
+            )
         if _chance(rng, 0.3):
             row["budget_per_hour"] = round(_spent(fixed, pools) + float(rng.uniform(0, 20)), 2)
         rows.append(row)
     return rows
 
 
-def _limits(rng: np.random.Generator, config: dict[str, Any], jobs: list[dict[str, Any]],
-            pools: list[dict[str, Any]], tenants: list[dict[str, Any]]) -> None:
-    """Budget and max_changes; where the snapshot already breaks a rule, every running job may change."""
+def _limits(
+    rng: np.random.Generator,
+    config: dict[str, Any],
+    jobs: list[dict[str, Any]],
+    pools: list[dict[str, Any]],
+    tenants: list[dict[str, Any]],
+) -> None:
+    """Budget and max_changes; where the snapshot already breaks a rule, every running job may
+    change.
+    """
     running = _running(jobs)
     full = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
     if _chance(rng, 0.6):
         fixed = running if _chance(rng, 0.7) else [j for j in running if not j["preemptible"]]
-        config["budget_per_hour"] = round(_spent(fixed, pools) + float(rng.uniform(0, 0.8)) * full, 2)
+        config["budget_per_hour"] = round(
+            _spent(fixed, pools) + float(rng.uniform(0, 0.8)) * full, 2
+        )
     if _chance(rng, 0.5):
         broken = _broken(config, running, pools, tenants)
         config["max_changes"] = len(running) if broken else int(rng.integers(0, len(running) + 1))
 
 
-def _broken(config: dict[str, Any], running: list[dict[str, Any]], pools: list[dict[str, Any]],
-            tenants: list[dict[str, Any]]) -> bool:
+def _broken(
+    config: dict[str, Any],
+    running: list[dict[str, Any]],
+    pools: list[dict[str, Any]],
+    tenants: list[dict[str, Any]],
+) -> bool:
     """Whether what runs now breaks a pool's size, the budget or a tenant's limits."""
+
     def held(column: str, name: str) -> list[dict[str, Any]]:
         return [j for j in running if j[column] == name]
 
-    return (any(sum(j["gpus"] for j in held("pool", p["pool"])) > p["gpus"] for p in pools)
-            or _spent(running, pools) > config.get("budget_per_hour", np.inf)
-            or any(sum(j["gpus"] for j in held("tenant", t["tenant"])) > t.get("max_gpus", np.inf)
-                   or _spent(held("tenant", t["tenant"]), pools) > t.get("budget_per_hour", np.inf) for t in tenants))
+    return (
+        any(sum(j["gpus"] for j in held("pool", p["pool"])) > p["gpus"] for p in pools)
+        or _spent(running, pools) > config.get("budget_per_hour", np.inf)
+        or any(
+            sum(j["gpus"] for j in held("tenant", t["tenant"])) > t.get("max_gpus", np.inf)
+            or _spent(held("tenant", t["tenant"]), pools) > t.get("budget_per_hour", np.inf)
+            for t in tenants
+        )
+    )

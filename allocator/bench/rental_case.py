@@ -1,9 +1,10 @@
 """The two-class example of renting GPUs on a budget, as workloads, with what theory says about it.
 
-Li, Berg, Mukhopadhyay, Harchol-Balter, EPEW 2024: two classes arrive at .4 an hour each, mean size 1 GPU-hour; one
-speeds up by Amdahl's law with parallel part .8, the other by sqrt(k). With a long-run budget of b GPUs the least mean
-response time is min sum_i rho_i / s_i(k_i) over widths with sum_i rho_i k_i / s_i(k_i) <= b, whatever the sizes of the
-jobs; at b = 2: widths 6 and 9, mu = 1/9, E[T] = 1/3 h, and sd K = 3.95 with Poisson arrivals (M/G/infinity).
+Li, Berg, Mukhopadhyay, Harchol-Balter, EPEW 2024: two classes arrive at .4 an hour each, mean size
+1 GPU-hour; one speeds up by Amdahl's law with parallel part .8, the other by sqrt(k). With a
+long-run budget of b GPUs the least mean response time is min sum_i rho_i / s_i(k_i) over widths
+with sum_i rho_i k_i / s_i(k_i) <= b, whatever the sizes of the jobs; at b = 2: widths 6 and 9, mu =
+1/9, E[T] = 1/3 h, and sd K = 3.95 with Poisson arrivals (M/G/infinity).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from allocator.bench.workloads.tables import Tables
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.workload import Workload
 
-RATE = 0.4                     # arrivals per hour of each class
-MOST = 16                      # GPUs of one job
+RATE = 0.4  # arrivals per hour of each class
+MOST = 16  # GPUs of one job
 LAWS = ("exponential", "deterministic", "heavy-tailed")
-TAIL = 2.2                     # of the Pareto law: finite variance, infinite third moment
+TAIL = 2.2  # of the Pareto law: finite variance, infinite third moment
 HOUR = 3600.0
 
 
@@ -37,30 +38,59 @@ def sizes(rng: np.random.Generator, law: str, count: int) -> Floats:
     return (TAIL - 1) / TAIL * (1.0 + rng.pareto(TAIL, count))
 
 
-def workload(arrivals: int, *, law: str = "exponential", seed: int = 0, mu: float = 1 / 9, gpus: int = 400,
-             requested: tuple[int, int] = (1, 1), market: str = "on_demand", interval_s: float = 1e9) -> Workload:
-    """Poisson arrivals of both classes. gpus: of the only pool, at a dollar per GPU-hour; mu: dollar_price;
-    requested: GPUs asked for by the two classes, which rigid policies go by. interval_s: ticks beside the events, and
-    how far ahead policies with an objective look."""
+def workload(
+    arrivals: int,
+    *,
+    law: str = "exponential",
+    seed: int = 0,
+    mu: float = 1 / 9,
+    gpus: int = 400,
+    requested: tuple[int, int] = (1, 1),
+    market: str = "on_demand",
+    interval_s: float = 1e9,
+) -> Workload:
+    """Poisson arrivals of both classes. gpus: of the only pool, at a dollar per GPU-hour; mu:
+    dollar_price; requested: GPUs asked for by the two classes, which rigid policies go by.
+    interval_s: ticks beside the events, and how far ahead policies with an objective look."""
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(1.0 / (2 * RATE), arrivals)) * HOUR
     kind = rng.integers(0, 2, arrivals)
     k = np.arange(1, MOST + 1)
-    return Tables("rental", {"interval_s": interval_s, "restart_s": 0, "dollar_price": mu}, {
-        "workload.csv": {"job_id": [f"job-{i}" for i in range(arrivals)], "submitted_s": at,
-                         "model": [("amdahl", "sqrt")[i] for i in kind.tolist()],
-                         "total_work": sizes(rng, law, arrivals), "requested_gpus": np.array(requested)[kind],
-                         "max_gpus": np.full(arrivals, MOST)},
-        "pools.csv": {"pool": ["rented"], "gpu_type": ["GPU"], "gpus": [gpus], "gpus_per_node": [1],
-                      "market": [market], "price_per_gpu_hour": [1.0]},
-        "rates.csv": {"model": ["amdahl"] * MOST + ["sqrt"] * MOST, "gpu_type": ["GPU"] * 2 * MOST,
-                      "gpus": np.concatenate([k, k]),
-                      "work_per_s": np.concatenate([amdahl(k), np.sqrt(k)]) / HOUR}}).workload()
+    return Tables(
+        "rental",
+        {"interval_s": interval_s, "restart_s": 0, "dollar_price": mu},
+        {
+            "workload.csv": {
+                "job_id": [f"job-{i}" for i in range(arrivals)],
+                "submitted_s": at,
+                "model": [("amdahl", "sqrt")[i] for i in kind.tolist()],
+                "total_work": sizes(rng, law, arrivals),
+                "requested_gpus": np.array(requested)[kind],
+                "max_gpus": np.full(arrivals, MOST),
+            },
+            "pools.csv": {
+                "pool": ["rented"],
+                "gpu_type": ["GPU"],
+                "gpus": [gpus],
+                "gpus_per_node": [1],
+                "market": [market],
+                "price_per_gpu_hour": [1.0],
+            },
+            "rates.csv": {
+                "model": ["amdahl"] * MOST + ["sqrt"] * MOST,
+                "gpu_type": ["GPU"] * 2 * MOST,
+                "gpus": np.concatenate([k, k]),
+                "work_per_s": np.concatenate([amdahl(k), np.sqrt(k)]) / HOUR,
+            },
+        },
+    ).workload()
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """Of a budget: mu, widths (Amdahl, square root), mean response time in hours, sd of the GPUs rented."""
+    """Of a budget: mu, widths (Amdahl, square root), mean response time in hours, sd of the GPUs
+    rented.
+    """
 
     mu: float
     widths: tuple[float, float]
@@ -69,7 +99,9 @@ class Optimum:
 
 
 def optimum(budget: float) -> Optimum:
-    """The best fixed widths of the example for `budget` GPUs in the mean, which must be above .8 (the load)."""
+    """The best fixed widths of the example for `budget` GPUs in the mean, which must be above .8
+    (the load).
+    """
     low, high = 1e-9, 1e3
     for _ in range(200):
         mu = float(np.sqrt(low * high))
@@ -84,12 +116,19 @@ def _of(mu: float) -> tuple[Optimum, float]:
     """The optimum at a price, and the GPUs it rents."""
     k = np.array([max(1.0, np.sqrt(0.8 / 0.2 / mu)), max(1.0, 1.0 / mu)])
     present = RATE / np.array([float(amdahl(k[0])), np.sqrt(k[1])])
-    best = Optimum(mu, (float(k[0]), float(k[1])), float(present.sum() / (2 * RATE)), float(np.sqrt(k**2 @ present)))
+    best = Optimum(
+        mu,
+        (float(k[0]), float(k[1])),
+        float(present.sum() / (2 * RATE)),
+        float(np.sqrt(k**2 @ present)),
+    )
     return best, float(k @ present)
 
 
 def sd_of_gpus(times: Floats, change: Floats, end: float) -> float:
-    """Standard deviation over time of a number that changes by `change` at `times`, from 0 to the end."""
+    """Standard deviation over time of a number that changes by `change` at `times`, from 0 to
+    the end.
+    """
     order = np.argsort(times, kind="stable")
     level, passed = np.cumsum(change[order]), np.diff(times[order], append=end)
     mean = float(level @ passed / passed.sum())

@@ -18,17 +18,20 @@ from formulations.assignment import formulate
 from formulations.linear import LinearModel
 
 RULES = {"standard": PLAIN, "tenants": TENANTS, "all": EVERYTHING}
-"""standard: 20 tenants with quotas, a budget; tenants: 100 of them; all: 100, guarantees, a limit on change, 5 % of
-the running jobs may not move."""
+"""standard: 20 tenants with quotas, a budget; tenants: 100 of them; all: 100, guarantees, a limit
+on change, 5 % of the running jobs may not move."""
 FILE = "file"
 COLD, WARM = ROUNDS = ("cold", "warm")
-"""cold: nothing is known; warm: the next round (next_round.py), given what the engine found for this one."""
+"""cold: nothing is known; warm: the next round (next_round.py), given what the engine found for
+this one.
+"""
 CUSTOM = re.compile(r"[1-9]\d*x[1-9]\d*x[1-8]")
 
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """engine: a name of engines.py. instance: a key of SIZES, "JOBSxGPUSxTYPES", or a file (rules FILE, seed 0).
+    """engine: a name of engines.py. instance: a key of SIZES, "JOBSxGPUSxTYPES", or a file (rules
+    FILE, seed 0).
 
     gap: relative, asked of the engine. limit_s: wall seconds for it; some time later it is killed.
     """
@@ -44,19 +47,39 @@ class Run:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes two runs the same measurement, as it stands in the CSV; a file counts by its name."""
+        """What makes two runs the same measurement, as it stands in the CSV; a file counts by
+        its name.
+        """
         name = Path(self.instance).name if self.rules == FILE else self.instance
-        return (name, self.rules, str(self.seed), self.engine, repr(self.gap), repr(self.limit_s), str(self.threads),
-                self.round)
+        return (
+            name,
+            self.rules,
+            str(self.seed),
+            self.engine,
+            repr(self.gap),
+            repr(self.limit_s),
+            str(self.threads),
+            self.round,
+        )
 
 
 KEY = ("instance", "rules", "seed", "engine", "gap_asked", "limit_s", "threads", "round")
 
 
-def grid(engines: Sequence[str], sizes: Sequence[str], seeds: int, rules: Sequence[str], *,
-         files: Sequence[str] = (), gap: Callable[[str, str], float], limit_s: float, threads: int = 1,
-         rounds: Sequence[str] = (COLD,)) -> list[Run]:
-    """All runs, instance by instance, so that early results compare engines. gap(size, rules): what is asked for.
+def grid(
+    engines: Sequence[str],
+    sizes: Sequence[str],
+    seeds: int,
+    rules: Sequence[str],
+    *,
+    files: Sequence[str] = (),
+    gap: Callable[[str, str], float],
+    limit_s: float,
+    threads: int = 1,
+    rounds: Sequence[str] = (COLD,),
+) -> list[Run]:
+    """All runs, instance by instance, so that early results compare engines. gap(size, rules): what
+    is asked for.
 
     Raises UsageError for names that are not known.
     """
@@ -64,7 +87,10 @@ def grid(engines: Sequence[str], sizes: Sequence[str], seeds: int, rules: Sequen
         check(engine)
     for size in sizes:
         if size not in SIZES and not CUSTOM.fullmatch(size):
-            raise UsageError(f'unknown size "{size}" (known: {", ".join(SIZES)}, or JOBSxGPUSxTYPES, at most 8 types)')
+            raise UsageError(
+                f'unknown size "{size}" (known: {", ".join(SIZES)}, or JOBSxGPUSxTYPES, at most 8'
+                " types)"
+            )
     for rule in rules:
         if rule not in RULES:
             raise UsageError(f'unknown rules "{rule}" (known: {", ".join(RULES)})')

@@ -1,4 +1,6 @@
-"""A policy that goes wrong in turn, to show that a controller survives it: it hangs, breaks rules, crashes."""
+"""A policy that goes wrong in turn, to show that a controller survives it: it hangs, breaks
+rules, crashes.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,14 @@ class Sabotage:
         found = decide_round(problem, **effort)
         if turn == "lie":
             most = int(problem.pools.gpus.max(initial=1))
-            plan = replace(found.allocation, pool=np.zeros_like(found.allocation.pool),
-                           gpus=np.full_like(found.allocation.gpus, most))
-            raise AuditFailure(audit(found.round.problem, plan, found.round.repairs).faults or ("no fault found",))
+            plan = replace(
+                found.allocation,
+                pool=np.zeros_like(found.allocation.pool),
+                gpus=np.full_like(found.allocation.gpus, most),
+            )
+            raise AuditFailure(
+                audit(found.round.problem, plan, found.round.repairs).faults or ("no fault found",)
+            )
         return found
 
 

@@ -15,13 +15,43 @@ from allocator.domain.validate import validate
 from allocator.errors import InvalidInput
 from allocator.files.snapshots import read_snapshot
 
-MEDIUM = Spec("medium", 500, (PoolSpec("H100", 64), PoolSpec("A100", 128, "on_demand"), PoolSpec("V100", 192),
-                              PoolSpec("T4", 128, "spot")), running=0.4, budget=0.7, max_changes=200)
+MEDIUM = Spec(
+    "medium",
+    500,
+    (
+        PoolSpec("H100", 64),
+        PoolSpec("A100", 128, "on_demand"),
+        PoolSpec("V100", 192),
+        PoolSpec("T4", 128, "spot"),
+    ),
+    running=0.4,
+    budget=0.7,
+    max_changes=200,
+)
 # the job of the published decision time: one kind of GPU, six sizes, no further rule
-PUBLISHED = Spec("published", 100, (PoolSpec("V100", 512),), tenants=0, models=100, fixed=0.0, held=0.0, budget=None,
-                 sizes=(1, 2, 4, 8, 16, 32))
-FULL = Spec("full", 30, (PoolSpec("A100", 16), PoolSpec("V100", 16, "on_demand"), PoolSpec("T4", 8, "spot")),
-            tenants=4, models=8, running=0.4, fixed=0.15, held=0.05, budget=0.75, max_changes=12)
+PUBLISHED = Spec(
+    "published",
+    100,
+    (PoolSpec("V100", 512),),
+    tenants=0,
+    models=100,
+    fixed=0.0,
+    held=0.0,
+    budget=None,
+    sizes=(1, 2, 4, 8, 16, 32),
+)
+FULL = Spec(
+    "full",
+    30,
+    (PoolSpec("A100", 16), PoolSpec("V100", 16, "on_demand"), PoolSpec("T4", 8, "spot")),
+    tenants=4,
+    models=8,
+    running=0.4,
+    fixed=0.15,
+    held=0.05,
+    budget=0.75,
+    max_changes=12,
+)
 MEDIUM_SEED, FULL_SEED = 1, 6
 MEMORY_GB = {"A100": 80, "V100": 16, "T4": 15}
 
@@ -33,7 +63,9 @@ def shipped() -> list[Folder]:
 
 
 def write_all(parent: Path) -> list[Path]:
-    """Write every shipped folder below `parent`; a faulty one gets an expected.txt with what reading it reports."""
+    """Write every shipped folder below `parent`; a faulty one gets an expected.txt with what
+    reading it reports.
+    """
     paths = []
     for folder in shipped():
         path = folder.write(parent)
@@ -48,11 +80,14 @@ def write_all(parent: Path) -> list[Path]:
 def full() -> Folder:
     """About 30 jobs that use every column of every table and every key of config.toml.
 
-    What a simple reader ignores changes nothing here: prices in force repeat pools.csv, `up` nodes add up to the
-    pools, slower alternatives stay slower, fitted curves and predecessors concern nobody who could run.
+    What a simple reader ignores changes nothing here: prices in force repeat pools.csv, `up` nodes
+    add up to the pools, slower alternatives stay slower, fitted curves and predecessors concern
+    nobody who could run.
     """
     made = generate(FULL, FULL_SEED)
-    tables: dict[str, list[dict[str, Any]]] = {file: [dict(r) for r in rows] for file, rows in made.tables.items()}
+    tables: dict[str, list[dict[str, Any]]] = {
+        file: [dict(r) for r in rows] for file, rows in made.tables.items()
+    }
     jobs, pools, rates = tables["jobs.csv"], tables["pools.csv"], tables["rates.csv"]
     now = int(made.config["now_s"])
     for i, p in enumerate(pools):
@@ -66,7 +101,7 @@ def full() -> Folder:
         if i % 6 == 3:
             j["sizes"] = sorted({j["min_gpus"], j["max_gpus"]})
     finished = next(j for j in jobs if j["state"] == "queued")
-    finished["after"] = "job-of-last-week"                      # no longer here: it may start
+    finished["after"] = "job-of-last-week"  # no longer here: it may start
     next(j for j in jobs if j["state"] == "held")["after"] = [jobs[0]["job_id"], "job-of-last-week"]
     tables["received.csv"] = _history(jobs, pools, now)
     _rates(rates)
@@ -77,20 +112,36 @@ def full() -> Folder:
     tables["placements.csv"] = _placements(jobs, tables["nodes.csv"])
     models = list(dict.fromkeys(j["model"] for j in jobs))
     tables["sharing.csv"] = [
-        {"model_a": a, "model_b": b, "gpu_type": "V100", "gpus": k, "slowdown_a": 1.2 + 0.1 * k, "slowdown_b": 1.45}
-        for a, b in itertools.pairwise(models[:4]) for k in (1, 2)]
-    config = dict(made.config) | {
-        "objective": "progress", "horizon": {"rounds": 12}}
+        {
+            "model_a": a,
+            "model_b": b,
+            "gpu_type": "V100",
+            "gpus": k,
+            "slowdown_a": 1.2 + 0.1 * k,
+            "slowdown_b": 1.45,
+        }
+        for a, b in itertools.pairwise(models[:4])
+        for k in (1, 2)
+    ]
+    config = dict(made.config) | {"objective": "progress", "horizon": {"rounds": 12}}
     return dataclasses.replace(made, config=config, tables=tables)
 
 
-def _history(jobs: list[dict[str, Any]], pools: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
-    """received.csv, and the columns of what each running job has had: it held its GPUs half of its time so far."""
+def _history(
+    jobs: list[dict[str, Any]], pools: list[dict[str, Any]], now: int
+) -> list[dict[str, Any]]:
+    """received.csv, and the columns of what each running job has had: it held its GPUs half of
+    its time so far.
+    """
     kind = {p["pool"]: p["gpu_type"] for p in pools}
     rows = []
     for i, j in enumerate(j for j in jobs if j["state"] == "running"):
         seconds = (now - j["submitted_s"]) // 2
-        j |= {"attained_gpu_s": seconds * j["gpus"], "restarts": i % 3, "largest_gpus": j["gpus"] * (1 + i % 2)}
+        j |= {
+            "attained_gpu_s": seconds * j["gpus"],
+            "restarts": i % 3,
+            "largest_gpus": j["gpus"] * (1 + i % 2),
+        }
         rows.append({"job_id": j["job_id"], "gpu_type": kind[j["pool"]], "seconds": seconds})
     return rows
 
@@ -98,25 +149,55 @@ def _history(jobs: list[dict[str, Any]], pools: list[dict[str, Any]], now: int) 
 def _rates(rates: list[dict[str, Any]]) -> None:
     """Say how each rate was measured, and add slower alternatives for the first model."""
     for r in rates:
-        r |= {"batch_size": 32 * r["gpus"], "accumulation": 1, "memory_gb": 9.5, "spread": -(-r["gpus"] // 8),
-              "efficiency": 1}
+        r |= {
+            "batch_size": 32 * r["gpus"],
+            "accumulation": 1,
+            "memory_gb": 9.5,
+            "spread": -(-r["gpus"] // 8),
+            "efficiency": 1,
+        }
     slower = [dict(r) for r in rates if r["model"] == rates[0]["model"] and r["gpus"] in (2, 4)]
     for r in slower:
-        r |= {"work_per_s": float(f"{0.9 * r['work_per_s']:.4g}"), "batch_size": 64 * r["gpus"], "accumulation": 2,
-              "variant": "compressed", "efficiency": 0.95}
+        r |= {
+            "work_per_s": float(f"{0.9 * r['work_per_s']:.4g}"),
+            "batch_size": 64 * r["gpus"],
+            "accumulation": 2,
+            "variant": "compressed",
+            "efficiency": 0.95,
+        }
     rates += slower
 
 
 def _curves(tables: dict[str, list[dict[str, Any]]], model: str) -> list[dict[str, Any]]:
-    """Fitted curves in place of the T4 rates of one model, whose jobs do not use T4; rates win elsewhere."""
-    tables["rates.csv"] = [r for r in tables["rates.csv"] if (r["model"], r["gpu_type"]) != (model, "T4")]
+    """Fitted curves in place of the T4 rates of one model, whose jobs do not use T4; rates win
+    elsewhere.
+    """
+    tables["rates.csv"] = [
+        r for r in tables["rates.csv"] if (r["model"], r["gpu_type"]) != (model, "T4")
+    ]
     for j in tables["jobs.csv"]:
         if j["model"] == model and j.get("pool") != "t4-spot":
             j["gpu_types"] = ["A100", "V100"]
     return [
-        {"model": model, "gpu_type": "T4", "kind": "amdahl", "parameters": {"rate_1": 12.5, "parallel": 0.95}},
-        {"model": model, "gpu_type": "V100", "kind": "power", "parameters": {"rate_1": 30.0, "exponent": 0.85}},
-        {"model": model, "gpu_type": "A100", "kind": "overhead", "parameters": {"rate_1": 60.0, "c": 0.05}}]
+        {
+            "model": model,
+            "gpu_type": "T4",
+            "kind": "amdahl",
+            "parameters": {"rate_1": 12.5, "parallel": 0.95},
+        },
+        {
+            "model": model,
+            "gpu_type": "V100",
+            "kind": "power",
+            "parameters": {"rate_1": 30.0, "exponent": 0.85},
+        },
+        {
+            "model": model,
+            "gpu_type": "A100",
+            "kind": "overhead",
+            "parameters": {"rate_1": 60.0, "c": 0.05},
+        },
+    ]
 
 
 def _prices(pools: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
@@ -124,27 +205,50 @@ def _prices(pools: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
     rows = []
     for p in pools:
         price, gpus = p["price_per_gpu_hour"], p["gpus"]
-        rows += [{"at_s": now - 86_400, "pool": p["pool"], "price_per_gpu_hour": round(0.9 * price, 3), "gpus": gpus},
-                 {"at_s": now - 600, "pool": p["pool"], "price_per_gpu_hour": price},
-                 {"at_s": now + 3_600, "pool": p["pool"], "price_per_gpu_hour": round(1.1 * price, 3),
-                  "gpus": gpus - 4}]
+        rows += [
+            {
+                "at_s": now - 86_400,
+                "pool": p["pool"],
+                "price_per_gpu_hour": round(0.9 * price, 3),
+                "gpus": gpus,
+            },
+            {"at_s": now - 600, "pool": p["pool"], "price_per_gpu_hour": price},
+            {
+                "at_s": now + 3_600,
+                "pool": p["pool"],
+                "price_per_gpu_hour": round(1.1 * price, 3),
+                "gpus": gpus - 4,
+            },
+        ]
     return sorted(rows, key=lambda r: (r["at_s"], r["pool"]))
 
 
 def _nodes(pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Nodes of every pool that are up, which add up to its GPUs, one that drains and one that is down."""
+    """Nodes of every pool that are up, which add up to its GPUs, one that drains and one that is
+    down.
+    """
     rows = []
     for p in pools:
         per = p["gpus_per_node"]
         up = p["gpus"] // per
         states = ["up"] * up + (["drain", "down"] if p["gpu_type"] == "V100" else [])
-        rows += [{"node": f"{p['gpu_type'].lower()}-{i}", "pool": p["pool"], "gpus": per, "state": s,
-                  "rack": f"rack-{i % 2}"} for i, s in enumerate(states)]
+        rows += [
+            {
+                "node": f"{p['gpu_type'].lower()}-{i}",
+                "pool": p["pool"],
+                "gpus": per,
+                "state": s,
+                "rack": f"rack-{i % 2}",
+            }
+            for i, s in enumerate(states)
+        ]
     return rows
 
 
 def _placements(jobs: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Large jobs first, each on the `up` nodes of its pool with the least room that takes the most of it."""
+    """Large jobs first, each on the `up` nodes of its pool with the least room that takes the
+    most of it.
+    """
     free = {n["node"]: n["gpus"] for n in nodes if n["state"] == "up"}
     pool_of = {n["node"]: n["pool"] for n in nodes}
     rows = []

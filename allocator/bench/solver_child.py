@@ -1,11 +1,14 @@
-"""The process of one measurement: makes the problem, runs one engine, checks its plan, tells its parent.
+"""The process of one measurement: makes the problem, runs one engine, checks its plan, tells its
+parent.
 
-    python -m allocator.bench.solver_child '{"instance": "L", "rules": "standard", ...}'      (fields of runs.Run)
+    python -m allocator.bench.solver_child '{"instance": "L", "rules": "standard", ...}'
+        (fields of runs.Run)
 
-A JSON line per message on standard output: "ready" when the clock starts, "trace" whenever plan or bound got better,
-"done". CPU seconds are those of this process and the children it waited for. Not counted: loading libraries, making
-the instance, the round before a warm one, and checking reports. Counted: formulating and the final check. When
-standard input ends, the parent is gone, and this process ends itself with all it started.
+A JSON line per message on standard output: "ready" when the clock starts, "trace" whenever plan or
+bound got better, "done". CPU seconds are those of this process and the children it waited for. Not
+counted: loading libraries, making the instance, the round before a warm one, and checking reports.
+Counted: formulating and the final check. When standard input ends, the parent is gone, and this
+process ends itself with all it started.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from formulations.choices import NotChoices, choices
 from formulations.lagrangian import bound_at
 from formulations.linear import Floats, LinearModel
 
-TRUST = 1e-7             # relative: rounding of claimed bounds
+TRUST = 1e-7  # relative: rounding of claimed bounds
 
 
 class Meter:
@@ -48,7 +51,10 @@ class Meter:
 
     def now(self) -> dict[str, float]:
         """CPU and wall seconds since the start, without the reports."""
-        return {"cpu": cpu() - self._cpu - self._own_cpu, "wall": time.monotonic() - self._wall - self._own_wall}
+        return {
+            "cpu": cpu() - self._cpu - self._own_cpu,
+            "wall": time.monotonic() - self._wall - self._own_wall,
+        }
 
     def model(self, model: LinearModel) -> None:
         """What reports are checked against from now on."""
@@ -56,7 +62,9 @@ class Meter:
 
     def say(self, kind: str, **what: Any) -> None:
         """A message; numbers that are not finite become null."""
-        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in what.items()}
+        plain = {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in what.items()
+        }
         self._out.write(json.dumps({"kind": kind, **plain}) + "\n")
         self._out.flush()
 
@@ -87,7 +95,7 @@ def main(spec: str) -> None:
     run = Run(**json.loads(spec))
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)                                   # solvers print
+    os.dup2(nowhere, 1)  # solvers print
     threading.Thread(target=_until_the_parent_is_gone, daemon=True).start()
     engine, version = load(run.engine)
     *earlier, make = problems(run)
@@ -97,8 +105,15 @@ def main(spec: str) -> None:
         model = before()
         hint = warm_hint(model, engine(model, limits, Hint(), lambda values, bound: None), shape)
     meter = Meter(out)
-    meter.say("ready", version=version, columns=shape.n, rows=shape.m, entries=len(shape.coef), cpu=cpu(),
-              jobs=sum(len(f.labels) for f in shape.families if f.kind == "at_most_one"))
+    meter.say(
+        "ready",
+        version=version,
+        columns=shape.n,
+        rows=shape.m,
+        entries=len(shape.coef),
+        cpu=cpu(),
+        jobs=sum(len(f.labels) for f in shape.families if f.kind == "at_most_one"),
+    )
     del shape
     meter.start()
     model = make()
@@ -111,7 +126,9 @@ def main(spec: str) -> None:
 
 
 def _judge(meter: Meter, model: LinearModel, answer: Answer) -> None:
-    """Check the answer: its plan against the rows, its bound against all plans seen and the prices' own bound."""
+    """Check the answer: its plan against the rows, its bound against all plans seen and the
+    prices' own bound.
+    """
     detail, by = answer.detail, "engine"
     if answer.values is not None and not model.feasible(answer.values):
         detail = f"the plan breaks {len(model.violations(answer.values))} rows; {detail}"
@@ -127,23 +144,36 @@ def _judge(meter: Meter, model: LinearModel, answer: Answer) -> None:
         detail = f"the bound lies below a plan; {detail}"
     now = meter.now()
     meter.say("trace", **now, value=meter.value, bound=meter.bound)
-    meter.say("done", **now, termination=str(answer.termination), bound_by=by, detail=detail[:300], peak=peak())
+    meter.say(
+        "done",
+        **now,
+        termination=str(answer.termination),
+        bound_by=by,
+        detail=detail[:300],
+        peak=peak(),
+    )
 
 
 def cpu() -> float:
     """CPU seconds, user and system, of this process and the children it has waited for."""
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def peak() -> float:
-    """Largest memory in MB of this process or one of its children. ru_maxrss alone would remember the parent's."""
+    """Largest memory in MB of this process or one of its children. ru_maxrss alone would
+    remember the parent's.
+    """
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     own = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     with contextlib.suppress(OSError, StopIteration):
-        line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
+        line = next(
+            x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM")
+        )
         own = float(line.split()[1])
-    unit = 1024.0 if sys.platform != "darwin" else 1024.0 ** 2
+    unit = 1024.0 if sys.platform != "darwin" else 1024.0**2
     return max(own, float(children)) / unit
 
 
@@ -155,4 +185,4 @@ def _until_the_parent_is_gone() -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
-    os._exit(0)          # solver libraries have been seen to hang while tidying up
+    os._exit(0)  # solver libraries have been seen to hang while tidying up

@@ -1,4 +1,6 @@
-"""A measurement as its parent sees it: a process started, listened to, and killed with all it started when late."""
+"""A measurement as its parent sees it: a process started, listened to, and killed with all it
+started when late.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from allocator.bench.runs import WARM, Run
 from allocator.solvers.scratch import scratch_folder
 
 ROOT = str(Path(__file__).resolve().parents[2])
-START_S = 300.0          # to load the library and make the instance
+START_S = 300.0  # to load the library and make the instance
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -31,7 +33,9 @@ def grace(limit_s: float) -> float:
 
 @dataclass(frozen=True)
 class Point:
-    """Plan value and bound known after `cpu` seconds of processor time and `wall` seconds; None: none yet."""
+    """Plan value and bound known after `cpu` seconds of processor time and `wall` seconds; None:
+    none yet.
+    """
 
     cpu: float
     wall: float
@@ -48,7 +52,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a measurement told. ready and done: its messages, empty if they never came; killed: it was too late.
+    """What a measurement told. ready and done: its messages, empty if they never came; killed: it
+    was too late.
 
     cpu: seconds in all, after ready; peak: MB. Both are complete only if it was not killed.
     """
@@ -64,15 +69,19 @@ class Outcome:
 
 
 def measure(run: Run) -> Outcome:
-    """Run one measurement in a process of its own; never lasts longer than START_S + limit + grace, twice
-    that where there is a round before."""
+    """Run one measurement in a process of its own; never lasts longer than START_S + limit + grace,
+    twice that where there is a round before."""
     env = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     env["PYTHONPATH"] = os.pathsep.join([ROOT, *(p for p in (os.environ.get("PYTHONPATH"),) if p)])
     with tempfile.TemporaryFile() as errors, scratch_folder("bench") as folder:
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "allocator.bench.solver_child", json.dumps(asdict(run))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-            env=env | {"TMPDIR": folder})
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            env=env | {"TMPDIR": folder},
+        )
         try:
             heard = _listen(child, run)
         finally:
@@ -85,16 +94,21 @@ def measure(run: Run) -> Outcome:
     if done:
         return Outcome(ready, trace, done, killed, done["cpu"], done["wall"], done["peak"], words)
     cpu_s = used.ru_utime + used.ru_stime - ready.get("cpu", 0.0)
-    return Outcome(ready, trace, done, killed, max(0.0, cpu_s), wall, used.ru_maxrss / 1024.0, words)
+    return Outcome(
+        ready, trace, done, killed, max(0.0, cpu_s), wall, used.ru_maxrss / 1024.0, words
+    )
 
 
-def _listen(child: subprocess.Popen[bytes], run: Run) -> tuple[dict[str, Any], tuple[Point, ...], dict[str, Any],
-                                                               bool, float]:
+def _listen(
+    child: subprocess.Popen[bytes], run: Run
+) -> tuple[dict[str, Any], tuple[Point, ...], dict[str, Any], bool, float]:
     """(ready, trace, done, whether it was late, wall seconds after ready)."""
     ready: dict[str, Any] = {}
     trace: list[Point] = []
     begin = time.monotonic()
-    clock = _Deadline(begin + START_S + (run.limit_s + grace(run.limit_s) if run.round == WARM else 0.0))
+    clock = _Deadline(
+        begin + START_S + (run.limit_s + grace(run.limit_s) if run.round == WARM else 0.0)
+    )
     try:
         for message in _messages(child, clock):
             kind = message.pop("kind")
@@ -116,7 +130,9 @@ class _Deadline:
 
 
 def _messages(child: subprocess.Popen[bytes], clock: _Deadline) -> Iterator[dict[str, Any]]:
-    """The child's messages until it ends; raises TimeoutError at the deadline, which may be moved meanwhile."""
+    """The child's messages until it ends; raises TimeoutError at the deadline, which may be
+    moved meanwhile.
+    """
     assert child.stdout is not None
     source, buffer = child.stdout.fileno(), b""
     while True:

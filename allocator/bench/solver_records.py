@@ -1,6 +1,8 @@
-"""Results of the solver benchmarks on disk: runs.csv (a row per measurement) and trace.csv (its plans and bounds).
+"""Results of the solver benchmarks on disk: runs.csv (a row per measurement) and trace.csv (its
+plans and bounds).
 
-Rows are appended, so a benchmark can be stopped at any moment and goes on where it was. One process writes at a time.
+Rows are appended, so a benchmark can be stopped at any moment and goes on where it was. One process
+writes at a time.
 """
 
 from __future__ import annotations
@@ -18,8 +20,27 @@ from allocator.errors import UsageError
 RUNS, TRACE = "runs.csv", "trace.csv"
 GAPS = {"cpu_1pct": 1e-2, "cpu_0.1pct": 1e-3, "cpu_0.01pct": 1e-4}
 """Columns: CPU seconds until that relative gap was certified."""
-FIELDS = (*KEY, "run", "version", "jobs", "columns", "rows", "entries", "ended", "value", "bound", "gap", "bound_by",
-          "cpu_s", "wall_s", "cpu_first_plan", *GAPS, "cpu_asked_gap", "peak_mb", "detail")
+FIELDS = (
+    *KEY,
+    "run",
+    "version",
+    "jobs",
+    "columns",
+    "rows",
+    "entries",
+    "ended",
+    "value",
+    "bound",
+    "gap",
+    "bound_by",
+    "cpu_s",
+    "wall_s",
+    "cpu_first_plan",
+    *GAPS,
+    "cpu_asked_gap",
+    "peak_mb",
+    "detail",
+)
 TRACE_FIELDS = ("run", "cpu_s", "wall_s", "value", "bound")
 
 
@@ -38,10 +59,14 @@ class Store:
             return {tuple(row[k] for k in KEY) for row in csv.DictReader(source)}
 
     def add(self, run: Run, outcome: Outcome) -> dict[str, object]:
-        """Append a measurement; its trace first, so that a row in runs.csv always has its whole trace."""
+        """Append a measurement; its trace first, so that a row in runs.csv always has its whole
+        trace.
+        """
         row = record(run, outcome) | {"run": secrets.token_hex(4)}
-        _append(self.folder / TRACE, [(row["run"], *map(_number, (p.cpu, p.wall, p.value, p.bound)))
-                                      for p in outcome.trace])
+        _append(
+            self.folder / TRACE,
+            [(row["run"], *map(_number, (p.cpu, p.wall, p.value, p.bound))) for p in outcome.trace],
+        )
         _append(self.folder / RUNS, [[_number(row[f]) for f in FIELDS]])
         return row
 
@@ -52,15 +77,21 @@ def record(run: Run, outcome: Outcome) -> dict[str, object]:
     ended = str(outcome.done.get("termination", "killed" if outcome.killed else "failed"))
     detail = str(outcome.done.get("detail", "")) or (outcome.words if not outcome.done else "")
     return {
-        **dict(zip(KEY, run.key, strict=True)), **{k: outcome.ready.get(k) for k in (
-            "version", "jobs", "columns", "rows", "entries")},
-        "ended": ended, "value": last.value, "bound": last.bound, "gap": last.gap,
+        **dict(zip(KEY, run.key, strict=True)),
+        **{k: outcome.ready.get(k) for k in ("version", "jobs", "columns", "rows", "entries")},
+        "ended": ended,
+        "value": last.value,
+        "bound": last.bound,
+        "gap": last.gap,
         "bound_by": outcome.done.get("bound_by", "engine") if last.bound is not None else "",
-        "cpu_s": outcome.cpu, "wall_s": outcome.wall,
+        "cpu_s": outcome.cpu,
+        "wall_s": outcome.wall,
         "cpu_first_plan": next((p.cpu for p in outcome.trace if p.value is not None), None),
         **{name: time_to(outcome.trace, gap) for name, gap in GAPS.items()},
-        "cpu_asked_gap": time_to(outcome.trace, run.gap), "peak_mb": outcome.peak,
-        "detail": " ".join(detail.split())}
+        "cpu_asked_gap": time_to(outcome.trace, run.gap),
+        "peak_mb": outcome.peak,
+        "detail": " ".join(detail.split()),
+    }
 
 
 def time_to(trace: Sequence[Point], gap: float) -> float | None:
@@ -75,7 +106,9 @@ def _number(x: object) -> object:
 
 
 def _prepare(path: Path, fields: Sequence[str]) -> None:
-    """Write the header of a new file; cut half a line that a kill has left. Raises UsageError on another header."""
+    """Write the header of a new file; cut half a line that a kill has left. Raises UsageError on
+    another header.
+    """
     if not path.exists() or not path.stat().st_size:
         path.write_text(",".join(fields) + "\n", encoding="utf-8")
         return
@@ -99,5 +132,7 @@ def summary(row: Mapping[str, object]) -> str:
     gap = row["gap"]
     proven = f"gap {100 * gap:.4f} %" if isinstance(gap, float) else "no gap"
     cpu = row["cpu_s"]
-    return (f"{row['engine']} {row['instance']} {row['rules']} seed {row['seed']} {row['round']}: {proven}, "
-            f"{cpu:.2f} CPU s, ended by {row['ended']}")
+    return (
+        f"{row['engine']} {row['instance']} {row['rules']} seed {row['seed']} {row['round']}:"
+        f" {proven}, {cpu:.2f} CPU s, ended by {row['ended']}"
+    )

@@ -1,7 +1,8 @@
-"""The solver benchmarks: engines x sizes x seeds x rules, each in a process of its own with a hard limit, resumable.
+"""The solver benchmarks: engines x sizes x seeds x rules, each in a process of its own with a hard
+limit, resumable.
 
-    runs = grid(["decomposition", "highs"], ["S", "M"], 5, ["standard"], gap=lambda size, rules: 1e-4, limit_s=60)
-    run_all(runs, Store("results"))
+    runs = grid(["decomposition", "highs"], ["S", "M"], 5, ["standard"], gap=lambda size, rules:
+    1e-4, limit_s=60) run_all(runs, Store("results"))
 
 No engine is ever loaded in this process. What the columns mean: docs/benchmarks-solvers.md.
 """
@@ -17,7 +18,9 @@ from allocator.bench.solver_records import Store
 from allocator.files.plans import write_files
 
 TARGETS = {"S": 5e-4, "M": 5e-4, "L": 2e-4, "XL": 5e-4, "XXL": 1e-4}
-"""Relative gaps that the project's table of targets asks for under the standard rules; 1e-3 under the others."""
+"""Relative gaps that the project's table of targets asks for under the standard rules; 1e-3
+under the others.
+"""
 MACHINE = "machine.txt"
 
 Tell = Callable[[Run, "dict[str, object] | None"], None]

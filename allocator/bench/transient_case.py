@@ -1,7 +1,8 @@
-"""The clusters of servers that may be taken back on which ResNet-32 was trained (Li et al., ICAC 2019), simulated.
+"""The clusters of servers that may be taken back on which ResNet-32 was trained (Li et al., ICAC
+2019), simulated.
 
-`PUBLISHED` holds what was measured; inputs are speeds of single servers, prices, start-up times and hazards
-(data/spot/resnet32.csv), see docs/transient.md.
+`PUBLISHED` holds what was measured; inputs are speeds of single servers, prices, start-up times and
+hazards (data/spot/resnet32.csv), see docs/transient.md.
 """
 
 from __future__ import annotations
@@ -19,20 +20,31 @@ from allocator.simulator import Options, simulate
 from formulations.transient import Hazard
 
 WORK = 64_000.0
-PUBLISHED = {       # mean seconds, mean dollars, runs
-    "1 K80 on demand": (14081, 2.828, 10), "2 K80 on demand": (7172, 3.17, 10), "4 K80 on demand": (3581, 3.02, 10),
-    "8 K80 on demand": (1830, 3.01, 10), "2 K80 spot": (7765, 1.411, 31), "4 K80 spot": (3765, 1.157, 31),
-    "8 K80 spot": (1841, 1.115, 32), "1 P100 spot": (5417, 0.829, 33), "1 V100 spot": (4436, 1.061, 24),
-    "4 P100 spot": (1694, 1.104, 10), "4 V100 spot": (1560, 1.554, 10), "2 V100 + P100 + K80 spot": (1760, 1.327, 10),
-    "V100 + 2 P100 + K80 spot": (1789, 1.173, 10), "V100 + P100 + 2 K80 spot": (2001, 1.148, 10)}
-EDGES_H, REVOKED, SERVERS = (0, 1, 3, 6, 12, 16, 24), (10, 8, 2, 6, 12, 6), 128      # K80: revoked by age
+PUBLISHED = {  # mean seconds, mean dollars, runs
+    "1 K80 on demand": (14081, 2.828, 10),
+    "2 K80 on demand": (7172, 3.17, 10),
+    "4 K80 on demand": (3581, 3.02, 10),
+    "8 K80 on demand": (1830, 3.01, 10),
+    "2 K80 spot": (7765, 1.411, 31),
+    "4 K80 spot": (3765, 1.157, 31),
+    "8 K80 spot": (1841, 1.115, 32),
+    "1 P100 spot": (5417, 0.829, 33),
+    "1 V100 spot": (4436, 1.061, 24),
+    "4 P100 spot": (1694, 1.104, 10),
+    "4 V100 spot": (1560, 1.554, 10),
+    "2 V100 + P100 + K80 spot": (1760, 1.327, 10),
+    "V100 + 2 P100 + K80 spot": (1789, 1.173, 10),
+    "V100 + P100 + 2 K80 spot": (2001, 1.148, 10),
+}
+# K80: revoked by age
+EDGES_H, REVOKED, SERVERS = (0, 1, 3, 6, 12, 16, 24), (10, 8, 2, 6, 12, 6), 128
 AT_ONCE = {"prove_every": 0, "react_s": 1e-6}
 
 
 @dataclass(frozen=True)
 class Played:
-    """Of simulated runs: mean seconds and its standard error, dollars and revocations per run, share of runs that lost
-    a server."""
+    """Of simulated runs: mean seconds and its standard error, dollars and revocations per run,
+    share of runs that lost a server."""
 
     seconds: float
     error: float
@@ -42,39 +54,90 @@ class Played:
 
 
 def workload(seen: Outlook, runs: int, work: float = WORK) -> Workload:
-    """So many copies of one job, each on servers of its own, at the speed of the outlook. Clusters of one sort only."""
+    """So many copies of one job, each on servers of its own, at the speed of the outlook.
+    Clusters of one sort only.
+    """
     c = seen.cluster
     k, hazard = int(c.workers[0]), c.hazards[0]
     life = "" if math.isinf(hazard.lifetime_h) else repr(hazard.lifetime_h * 3600)
-    return Tables("transient", {"interval_s": 1e7, "restart_s": 0}, {
-        "workload.csv": {"job_id": [f"run-{i}" for i in range(runs)], "submitted_s": np.zeros(runs),
-                         "model": ["resnet32"] * runs, "total_work": np.full(runs, work),
-                         **{name: np.full(runs, k) for name in ("requested_gpus", "min_gpus", "max_gpus")},
-                         "sizes": [str(k)] * runs, "synchronous": [str(c.synchronous).lower()] * runs,
-                         "checkpoint_s": np.full(runs, c.checkpoint_s),
-                         "checkpoint_every_s": ["" if math.isinf(seen.every_s) else repr(seen.every_s)] * runs},
-        "pools.csv": {"pool": ["servers"], "gpu_type": [c.gpu_types[0]], "gpus": [runs * k], "gpus_per_node": [k],
-                      "market": ["spot" if c.spot[0] else "on_demand"], "lifetime_s": [life],
-                      "price_per_gpu_hour": [c.dollars_per_hour / k], "startup_s": [float(c.startup_s[0])],
-                      "revocations_per_gpu_hour": [float(hazard.per_hour[-1])]},
-        "rates.csv": {"model": ["resnet32"], "gpu_type": [c.gpu_types[0]], "gpus": [k], "work_per_s": [seen.speed]},
-    }).workload()
+    return Tables(
+        "transient",
+        {"interval_s": 1e7, "restart_s": 0},
+        {
+            "workload.csv": {
+                "job_id": [f"run-{i}" for i in range(runs)],
+                "submitted_s": np.zeros(runs),
+                "model": ["resnet32"] * runs,
+                "total_work": np.full(runs, work),
+                **{name: np.full(runs, k) for name in ("requested_gpus", "min_gpus", "max_gpus")},
+                "sizes": [str(k)] * runs,
+                "synchronous": [str(c.synchronous).lower()] * runs,
+                "checkpoint_s": np.full(runs, c.checkpoint_s),
+                "checkpoint_every_s": (
+                    ["" if math.isinf(seen.every_s) else repr(seen.every_s)] * runs
+                ),
+            },
+            "pools.csv": {
+                "pool": ["servers"],
+                "gpu_type": [c.gpu_types[0]],
+                "gpus": [runs * k],
+                "gpus_per_node": [k],
+                "market": ["spot" if c.spot[0] else "on_demand"],
+                "lifetime_s": [life],
+                "price_per_gpu_hour": [c.dollars_per_hour / k],
+                "startup_s": [float(c.startup_s[0])],
+                "revocations_per_gpu_hour": [float(hazard.per_hour[-1])],
+            },
+            "rates.csv": {
+                "model": ["resnet32"],
+                "gpu_type": [c.gpu_types[0]],
+                "gpus": [k],
+                "work_per_s": [seen.speed],
+            },
+        },
+    ).workload()
 
 
 def play(seen: Outlook, runs: int, seed: int = 0, burst: float = 1.0, work: float = WORK) -> Played:
-    """Simulate; burst: hazard of the first hour over the later one, which is that of the outlook's last piece."""
+    """Simulate; burst: hazard of the first hour over the later one, which is that of the
+    outlook's last piece.
+    """
     options = Options(seed=seed, spot_burst=burst, **AT_ONCE)  # type: ignore[arg-type]
     done = simulate(workload(seen, runs, work), policy="static", options=options)
     jobs = done.jobs
     seconds = (jobs["finished_s"] - jobs["submitted_s"]).to_numpy(dtype=np.float64)
-    return Played(float(seconds.mean()), float(seconds.std(ddof=1) / math.sqrt(runs)), float(jobs["dollars"].mean()),
-                  float(jobs["revocations"].mean()), float((jobs["revocations"] > 0).mean()))
+    return Played(
+        float(seconds.mean()),
+        float(seconds.std(ddof=1) / math.sqrt(runs)),
+        float(jobs["dollars"].mean()),
+        float(jobs["revocations"].mean()),
+        float((jobs["revocations"] > 0).mean()),
+    )
 
 
-def revoked_within(hours: float, hazard_per_hour: float, burst: float, runs: int, seed: int = 0) -> float:
-    """Share of simulated servers that are taken back within so many hours: runs on one server each, of that length."""
-    one = Cluster(name="one", gpu_types=("K80",), spot=np.ones(1, dtype=np.bool_), workers=np.ones(1, dtype=np.int64),
-                  work_per_s=np.ones(1), price=np.zeros(1), hazards=(Hazard.constant(hazard_per_hour),),
-                  startup_s=np.zeros(1), replace_s=np.zeros(1), servers_price=0.0, cap=math.inf, sharpness=math.inf,
-                  measured=math.nan, checkpoint_s=0.0, every_s=math.nan, synchronous=False, quality=math.nan)
+def revoked_within(
+    hours: float, hazard_per_hour: float, burst: float, runs: int, seed: int = 0
+) -> float:
+    """Share of simulated servers that are taken back within so many hours: runs on one server
+    each, of that length.
+    """
+    one = Cluster(
+        name="one",
+        gpu_types=("K80",),
+        spot=np.ones(1, dtype=np.bool_),
+        workers=np.ones(1, dtype=np.int64),
+        work_per_s=np.ones(1),
+        price=np.zeros(1),
+        hazards=(Hazard.constant(hazard_per_hour),),
+        startup_s=np.zeros(1),
+        replace_s=np.zeros(1),
+        servers_price=0.0,
+        cap=math.inf,
+        sharpness=math.inf,
+        measured=math.nan,
+        checkpoint_s=0.0,
+        every_s=math.nan,
+        synchronous=False,
+        quality=math.nan,
+    )
     return play(outlook(one, hours * 3600), runs, seed, burst, hours * 3600).touched

@@ -1,4 +1,6 @@
-"""A workload run twice: by the simulator, and by the real controller over a queue and a simulated executor."""
+"""A workload run twice: by the simulator, and by the real controller over a queue and a
+simulated executor.
+"""
 
 from __future__ import annotations
 
@@ -42,22 +44,31 @@ def plan(turn: Turn) -> Plan:
         return problem.now_s, None
     a = turn.decided.allocation
     names = problem.jobs.job_id
-    return problem.now_s, {names[j]: (problem.pools.pool[int(a.pool[j])], int(a.gpus[j]),
-                                      names[int(a.host[j])] if a.host[j] >= 0 else "")
-                           for j in np.flatnonzero(a.pool >= 0).tolist()}
+    return problem.now_s, {
+        names[j]: (
+            problem.pools.pool[int(a.pool[j])],
+            int(a.gpus[j]),
+            names[int(a.host[j])] if a.host[j] >= 0 else "",
+        )
+        for j in np.flatnonzero(a.pool >= 0).tolist()
+    }
 
 
 def simulated(workload: Workload, policy: str, **options: Any) -> list[Plan]:
     """What the simulator decides, with these values of its options."""
     plans: list[Plan] = []
-    simulate(workload, policy=policy, options=Simulated(**options),
-             on_round=lambda _state, turn: plans.append(plan(turn)))
+    simulate(
+        workload,
+        policy=policy,
+        options=Simulated(**options),
+        on_round=lambda _state, turn: plans.append(plan(turn)),
+    )
     return plans
 
 
 def alike(a: Plan, b: Plan) -> bool:
-    """The same GPUs for the same jobs at the same time, to the microsecond: ends of jobs, which cause early rounds,
-    are sums of other numbers in the two worlds."""
+    """The same GPUs for the same jobs at the same time, to the microsecond: ends of jobs, which
+    cause early rounds, are sums of other numbers in the two worlds."""
     return a[1] == b[1] and abs(a[0] - b[0]) <= SAME_S
 
 
@@ -83,19 +94,42 @@ class Twin:
         with store.write() as connection:
             snapshots.load(connection, dataclasses.replace(whole, tables=tables))
         queue = Queue(store, clock=clock.now)
-        cells = {**jobs.columns, "total_work": jobs.columns.get("total_work", jobs.columns["remaining_work"])}
+        cells = {
+            **jobs.columns,
+            "total_work": jobs.columns.get("total_work", jobs.columns["remaining_work"]),
+        }
         names = [name for name in SET if name in cells]
-        queue.submit_many([{name: cells[name][i] for name in names if cells[name][i]} for i in range(len(jobs))])
-        machines = SimulatedCluster(dict(zip(problem.pools.pool, problem.pools.gpus.tolist(), strict=True)), clock,
-                                    truth(workload))
-        controller = Controller(store, SimulatedExecutor(machines), clock, Options(**{
-            "every_s": problem.interval_s, "policy": policy, "warm": False, "learn": False, "stall_s": 1e12,
-            "time_limit_s": 1e6, **options}))
+        queue.submit_many(
+            [{name: cells[name][i] for name in names if cells[name][i]} for i in range(len(jobs))]
+        )
+        machines = SimulatedCluster(
+            dict(zip(problem.pools.pool, problem.pools.gpus.tolist(), strict=True)),
+            clock,
+            truth(workload),
+        )
+        controller = Controller(
+            store,
+            SimulatedExecutor(machines),
+            clock,
+            Options(
+                **{
+                    "every_s": problem.interval_s,
+                    "policy": policy,
+                    "warm": False,
+                    "learn": False,
+                    "stall_s": 1e12,
+                    "time_limit_s": 1e6,
+                    **options,
+                }
+            ),
+        )
         return cls(workload, queue, machines, controller)
 
-    def run(self, rounds: int, most: int = 100_000, on_step: Callable[[Turn, float], None] | None = None) -> list[Plan]:
-        """Look whenever a round may be due until all jobs are over or there were more rounds than this. on_step: called
-        after every round with the wall seconds of the whole look."""
+    def run(
+        self, rounds: int, most: int = 100_000, on_step: Callable[[Turn, float], None] | None = None
+    ) -> list[Plan]:
+        """Look whenever a round may be due until all jobs are over or there were more rounds than
+        this. on_step: called after every round with the wall seconds of the whole look."""
         plans: list[Plan] = []
         start, clock = self.machines.clock.now_s, self.machines.clock
         for _ in range(most):
@@ -114,13 +148,17 @@ class Twin:
         return plans
 
     def _next(self, start: float, last: float) -> float:
-        """The next time at which a round may be due: the next tick, and with react_s an arrival, an end, or react_s
-        after the last round."""
+        """The next time at which a round may be due: the next tick, and with react_s an arrival, an
+        end, or react_s after the last round."""
         now, interval = self.machines.clock.now_s, self.workload.problem.interval_s
         times = [start + (tick_at(now, start, interval) + 1) * interval]
         if math.isfinite(react_s := self.controller.options.react_s):
             submitted = self.workload.problem.jobs.submitted_s
-            times += [self.machines.next_end(), last + react_s, submitted[submitted > now].min(initial=math.inf)]
+            times += [
+                self.machines.next_end(),
+                last + react_s,
+                submitted[submitted > now].min(initial=math.inf),
+            ]
         return float(min(t for t in times if t > now))
 
 
@@ -137,22 +175,28 @@ def truth(workload: Workload) -> Truth:
     def rate(order: Order) -> float:
         key = (int(problem.jobs.model[job[order.job_id]]), order.pool, order.gpus)
         if key not in known:
-            model, gpu_type, gpus = (np.array([v]) for v in (key[0], kind[order.gpu_type], order.gpus))
+            model, gpu_type, gpus = (
+                np.array([v]) for v in (key[0], kind[order.gpu_type], order.gpus)
+            )
             room = problem.pools.memory_gb[pool[order.pool]]
             known[key] = float(table.rate(model, gpu_type, gpus, room)[0][0])
         return known[key]
 
     def pause_s(order: Order, held: int) -> float:
         start = float(problem.pools.startup_s[pool[order.pool]])
-        one, at, gpus, before = (np.array([v]) for v in (job[order.job_id], pool[order.pool], order.gpus, held))
+        one, at, gpus, before = (
+            np.array([v]) for v in (job[order.job_id], pool[order.pool], order.gpus, held)
+        )
         return start + (float(restart_s(problem, one, at, gpus, before)[0]) if held else 0.0)
 
     def pair(order: Order, other: Order) -> float:
         first, second = sorted((order, other), key=lambda one: job[one.job_id])
         key = (first.job_id, second.job_id, order.pool, order.gpus)
         if key not in pairs:
-            one, two, at, size = (np.array([v]) for v in (
-                job[first.job_id], job[second.job_id], pool[order.pool], order.gpus))
+            one, two, at, size = (
+                np.array([v])
+                for v in (job[first.job_id], job[second.job_id], pool[order.pool], order.gpus)
+            )
             found = beside(problem, one, two, at, size)
             pairs[key] = float(found.rate_host[0]), float(found.rate_guest[0])
         return pairs[key][order is second]

@@ -1,4 +1,6 @@
-"""Many snapshots: one after the other in this process, or side by side in children that live as long as we do."""
+"""Many snapshots: one after the other in this process, or side by side in children that live as
+long as we do.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +20,45 @@ from pathlib import Path
 from allocator.cli.request import Request, Summary, snapshot_name, summarise
 from allocator.errors import UsageError
 
-GRAVITY = (0, 5, 4, 3, 2, 1)        # of exit codes, the gravest last
-FIELDS = ("snapshot", "exit_code", "status", "objective_value", "bound", "gap", "solver", "termination", "fallback",
-          "seconds", "plan", "error")
+GRAVITY = (0, 5, 4, 3, 2, 1)  # of exit codes, the gravest last
+FIELDS = (
+    "snapshot",
+    "exit_code",
+    "status",
+    "objective_value",
+    "bound",
+    "gap",
+    "solver",
+    "termination",
+    "fallback",
+    "seconds",
+    "plan",
+    "error",
+)
 
 
 def batch(folders: Sequence[str], request: Request, out: str | None, form: str, jobs: int) -> int:
     """Decide every folder, print a line each in the given order, return the gravest exit code."""
     twice = [name for name, n in Counter(map(snapshot_name, folders)).items() if n > 1]
     if out and twice:
-        raise UsageError(f'snapshots of the same name would overwrite each other in --out: {", ".join(twice)}')
+        raise UsageError(
+            f"snapshots of the same name would overwrite each other in --out: {', '.join(twice)}"
+        )
     line = _printer(form, max(len(snapshot_name(f)) for f in folders))
     gravest = 0
-    work = _in_turn(folders, request, out) if jobs == 1 else _side_by_side(folders, request, out, jobs)
+    work = (
+        _in_turn(folders, request, out) if jobs == 1 else _side_by_side(folders, request, out, jobs)
+    )
     with _bar(len(folders)) as bar:
         try:
             for summary in work:
                 bar.pause()
                 line(summary)
                 sys.stdout.flush()
-                for text in (*(f"warning: {w}" for w in summary.warnings), *(summary.error or "").splitlines()):
+                for text in (
+                    *(f"warning: {w}" for w in summary.warnings),
+                    *(summary.error or "").splitlines(),
+                ):
                     print(f"{summary.snapshot}: {text}", file=sys.stderr)
                 bar.advance()
                 gravest = max(gravest, summary.exit_code, key=GRAVITY.index)
@@ -46,13 +67,18 @@ def batch(folders: Sequence[str], request: Request, out: str | None, form: str, 
     return gravest
 
 
-def _in_turn(folders: Sequence[str], request: Request, out: str | None) -> Generator[Summary, None, None]:
+def _in_turn(
+    folders: Sequence[str], request: Request, out: str | None
+) -> Generator[Summary, None, None]:
     yield from (summarise(folder, request, out) for folder in folders)
 
 
-def _side_by_side(folders: Sequence[str], request: Request, out: str | None,
-                  jobs: int) -> Generator[Summary, None, None]:
-    """Summaries in the order of the folders, from up to `jobs` children. Closing the generator ends the children."""
+def _side_by_side(
+    folders: Sequence[str], request: Request, out: str | None, jobs: int
+) -> Generator[Summary, None, None]:
+    """Summaries in the order of the folders, from up to `jobs` children. Closing the generator
+    ends the children.
+    """
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     for i in range(len(folders)):
         todo.put(i)
@@ -75,8 +101,14 @@ def _side_by_side(folders: Sequence[str], request: Request, out: str | None,
 class _Child(threading.Thread):
     """A thread that feeds one child process, and starts another when that one dies."""
 
-    def __init__(self, folders: Sequence[str], request: Request, out: str | None, todo: queue.SimpleQueue[int],
-                 done: queue.SimpleQueue[tuple[int, Summary]]) -> None:
+    def __init__(
+        self,
+        folders: Sequence[str],
+        request: Request,
+        out: str | None,
+        todo: queue.SimpleQueue[int],
+        done: queue.SimpleQueue[tuple[int, Summary]],
+    ) -> None:
         super().__init__(daemon=True)
         self._folders, self._out, self._todo, self._done = folders, out, todo, done
         self._request = request
@@ -107,10 +139,17 @@ class _Child(threading.Thread):
         if answer:
             return Summary(**json.loads(answer))
         self._bury()
-        return Summary(snapshot_name(folder), 1, "error", error="internal error: the process that worked on it died")
+        return Summary(
+            snapshot_name(folder),
+            1,
+            "error",
+            error="internal error: the process that worked on it died",
+        )
 
     def _bury(self) -> None:
-        """Forget a process that does not answer any more, so that the next snapshot gets a new one."""
+        """Forget a process that does not answer any more, so that the next snapshot gets a new
+        one.
+        """
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
@@ -124,9 +163,14 @@ class _Child(threading.Thread):
         with self._lock:
             if not self._ending and self._process is None:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "allocator.cli.batch_worker"], stdin=subprocess.PIPE, text=True,
-                    stdout=subprocess.PIPE, encoding="utf-8", env={**os.environ, "PYTHONPATH": _search_path()},
-                    process_group=0)      # Ctrl-C reaches us alone; we end the children
+                    [sys.executable, "-m", "allocator.cli.batch_worker"],
+                    stdin=subprocess.PIPE,
+                    text=True,
+                    stdout=subprocess.PIPE,
+                    encoding="utf-8",
+                    env={**os.environ, "PYTHONPATH": _search_path()},
+                    process_group=0,
+                )  # Ctrl-C reaches us alone; we end the children
             return self._process
 
     def end(self, wait: bool = True) -> None:
@@ -159,16 +203,21 @@ def _printer(form: str, width: int) -> Callable[[Summary], None]:
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(FIELDS)
-        return lambda s: writer.writerow(["" if s.to_dict()[f] is None else s.to_dict()[f] for f in FIELDS])
+        return lambda s: writer.writerow(
+            ["" if s.to_dict()[f] is None else s.to_dict()[f] for f in FIELDS]
+        )
     from allocator.cli.tables import percent, text
 
     def line(s: Summary) -> None:
         if s.objective_value is None:
             print(f"{text(s.snapshot):<{width}}  {s.status}")
             return
-        print(f"{text(s.snapshot):<{width}}  {s.status:<8}  value {text(s.objective_value, 7):>9}  "
-              f"bound {text(s.bound, 7):>9}  gap {percent(s.gap or 0.0):>9}  {s.solver or 'no solver'}"
-              f"{f' (fallback {s.fallback})' if s.fallback else ''}  {s.seconds:.2f} s")
+        print(
+            f"{text(s.snapshot):<{width}}  {s.status:<8}  value {text(s.objective_value, 7):>9} "
+            f" bound {text(s.bound, 7):>9}  gap {percent(s.gap or 0.0):>9} "
+            f" {s.solver or 'no solver'}{f' (fallback {s.fallback})' if s.fallback else ''} "
+            f" {s.seconds:.2f} s"
+        )
 
     return line
 
@@ -188,9 +237,15 @@ class _Bar:
         from rich.console import Console
         from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-        self._progress = Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn(),
-                                  console=Console(stderr=True), transient=True, redirect_stdout=False,
-                                  redirect_stderr=False)
+        self._progress = Progress(
+            *Progress.get_default_columns()[:2],
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
         self._task = self._progress.add_task("snapshots", total=total)
         self._progress.start()
 

@@ -1,6 +1,7 @@
 """A child of a batch: one JSON line per snapshot comes in, one summary line goes out.
 
-When the parent is gone, however it went, standard input ends: then the child ends itself at once, with its solvers.
+When the parent is gone, however it went, standard input ends: then the child ends itself at once,
+with its solvers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def main() -> None:
     """Serve until standard input ends or SIGTERM arrives."""
     signal.signal(signal.SIGTERM, _stop)
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())      # nothing else may write among the summaries
+    # nothing else may write among the summaries
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     while True:

@@ -32,34 +32,85 @@ alone, the tables go to standard output and OUT/tables.md; `report` draws the pi
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("bench", examples=EXAMPLES, help="measure policies and solvers",
-                                 description="Measure policies and solvers.")
+    parser = commands.add_parser(
+        "bench",
+        examples=EXAMPLES,
+        help="measure policies and solvers",
+        description="Measure policies and solvers.",
+    )
     parser.set_defaults(call=lambda _args: _help(parser))
     kinds = parser.add_subparsers(title="what", metavar="WHAT", parser_class=type(parser))
     bench_policies.add(kinds)
-    solvers = kinds.add_parser("solvers", examples=SOLVER_EXAMPLES, help="time to proven gaps, memory",
-                               description=ABOUT)
-    solvers.add_argument("what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report")
-    solvers.add_argument("--engines", type=words, default=words("decomposition,highs,cpsat,pulp,marginal,greedy"),
-                         metavar="A,B",
-                         help="decomposition, highs, cpsat, pulp, marginal, greedy (default: these), auto, a module")
-    solvers.add_argument("--sizes", type=words, metavar="A,B",
-                         help="S, M, L, XL, XXL or JOBSxGPUSxTYPES (default: S,M,L; none with --files)")
-    solvers.add_argument("--seeds", type=whole(1, 10_000), default=3, metavar="N", help="seeds 0 .. N-1 (default: 3)")
-    solvers.add_argument("--rules", type=words, default=("standard",), metavar="A,B",
-                         help="standard (20 tenants; default), tenants (100), all (every rule)")
-    solvers.add_argument("--rounds", type=words, default=("cold",), metavar="A,B",
-                         help="cold (default), warm: the next round, given what the engine found for this one")
-    solvers.add_argument("--files", nargs="+", default=(), metavar="FILE",
-                         help="models too: neutral .npz files or saved rounds of Sia")
-    solvers.add_argument("--limit", type=number(0.01), default=60.0, metavar="S",
-                         help="wall seconds per run (default: 60)")
-    solvers.add_argument("--gap", type=number(), default=1e-4, metavar="G",
-                         help="relative gap asked for (default: 1e-4)")
-    solvers.add_argument("--threads", type=whole(1, 1024), default=1, metavar="N",
-                         help="threads of a solver (default: 1)")
-    solvers.add_argument("--out", default="bench-solvers", metavar="DIR",
-                         help="folder of the results (default: bench-solvers)")
+    solvers = kinds.add_parser(
+        "solvers", examples=SOLVER_EXAMPLES, help="time to proven gaps, memory", description=ABOUT
+    )
+    solvers.add_argument(
+        "what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report"
+    )
+    solvers.add_argument(
+        "--engines",
+        type=words,
+        default=words("decomposition,highs,cpsat,pulp,marginal,greedy"),
+        metavar="A,B",
+        help="decomposition, highs, cpsat, pulp, marginal, greedy (default: these), auto, a module",
+    )
+    solvers.add_argument(
+        "--sizes",
+        type=words,
+        metavar="A,B",
+        help="S, M, L, XL, XXL or JOBSxGPUSxTYPES (default: S,M,L; none with --files)",
+    )
+    solvers.add_argument(
+        "--seeds", type=whole(1, 10_000), default=3, metavar="N", help="seeds 0 .. N-1 (default: 3)"
+    )
+    solvers.add_argument(
+        "--rules",
+        type=words,
+        default=("standard",),
+        metavar="A,B",
+        help="standard (20 tenants; default), tenants (100), all (every rule)",
+    )
+    solvers.add_argument(
+        "--rounds",
+        type=words,
+        default=("cold",),
+        metavar="A,B",
+        help="cold (default), warm: the next round, given what the engine found for this one",
+    )
+    solvers.add_argument(
+        "--files",
+        nargs="+",
+        default=(),
+        metavar="FILE",
+        help="models too: neutral .npz files or saved rounds of Sia",
+    )
+    solvers.add_argument(
+        "--limit",
+        type=number(0.01),
+        default=60.0,
+        metavar="S",
+        help="wall seconds per run (default: 60)",
+    )
+    solvers.add_argument(
+        "--gap",
+        type=number(),
+        default=1e-4,
+        metavar="G",
+        help="relative gap asked for (default: 1e-4)",
+    )
+    solvers.add_argument(
+        "--threads",
+        type=whole(1, 1024),
+        default=1,
+        metavar="N",
+        help="threads of a solver (default: 1)",
+    )
+    solvers.add_argument(
+        "--out",
+        default="bench-solvers",
+        metavar="DIR",
+        help="folder of the results (default: bench-solvers)",
+    )
     solvers.set_defaults(call=call)
 
 
@@ -74,8 +125,17 @@ def call(args: argparse.Namespace) -> int:
         from allocator.bench.solver_records import Store
 
         sizes = args.sizes or (() if args.files else ("S", "M", "L"))
-        runs = grid(args.engines, sizes, args.seeds, args.rules, files=args.files, gap=lambda size, rules: args.gap,
-                    limit_s=args.limit, threads=args.threads, rounds=args.rounds)
+        runs = grid(
+            args.engines,
+            sizes,
+            args.seeds,
+            args.rules,
+            files=args.files,
+            gap=lambda size, rules: args.gap,
+            limit_s=args.limit,
+            threads=args.threads,
+            rounds=args.rounds,
+        )
         measure_all(runs, Store(args.out))
     sys.stdout.write(report(args.out, pictures=args.what == "report"))
     return 0
@@ -90,13 +150,23 @@ def measure_all(runs: Sequence[Run], store: Any) -> None:
     from allocator.bench.solvers import run_all
 
     console = Console(stderr=True, highlight=False)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
     finished = store.finished()
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(runs), completed=sum(run.key in finished for run in runs))
+        task = progress.add_task(
+            "", total=len(runs), completed=sum(run.key in finished for run in runs)
+        )
 
         def tell(run: Run, row: dict[str, object] | None) -> None:
-            progress.update(task, description=f"{run.engine} {Path(run.instance).name} {run.rules} seed {run.seed}")
+            progress.update(
+                task,
+                description=f"{run.engine} {Path(run.instance).name} {run.rules} seed {run.seed}",
+            )
             if row is not None:
                 progress.advance(task)
                 console.print(summary(row), markup=False, soft_wrap=True)

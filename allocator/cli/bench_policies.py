@@ -37,54 +37,156 @@ and paired differences from the baseline go to OUT/*.csv, OUT/report.html and, a
 
 def add(kinds: Any) -> None:
     """Add `policies` below `bench`."""
-    parser = kinds.add_parser("policies", examples=EXAMPLES, help="simulate policies, compare with intervals",
-                              description=ABOUT)
-    parser.add_argument("what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report")
+    parser = kinds.add_parser(
+        "policies",
+        examples=EXAMPLES,
+        help="simulate policies, compare with intervals",
+        description=ABOUT,
+    )
+    parser.add_argument(
+        "what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report"
+    )
     grid = parser.add_argument_group("grid")
-    grid.add_argument("--workloads", type=words, default=("reproduction",), metavar="A,B",
-                      help="generators or folders (default: reproduction)")
-    grid.add_argument("--loads", type=_loads, metavar="X,Y", help="loads of the generators (default: each one's own); "
-                                                                 "a folder is simulated as it is")
-    grid.add_argument("--policies", type=words, default=words("greedy,mip"), metavar="A,B",
-                      help="default: greedy,mip")
-    grid.add_argument("--seeds", type=whole(1, 100_000), default=3, metavar="N",
-                      help="seeds 0 .. N-1 of generator and simulation; a folder in a world without chance has "
-                           "one (default: 3; significance needs 6 or more)")
-    grid.add_argument("--jobs-per-workload", type=whole(1), metavar="N", help="default: the generator's own")
-    grid.add_argument("--baseline", default="greedy", metavar="P",
-                      help="what the others are compared with; run too (default: greedy)")
+    grid.add_argument(
+        "--workloads",
+        type=words,
+        default=("reproduction",),
+        metavar="A,B",
+        help="generators or folders (default: reproduction)",
+    )
+    grid.add_argument(
+        "--loads",
+        type=_loads,
+        metavar="X,Y",
+        help="loads of the generators (default: each one's own); a folder is simulated as it is",
+    )
+    grid.add_argument(
+        "--policies",
+        type=words,
+        default=words("greedy,mip"),
+        metavar="A,B",
+        help="default: greedy,mip",
+    )
+    grid.add_argument(
+        "--seeds",
+        type=whole(1, 100_000),
+        default=3,
+        metavar="N",
+        help=(
+            "seeds 0 .. N-1 of generator and simulation; a folder in a world without chance has "
+            "one (default: 3; significance needs 6 or more)"
+        ),
+    )
+    grid.add_argument(
+        "--jobs-per-workload", type=whole(1), metavar="N", help="default: the generator's own"
+    )
+    grid.add_argument(
+        "--baseline",
+        default="greedy",
+        metavar="P",
+        help="what the others are compared with; run too (default: greedy)",
+    )
     asked = parser.add_argument_group("decisions and rounds")
     add_objective(asked, "the workload's own")
     asked.add_argument("--gap", type=number(), default=GAP, metavar="G", help=f"default: {GAP:g}")
-    asked.add_argument("--time-limit", type=number(infinite=True), default=math.inf, metavar="S",
-                       help="seconds per decision (default: none); with one, results depend on the machine")
-    asked.add_argument("--solver", default="auto", metavar="NAME", help="of policy mip (default: auto)")
-    asked.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of the workload's")
-    asked.add_argument("--ageing", type=number(1e-3), metavar="S",
-                       help="waiting so long adds a job's weight once more, instead of the workload's ageing_s")
-    asked.add_argument("--horizon", type=whole(1), metavar="H",
-                       help="intervals that the policy horizon plans, instead of the workload's [horizon]")
-    asked.add_argument("--interval", type=number(1e-3), metavar="S", help="seconds between rounds, instead of the "
-                                                                          "workload's")
-    asked.add_argument("--react", type=number(1e-3), default=math.inf, metavar="S",
-                       help="arrivals and completions cause early rounds, at least S seconds after the one before")
-    asked.add_argument("--announce", type=number(infinite=True), default=0.0, metavar="S",
-                       help="changes of capacity and prices are in the snapshots S seconds ahead (default: 0, never)")
-    asked.add_argument("--prove", type=whole(0), default=1, metavar="N",
-                       help="a bound in every N-th round of policies that need none to decide; 0: never (default: 1)")
-    world = parser.add_argument_group("a world that is not as believed (as of `allocator simulate`)")
+    asked.add_argument(
+        "--time-limit",
+        type=number(infinite=True),
+        default=math.inf,
+        metavar="S",
+        help="seconds per decision (default: none); with one, results depend on the machine",
+    )
+    asked.add_argument(
+        "--solver", default="auto", metavar="NAME", help="of policy mip (default: auto)"
+    )
+    asked.add_argument(
+        "--budget",
+        type=number(),
+        metavar="USD",
+        help="US dollars per hour, instead of the workload's",
+    )
+    asked.add_argument(
+        "--ageing",
+        type=number(1e-3),
+        metavar="S",
+        help="waiting so long adds a job's weight once more, instead of the workload's ageing_s",
+    )
+    asked.add_argument(
+        "--horizon",
+        type=whole(1),
+        metavar="H",
+        help="intervals that the policy horizon plans, instead of the workload's [horizon]",
+    )
+    asked.add_argument(
+        "--interval",
+        type=number(1e-3),
+        metavar="S",
+        help="seconds between rounds, instead of the workload's",
+    )
+    asked.add_argument(
+        "--react",
+        type=number(1e-3),
+        default=math.inf,
+        metavar="S",
+        help="arrivals and completions cause early rounds, at least S seconds after the one before",
+    )
+    asked.add_argument(
+        "--announce",
+        type=number(infinite=True),
+        default=0.0,
+        metavar="S",
+        help=(
+            "changes of capacity and prices are in the snapshots S seconds ahead (default: 0,"
+            " never)"
+        ),
+    )
+    asked.add_argument(
+        "--prove",
+        type=whole(0),
+        default=1,
+        metavar="N",
+        help=(
+            "a bound in every N-th round of policies that need none to decide; 0: never"
+            " (default: 1)"
+        ),
+    )
+    world = parser.add_argument_group(
+        "a world that is not as believed (as of `allocator simulate`)"
+    )
     world.add_argument("--sizes", choices=SIZES)
-    for name, unit in (("misjudged", "SIGMA"), ("misjudged-sizes", "SIGMA"), ("noise", "SIGMA"), ("failures", "RATE"),
-                       ("latency", "S"), ("charge-decisions", "F")):
+    for name, unit in (
+        ("misjudged", "SIGMA"),
+        ("misjudged-sizes", "SIGMA"),
+        ("noise", "SIGMA"),
+        ("failures", "RATE"),
+        ("latency", "S"),
+        ("charge-decisions", "F"),
+    ):
         world.add_argument(f"--{name}", type=number(), default=0.0, metavar=unit)
     how = parser.add_argument_group("how")
-    how.add_argument("--executor", choices=("processes", "dask"), default="processes", help="default: processes")
-    how.add_argument("--workers", type=whole(1, 1024), metavar="N", help="processes at a time (default: the cores)")
+    how.add_argument(
+        "--executor", choices=("processes", "dask"), default="processes", help="default: processes"
+    )
+    how.add_argument(
+        "--workers",
+        type=whole(1, 1024),
+        metavar="N",
+        help="processes at a time (default: the cores)",
+    )
     how.add_argument("--scheduler", metavar="ADDRESS", help="of the Dask cluster: tcp://host:8786")
-    how.add_argument("--task-limit", type=number(0.01, infinite=True), default=math.inf, metavar="S",
-                     help="seconds after which a task is killed (default: none)")
-    how.add_argument("--out", default="bench-policies", metavar="DIR",
-                     help="folder of the results (default: bench-policies)")
+    how.add_argument(
+        "--task-limit",
+        type=number(0.01, infinite=True),
+        default=math.inf,
+        metavar="S",
+        help="seconds after which a task is killed (default: none)",
+    )
+    how.add_argument(
+        "--out",
+        default="bench-policies",
+        metavar="DIR",
+        help="folder of the results (default: bench-policies)",
+    )
     parser.set_defaults(call=call)
 
 
@@ -119,7 +221,9 @@ def call(args: argparse.Namespace) -> int:
 
 
 def asked_for(args: argparse.Namespace) -> list[Task]:
-    """The tasks of the command line. Raises UsageError for names and values that make no sense, before any task."""
+    """The tasks of the command line. Raises UsageError for names and values that make no sense,
+    before any task.
+    """
     from allocator.bench.paired import FEWEST_SEEDS, LEVEL
     from allocator.bench.sweep.tasks import grid
     from allocator.bench.workloads import generate
@@ -132,25 +236,58 @@ def asked_for(args: argparse.Namespace) -> list[Task]:
     for policy in policies:
         registry.policy(policy)
     named(args.solver)
-    overridden(generate("reproduction", jobs=1).workload().problem, args.objective, args.budget, args.horizon)
+    overridden(
+        generate("reproduction", jobs=1).workload().problem,
+        args.objective,
+        args.budget,
+        args.horizon,
+    )
     options = Options(
-        objective=args.objective, gap=args.gap, time_limit_s=args.time_limit, solver=args.solver, budget=args.budget,
-        interval_s=args.interval, ageing_s=args.ageing, horizon=args.horizon, react_s=args.react,
-        misjudged=args.misjudged, misjudged_sizes=args.misjudged_sizes, sizes=args.sizes, noise=args.noise,
-        failures_per_gpu_hour=args.failures, latency_s=args.latency, latency_factor=args.charge_decisions,
-        prove_every=args.prove, announce_s=args.announce)
+        objective=args.objective,
+        gap=args.gap,
+        time_limit_s=args.time_limit,
+        solver=args.solver,
+        budget=args.budget,
+        interval_s=args.interval,
+        ageing_s=args.ageing,
+        horizon=args.horizon,
+        react_s=args.react,
+        misjudged=args.misjudged,
+        misjudged_sizes=args.misjudged_sizes,
+        sizes=args.sizes,
+        noise=args.noise,
+        failures_per_gpu_hour=args.failures,
+        latency_s=args.latency,
+        latency_factor=args.charge_decisions,
+        prove_every=args.prove,
+        announce_s=args.announce,
+    )
     found = sources(args.workloads, args.loads, args.jobs_per_workload)
-    if args.seeds > 1 and not options.chance and any(source.digest and not source.revocable for source in found):
-        print("folders are simulated once: without --misjudged, --noise or --failures, and without hazards of spot "
-              "pools, every seed would be the same", file=sys.stderr)
-    if 1 < args.seeds < FEWEST_SEEDS and any(not source.digest or options.chance for source in found):
-        print(f"with {args.seeds} seeds every difference will stay open, because the paired test cannot give p below "
-              f"{LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell", file=sys.stderr)
+    if (
+        args.seeds > 1
+        and not options.chance
+        and any(source.digest and not source.revocable for source in found)
+    ):
+        print(
+            "folders are simulated once: without --misjudged, --noise or --failures, and without"
+            " hazards of spot pools, every seed would be the same",
+            file=sys.stderr,
+        )
+    if 1 < args.seeds < FEWEST_SEEDS and any(
+        not source.digest or options.chance for source in found
+    ):
+        print(
+            f"with {args.seeds} seeds every difference will stay open, because the paired test"
+            f" cannot give p below {LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell",
+            file=sys.stderr,
+        )
     return grid(found, policies, args.seeds, options)
 
 
 def sources(names: Sequence[str], loads: Sequence[float] | None, jobs: int | None) -> list[Source]:
-    """Every workload. Raises UsageError for one that is not there, and where loads are asked of folders only."""
+    """Every workload. Raises UsageError for one that is not there, and where loads are asked of
+    folders only.
+    """
     from allocator.bench.sweep.tasks import Source, folder_source
     from allocator.bench.workloads import GENERATORS
     from allocator.errors import UsageError
@@ -163,11 +300,19 @@ def sources(names: Sequence[str], loads: Sequence[float] | None, jobs: int | Non
         elif Path(name).is_dir():
             found.append(folder_source(name))
         else:
-            raise UsageError(f'"{name}" is neither a generator of workloads ({", ".join(GENERATORS)}) nor a folder')
+            raise UsageError(
+                f'"{name}" is neither a generator of workloads ({", ".join(GENERATORS)}) nor a'
+                " folder"
+            )
     if (loads or jobs) and any(source.digest for source in found):
         if all(source.digest for source in found):
-            raise UsageError("--loads and --jobs-per-workload are for generators; a folder is simulated as it is")
-        print("--loads and --jobs-per-workload do not change folders: they are simulated as they are", file=sys.stderr)
+            raise UsageError(
+                "--loads and --jobs-per-workload are for generators; a folder is simulated as it is"
+            )
+        print(
+            "--loads and --jobs-per-workload do not change folders: they are simulated as they are",
+            file=sys.stderr,
+        )
     return found
 
 
@@ -183,26 +328,41 @@ def executor_of(args: argparse.Namespace) -> Executor:
     if not args.scheduler:
         raise UsageError("--executor dask needs --scheduler ADDRESS")
     if args.workers:
-        raise UsageError("--workers is for --executor processes; a Dask cluster has the workers it has")
+        raise UsageError(
+            "--workers is for --executor processes; a Dask cluster has the workers it has"
+        )
     from allocator.bench.sweep.on_dask import OnDask
 
     return OnDask(args.scheduler, limit_s=args.task_limit, quiet=True)
 
 
 def run(tasks: Sequence[Task], store: Store, executor: Executor) -> Swept:
-    """Run what is missing; on standard error how much that is, a line per task with what is left, and a bar."""
+    """Run what is missing; on standard error how much that is, a line per task with what is
+    left, and a bar.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from allocator.bench.sweep.sweep import sweep
     from allocator.report.measures import duration
 
     console = Console(stderr=True, highlight=False)
     there = sum(map(store.done, tasks))
-    console.print(f"{len(tasks)} simulations" + (f", {there} of them are there" if there else ""), soft_wrap=True)
+    console.print(
+        f"{len(tasks)} simulations" + (f", {there} of them are there" if there else ""),
+        soft_wrap=True,
+    )
     begin, count = time.monotonic(), 0
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         bar = progress.add_task("", total=len(tasks), completed=there)
 
         def tell(task: Task, outcome: Outcome) -> None:
@@ -211,8 +371,12 @@ def run(tasks: Sequence[Task], store: Store, executor: Executor) -> Swept:
             progress.advance(bar)
             left = len(tasks) - there - count
             each_s = (time.monotonic() - begin) / count
-            console.print(f"{there + count} of {len(tasks)}: {line(task, outcome)}" + (
-                f"; about {duration(left * each_s)} left" if left else ""), markup=False, soft_wrap=True)
+            console.print(
+                f"{there + count} of {len(tasks)}: {line(task, outcome)}"
+                + (f"; about {duration(left * each_s)} left" if left else ""),
+                markup=False,
+                soft_wrap=True,
+            )
 
         return sweep(tasks, store, executor, tell)
 
@@ -235,6 +399,9 @@ def farewell(swept: Swept, store: Store) -> int:
     """Say what is missing; returns the exit code."""
     if not swept.failed:
         return 0
-    print(f"{len(swept.failed)} of {swept.before + swept.ran} tasks failed; why is in {store.failed}, and the next "
-          "call tries them again", file=sys.stderr)
+    print(
+        f"{len(swept.failed)} of {swept.before + swept.ran} tasks failed; why is in {store.failed},"
+        " and the next call tries them again",
+        file=sys.stderr,
+    )
     return 1

@@ -1,4 +1,6 @@
-"""What became of the long-run budgets of a simulation, in words: asked, spent, kept or not, and why not."""
+"""What became of the long-run budgets of a simulation, in words: asked, spent, kept or not, and
+why not.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,32 @@ from allocator.market.longrun import WINDOW_S
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem
 
-EXACT = 1e-6            # dollars: overdrawn by less is rounding
+EXACT = 1e-6  # dollars: overdrawn by less is rounding
 HOUR = 3600.0
 
 
-def budget_lines(problem: Problem, window_s: float | None, policies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A line per policy and budget, and what is not charged; nothing where there is no long-run budget.
+def budget_lines(
+    problem: Problem, window_s: float | None, policies: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """A line per policy and budget, and what is not charged; nothing where there is no long-run
+    budget.
 
     problem: the workload's; window_s: asked for instead of its own. policies: METRICS by name.
     """
     window_s = window_s or float(problem.settings.get("longrun", {}).get("window_s", WINDOW_S))
     why = _limits(problem)
-    told = [_line(policy, tenant, budget, window_s, why) for policy, metrics in policies.items()
-            for tenant, budget in metrics.get("longrun", {}).items()]
+    told = [
+        _line(policy, tenant, budget, window_s, why)
+        for policy, metrics in policies.items()
+        for tenant, budget in metrics.get("longrun", {}).items()
+    ]
     yield from told
     reserved = _reserved(problem)
     if told and reserved > 0:
-        yield (f"Reserved GPUs are paid for anyway, {text(reserved)} $/h here, and not charged to these budgets; "
-               "\"US dollars\" above counts them while they are used.")
+        yield (
+            f"Reserved GPUs are paid for anyway, {text(reserved)} $/h here, and not charged to"
+            ' these budgets; "US dollars" above counts them while they are used.'
+        )
 
 
 def _reserved(problem: Problem) -> float:
@@ -39,21 +49,35 @@ def _reserved(problem: Problem) -> float:
 
 
 def _limits(problem: Problem) -> str:
-    """Why a round may spend more than the budget leaves (market/books.applied), as far as it can happen here."""
+    """Why a round may spend more than the budget leaves (market/books.applied), as far as it can
+    happen here.
+    """
     why = ["GPUs are paid for until the round that gives them back"]
     if _reserved(problem) > 0:
-        why.append("the limit of a round adds the price of all reserved GPUs, and where some of them stand idle others "
-                   "are rented for it")
-    if not problem.jobs.preemptible.all() or problem.max_changes >= 0 or problem.tenants.guaranteed_gpus.any():
+        why.append(
+            "the limit of a round adds the price of all reserved GPUs, and where some of them stand"
+            " idle others are rented for it"
+        )
+    if (
+        not problem.jobs.preemptible.all()
+        or problem.max_changes >= 0
+        or problem.tenants.guaranteed_gpus.any()
+    ):
         why.append("jobs that may not be changed and guaranteed GPUs are served in any case")
     return "; ".join(why[::-1])
 
 
 def _line(policy: str, tenant: str, budget: Mapping[str, Any], window_s: float, why: str) -> str:
     hours = max(budget["at_s"] - budget["opened_s"], 1e-9) / HOUR
-    asked = f"{text(budget['average_per_hour'])} $/h on average" if budget["amount"] is None else \
-        f"{text(budget['amount'])} $ until {text(budget['until_s'])} s"
-    spent = f"{text(budget['spent'] / hours)} $/h spent over {text(hours)} h ({text(budget['spent'])} $)"
+    asked = (
+        f"{text(budget['average_per_hour'])} $/h on average"
+        if budget["amount"] is None
+        else f"{text(budget['amount'])} $ until {text(budget['until_s'])} s"
+    )
+    spent = (
+        f"{text(budget['spent'] / hours)} $/h spent over {text(hours)} h"
+        f" ({text(budget['spent'])} $)"
+    )
     whose = f"budget of {tenant}" if tenant else "budget"
     return f"{whose}, {policy}: {asked} asked, {spent}: {_verdict(budget, window_s, why)}."
 
@@ -66,7 +90,9 @@ def _verdict(budget: Mapping[str, Any], window_s: float, why: str) -> str:
         return "kept"
     passed = budget["at_s"] - budget["opened_s"]
     if passed < window_s:
-        return (f"{text(-budget['balance'])} $ overdrawn so far. It is kept over windows of {text(window_s / HOUR)} h, "
-                f"and may be overdrawn until one ends; --budget-window {max(1.0, passed):.0f} ends one with the "
-                "simulation")
+        return (
+            f"{text(-budget['balance'])} $ overdrawn so far. It is kept over windows of"
+            f" {text(window_s / HOUR)} h, and may be overdrawn until one ends; --budget-window"
+            f" {max(1.0, passed):.0f} ends one with the simulation"
+        )
     return f"not kept, {text(-budget['balance'])} $ too much: {why}"

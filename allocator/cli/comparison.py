@@ -1,4 +1,6 @@
-"""Simulations side by side: a column per policy, a row per metric that people ask for, and who wins in words."""
+"""Simulations side by side: a column per policy, a row per metric that people ask for, and who
+wins in words.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ if TYPE_CHECKING:
     from allocator.cli.tables import Table
     from allocator.simulator import Simulation
 
-LESS, MORE, NEITHER = -1, 1, 0          # what is better
-NOTABLE = 0.01                          # relative differences below that are not worth a word
+LESS, MORE, NEITHER = -1, 1, 0  # what is better
+NOTABLE = 0.01  # relative differences below that are not worth a word
 
 
 class Row(NamedTuple):
@@ -23,23 +25,35 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("jobs done", "finished", 1.0, MORE), Row("mean completion, min", "jct_s_mean", 60.0, LESS),
-    Row("p99 completion, min", "jct_s_p99", 60.0, LESS), Row("mean queueing, min", "queue_s_mean", 60.0, LESS),
-    Row("p99 queueing, min", "queue_s_p99", 60.0, LESS), Row("makespan, h", "makespan_s", 3600.0, LESS),
-    Row("training efficiency", "efficiency_mean", 1.0, MORE), Row("worst finish-time fairness", "ftf_max", 1.0, LESS),
-    Row("utilisation", "utilisation", 1.0, MORE), Row("GPU-hours", "gpu_hours", 1.0, LESS),
+    Row("jobs done", "finished", 1.0, MORE),
+    Row("mean completion, min", "jct_s_mean", 60.0, LESS),
+    Row("p99 completion, min", "jct_s_p99", 60.0, LESS),
+    Row("mean queueing, min", "queue_s_mean", 60.0, LESS),
+    Row("p99 queueing, min", "queue_s_p99", 60.0, LESS),
+    Row("makespan, h", "makespan_s", 3600.0, LESS),
+    Row("training efficiency", "efficiency_mean", 1.0, MORE),
+    Row("worst finish-time fairness", "ftf_max", 1.0, LESS),
+    Row("utilisation", "utilisation", 1.0, MORE),
+    Row("GPU-hours", "gpu_hours", 1.0, LESS),
     Row("deadlines met", "deadlines_met", 1.0, MORE),
-    Row("US dollars", "dollars", 1.0, LESS), Row("bill, US dollars", "bill_dollars", 1.0, LESS),
-    Row("GPUs revoked", "revocations", 1.0, LESS), Row("restarts", "restarts", 1.0, LESS),
-    Row("rounds", "rounds", 1.0, NEITHER), Row("ms to decide", "decision_s_mean", 1e-3, LESS),
-    Row("mean gap", "gap_mean", 1.0, LESS))
+    Row("US dollars", "dollars", 1.0, LESS),
+    Row("bill, US dollars", "bill_dollars", 1.0, LESS),
+    Row("GPUs revoked", "revocations", 1.0, LESS),
+    Row("restarts", "restarts", 1.0, LESS),
+    Row("rounds", "rounds", 1.0, NEITHER),
+    Row("ms to decide", "decision_s_mean", 1e-3, LESS),
+    Row("mean gap", "gap_mean", 1.0, LESS),
+)
 
-WHERE_ANY = ("bill_dollars", "revocations", "deadlines_met")     # rows that are shown where some value is not 0
+# rows that are shown where some value is not 0
+WHERE_ANY = ("bill_dollars", "revocations", "deadlines_met")
 
 
-def comparison(done: Sequence[Simulation], keys: Collection[str] = (), title: str = "policies") -> Table:
-    """The table; with two policies a last column says how the first differs from the second. keys: of the rows that
-    are shown, all if empty."""
+def comparison(
+    done: Sequence[Simulation], keys: Collection[str] = (), title: str = "policies"
+) -> Table:
+    """The table; with two policies a last column says how the first differs from the second. keys:
+    of the rows that are shown, all if empty."""
     from allocator.cli.tables import Table, text
 
     rows: list[list[str]] = []
@@ -51,23 +65,35 @@ def comparison(done: Sequence[Simulation], keys: Collection[str] = (), title: st
             continue
         cells = [text(v if v is None or row.unit == 1.0 else v / row.unit, 3) for v in values]
         rows.append([row.name, *cells, *([_percent(change(row, *done))] if len(done) == 2 else [])])
-    columns = ("", *(s.policy for s in done), *([f"{done[0].policy} vs {done[1].policy}"] if len(done) == 2 else []))
+    columns = (
+        "",
+        *(s.policy for s in done),
+        *([f"{done[0].policy} vs {done[1].policy}"] if len(done) == 2 else []),
+    )
     return Table(title, columns, rows, frozenset(columns[1:]))
 
 
 def change(row: Row, one: Simulation, other: Simulation) -> float | None:
-    """How much larger a metric is under `one`, relative to `other`; None where that says nothing."""
+    """How much larger a metric is under `one`, relative to `other`; None where that says
+    nothing.
+    """
     a, b = one.metrics[row.key], other.metrics[row.key]
     return None if a is None or b is None or b == 0 or row.key == "gap_mean" else float(a / b - 1.0)
 
 
-def ahead_and_behind(one: Simulation, other: Simulation, keys: Collection[str]) -> tuple[list[str], list[str]]:
-    """Metrics in which `one` is better and those in which it is worse, each with its relative difference."""
+def ahead_and_behind(
+    one: Simulation, other: Simulation, keys: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Metrics in which `one` is better and those in which it is worse, each with its relative
+    difference.
+    """
     sides: tuple[list[str], list[str]] = [], []
     for row in ROWS:
         differs = change(row, one, other) if row.key in keys else None
         if differs is not None and abs(differs) >= NOTABLE and row.better != NEITHER:
-            sides[differs * row.better < 0].append(f"{row.name.partition(',')[0]} ({_percent(differs)})")
+            sides[differs * row.better < 0].append(
+                f"{row.name.partition(',')[0]} ({_percent(differs)})"
+            )
     return sides
 
 

@@ -1,4 +1,6 @@
-"""`allocator doctor`: versions, solvers, both import orders, a tiny solve on every back end, and the demo data."""
+"""`allocator doctor`: versions, solvers, both import orders, a tiny solve on every back end, and
+the demo data.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,15 @@ class Finding(NamedTuple):
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("doctor", examples=EXAMPLES, help="check this installation",
-                                 description="One line per check: ok, not ok, or warning (something optional is "
-                                             "missing). Exit code 0 if nothing is not ok, else 1.")
+    parser = commands.add_parser(
+        "doctor",
+        examples=EXAMPLES,
+        help="check this installation",
+        description=(
+            "One line per check: ok, not ok, or warning (something optional is "
+            "missing). Exit code 0 if nothing is not ok, else 1."
+        ),
+    )
     parser.set_defaults(call=call)
 
 
@@ -49,14 +57,20 @@ def findings() -> Iterator[Finding]:
     from importlib.metadata import PackageNotFoundError, version
 
     good = sys.version_info >= (3, 11)
-    yield Finding("ok" if good else "not ok", f"Python {platform.python_version()} on {platform.system()}"
-                  + ("" if good else ", 3.11 or later is needed"))
+    yield Finding(
+        "ok" if good else "not ok",
+        f"Python {platform.python_version()} on {platform.system()}"
+        + ("" if good else ", 3.11 or later is needed"),
+    )
     for name in (*NEEDED, *OPTIONAL):
         try:
             yield Finding("ok", f"{name} {version(name)}")
         except PackageNotFoundError:
-            yield (Finding("not ok", f"{name} is not installed") if name in NEEDED
-                   else Finding("warning", f"{name} is not installed (optional)"))
+            yield (
+                Finding("not ok", f"{name} is not installed")
+                if name in NEEDED
+                else Finding("warning", f"{name} is not installed (optional)")
+            )
     for name in SOLVERS:
         yield solver_works(name)
     for first, solver in ORDERS:
@@ -71,24 +85,40 @@ def solver_works(name: str) -> Finding:
     from allocator.solvers.base import Limits
 
     answer = registry.get(name).solve(tiny_model(), Limits(time_s=PATIENCE_S, gap=0.0))
-    right = answer.values is not None and abs(answer.objective - 5.0) < 1e-6 and answer.bound < 5.0 + 1e-3
+    right = (
+        answer.values is not None
+        and abs(answer.objective - 5.0) < 1e-6
+        and answer.bound < 5.0 + 1e-3
+    )
     said = f"{name} {answer.version}: tiny solve in {answer.seconds:.3f} s"
-    return Finding("ok", said) if right else Finding("not ok", f"{said}: {answer.termination} {answer.detail}".strip())
+    return (
+        Finding("ok", said)
+        if right
+        else Finding("not ok", f"{said}: {answer.termination} {answer.detail}".strip())
+    )
 
 
 def order_works(first: str, solver: str) -> Finding:
     """Load one solver package into a fresh process, then solve with another back end.
 
-    The packages themselves do not bear each other in one process; a worker process of its own for each is the cure.
+    The packages themselves do not bear each other in one process; a worker process of its own for
+    each is the cure.
     """
     import subprocess
 
-    code = (f"import {first}\nfrom allocator.cli.doctor import solver_works\n"
-            f"if __name__ == '__main__': print(solver_works({solver!r}).verdict)")
+    code = (
+        f"import {first}\nfrom allocator.cli.doctor import solver_works\n"
+        f"if __name__ == '__main__': print(solver_works({solver!r}).verdict)"
+    )
     text = f"{first.partition('.')[0]} loaded first, then a solve with {solver}"
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=2 * PATIENCE_S,
-                              check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return Finding("not ok", f"{text}: no answer")
     if done.returncode == 0 and done.stdout.strip().endswith("ok") and "not ok" not in done.stdout:
@@ -107,8 +137,11 @@ def demo_works() -> Finding:
         result = solve(read_snapshot(demo_folder()), time_limit_s=PATIENCE_S)
     except AllocatorError as error:
         return Finding("not ok", f"demo snapshot: {str(error).splitlines()[0]}")
-    return Finding("ok", f"demo snapshot: value {result.objective_value:.6g}, bound {result.bound:.6g}, "
-                         f"{result.seconds['total']:.3f} s")
+    return Finding(
+        "ok",
+        f"demo snapshot: value {result.objective_value:.6g}, bound {result.bound:.6g}, "
+        f"{result.seconds['total']:.3f} s",
+    )
 
 
 def trace_works() -> Finding:
@@ -132,7 +165,14 @@ def tiny_model() -> LinearModel:
     from formulations.linear import AT_MOST_ONE, CAPACITY, LinearModel, RowFamily
 
     return LinearModel(
-        value=np.array([3.0, 2.0, 2.0]), col_lower=np.zeros(3), col_upper=np.ones(3), integer=np.ones(3, dtype=bool),
-        start=np.array([0, 2, 4, 5]), index=np.array([0, 1, 0, 1, 1]), coef=np.array([1.0, 2.0, 1.0, 1.0, 1.0]),
-        lower=np.full(2, -np.inf), upper=np.array([1.0, 3.0]),
-        families=(RowFamily(AT_MOST_ONE, 0, ("job",)), RowFamily(CAPACITY, 1, ("pool",))))
+        value=np.array([3.0, 2.0, 2.0]),
+        col_lower=np.zeros(3),
+        col_upper=np.ones(3),
+        integer=np.ones(3, dtype=bool),
+        start=np.array([0, 2, 4, 5]),
+        index=np.array([0, 1, 0, 1, 1]),
+        coef=np.array([1.0, 2.0, 1.0, 1.0, 1.0]),
+        lower=np.full(2, -np.inf),
+        upper=np.array([1.0, 3.0]),
+        families=(RowFamily(AT_MOST_ONE, 0, ("job",)), RowFamily(CAPACITY, 1, ("pool",))),
+    )

@@ -13,7 +13,9 @@ def check(path: str) -> None:
 
 
 def export(folder: str, request: Request, path: str) -> None:
-    """Write the model that `solve` would give to a solver; raises what reading and validating raise."""
+    """Write the model that `solve` would give to a solver; raises what reading and validating
+    raise.
+    """
     from allocator import read_snapshot
     from allocator.decision import overridden
     from allocator.domain.validate import validate

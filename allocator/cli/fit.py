@@ -21,19 +21,45 @@ formulas. Sources: rates = a CSV like rates.csv (default); sia, gavel, mlperf = 
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("fit", examples=EXAMPLES, help="speed models from observed speeds", description=ABOUT)
-    parser.add_argument("source", metavar="OBSERVATIONS", help="file, or folder of profiles, of observed speeds")
-    parser.add_argument("--from", dest="form", choices=("rates", "sia", "gavel", "mlperf"), default="rates",
-                        help="what the source is (default: rates)")
-    parser.add_argument("--forms", type=words, metavar="A,B", default=(),
-                        help='only these: overhead, power, capped, iteration, "iteration over batches", goodput')
-    parser.add_argument("--reach", type=number(1.0), default=1.0, metavar="F",
-                        help="offer sizes up to F times the largest measured one (default: 1)")
-    parser.add_argument("--fill", action="store_true",
-                        help="also guess the pairs of model and GPU type that were never measured, from the others")
+    parser = commands.add_parser(
+        "fit", examples=EXAMPLES, help="speed models from observed speeds", description=ABOUT
+    )
+    parser.add_argument(
+        "source", metavar="OBSERVATIONS", help="file, or folder of profiles, of observed speeds"
+    )
+    parser.add_argument(
+        "--from",
+        dest="form",
+        choices=("rates", "sia", "gavel", "mlperf"),
+        default="rates",
+        help="what the source is (default: rates)",
+    )
+    parser.add_argument(
+        "--forms",
+        type=words,
+        metavar="A,B",
+        default=(),
+        help='only these: overhead, power, capped, iteration, "iteration over batches", goodput',
+    )
+    parser.add_argument(
+        "--reach",
+        type=number(1.0),
+        default=1.0,
+        metavar="F",
+        help="offer sizes up to F times the largest measured one (default: 1)",
+    )
+    parser.add_argument(
+        "--fill",
+        action="store_true",
+        help="also guess the pairs of model and GPU type that were never measured, from the others",
+    )
     parser.add_argument("--out", metavar="DIR", help="write models.csv, fit.csv and fit.svg there")
-    parser.add_argument("--format", choices=("table", "json", "csv"), default="table",
-                        help="default: table; csv is models.csv")
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "csv"),
+        default="table",
+        help="default: table; csv is models.csv",
+    )
     parser.set_defaults(call=call)
 
 
@@ -48,17 +74,23 @@ def call(args: argparse.Namespace) -> int:
 
     for form in args.forms:
         if form not in ORDER:
-            raise UsageError(f"--forms {form}: one of {', '.join(ORDER)}{did_you_mean(form, ORDER)}")
+            raise UsageError(
+                f"--forms {form}: one of {', '.join(ORDER)}{did_you_mean(form, ORDER)}"
+            )
     seen = read_observations(args.source, args.form)
     fitted = [stretched(f, args.reach) for f in fit(seen, args.forms or ORDER)]
     if not fitted:
-        raise UsageError(f"{args.source}: none of the forms {', '.join(args.forms)} can be fitted to these rows")
+        raise UsageError(
+            f"{args.source}: none of the forms {', '.join(args.forms)} can be fitted to these rows"
+        )
     guessed = guesses(seen) if args.fill else []
     if args.out:
         from allocator.report import style
 
         files: dict[str, str | bytes] = {
-            "models.csv": fits.models_csv(fitted, guessed), "fit.csv": fits.report_csv(fitted)}
+            "models.csv": fits.models_csv(fitted, guessed),
+            "fit.csv": fits.report_csv(fitted),
+        }
         if style.available():
             from allocator.report.fit_pictures import draw
 
@@ -70,9 +102,22 @@ def call(args: argparse.Namespace) -> int:
     if args.format == "csv":
         print(fits.models_csv(fitted, guessed), end="")
     elif args.format == "json":
-        print(dumps({"models": [fits.record(f) for f in fitted],
-                     "guesses": [{"model": g.model, "gpu_type": g.gpu_type, "kind": "power",
-                                  "parameters": fits.parameters("power", g.parameters)} for g in guessed]}))
+        print(
+            dumps(
+                {
+                    "models": [fits.record(f) for f in fitted],
+                    "guesses": [
+                        {
+                            "model": g.model,
+                            "gpu_type": g.gpu_type,
+                            "kind": "power",
+                            "parameters": fits.parameters("power", g.parameters),
+                        }
+                        for g in guessed
+                    ],
+                }
+            )
+        )
     else:
         _table(fitted, guessed)
     return 0
@@ -84,16 +129,45 @@ def _table(fitted: Any, guessed: Any) -> None:
     def percent(share: float) -> str:
         return f"{100 * share:.1f} %"
 
-    rows = [[text(f.model), text(f.gpu_type), f.form, f"{f.sizes[0]} to {f.parameters['max_gpus']:g}",
-             str(len(f.seen)), percent(f.mean) if len(f.sizes) > 1 else "-", percent(f.inside), _shown(f)]
-            for f in fitted]
-    tables = [Table("fitted (error: predicting a size from the other sizes)",
-                    ("model", "GPU type", "form", "GPUs", "rows", "error", "on its rows", "parameters"), rows,
-                    frozenset({"rows", "error", "on its rows"}))]
+    rows = [
+        [
+            text(f.model),
+            text(f.gpu_type),
+            f.form,
+            f"{f.sizes[0]} to {f.parameters['max_gpus']:g}",
+            str(len(f.seen)),
+            percent(f.mean) if len(f.sizes) > 1 else "-",
+            percent(f.inside),
+            _shown(f),
+        ]
+        for f in fitted
+    ]
+    tables = [
+        Table(
+            "fitted (error: predicting a size from the other sizes)",
+            ("model", "GPU type", "form", "GPUs", "rows", "error", "on its rows", "parameters"),
+            rows,
+            frozenset({"rows", "error", "on its rows"}),
+        )
+    ]
     if guessed:
-        tables.append(Table("guessed from the others", ("model", "GPU type", "rate_1", "exponent", "error"), [
-            [text(g.model), text(g.gpu_type), text(g.parameters["rate_1"]), text(g.parameters["exponent"]),
-             percent(g.parameters["error"])] for g in guessed], frozenset({"rate_1", "exponent", "error"})))
+        tables.append(
+            Table(
+                "guessed from the others",
+                ("model", "GPU type", "rate_1", "exponent", "error"),
+                [
+                    [
+                        text(g.model),
+                        text(g.gpu_type),
+                        text(g.parameters["rate_1"]),
+                        text(g.parameters["exponent"]),
+                        percent(g.parameters["error"]),
+                    ]
+                    for g in guessed
+                ],
+                frozenset({"rate_1", "exponent", "error"}),
+            )
+        )
     show(tables)
 
 
@@ -105,7 +179,9 @@ def _shown(f: Any) -> str:
     for name in FREE[f.kind]:
         if f.parameters.get(name):
             spread = f.deviation.get(name)
-            said.append(f"{name} {f.parameters[name]:.3g}" + ("" if spread is None else f" +- {spread:.1g}"))
+            said.append(
+                f"{name} {f.parameters[name]:.3g}" + ("" if spread is None else f" +- {spread:.1g}")
+            )
     if f.parameters.get("noise_scale"):
         said.append(f"noise_scale {f.parameters['noise_scale']:.3g}")
     return ", ".join(said)

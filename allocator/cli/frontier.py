@@ -21,7 +21,8 @@ allocator frontier data/snapshots/medium --points 25 --out curve     progress ag
 allocator frontier data/snapshots/medium --keep 95% --out cheaper    the cheapest plan that keeps 95 % of the progress
 allocator frontier data/snapshots/demo --jobs pretrain,llm-tune      hours against dollars, to the end of the jobs
 """
-PLAN_S = 5.0            # few budgets are hard to prove to the last digit, and a curve shows what is open
+# few budgets are hard to prove to the last digit, and a curve shows what is open
+PLAN_S = 5.0
 ABOUT = """\
 What money buys. Of a snapshot: the round at a series of budgets, each plan with the bound that none beats, the price
 of a dollar, and the curve that bounds all plans in between. With --jobs: every way (pool, size) to run these jobs to
@@ -29,27 +30,65 @@ their end, starting now, and for several the sum of weighted hours against the s
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("frontier", examples=EXAMPLES, description=ABOUT,
-                                 help="what money buys: time-cost frontier of jobs or of a round")
+    parser = commands.add_parser(
+        "frontier",
+        examples=EXAMPLES,
+        description=ABOUT,
+        help="what money buys: time-cost frontier of jobs or of a round",
+    )
     parser.add_argument("snapshot", metavar="SNAPSHOT", help="snapshot folder")
-    parser.add_argument("--jobs", type=words, metavar="A,B", help="of these jobs to their end, instead of the round")
-    parser.add_argument("--points", type=whole(2, 100_000), metavar="N",
-                        help="plans to look for at most (default: 25; with --keep 60)")
-    parser.add_argument("--dollars", choices=("listed", "added"), default="listed",
-                        help="which count: listed prices of all pools, as in budget_per_hour (default), or what is "
-                             "added to the bill: reserved pools are paid for anyway")
+    parser.add_argument(
+        "--jobs", type=words, metavar="A,B", help="of these jobs to their end, instead of the round"
+    )
+    parser.add_argument(
+        "--points",
+        type=whole(2, 100_000),
+        metavar="N",
+        help="plans to look for at most (default: 25; with --keep 60)",
+    )
+    parser.add_argument(
+        "--dollars",
+        choices=("listed", "added"),
+        default="listed",
+        help=(
+            "which count: listed prices of all pools, as in budget_per_hour (default), or what is "
+            "added to the bill: reserved pools are paid for anyway"
+        ),
+    )
     add_objective(parser)
-    parser.add_argument("--max-budget", type=number(), metavar="USD",
-                        help="dollars per hour at the right end (default: what the best plan without a budget spends)")
-    parser.add_argument("--keep", type=_worth, metavar="V|P%",
-                        help="instead of the curve: the cheapest plan worth V, or P %% of the best plan")
+    parser.add_argument(
+        "--max-budget",
+        type=number(),
+        metavar="USD",
+        help=(
+            "dollars per hour at the right end (default: what the best plan without a budget"
+            " spends)"
+        ),
+    )
+    parser.add_argument(
+        "--keep",
+        type=_worth,
+        metavar="V|P%",
+        help="instead of the curve: the cheapest plan worth V, or P %% of the best plan",
+    )
     add_effort(parser, PLAN_S, "each plan")
     output = parser.add_argument_group("output")
-    output.add_argument("--out", type=Path, metavar="DIR", help="write frontier.json, frontier.csv, frontier.svg, with "
-                                                                "--jobs ways.csv; with --keep plan.json, plan.csv, "
-                                                                "keep.json")
-    output.add_argument("--format", choices=("table", "json", "csv"), default="table",
-                        help="of standard output (default: table)")
+    output.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=(
+            "write frontier.json, frontier.csv, frontier.svg, with "
+            "--jobs ways.csv; with --keep plan.json, plan.csv, "
+            "keep.json"
+        ),
+    )
+    output.add_argument(
+        "--format",
+        choices=("table", "json", "csv"),
+        default="table",
+        help="of standard output (default: table)",
+    )
     parser.set_defaults(call=call)
 
 
@@ -73,8 +112,11 @@ def call(args: argparse.Namespace) -> int:
     from allocator.solvers.registry import named
 
     given = {"--objective": args.objective, "--max-budget": args.max_budget, "--keep": args.keep}
-    wrong = [f"{name} is of a round, --jobs of jobs to their end: give one of them" for name, value in given.items()
-             if args.jobs and value is not None]
+    wrong = [
+        f"{name} is of a round, --jobs of jobs to their end: give one of them"
+        for name, value in given.items()
+        if args.jobs and value is not None
+    ]
     if wrong:
         raise UsageError("\n".join(wrong))
     solver = named(args.solver)
@@ -96,11 +138,22 @@ def _round(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tel
     from allocator.frontier.rounds import round_frontier
     from allocator.report import frontier_pictures
 
-    found = round_frontier(problem, effort, objective=args.objective, dollars=args.dollars,
-                           max_budget=math.inf if args.max_budget is None else args.max_budget, tell=tell)
+    found = round_frontier(
+        problem,
+        effort,
+        objective=args.objective,
+        dollars=args.dollars,
+        max_budget=math.inf if args.max_budget is None else args.max_budget,
+        tell=tell,
+    )
     rows = say.csv_text(found.rows())
     if args.out is not None:
-        _write(args.out, found.to_dict(), {"frontier.csv": rows}, lambda: frontier_pictures.of_round(found))
+        _write(
+            args.out,
+            found.to_dict(),
+            {"frontier.csv": rows},
+            lambda: frontier_pictures.of_round(found),
+        )
     _print(args.format, found.to_dict(), rows, lambda: say.round_(found))
     return 0
 
@@ -111,7 +164,9 @@ def _jobs(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
     from allocator.frontier.ways import job_ways
     from allocator.report import frontier_pictures
 
-    found = jobs_frontier(problem, job_ways(problem, args.jobs, args.dollars), effort, args.dollars, tell)
+    found = jobs_frontier(
+        problem, job_ways(problem, args.jobs, args.dollars), effort, args.dollars, tell
+    )
     files = {"frontier.csv": say.csv_text(found.rows())}
     if found.found is not None:
         files = {"frontier.csv": say.csv_text(found.plans()), "ways.csv": files["frontier.csv"]}
@@ -127,8 +182,16 @@ def _keep(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
     from allocator.frontier.rounds import keep
 
     value, share = args.keep
-    kept = keep(problem, effort, value, share, objective=args.objective, dollars=args.dollars,
-                max_budget=math.inf if args.max_budget is None else args.max_budget, tell=tell)
+    kept = keep(
+        problem,
+        effort,
+        value,
+        share,
+        objective=args.objective,
+        dollars=args.dollars,
+        max_budget=math.inf if args.max_budget is None else args.max_budget,
+        tell=tell,
+    )
     if args.out is not None:
         write_files(args.out, {"keep.json": dumps(kept.to_dict()) + "\n"})
         write_plan(kept.result, args.out)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-JOB_OPTIONS = (    # column of jobs.csv, metavar, help
+JOB_OPTIONS = (  # column of jobs.csv, metavar, help
     ("job_id", "NAME", "unique name (default: made of the model and a number; then give a --key)"),
-    ("model", "NAME", "key into rates.csv"), ("total_work", "W", "whole work of the job, in the model's unit"),
-    ("max_gpus", "N", "largest size"), ("min_gpus", "N", "smallest size (default: 1)"),
+    ("model", "NAME", "key into rates.csv"),
+    ("total_work", "W", "whole work of the job, in the model's unit"),
+    ("max_gpus", "N", "largest size"),
+    ("min_gpus", "N", "smallest size (default: 1)"),
     ("requested_gpus", "N", "the size its user asks for (default: min_gpus)"),
-    ("sizes", "N|N", 'allowed sizes, "1|2|4"'), ("gpu_types", "T|T", 'allowed GPU types, "A100|V100" (default: any)'),
-    ("tenant", "NAME", 'who pays (default: "default")'), ("weight", "X", "scales its value (default: 1)"),
+    ("sizes", "N|N", 'allowed sizes, "1|2|4"'),
+    ("gpu_types", "T|T", 'allowed GPU types, "A100|V100" (default: any)'),
+    ("tenant", "NAME", 'who pays (default: "default")'),
+    ("weight", "X", "scales its value (default: 1)"),
     ("deadline_s", "T", "unix seconds by which it should be done"),
     ("preemptible", "BOOL", "false: while running it may not be paused, moved or resized"),
-    ("restart_s", "S", "pause when its allocation changes"), ("resizes_left", "N", "changes it can stand"),
-    ("memory_gb", "GB", "per GPU, for sharing"), ("checkpoint_s", "S", "cost of a checkpoint"),
-    ("checkpoint_every_s", "S", "interval of checkpoints"), ("after", "J|J", "starts when these jobs are done"),
+    ("restart_s", "S", "pause when its allocation changes"),
+    ("resizes_left", "N", "changes it can stand"),
+    ("memory_gb", "GB", "per GPU, for sharing"),
+    ("checkpoint_s", "S", "cost of a checkpoint"),
+    ("checkpoint_every_s", "S", "interval of checkpoints"),
+    ("after", "J|J", "starts when these jobs are done"),
     ("every_s", "S", "periodic: it comes again every so many seconds"),
     ("times", "N", "how many times a periodic job comes (default: until it is cancelled)"),
     ("interactive", "BOOL", "true: somebody waits for it; GPUs may be kept for such jobs"),
     ("shrinkable", "BOOL", "true: it gives GPUs above min_gpus back at short notice"),
-    ("submitted_s", "T", "unix seconds from which on it counts (default: now)"))
+    ("submitted_s", "T", "unix seconds from which on it counts (default: now)"),
+)

@@ -1,9 +1,12 @@
-"""The command `allocator`: parse, call, print, and turn whatever happens into one of the exit codes of the contract.
+"""The command `allocator`: parse, call, print, and turn whatever happens into one of the exit codes
+of the contract.
 
-    0 done (also with a feasible plan at the time limit)   1 internal error   2 usage   3 invalid input
+    0 done (also with a feasible plan at the time limit)   1 internal error   2 usage   3 invalid
+        input
     4 infeasible   5 no plan in time   130 interrupted   143 terminated
 
-Standard output carries data only. Commands load what they need when they run, so that help answers at once.
+Standard output carries data only. Commands load what they need when they run, so that help answers
+at once.
 """
 
 from __future__ import annotations
@@ -47,15 +50,42 @@ allocator demo                                   a shipped cluster, MIP beside g
 allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
-COMMANDS = (demo, solve, simulate, validate, explain, whatif, doctor, schema, generate, import_, bench, report, queue,
-            run_, history, configure, fit, spot, rent, frontier, promise)
+COMMANDS = (
+    demo,
+    solve,
+    simulate,
+    validate,
+    explain,
+    whatif,
+    doctor,
+    schema,
+    generate,
+    import_,
+    bench,
+    report,
+    queue,
+    run_,
+    history,
+    configure,
+    fit,
+    spot,
+    rent,
+    frontier,
+    promise,
+)
 
 
 def parser() -> Parser:
     """The parser of the whole command line; each command's function is in `args.call`."""
-    top = Parser("allocator", examples=EXAMPLES, description="Decides which training job gets which and how many GPUs.",
-                 epilog="exit codes: 0 done, 1 internal error, 2 usage, 3 invalid input, 4 infeasible, "
-                        "5 no plan in time")
+    top = Parser(
+        "allocator",
+        examples=EXAMPLES,
+        description="Decides which training job gets which and how many GPUs.",
+        epilog=(
+            "exit codes: 0 done, 1 internal error, 2 usage, 3 invalid input, 4 infeasible, "
+            "5 no plan in time"
+        ),
+    )
     top.add_argument("--version", action="store_true", help="print the version and stop")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for command in COMMANDS:
@@ -69,7 +99,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         try:
             return _flushed(_call(argv))
         except BrokenPipeError:
-            _silence(sys.stdout)          # whoever read standard output has had enough: nothing went wrong here
+            # whoever read standard output has had enough: nothing went wrong here
+            _silence(sys.stdout)
             return 0
         except KeyboardInterrupt:
             _silence(sys.stdout)
@@ -78,28 +109,40 @@ def run(argv: Sequence[str] | None = None) -> int:
             _silence(sys.stdout)
             return _say("terminated", 143)
         except AllocatorError as error:
-            return _say("\n".join((*(f"warning: {w}" for w in error.warnings), str(error))), error.exit_code)
+            return _say(
+                "\n".join((*(f"warning: {w}" for w in error.warnings), str(error))), error.exit_code
+            )
         except OSError as error:
             _debug()
             _silence(sys.stdout)
-            return _say(f"allocator: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 1)
+            return _say(
+                f"allocator: {error.strerror or error}"
+                + (f": {error.filename}" if error.filename else ""),
+                1,
+            )
         except Exception as error:
             _debug()
             first = (str(error).splitlines() or [""])[0]
-            return _say(f"allocator: internal error: {type(error).__name__}: {first} "
-                        "(ALLOCATOR_DEBUG=1 shows where)", 1)
+            return _say(
+                f"allocator: internal error: {type(error).__name__}: {first} "
+                "(ALLOCATOR_DEBUG=1 shows where)",
+                1,
+            )
 
 
 def _call(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError):        # names of jobs may hold what the terminal cannot show
+        # names of jobs may hold what the terminal cannot show
+        with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     top = parser()
     try:
         args = top.parse_args(argv)
-    except SystemExit as stop:                            # argparse has printed help (0) or what is wrong (2)
+    # argparse has printed help (0) or what is wrong (2)
+    except SystemExit as stop:
         return int(stop.code or 0)
-    if getattr(args, "format", "") in ("json", "csv"):     # for programs: UTF-8 whatever the terminal is set to
+    # for programs: UTF-8 whatever the terminal is set to
+    if getattr(args, "format", "") in ("json", "csv"):
         with suppress(AttributeError, ValueError):
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     if args.version:
@@ -111,8 +154,11 @@ def _call(argv: Sequence[str] | None) -> int:
         top.print_help(sys.stderr)
         return 2
     if _has_password(getattr(args, "queue", None)):
-        _say("warning: other users of this machine can see the password in the URL while the command runs; "
-             "put it into ~/.pgpass or PGPASSWORD", 0)
+        _say(
+            "warning: other users of this machine can see the password in the URL while the command"
+            " runs; put it into ~/.pgpass or PGPASSWORD",
+            0,
+        )
     return int(args.call(args))
 
 
@@ -143,7 +189,9 @@ def _debug() -> None:
 
 
 def _silence(stream: object) -> None:
-    """Send what is still buffered nowhere, so that the interpreter does not complain when it ends."""
+    """Send what is still buffered nowhere, so that the interpreter does not complain when it
+    ends.
+    """
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""The argument parser of all commands: help that starts with examples, and numbers that are checked."""
+"""The argument parser of all commands: help that starts with examples, and numbers that are
+checked.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Leaves room for the longest command: the library measures commands without the indent that it then gives them."""
+    """Leaves room for the longest command: the library measures commands without the indent that
+    it then gives them.
+    """
 
     def add_argument(self, action: argparse.Action) -> None:
         super().add_argument(action)
@@ -38,12 +42,19 @@ def add_objective(parser: argparse._ActionsContainer, default: str = "as config.
     """--objective, as domain/objectives.py reads it."""
     from allocator.domain.columns import OBJECTIVES
 
-    parser.add_argument("--objective", metavar="NAME", help=f"{', '.join(OBJECTIVES)}; or a sum, "
-                        f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})")
+    parser.add_argument(
+        "--objective",
+        metavar="NAME",
+        help=(
+            f"{', '.join(OBJECTIVES)}; or a sum, "
+            f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})"
+        ),
+    )
 
 
 def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
     """Converter for a number not below `at_least`; `infinite` allows inf."""
+
     def convert(text: str) -> float:
         value = float(text)
         if not value >= at_least or (math.isinf(value) and not infinite):
@@ -56,10 +67,13 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
 
 def whole(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
     """Converter for a whole number within bounds."""
+
     def convert(text: str) -> int:
         value = int(text)
         if not at_least <= value <= at_most:
-            raise argparse.ArgumentTypeError(f"{text} is not a whole number from {at_least} to {at_most}")
+            raise argparse.ArgumentTypeError(
+                f"{text} is not a whole number from {at_least} to {at_most}"
+            )
         return value
 
     convert.__name__ = "whole number"
@@ -77,23 +91,58 @@ def words(text: str) -> tuple[str, ...]:
 def _default(time_limit: float | None) -> str:
     if time_limit is None:
         return ""
-    return " (default: none)" if math.isinf(time_limit) else f" (default: {time_limit:g}; inf: none)"
+    return (
+        " (default: none)" if math.isinf(time_limit) else f" (default: {time_limit:g}; inf: none)"
+    )
 
 
-def add_effort(parser: argparse.ArgumentParser, time_limit: float | None = TIME_LIMIT_S,
-               of: str = "the decision after reading") -> None:
+def add_effort(
+    parser: argparse.ArgumentParser,
+    time_limit: float | None = TIME_LIMIT_S,
+    of: str = "the decision after reading",
+) -> None:
     """The options that say how hard to try, shared by the commands that decide.
 
-    time_limit: default in seconds, inf: none, None: the description of the command says it. of: what is limited.
+    time_limit: default in seconds, inf: none, None: the description of the command says it. of:
+    what is limited.
     """
     group = parser.add_argument_group("effort")
-    group.add_argument("--solver", default="auto", metavar="NAME",
-                       help="auto (default), highs, decomposition, cpsat, pulp: who solves the model of policy mip")
-    group.add_argument("--time-limit", type=number(infinite=True), default=time_limit, metavar="S",
-                       help=f"seconds for {of}; a plan is there by S plus one second{_default(time_limit)}")
-    group.add_argument("--gap", type=number(), default=GAP, metavar="G",
-                       help=f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
-                            "0: search for a proof that the plan is the best)")
-    group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="random seed of the solver (default: 0)")
-    group.add_argument("--threads", type=whole(1, 1024), default=1, metavar="N",
-                       help="threads of the solver (default: 1)")
+    group.add_argument(
+        "--solver",
+        default="auto",
+        metavar="NAME",
+        help=(
+            "auto (default), highs, decomposition, cpsat, pulp: who solves the model of policy mip"
+        ),
+    )
+    group.add_argument(
+        "--time-limit",
+        type=number(infinite=True),
+        default=time_limit,
+        metavar="S",
+        help=f"seconds for {of}; a plan is there by S plus one second{_default(time_limit)}",
+    )
+    group.add_argument(
+        "--gap",
+        type=number(),
+        default=GAP,
+        metavar="G",
+        help=(
+            f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
+            "0: search for a proof that the plan is the best)"
+        ),
+    )
+    group.add_argument(
+        "--seed",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="random seed of the solver (default: 0)",
+    )
+    group.add_argument(
+        "--threads",
+        type=whole(1, 1024),
+        default=1,
+        metavar="N",
+        help="threads of the solver (default: 1)",
+    )

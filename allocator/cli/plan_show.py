@@ -12,10 +12,24 @@ from typing import Any
 from allocator.cli.tables import Table, decision, headline, show, text
 from allocator.domain.result import Result
 
-LEAST_ROWS = 12         # jobs that are shown on the smallest terminal
-ACTIONS = ("start", "grow", "move", "shrink", "pause", "wait", "keep")      # in the order in which they are shown
-NUMBERS = frozenset({"jobs", "GPUs", "value", "$/h", "run", "wait", "pause", "get nothing", "get less",
-                     "guaranteed", "at most"})
+LEAST_ROWS = 12  # jobs that are shown on the smallest terminal
+# in the order in which they are shown
+ACTIONS = ("start", "grow", "move", "shrink", "pause", "wait", "keep")
+NUMBERS = frozenset(
+    {
+        "jobs",
+        "GPUs",
+        "value",
+        "$/h",
+        "run",
+        "wait",
+        "pause",
+        "get nothing",
+        "get less",
+        "guaranteed",
+        "at most",
+    }
+)
 
 
 def show_plan(result: Result, has_reasons: bool = False, head: Sequence[str] = ()) -> None:
@@ -37,20 +51,36 @@ def show_plan(result: Result, has_reasons: bool = False, head: Sequence[str] = (
     space = max(LEAST_ROWS, shutil.get_terminal_size().lines - used - 6)
     rows = rows_by_action(result)
     hidden = 0 if has_reasons else max(0, len(rows) - space)
-    show([Table("jobs", ("job", "tenant", "action", "gets", "held", "value", "$/h", "reason"),
-                rows[:len(rows) - hidden], jobs.numbers, ("held", "$/h", "tenant", "value"))])
+    show(
+        [
+            Table(
+                "jobs",
+                ("job", "tenant", "action", "gets", "held", "value", "$/h", "reason"),
+                rows[: len(rows) - hidden],
+                jobs.numbers,
+                ("held", "$/h", "tenant", "value"),
+            )
+        ]
+    )
     if hidden:
-        _say(f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for programs.")
+        _say(
+            f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for programs."
+        )
     if has_reasons:
         show_reasons(result)
     elif any(result.jobs["reason"]):
-        _say("--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would change it.")
+        _say(
+            "--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would"
+            " change it."
+        )
 
 
 def show_reasons(result: Result) -> None:
     """Print the reason of every job that has one, wrapped between words."""
     print("\nreasons")
-    for job, code, detail in zip(*(result.jobs[name] for name in ("job_id", "reason", "detail")), strict=True):
+    for job, code, detail in zip(
+        *(result.jobs[name] for name in ("job_id", "reason", "detail")), strict=True
+    ):
         if code:
             _say(f"{text(job)}: {code}" + (f", {text(detail)}" if detail else ""), "  ")
 
@@ -62,7 +92,9 @@ def by_action(result: Result) -> Table:
     for action in ACTIONS:
         mine = [j for j, a in enumerate(jobs["action"]) if a == action]
         if mine:
-            gpus, value, cost = (sum(jobs[name][j] for j in mine) for name in ("gpus", "value", "cost_per_hour"))
+            gpus, value, cost = (
+                sum(jobs[name][j] for j in mine) for name in ("gpus", "value", "cost_per_hour")
+            )
             rows.append([action, str(len(mine)), text(gpus), text(float(value)), text(float(cost))])
     return Table("jobs by action", ("action", "jobs", "GPUs", "value", "$/h"), rows, NUMBERS)
 
@@ -71,37 +103,79 @@ def by_reason(result: Result) -> Table:
     """Jobs that get less than they could use, by reason; how many of them get nothing."""
     jobs = result.jobs
     every = Counter(code for code in jobs["reason"] if code)
-    nothing = Counter(code for code, pool in zip(jobs["reason"], jobs["pool"], strict=True) if code and pool is None)
-    rows = [[text(code), str(count), str(nothing[code]), str(count - nothing[code])]
-            for code, count in every.most_common()]
-    return Table("jobs that get less than they could use, by reason",
-                 ("reason", "jobs", "get nothing", "get less"), rows, NUMBERS)
+    nothing = Counter(
+        code
+        for code, pool in zip(jobs["reason"], jobs["pool"], strict=True)
+        if code and pool is None
+    )
+    rows = [
+        [text(code), str(count), str(nothing[code]), str(count - nothing[code])]
+        for code, count in every.most_common()
+    ]
+    return Table(
+        "jobs that get less than they could use, by reason",
+        ("reason", "jobs", "get nothing", "get less"),
+        rows,
+        NUMBERS,
+    )
 
 
 def by_tenant(result: Result) -> Table:
-    """What every tenant holds, against its limits, and how many of its jobs run, wait and are paused."""
+    """What every tenant holds, against its limits, and how many of its jobs run, wait and are
+    paused.
+    """
     count = Counter(zip(result.jobs["tenant"], result.jobs["action"], strict=True))
     rows = []
     for t in result.tenants:
         name = t["tenant"]
         wait, pause = count[name, "wait"], count[name, "pause"]
         run = sum(count[name, action] for action in ACTIONS) - wait - pause
-        rows.append([text(v) for v in (name, run, wait, pause, t["gpus"], t["guaranteed"], t["max_gpus"],
-                                       t["cost_per_hour"])])
-    return Table("tenants", ("tenant", "run", "wait", "pause", "GPUs", "guaranteed", "at most", "$/h"), rows, NUMBERS,
-                 ("guaranteed", "pause"))
+        rows.append(
+            [
+                text(v)
+                for v in (
+                    name,
+                    run,
+                    wait,
+                    pause,
+                    t["gpus"],
+                    t["guaranteed"],
+                    t["max_gpus"],
+                    t["cost_per_hour"],
+                )
+            ]
+        )
+    return Table(
+        "tenants",
+        ("tenant", "run", "wait", "pause", "GPUs", "guaranteed", "at most", "$/h"),
+        rows,
+        NUMBERS,
+        ("guaranteed", "pause"),
+    )
 
 
 def rows_by_action(result: Result) -> list[list[str]]:
-    """A row per job without the text of its reason: what changes first, and what is worth most of it."""
+    """A row per job without the text of its reason: what changes first, and what is worth most
+    of it.
+    """
     jobs, whole = result.jobs, decision(result)[0].rows
-    rank: list[Any] = [(ACTIONS.index(action), -value) for action, value in zip(
-        jobs["action"], jobs["value"], strict=True)]
+    rank: list[Any] = [
+        (ACTIONS.index(action), -value)
+        for action, value in zip(jobs["action"], jobs["value"], strict=True)
+    ]
     order = sorted(range(len(whole)), key=rank.__getitem__)
     return [[*whole[j][:-1], text(jobs["reason"][j] or "")] for j in order]
 
 
 def _say(said: str, indent: str = "") -> None:
     width = max(40, shutil.get_terminal_size().columns)
-    print(textwrap.fill(said, width, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False,
-                        break_on_hyphens=False))
+    print(
+        textwrap.fill(
+            said,
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent + "  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )

@@ -1,7 +1,8 @@
-"""How far a decision is, on standard error, for as long as it takes: what a person would otherwise wonder about.
+"""How far a decision is, on standard error, for as long as it takes: what a person would otherwise
+wonder about.
 
-On a terminal one line that is rewritten twice a second; elsewhere a line after 5, 10, 20, 40 ... seconds. Quick
-decisions show nothing. The same object keeps the notes for --log.
+On a terminal one line that is rewritten twice a second; elsewhere a line after 5, 10, 20, 40 ...
+seconds. Quick decisions show nothing. The same object keeps the notes for --log.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-FIRST_S = 1.5           # quicker decisions show nothing on a terminal,
-FIRST_LINE_S = 5.0      # and these nothing elsewhere
-LIVE_S = 0.5            # between two states of a terminal's line
-CLEAR = "\r\x1b[2K"     # to the beginning of the line, and empty it
+FIRST_S = 1.5  # quicker decisions show nothing on a terminal,
+FIRST_LINE_S = 5.0  # and these nothing elsewhere
+LIVE_S = 0.5  # between two states of a terminal's line
+CLEAR = "\r\x1b[2K"  # to the beginning of the line, and empty it
 
 
 class Progress:
     """A Watch (solvers/base) that keeps the best value and bound, and every note with its time.
 
-    is_valued: whether what solvers report are values of the plan; policies other than mip ask them other questions.
+    is_valued: whether what solvers report are values of the plan; policies other than mip ask them
+    other questions.
     """
 
     def __init__(self, is_valued: bool = True) -> None:
@@ -41,7 +43,9 @@ class Progress:
         self.notes.append(f"[{time.monotonic() - self.begin:8.3f} s] {text}")
 
     def line(self) -> str:
-        """Where the decision stands: elapsed time, best value, bound and gap as far as they are known."""
+        """Where the decision stands: elapsed time, best value, bound and gap as far as they are
+        known.
+        """
         value, bound = self._value, self._bound
         said = [f"{time.monotonic() - self.begin:.0f} s"]
         if math.isfinite(value):

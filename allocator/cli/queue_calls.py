@@ -1,4 +1,6 @@
-"""What the verbs of `allocator queue` do. Standard output carries data, standard error what was done."""
+"""What the verbs of `allocator queue` do. Standard output carries data, standard error what was
+done.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,11 @@ from allocator.queue.jobs import Job
 from allocator.queue.submit import of_values
 from allocator.queue.submit import submit as submit_to
 
-MOST_DATED = 200        # jobs with deadlines beside which a submission still looks whether its own can be promised
-NUMBERS = frozenset(("GPUs", "used", "free", "done", "work left", "age", "restarts", "failures", "generation"))
+# jobs with deadlines beside which a submission still looks whether its own can be promised
+MOST_DATED = 200
+NUMBERS = frozenset(
+    ("GPUs", "used", "free", "done", "work left", "age", "restarts", "failures", "generation")
+)
 
 
 def init(args: argparse.Namespace) -> int:
@@ -33,7 +38,7 @@ def init(args: argparse.Namespace) -> int:
 
     source = None if args.source is None else read_snapshot(args.source)
     if source is not None:
-        validate(source)                           # a source with faults leaves no queue behind
+        validate(source)  # a source with faults leaves no queue behind
     store, made = create_queue(args.queue)
     with Queue(store) as queue:
         _say(f"{'made' if made else 'is up to date:'} {store.name}")
@@ -49,8 +54,15 @@ def init(args: argparse.Namespace) -> int:
 def submit(args: argparse.Namespace) -> int:
     values = {name: getattr(args, name) for name, *_ in JOB_OPTIONS}
     environment = dict(_pairs(args.env, "--env", "NAME=VALUE"))
-    job = of_values({**values, "key": args.key, "command": args.command, "environment": environment,
-                     "workdir": os.path.abspath(args.workdir) if args.workdir else ""})
+    job = of_values(
+        {
+            **values,
+            "key": args.key,
+            "command": args.command,
+            "environment": environment,
+            "workdir": os.path.abspath(args.workdir) if args.workdir else "",
+        }
+    )
     with Queue(args.queue) as queue:
         with queue.store.write() as connection:
             (done,), warnings = submit_to(connection, [job], queue.clock())
@@ -68,8 +80,8 @@ def submit(args: argparse.Namespace) -> int:
 
 
 def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
-    """Whether the deadline of a job that was submitted can be promised, said on standard error and in full; None: it is
-    not known. The job is in the queue, whatever goes wrong here."""
+    """Whether the deadline of a job that was submitted can be promised, said on standard error and
+    in full; None: it is not known. The job is in the queue, whatever goes wrong here."""
     from allocator import validate
     from allocator.promises import promise
 
@@ -79,16 +91,28 @@ def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
         if job_id not in problem.jobs.job_id:
             raise UsageError("it is over, or submitted for later")
         if dated > MOST_DATED:
-            raise UsageError(f"{dated} jobs have deadlines; `allocator queue export` and `allocator promise` tell")
+            raise UsageError(
+                f"{dated} jobs have deadlines; `allocator queue export` and `allocator promise`"
+                " tell"
+            )
         found = promise(problem, job_id)
     except Exception as error:
-        _say(f"whether the deadline can be promised is not known: {str(error) or type(error).__name__}")
+        _say(
+            "whether the deadline can be promised is not known:"
+            f" {str(error) or type(error).__name__}"
+        )
         return None
     if found.done_s is not None and found.promised:
-        _say(f"the deadline can be promised: done {_at(found.done_s, problem.now_s)}, on at most {found.most_gpus} "
-             f"GPUs of {text(found.pool)}")
+        _say(
+            f"the deadline can be promised: done {_at(found.done_s, problem.now_s)}, on at most"
+            f" {found.most_gpus} GPUs of {text(found.pool)}"
+        )
     else:
-        offer = "" if found.earliest_s is None else f"; earliest that could be: {_at(found.earliest_s, problem.now_s)}"
+        offer = (
+            ""
+            if found.earliest_s is None
+            else f"; earliest that could be: {_at(found.earliest_s, problem.now_s)}"
+        )
         _say(f"the deadline cannot be promised: {found.reason}{offer}")
     return found.to_dict()
 
@@ -107,7 +131,10 @@ def import_csv(args: argparse.Namespace) -> int:
     new = sum(s.new for s in done)
     if args.format == "json":
         print(json.dumps({"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]}))
-    _say(f"{new} jobs submitted" + (f", {len(done) - new} were there before" if new < len(done) else ""))
+    _say(
+        f"{new} jobs submitted"
+        + (f", {len(done) - new} were there before" if new < len(done) else "")
+    )
     return 0
 
 
@@ -137,19 +164,54 @@ def export_csv(args: argparse.Namespace) -> int:
 
 def list_(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
-        found = jobs.listed(connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit)
-        rows, numbers, name = csv_jobs.records(connection, found), jobs.counts(connection), queue.store.name
+        found = jobs.listed(
+            connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
+        )
+        rows, numbers, name = (
+            csv_jobs.records(connection, found),
+            jobs.counts(connection),
+            queue.store.name,
+        )
         now = queue.clock()
     if args.format == "json":
         _json({"schema_version": 1, "queue": name, "now_s": now, "counts": numbers, "jobs": rows})
     elif args.format == "csv":
         sys.stdout.write(csv_jobs.as_csv(csv_jobs.FIELDS, rows))
     else:
-        show_tables([Table("jobs", ("job", "tenant", "model", "state", "holds", "shall hold", "done", "age", "note"), [
-            [text(r["job_id"]), text(r["tenant"]), text(r["model"]), r["state"],
-             _place(r["pool"], r["gpus"], r["shared_with"]), _place(r["want_pool"], r["want_gpus"], r["want_host"]),
-             percent(r["progress"]), _span(now - r["submitted_s"]), _note(r, now)]
-            for r in rows], NUMBERS)], [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"])
+        show_tables(
+            [
+                Table(
+                    "jobs",
+                    (
+                        "job",
+                        "tenant",
+                        "model",
+                        "state",
+                        "holds",
+                        "shall hold",
+                        "done",
+                        "age",
+                        "note",
+                    ),
+                    [
+                        [
+                            text(r["job_id"]),
+                            text(r["tenant"]),
+                            text(r["model"]),
+                            r["state"],
+                            _place(r["pool"], r["gpus"], r["shared_with"]),
+                            _place(r["want_pool"], r["want_gpus"], r["want_host"]),
+                            percent(r["progress"]),
+                            _span(now - r["submitted_s"]),
+                            _note(r, now),
+                        ]
+                        for r in rows
+                    ],
+                    NUMBERS,
+                )
+            ],
+            [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"],
+        )
     return 0
 
 
@@ -183,17 +245,70 @@ def show(args: argparse.Namespace) -> int:
         row, held = csv_jobs.records(connection, [job])[0], jobs.history(connection, args.job)
         seen, shared = jobs.observed(connection, args.job), jobs.shared(connection, args.job)
     if args.format == "json":
-        _json({"schema_version": 1, **row, "allocations": held, "shared": shared, "observations": seen})
+        _json(
+            {
+                "schema_version": 1,
+                **row,
+                "allocations": held,
+                "shared": shared,
+                "observations": seen,
+            }
+        )
         return 0
-    facts = [(k, v) for k, v in row.items() if v not in (None, "", {}, []) and k not in ("seq", "version")]
-    show_tables([
-        Table(f"job {text(job.job_id)}", ("what", "value"), [[k, text(_flat(v), 12)] for k, v in facts]),
-        Table("allocations", ("generation", "pool", "GPUs", "phase", "ordered_s", "ended_s", "work", "detail"), [
-            [text(a[k], 12) for k in ("generation", "pool", "gpus", "phase", "ordered_s", "ended_s", "work_done",
-                                      "detail")] for a in held], NUMBERS),
-        *([Table("shared GPUs", ("generation", "since_s", "GPUs of"), [
-            [text(t["generation"]), text(t["at_s"], 12), text(t["host"] or "its own")] for t in shared], NUMBERS)]
-          if shared else [])])
+    facts = [
+        (k, v)
+        for k, v in row.items()
+        if v not in (None, "", {}, []) and k not in ("seq", "version")
+    ]
+    show_tables(
+        [
+            Table(
+                f"job {text(job.job_id)}",
+                ("what", "value"),
+                [[k, text(_flat(v), 12)] for k, v in facts],
+            ),
+            Table(
+                "allocations",
+                ("generation", "pool", "GPUs", "phase", "ordered_s", "ended_s", "work", "detail"),
+                [
+                    [
+                        text(a[k], 12)
+                        for k in (
+                            "generation",
+                            "pool",
+                            "gpus",
+                            "phase",
+                            "ordered_s",
+                            "ended_s",
+                            "work_done",
+                            "detail",
+                        )
+                    ]
+                    for a in held
+                ],
+                NUMBERS,
+            ),
+            *(
+                [
+                    Table(
+                        "shared GPUs",
+                        ("generation", "since_s", "GPUs of"),
+                        [
+                            [
+                                text(t["generation"]),
+                                text(t["at_s"], 12),
+                                text(t["host"] or "its own"),
+                            ]
+                            for t in shared
+                        ],
+                        NUMBERS,
+                    )
+                ]
+                if shared
+                else []
+            ),
+        ]
+    )
     return 0
 
 
@@ -214,8 +329,10 @@ def act(args: argparse.Namespace) -> int:
 
 
 def _becomes(job: Job) -> str:
-    return {"hold": "held as soon as it has stopped", "cancel": "cancelled as soon as it has stopped"}.get(
-        job.request, job.state)
+    return {
+        "hold": "held as soon as it has stopped",
+        "cancel": "cancelled as soon as it has stopped",
+    }.get(job.request, job.state)
 
 
 def pools(args: argparse.Namespace) -> int:
@@ -224,15 +341,30 @@ def pools(args: argparse.Namespace) -> int:
         if changes:
             queue.set_gpus(changes)
         with queue.store.read() as connection:
-            gpus, used, types = cluster.gpus(connection), cluster.used(connection), cluster.types(connection)
-    rows = [{"pool": p, "gpu_type": types[p], "gpus": n, "used": used[p], "free": n - used[p]} for p, n in gpus.items()]
+            gpus, used, types = (
+                cluster.gpus(connection),
+                cluster.used(connection),
+                cluster.types(connection),
+            )
+    rows = [
+        {"pool": p, "gpu_type": types[p], "gpus": n, "used": used[p], "free": n - used[p]}
+        for p, n in gpus.items()
+    ]
     if args.format == "json":
         _json({"schema_version": 1, "pools": rows})
     elif args.format == "csv":
         sys.stdout.write(csv_jobs.as_csv(("pool", "gpu_type", "gpus", "used", "free"), rows))
     else:
-        show_tables([Table("pools", ("pool", "type", "GPUs", "used", "free"), [
-            [text(v) for v in row.values()] for row in rows], NUMBERS)])
+        show_tables(
+            [
+                Table(
+                    "pools",
+                    ("pool", "type", "GPUs", "used", "free"),
+                    [[text(v) for v in row.values()] for row in rows],
+                    NUMBERS,
+                )
+            ]
+        )
     return 0
 
 
@@ -276,8 +408,12 @@ def purge(args: argparse.Namespace) -> int:
     return 0
 
 
-ADOPTED = {"running": "runs on", "done": "has ended and is done", "stopped": "was told to stop: no job of this queue "
-           "runs there so", "lost": "does not run: it is started again when a round gives it GPUs"}
+ADOPTED = {
+    "running": "runs on",
+    "done": "has ended and is done",
+    "stopped": "was told to stop: no job of this queue runs there so",
+    "lost": "does not run: it is started again when a round gives it GPUs",
+}
 
 
 def adopt(args: argparse.Namespace) -> int:
@@ -292,7 +428,9 @@ def adopt(args: argparse.Namespace) -> int:
             known = identity.state(connection)
         kind = args.executor or (known.kind if known is not None else None)
         if kind is None:
-            raise UsageError("no controller has acted on this queue yet: name the executor with --executor")
+            raise UsageError(
+                "no controller has acted on this queue yet: name the executor with --executor"
+            )
         folder = args.state
         if folder is None and known is not None and known.kind == kind:
             folder = known.place.partition(":")[2]

@@ -1,4 +1,6 @@
-"""Where `allocator rent` has its classes of jobs from: classes.csv, a workload, or the history of a queue."""
+"""Where `allocator rent` has its classes of jobs from: classes.csv, a workload, or the history
+of a queue.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def from_file(path: str, pools: str | None, dollars: bool) -> RentalClasses:
     return made
 
 
-def from_workload(folder: str, pools: str | None, dollars: bool, hours: float | None) -> RentalClasses:
+def from_workload(
+    folder: str, pools: str | None, dollars: bool, hours: float | None
+) -> RentalClasses:
     """A class per model of a workload; its own pools unless others are given."""
     from allocator import read_workload
     from allocator.market.history import History
@@ -42,7 +46,9 @@ def from_workload(folder: str, pools: str | None, dollars: bool, hours: float | 
 
 
 def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None) -> RentalClasses:
-    """A class per model of the jobs of a queue that are done or under way; its own pools unless others are given."""
+    """A class per model of the jobs of a queue that are done or under way; its own pools unless
+    others are given.
+    """
     import numpy as np
 
     from allocator.domain.validate import validate
@@ -56,10 +62,14 @@ def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None)
     gone = sorted({job.cells["model"] for job in jobs} - set(number))
     _warn(f"{path}: no speed of model {name} is known; its jobs are left out" for name in gone)
     jobs = [job for job in jobs if job.cells["model"] in number]
-    past = History(path, np.array([number[job.cells["model"]] for job in jobs], dtype=np.int64),
-                   np.array([job.submitted_s for job in jobs]), np.array([job.total_work for job in jobs]),
-                   np.array([float(job.cells.get("weight") or 1.0) for job in jobs]),
-                   np.array([float(job.cells["max_gpus"]) for job in jobs]).astype(np.int64))
+    past = History(
+        path,
+        np.array([number[job.cells["model"]] for job in jobs], dtype=np.int64),
+        np.array([job.submitted_s for job in jobs]),
+        np.array([job.total_work for job in jobs]),
+        np.array([float(job.cells.get("weight") or 1.0) for job in jobs]),
+        np.array([float(job.cells["max_gpus"]) for job in jobs]).astype(np.int64),
+    )
     return _estimated(past, problem, pools, dollars, hours)
 
 
@@ -73,11 +83,22 @@ def text(made: RentalClasses) -> str:
     rows = []
     for r, i in enumerate(made.of.tolist()):
         p, most = float(made.parameter[r]), float(made.max_gpus[r])
-        rows.append([
-            made.class_id[i], *(float(column[i]) for column in (made.arrivals_per_hour, made.mean_work_gpu_hours)),
-            KINDS[int(made.kind[r])], "" if math.isnan(p) else p, "|".join(f"{k}:{s!r}" for k, s in made.points[r]),
-            float(made.weight[i]), made.gpu_type[r], float(made.relative_speed[r]),
-            "" if math.isinf(most) else int(most)])
+        rows.append(
+            [
+                made.class_id[i],
+                *(
+                    float(column[i])
+                    for column in (made.arrivals_per_hour, made.mean_work_gpu_hours)
+                ),
+                KINDS[int(made.kind[r])],
+                "" if math.isnan(p) else p,
+                "|".join(f"{k}:{s!r}" for k, s in made.points[r]),
+                float(made.weight[i]),
+                made.gpu_type[r],
+                float(made.relative_speed[r]),
+                "" if math.isinf(most) else int(most),
+            ]
+        )
     return csv_text([c.name for c in CLASSES.columns], rows)
 
 
@@ -94,8 +115,9 @@ def _pools(path: str, dollars: bool) -> tuple[Rented, Sequence[Fault]]:
     return rented, found.faults
 
 
-def _estimated(past: History, problem: Problem, pools: str | None, dollars: bool,
-               hours: float | None) -> RentalClasses:
+def _estimated(
+    past: History, problem: Problem, pools: str | None, dollars: bool, hours: float | None
+) -> RentalClasses:
     import numpy as np
 
     from allocator.errors import InvalidInput
@@ -109,11 +131,21 @@ def _estimated(past: History, problem: Problem, pools: str | None, dollars: bool
             raise InvalidInput(wrong)
     else:
         p = problem.pools
-        rented = Rented(p.pool, tuple(problem.gpu_types[t] for t in p.gpu_type.tolist()),
-                        p.price_per_gpu_hour, p.gpus.astype(np.float64))
+        rented = Rented(
+            p.pool,
+            tuple(problem.gpu_types[t] for t in p.gpu_type.tolist()),
+            p.price_per_gpu_hour,
+            p.gpus.astype(np.float64),
+        )
     table = RateTable.of(problem)
-    made, warnings = estimate(past, problem.models, problem.gpu_types, lambda m, t, k: table.rate(m, t, k)[0], hours,
-                              rented)
+    made, warnings = estimate(
+        past,
+        problem.models,
+        problem.gpu_types,
+        lambda m, t, k: table.rate(m, t, k)[0],
+        hours,
+        rented,
+    )
     _warn(warnings)
     return made
 

@@ -22,12 +22,21 @@ QUEUE.report. The path of the page goes to standard output."""
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("report", examples=EXAMPLES, help="page and pictures of results or of a queue",
-                                 description=ABOUT)
+    parser = commands.add_parser(
+        "report",
+        examples=EXAMPLES,
+        help="page and pictures of results or of a queue",
+        description=ABOUT,
+    )
     parser.add_argument("source", metavar="DIR|QUEUE", help="folder of the results, or a queue")
-    parser.add_argument("--out", metavar="FILE",
-                        help="the HTML file (default: DIR/report.html, QUEUE.report/report.html)")
-    parser.add_argument("--last", type=whole(1), metavar="N", help="rounds of a queue to show (default: 1000)")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the HTML file (default: DIR/report.html, QUEUE.report/report.html)",
+    )
+    parser.add_argument(
+        "--last", type=whole(1), metavar="N", help="rounds of a queue to show (default: 1000)"
+    )
     parser.set_defaults(call=call)
 
 
@@ -35,8 +44,14 @@ def call(args: argparse.Namespace) -> int:
     from allocator.report.folders import write_report
 
     if sys.stderr.isatty():
-        print(f"drawing the report of {args.source}: seconds, minutes for a large benchmark", file=sys.stderr)
+        print(
+            f"drawing the report of {args.source}: seconds, minutes for a large benchmark",
+            file=sys.stderr,
+        )
     print(write_report(args.source, args.out, args.last))
     if find_spec("matplotlib") is None:
-        print('no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")', file=sys.stderr)
+        print(
+            'no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")',
+            file=sys.stderr,
+        )
     return 0

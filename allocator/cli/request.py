@@ -33,8 +33,17 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Request:
-        return cls(args.policy, args.objective, args.solver, args.time_limit, args.gap, args.budget,
-                   args.horizon, args.seed, args.threads)
+        return cls(
+            args.policy,
+            args.objective,
+            args.solver,
+            args.time_limit,
+            args.gap,
+            args.budget,
+            args.horizon,
+            args.seed,
+            args.threads,
+        )
 
     def check(self) -> None:
         """Raise UsageError for an unknown policy or solver, before anything is read."""
@@ -68,10 +77,13 @@ class Summary:
         return asdict(self)
 
 
-def decide_folder(folder: str, request: Request, watch: Watch | None = None, log: bool = False) -> Result:
+def decide_folder(
+    folder: str, request: Request, watch: Watch | None = None, log: bool = False
+) -> Result:
     """Read, validate and decide one snapshot folder.
 
-    watch: is told how the decision goes on; log: with the solver's own log. Neither changes the decision.
+    watch: is told how the decision goes on; log: with the solver's own log. Neither changes the
+    decision.
     """
     from allocator import read_snapshot, validate
     from allocator.decision import decide
@@ -82,14 +94,30 @@ def decide_folder(folder: str, request: Request, watch: Watch | None = None, log
     read = time.monotonic()
     problem = validate(snapshot)
     seconds = {"read": read - begin, "validate": time.monotonic() - read}
-    limits = Limits(max(0.0, request.time_limit_s - seconds["validate"]), request.gap, request.threads,
-                    request.seed, log, watch)
-    return decide(problem, policy=request.policy, solver=request.solver, limits=limits,
-                  objective=request.objective, budget=request.budget, horizon=request.horizon, seconds=seconds)
+    limits = Limits(
+        max(0.0, request.time_limit_s - seconds["validate"]),
+        request.gap,
+        request.threads,
+        request.seed,
+        log,
+        watch,
+    )
+    return decide(
+        problem,
+        policy=request.policy,
+        solver=request.solver,
+        limits=limits,
+        objective=request.objective,
+        budget=request.budget,
+        horizon=request.horizon,
+        seconds=seconds,
+    )
 
 
 def summarise(folder: str, request: Request, out: str | None) -> Summary:
-    """Decide one snapshot of a batch and write its plan to `out`. Faults become a Summary, whatever they are."""
+    """Decide one snapshot of a batch and write its plan to `out`. Faults become a Summary,
+    whatever they are.
+    """
     from allocator.files.plans import write_plan
 
     begin = time.monotonic()
@@ -99,13 +127,37 @@ def summarise(folder: str, request: Request, out: str | None) -> Summary:
         plan = None if out is None else str(write_plan(result, Path(out) / name)[0])
     except AllocatorError as error:
         status = {3: "invalid", 4: "infeasible", 5: "no plan"}.get(error.exit_code, "error")
-        return Summary(name, error.exit_code, status, seconds=time.monotonic() - begin, error=str(error),
-                       warnings=error.warnings)
+        return Summary(
+            name,
+            error.exit_code,
+            status,
+            seconds=time.monotonic() - begin,
+            error=str(error),
+            warnings=error.warnings,
+        )
     except Exception as error:
-        return Summary(name, 1, "error", seconds=time.monotonic() - begin,
-                       error=f"internal error: {type(error).__name__}: {error}")
-    return Summary(name, 0, result.status, result.objective_value, result.bound, result.gap, result.solver,
-                   result.termination, result.fallback, time.monotonic() - begin, plan, None, result.warnings)
+        return Summary(
+            name,
+            1,
+            "error",
+            seconds=time.monotonic() - begin,
+            error=f"internal error: {type(error).__name__}: {error}",
+        )
+    return Summary(
+        name,
+        0,
+        result.status,
+        result.objective_value,
+        result.bound,
+        result.gap,
+        result.solver,
+        result.termination,
+        result.fallback,
+        time.monotonic() - begin,
+        plan,
+        None,
+        result.warnings,
+    )
 
 
 def snapshot_name(folder: str) -> str:

@@ -14,16 +14,29 @@ allocator schema result > plan.schema.json
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("schema", examples=EXAMPLES, help="JSON Schema of snapshots, workloads and plans",
-                                 description="Print a JSON Schema.")
-    parser.add_argument("what", nargs="?", default="snapshot", choices=("snapshot", "workload", "result"),
-                        help="default: snapshot")
+    parser = commands.add_parser(
+        "schema",
+        examples=EXAMPLES,
+        help="JSON Schema of snapshots, workloads and plans",
+        description="Print a JSON Schema.",
+    )
+    parser.add_argument(
+        "what",
+        nargs="?",
+        default="snapshot",
+        choices=("snapshot", "workload", "result"),
+        help="default: snapshot",
+    )
     parser.set_defaults(call=call)
 
 
 def call(args: argparse.Namespace) -> int:
     from allocator.files import schema
 
-    documents = {"snapshot": schema.snapshot_schema, "workload": schema.workload_schema, "result": schema.result_schema}
+    documents = {
+        "snapshot": schema.snapshot_schema,
+        "workload": schema.workload_schema,
+        "result": schema.result_schema,
+    }
     print(json.dumps(documents[args.what](), indent=2))
     return 0

@@ -21,28 +21,70 @@ failure does not stop the others, and the exit code is the gravest: 1, then 2, 3
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("solve", examples=EXAMPLES, help="one decision per snapshot folder", description=ABOUT)
-    parser.add_argument("snapshots", nargs="+", metavar="SNAPSHOT",
-                        help="folder with jobs.csv, pools.csv, rates.csv ...")
-    parser.add_argument("--policy", default="mip", metavar="NAME",
-                        help="mip (default), horizon, marginal, greedy, las, sia ...; an unknown name lists all")
+    parser = commands.add_parser(
+        "solve", examples=EXAMPLES, help="one decision per snapshot folder", description=ABOUT
+    )
+    parser.add_argument(
+        "snapshots",
+        nargs="+",
+        metavar="SNAPSHOT",
+        help="folder with jobs.csv, pools.csv, rates.csv ...",
+    )
+    parser.add_argument(
+        "--policy",
+        default="mip",
+        metavar="NAME",
+        help="mip (default), horizon, marginal, greedy, las, sia ...; an unknown name lists all",
+    )
     add_objective(parser)
-    parser.add_argument("--budget", type=number(), metavar="USD", help="US dollars per hour, instead of config.toml's")
-    parser.add_argument("--horizon", type=whole(1), metavar="H",
-                        help="intervals that the policy horizon plans, instead of config.toml's [horizon]")
+    parser.add_argument(
+        "--budget",
+        type=number(),
+        metavar="USD",
+        help="US dollars per hour, instead of config.toml's",
+    )
+    parser.add_argument(
+        "--horizon",
+        type=whole(1),
+        metavar="H",
+        help="intervals that the policy horizon plans, instead of config.toml's [horizon]",
+    )
     add_effort(parser)
     group = parser.add_argument_group("output")
-    group.add_argument("--out", metavar="DIR", help="write plan.json and plan.csv there; a batch into DIR/NAME/")
-    group.add_argument("--format", choices=("table", "json", "csv"), default="table",
-                       help="of standard output (default: table)")
-    group.add_argument("--reasons", action="store_true",
-                       help="on a terminal: all jobs, and why each gets less than it could use")
-    group.add_argument("--jobs", type=whole(1, 1024), default=1, metavar="N",
-                       help="snapshots at the same time (default: 1)")
-    group.add_argument("--log", metavar="FILE", help="write there what was done: prices, steps and log of "
-                       "the solver, bound (one snapshot only)")
-    group.add_argument("--write-model", metavar="FILE",
-                       help="write the round's model too, as .mps, .lp or .npz (one snapshot only)")
+    group.add_argument(
+        "--out", metavar="DIR", help="write plan.json and plan.csv there; a batch into DIR/NAME/"
+    )
+    group.add_argument(
+        "--format",
+        choices=("table", "json", "csv"),
+        default="table",
+        help="of standard output (default: table)",
+    )
+    group.add_argument(
+        "--reasons",
+        action="store_true",
+        help="on a terminal: all jobs, and why each gets less than it could use",
+    )
+    group.add_argument(
+        "--jobs",
+        type=whole(1, 1024),
+        default=1,
+        metavar="N",
+        help="snapshots at the same time (default: 1)",
+    )
+    group.add_argument(
+        "--log",
+        metavar="FILE",
+        help=(
+            "write there what was done: prices, steps and log of "
+            "the solver, bound (one snapshot only)"
+        ),
+    )
+    group.add_argument(
+        "--write-model",
+        metavar="FILE",
+        help="write the round's model too, as .mps, .lp or .npz (one snapshot only)",
+    )
     parser.set_defaults(call=call)
 
 
@@ -82,7 +124,9 @@ def _one(args: argparse.Namespace, request: Any) -> int:
         plans.write_plan(result, args.out)
     if args.log:
         path = Path(args.log)
-        plans.write_files(path.parent, {path.name: "\n".join(log_lines(result, progress.notes)) + "\n"})
+        plans.write_files(
+            path.parent, {path.name: "\n".join(log_lines(result, progress.notes)) + "\n"}
+        )
     if args.format == "json":
         sys.stdout.write(plans.to_json(result))
     elif args.format == "csv":

@@ -14,7 +14,9 @@ Rows = list[dict[str, Any]]
 
 
 def fitted(kind: str, path: str, ages: Sequence[float]) -> Rows:
-    """Rows of the fit; raises InvalidInput for a file with faults, ValueError where nothing can be fitted."""
+    """Rows of the fit; raises InvalidInput for a file with faults, ValueError where nothing can
+    be fitted.
+    """
     return KINDS[kind](path, ages)
 
 
@@ -22,23 +24,48 @@ def _line(path: str, _ages: Sequence[float]) -> Rows:
     table = sound(*read_table(path, POINTS))
     line = fit_line(table["x"], table["y"])
     more = {k: v for k, v in asdict(line).items() if k not in ("intercept", "slope", "errors")}
-    return [{"intercept": line.intercept, "slope": line.slope, "intercept_error": line.errors[0],
-             "slope_error": line.errors[1], **more}]
+    return [
+        {
+            "intercept": line.intercept,
+            "slope": line.slope,
+            "intercept_error": line.errors[0],
+            "slope_error": line.errors[1],
+            **more,
+        }
+    ]
 
 
 def _hazard(path: str, ages: Sequence[float]) -> Rows:
     table = sound(*read_table(path, LIFETIMES))
     fit = fit_hazard(table["hours"], table["revoked"], ages)
-    return [{"from_h": float(a), "per_hour": float(h), "error": float(e), "revoked": int(d), "server_hours": float(t)}
-            for a, h, e, d, t in zip(fit.hazard.start_h, fit.hazard.per_hour, fit.errors, fit.seen, fit.hours,
-                                     strict=True)]
+    return [
+        {
+            "from_h": float(a),
+            "per_hour": float(h),
+            "error": float(e),
+            "revoked": int(d),
+            "server_hours": float(t),
+        }
+        for a, h, e, d, t in zip(
+            fit.hazard.start_h, fit.hazard.per_hour, fit.errors, fit.seen, fit.hours, strict=True
+        )
+    ]
 
 
 def _startup(path: str, _ages: Sequence[float]) -> Rows:
     table = sound(*read_numbers(path))
-    return [{"phase": p.name, "starts": p.samples, "mean_s": p.mean, "sd_s": p.sd, "p5_s": p.quantiles[0],
-             "p50_s": p.quantiles[1], "p95_s": p.quantiles[2]}
-            for p in fit_phases({c.name: table[c.name] for c in table.schema.columns})]
+    return [
+        {
+            "phase": p.name,
+            "starts": p.samples,
+            "mean_s": p.mean,
+            "sd_s": p.sd,
+            "p5_s": p.quantiles[0],
+            "p50_s": p.quantiles[1],
+            "p95_s": p.quantiles[2],
+        }
+        for p in fit_phases({c.name: table[c.name] for c in table.schema.columns})
+    ]
 
 
 def _cap(path: str, _ages: Sequence[float]) -> Rows:
@@ -47,4 +74,8 @@ def _cap(path: str, _ages: Sequence[float]) -> Rows:
 
 
 KINDS: Mapping[str, Callable[[str, Sequence[float]], Rows]] = {
-    "line": _line, "hazard": _hazard, "startup": _startup, "cap": _cap}
+    "line": _line,
+    "hazard": _hazard,
+    "startup": _startup,
+    "cap": _cap,
+}

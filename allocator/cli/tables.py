@@ -11,7 +11,7 @@ from typing import Any
 
 from allocator.domain.result import Result
 
-LONG = 500          # rows beyond which a terminal gets plain text too: rich would take seconds
+LONG = 500  # rows beyond which a terminal gets plain text too: rich would take seconds
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,16 @@ def texts(values: Iterable[Any]) -> list[str]:
 
 
 def fitted(table: Table, width: int) -> Table:
-    """The table without as many of its droppable columns as it takes to be `width` characters wide at most."""
+    """The table without as many of its droppable columns as it takes to be `width` characters
+    wide at most.
+    """
     left = list(table.columns)
-    widths = {name: max(map(len, cells)) for name, cells in zip(table.columns, zip(
-        table.columns, *table.rows, strict=True), strict=True)}
+    widths = {
+        name: max(map(len, cells))
+        for name, cells in zip(
+            table.columns, zip(table.columns, *table.rows, strict=True), strict=True
+        )
+    }
     for name in table.droppable:
         if sum(widths[kept] + 2 for kept in left) - 2 <= width:
             break
@@ -74,8 +80,13 @@ def fitted(table: Table, width: int) -> Table:
 
 
 def _wrapped(line: str) -> str:
-    return textwrap.fill(line, max(40, shutil.get_terminal_size().columns), subsequent_indent="  ",
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        line,
+        max(40, shutil.get_terminal_size().columns),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _rich(table: Table) -> None:
@@ -92,12 +103,18 @@ def _rich(table: Table) -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     with console.capture() as drawn:
         console.print(grid)
-    print(_wrapped(table.title), *(line for line in drawn.get().splitlines() if line.strip()), sep="\n")
+    print(
+        _wrapped(table.title),
+        *(line for line in drawn.get().splitlines() if line.strip()),
+        sep="\n",
+    )
 
 
 def _plain(table: Table) -> None:
     columns = []
-    for name, cells in zip(table.columns, zip(table.columns, *table.rows, strict=True), strict=True):
+    for name, cells in zip(
+        table.columns, zip(table.columns, *table.rows, strict=True), strict=True
+    ):
         width, pad = max(map(len, cells)), str.rjust if name in table.numbers else str.ljust
         columns.append([pad(cell, width) for cell in cells])
     print(table.title, *("  ".join(row).rstrip() for row in zip(*columns, strict=True)), sep="\n")
@@ -111,42 +128,96 @@ def percent(gap: float) -> str:
 def headline(result: Result) -> list[str]:
     """What was decided, how good it is and who proved it."""
     limit = result.budget["per_hour"]
-    spent = f"cost {text(result.budget['spent_per_hour'])} $/h" + ("" if limit is None else f" of {text(limit)} $/h")
+    spent = f"cost {text(result.budget['spent_per_hour'])} $/h" + (
+        "" if limit is None else f" of {text(limit)} $/h"
+    )
     by = f"{result.solver} {result.solver_version or ''}".strip() if result.solver else "no solver"
     return [
-        f"snapshot {text(result.snapshot)}: policy {result.policy}, objective {result.objective}, {by}"
-        + (f", fallback {result.fallback}" if result.fallback else ""),
-        f"value {text(result.objective_value, 7)}, best possible at most {text(result.bound, 7)} "
-        f"(gap {percent(result.gap)}, proven by {result.bound_by}): {result.status}, ended by {result.termination}",
-        f"{spent}; decided in {result.seconds['total']:.3f} s"]
+        f"snapshot {text(result.snapshot)}: policy {result.policy}, objective {result.objective},"
+        f" {by}" + (f", fallback {result.fallback}" if result.fallback else ""),
+        (
+            f"value {text(result.objective_value, 7)}, best possible at most"
+            f" {text(result.bound, 7)} (gap {percent(result.gap)}, proven by {result.bound_by}):"
+            f" {result.status}, ended by {result.termination}"
+        ),
+        f"{spent}; decided in {result.seconds['total']:.3f} s",
+    ]
 
 
 def log_lines(result: Result, notes: Sequence[str]) -> list[str]:
-    """What --log writes: the decision's head, the notes that were taken on the way, and how it ended."""
+    """What --log writes: the decision's head, the notes that were taken on the way, and how it
+    ended.
+    """
     head, proof, spent = headline(result)
-    asked = f"solver: {result.solver_choice or result.solver}" if result.solver or result.solver_choice else \
-        f"solver: none was asked, the policy {result.policy} decides by rules"
+    asked = (
+        f"solver: {result.solver_choice or result.solver}"
+        if result.solver or result.solver_choice
+        else f"solver: none was asked, the policy {result.policy} decides by rules"
+    )
     times = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.seconds.items())
-    return [head, *notes, asked, proof, spent, f"seconds: {times}", *(f"warning: {w}" for w in result.warnings)]
+    return [
+        head,
+        *notes,
+        asked,
+        proof,
+        spent,
+        f"seconds: {times}",
+        *(f"warning: {w}" for w in result.warnings),
+    ]
 
 
 def decision(result: Result) -> list[Table]:
     """Jobs, pools and tenants of a plan."""
     j = result.jobs
-    jobs = list(zip(*map(texts, (
-        j["job_id"], j["tenant"], j["action"], map(_place, j["pool"], j["gpus"], j["shared_with"], j["variant"]),
-        map(_place, j["previous_pool"], j["previous_gpus"]), j["value"], j["cost_per_hour"],
-        map(_why, j["reason"], j["detail"]))), strict=True))
-    pools = [[text(v) for v in (p["pool"], p["gpus"], p["used"], p["marginal_value"])] for p in result.pools]
-    tenants = [[text(v) for v in (t["tenant"], t["gpus"], t["guaranteed"], t["max_gpus"], t["cost_per_hour"])]
-               for t in result.tenants]
+    jobs = list(
+        zip(
+            *map(
+                texts,
+                (
+                    j["job_id"],
+                    j["tenant"],
+                    j["action"],
+                    map(_place, j["pool"], j["gpus"], j["shared_with"], j["variant"]),
+                    map(_place, j["previous_pool"], j["previous_gpus"]),
+                    j["value"],
+                    j["cost_per_hour"],
+                    map(_why, j["reason"], j["detail"]),
+                ),
+            ),
+            strict=True,
+        )
+    )
+    pools = [
+        [text(v) for v in (p["pool"], p["gpus"], p["used"], p["marginal_value"])]
+        for p in result.pools
+    ]
+    tenants = [
+        [
+            text(v)
+            for v in (t["tenant"], t["gpus"], t["guaranteed"], t["max_gpus"], t["cost_per_hour"])
+        ]
+        for t in result.tenants
+    ]
     return [
-        Table("jobs", ("job", "tenant", "action", "gets", "held", "value", "$/h", "reason"), jobs,
-              frozenset({"value", "$/h"})),
-        Table("pools (price: value of one GPU more)", ("pool", "GPUs", "used", "price"), pools,
-              frozenset({"GPUs", "used", "price"})),
-        Table("tenants", ("tenant", "GPUs", "guaranteed", "at most", "$/h"), tenants,
-              frozenset({"GPUs", "guaranteed", "at most", "$/h"}))]
+        Table(
+            "jobs",
+            ("job", "tenant", "action", "gets", "held", "value", "$/h", "reason"),
+            jobs,
+            frozenset({"value", "$/h"}),
+        ),
+        Table(
+            "pools (price: value of one GPU more)",
+            ("pool", "GPUs", "used", "price"),
+            pools,
+            frozenset({"GPUs", "used", "price"}),
+        ),
+        Table(
+            "tenants",
+            ("tenant", "GPUs", "guaranteed", "at most", "$/h"),
+            tenants,
+            frozenset({"GPUs", "guaranteed", "at most", "$/h"}),
+        ),
+    ]
 
 
 def gets(job: dict[str, Any]) -> str:
@@ -156,19 +227,38 @@ def gets(job: dict[str, Any]) -> str:
 
 def plans(named: Mapping[str, Result], title: str = "policy") -> Table:
     """The totals of some plans, a row each."""
-    rows = [[name, text(r.objective_value, 5), text(r.bound, 5), percent(r.gap), r.status,
-             text(r.budget["spent_per_hour"]), str(sum(p["used"] for p in r.pools)),
-             str(sum(1 for a in r.jobs["pool"] if a is not None)), f"{r.seconds['total']:.3f}"]
-            for name, r in named.items()]
-    return Table("plans", (title, "value", "best at most", "gap", "status", "$/h", "GPUs", "jobs", "seconds"), rows,
-                 frozenset({"value", "best at most", "gap", "$/h", "GPUs", "jobs", "seconds"}))
+    rows = [
+        [
+            name,
+            text(r.objective_value, 5),
+            text(r.bound, 5),
+            percent(r.gap),
+            r.status,
+            text(r.budget["spent_per_hour"]),
+            str(sum(p["used"] for p in r.pools)),
+            str(sum(1 for a in r.jobs["pool"] if a is not None)),
+            f"{r.seconds['total']:.3f}",
+        ]
+        for name, r in named.items()
+    ]
+    return Table(
+        "plans",
+        (title, "value", "best at most", "gap", "status", "$/h", "GPUs", "jobs", "seconds"),
+        rows,
+        frozenset({"value", "best at most", "gap", "$/h", "GPUs", "jobs", "seconds"}),
+    )
 
 
-def _place(pool: str | None, gpus: int, mate: str | None = None,
-           variant: str | None = None) -> str | None:
+def _place(
+    pool: str | None, gpus: int, mate: str | None = None, variant: str | None = None
+) -> str | None:
     if pool is None:
         return None
-    return f"{gpus} x {pool}" + (f", {variant}" if variant else "") + (f" beside {mate}" if mate else "")
+    return (
+        f"{gpus} x {pool}"
+        + (f", {variant}" if variant else "")
+        + (f" beside {mate}" if mate else "")
+    )
 
 
 def _why(code: str | None, detail: str | None) -> str:

@@ -1,4 +1,6 @@
-"""SIGTERM for commands: unwind, so that temporary files and worker processes go too, and remember that it came."""
+"""SIGTERM for commands: unwind, so that temporary files and worker processes go too, and
+remember that it came.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ class Terminated(BaseException):
 class Terminator:
     """A signal handler that raises Terminated.
 
-    Python drops an exception that a handler raises inside a callback of the interpreter, as modules being imported
-    have them. `requested` stays, so that a command that goes on all the same can ask whether it should end.
+    Python drops an exception that a handler raises inside a callback of the interpreter, as modules
+    being imported have them. `requested` stays, so that a command that goes on all the same can ask
+    whether it should end.
     """
 
     def __init__(self) -> None:

@@ -21,11 +21,18 @@ job are one line with their number. With --format json standard output has every
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("validate", examples=EXAMPLES, help="every fault of the input at once",
-                                 description=ABOUT)
-    parser.add_argument("snapshot", metavar="FOLDER", help="folder with jobs.csv or workload.csv, pools.csv ...")
-    parser.add_argument("--format", choices=("table", "json"), default="table",
-                        help="of standard output (default: table)")
+    parser = commands.add_parser(
+        "validate", examples=EXAMPLES, help="every fault of the input at once", description=ABOUT
+    )
+    parser.add_argument(
+        "snapshot", metavar="FOLDER", help="folder with jobs.csv or workload.csv, pools.csv ..."
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json"),
+        default="table",
+        help="of standard output (default: table)",
+    )
     parser.set_defaults(call=call)
 
 
@@ -36,8 +43,10 @@ def call(args: argparse.Namespace) -> int:
         problem, changes = _checked(args.snapshot)
     except InvalidInput as error:
         if args.format == "json":
-            faults = [{"file": f.file, "line": f.line, "message": f.message, "subject": f.subject or None}
-                      for f in error.faults]
+            faults = [
+                {"file": f.file, "line": f.line, "message": f.message, "subject": f.subject or None}
+                for f in error.faults
+            ]
             _json(faults, error.warnings)
         raise
     if args.format == "json":
@@ -45,8 +54,14 @@ def call(args: argparse.Namespace) -> int:
     for warning in problem.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     gpus = int(problem.pools.gpus.sum())
-    counts = [("jobs", len(problem.jobs)), ("pools", len(problem.pools)), ("GPUs", gpus),
-              ("tenants", len(problem.tenants)), ("models", len(problem.models)), ("rates", len(problem.rates.rate))]
+    counts = [
+        ("jobs", len(problem.jobs)),
+        ("pools", len(problem.pools)),
+        ("GPUs", gpus),
+        ("tenants", len(problem.tenants)),
+        ("models", len(problem.models)),
+        ("rates", len(problem.rates.rate)),
+    ]
     if changes is not None:
         counts.append(("changes", changes))
     if args.format == "table":
@@ -66,5 +81,14 @@ def _checked(folder: str) -> tuple[Problem, int | None]:
 
 
 def _json(faults: list[dict[str, Any]], warnings: tuple[str, ...]) -> None:
-    print(json.dumps({"schema_version": 1, "valid": not faults, "faults": faults,
-                      "warnings": list(warnings)}, ensure_ascii=False))
+    print(
+        json.dumps(
+            {
+                "schema_version": 1,
+                "valid": not faults,
+                "faults": faults,
+                "warnings": list(warnings),
+            },
+            ensure_ascii=False,
+        )
+    )

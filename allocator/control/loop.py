@@ -1,4 +1,6 @@
-"""The one loop of every round: observe, decide (which audits), apply. It knows neither policies nor machines."""
+"""The one loop of every round: observe, decide (which audits), apply. It knows neither policies
+nor machines.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ Decide = Callable[[Problem], Decided]
 class Turn:
     """One round that is over.
 
-    decided: the audited plan, None when there was none; failure: then why (Infeasible, NoPlanInTime).
-    decision_s: wall seconds it took to decide. changes: jobs that the plan changes.
+    decided: the audited plan, None when there was none; failure: then why (Infeasible,
+    NoPlanInTime). decision_s: wall seconds it took to decide. changes: jobs that the plan changes.
     """
 
     number: int
@@ -31,9 +33,11 @@ class Turn:
 
 
 def turns(cluster: Cluster, decide: Decide, first: int = 0) -> Iterator[Turn]:
-    """Run the cluster round by round, numbered from `first`; each turn is yielded after its plan was applied.
+    """Run the cluster round by round, numbered from `first`; each turn is yielded after its plan
+    was applied.
 
-    A round without a plan changes nothing and is reported; any other error of `decide` ends the loop.
+    A round without a plan changes nothing and is reported; any other error of `decide` ends the
+    loop.
     """
     number = first
     while cluster.wait():

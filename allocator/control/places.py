@@ -1,7 +1,8 @@
 """Which jobs a plan leaves on the very GPUs they run on, where two jobs may share them.
 
-The *host* holds the GPUs and pays for them, the *guest* runs on them. GPUs are known by who holds them: a plan that has
-the two change places, or lets the guest hold them after its host, moves nobody.
+The *host* holds the GPUs and pays for them, the *guest* runs on them. GPUs are known by who holds
+them: a plan that has the two change places, or lets the guest hold them after its host, moves
+nobody.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from allocator.domain.problem import Bools, Ints
 def staying(jobs: Ints, alike: Bools, host: Ints, holder: Ints) -> Bools:
     """(n,) which of the jobs (n,) a plan leaves on the very GPUs they run on.
 
-    alike (n,): same pool and size as now. host (n,): whose guest each is planned to be, -1 = none. holder (n,): who
-    holds the GPUs that each runs on now. Where a pair is split and both shall hold GPUs of that pool and size, the one
-    that holds them stays.
+    alike (n,): same pool and size as now. host (n,): whose guest each is planned to be, -1 = none.
+    holder (n,): who holds the GPUs that each runs on now. Where a pair is split and both shall hold
+    GPUs of that pool and size, the one that holds them stays.
     """
     place = {j: i for i, j in enumerate(jobs.tolist())}
-    target = np.where(alike & (host < 0), holder, -1)            # who holds today the GPUs that each shall run on
+    # who holds today the GPUs that each shall run on
+    target = np.where(alike & (host < 0), holder, -1)
     for i in np.flatnonzero((target >= 0) & (holder != jobs)).tolist():
         h = place.get(int(holder[i]), -1)
         if h >= 0 and alike[h] and host[h] < 0:
@@ -27,6 +29,6 @@ def staying(jobs: Ints, alike: Bools, host: Ints, holder: Ints) -> Bools:
     for i in np.flatnonzero(host >= 0).tolist():
         h = place[int(host[i])]
         if target[h] < 0 and alike[i] and not (target == holder[i]).any():
-            target[h] = holder[i]                                # the host comes to its guest
+            target[h] = holder[i]  # the host comes to its guest
         target[i] = target[h]
     return np.asarray(alike & (target == holder))

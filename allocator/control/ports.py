@@ -1,4 +1,6 @@
-"""What the controller sees of a cluster. The simulator is one implementation, executors of real machines are others."""
+"""What the controller sees of a cluster. The simulator is one implementation, executors of real
+machines are others.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from allocator.domain.problem import Problem
 class Cluster(Protocol):
     """A cluster that lives between decisions.
 
-    The controller calls wait, observe, apply in this order, once per round; apply is left out when no plan was found:
-    everything that runs then stays as it is.
+    The controller calls wait, observe, apply in this order, once per round; apply is left out when
+    no plan was found: everything that runs then stays as it is.
     """
 
     def wait(self) -> bool:
@@ -20,10 +22,12 @@ class Cluster(Protocol):
         ...
 
     def observe(self) -> Problem:
-        """The state of now, as believed: what was submitted and is not done, what runs, what the pools hold."""
+        """The state of now, as believed: what was submitted and is not done, what runs, what the
+        pools hold.
+        """
         ...
 
     def apply(self, decided: Decided, took_s: float) -> int:
-        """Make the audited plan of the problem observed last come true; took_s: seconds the decision took. Returns how
-        many jobs change (start, resize, move or pause)."""
+        """Make the audited plan of the problem observed last come true; took_s: seconds the
+        decision took. Returns how many jobs change (start, resize, move or pause)."""
         ...

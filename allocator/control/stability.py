@@ -1,18 +1,22 @@
 """Which jobs a round leaves alone, so that the cluster does not spend its time restarting.
 
-Three rules, each turned into the problem's own terms, so that the audit and the journal know of nothing else:
+Three rules, each turned into the problem's own terms, so that the audit and the journal know of
+nothing else:
 
     cooldown    after a change of its allocation a job is not changed again for cooldown_s
     minimum     a job that was started runs at least min_run_s before it may be paused or changed
-    payback     a change that speeds a job up from rate r to r' and pauses it for c seconds is held back if it does not
+    payback     a change that speeds a job up from rate r to r' and pauses it for c seconds is held
+                back if it does not
                 pay until the next change is expected, T seconds from now:   r' (T - c) <= r T
-                T = GPU-held seconds of recent allocations / number of them that a change ended (the rate of an
-                exponential law with censoring, Kalbfleisch and Prentice 2002, ch. 3), at most the time that the job
+                T = GPU-held seconds of recent allocations / number of them that a change ended (the
+                    rate of an
+                exponential law with censoring, Kalbfleisch and Prentice 2002, ch. 3), at most the
+                    time that the job
                 still needs at r', at least one interval
 
-A job that is left alone is made non-preemptible for the round: it keeps exactly what it holds, unless machines are
-lost. Only changes that speed a job up are judged by payback: one that slows a job down makes room for another one, and
-is no longer wanted when that one is left alone.
+A job that is left alone is made non-preemptible for the round: it keeps exactly what it holds,
+unless machines are lost. Only changes that speed a job up are judged by payback: one that slows a
+job down makes room for another one, and is no longer wanted when that one is left alone.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ class Stability:
     def __post_init__(self) -> None:
         for name in ("cooldown_s", "min_run_s"):
             if not getattr(self, name) >= 0 or math.isinf(getattr(self, name)):
-                raise UsageError(f"{name} {getattr(self, name)} must be a number of seconds, 0 or more")
+                raise UsageError(
+                    f"{name} {getattr(self, name)} must be a number of seconds, 0 or more"
+                )
 
     @property
     def rests(self) -> bool:
@@ -55,31 +61,47 @@ class Stability:
 def resting(problem: Problem, since_s: Floats, changed: Bools, rules: Stability) -> Bools:
     """(J,) running jobs that cooldown or minimum run time leaves alone.
 
-    since_s: (J,) when the present allocation began. changed: (J,) it followed another one, so that it was a change.
+    since_s: (J,) when the present allocation began. changed: (J,) it followed another one, so that
+    it was a change.
     """
     held_s = problem.now_s - since_s
     running = problem.jobs.state == State.RUNNING
-    return np.asarray(running & ((changed & (held_s < rules.cooldown_s)) | (held_s < rules.min_run_s)))
+    return np.asarray(
+        running & ((changed & (held_s < rules.cooldown_s)) | (held_s < rules.min_run_s))
+    )
 
 
 def expected_s(held_s: float, changes: int, interval_s: float) -> float:
-    """Seconds until the next change of a job, from what recent allocations held and how many a change ended."""
+    """Seconds until the next change of a job, from what recent allocations held and how many a
+    change ended.
+    """
     return max(interval_s, held_s / changes) if changes else math.inf
 
 
 def unpaid(problem: Problem, pool: Ints, gpus: Ints, until_s: float) -> Bools:
-    """(J,) running jobs that a plan (pool, gpus: (J,)) would speed up without paying for the pause within until_s."""
+    """(J,) running jobs that a plan (pool, gpus: (J,)) would speed up without paying for the
+    pause within until_s.
+    """
     problem = believed(problem)
     jobs, pools = problem.jobs, problem.pools
     out = np.zeros(len(jobs), dtype=np.bool_)
-    moved = np.flatnonzero((jobs.state == State.RUNNING) & (pool >= 0) & ((pool != jobs.pool) | (gpus != jobs.gpus)))
+    moved = np.flatnonzero(
+        (jobs.state == State.RUNNING) & (pool >= 0) & ((pool != jobs.pool) | (gpus != jobs.gpus))
+    )
     if not len(moved):
         return out
     table = RateTable.of(problem)
     before, after = jobs.pool[moved], pool[moved]
-    old, _ = table.rate(jobs.model[moved], pools.gpu_type[before], jobs.gpus[moved], pools.memory_gb[before],
-                        np.ones(len(moved), dtype=bool))
-    new, _ = table.rate(jobs.model[moved], pools.gpu_type[after], gpus[moved], pools.memory_gb[after])
+    old, _ = table.rate(
+        jobs.model[moved],
+        pools.gpu_type[before],
+        jobs.gpus[moved],
+        pools.memory_gb[before],
+        np.ones(len(moved), dtype=bool),
+    )
+    new, _ = table.rate(
+        jobs.model[moved], pools.gpu_type[after], gpus[moved], pools.memory_gb[after]
+    )
     pause = restart_s(problem, moved, pool[moved], gpus[moved])
     with np.errstate(invalid="ignore", divide="ignore"):
         last = np.maximum(problem.interval_s, np.minimum(until_s, jobs.remaining_work[moved] / new))
@@ -94,6 +116,14 @@ def leave_alone(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
     table = snapshot.tables[FILE]
     known = set(names)
     before = table.columns.get("preemptible", [""] * len(table))
-    cells = ["false" if job_id in known else cell for job_id, cell in zip(table.columns["job_id"], before, strict=True)]
-    return replace(snapshot, tables={**snapshot.tables, FILE: replace(
-        table, columns={**table.columns, "preemptible": cells})})
+    cells = [
+        "false" if job_id in known else cell
+        for job_id, cell in zip(table.columns["job_id"], before, strict=True)
+    ]
+    return replace(
+        snapshot,
+        tables={
+            **snapshot.tables,
+            FILE: replace(table, columns={**table.columns, "preemptible": cells}),
+        },
+    )

@@ -1,14 +1,14 @@
 """When rounds are due: ticks on a grid, in the simulator and in the controller alike.
 
-Tick n is at start_s + n interval_s, wherever early rounds lie: they move no tick, looks that come late do not add up,
-and a controller that takes over goes on with the ticks of the one before.
+Tick n is at start_s + n interval_s, wherever early rounds lie: they move no tick, looks that come
+late do not add up, and a controller that takes over goes on with the ticks of the one before.
 """
 
 from __future__ import annotations
 
 import math
 
-EXACT = 1e-9            # of an interval: a time so close before a tick is the tick
+EXACT = 1e-9  # of an interval: a time so close before a tick is the tick
 
 
 def tick_at(at_s: float, start_s: float, interval_s: float) -> int:

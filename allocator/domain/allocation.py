@@ -14,10 +14,10 @@ Ints = NDArray[np.int64]
 class Allocation:
     """One option per job, in the order of Problem.jobs; arrays (J,).
 
-    pool: index into Problem.pools, -1 = nothing. gpus: 0 = nothing.
-    row: the row of Problem.rates that gives batch and variant, -1 = interpolated, by formula, or nothing.
-    host: index into Problem.jobs of the job that holds the GPUs on which this one runs as a second one, a guest: of the
-    same pool and gpus, and itself no guest. -1 = it holds them itself, or nothing.
+    pool: index into Problem.pools, -1 = nothing. gpus: 0 = nothing. row: the row of Problem.rates
+    that gives batch and variant, -1 = interpolated, by formula, or nothing. host: index into
+    Problem.jobs of the job that holds the GPUs on which this one runs as a second one, a guest: of
+    the same pool and gpus, and itself no guest. -1 = it holds them itself, or nothing.
     """
 
     pool: Ints
@@ -36,9 +36,9 @@ class Repairs:
     """Rules of the snapshot that physics has broken and that the round therefore may not insist on.
 
     released: (J,) True for non-preemptible jobs whose pool lost the GPUs they hold: keep or pause.
-    max_changes: the limit in force (-1 none), raised when lost GPUs force more changes than allowed.
-    usable: (Q,) GPUs u that the guarantee of each tenant amounts to (contract 1, tenants.csv).
-    messages: one line for each repair.
+    max_changes: the limit in force (-1 none), raised when lost GPUs force more changes than
+    allowed. usable: (Q,) GPUs u that the guarantee of each tenant amounts to (contract 1,
+    tenants.csv). messages: one line for each repair.
     """
 
     released: NDArray[np.bool_]

@@ -1,7 +1,8 @@
-"""From the text of cells to values: one column at a time, and cell by cell only where something is wrong.
+"""From the text of cells to values: one column at a time, and cell by cell only where something is
+wrong.
 
-Everything follows the Column (domain/columns.py): kind, range, default, choices. A number is plain decimal text, "8",
-"8.0" or "1e3": no nan, no infinity, no "1_000", no digits of other scripts.
+Everything follows the Column (domain/columns.py): kind, range, default, choices. A number is plain
+decimal text, "8", "8.0" or "1e3": no nan, no infinity, no "1_000", no digits of other scripts.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ from allocator.domain.problem import Bools, Floats
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 NOT_PLAIN = re.compile(r"[^0-9eE+.-]")
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-Complaint = tuple[int, str]      # row, message
+Complaint = tuple[int, str]  # row, message
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """One column of n rows. given, ok (n,): the cell is not empty; it is understood, or empty and may be.
+    """One column of n rows. given, ok (n,): the cell is not empty; it is understood, or empty and
+    may be.
 
-    value: NUMBER (n,) floats, nan = no value; INTEGER (n,) int64, -1 = no value; BOOLEAN (n,) bools; CHOICE (n,) index
-    into the choices; TEXT, INTEGERS, TEXTS, JSON a list of str, of tuples ascending and distinct, of tuples, of dicts.
-    Where not ok the value means nothing.
+    value: NUMBER (n,) floats, nan = no value; INTEGER (n,) int64, -1 = no value; BOOLEAN (n,)
+    bools; CHOICE (n,) index into the choices; TEXT, INTEGERS, TEXTS, JSON a list of str, of tuples
+    ascending and distinct, of tuples, of dicts. Where not ok the value means nothing.
     """
 
     value: Any
@@ -48,7 +50,11 @@ class _Misread(Exception):
 
 def parse(column: Column, cells: Sequence[str]) -> tuple[Parsed, list[Complaint]]:
     """The column's values and what is wrong with its cells, by row."""
-    given = np.fromiter(map(bool, cells), dtype=bool, count=len(cells)) if "" in cells else np.ones(len(cells), bool)
+    given = (
+        np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
+        if "" in cells
+        else np.ones(len(cells), bool)
+    )
     wrong: dict[int, str] = {}
     if column.kind in (Kind.NUMBER, Kind.INTEGER):
         value: Any = _numbers(column, cells, given, wrong)
@@ -67,10 +73,18 @@ def absent(column: Column, rows: int) -> Parsed:
     if column.kind in (Kind.NUMBER, Kind.INTEGER):
         none = _missing(column)
         whole = column.kind is Kind.INTEGER
-        return Parsed(np.full(rows, -1 if math.isnan(none) else int(none)) if whole else np.full(rows, none), given, ok)
+        return Parsed(
+            np.full(rows, -1 if math.isnan(none) else int(none)) if whole else np.full(rows, none),
+            given,
+            ok,
+        )
     default = _default(column)
     if column.kind in (Kind.CHOICE, Kind.BOOLEAN):
-        return Parsed(np.full(rows, default, dtype=np.int64 if column.kind is Kind.CHOICE else bool), given, ok)
+        return Parsed(
+            np.full(rows, default, dtype=np.int64 if column.kind is Kind.CHOICE else bool),
+            given,
+            ok,
+        )
     return Parsed([default] * rows, given, ok)
 
 
@@ -84,7 +98,7 @@ def _numbers(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int
     if whole:
         value[~np.isfinite(value) | (np.abs(value) > MOST_INTEGER)] = -1
         return value.astype(np.int64)
-    return value + 0.0                       # -0.0 becomes 0.0
+    return value + 0.0  # -0.0 becomes 0.0
 
 
 def _missing(column: Column) -> float:
@@ -107,8 +121,13 @@ def _floats(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int,
         if NUMBER.fullmatch(cells[i]):
             value[i] = float(cells[i])
         else:
-            odd = "a finite number" if _is_nan_or_inf(cells[i]) else "a whole number" \
-                if column.kind is Kind.INTEGER else "a number"
+            odd = (
+                "a finite number"
+                if _is_nan_or_inf(cells[i])
+                else "a whole number"
+                if column.kind is Kind.INTEGER
+                else "a number"
+            )
             wrong[i] = f"{column.name} {quoted(cells[i])} is not {odd}"
     return value
 
@@ -117,8 +136,9 @@ def _is_nan_or_inf(text: str) -> bool:
     return text.lower().lstrip("+-") in ("nan", "inf", "infinity", "-nan")
 
 
-def _out_of_range(column: Column, cells: Sequence[str], value: Floats, given: Bools,
-                  whole: bool) -> Iterator[Complaint]:
+def _out_of_range(
+    column: Column, cells: Sequence[str], value: Floats, given: Bools, whole: bool
+) -> Iterator[Complaint]:
     most = MOST_INTEGER if whole else MOST_NUMBER
     size = np.abs(value)
     tests: list[tuple[Any, str, float]] = [
@@ -126,7 +146,8 @@ def _out_of_range(column: Column, cells: Sequence[str], value: Floats, given: Bo
         (value <= column.above, "must be above {}", column.above),
         (value > column.high, "is above {}", column.high),
         (size > most, "is too large, more than {} in size", most),
-        ((size < LEAST_NUMBER) & (size > 0), "is too small, closer to 0 than {}", LEAST_NUMBER)]
+        ((size < LEAST_NUMBER) & (size > 0), "is too small, closer to 0 than {}", LEAST_NUMBER),
+    ]
     if whole:
         tests.insert(0, ((value != np.floor(value)) & (size < np.inf), "is not a whole number", 0))
     for mask, words, bound in tests:
@@ -137,13 +158,17 @@ def _out_of_range(column: Column, cells: Sequence[str], value: Floats, given: Bo
 
 def plain(number: float) -> str:
     """A bound or a default as a person writes it: 10000000, 0.5."""
-    return str(int(number)) if float(number).is_integer() and abs(number) < MOST_INTEGER else f"{number:g}"
+    return (
+        str(int(number))
+        if float(number).is_integer() and abs(number) < MOST_INTEGER
+        else f"{number:g}"
+    )
 
 
 def _objects(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> Any:
     """Each distinct text is read once; most columns of names repeat a few."""
     if column.kind is Kind.TEXT and "" not in cells and "".join(cells).isprintable():
-        return list(cells)                      # names without a strange character, at once
+        return list(cells)  # names without a strange character, at once
     read = READERS[column.kind]
     seen: dict[str, Any] = {}
     bad: dict[str, str] = {}
@@ -171,7 +196,9 @@ def _default(column: Column) -> Any:
 
 
 def _text(_column: Column, text: str) -> str:
-    if not text.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text):
+    if not text.isprintable() and any(
+        unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text
+    ):
         raise _Misread(f"{quoted(text)} contains a control character")
     return text
 
@@ -208,7 +235,9 @@ def _texts(column: Column, text: str) -> tuple[str, ...]:
 
 
 def _integers(column: Column, text: str) -> tuple[int, ...]:
-    one = Column(column.name, Kind.INTEGER, "", low=column.low, high=column.high, above=column.above)
+    one = Column(
+        column.name, Kind.INTEGER, "", low=column.low, high=column.high, above=column.above
+    )
     parsed, complaints = parse(one, _parts(column, text))
     if complaints:
         raise _Misread(f"{quoted(text)}: {complaints[0][1].removeprefix(column.name + ' ')}")
@@ -232,14 +261,22 @@ def _json(_column: Column, text: str) -> dict[str, Any]:
 
 
 READERS: dict[Kind, Callable[[Column, str], Any]] = {
-    Kind.TEXT: _text, Kind.CHOICE: _choice, Kind.BOOLEAN: _boolean, Kind.TEXTS: _texts, Kind.INTEGERS: _integers,
-    Kind.JSON: _json, Kind.OBJECTIVE: _objective}
+    Kind.TEXT: _text,
+    Kind.CHOICE: _choice,
+    Kind.BOOLEAN: _boolean,
+    Kind.TEXTS: _texts,
+    Kind.INTEGERS: _integers,
+    Kind.JSON: _json,
+    Kind.OBJECTIVE: _objective,
+}
 
 
 def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:
-    """A value of TOML, JSON or Python under the rules of a column: (value, None) or (None, what is wrong).
+    """A value of TOML, JSON or Python under the rules of a column: (value, None) or (None, what is
+    wrong).
 
-    Numbers must be numbers, not text; the value is a float, int, bool or str. A JSON object may be a table.
+    Numbers must be numbers, not text; the value is a float, int, bool or str. A JSON object may be
+    a table.
     """
     name, numeric = column.name, column.kind in (Kind.NUMBER, Kind.INTEGER)
     if column.kind is Kind.JSON and isinstance(value, Mapping):
@@ -272,5 +309,12 @@ def _number_text(value: Any) -> str:
 
 
 def _sort_of(value: Any) -> str:
-    names = {dict: "a table", list: "a list", tuple: "a list", type(None): "empty", float: "a number", int: "a number"}
+    names = {
+        dict: "a table",
+        list: "a list",
+        tuple: "a list",
+        type(None): "empty",
+        float: "a number",
+        int: "a number",
+    }
     return names.get(type(value), f"a {type(value).__name__}")

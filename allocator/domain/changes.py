@@ -12,20 +12,26 @@ from allocator.domain.findings import did_you_mean, quoted
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
 
-NAMED = {schema.file.removesuffix(".csv"): schema for schema in TABLES.values() if len(schema.key) == 1}
+NAMED = {
+    schema.file.removesuffix(".csv"): schema for schema in TABLES.values() if len(schema.key) == 1
+}
 PLACES = f"a setting of config.toml, or FILE.NAME.COLUMN with FILE one of {', '.join(NAMED)}"
 
 
 def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
     """The snapshot with other values, each by its place.
 
-    A place is a key of config.toml ("budget_per_hour", "horizon.rounds"), or FILE.NAME.COLUMN ("pools.a100.gpus",
-    "jobs.bert-3.weight"): a cell of the row of that name in a file whose rows have names. A name that is not there
-    becomes a row of its own if all its required columns are given, of tenants if one of the jobs is theirs. None or ""
-    is the default. Nothing is checked here but places: `validate` does, as if the files said so.
-    Raises UsageError for a place that does not exist.
+    A place is a key of config.toml ("budget_per_hour", "horizon.rounds"), or FILE.NAME.COLUMN
+    ("pools.a100.gpus", "jobs.bert-3.weight"): a cell of the row of that name in a file whose rows
+    have names. A name that is not there becomes a row of its own if all its required columns are
+    given, of tenants if one of the jobs is theirs. None or "" is the default. Nothing is checked
+    here but places: `validate` does, as if the files said so. Raises UsageError for a place that
+    does not exist.
     """
-    config = {key: dict(value) if isinstance(value, Mapping) else value for key, value in snapshot.config.items()}
+    config = {
+        key: dict(value) if isinstance(value, Mapping) else value
+        for key, value in snapshot.config.items()
+    }
     tables = dict(snapshot.tables)
     new: dict[tuple[str, str], set[str]] = {}
     for place, value in values.items():
@@ -33,7 +39,9 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
         if name in NAMED and "." in rest:
             schema = NAMED[name]
             row, _, column = rest.rpartition(".")
-            tables[schema.file], added = _with_cell(tables.get(schema.file), schema, row, column, value)
+            tables[schema.file], added = _with_cell(
+                tables.get(schema.file), schema, row, column, value
+            )
             if added:
                 new[schema.file, row] = set(schema.key)
             if (schema.file, row) in new:
@@ -45,11 +53,15 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
     return dataclasses.replace(snapshot, config=config, tables=tables)
 
 
-def _with_cell(table: Table | None, schema: TableSchema, row: str, column: str, value: Any) -> tuple[Table, bool]:
+def _with_cell(
+    table: Table | None, schema: TableSchema, row: str, column: str, value: Any
+) -> tuple[Table, bool]:
     """The table with one other cell, and whether the row is new."""
     known = [c.name for c in schema.columns]
     if column not in known:
-        raise UsageError(f"{schema.file} has no column {quoted(column)}{did_you_mean(column, known)}")
+        raise UsageError(
+            f"{schema.file} has no column {quoted(column)}{did_you_mean(column, known)}"
+        )
     key = schema.key[0]
     columns = {} if table is None else {name: list(cells) for name, cells in table.columns.items()}
     lines = [] if table is None else list(table.lines)
@@ -77,8 +89,12 @@ def _configure(config: dict[str, Any], place: str, value: Any) -> None:
     table, _, inner = place.rpartition(".")
     known = [c.name for c in (CONFIG_TABLES.get(table, ()) if table else CONFIG)]
     if inner not in known:
-        settings = [c.name for c in CONFIG] + [f"{t}.{c.name}" for t, columns in CONFIG_TABLES.items() for c in columns]
-        raise UsageError(f"there is no {quoted(place)} to set{did_you_mean(place, settings)}; write {PLACES}")
+        settings = [c.name for c in CONFIG] + [
+            f"{t}.{c.name}" for t, columns in CONFIG_TABLES.items() for c in columns
+        ]
+        raise UsageError(
+            f"there is no {quoted(place)} to set{did_you_mean(place, settings)}; write {PLACES}"
+        )
     keys = config.setdefault(table, {}) if table else config
     keys.pop(inner, None)
     if value is not None and value != "":
@@ -101,9 +117,15 @@ def _check_new(snapshot: Snapshot, schema: TableSchema, row: str, given: set[str
     there = list(table.columns.get(schema.key[0], ())) if table is not None else []
     if schema.file == "tenants.csv":
         jobs = snapshot.tables.get("jobs.csv")
-        there += {name or "default" for name in jobs.columns.get("tenant", ("default",))} if jobs is not None else ()
+        there += (
+            {name or "default" for name in jobs.columns.get("tenant", ("default",))}
+            if jobs is not None
+            else ()
+        )
         if row not in there:
             raise UsageError(f"no job is of a tenant {quoted(row)}{did_you_mean(row, there)}")
     if lacking:
-        raise UsageError(f"{schema.file} has no {schema.key[0]} {quoted(row)}{did_you_mean(row, there)}; a new one "
-                         f"needs {', '.join(lacking)}, too")
+        raise UsageError(
+            f"{schema.file} has no {schema.key[0]} {quoted(row)}{did_you_mean(row, there)}; a new"
+            f" one needs {', '.join(lacking)}, too"
+        )

@@ -1,4 +1,6 @@
-"""The cluster of a sound snapshot as arrays: names become numbers, and prices and nodes say what is in force now."""
+"""The cluster of a sound snapshot as arrays: names become numbers, and prices and nodes say what
+is in force now.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from allocator.domain.problem import (
     Sharing,
 )
 
-SPOT_AVAILABILITY = 0.4       # of one job, which others compete with: measured in docs/spot-results.md
+# of one job, which others compete with: measured in docs/spot-results.md
+SPOT_AVAILABILITY = 0.4
 
 
 def codes(column: Sequence[str], known: Index) -> Ints:
@@ -36,26 +39,40 @@ def codes(column: Sequence[str], known: Index) -> Ints:
 
 
 def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> Pools:
-    """Pools with the price and the GPUs in force at now_s: nodes win over capacity.csv (only workloads have it), that
-    over prices.csv of the same time, both over pools.csv."""
+    """Pools with the price and the GPUs in force at now_s: nodes win over capacity.csv (only
+    workloads have it), that over prices.csv of the same time, both over pools.csv."""
     table = grids["pools.csv"]
     moves = [grids[file] for file in ("prices.csv", "capacity.csv") if file in grids]
     gpus, source = in_force(table, moves, names, "gpus", now_s)
     price, _ = in_force(table, moves, names, "price_per_gpu_hour", now_s)
     return Pools(
-        pool=tuple(table["pool"]), gpu_type=codes(table["gpu_type"], names.gpu_types),
-        gpus=_up(grids, names, gpus.astype(np.int64), source, found), gpus_per_node=table["gpus_per_node"],
-        market=table["market"], price_per_gpu_hour=price, region=tuple(table["region"]),
-        startup_s=table["startup_s"], revocations_per_gpu_hour=table["revocations_per_gpu_hour"],
-        memory_gb=table["memory_gb"], min_billing_s=table["min_billing_s"],
-        availability=np.where(table.given("availability"), table["availability"], np.where(
-            table["market"] == Market.SPOT, SPOT_AVAILABILITY, 1.0)),
-        lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf), sharing=table["sharing"])
+        pool=tuple(table["pool"]),
+        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        gpus=_up(grids, names, gpus.astype(np.int64), source, found),
+        gpus_per_node=table["gpus_per_node"],
+        market=table["market"],
+        price_per_gpu_hour=price,
+        region=tuple(table["region"]),
+        startup_s=table["startup_s"],
+        revocations_per_gpu_hour=table["revocations_per_gpu_hour"],
+        memory_gb=table["memory_gb"],
+        min_billing_s=table["min_billing_s"],
+        availability=np.where(
+            table.given("availability"),
+            table["availability"],
+            np.where(table["market"] == Market.SPOT, SPOT_AVAILABILITY, 1.0),
+        ),
+        lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf),
+        sharing=table["sharing"],
+    )
 
 
-def in_force(table: Grid, moves: Sequence[Grid], names: Names, column: str, now_s: float) -> tuple[Floats, list[str]]:
-    """(P,) value of the column now: that of the latest row of `moves` not after now_s that gives one, at the same time
-    of the last table, else that of pools.csv; and where it is from, "prices.csv:7" or "" for pools.csv."""
+def in_force(
+    table: Grid, moves: Sequence[Grid], names: Names, column: str, now_s: float
+) -> tuple[Floats, list[str]]:
+    """(P,) value of the column now: that of the latest row of `moves` not after now_s that gives
+    one, at the same time of the last table, else that of pools.csv; and where it is from,
+    "prices.csv:7" or "" for pools.csv."""
     value = table[column].astype(np.float64)
     source = [""] * len(table)
     latest = np.full(len(table), -np.inf)
@@ -64,7 +81,7 @@ def in_force(table: Grid, moves: Sequence[Grid], names: Names, column: str, now_
         valid = np.flatnonzero(moved.given(column) & (at_s <= now_s))
         valid = valid[np.argsort(at_s[valid], kind="stable")]
         row = np.full(len(table), -1)
-        row[codes(moved["pool"], names.pools)[valid]] = valid     # of several, the last one stays
+        row[codes(moved["pool"], names.pools)[valid]] = valid  # of several, the last one stays
         for p in np.flatnonzero(row >= 0).tolist():
             if at_s[row[p]] >= latest[p]:
                 value[p], latest[p] = moved[column][row[p]], at_s[row[p]]
@@ -73,18 +90,26 @@ def in_force(table: Grid, moves: Sequence[Grid], names: Names, column: str, now_
 
 
 def later(grids: Mapping[str, Grid], names: Names, now_s: float) -> Changes:
-    """Rows of prices.csv and capacity.csv after now_s, one for each time and pool, in this order."""
+    """Rows of prices.csv and capacity.csv after now_s, one for each time and pool, in this
+    order.
+    """
     moves = [grids[file] for file in ("prices.csv", "capacity.csv") if file in grids]
-    price = [m["price_per_gpu_hour"] if "price_per_gpu_hour" in m.columns else np.full(len(m), np.nan) for m in moves]
-    every = Changes(np.concatenate([m["at_s"] for m in moves]),
-                    np.concatenate([codes(m["pool"], names.pools) for m in moves]),
-                    np.concatenate([m["gpus"] for m in moves]), np.concatenate(price))
+    price = [
+        m["price_per_gpu_hour"] if "price_per_gpu_hour" in m.columns else np.full(len(m), np.nan)
+        for m in moves
+    ]
+    every = Changes(
+        np.concatenate([m["at_s"] for m in moves]),
+        np.concatenate([codes(m["pool"], names.pools) for m in moves]),
+        np.concatenate([m["gpus"] for m in moves]),
+        np.concatenate(price),
+    )
     return merged(every, every.at_s > now_s)
 
 
 def merged(changes: Changes, use: Bools) -> Changes:
-    """The rows of `use` (C,) by time and pool, one for each: of several, the last that says something wins. Rows that
-    say nothing are left out."""
+    """The rows of `use` (C,) by time and pool, one for each: of several, the last that says
+    something wins. Rows that say nothing are left out."""
     rows = np.flatnonzero(use & ((changes.gpus >= 0) | ~np.isnan(changes.price_per_gpu_hour)))
     rows = rows[np.lexsort((changes.pool[rows], changes.at_s[rows]))]
     at_s, pool = changes.at_s[rows], changes.pool[rows]
@@ -92,15 +117,19 @@ def merged(changes: Changes, use: Bools) -> Changes:
     new[1:] = (at_s[1:] != at_s[:-1]) | (pool[1:] != pool[:-1])
     group = np.cumsum(new) - 1
     gpus, price = np.full(int(new.sum()), -1, dtype=np.int64), np.full(int(new.sum()), np.nan)
-    for out, values, given in ((gpus, changes.gpus[rows], changes.gpus[rows] >= 0),
-                               (price, changes.price_per_gpu_hour[rows],
-                                ~np.isnan(changes.price_per_gpu_hour[rows]))):
+    for out, values, given in (
+        (gpus, changes.gpus[rows], changes.gpus[rows] >= 0),
+        (price, changes.price_per_gpu_hour[rows], ~np.isnan(changes.price_per_gpu_hour[rows])),
+    ):
         out[group[given]] = values[given]
     return Changes(at_s[new], pool[new], gpus, price)
 
 
-def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, source: Sequence[str], found: Findings) -> Ints:
-    """(P,) GPUs of the up nodes of each pool; a pool without any node in nodes.csv keeps what it has.
+def _up(
+    grids: Mapping[str, Grid], names: Names, gpus: Ints, source: Sequence[str], found: Findings
+) -> Ints:
+    """(P,) GPUs of the up nodes of each pool; a pool without any node in nodes.csv keeps what it
+    has.
 
     gpus (P,): without nodes; source (P,): the line that says so, "" = pools.csv.
     """
@@ -115,20 +144,35 @@ def _up(grids: Mapping[str, Grid], names: Names, gpus: Ints, source: Sequence[st
     def before(p: int) -> str:
         return f"gpus {gpus[p]}" + (f" by {source[p]}" if source[p] else "")
 
-    table.warnings(found, ~has, lambda p: f"no node of it is in nodes.csv; {before(p)} count",
-                   "pools without a node in nodes.csv")
-    table.warnings(found, has & (total != gpus), lambda p: f"{before(p)}, but its up nodes in nodes.csv have "
-                   f"{total[p]}; {total[p]} count", "pools whose nodes have another number of GPUs")
+    table.warnings(
+        found,
+        ~has,
+        lambda p: f"no node of it is in nodes.csv; {before(p)} count",
+        "pools without a node in nodes.csv",
+    )
+    table.warnings(
+        found,
+        has & (total != gpus),
+        lambda p: f"{before(p)}, but its up nodes in nodes.csv have {total[p]}; {total[p]} count",
+        "pools whose nodes have another number of GPUs",
+    )
     return np.where(has, total, gpus)
 
 
 def rates(table: Grid, names: Names) -> Rates:
     """Rows of rates.csv; the rate that counts is work_per_s x efficiency."""
     return Rates(
-        model=codes(table["model"], names.models), gpu_type=codes(table["gpu_type"], names.gpu_types),
-        gpus=table["gpus"], rate=table["work_per_s"] * table["efficiency"], batch_size=table["batch_size"],
-        accumulation=table["accumulation"], memory_gb=table["memory_gb"], spread=table["spread"],
-        variant=tuple(table["variant"]), observed=table["observed"])
+        model=codes(table["model"], names.models),
+        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        gpus=table["gpus"],
+        rate=table["work_per_s"] * table["efficiency"],
+        batch_size=table["batch_size"],
+        accumulation=table["accumulation"],
+        memory_gb=table["memory_gb"],
+        spread=table["spread"],
+        variant=tuple(table["variant"]),
+        observed=table["observed"],
+    )
 
 
 def curves(table: Grid, names: Names) -> Curves:
@@ -136,44 +180,80 @@ def curves(table: Grid, names: Names) -> Curves:
     choices = table.schema.column("kind").choices
     kind = tuple(choices[k] for k in table["kind"])
     return Curves(
-        model=codes(table["model"], names.models), gpu_type=codes(table["gpu_type"], names.gpu_types), kind=kind,
-        parameters=tuple(curve_parameters(k, q)[0] for k, q in zip(kind, table["parameters"], strict=True)))
+        model=codes(table["model"], names.models),
+        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        kind=kind,
+        parameters=tuple(
+            curve_parameters(k, q)[0] for k, q in zip(kind, table["parameters"], strict=True)
+        ),
+    )
 
 
 def nodes(table: Grid, names: Names) -> Nodes:
     """Rows of nodes.csv."""
-    return Nodes(node=tuple(table["node"]), pool=codes(table["pool"], names.pools), gpus=table["gpus"],
-                 state=table["state"], rack=tuple(table["rack"]))
+    return Nodes(
+        node=tuple(table["node"]),
+        pool=codes(table["pool"], names.pools),
+        gpus=table["gpus"],
+        state=table["state"],
+        rack=tuple(table["rack"]),
+    )
 
 
 def placements(table: Grid, names: Names) -> Placements:
     """Rows of placements.csv."""
-    return Placements(job=codes(table["job_id"], names.jobs), node=codes(table["node"], names.nodes),
-                      gpus=table["gpus"])
+    return Placements(
+        job=codes(table["job_id"], names.jobs),
+        node=codes(table["node"], names.nodes),
+        gpus=table["gpus"],
+    )
 
 
 def received(table: Grid, names: Names) -> Floats:
     """(J, T) seconds of received.csv, 0 where it says nothing."""
     out = np.zeros((len(names.jobs), len(names.gpu_types)))
-    out[codes(table["job_id"], names.jobs), codes(table["gpu_type"], names.gpu_types)] = table["seconds"]
+    out[codes(table["job_id"], names.jobs), codes(table["gpu_type"], names.gpu_types)] = table[
+        "seconds"
+    ]
     return out
 
 
 def interactive(table: Grid, names: Names) -> Interactive:
     """Rows of interactive.csv."""
-    return Interactive(codes(table["pool"], names.pools), *(table[name] for name in (
-        "headroom_gpus", "sessions_per_hour", "session_s", "session_gpus", "late_share", "shrinkable_share")))
+    return Interactive(
+        codes(table["pool"], names.pools),
+        *(
+            table[name]
+            for name in (
+                "headroom_gpus",
+                "sessions_per_hour",
+                "session_s",
+                "session_gpus",
+                "late_share",
+                "shrinkable_share",
+            )
+        ),
+    )
 
 
 def pauses(table: Grid, names: Names) -> Pauses:
     """Rows of pauses.csv."""
-    return Pauses(model=codes(table["model"], names.models), from_gpus=table["from_gpus"], to_gpus=table["to_gpus"],
-                  pause_s=table["pause_s"], gpu_type=codes(table["gpu_type"], names.gpu_types))
+    return Pauses(
+        model=codes(table["model"], names.models),
+        from_gpus=table["from_gpus"],
+        to_gpus=table["to_gpus"],
+        pause_s=table["pause_s"],
+        gpu_type=codes(table["gpu_type"], names.gpu_types),
+    )
 
 
 def sharing(table: Grid, names: Names) -> Sharing:
     """Rows of sharing.csv."""
     return Sharing(
-        model_a=codes(table["model_a"], names.models), model_b=codes(table["model_b"], names.models),
-        gpu_type=codes(table["gpu_type"], names.gpu_types), gpus=table["gpus"], slowdown_a=table["slowdown_a"],
-        slowdown_b=table["slowdown_b"])
+        model_a=codes(table["model_a"], names.models),
+        model_b=codes(table["model_b"], names.models),
+        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        gpus=table["gpus"],
+        slowdown_a=table["slowdown_a"],
+        slowdown_b=table["slowdown_b"],
+    )

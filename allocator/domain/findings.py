@@ -1,4 +1,6 @@
-"""What is wrong with an input: faults and warnings gathered while checking, and the words for them."""
+"""What is wrong with an input: faults and warnings gathered while checking, and the words for
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ from collections.abc import Iterable
 
 from allocator.errors import Fault, folded
 
-SHOWN = 60              # characters of a value that a message repeats
-ALIKE = 5               # warnings of one sort that are listed one by one
-MOST_COMPARED = 1_000   # names a misspelt one is compared with, and characters of each: comparing costs their product
+SHOWN = 60  # characters of a value that a message repeats
+ALIKE = 5  # warnings of one sort that are listed one by one
+# names a misspelt one is compared with, and characters of each: comparing costs their product
+MOST_COMPARED = 1_000
 LONGEST_COMPARED = 64
 HINTED = 20
 
@@ -25,8 +28,12 @@ class Findings:
     def fault(self, file: str, line: int | None, message: str, subject: str = "") -> None:
         self._faults.append(Fault(file, line, message, subject))
 
-    def warn(self, file: str, line: int | None, message: str, sort: str = "", subject: str = "") -> None:
-        """A warning. Of one `sort` only the first few are listed, then their number; "" = list every one."""
+    def warn(
+        self, file: str, line: int | None, message: str, sort: str = "", subject: str = ""
+    ) -> None:
+        """A warning. Of one `sort` only the first few are listed, then their number; "" = list
+        every one.
+        """
         self._warnings.setdefault((file, sort), []).append(Fault(file, line, message, subject))
 
     @property
@@ -41,7 +48,9 @@ class Findings:
             few = texts if not sort or len(texts) <= ALIKE + 1 else texts[:ALIKE]
             out += few
             if len(few) < len(texts):
-                more = Fault(file, texts[ALIKE][0].line, f"and {len(texts) - ALIKE} more like it: {sort}")
+                more = Fault(
+                    file, texts[ALIKE][0].line, f"and {len(texts) - ALIKE} more like it: {sort}"
+                )
                 out.append((more, str(more)))
         return tuple(text for _, text in sorted(out, key=lambda pair: _place(pair[0])))
 
@@ -57,7 +66,11 @@ def _place(fault: Fault) -> tuple[str, int]:
 def quoted(text: str) -> str:
     """The text in quotes on one line: control characters escaped, long ones cut."""
     short = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-    return f'"{short}"' if short.isprintable() else f'"{short.encode("unicode_escape").decode("ascii")}"'
+    return (
+        f'"{short}"'
+        if short.isprintable()
+        else f'"{short.encode("unicode_escape").decode("ascii")}"'
+    )
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -83,8 +96,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """`did_you_mean` for names of columns and settings, whose parts say what they are: "price" or "price_hour" for
-    "price_per_gpu_hour"."""
+    """`did_you_mean` for names of columns and settings, whose parts say what they are: "price" or
+    "price_hour" for "price_per_gpu_hour"."""
     candidates = list(known)
     near = did_you_mean(name, candidates)
     words = set(name.casefold().split("_"))
@@ -95,13 +108,20 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def hints(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """`did_you_mean` of each distinct name; only the first few are looked up, so that a wrong file stays quick."""
+    """`did_you_mean` of each distinct name; only the first few are looked up, so that a wrong
+    file stays quick.
+    """
     distinct, candidates = dict.fromkeys(names), list(known)
-    return {name: did_you_mean(name, candidates) if i < HINTED else "" for i, name in enumerate(distinct)}
+    return {
+        name: did_you_mean(name, candidates) if i < HINTED else ""
+        for i, name in enumerate(distinct)
+    }
 
 
 def near_miss(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
-    """A known name that this one is likely a slip of: almost equal, and not "team-2" for "team-1"."""
+    """A known name that this one is likely a slip of: almost equal, and not "team-2" for
+    "team-1".
+    """
     near = nearest(name, known, cutoff)
     same_digits = near is not None and re.findall(r"\d+", near) == re.findall(r"\d+", name)
     return near if same_digits else None

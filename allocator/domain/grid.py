@@ -1,4 +1,6 @@
-"""A table whose cells are understood: every column of the schema, present in the file or not, with what is wrong."""
+"""A table whose cells are understood: every column of the schema, present in the file or not,
+with what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ from allocator.domain.findings import HINTED, Findings, did_you_mean, hints, mea
 from allocator.domain.problem import Bools, Ints
 from allocator.domain.snapshot import Snapshot, Table
 
-HEADER = 1      # line of the header
+HEADER = 1  # line of the header
 
 
 @dataclass(frozen=True)
 class Grid:
-    """One table of n rows. present: the snapshot has the file; whole: nothing of it was lost while reading."""
+    """One table of n rows. present: the snapshot has the file; whole: nothing of it was lost
+    while reading.
+    """
 
     schema: TableSchema
     lines: Sequence[int]
@@ -61,7 +65,9 @@ class Grid:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether a name that is not in `index` is really missing, not only lost to another fault."""
+        """Whether a name that is not in `index` is really missing, not only lost to another
+        fault.
+        """
         return self.whole and bool(self.ok(self.schema.key[0]).all())
 
     def subject(self, row: int) -> str:
@@ -79,24 +85,34 @@ class Grid:
         for i in np.flatnonzero(rows).tolist():
             self.fault(found, i, message(i))
 
-    def warnings(self, found: Findings, rows: Bools, message: Callable[[int], str], sort: str) -> None:
+    def warnings(
+        self, found: Findings, rows: Bools, message: Callable[[int], str], sort: str
+    ) -> None:
         """A warning for every row that is True in `rows` (n,); `sort` sums up the many."""
         for i in np.flatnonzero(rows).tolist():
             found.warn(self.schema.file, self.lines[i], message(i), sort, self.subject(i))
 
-    def refer(self, found: Findings, column: str, known: Mapping[str, int], *, among: str, judge: bool) -> Ints:
-        """(n,) index of each name among the known ones, -1 = none; unknown ones are faults if `judge`."""
+    def refer(
+        self, found: Findings, column: str, known: Mapping[str, int], *, among: str, judge: bool
+    ) -> Ints:
+        """(n,) index of each name among the known ones, -1 = none; unknown ones are faults if
+        `judge`.
+        """
         names = self[column]
         code = np.fromiter(map(known.get, names, repeat(-1)), dtype=np.int64, count=len(self))
         unknown = (code < 0) & self.given(column) & self.ok(column)
         if judge and unknown.any():
             hint = hints([names[i] for i in np.flatnonzero(unknown).tolist()], known)
-            self.faults(found, unknown, lambda i: f"{column} {quoted(names[i])} {among}{hint[names[i]]}")
+            self.faults(
+                found, unknown, lambda i: f"{column} {quoted(names[i])} {among}{hint[names[i]]}"
+            )
         return code
 
 
 def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> Grid:
-    """The table of a snapshot, an absent one with no rows; faults of headers, cells and keys go to `found`."""
+    """The table of a snapshot, an absent one with no rows; faults of headers, cells and keys go
+    to `found`.
+    """
     readable = all(f.file != schema.file for f in snapshot.faults)
     present = schema.file in snapshot.tables
     table = snapshot.tables[schema.file] if present else Table(schema.file, {}, ())
@@ -112,7 +128,11 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> Grid:
             complaints += wrong
         else:
             columns[column.name] = absent(column, len(table))
-    there = all(c.name in table.columns for c in schema.columns if c.required) if present else not schema.required
+    there = (
+        all(c.name in table.columns for c in schema.columns if c.required)
+        if present
+        else not schema.required
+    )
     out = Grid(schema, table.lines, table.columns, columns, present, readable and there)
     for row, message in complaints:
         out.fault(found, row, message)
@@ -121,7 +141,9 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> Grid:
     return out
 
 
-def grids(snapshot: Snapshot, found: Findings, schemas: Mapping[str, TableSchema] = TABLES) -> dict[str, Grid]:
+def grids(
+    snapshot: Snapshot, found: Findings, schemas: Mapping[str, TableSchema] = TABLES
+) -> dict[str, Grid]:
     """All tables of the schemas by file name."""
     return {file: grid(schema, snapshot, found) for file, schema in schemas.items()}
 
@@ -135,8 +157,12 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
     absent = [name for name in known if name not in table.columns]
     for i, name in enumerate(strange):
         hint = meant(name, absent) if i < HINTED else ""
-        found.warn(schema.file, HEADER, f"column {quoted(name)} is not known and is ignored{hint}",
-                   "columns that are not known")
+        found.warn(
+            schema.file,
+            HEADER,
+            f"column {quoted(name)} is not known and is ignored{hint}",
+            "columns that are not known",
+        )
 
 
 def _keys(table: Grid, found: Findings) -> None:
@@ -153,7 +179,11 @@ def _keys(table: Grid, found: Findings) -> None:
             continue
         if key in first:
             what = ", ".join(f"{n} {_shown(table, n, i)}" for n in names)
-            found.fault(table.schema.file, table.lines[i], f"{what} is already in line {table.lines[first[key]]}")
+            found.fault(
+                table.schema.file,
+                table.lines[i],
+                f"{what} is already in line {table.lines[first[key]]}",
+            )
         first.setdefault(key, i)
 
 

@@ -1,4 +1,6 @@
-"""Rules between the columns of jobs.csv, and between jobs and the other tables (contract section 1)."""
+"""Rules between the columns of jobs.csv, and between jobs and the other tables (contract section
+1).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,25 @@ from allocator.domain.names import Names
 from allocator.domain.problem import Ints, State
 from allocator.domain.settings import Settings
 
-LIMITS = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share", "average_per_hour", "amount")
+LIMITS = (
+    "max_gpus",
+    "budget_per_hour",
+    "max_spot_gpus",
+    "max_spot_share",
+    "average_per_hour",
+    "amount",
+)
 """Columns of tenants.csv that limit a tenant."""
-SLIP = 0.75         # how alike the name of a model is to one with rates that it is likely meant to be
-NAMED = 5           # models that one line names
-FAR = 10            # a deadline after less than one part in so many of the time that the work takes is a slip
+# how alike the name of a model is to one with rates that it is likely meant to be
+SLIP = 0.75
+NAMED = 5  # models that one line names
+# a deadline after less than one part in so many of the time that the work takes is a slip
+FAR = 10
 
 
-def check(grids: Mapping[str, Grid], names: Names, config: Settings, now_s: float, found: Findings) -> None:
+def check(
+    grids: Mapping[str, Grid], names: Names, config: Settings, now_s: float, found: Findings
+) -> None:
     """Everything about jobs that one cell alone does not tell."""
     jobs = grids["jobs.csv"]
     if jobs.present and jobs.whole and not len(jobs):
@@ -45,33 +58,68 @@ def _sizes(jobs: Grid, found: Findings) -> None:
     def span(i: int) -> str:
         return f"min_gpus {jobs.text('min_gpus', i)} to max_gpus {jobs.text('max_gpus', i)}"
 
-    jobs.faults(found, ok & (high < low), lambda i: f"max_gpus {jobs.text('max_gpus', i)} is below "
-                f"min_gpus {jobs.text('min_gpus', i)}")
+    jobs.faults(
+        found,
+        ok & (high < low),
+        lambda i: (
+            f"max_gpus {jobs.text('max_gpus', i)} is below min_gpus {jobs.text('min_gpus', i)}"
+        ),
+    )
     ok &= high >= low
-    outside = ok & jobs.ok("requested_gpus") & jobs.given("requested_gpus") & ((asked < low) | (asked > high))
-    jobs.faults(found, outside, lambda i: f"requested_gpus {jobs.text('requested_gpus', i)} is outside {span(i)}")
+    outside = (
+        ok
+        & jobs.ok("requested_gpus")
+        & jobs.given("requested_gpus")
+        & ((asked < low) | (asked > high))
+    )
+    jobs.faults(
+        found,
+        outside,
+        lambda i: f"requested_gpus {jobs.text('requested_gpus', i)} is outside {span(i)}",
+    )
     listed = ok & jobs.ok("sizes") & jobs.given("sizes")
     none = np.zeros(len(jobs), dtype=bool)
     for i in np.flatnonzero(listed).tolist():
         none[i] = not any(low[i] <= k <= high[i] for k in jobs["sizes"][i])
-    jobs.faults(found, none, lambda i: f"sizes {quoted(jobs.cells['sizes'][i])} has none within {span(i)}")
+    jobs.faults(
+        found, none, lambda i: f"sizes {quoted(jobs.cells['sizes'][i])} has none within {span(i)}"
+    )
 
 
 def _work(jobs: Grid, now_s: float, found: Findings) -> None:
     with np.errstate(invalid="ignore"):
         short = jobs.given("total_work") & (jobs["total_work"] < jobs["remaining_work"])
         early = jobs["submitted_s"] > now_s
-    jobs.faults(found, jobs.ok("every_s", "times") & jobs.given("times") & ~jobs.given("every_s"),
-                lambda i: "times needs every_s, the seconds from one time to the next")
-    jobs.faults(found, short & jobs.ok("total_work", "remaining_work"), lambda i: "total_work "
-                f"{jobs.text('total_work', i)} is below remaining_work {jobs.text('remaining_work', i)}")
-    jobs.warnings(found, early & jobs.ok("submitted_s"), lambda i: "submitted_s "
-                  f"{jobs.text('submitted_s', i)} is after now_s {now_s:.15g}", "jobs submitted after now_s")
+    jobs.faults(
+        found,
+        jobs.ok("every_s", "times") & jobs.given("times") & ~jobs.given("every_s"),
+        lambda i: "times needs every_s, the seconds from one time to the next",
+    )
+    jobs.faults(
+        found,
+        short & jobs.ok("total_work", "remaining_work"),
+        lambda i: (
+            "total_work "
+            f"{jobs.text('total_work', i)} is below remaining_work {jobs.text('remaining_work', i)}"
+        ),
+    )
+    jobs.warnings(
+        found,
+        early & jobs.ok("submitted_s"),
+        lambda i: f"submitted_s {jobs.text('submitted_s', i)} is after now_s {now_s:.15g}",
+        "jobs submitted after now_s",
+    )
     with np.errstate(invalid="ignore"):
         late = jobs.ok("deadline_s", "submitted_s") & (jobs["deadline_s"] <= jobs["submitted_s"])
-    jobs.warnings(found, late, lambda i: f"deadline_s {jobs.text('deadline_s', i)} is not after submitted_s "
-                  f"{jobs.text('submitted_s', i)}; it is a time on the same clock, in seconds",
-                  "deadlines that have passed at submission")
+    jobs.warnings(
+        found,
+        late,
+        lambda i: (
+            f"deadline_s {jobs.text('deadline_s', i)} is not after submitted_s "
+            f"{jobs.text('submitted_s', i)}; it is a time on the same clock, in seconds"
+        ),
+        "deadlines that have passed at submission",
+    )
 
 
 def _holdings(jobs: Grid, pools: Grid, names: Names, found: Findings) -> None:
@@ -81,8 +129,18 @@ def _holdings(jobs: Grid, pools: Grid, names: Names, found: Findings) -> None:
     for column in ("pool", "gpus"):
         given = jobs.given(column)
         for i in np.flatnonzero(ok & jobs.ok(column) & (running != given)).tolist():
-            jobs.fault(found, i, f"{column} is empty, but state is running" if running[i] else
-                       f"{column} {_shown(jobs, column, i)} is given, but state is {choices[jobs['state'][i]]}")
+            jobs.fault(
+                found,
+                i,
+                (
+                    f"{column} is empty, but state is running"
+                    if running[i]
+                    else (
+                        f"{column} {_shown(jobs, column, i)} is given, but state is"
+                        f" {choices[jobs['state'][i]]}"
+                    )
+                ),
+            )
     jobs.refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
 
 
@@ -91,7 +149,9 @@ def _guests(jobs: Grid, names: Names, found: Findings) -> None:
     given = jobs.given("shared_with")
     if not given.any():
         return
-    mate = jobs.refer(found, "shared_with", names.jobs, among="is not in jobs.csv", judge=jobs.complete)
+    mate = jobs.refer(
+        found, "shared_with", names.jobs, among="is not in jobs.csv", judge=jobs.complete
+    )
     state, choices = jobs["state"], jobs.schema.column("state").choices
     taken: dict[int, int] = {}
 
@@ -101,7 +161,9 @@ def _guests(jobs: Grid, names: Names, found: Findings) -> None:
     def where(i: int) -> str:
         return f"{jobs['gpus'][i]} GPUs of pool {quoted(jobs['pool'][i])}"
 
-    for i in np.flatnonzero(given & jobs.ok("state", "pool", "gpus", "shared_with") & (mate >= 0)).tolist():
+    for i in np.flatnonzero(
+        given & jobs.ok("state", "pool", "gpus", "shared_with") & (mate >= 0)
+    ).tolist():
         m = int(mate[i])
         if m == i:
             told(i, "names the job itself")
@@ -116,15 +178,23 @@ def _guests(jobs: Grid, names: Names, found: Findings) -> None:
         elif given[m] and mate[m] != i:
             told(i, f"runs beside {quoted(jobs['shared_with'][m])}; a GPU has two jobs at most")
         elif taken.setdefault(m, i) != i:
-            told(i, f"already runs beside {quoted(jobs['job_id'][taken[m]])}; a GPU has two jobs at most")
+            told(
+                i,
+                f"already runs beside {quoted(jobs['job_id'][taken[m]])}; a GPU has two jobs at"
+                " most",
+            )
 
 
 def hosts(jobs: Grid, names: Names) -> Ints:
-    """(J,) the job on whose GPUs each guest runs, -1 = none. Of two that name each other the host is the one submitted
-    first, then the first by name."""
+    """(J,) the job on whose GPUs each guest runs, -1 = none. Of two that name each other the host
+    is the one submitted first, then the first by name."""
     if not jobs.given("shared_with").any():
         return np.full(len(jobs), -1)
-    mate = np.fromiter((names.jobs.get(name, -1) if name else -1 for name in jobs["shared_with"]), np.int64, len(jobs))
+    mate = np.fromiter(
+        (names.jobs.get(name, -1) if name else -1 for name in jobs["shared_with"]),
+        np.int64,
+        len(jobs),
+    )
     for i in np.flatnonzero(mate >= 0).tolist():
         m = int(mate[i])
         if m >= 0 and mate[m] == i:
@@ -142,40 +212,67 @@ def _rate_files(grids: Mapping[str, Grid]) -> str:
     return " or ".join(f for f in ("rates.csv", "models.csv") if grids[f].present) or "rates.csv"
 
 
-def _models(jobs: Grid, grids: Mapping[str, Grid], names: Names, rule: str | None, found: Findings) -> None:
-    """Models without any rate: jobs run at an assumed speed, unless it is refused. rule: of unknown_models, None = a
-    name that looks like a slip of one with rates is refused."""
+def _models(
+    jobs: Grid, grids: Mapping[str, Grid], names: Names, rule: str | None, found: Findings
+) -> None:
+    """Models without any rate: jobs run at an assumed speed, unless it is refused. rule: of
+    unknown_models, None = a name that looks like a slip of one with rates is refused."""
     known, among = names.rated_models, f"has no row in {_rate_files(grids)}"
     if not names.complete:
         return
     if rule == "refuse":
         rated = grids["rates.csv"].present or grids["models.csv"].present
         if not rated:
-            found.fault("rates.csv", None, "is missing; without models.csv it must say how fast each model runs")
+            found.fault(
+                "rates.csv",
+                None,
+                "is missing; without models.csv it must say how fast each model runs",
+            )
         jobs.refer(found, "model", known, among=among, judge=rated)
         return
     ok = jobs.ok("model")
-    count = Counter(name for name, fine in zip(jobs["model"], ok.tolist(), strict=True)
-                    if fine and name and name not in known)
+    count = Counter(
+        name
+        for name, fine in zip(jobs["model"], ok.tolist(), strict=True)
+        if fine and name and name not in known
+    )
     if rule is None:
-        near = {name: hit for name in list(count)[:HINTED]
-                if (hit := near_miss(name, names.given_models, SLIP)) is not None}
+        near = {
+            name: hit
+            for name in list(count)[:HINTED]
+            if (hit := near_miss(name, names.given_models, SLIP)) is not None
+        }
         slips = np.fromiter((name in near for name in jobs["model"]), dtype=bool, count=len(jobs))
-        jobs.faults(found, slips & ok, lambda i: f"model {quoted(jobs['model'][i])} {among}; did you mean "
-                    f"{quoted(near[jobs['model'][i]])}? If it is another model, set unknown_models = \"assume\"")
+        jobs.faults(
+            found,
+            slips & ok,
+            lambda i: (
+                f"model {quoted(jobs['model'][i])} {among}; did you mean"
+                f" {quoted(near[jobs['model'][i]])}? If it is another model, set unknown_models ="
+                ' "assume"'
+            ),
+        )
         count = Counter({name: n for name, n in count.items() if name not in near})
     if count:
         hint = hints(count, known)
-        some = ", ".join(quoted(name) + hint[name].replace("; did", " (did").replace("?", "?)")
-                         for name in list(count)[:NAMED])
-        found.warn(jobs.schema.file, None, f"{_number(count.total(), 'job')} of {_number(len(count), 'model')} without "
-                   f"a rate, {some}{' ...' if len(count) > NAMED else ''}: {assumption(count.total())}")
+        some = ", ".join(
+            quoted(name) + hint[name].replace("; did", " (did").replace("?", "?)")
+            for name in list(count)[:NAMED]
+        )
+        found.warn(
+            jobs.schema.file,
+            None,
+            f"{_number(count.total(), 'job')} of {_number(len(count), 'model')} without "
+            f"a rate, {some}{' ...' if len(count) > NAMED else ''}: {assumption(count.total())}",
+        )
 
 
 def assumption(jobs: int) -> str:
     """What is assumed of jobs whose model has no rate."""
-    return (f"{'it runs' if jobs == 1 else 'each runs'} at requested_gpus only, at an assumed speed of "
-            f"{ASSUMED_RATE:g} work/s, until it is measured")
+    return (
+        f"{'it runs' if jobs == 1 else 'each runs'} at requested_gpus only, at an assumed speed of "
+        f"{ASSUMED_RATE:g} work/s, until it is measured"
+    )
 
 
 def _number(n: int, what: str) -> str:
@@ -187,16 +284,22 @@ def _types(jobs: Grid, grids: Mapping[str, Grid], names: Names, found: Findings)
     if not (names.complete and pools.whole and pools.ok("gpu_type").all()):
         return
     known = names.gpu_types
-    unknown = {(i, name) for i in np.flatnonzero(jobs.given("gpu_types") & jobs.ok("gpu_types")).tolist()
-               for name in jobs["gpu_types"][i] if name not in known}
+    unknown = {
+        (i, name)
+        for i in np.flatnonzero(jobs.given("gpu_types") & jobs.ok("gpu_types")).tolist()
+        for name in jobs["gpu_types"][i]
+        if name not in known
+    }
     hint = hints([name for _, name in sorted(unknown)], known)
     for i, name in sorted(unknown):
-        jobs.fault(found, i, f"gpu_types {quoted(name)} is neither in pools.csv nor in {files}{hint[name]}")
+        jobs.fault(
+            found, i, f"gpu_types {quoted(name)} is neither in pools.csv nor in {files}{hint[name]}"
+        )
 
 
 def _tenants(jobs: Grid, tenants: Grid, names: Names, refuses: bool, found: Findings) -> None:
-    """Limits of tenants hold for listed ones only: another one is a warning where there are limits or where it looks
-    like a slip of a listed one, and a fault if it is to be refused."""
+    """Limits of tenants hold for listed ones only: another one is a warning where there are limits
+    or where it looks like a slip of a listed one, and a fault if it is to be refused."""
     if not tenants.complete or not (tenants.present or refuses):
         return
     known, busy = names.listed_tenants, set(jobs["tenant"])
@@ -205,11 +308,15 @@ def _tenants(jobs: Grid, tenants: Grid, names: Names, refuses: bool, found: Find
     for name in others[:HINTED]:
         near = near_miss(name, known, cutoff=0.6)
         if near is not None:
-            hint[name] = f"; did you mean {quoted(near)}{', which has no jobs' if near not in busy else ''}?"
+            hint[name] = (
+                f"; did you mean {quoted(near)}{', which has no jobs' if near not in busy else ''}?"
+            )
     limited = any(tenants.given(name).any() for name in LIMITS)
     told = {name for name in others if refuses or limited or hint[name]}
     rows = np.fromiter((name in told for name in jobs["tenant"]), dtype=bool, count=len(jobs))
-    where = "is not in tenants.csv" + (", whose limits do not hold for it" if limited and not refuses else "")
+    where = "is not in tenants.csv" + (
+        ", whose limits do not hold for it" if limited and not refuses else ""
+    )
 
     def words(i: int) -> str:
         return f"tenant {quoted(jobs['tenant'][i])} {where}{hint[jobs['tenant'][i]]}"
@@ -222,11 +329,18 @@ def _tenants(jobs: Grid, tenants: Grid, names: Names, refuses: bool, found: Find
 
 def _speeds(grids: Mapping[str, Grid], found: Findings) -> None:
     """Jobs that run where no speed is known, and deadlines that no speed can come near."""
-    jobs, pools, rates, curves = (grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv"))
-    if not all(t.whole and bool(t.ok(*(c.name for c in t.schema.columns)).all()) for t in (jobs, pools, rates, curves)):
+    jobs, pools, rates, curves = (
+        grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv")
+    )
+    if not all(
+        t.whole and bool(t.ok(*(c.name for c in t.schema.columns)).all())
+        for t in (jobs, pools, rates, curves)
+    ):
         return
     sizes: dict[tuple[str, str], list[int]] = {}
-    for model, kind, k in zip(rates["model"], rates["gpu_type"], rates["gpus"].tolist(), strict=True):
+    for model, kind, k in zip(
+        rates["model"], rates["gpu_type"], rates["gpus"].tolist(), strict=True
+    ):
         sizes.setdefault((model, kind), []).append(k)
     fitted = set(zip(curves["model"], curves["gpu_type"], strict=True))
     kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
@@ -237,28 +351,50 @@ def _speeds(grids: Mapping[str, Grid], found: Findings) -> None:
         there = sizes.get(place, [])
         inside = bool(there) and min(there) <= jobs["gpus"][i] <= max(there)
         unrated[i] = place[0] in known and place[1] != "" and place not in fitted and not inside
-    jobs.warnings(found, unrated, lambda i: f"runs on {jobs['gpus'][i]} GPUs of type "
-                  f"{quoted(kind_of[jobs['pool'][i]])}, where model {quoted(jobs['model'][i])} has no rate: it cannot "
-                  "stay there", "running jobs without a rate")
+    jobs.warnings(
+        found,
+        unrated,
+        lambda i: (
+            f"runs on {jobs['gpus'][i]} GPUs of type {quoted(kind_of[jobs['pool'][i]])}, where"
+            f" model {quoted(jobs['model'][i])} has no rate: it cannot stay there"
+        ),
+        "running jobs without a rate",
+    )
 
     fastest: dict[str, list[tuple[int, float]]] = {}
-    for model, k, rate in zip(rates["model"], rates["gpus"].tolist(),
-                              (rates["work_per_s"] * rates["efficiency"]).tolist(), strict=True):
+    for model, k, rate in zip(
+        rates["model"],
+        rates["gpus"].tolist(),
+        (rates["work_per_s"] * rates["efficiency"]).tolist(),
+        strict=True,
+    ):
         fastest.setdefault(model, []).append((k, rate))
     formulas, least_s = {model for model, _ in fitted}, np.zeros(len(jobs))
     work = np.where(jobs.given("total_work"), jobs["total_work"], jobs["remaining_work"])
     dated = jobs.given("deadline_s") & (jobs["deadline_s"] > jobs["submitted_s"])
     for i in np.flatnonzero(dated).tolist():
-        best = max((r for k, r in fastest.get(jobs["model"][i], ()) if k <= jobs["max_gpus"][i]), default=0.0)
+        best = max(
+            (r for k, r in fastest.get(jobs["model"][i], ()) if k <= jobs["max_gpus"][i]),
+            default=0.0,
+        )
         least_s[i] = work[i] / best if best > 0 and jobs["model"][i] not in formulas else 0.0
     given_s = np.where(dated, jobs["deadline_s"] - jobs["submitted_s"], np.inf)
-    jobs.warnings(found, least_s > FAR * given_s, lambda i: f"deadline_s {jobs.text('deadline_s', i)} is "
-                  f"{given_s[i]:g} s after submitted_s, but the work takes {least_s[i]:.0f} s at the best rate; "
-                  "deadline_s is a time on the clock of submitted_s, in seconds", "deadlines that no speed can keep")
+    jobs.warnings(
+        found,
+        least_s > FAR * given_s,
+        lambda i: (
+            f"deadline_s {jobs.text('deadline_s', i)} is {given_s[i]:g} s after submitted_s, but"
+            f" the work takes {least_s[i]:.0f} s at the best rate; deadline_s is a time on the"
+            " clock of submitted_s, in seconds"
+        ),
+        "deadlines that no speed can keep",
+    )
 
 
 def _predecessors(jobs: Grid, names: Names, found: Findings) -> None:
-    """Names that are not in jobs.csv are done; a job may not wait for itself, directly or in a circle."""
+    """Names that are not in jobs.csv are done; a job may not wait for itself, directly or in a
+    circle.
+    """
     waits: dict[int, list[int]] = {}
     for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist():
         before = [names.jobs[name] for name in jobs["after"][i] if name in names.jobs]
@@ -272,8 +408,10 @@ def _predecessors(jobs: Grid, names: Names, found: Findings) -> None:
 
 
 def circles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
-    """Disjoint circles of a directed graph, each from its smallest node on; none exactly if the graph has none."""
-    state: dict[int, float] = {}                   # place on the path now walked; inf = done with
+    """Disjoint circles of a directed graph, each from its smallest node on; none exactly if the
+    graph has none.
+    """
+    state: dict[int, float] = {}  # place on the path now walked; inf = done with
     for root in sorted(edges):
         if root in state:
             continue
@@ -284,11 +422,11 @@ def circles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
             if after is None:
                 state[path.pop()] = math.inf
                 steps.pop()
-            elif after in state:                   # on the path: a circle; its nodes are done with
-                circle = path[int(state[after]):]
+            elif after in state:  # on the path: a circle; its nodes are done with
+                circle = path[int(state[after]) :]
                 for node in circle:
                     state[node] = math.inf
-                del path[len(path) - len(circle):], steps[len(steps) - len(circle):]
+                del path[len(path) - len(circle) :], steps[len(steps) - len(circle) :]
                 least = circle.index(min(circle))
                 yield circle[least:] + circle[:least]
             else:

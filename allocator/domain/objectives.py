@@ -1,4 +1,5 @@
-"""What `objective` may say: a name, a weighted sum of names, or several of these, the most important first.
+"""What `objective` may say: a name, a weighted sum of names, or several of these, the most
+important first.
 
     completion              completion=1,cost=0.2              tardiness > completion=1,cost=0.2
 
@@ -14,14 +15,17 @@ from functools import lru_cache
 from allocator.domain.columns import LEAST_NUMBER, MOST_NUMBER, OBJECTIVES
 from allocator.domain.findings import did_you_mean, quoted
 
-Terms = tuple[tuple[str, float], ...]       # names, each once, and their factors
+Terms = tuple[tuple[str, float], ...]  # names, each once, and their factors
 PLAIN = re.compile(r"[0-9.eE+-]+")
-MOST_LEVELS = 3                             # more would drown in the gap: each counts for a hundredth of the one before
+# more would drown in the gap: each counts for a hundredth of the one before
+MOST_LEVELS = 3
 
 
 @lru_cache(maxsize=256)
 def levels(text: str) -> tuple[Terms, ...]:
-    """The weighted sums of an objective, the most important first; raises ValueError that says what is wrong."""
+    """The weighted sums of an objective, the most important first; raises ValueError that says
+    what is wrong.
+    """
     parts = text.split(">")
     if len(parts) > MOST_LEVELS:
         raise ValueError(f"{quoted(text)} has more than {MOST_LEVELS} levels")
@@ -31,9 +35,13 @@ def levels(text: str) -> tuple[Terms, ...]:
 def canonical(text: str) -> str:
     """The one way to write the same objective; raises ValueError as `levels`."""
     return " > ".join(
-        terms[0][0] if len(terms) == 1 and terms[0][1] == 1.0 else
-        ",".join(f"{name}={factor!r}".removesuffix(".0") for name, factor in terms)
-        for terms in levels(text))
+        (
+            terms[0][0]
+            if len(terms) == 1 and terms[0][1] == 1.0
+            else ",".join(f"{name}={factor!r}".removesuffix(".0") for name, factor in terms)
+        )
+        for terms in levels(text)
+    )
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -60,5 +68,7 @@ def _factor(number: str, text: str) -> float:
     except ValueError:
         factor = math.nan
     if not LEAST_NUMBER <= factor <= MOST_NUMBER:
-        raise ValueError(f"{quoted(text)}: a factor must be a number above 0, and {quoted(number)} is not")
+        raise ValueError(
+            f"{quoted(text)}: a factor must be a number above 0, and {quoted(number)} is not"
+        )
     return factor

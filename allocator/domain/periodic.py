@@ -1,7 +1,8 @@
 """Periodic jobs of a workload: a row with every_s becomes one job for each of its `times`.
 
-The second is called NAME@2 and so on; each is submitted every_s after the one before, comes after it and after the job
-of the same number of each periodic predecessor, and keeps the time from submission to deadline.
+The second is called NAME@2 and so on; each is submitted every_s after the one before, comes after
+it and after the job of the same number of each periodic predecessor, and keeps the time from
+submission to deadline.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ from allocator.domain.grid import Grid
 
 
 def repeated(table: Grid, found: Findings) -> Grid:
-    """workload.csv with every job that its periodic rows stand for; what is wrong with them goes to `found`."""
+    """workload.csv with every job that its periodic rows stand for; what is wrong with them goes
+    to `found`.
+    """
     ok = table.ok("every_s", "times", "submitted_s", "deadline_s", "job_id", "after")
-    table.faults(found, ok & table.given("every_s") & ~table.given("times"), lambda i: "every_s needs times, as a "
-                 "workload ends")
+    table.faults(
+        found,
+        ok & table.given("every_s") & ~table.given("times"),
+        lambda i: "every_s needs times, as a workload ends",
+    )
     periodic = ok & table.given("every_s") & table.given("times")
     if not periodic.any():
         return table
@@ -35,21 +41,33 @@ def repeated(table: Grid, found: Findings) -> Grid:
     ids: list[str] = table["job_id"]
     names = [_numbered(ids[i], n) for i, n in zip(row.tolist(), number.tolist(), strict=True)]
     columns["job_id"] = replace(columns["job_id"], value=names)
-    after = [(*((_numbered(ids[i], n - 1),) if n > 1 else ()),
-              *(_numbered(name, min(n, count.get(name, 1))) for name in table["after"][i]))
-             for i, n in zip(row.tolist(), number.tolist(), strict=True)]
+    after = [
+        (
+            *((_numbered(ids[i], n - 1),) if n > 1 else ()),
+            *(_numbered(name, min(n, count.get(name, 1))) for name in table["after"][i]),
+        )
+        for i, n in zip(row.tolist(), number.tolist(), strict=True)
+    ]
     columns["after"] = Parsed(after, np.array([bool(a) for a in after]), columns["after"].ok)
     nothing = np.zeros(len(row), dtype=bool)
     columns["every_s"] = replace(columns["every_s"], value=np.full(len(row), np.nan), given=nothing)
     columns["times"] = replace(columns["times"], value=np.full(len(row), -1), given=nothing)
-    out = Grid(table.schema, [table.lines[i] for i in row.tolist()],
-               {name: [texts[i] for i in row.tolist()] for name, texts in table.cells.items()}, columns, table.present,
-               table.whole)
+    out = Grid(
+        table.schema,
+        [table.lines[i] for i in row.tolist()],
+        {name: [texts[i] for i in row.tolist()] for name, texts in table.cells.items()},
+        columns,
+        table.present,
+        table.whole,
+    )
     single = set(ids)
     for i in np.flatnonzero(number > 1).tolist():
         if names[i] in single:
-            table.fault(found, int(row[i]), f"its time number {number[i]} is called {quoted(names[i])}, as another job "
-                        "is")
+            table.fault(
+                found,
+                int(row[i]),
+                f"its time number {number[i]} is called {quoted(names[i])}, as another job is",
+            )
     return out
 
 
@@ -58,5 +76,9 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _taken(parsed: Parsed, row: Any) -> Parsed:
-    value = parsed.value[row] if isinstance(parsed.value, np.ndarray) else [parsed.value[i] for i in row.tolist()]
+    value = (
+        parsed.value[row]
+        if isinstance(parsed.value, np.ndarray)
+        else [parsed.value[i] for i in row.tolist()]
+    )
     return Parsed(value, parsed.given[row], parsed.ok[row])

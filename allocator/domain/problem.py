@@ -1,8 +1,9 @@
 """The checked, indexed, frozen state of a cluster, columnar so that 50,000 jobs cost milliseconds.
 
-J jobs, P pools, T GPU types, Q tenants, M models. Where the CSV has a name, the array has an index into the
-names of that thing (-1 = none). "No limit" is inf, "no value" of a float column is nan, of `resizes_left` -1.
-Field names equal the column names of the contract; a completeness test holds the two together.
+J jobs, P pools, T GPU types, Q tenants, M models. Where the CSV has a name, the array has an index
+into the names of that thing (-1 = none). "No limit" is inf, "no value" of a float column is nan, of
+`resizes_left` -1. Field names equal the column names of the contract; a completeness test holds the
+two together.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Market(IntEnum):
 class Isolation(IntEnum):
     """pools.csv `sharing`: who may run two by two on the same GPUs."""
 
-    NONE = 0              # nobody
-    TENANT = 1            # jobs of one tenant
+    NONE = 0  # nobody
+    TENANT = 1  # jobs of one tenant
     ANY = 2
 
 
@@ -51,49 +52,56 @@ class Jobs:
     """All jobs in file order; every array has shape (J,)."""
 
     job_id: tuple[str, ...]
-    model: Ints                 # index into Problem.models
+    model: Ints  # index into Problem.models
     submitted_s: Floats
     remaining_work: Floats
     total_work: Floats
-    tenant: Ints                # index into Problem.tenants
-    state: Ints                 # State
-    pool: Ints                  # index into Problem.pools; -1 unless running
-    gpus: Ints                  # 0 unless running
+    tenant: Ints  # index into Problem.tenants
+    state: Ints  # State
+    pool: Ints  # index into Problem.pools; -1 unless running
+    gpus: Ints  # 0 unless running
     min_gpus: Ints
     max_gpus: Ints
     requested_gpus: Ints
-    sizes: Ints                 # index into Problem.size_lists, -1 = the rule of gpus_per_node
-    gpu_types: Ints             # index into Problem.type_sets, -1 = any
+    sizes: Ints  # index into Problem.size_lists, -1 = the rule of gpus_per_node
+    gpu_types: Ints  # index into Problem.type_sets, -1 = any
     weight: Floats
-    deadline_s: Floats          # nan = none
+    deadline_s: Floats  # nan = none
     preemptible: Bools
     restart_s: Floats
-    resizes_left: Ints          # -1 = no limit
-    memory_gb: Floats           # nan = unknown
+    resizes_left: Ints  # -1 = no limit
+    memory_gb: Floats  # nan = unknown
     checkpoint_s: Floats
     checkpoint_every_s: Floats  # nan = none
-    after: tuple[tuple[str, ...], ...]   # names of predecessors
-    max_spot_gpus: Floats       # inf = no limit
+    after: tuple[tuple[str, ...], ...]  # names of predecessors
+    max_spot_gpus: Floats  # inf = no limit
     interactive: Bools
     shrinkable: Bools
-    every_s: Floats             # nan = it comes once
-    times: Ints                 # -1 = no limit
+    every_s: Floats  # nan = it comes once
+    times: Ints  # -1 = no limit
     synchronous: Bools
-    attained_gpu_s: Floats      # GPU-seconds held so far
-    restarts: Ints              # starts after the first, and changes
-    largest_gpus: Ints          # most GPUs ever held
-    host: Ints                  # index into Jobs: whose GPUs it runs on as a second job (a guest), -1 = on its own
+    attained_gpu_s: Floats  # GPU-seconds held so far
+    restarts: Ints  # starts after the first, and changes
+    largest_gpus: Ints  # most GPUs ever held
+    # index into Jobs: whose GPUs it runs on as a second job (a guest), -1 = on its own
+    host: Ints
 
     def __len__(self) -> int:
         return len(self.job_id)
 
     def take(self, which: Ints) -> Jobs:
-        """The jobs with these numbers, in that order; a guest without its host holds the GPUs itself."""
+        """The jobs with these numbers, in that order; a guest without its host holds the GPUs
+        itself.
+        """
         picked = which.tolist()
         parts: dict[str, Any] = {}
         for name, column in vars(self).items():
-            parts[name] = column[which] if isinstance(column, np.ndarray) else tuple([column[j] for j in picked])
-        place = np.full(len(self) + 1, -1)                # the last one is that of -1
+            parts[name] = (
+                column[which]
+                if isinstance(column, np.ndarray)
+                else tuple([column[j] for j in picked])
+            )
+        place = np.full(len(self) + 1, -1)  # the last one is that of -1
         place[which] = np.arange(len(which))
         parts["host"] = place[parts["host"]]
         return Jobs(**parts)
@@ -101,33 +109,42 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Pools:
-    """All pools in file order; arrays (P,). `gpus` and `price_per_gpu_hour` are those in force at now_s."""
+    """All pools in file order; arrays (P,). `gpus` and `price_per_gpu_hour` are those in force
+    at now_s.
+    """
 
     pool: tuple[str, ...]
-    gpu_type: Ints              # index into Problem.gpu_types
+    gpu_type: Ints  # index into Problem.gpu_types
     gpus: Ints
     gpus_per_node: Ints
-    market: Ints                # Market
+    market: Ints  # Market
     price_per_gpu_hour: Floats
     region: tuple[str, ...]
     startup_s: Floats
     revocations_per_gpu_hour: Floats
-    memory_gb: Floats           # nan = unknown
-    lifetime_s: Floats          # inf = no limit
+    memory_gb: Floats  # nan = unknown
+    lifetime_s: Floats  # inf = no limit
     min_billing_s: Floats
     availability: Floats
-    sharing: Ints               # Isolation
+    sharing: Ints  # Isolation
 
     def __len__(self) -> int:
         return len(self.pool)
 
     @cached_property
     def zone(self) -> Ints:
-        """(P,) number of the region of a spot pool, -1 for pools of the other markets: what is revoked together."""
+        """(P,) number of the region of a spot pool, -1 for pools of the other markets: what is
+        revoked together.
+        """
         number: dict[str, int] = {}
         spot = (self.market == Market.SPOT).tolist()
-        return np.array([number.setdefault(name, len(number)) if s else -1
-                         for name, s in zip(self.region, spot, strict=True)], dtype=np.int64)
+        return np.array(
+            [
+                number.setdefault(name, len(number)) if s else -1
+                for name, s in zip(self.region, spot, strict=True)
+            ],
+            dtype=np.int64,
+        )
 
     @cached_property
     def zones(self) -> tuple[str, ...]:
@@ -137,7 +154,9 @@ class Pools:
 
     @cached_property
     def marginal_price(self) -> Floats:
-        """(P,) dollars per GPU-hour that using the pool adds to the bill: reserved GPUs are paid for anyway."""
+        """(P,) dollars per GPU-hour that using the pool adds to the bill: reserved GPUs are paid
+        for anyway.
+        """
         return np.where(self.market == Market.RESERVED, 0.0, self.price_per_gpu_hour)
 
 
@@ -147,40 +166,44 @@ class Tenants:
 
     tenant: tuple[str, ...]
     weight: Floats
-    max_gpus: Floats            # inf = no limit
+    max_gpus: Floats  # inf = no limit
     guaranteed_gpus: Ints
-    budget_per_hour: Floats     # inf = no limit
-    max_spot_gpus: Floats       # inf = no limit
-    max_spot_share: Floats      # inf = no limit
+    budget_per_hour: Floats  # inf = no limit
+    max_spot_gpus: Floats  # inf = no limit
+    max_spot_share: Floats  # inf = no limit
     dollar_price: Floats
-    average_per_hour: Floats    # nan = none
-    amount: Floats              # nan = none
-    until_s: Floats             # inf = none
+    average_per_hour: Floats  # nan = none
+    amount: Floats  # nan = none
+    until_s: Floats  # inf = none
 
     def __len__(self) -> int:
         return len(self.tenant)
 
     @cached_property
     def exposure(self) -> Floats:
-        """(Q,) most GPUs in the spot pools of any one region: max_spot_gpus, and max_spot_share of guaranteed_gpus."""
-        share = np.where(np.isinf(self.max_spot_share), 0.0, self.max_spot_share) * self.guaranteed_gpus
+        """(Q,) most GPUs in the spot pools of any one region: max_spot_gpus, and max_spot_share
+        of guaranteed_gpus.
+        """
+        share = (
+            np.where(np.isinf(self.max_spot_share), 0.0, self.max_spot_share) * self.guaranteed_gpus
+        )
         by_share = np.where(np.isinf(self.max_spot_share), np.inf, np.floor(share + 1e-9))
         return np.minimum(self.max_spot_gpus, by_share)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rows of rates.csv in file order; arrays (R,). `rate` = work_per_s x efficiency, the speed that counts. observed:
-    by a controller, not given by anybody."""
+    """Rows of rates.csv in file order; arrays (R,). `rate` = work_per_s x efficiency, the speed
+    that counts. observed: by a controller, not given by anybody."""
 
     model: Ints
     gpu_type: Ints
     gpus: Ints
     rate: Floats
-    batch_size: Ints            # -1 = not given
-    accumulation: Ints          # -1 = not given
-    memory_gb: Floats           # nan = not given
-    spread: Ints                # -1 = not given
+    batch_size: Ints  # -1 = not given
+    accumulation: Ints  # -1 = not given
+    memory_gb: Floats  # nan = not given
+    spread: Ints  # -1 = not given
     variant: tuple[str, ...]
     observed: Bools
 
@@ -196,7 +219,9 @@ class Curves:
 
     @cached_property
     def numbers(self) -> Mapping[str, Floats]:
-        """Parameter -> its value in every curve (C,), nan where a curve has none: formulas work on all at once."""
+        """Parameter -> its value in every curve (C,), nan where a curve has none: formulas work
+        on all at once.
+        """
         names = dict.fromkeys(name for q in self.parameters for name in q)
         return {name: np.array([q.get(name, np.nan) for q in self.parameters]) for name in names}
 
@@ -214,7 +239,7 @@ class Nodes:
     node: tuple[str, ...]
     pool: Ints
     gpus: Ints
-    state: Ints                 # 0 up, 1 drain, 2 down
+    state: Ints  # 0 up, 1 drain, 2 down
     rack: tuple[str, ...]
 
 
@@ -222,8 +247,8 @@ class Nodes:
 class Placements:
     """Rows of placements.csv; arrays (L,)."""
 
-    job: Ints                   # index into Jobs
-    node: Ints                  # index into Nodes
+    job: Ints  # index into Jobs
+    node: Ints  # index into Nodes
     gpus: Ints
 
 
@@ -243,10 +268,10 @@ class Sharing:
 class Interactive:
     """Rows of interactive.csv; arrays (I,)."""
 
-    pool: Ints                  # index into Problem.pools
-    headroom_gpus: Ints         # -1 = by the sessions
-    sessions_per_hour: Floats   # nan = not given
-    session_s: Floats           # nan = not given
+    pool: Ints  # index into Problem.pools
+    headroom_gpus: Ints  # -1 = by the sessions
+    sessions_per_hour: Floats  # nan = not given
+    session_s: Floats  # nan = not given
     session_gpus: Ints
     late_share: Floats
     shrinkable_share: Floats
@@ -263,10 +288,12 @@ class Pauses:
     from_gpus: Ints
     to_gpus: Ints
     pause_s: Floats
-    gpu_type: Ints              # -1 = any
+    gpu_type: Ints  # -1 = any
 
     def look_up(self, model: Ints, gpu_type: Ints, from_gpus: Ints, to_gpus: Ints) -> Floats:
-        """(n,) pause_s of the row for each change, that of the type before that of any type; nan without one."""
+        """(n,) pause_s of the row for each change, that of the type before that of any type; nan
+        without one.
+        """
         out = np.full(len(model), np.nan)
         at = np.flatnonzero(np.isin(model, self.model))
         if not len(at):
@@ -303,8 +330,8 @@ class Pauses:
 class Changes:
     """Machines that come and go and prices that move, in order of time; arrays (C,).
 
-    at_s: seconds on the clock of submitted_s. pool: index into Problem.pools. gpus: usable from then on, -1 = as
-    before. price_per_gpu_hour: US dollars, nan = as before.
+    at_s: seconds on the clock of submitted_s. pool: index into Problem.pools. gpus: usable from
+    then on, -1 = as before. price_per_gpu_hour: US dollars, nan = as before.
     """
 
     at_s: Floats
@@ -318,27 +345,33 @@ class Changes:
     def between(self, after_s: float, until_s: float) -> Changes:
         """Those after one time and not after another."""
         chosen = slice(*np.searchsorted(self.at_s, [after_s, until_s], side="right").tolist())
-        return Changes(self.at_s[chosen], self.pool[chosen], self.gpus[chosen], self.price_per_gpu_hour[chosen])
+        return Changes(
+            self.at_s[chosen], self.pool[chosen], self.gpus[chosen], self.price_per_gpu_hour[chosen]
+        )
 
 
-NO_CHANGES = Changes(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+NO_CHANGES = Changes(
+    np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One round, ready to decide. Immutable; `validate` is the only way to make one from a Snapshot."""
+    """One round, ready to decide. Immutable; `validate` is the only way to make one from a
+    Snapshot.
+    """
 
     name: str
     digest: str
     now_s: float
     interval_s: float
-    budget_per_hour: float               # inf = none
+    budget_per_hour: float  # inf = none
     restart_s: float
-    max_changes: int                     # -1 = no limit
-    ageing_s: float                      # inf = none
+    max_changes: int  # -1 = no limit
+    ageing_s: float  # inf = none
     objective: str
-    dollar_price: float                  # worth of a dollar, in units of the objective
-    settings: Mapping[str, Mapping[str, Any]]    # tables [solver], [horizon], ... of config.toml
+    dollar_price: float  # worth of a dollar, in units of the objective
+    settings: Mapping[str, Mapping[str, Any]]  # tables [solver], [horizon], ... of config.toml
     jobs: Jobs
     pools: Pools
     tenants: Tenants
@@ -346,24 +379,28 @@ class Problem:
     curves: Curves
     nodes: Nodes
     placements: Placements
-    received: Floats                     # (J, T) seconds that a job has held GPUs of a type
+    received: Floats  # (J, T) seconds that a job has held GPUs of a type
     sharing: Sharing
     pauses: Pauses
     interactive: Interactive
-    models: tuple[str, ...]              # names
-    gpu_types: tuple[str, ...]           # names
-    size_lists: tuple[Ints, ...]         # ascending, distinct
-    type_sets: tuple[Bools, ...]         # each (T,)
+    models: tuple[str, ...]  # names
+    gpu_types: tuple[str, ...]  # names
+    size_lists: tuple[Ints, ...]  # ascending, distinct
+    type_sets: tuple[Bools, ...]  # each (T,)
     warnings: tuple[str, ...] = ()
-    sizes: str = "known"                 # columns.SIZES
-    size_error: float = 0.5              # of predicted sizes: standard deviation of ln(true size / total_work)
-    announced: Changes = NO_CHANGES      # what is known to happen to the pools after now_s; the rules know now alone
+    sizes: str = "known"  # columns.SIZES
+    # of predicted sizes: standard deviation of ln(true size / total_work)
+    size_error: float = 0.5
+    # what is known to happen to the pools after now_s; the rules know now alone
+    announced: Changes = NO_CHANGES
 
     @property
     def weight(self) -> Floats:
-        """(J,) weights that count in the objective: those of the jobs, aged by the time they have held nothing.
+        """(J,) weights that count in the objective: those of the jobs, aged by the time they have
+        held nothing.
 
-            weight x (1 + waited_s / ageing_s)      waited_s = now_s - submitted_s - seconds with GPUs (received.csv)
+            weight x (1 + waited_s / ageing_s)      waited_s = now_s - submitted_s - seconds with
+                                                    GPUs (received.csv)
         """
         waited_s = np.maximum(0.0, self.now_s - self.jobs.submitted_s - self.received.sum(axis=1))
         return np.asarray(self.jobs.weight * (1.0 + waited_s / self.ageing_s), dtype=np.float64)
@@ -371,4 +408,6 @@ class Problem:
     @property
     def money(self) -> Floats:
         """(J,) worth of one dollar spent on the job, in units of the objective."""
-        return np.asarray(self.dollar_price + self.tenants.dollar_price[self.jobs.tenant], dtype=np.float64)
+        return np.asarray(
+            self.dollar_price + self.tenants.dollar_price[self.jobs.tenant], dtype=np.float64
+        )

@@ -10,23 +10,40 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-JOB_FIELDS = ("job_id", "tenant", "pool", "gpus", "batch_size", "shared_with", "nodes", "previous_pool",
-              "previous_gpus", "action", "reason", "detail", "work_per_s", "value", "cost_per_hour", "accumulation",
-              "variant")
+JOB_FIELDS = (
+    "job_id",
+    "tenant",
+    "pool",
+    "gpus",
+    "batch_size",
+    "shared_with",
+    "nodes",
+    "previous_pool",
+    "previous_gpus",
+    "action",
+    "reason",
+    "detail",
+    "work_per_s",
+    "value",
+    "cost_per_hour",
+    "accumulation",
+    "variant",
+)
 
 
 class Columns(Mapping[str, Sequence[Any]]):
     """The columns of JOB_FIELDS; those that `late` gives are found when one of them is first
     read."""
 
-    def __init__(self, known: Mapping[str, Sequence[Any]],
-                 late: Callable[[], Mapping[str, Sequence[Any]]]) -> None:
+    def __init__(
+        self, known: Mapping[str, Sequence[Any]], late: Callable[[], Mapping[str, Sequence[Any]]]
+    ) -> None:
         self._known, self._late = dict(known), late
 
     def __getitem__(self, name: str) -> Sequence[Any]:
         if name not in self._known and name in JOB_FIELDS:
             self._known |= self._late()
-            self._late = dict                               # and what it holds may go
+            self._late = dict  # and what it holds may go
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -44,13 +61,13 @@ class Columns(Mapping[str, Sequence[Any]]):
 
 @dataclass(frozen=True)
 class Result:
-    """Everything in plan.json. `jobs` holds one sequence per field of JOB_FIELDS, each with one entry per job.
+    """Everything in plan.json. `jobs` holds one sequence per field of JOB_FIELDS, each with one
+    entry per job.
 
-    Proven: objective_value <= best possible <= bound. `bound_by` names who proved the bound: "lagrangian"
-    (recomputed here from prices, trusting no solver) or a solver. solver_choice: why `auto` picked it, and how
-    it found and proved the plan.
-    Waiting jobs have pool None and gpus 0. `reason` and `detail` are found when they are first
-    read.
+    Proven: objective_value <= best possible <= bound. `bound_by` names who proved the bound:
+    "lagrangian" (recomputed here from prices, trusting no solver) or a solver. solver_choice: why
+    `auto` picked it, and how it found and proved the plan. Waiting jobs have pool None and gpus 0.
+    `reason` and `detail` are found when they are first read.
     """
 
     snapshot: str
@@ -81,8 +98,10 @@ class Result:
         """The document of contract section 5, in its order of fields."""
         head = {"schema_version": SCHEMA_VERSION}
         body = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        body["jobs"] = [dict(zip(JOB_FIELDS, row, strict=True))
-                        for row in zip(*(self.jobs[f] for f in JOB_FIELDS), strict=True)]
+        body["jobs"] = [
+            dict(zip(JOB_FIELDS, row, strict=True))
+            for row in zip(*(self.jobs[f] for f in JOB_FIELDS), strict=True)
+        ]
         body["warnings"] = list(self.warnings)
         return head | body
 

@@ -21,7 +21,9 @@ FILE = "config.toml"
 
 @dataclass(frozen=True)
 class Settings:
-    """values: every key of CONFIG, None = not given; tables: [solver], [horizon], ..., each {} if not given."""
+    """values: every key of CONFIG, None = not given; tables: [solver], [horizon], ..., each {}
+    if not given.
+    """
 
     values: Mapping[str, Any]
     tables: Mapping[str, Mapping[str, Any]]
@@ -31,7 +33,9 @@ class Settings:
 
 
 def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CONFIG) -> Settings:
-    """The configuration with the defaults of the known keys filled in; what is wrong with it goes to `found`."""
+    """The configuration with the defaults of the known keys filled in; what is wrong with it
+    goes to `found`.
+    """
     values: dict[str, Any] = {c.name: None if c.default == RULE else c.default for c in known}
     tables: dict[str, Mapping[str, Any]] = {name: {} for name in CONFIG_TABLES}
     columns = {c.name: c for c in known}
@@ -52,9 +56,12 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
     return Settings(values, tables)
 
 
-def _table(name: str, given: Mapping[str, Any], lines: Mapping[str, int],
-           found: Findings) -> Mapping[str, Any]:
-    """The known keys of a table, checked; unknown ones are a warning, as they are outside of tables."""
+def _table(
+    name: str, given: Mapping[str, Any], lines: Mapping[str, int], found: Findings
+) -> Mapping[str, Any]:
+    """The known keys of a table, checked; unknown ones are a warning, as they are outside of
+    tables.
+    """
     values: dict[str, Any] = {}
     columns = {c.name: c for c in CONFIG_TABLES[name]}
     for key, value in given.items():

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of one CSV file, stripped, by column; `lines[i]` is the line of row i in the file (header = line 1)."""
+    """Cells of one CSV file, stripped, by column; `lines[i]` is the line of row i in the file
+    (header = line 1).
+    """
 
     file: str
     columns: Mapping[str, Sequence[str]]
@@ -30,7 +32,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A folder as read: config, raw tables, and the faults and warnings met while reading (encoding, ragged rows ...).
+    """A folder as read: config, raw tables, and the faults and warnings met while reading
+    (encoding, ragged rows ...).
 
     `validate` (domain/validate.py) turns it into a Problem or raises InvalidInput with all faults.
     """
@@ -44,7 +47,9 @@ class Snapshot:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content: config and cells, whatever the order of columns or the quoting."""
+        """SHA-256 of the content: config and cells, whatever the order of columns or the
+        quoting.
+        """
         h = hashlib.sha256(json.dumps(self.config, sort_keys=True, default=str).encode())
         for file in sorted(self.tables):
             table = self.tables[file]
@@ -54,19 +59,25 @@ class Snapshot:
         return h.hexdigest()
 
     @classmethod
-    def from_frames(cls, *, name: str = "frames", config: Mapping[str, Any] | None = None,
-                    **frames: pd.DataFrame) -> Snapshot:
+    def from_frames(
+        cls,
+        *,
+        name: str = "frames",
+        config: Mapping[str, Any] | None = None,
+        **frames: pd.DataFrame,
+    ) -> Snapshot:
         """Snapshot from pandas frames named like the files: jobs=, pools=, rates=, tenants= ...
 
-        Row i of a frame is reported as line i + 2, as if it had been written to CSV. Missing values are empty cells;
-        a list in a cell is written with bars, a dict as JSON. Raises UsageError for an unknown table, or two columns
-        of one name.
+        Row i of a frame is reported as line i + 2, as if it had been written to CSV. Missing values
+        are empty cells; a list in a cell is written with bars, a dict as JSON. Raises UsageError
+        for an unknown table, or two columns of one name.
         """
         return cls(name, dict(config or {}), tables_of_frames(frames, TABLES, "from_frames"))
 
 
-def tables_of_frames(frames: Mapping[str, pd.DataFrame], known: Mapping[str, TableSchema],
-                     call: str) -> dict[str, Table]:
+def tables_of_frames(
+    frames: Mapping[str, pd.DataFrame], known: Mapping[str, TableSchema], call: str
+) -> dict[str, Table]:
     """Raw tables of pandas frames named like the files, by file; `call` is whom an error names.
 
     Raises UsageError for an unknown table, or two columns of one name.
@@ -86,12 +97,14 @@ def tables_of_frames(frames: Mapping[str, pd.DataFrame], known: Mapping[str, Tab
 
 def _cells(column: pd.Series[Any]) -> list[str]:
     missing = column.isna().tolist()
-    return ["" if gone else _cell(v).strip() for v, gone in zip(column.tolist(), missing, strict=True)]
+    return [
+        "" if gone else _cell(v).strip() for v, gone in zip(column.tolist(), missing, strict=True)
+    ]
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return repr(float(value))           # numpy's own repr is no number
+        return repr(float(value))  # numpy's own repr is no number
     if isinstance(value, (list, tuple)):
         return "|".join(map(_cell, value))
     return json.dumps(value) if isinstance(value, dict) else str(value)

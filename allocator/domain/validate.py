@@ -1,7 +1,7 @@
 """From a Snapshot to a Problem: every rule of contract section 1, all faults at once.
 
-Cells first (grid.py, cells.py), then rules between cells (job_rules.py, cluster_rules.py), then, if nothing is wrong,
-numbers in place of names (here) and the pools in force (cluster.py).
+Cells first (grid.py, cells.py), then rules between cells (job_rules.py, cluster_rules.py), then, if
+nothing is wrong, numbers in place of names (here) and the pools in force (cluster.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from allocator.errors import InvalidInput
 def validate(snapshot: Snapshot) -> Problem:
     """The checked Problem of a snapshot, its warnings included.
 
-    Raises InvalidInput with all faults, sorted by file and line, among them those met while reading.
+    Raises InvalidInput with all faults, sorted by file and line, among them those met while
+    reading.
     """
     found = Findings(snapshot.faults)
     config = settings(snapshot, found)
@@ -44,13 +45,19 @@ def validate(snapshot: Snapshot) -> Problem:
 
 
 def check_money(config: Settings, tables: Mapping[str, Grid], found: Findings) -> None:
-    """A long-run budget where every GPU is paid for anyway, and reserved GPUs that cost more than the budget."""
+    """A long-run budget where every GPU is paid for anyway, and reserved GPUs that cost more
+    than the budget.
+    """
     pools, budget = tables["pools.csv"], config["budget_per_hour"]
     reserved = pools["market"] == Market.RESERVED
     dollars = float((pools["gpus"] * pools["price_per_gpu_hour"])[reserved].sum())
     if budget is not None and dollars > budget:
-        found.warn(pools.schema.file, None, f"the reserved GPUs cost {dollars:g} $/h together, more than "
-                   f"budget_per_hour {budget:g} of config.toml, which counts them: some of them stay idle")
+        found.warn(
+            pools.schema.file,
+            None,
+            f"the reserved GPUs cost {dollars:g} $/h together, more than "
+            f"budget_per_hour {budget:g} of config.toml, which counts them: some of them stay idle",
+        )
     if len(tables["pools.csv"]) and not (tables["pools.csv"]["market"] != Market.RESERVED).any():
         words = "charges only GPUs that are not reserved, and all pools of pools.csv are"
         if not {"average_per_hour", "amount"}.isdisjoint(config.tables["longrun"]):
@@ -60,39 +67,63 @@ def check_money(config: Settings, tables: Mapping[str, Grid], found: Findings) -
             found.warn("tenants.csv", None, f"a long-run budget {words}")
 
 
-def assemble(snapshot: Snapshot, config: Settings, tables: Mapping[str, Grid], known: Names, now_s: float,
-             found: Findings) -> Problem:
-    """The Problem of tables without a fault, with the pools in force at now_s; their warnings go to `found`."""
+def assemble(
+    snapshot: Snapshot,
+    config: Settings,
+    tables: Mapping[str, Grid],
+    known: Names,
+    now_s: float,
+    found: Findings,
+) -> Problem:
+    """The Problem of tables without a fault, with the pools in force at now_s; their warnings go
+    to `found`.
+    """
     asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
     sizes, size_lists = _coded(listed)
     types, type_lists = _coded(tables["jobs.csv"]["gpu_types"], frozenset)
     pools = cluster.pools(tables, known, now_s, found)
     budget, changes = config["budget_per_hour"], config["max_changes"]
     return Problem(
-        name=snapshot.name, digest=snapshot.digest, now_s=now_s, interval_s=float(config["interval_s"]),
-        budget_per_hour=math.inf if budget is None else float(budget), restart_s=float(config["restart_s"]),
-        max_changes=-1 if changes is None else int(changes), objective=str(config["objective"]),
+        name=snapshot.name,
+        digest=snapshot.digest,
+        now_s=now_s,
+        interval_s=float(config["interval_s"]),
+        budget_per_hour=math.inf if budget is None else float(budget),
+        restart_s=float(config["restart_s"]),
+        max_changes=-1 if changes is None else int(changes),
+        objective=str(config["objective"]),
         ageing_s=math.inf if config["ageing_s"] is None else float(config["ageing_s"]),
-        dollar_price=float(config["dollar_price"]), sizes=config["sizes"], size_error=float(config["size_error"]),
+        dollar_price=float(config["dollar_price"]),
+        sizes=config["sizes"],
+        size_error=float(config["size_error"]),
         settings=config.tables,
-        jobs=replace(_jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
-                     requested_gpus=asked),
-        pools=pools, tenants=_tenants(tables["tenants.csv"], known), rates=cluster.rates(tables["rates.csv"], known),
-        curves=cluster.curves(tables["models.csv"], known), nodes=cluster.nodes(tables["nodes.csv"], known),
+        jobs=replace(
+            _jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
+            requested_gpus=asked,
+        ),
+        pools=pools,
+        tenants=_tenants(tables["tenants.csv"], known),
+        rates=cluster.rates(tables["rates.csv"], known),
+        curves=cluster.curves(tables["models.csv"], known),
+        nodes=cluster.nodes(tables["nodes.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),
         received=cluster.received(tables["received.csv"], known),
         sharing=cluster.sharing(tables["sharing.csv"], known),
         pauses=cluster.pauses(tables["pauses.csv"], known),
-        interactive=cluster.interactive(tables["interactive.csv"], known), models=tuple(known.models),
-        gpu_types=tuple(known.gpu_types), size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
+        interactive=cluster.interactive(tables["interactive.csv"], known),
+        models=tuple(known.models),
+        gpu_types=tuple(known.gpu_types),
+        size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
-        warnings=(*snapshot.warnings, *found.warnings), announced=cluster.later(tables, known, now_s))
+        warnings=(*snapshot.warnings, *found.warnings),
+        announced=cluster.later(tables, known, now_s),
+    )
 
 
 def _rigid(jobs: Grid, rates: Grid, known: Names) -> tuple[Ints, list[tuple[int, ...]]]:
-    """(J,) requested_gpus and the lists of `sizes`; of jobs whose model has no rate but observed ones the sizes are the
-    requested one and those observed. A list of theirs that lacks the requested size has the one below it, else its
-    smallest, in its place."""
+    """(J,) requested_gpus and the lists of `sizes`; of jobs whose model has no rate but observed
+    ones the sizes are the requested one and those observed. A list of theirs that lacks the
+    requested size has the one below it, else its smallest, in its place."""
     asked = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], jobs["min_gpus"])
     lists = list(jobs["sizes"])
     observed: dict[str, set[int]] = {}
@@ -117,21 +148,40 @@ def _jobs(jobs: Grid, known: Names, restart_s: float, sizes: Ints, types: Ints) 
         return np.where(jobs.given(column), jobs[column], otherwise)
 
     return Jobs(
-        job_id=tuple(jobs["job_id"]), model=cluster.codes(jobs["model"], known.models),
-        submitted_s=jobs["submitted_s"], remaining_work=jobs["remaining_work"],
+        job_id=tuple(jobs["job_id"]),
+        model=cluster.codes(jobs["model"], known.models),
+        submitted_s=jobs["submitted_s"],
+        remaining_work=jobs["remaining_work"],
         total_work=default("total_work", jobs["remaining_work"]),
-        tenant=cluster.codes(jobs["tenant"], known.tenants), state=jobs["state"],
-        pool=np.where(running, cluster.codes(jobs["pool"], known.pools), -1), gpus=np.where(running, jobs["gpus"], 0),
-        min_gpus=jobs["min_gpus"], max_gpus=jobs["max_gpus"],
-        requested_gpus=jobs["requested_gpus"], sizes=sizes, gpu_types=types,
-        weight=jobs["weight"], deadline_s=jobs["deadline_s"], preemptible=jobs["preemptible"],
-        restart_s=default("restart_s", restart_s), resizes_left=jobs["resizes_left"], memory_gb=jobs["memory_gb"],
-        checkpoint_s=jobs["checkpoint_s"], checkpoint_every_s=jobs["checkpoint_every_s"],
-        after=tuple(jobs["after"]), max_spot_gpus=default("max_spot_gpus", math.inf), synchronous=jobs["synchronous"],
-        interactive=jobs["interactive"], shrinkable=jobs["shrinkable"], every_s=jobs["every_s"], times=jobs["times"],
-        attained_gpu_s=jobs["attained_gpu_s"], restarts=jobs["restarts"],
+        tenant=cluster.codes(jobs["tenant"], known.tenants),
+        state=jobs["state"],
+        pool=np.where(running, cluster.codes(jobs["pool"], known.pools), -1),
+        gpus=np.where(running, jobs["gpus"], 0),
+        min_gpus=jobs["min_gpus"],
+        max_gpus=jobs["max_gpus"],
+        requested_gpus=jobs["requested_gpus"],
+        sizes=sizes,
+        gpu_types=types,
+        weight=jobs["weight"],
+        deadline_s=jobs["deadline_s"],
+        preemptible=jobs["preemptible"],
+        restart_s=default("restart_s", restart_s),
+        resizes_left=jobs["resizes_left"],
+        memory_gb=jobs["memory_gb"],
+        checkpoint_s=jobs["checkpoint_s"],
+        checkpoint_every_s=jobs["checkpoint_every_s"],
+        after=tuple(jobs["after"]),
+        max_spot_gpus=default("max_spot_gpus", math.inf),
+        synchronous=jobs["synchronous"],
+        interactive=jobs["interactive"],
+        shrinkable=jobs["shrinkable"],
+        every_s=jobs["every_s"],
+        times=jobs["times"],
+        attained_gpu_s=jobs["attained_gpu_s"],
+        restarts=jobs["restarts"],
         largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)),
-        host=job_rules.hosts(jobs, known))
+        host=job_rules.hosts(jobs, known),
+    )
 
 
 def _tenants(tenants: Grid, known: Names) -> Tenants:
@@ -145,18 +195,25 @@ def _tenants(tenants: Grid, known: Names) -> Tenants:
         value = np.where(tenants.given(name) | (default is not None), tenants[name], none)
         return np.append(value, np.full(extra, none if default is None else default))
 
-    return Tenants(tenant=tuple(known.tenants), weight=filled("weight", math.nan),
-                   max_gpus=filled("max_gpus", math.inf),
-                   guaranteed_gpus=filled("guaranteed_gpus", 0).astype(np.int64),
-                   budget_per_hour=filled("budget_per_hour", math.inf),
-                   max_spot_gpus=filled("max_spot_gpus", math.inf),
-                   max_spot_share=filled("max_spot_share", math.inf), dollar_price=filled("dollar_price", 0.0),
-                   average_per_hour=filled("average_per_hour", math.nan), amount=filled("amount", math.nan),
-                   until_s=filled("until_s", math.inf))
+    return Tenants(
+        tenant=tuple(known.tenants),
+        weight=filled("weight", math.nan),
+        max_gpus=filled("max_gpus", math.inf),
+        guaranteed_gpus=filled("guaranteed_gpus", 0).astype(np.int64),
+        budget_per_hour=filled("budget_per_hour", math.inf),
+        max_spot_gpus=filled("max_spot_gpus", math.inf),
+        max_spot_share=filled("max_spot_share", math.inf),
+        dollar_price=filled("dollar_price", 0.0),
+        average_per_hour=filled("average_per_hour", math.nan),
+        amount=filled("amount", math.nan),
+        until_s=filled("until_s", math.inf),
+    )
 
 
 def _coded(lists: Sequence[Any], alike: Callable[[Any], Any] = tuple) -> tuple[Ints, list[Any]]:
-    """(J,) number of each job's list, -1 = not given, and the distinct lists; `alike` is the same for equal lists."""
+    """(J,) number of each job's list, -1 = not given, and the distinct lists; `alike` is the
+    same for equal lists.
+    """
     distinct = {value: alike(value) for value in dict.fromkeys(lists)}
     number: dict[Any, int] = {alike(()): -1}
     for value in distinct.values():

@@ -1,9 +1,10 @@
-"""From the raw tables of a workload folder to a Workload: the rules of snapshots, and those of contract section 7.
+"""From the raw tables of a workload folder to a Workload: the rules of snapshots, and those of
+contract section 7.
 
-workload.csv is presented to the rules of jobs.csv as jobs that have just been submitted, with all their work left.
-What happens to a pool over time, in force from each time on: capacity.csv (gpus) and prices.csv (price, gpus); where
-both give the GPUs of a pool at one time, capacity.csv wins. At the start nodes.csv wins over both, as in a snapshot;
-later rows count whatever nodes.csv says.
+workload.csv is presented to the rules of jobs.csv as jobs that have just been submitted, with all
+their work left. What happens to a pool over time, in force from each time on: capacity.csv (gpus)
+and prices.csv (price, gpus); where both give the GPUs of a pool at one time, capacity.csv wins. At
+the start nodes.csv wins over both, as in a snapshot; later rows count whatever nodes.csv says.
 """
 
 from __future__ import annotations
@@ -28,30 +29,41 @@ from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.validate import assemble, check_money
 from allocator.domain.workload import Workload
-from allocator.domain.workload_columns import CAPACITY, UNDER_WAY, WORKLOAD, WORKLOAD_CONFIG, WORKLOAD_TABLES
+from allocator.domain.workload_columns import (
+    CAPACITY,
+    UNDER_WAY,
+    WORKLOAD,
+    WORKLOAD_CONFIG,
+    WORKLOAD_TABLES,
+)
 from allocator.errors import InvalidInput
 
-NOT_STARTED = {t.file: t for t in (PLACEMENTS, RECEIVED)}     # tables of a snapshot that a workload leaves empty
+# tables of a snapshot that a workload leaves empty
+NOT_STARTED = {t.file: t for t in (PLACEMENTS, RECEIVED)}
 SUBMITTED = replace(JOBS, file=WORKLOAD.file)
 
 
 def validate_workload(raw: Snapshot) -> Workload:
     """The checked Workload of a folder, its warnings in problem.warnings.
 
-    raw: the folder as read (files/workloads.py), tables by file name. Jobs are sorted by submitted_s, those of one
-    time as in the file. Raises InvalidInput with all faults, sorted by file and line.
+    raw: the folder as read (files/workloads.py), tables by file name. Jobs are sorted by
+    submitted_s, those of one time as in the file. Raises InvalidInput with all faults, sorted by
+    file and line.
     """
     found = Findings(raw.faults)
     config = settings(raw, found, WORKLOAD_CONFIG)
     tables = grids(_without_under_way(raw, found), found, WORKLOAD_TABLES)
-    tables |= {"jobs.csv": _as_jobs(repeated(tables[WORKLOAD.file], found)),
-               **grids(replace(raw, tables={}), found, NOT_STARTED)}
+    tables |= {
+        "jobs.csv": _as_jobs(repeated(tables[WORKLOAD.file], found)),
+        **grids(replace(raw, tables={}), found, NOT_STARTED),
+    }
     known = names(tables)
     job_rules.check(tables, known, config, math.inf, found)
     start = _start(config["now_s"], tables["jobs.csv"], raw, found)
     cluster_rules.check(tables, known, start, found)
-    tables[CAPACITY.file].refer(found, "pool", known.pools, among="is not in pools.csv",
-                                judge=tables["pools.csv"].complete)
+    tables[CAPACITY.file].refer(
+        found, "pool", known.pools, among="is not in pools.csv", judge=tables["pools.csv"].complete
+    )
     _unlikely(tables["jobs.csv"], known, found)
     if found.faults:
         raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
@@ -61,19 +73,29 @@ def validate_workload(raw: Snapshot) -> Workload:
 
 
 def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:
-    """The folder without the columns of workload.csv that only jobs under way have; each is worth a warning."""
+    """The folder without the columns of workload.csv that only jobs under way have; each is
+    worth a warning.
+    """
     table = raw.tables.get(WORKLOAD.file)
     if table is None:
         return raw
     for name in (n for n in table.columns if n in UNDER_WAY):
-        found.warn(WORKLOAD.file, HEADER, f"column {name} is of jobs under way and is ignored; a job of a workload "
-                   "starts with total_work left and nothing held")
+        found.warn(
+            WORKLOAD.file,
+            HEADER,
+            f"column {name} is of jobs under way and is ignored; a job of a workload "
+            "starts with total_work left and nothing held",
+        )
     columns = {name: cells for name, cells in table.columns.items() if name not in UNDER_WAY}
-    return replace(raw, tables={**raw.tables, WORKLOAD.file: Table(table.file, columns, table.lines)})
+    return replace(
+        raw, tables={**raw.tables, WORKLOAD.file: Table(table.file, columns, table.lines)}
+    )
 
 
 def _as_jobs(table: Grid) -> Grid:
-    """workload.csv as a table of queued jobs with all columns of jobs.csv, sorted by submitted_s."""
+    """workload.csv as a table of queued jobs with all columns of jobs.csv, sorted by
+    submitted_s.
+    """
     order = np.argsort(table["submitted_s"], kind="stable")
     columns = {name: _taken(parsed, order) for name, parsed in table.columns.items()}
     columns["remaining_work"] = columns["total_work"]
@@ -84,7 +106,11 @@ def _as_jobs(table: Grid) -> Grid:
 
 
 def _taken(parsed: Parsed, order: Any) -> Parsed:
-    value = parsed.value[order] if isinstance(parsed.value, np.ndarray) else _picked(parsed.value, order)
+    value = (
+        parsed.value[order]
+        if isinstance(parsed.value, np.ndarray)
+        else _picked(parsed.value, order)
+    )
     return Parsed(value, parsed.given[order], parsed.ok[order])
 
 
@@ -96,13 +122,24 @@ def _unlikely(jobs: Grid, known: Names, found: Findings) -> None:
     """What may be meant but is likely a slip: predecessors that never come."""
     if not jobs.complete:
         return
-    missing = {i: name for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist()
-               for name in jobs["after"][i] if name not in known.jobs}
+    missing = {
+        i: name
+        for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist()
+        for name in jobs["after"][i]
+        if name not in known.jobs
+    }
     hint = hints(missing.values(), known.jobs)
     rows = np.zeros(len(jobs), dtype=bool)
     rows[list(missing)] = True
-    jobs.warnings(found, rows, lambda i: f"after {quoted(missing[i])} is no job of the workload and counts as done"
-                  f"{hint[missing[i]]}", "predecessors that are no jobs of the workload")
+    jobs.warnings(
+        found,
+        rows,
+        lambda i: (
+            f"after {quoted(missing[i])} is no job of the workload and counts as done"
+            f"{hint[missing[i]]}"
+        ),
+        "predecessors that are no jobs of the workload",
+    )
 
 
 def _start(given: float | None, jobs: Grid, raw: Snapshot, found: Findings) -> float:
@@ -111,6 +148,10 @@ def _start(given: float | None, jobs: Grid, raw: Snapshot, found: Findings) -> f
     if earliest is None or given is None:
         return next((float(t) for t in (given, earliest) if t is not None), 0.0)
     if given > earliest:
-        found.warn(CONFIG_FILE, raw.config_lines.get("now_s"), f"now_s {given:.15g} is after the earliest submitted_s; "
-                   f"the workload starts there, at {earliest:.15g}")
+        found.warn(
+            CONFIG_FILE,
+            raw.config_lines.get("now_s"),
+            f"now_s {given:.15g} is after the earliest submitted_s; "
+            f"the workload starts there, at {earliest:.15g}",
+        )
     return min(float(given), earliest)

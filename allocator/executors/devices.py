@@ -22,10 +22,12 @@ def device_numbers(gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
 
 
 def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """GPU indices by pool from POOL=0-3,POOL=4-7; an index or range without a pool belongs to the pool before it.
+    """GPU indices by pool from POOL=0-3,POOL=4-7; an index or range without a pool belongs to the
+    pool before it.
 
-    gpus: GPUs of each pool of the queue; a pool may have more indices than that, so that it can be raised later.
-    Raises UsageError with every fault: no range, an unknown pool, an index named twice, too few indices for a pool.
+    gpus: GPUs of each pool of the queue; a pool may have more indices than that, so that it can be
+    raised later. Raises UsageError with every fault: no range, an unknown pool, an index named
+    twice, too few indices for a pool.
     """
     faults: list[str] = []
     owner: dict[int, str] = {}
@@ -41,16 +43,23 @@ def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]
             faults.append(f"{quoted(part)} belongs to no pool: say POOL=0-3")
         indices = _indices(span)
         if indices is None:
-            faults.append(f"{quoted(part)}: {quoted(span)} is neither a GPU index nor a range such as 0-3")
+            faults.append(
+                f"{quoted(part)}: {quoted(span)} is neither a GPU index nor a range such as 0-3"
+            )
             continue
         twice = [i for i in indices if i in owner]
         if twice:
             before = quoted(owner[twice[0]])
-            faults.append(f"GPU {twice[0]} is named for pool {before} and again for pool {quoted(pool)}")
+            faults.append(
+                f"GPU {twice[0]} is named for pool {before} and again for pool {quoted(pool)}"
+            )
         owner.update((i, pool) for i in indices if i not in owner)
         found.setdefault(pool, []).extend(indices)
-    faults += [f"pool {quoted(name)} has {n} GPUs in the queue, but {len(found.get(name, ()))} indices"
-               for name, n in gpus.items() if len(found.get(name, ())) < n]
+    faults += [
+        f"pool {quoted(name)} has {n} GPUs in the queue, but {len(found.get(name, ()))} indices"
+        for name, n in gpus.items()
+        if len(found.get(name, ())) < n
+    ]
     if faults:
         raise UsageError("devices: " + "; ".join(faults))
     return {name: tuple(found.get(name, ())) for name in gpus}

@@ -1,4 +1,6 @@
-"""Small JSON files that are either whole or not there, and locks that end with the process that holds them."""
+"""Small JSON files that are either whole or not there, and locks that end with the process that
+holds them.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ LOCK_WAIT_S = 30.0
 
 
 def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> None:
-    """Replace the file in one step, readable by its owner only; on return the disk has it, and its name too unless
-    sync_name is false. Raises OSError."""
+    """Replace the file in one step, readable by its owner only; on return the disk has it, and its
+    name too unless sync_name is false. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -38,9 +40,11 @@ def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> 
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock the file (made if missing) for this process; None: another one has it. Give back with os.close.
+    """Lock the file (made if missing) for this process; None: another one has it. Give back with
+    os.close.
 
-    The kernel takes the lock back when the process ends, however it ends; started programs do not inherit it.
+    The kernel takes the lock back when the process ends, however it ends; started programs do not
+    inherit it.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -64,7 +68,9 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Hold the lock, after waiting for it. Raises NotNow when another process keeps it for so long."""
+    """Hold the lock, after waiting for it. Raises NotNow when another process keeps it for so
+    long.
+    """
     deadline = time.monotonic() + wait_s
     while (handle := try_lock(path)) is None:
         if time.monotonic() > deadline:

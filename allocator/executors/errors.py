@@ -7,14 +7,16 @@ from allocator.errors import AllocatorError
 
 
 class NotNow(AllocatorError):
-    """The order cannot be carried out yet (its GPUs are still held, or an older allocation of the job still lives).
-    Nothing was done; the same order may be given again later."""
+    """The order cannot be carried out yet (its GPUs are still held, or an older allocation of the
+    job still lives). Nothing was done; the same order may be given again later."""
 
 
 def shares(order: Order, alive: bool) -> bool:
-    """Whether the order starts on the GPUs of order.beside; alive: that allocation was started and has not ended.
-    Raises NotNow where the start has to wait for it."""
+    """Whether the order starts on the GPUs of order.beside; alive: that allocation was started and
+    has not ended. Raises NotNow where the start has to wait for it."""
     if order.beside is not None and order.beside.needed and not alive:
-        raise NotNow(f'job "{order.job_id}": it shall run on the GPUs of job "{order.beside.job_id}", whose allocation '
-                     f"{order.beside.generation} does not run")
+        raise NotNow(
+            f'job "{order.job_id}": it shall run on the GPUs of job "{order.beside.job_id}", whose'
+            f" allocation {order.beside.generation} does not run"
+        )
     return order.beside is not None and alive

@@ -1,13 +1,16 @@
-"""A tiny elastic training job, as an example and for the live demo: python -m allocator.executors.example_job
+"""A tiny elastic training job, as an example and for the live demo: python -m
+allocator.executors.example_job
 
-Logistic regression on synthetic data by gradient descent with momentum. The global batch is split over the GPUs and the
-gradients are averaged, so the size changes the speed and nothing else; a GPU is pretended by the time a step takes:
+Logistic regression on synthetic data by gradient descent with momentum. The global batch is split
+over the GPUs and the gradients are averaged, so the size changes the speed and nothing else; a GPU
+is pretended by the time a step takes:
 
     steps per second = rate x n / (1 + overhead x (n - 1))            n = $ALLOCATOR_GPUS
 
-Work is counted in steps. In $ALLOCATOR_WORKDIR: checkpoint.npz (replaced in one step), and log.csv, one row whenever
-it starts or writes a checkpoint: event, generation, step, gpus, loss. Exit code 0 when all steps are done; after
-SIGTERM it writes a checkpoint and ends with 143, so that nobody takes it for done.
+Work is counted in steps. In $ALLOCATOR_WORKDIR: checkpoint.npz (replaced in one step), and log.csv,
+one row whenever it starts or writes a checkpoint: event, generation, step, gpus, loss. Exit code 0
+when all steps are done; after SIGTERM it writes a checkpoint and ends with 143, so that nobody
+takes it for done.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from allocator.executors import report
 
 BATCH, FEATURES, EXAMPLES = 64, 20, 2000
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
-TOLD = 128 + signal.SIGTERM      # exit code, as shells say it
+TOLD = 128 + signal.SIGTERM  # exit code, as shells say it
 
 
 @dataclass
@@ -98,7 +101,9 @@ def steps_per_second(gpus: int, rate: float, overhead: float) -> float:
 class Run:
     """The job in this allocation."""
 
-    def __init__(self, folder: Path, steps: int, rate: float, overhead: float, every_s: float, seed: int) -> None:
+    def __init__(
+        self, folder: Path, steps: int, rate: float, overhead: float, every_s: float, seed: int
+    ) -> None:
         self.folder, self.steps, self.every_s, self.seed = folder, steps, every_s, seed
         self.gpus = int(os.environ.get("ALLOCATOR_GPUS", "1"))
         self.step_s = 1.0 / steps_per_second(self.gpus, rate, overhead)
@@ -136,7 +141,9 @@ class Run:
         with path.open("a", encoding="ascii") as out:
             if out.tell() == 0:
                 out.write("event,generation,step,gpus,loss\n")
-            out.write(f"{event},{os.environ.get('ALLOCATOR_GENERATION', '0')},{model.step},{self.gpus},{now:.6f}\n")
+            out.write(
+                f"{event},{os.environ.get('ALLOCATOR_GENERATION', '0')},{model.step},{self.gpus},{now:.6f}\n"
+            )
 
     def _tell(self, number: int, frame: object) -> None:
         self.told = True
@@ -146,15 +153,22 @@ def main() -> int:
     """Read the options and train; returns the exit code."""
     parser = argparse.ArgumentParser(prog="example_job", description="A tiny elastic training job.")
     parser.add_argument("--steps", type=int, default=400, help="all of its work (default 400)")
-    parser.add_argument("--rate", type=float, default=20.0, help="steps per second on one GPU (default 20)")
-    parser.add_argument("--overhead", type=float, default=0.1, help="0 scales perfectly (default 0.1)")
+    parser.add_argument(
+        "--rate", type=float, default=20.0, help="steps per second on one GPU (default 20)"
+    )
+    parser.add_argument(
+        "--overhead", type=float, default=0.1, help="0 scales perfectly (default 0.1)"
+    )
     parser.add_argument("--checkpoint-every", type=float, default=1.0, help="seconds (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="of the data (default 0)")
     given = parser.parse_args()
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")        # before numpy is loaded: many jobs share the machine
+        # before numpy is loaded: many jobs share the machine
+        os.environ.setdefault(name, "1")
     folder = Path(os.environ.get("ALLOCATOR_WORKDIR", "."))
-    return Run(folder, given.steps, given.rate, given.overhead, given.checkpoint_every, given.seed).run()
+    return Run(
+        folder, given.steps, given.rate, given.overhead, given.checkpoint_every, given.seed
+    ).run()
 
 
 if __name__ == "__main__":

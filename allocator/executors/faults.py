@@ -1,5 +1,5 @@
-"""Executors that go wrong, for tests: a crash before or after any call, and observations that come late, twice, in any
-order or not at all. They wrap any executor."""
+"""Executors that go wrong, for tests: a crash before or after any call, and observations that come
+late, twice, in any order or not at all. They wrap any executor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ Point = tuple[int, str, str]
 
 
 class CrashHere(BaseException):
-    """The controller dies here, as by kill -9. Not an Exception: whatever handles errors does not see it."""
+    """The controller dies here, as by kill -9. Not an Exception: whatever handles errors does
+    not see it.
+    """
 
 
 class Crashing:
-    """Raises CrashHere where `crash(point)` says so, around every call of the executor. calls: made so far."""
+    """Raises CrashHere where `crash(point)` says so, around every call of the executor. calls:
+    made so far.
+    """
 
     def __init__(self, executor: Executor, crash: Callable[[Point], bool]) -> None:
         self.name = executor.name
@@ -60,12 +64,14 @@ class Crashing:
 class Unreliable:
     """The same orders, but what is observed is withheld, repeated and shuffled.
 
-    Each observation is withheld with probability `withheld`, kept to be said once more at a later call (even after its
-    acknowledgement) with probability `repeated`, and all are in random order. What is withheld is not lost: an end is
-    observed until it is acknowledged.
+    Each observation is withheld with probability `withheld`, kept to be said once more at a later
+    call (even after its acknowledgement) with probability `repeated`, and all are in random order.
+    What is withheld is not lost: an end is observed until it is acknowledged.
     """
 
-    def __init__(self, executor: Executor, seed: int, withheld: float = 0.3, repeated: float = 0.3) -> None:
+    def __init__(
+        self, executor: Executor, seed: int, withheld: float = 0.3, repeated: float = 0.3
+    ) -> None:
         self.name = executor.name
         self.start, self.stop = executor.start, executor.stop
         self.acknowledge, self.capacity = executor.acknowledge, executor.capacity

@@ -1,4 +1,5 @@
-"""Whose state a folder of an executor is, and the highest fencing token that it has seen: one small file.
+"""Whose state a folder of an executor is, and the highest fencing token that it has seen: one small
+file.
 
     token      highest fencing token ever seen, -1 = none
     state      random name of the folder, made on first use
@@ -28,7 +29,8 @@ class Fence:
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
-        self._queue = ""                # that claimed it through this object; then others are refused
+        # that claimed it through this object; then others are refused
+        self._queue = ""
 
     def identity(self) -> Identity:
         """What the file says; what it lacks is made. Raises WrongState for another executor's."""
@@ -37,8 +39,14 @@ class Fence:
         if not found["state"]:
             found |= {"state": secrets.token_hex(16), "kind": self._kind}
             write_json(self._path, found)
-        return Identity(self._kind, found["state"], found["was"] or found["queue"],
-                        int(found["token"]), str(self._path.parent), bool(found["adopting"]))
+        return Identity(
+            self._kind,
+            found["state"],
+            found["was"] or found["queue"],
+            int(found["token"]),
+            str(self._path.parent),
+            bool(found["adopting"]),
+        )
 
     def claim(self, queue: str) -> None:
         """Belong to the queue. Raises WrongState where the folder belongs to another one."""
@@ -66,8 +74,16 @@ class Fence:
         """Give the folder to no queue, until `end_adoption`: orders of all controllers are refused.
         token: from now on older ones are stale. Returns whose it was."""
         before, found = self.identity(), self._read()
-        write_json(self._path, found | {
-            "adopting": queue, "was": before.queue, "queue": "", "token": max(token, before.token)})
+        write_json(
+            self._path,
+            found
+            | {
+                "adopting": queue,
+                "was": before.queue,
+                "queue": "",
+                "token": max(token, before.token),
+            },
+        )
         return before
 
     def end_adoption(self, queue: str) -> None:
@@ -79,8 +95,10 @@ class Fence:
 
     def _refuse_other_kind(self, found: dict[str, Any]) -> None:
         if found["kind"] not in ("", self._kind):
-            raise WrongState(f'"{self._path.parent}" is the state of the executor "{found["kind"]}", not of '
-                             f'"{self._kind}"; name another folder with --state')
+            raise WrongState(
+                f'"{self._path.parent}" is the state of the executor "{found["kind"]}", not of '
+                f'"{self._kind}"; name another folder with --state'
+            )
 
     def _read(self) -> dict[str, Any]:
         found = read_json(self._path)

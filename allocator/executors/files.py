@@ -1,11 +1,15 @@
-"""Orders as files for an actor of your own (a script, an operator), and what it writes as observations.
+"""Orders as files for an actor of your own (a script, an operator), and what it writes as
+observations.
 
-    open/<job>.<generation>/        one folder per allocation whose end was not acknowledged (ledger.py)
+    open/<job>.<generation>/        one folder per allocation whose end was not acknowledged
+                                    (ledger.py)
         order.json                  start this: it appears whole, and never changes
         stop.json                   appears when it shall stop
-        observation.json            yours: {"phase", "work_done", "at_s", "detail"}; replace it in one step (rename)
+        observation.json            yours: {"phase", "work_done", "at_s", "detail"}; replace it in
+                                    one step (rename)
 
-An actor reconciles: whatever is in open/ shall run, unless stop.json is there, and nothing else. docs/executors.md.
+An actor reconciles: whatever is in open/ shall run, unless stop.json is there, and nothing else.
+docs/executors.md.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from allocator.files.limited import as_storable_text, read_json
 
 OBSERVATION = "observation.json"
 CAPACITY = "capacity.json"
-MOST_BYTES = 1 << 20        # of a file that an actor writes
+MOST_BYTES = 1 << 20  # of a file that an actor writes
 
 
 class FilesExecutor:
@@ -45,8 +49,8 @@ class FilesExecutor:
         self.ledger.claim(queue)
 
     def start(self, order: Order) -> None:
-        """Write order.json. Raises StaleOrder; NotNow while the job whose GPUs it shall run on has not been ordered, or
-        has ended."""
+        """Write order.json. Raises StaleOrder; NotNow while the job whose GPUs it shall run on has
+        not been ordered, or has ended."""
         with self.ledger.locked():
             self.ledger.fence.admit(order.token)
             if self.ledger.fresh(order.job_id, order.generation):
@@ -57,12 +61,23 @@ class FilesExecutor:
         """Write stop.json; what was never ordered is observed as stopped. Raises StaleOrder."""
         with self.ledger.locked():
             self.ledger.fence.admit(token)
-            self.ledger.stop(job_id, generation, {OBSERVATION: {
-                "phase": "stopped", "work_done": 0.0, "at_s": time.time(),
-                "detail": "was told to stop before it was started"}})
+            self.ledger.stop(
+                job_id,
+                generation,
+                {
+                    OBSERVATION: {
+                        "phase": "stopped",
+                        "work_done": 0.0,
+                        "at_s": time.time(),
+                        "detail": "was told to stop before it was started",
+                    }
+                },
+            )
 
     def observe(self) -> Sequence[Observation]:
-        """What the actor wrote, where it makes sense; what makes none is left out, as if it had not been written."""
+        """What the actor wrote, where it makes sense; what makes none is left out, as if it had
+        not been written.
+        """
         seen = (self._observed(one) for one in self.ledger.known())
         return [one for one in seen if one is not None]
 
@@ -74,12 +89,20 @@ class FilesExecutor:
             place = self.ledger.place(job_id, generation)
             order = read_json(place / ORDER)
             said = None if order is None else self._observed(Known(place, order))
-            self.ledger.forget(job_id, generation, **({} if said is None or order is None else ended_as(order, said)))
+            self.ledger.forget(
+                job_id,
+                generation,
+                **({} if said is None or order is None else ended_as(order, said)),
+            )
 
     def capacity(self) -> Mapping[str, int]:
         """What the actor wrote to capacity.json, {pool: GPUs}; without it, as the queue says."""
         found = read_json(self.ledger.folder / CAPACITY, MOST_BYTES) or {}
-        return {pool: n for pool, n in found.items() if isinstance(n, int) and not isinstance(n, bool) and n >= 0}
+        return {
+            pool: n
+            for pool, n in found.items()
+            if isinstance(n, int) and not isinstance(n, bool) and n >= 0
+        }
 
     def _alive(self, beside: Beside) -> bool:
         place = self.ledger.place(beside.job_id, beside.generation)
@@ -94,12 +117,17 @@ class FilesExecutor:
             return None
         phase, work, at_s, detail = said
         if phase is Phase.STOPPED and not (one.folder / STOP).exists():
-            phase, detail = Phase.LOST, f"the actor stopped it, and nobody had asked for that: {detail}"
+            phase, detail = (
+                Phase.LOST,
+                f"the actor stopped it, and nobody had asked for that: {detail}",
+            )
         return Observation(one.job_id, one.generation, at_s, phase, work, detail)
 
 
 def _said(value: dict[str, Any] | None, most: float) -> tuple[Phase, float, float, str] | None:
-    """(phase, work, time, detail) of an observation; None if it makes no sense. most: work there was to do."""
+    """(phase, work, time, detail) of an observation; None if it makes no sense. most: work there
+    was to do.
+    """
     try:
         assert value is not None
         phase, work = Phase(value["phase"]), float(value.get("work_done", 0.0))

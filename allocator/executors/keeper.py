@@ -1,8 +1,9 @@
 """The process that looks after one allocation: python -m allocator.executors.keeper FOLDER
 
-It starts the job's command, has it stop when stop.json appears, makes sure that nothing of it is left, and writes
-exit.json. It lives in a session of its own, so it goes on when the controller is killed, and it holds keeper.lock for
-all its life, so that everybody can see whether it lives. Only the standard library: it has to start quickly.
+It starts the job's command, has it stop when stop.json appears, makes sure that nothing of it is
+left, and writes exit.json. It lives in a session of its own, so it goes on when the controller is
+killed, and it holds keeper.lock for all its life, so that everybody can see whether it lives. Only
+the standard library: it has to start quickly.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from allocator.files.limited import as_storable_text, read_end, read_json
 
 LOCK, KEEPER, EXIT, BASE = "keeper.lock", "keeper.json", "exit.json", "base.json"
 PROGRESS, OUT, ERR = "progress", "stdout", "stderr"
-TICK_S = 0.05           # between two looks
-LEFTOVERS_S = 5.0       # what a job that has ended left running gets this long to end by itself
-LAST_WORDS = 400        # characters of stderr in the detail of a failure
-HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")       # of the controller's environment; so is ALLOCATOR_*
+TICK_S = 0.05  # between two looks
+LEFTOVERS_S = 5.0  # what a job that has ended left running gets this long to end by itself
+LAST_WORDS = 400  # characters of stderr in the detail of a failure
+# of the controller's environment; so is ALLOCATOR_*
+HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 MARKER = "ALLOCATOR_ALLOCATION"
 PHASES = ("stopped", "finished", "failed", "lost")
-MOST_DETAIL = 1000      # characters
+MOST_DETAIL = 1000  # characters
 
 
 class Keeper:
@@ -38,21 +40,23 @@ class Keeper:
 
     def __init__(self, folder: Path, order: dict[str, Any]) -> None:
         self.folder, self.order = folder, order
-        self.told = False               # to end, by a signal to the keeper
-        self.asked = False              # to stop, by stop.json, while the job's first process lived
+        self.told = False  # to end, by a signal to the keeper
+        self.asked = False  # to stop, by stop.json, while the job's first process lived
         self.status: int | None = None  # of the job's first process, as waitpid says it
         self.stopping_since: float | None = None
         self.killed = False
 
     def keep(self) -> dict[str, Any]:
-        """Run the command to its end; returns what exit.json says. On return nothing of it is alive."""
+        """Run the command to its end; returns what exit.json says. On return nothing of it is
+        alive.
+        """
         try:
             child = self._spawn()
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return self._ended("failed", None, f"could not be started: {error}")
         while self._look(child.pid):
             time.sleep(TICK_S)
-        child.returncode = 0            # waitpid was ours; Popen need not wonder
+        child.returncode = 0  # waitpid was ours; Popen need not wonder
         return self._verdict()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -61,8 +65,15 @@ class Keeper:
         environment, workdir = environment_of(self.folder, self.order)
         Path(workdir).mkdir(parents=True, exist_ok=True)
         with appended(self.folder / OUT) as out, appended(self.folder / ERR) as err:
-            return subprocess.Popen(self.order["command"], env=environment, cwd=workdir, stdin=subprocess.DEVNULL,
-                                    stdout=out, stderr=err, process_group=0)
+            return subprocess.Popen(
+                self.order["command"],
+                env=environment,
+                cwd=workdir,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                process_group=0,
+            )
 
     def _look(self, pid: int) -> bool:
         """One look at everything; False: it is over."""
@@ -73,12 +84,13 @@ class Keeper:
             self.asked = self.asked or (self.folder / "stop.json").exists()
             if self.stopping_since is None and (self.told or self.asked):
                 self.stopping_since = now
-                _ask_group(pid)             # not reaped yet, so the number is still its own
+                _ask_group(pid)  # not reaped yet, so the number is still its own
             if self.stopping_since is not None and now - self.stopping_since > grace_s:
                 self._kill()
             return True
         left = descendants(os.getpid())
-        if left and self.stopping_since is None:        # it ended by itself and left something running
+        # it ended by itself and left something running
+        if left and self.stopping_since is None:
             self.stopping_since = now + LEFTOVERS_S - grace_s
             for p in left:
                 with suppress(ProcessLookupError, PermissionError):
@@ -99,7 +111,9 @@ class Keeper:
                     self.status = ended[1]
 
     def _remember_base(self) -> None:
-        """Where nothing is known of the job's earlier work, the first thing it reports is where it began."""
+        """Where nothing is known of the job's earlier work, the first thing it reports is where
+        it began.
+        """
         if self.order["base"] is None and (seen := report.read(self.folder / PROGRESS)) is not None:
             self.order["base"] = seen[1]
             with suppress(OSError):
@@ -110,10 +124,16 @@ class Keeper:
         code = os.waitstatus_to_exitcode(self.status)
         how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
         done, whole = work(self.folder, self.order), self.order["remaining_work"]
-        if code == 0 and (not (self.asked or self.told) or (whole > 0 and done >= whole * (1 - 1e-9))):
+        if code == 0 and (
+            not (self.asked or self.told) or (whole > 0 and done >= whole * (1 - 1e-9))
+        ):
             return self._ended("finished", code, how)
         if self.asked:
-            grace = f" after {self.order['grace_s']:g} s in which it did not stop" if self.killed else ""
+            grace = (
+                f" after {self.order['grace_s']:g} s in which it did not stop"
+                if self.killed
+                else ""
+            )
             return self._ended("stopped", code, how + grace)
         if self.told:
             return self._ended("lost", code, f"its keeper was told to end; the job: {how}")
@@ -132,16 +152,21 @@ class Keeper:
 
 
 def ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -> dict[str, Any]:
-    """What exit.json says of an allocation that ended now. work_done: since it started; safe: in all, None: nothing
-    is known; both as the last checkpoint has it."""
+    """What exit.json says of an allocation that ended now. work_done: since it started; safe: in
+    all, None: nothing is known; both as the last checkpoint has it."""
     seen = report.read(folder / PROGRESS)
-    return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": work(folder, order),
-            "safe": order["base"] if seen is None else seen[1]}
+    return {
+        "phase": phase,
+        "detail": detail,
+        "at_s": time.time(),
+        "work_done": work(folder, order),
+        "safe": order["base"] if seen is None else seen[1],
+    }
 
 
 def read_ending(folder: Path) -> dict[str, Any] | None:
-    """What exit.json says; None where there is none yet. A job may write to its folder, so that an ending without the
-    fields of `ending` counts as a failure."""
+    """What exit.json says; None where there is none yet. A job may write to its folder, so that an
+    ending without the fields of `ending` counts as a failure."""
     end = read_json(folder / EXIT)
     if end is None:
         return None
@@ -153,13 +178,20 @@ def read_ending(folder: Path) -> dict[str, Any] | None:
         if not all(math.isfinite(x) and x >= 0 for x in numbers):
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
-        return {"phase": "failed", "detail": "something else than its supervisor wrote exit.json",
-                "at_s": time.time(), "work_done": 0.0, "safe": None}
+        return {
+            "phase": "failed",
+            "detail": "something else than its supervisor wrote exit.json",
+            "at_s": time.time(),
+            "work_done": 0.0,
+            "safe": None,
+        }
     return {**end, "detail": as_storable_text(end["detail"], MOST_DETAIL)}
 
 
 def work(folder: Path, order: dict[str, Any]) -> float:
-    """Work since the allocation started that a checkpoint holds, from 0 to all that was left to do."""
+    """Work since the allocation started that a checkpoint holds, from 0 to all that was left to
+    do.
+    """
     base = order["base"]
     if base is None:
         base = (read_json(folder / BASE) or {}).get("base")
@@ -175,13 +207,24 @@ def environment_of(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str],
     first = int(order.get("first_generation", 1))
     place = folder.parent.parent / "jobs" / folder.name.rpartition(".")[0]
     workdir = order["workdir"] or str(place / ("work" if first <= 1 else f"work.{first}"))
-    kept = {name: value for name, value in os.environ.items()
-            if not name.startswith("ALLOCATOR_") and name not in HIDDEN}
-    own = {"CUDA_VISIBLE_DEVICES": ",".join(str(d) for d in order["devices"]),
-           "ALLOCATOR_JOB": order["job_id"], "ALLOCATOR_GPUS": str(order["gpus"]), "ALLOCATOR_POOL": order["pool"],
-           "ALLOCATOR_GPU_TYPE": order["gpu_type"], "ALLOCATOR_GENERATION": str(order["generation"]),
-           "ALLOCATOR_REMAINING_WORK": repr(order["remaining_work"]), "ALLOCATOR_GRACE_S": repr(order["grace_s"]),
-           "ALLOCATOR_PROGRESS": str(folder / PROGRESS), "ALLOCATOR_WORKDIR": workdir, MARKER: order["marker"]}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ALLOCATOR_") and name not in HIDDEN
+    }
+    own = {
+        "CUDA_VISIBLE_DEVICES": ",".join(str(d) for d in order["devices"]),
+        "ALLOCATOR_JOB": order["job_id"],
+        "ALLOCATOR_GPUS": str(order["gpus"]),
+        "ALLOCATOR_POOL": order["pool"],
+        "ALLOCATOR_GPU_TYPE": order["gpu_type"],
+        "ALLOCATOR_GENERATION": str(order["generation"]),
+        "ALLOCATOR_REMAINING_WORK": repr(order["remaining_work"]),
+        "ALLOCATOR_GRACE_S": repr(order["grace_s"]),
+        "ALLOCATOR_PROGRESS": str(folder / PROGRESS),
+        "ALLOCATOR_WORKDIR": workdir,
+        MARKER: order["marker"],
+    }
     return {**kept, **order["environment"], **own}, workdir
 
 
@@ -215,7 +258,9 @@ def _signal_name(number: int) -> str:
 
 
 def main(folder: Path) -> int:
-    """Look after the allocation, once: a second keeper, or one that comes after the end, does nothing."""
+    """Look after the allocation, once: a second keeper, or one that comes after the end, does
+    nothing.
+    """
     lock = try_lock(folder / LOCK)
     order = read_json(folder / "order.json")
     if lock is None or order is None or (folder / EXIT).exists() or (folder / KEEPER).exists():
@@ -225,14 +270,17 @@ def main(folder: Path) -> int:
     keeper.listen()
     me = process(os.getpid())
     assert me is not None
-    write_json(folder / KEEPER, {"pid": me.pid, "started": me.started, "boot": boot(), "at_s": time.time()})
+    write_json(
+        folder / KEEPER, {"pid": me.pid, "started": me.started, "boot": boot(), "at_s": time.time()}
+    )
     exit_value = keeper.keep()
     while folder.is_dir():
         try:
             write_json(folder / EXIT, exit_value)
             return 0
-        except OSError as error:            # a full disk: until this is written the allocation counts as running
-            with suppress(OSError):         # its log may be on the same disk
+        # a full disk: until this is written the allocation counts as running
+        except OSError as error:
+            with suppress(OSError):  # its log may be on the same disk
                 os.write(2, f"exit.json: {error}\n".encode())
             time.sleep(1.0)
     return 1

@@ -1,14 +1,18 @@
-"""What an executor remembers on disk: the highest token, every open allocation, the last one acknowledged of a job.
+"""What an executor remembers on disk: the highest token, every open allocation, the last one
+acknowledged of a job.
 
-    fence.json                     {"token": highest ever seen, and whose state this is}: identity.py
-    open/<job>.<generation>/       an allocation whose end was not acknowledged; comes into being whole, by a rename
+    fence.json                     {"token": highest ever seen, and whose state this is}:
+                                   identity.py
+    open/<job>.<generation>/       an allocation whose end was not acknowledged; comes into being
+                                   whole, by a rename
         order.json                 the order
         stop.json                  it was told to stop
-    jobs/<job>/acknowledged.json   {"generation": last one acknowledged, and what the executor wants to keep of it}
+    jobs/<job>/acknowledged.json   {"generation": last one acknowledged, and what the executor wants
+                                   to keep of it}
 
-<job> is the job's id with everything but letters, digits, "_" and "-" as %XX; where that would be too long it is "="
-and a SHA-256.
-Everything is changed under one lock file and is readable by its owner only, because environments may hold secrets.
+<job> is the job's id with everything but letters, digits, "_" and "-" as %XX; where that would be
+too long it is "=" and a SHA-256. Everything is changed under one lock file and is readable by its
+owner only, because environments may hold secrets.
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ LONGEST_NAME = 150
 
 @dataclass(frozen=True)
 class Known:
-    """An open allocation: its folder and what order.json says (fields of Order and what the executor added)."""
+    """An open allocation: its folder and what order.json says (fields of Order and what the
+    executor added).
+    """
 
     folder: Path
     order: Mapping[str, Any]
@@ -52,13 +58,14 @@ class Known:
 
 
 class Ledger:
-    """The folder. kind: name of the executor. Raises OSError where the disk does not let it; then nothing is half
-    done."""
+    """The folder. kind: name of the executor. Raises OSError where the disk does not let it; then
+    nothing is half done."""
 
     def __init__(self, folder: Path, kind: str = "") -> None:
         self.folder = folder.absolute()
         self.fence = Fence(self.folder / "fence.json", kind)
-        self._orders: dict[str, Known] = {}             # by name of the folder: order.json never changes
+        # by name of the folder: order.json never changes
+        self._orders: dict[str, Known] = {}
         for name in ("", "open", "jobs"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.locked():
@@ -69,23 +76,27 @@ class Ledger:
         return locked(self.folder / "lock")
 
     def identity(self) -> Identity:
-        """Whose state it is; a folder without a name gets one. Raises WrongState if it is of another executor."""
+        """Whose state it is; a folder without a name gets one. Raises WrongState if it is of
+        another executor.
+        """
         with self.locked():
             return self.fence.identity()
 
     def claim(self, queue: str) -> None:
-        """Let the folder belong to the queue, and take orders of no other one. Raises WrongState if it belongs to
-        another."""
+        """Let the folder belong to the queue, and take orders of no other one. Raises WrongState if
+        it belongs to another."""
         with self.locked():
             self.fence.claim(queue)
 
     def fresh(self, job_id: str, generation: int) -> bool:
-        """Whether the generation is newer than all that was seen of the job; False: it is open. Raises StaleOrder if a
-        newer one was seen, or it was acknowledged."""
+        """Whether the generation is newer than all that was seen of the job; False: it is open.
+        Raises StaleOrder if a newer one was seen, or it was acknowledged."""
         over = int(self.acknowledged(job_id).get("generation", -1))
         if generation <= over:
-            raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after the end of {over} was '
-                             "acknowledged")
+            raise StaleOrder(
+                f'job "{job_id}": allocation {generation} was ordered after the end of {over} was '
+                "acknowledged"
+            )
         newest = max([over, *self._generations(job_id)])
         if generation < newest:
             raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
@@ -119,7 +130,8 @@ class Ledger:
     def create(self, order: Order, files: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
         """Make the open allocation, with these files beside its order, in one step.
 
-        A power cut may take the names away again: then it was not ordered yet, and whatever ran is dead.
+        A power cut may take the names away again: then it was not ordered yet, and whatever ran is
+        dead.
         """
         place = self.place(order.job_id, order.generation)
         temporary = place.with_name(f".new-{secrets.token_hex(8)}")
@@ -131,7 +143,9 @@ class Ledger:
 
     def known(self) -> Iterator[Known]:
         """Every open allocation, by name."""
-        names = sorted(name for name in os.listdir(self.folder / "open") if not name.startswith("."))
+        names = sorted(
+            name for name in os.listdir(self.folder / "open") if not name.startswith(".")
+        )
         before, self._orders = self._orders, {}
         for name in names:
             if (one := before.get(name)) is None:
@@ -142,12 +156,17 @@ class Ledger:
                 self._orders[name] = one
         yield from tuple(self._orders.values())
 
-    def stop(self, job_id: str, generation: int, unstarted: Mapping[str, Mapping[str, Any]]) -> None:
-        """Note that it shall stop. One that was never started gets these files, which say that it ended, so that
-        starting it later changes nothing. Raises StaleOrder."""
+    def stop(
+        self, job_id: str, generation: int, unstarted: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Note that it shall stop. One that was never started gets these files, which say that it
+        ended, so that starting it later changes nothing. Raises StaleOrder."""
         if self.fresh(job_id, generation):
             self.create(Order(job_id, generation, -1, "", 0, "", 0.0), {**unstarted, STOP: {}})
-        elif self.place(job_id, generation).is_dir() and not (self.place(job_id, generation) / STOP).exists():
+        elif (
+            self.place(job_id, generation).is_dir()
+            and not (self.place(job_id, generation) / STOP).exists()
+        ):
             write_json(self.place(job_id, generation) / STOP, {})
 
     def forget(self, job_id: str, generation: int, **kept: Any) -> None:
@@ -162,7 +181,11 @@ class Ledger:
         if file_name(job_id).startswith("="):
             return [one.generation for one in self.known() if one.job_id == job_id]
         start = file_name(job_id) + "."
-        return [int(name[len(start):]) for name in os.listdir(self.folder / "open") if name.startswith(start)]
+        return [
+            int(name[len(start) :])
+            for name in os.listdir(self.folder / "open")
+            if name.startswith(start)
+        ]
 
     def _heal(self) -> None:
         """Finish what a crash left in the middle."""
@@ -181,11 +204,16 @@ class Ledger:
 
 
 def ended_as(order: Mapping[str, Any], seen: Observation) -> dict[str, Any]:
-    """What is kept of how an allocation ended, for a queue that was set back and has forgotten it. left: work that was
-    not done then; None: the allocation was told to stop before it was ordered, so nobody knows."""
+    """What is kept of how an allocation ended, for a queue that was set back and has forgotten it.
+    left: work that was not done then; None: the allocation was told to stop before it was ordered,
+    so nobody knows."""
     known = int(order["gpus"]) > 0
-    return {"phase": str(seen.phase), "at_s": seen.at_s, "first_generation": int(order.get("first_generation", 1)),
-            "left": max(0.0, float(order["remaining_work"]) - seen.work_done) if known else None}
+    return {
+        "phase": str(seen.phase),
+        "at_s": seen.at_s,
+        "first_generation": int(order.get("first_generation", 1)),
+        "left": max(0.0, float(order["remaining_work"]) - seen.work_done) if known else None,
+    }
 
 
 def file_name(job_id: str) -> str:

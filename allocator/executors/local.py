@@ -1,8 +1,11 @@
-"""Jobs as processes of this machine, alone or two on the same GPU indices. State: a folder (ledger.py, keeper.py).
+"""Jobs as processes of this machine, alone or two on the same GPU indices. State: a folder
+(ledger.py, keeper.py).
 
-Nothing is kept in memory: a new object on the same folder knows all that the old one did. What is beside order.json:
+Nothing is kept in memory: a new object on the same folder knows all that the old one did. What is
+    beside order.json:
     keeper.lock, keeper.json   held by the living keeper; who it is
-    stdout, stderr, progress   of the job; the outputs are kept under logs/ when the allocation is forgotten
+    stdout, stderr, progress   of the job; the outputs are kept under logs/ when the allocation is
+                               forgotten
     exit.json                  how it ended; until then its GPU indices are taken
 """
 
@@ -30,7 +33,7 @@ from allocator.files.private import refuse_foreign
 
 GRACE_S = 60.0
 KILL_WAIT_S = 2.0
-KEPT_LOGS = 2000        # files under logs/
+KEPT_LOGS = 2000  # files under logs/
 PACKAGES = Path(__file__).resolve().parent.parent.parent
 
 
@@ -42,7 +45,9 @@ class LocalExecutor:
 
     name = "local"
 
-    def __init__(self, folder: Path, devices: Mapping[str, Sequence[int]], grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self, folder: Path, devices: Mapping[str, Sequence[int]], grace_s: float = GRACE_S
+    ) -> None:
         indices = [d for pool in devices.values() for d in pool]
         if len(set(indices)) != len(indices):
             raise UsageError("a GPU index was given twice")
@@ -51,11 +56,13 @@ class LocalExecutor:
         self.devices = {pool: tuple(d) for pool, d in devices.items()}
         self.grace_s = grace_s
         if os.path.lexists(folder):
-            # orders in it are run: a folder made beforehand by somebody else must not be gone on with
+            # orders in it are run: a folder made beforehand by somebody else must not be gone on
+            # with
             refuse_foreign(Path(os.path.realpath(folder)))
         self.ledger = Ledger(Path(folder), self.name)
         (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
-        self._children: dict[Path, subprocess.Popen[bytes]] = {}         # keepers started by this object
+        # keepers started by this object
+        self._children: dict[Path, subprocess.Popen[bytes]] = {}
 
     def identity(self) -> Identity:
         """Whose folder it is. Raises WrongState."""
@@ -66,19 +73,26 @@ class LocalExecutor:
         self.ledger.claim(queue)
 
     def start(self, order: Order) -> None:
-        """Start the job's command under a keeper. Raises StaleOrder; NotNow while GPUs or the job's last allocation
-        have not come free. What can never be started here is observed as failed."""
+        """Start the job's command under a keeper. Raises StaleOrder; NotNow while GPUs or the job's
+        last allocation have not come free. What can never be started here is observed as failed."""
         with self.ledger.locked():
             self.ledger.fence.admit(order.token)
             if self.ledger.fresh(order.job_id, order.generation):
                 place = self._create(order)
             else:
                 place = self.ledger.place(order.job_id, order.generation)
-            if place.is_dir() and not (place / keeper.EXIT).exists() and not (place / keeper.KEEPER).exists():
-                self._spawn(place)          # also after a crash before this line; a keeper too many ends by itself
+            if (
+                place.is_dir()
+                and not (place / keeper.EXIT).exists()
+                and not (place / keeper.KEEPER).exists()
+            ):
+                # also after a crash before this line; a keeper too many ends by itself
+                self._spawn(place)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
-        """SIGTERM to the job's process group now, SIGKILL to all that is left when the grace period is over."""
+        """SIGTERM to the job's process group now, SIGKILL to all that is left when the grace
+        period is over.
+        """
         with self.ledger.locked():
             self.ledger.fence.admit(token)
             self.ledger.stop(job_id, generation, {keeper.EXIT: _never_started()})
@@ -93,7 +107,9 @@ class LocalExecutor:
         return [one for one in seen if one is not None]
 
     def acknowledge(self, job_id: str, generation: int) -> None:
-        """Forget the allocation; its outputs stay under logs/. Raises UsageError if it has not ended."""
+        """Forget the allocation; its outputs stay under logs/. Raises UsageError if it has not
+        ended.
+        """
         with self.ledger.locked():
             place = self.ledger.place(job_id, generation)
             end = keeper.read_ending(place)
@@ -102,15 +118,20 @@ class LocalExecutor:
             before, order = self.ledger.acknowledged(job_id), read_json(place / ORDER)
             kept = _safe_of(before)
             if end is not None and order is not None:
-                kept = _safe_after(before, order, end) | ended_as(order, _ending(job_id, generation, end))
+                kept = _safe_after(before, order, end) | ended_as(
+                    order, _ending(job_id, generation, end)
+                )
             self._keep_logs(place, job_id, generation)
             self.ledger.forget(job_id, generation, **kept)
 
     def capacity(self) -> Mapping[str, int]:
-        """Indices of each pool, without those that jobs of other pools still hold because the indices were given to
-        other pools meanwhile."""
+        """Indices of each pool, without those that jobs of other pools still hold because the
+        indices were given to other pools meanwhile."""
         taken = {d: one.order["pool"] for one in self._unended() for d in one.order["devices"]}
-        return {pool: sum(taken.get(d, pool) == pool for d in numbers) for pool, numbers in self.devices.items()}
+        return {
+            pool: sum(taken.get(d, pool) == pool for d in numbers)
+            for pool, numbers in self.devices.items()
+        }
 
     def _unended(self) -> Iterator[Known]:
         """Open allocations whose GPU indices are taken."""
@@ -123,10 +144,22 @@ class LocalExecutor:
             return self.ledger.create(order, {keeper.EXIT: _end("failed", why)}, devices=[])
         devices = self._free(order, mine)
         last = _known_safe(self.ledger.acknowledged(order.job_id), order.first_generation)
-        base = last if last is not None else 0.0 if order.generation <= order.first_generation else None
+        base = (
+            last
+            if last is not None
+            else 0.0
+            if order.generation <= order.first_generation
+            else None
+        )
         self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
-        return self.ledger.create(order, {}, devices=devices, grace_s=self.grace_s, base=base,
-                                  marker=secrets.token_hex(16))
+        return self.ledger.create(
+            order,
+            {},
+            devices=devices,
+            grace_s=self.grace_s,
+            base=base,
+            marker=secrets.token_hex(16),
+        )
 
     def _free(self, order: Order, mine: Sequence[int]) -> list[int]:
         """The GPU indices of a new allocation. Raises NotNow."""
@@ -137,28 +170,45 @@ class LocalExecutor:
                 raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
             taken.update(one.order["devices"])
             if order.beside is not None and (one.job_id, one.generation) == (
-                    order.beside.job_id, order.beside.generation):
+                order.beside.job_id,
+                order.beside.generation,
+            ):
                 shared = list(one.order["devices"])
         if shares(order, shared is not None) and shared is not None:
-            if len(shared) != order.gpus or sum(one.order["devices"] == shared for one in self._unended()) > 1:
-                raise NotNow(f'job "{order.job_id}": GPUs {shared} have two jobs, or are not {order.gpus}')
+            if (
+                len(shared) != order.gpus
+                or sum(one.order["devices"] == shared for one in self._unended()) > 1
+            ):
+                raise NotNow(
+                    f'job "{order.job_id}": GPUs {shared} have two jobs, or are not {order.gpus}'
+                )
             return shared
         free = [d for d in mine if d not in taken]
         if len(free) < order.gpus:
-            raise NotNow(f'job "{order.job_id}": {len(free)} GPUs are free in pool "{order.pool}", not {order.gpus}')
-        return free[:order.gpus]
+            raise NotNow(
+                f'job "{order.job_id}": {len(free)} GPUs are free in pool "{order.pool}", not'
+                f" {order.gpus}"
+            )
+        return free[: order.gpus]
 
     def _spawn(self, place: Path) -> None:
         self._reap()
         if place in self._children:
-            return                          # still coming up
+            return  # still coming up
         with keeper.appended(place / "keeper.log") as log:
             self._children[place] = subprocess.Popen(
-                [sys.executable, "-m", "allocator.executors.keeper", str(place)], cwd=PACKAGES, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                [sys.executable, "-m", "allocator.executors.keeper", str(place)],
+                cwd=PACKAGES,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def _reap(self) -> None:
-        self._children = {place: child for place, child in self._children.items() if child.poll() is None}
+        self._children = {
+            place: child for place, child in self._children.items() if child.poll() is None
+        }
 
     def _end_unkept(self, place: Path) -> None:
         """One that was told to stop before its keeper came up: it never will."""
@@ -184,8 +234,14 @@ class LocalExecutor:
         return _ending(one.job_id, one.generation, end)
 
     def _running(self, one: Known, detail: str) -> Observation:
-        return Observation(one.job_id, one.generation, time.time(), Phase.RUNNING,
-                           keeper.work(one.folder, dict(one.order)), detail)
+        return Observation(
+            one.job_id,
+            one.generation,
+            time.time(),
+            Phase.RUNNING,
+            keeper.work(one.folder, dict(one.order)),
+            detail,
+        )
 
     def _words(self, one: Known) -> str:
         seen = report.read(one.folder / keeper.PROGRESS)
@@ -195,20 +251,23 @@ class LocalExecutor:
         """How an allocation ended whose keeper is gone; None: not before its processes are dead."""
         lock = try_lock(one.folder / keeper.LOCK)
         if lock is None:
-            return None                                         # somebody else is at it
+            return None  # somebody else is at it
         try:
             end = keeper.read_ending(one.folder)
-            if end is not None:                                 # written between our two looks
+            if end is not None:  # written between our two looks
                 return end
             left = Process(who["pid"], "X", 0, 0, 0, who["started"])
             marker = f"{keeper.MARKER}={one.order['marker']}".encode()
             if who["boot"] == boot() and not kill_all(lambda: orphans(left, marker), KILL_WAIT_S):
                 return None
-            end = keeper.ending(one.folder, dict(one.order), "lost", "its keeper vanished; its processes are dead")
+            end = keeper.ending(
+                one.folder, dict(one.order), "lost", "its keeper vanished; its processes are dead"
+            )
             if one.folder.is_dir():
                 try:
                     write_json(one.folder / keeper.EXIT, end)
-                except OSError:                                 # a full disk: it ends once this is written
+                # a full disk: it ends once this is written
+                except OSError:
                     return None
             return end
         finally:
@@ -221,7 +280,9 @@ class LocalExecutor:
                 os.replace(place / name, logs / f"{file_name(job_id)}.{generation}.{name}")
         files = list(os.scandir(logs))
         if len(files) > KEPT_LOGS:
-            for entry in sorted(files, key=lambda e: e.stat().st_mtime)[:len(files) - KEPT_LOGS * 9 // 10]:
+            for entry in sorted(files, key=lambda e: e.stat().st_mtime)[
+                : len(files) - KEPT_LOGS * 9 // 10
+            ]:
                 os.unlink(entry)
 
 
@@ -229,8 +290,10 @@ def _safe_of(before: Mapping[str, Any]) -> dict[str, Any]:
     """What acknowledged.json says of safe work: how much in all, and after which allocation."""
     if before.get("safe") is None:
         return {}
-    return {"safe": float(before["safe"]),
-            "safe_since": int(before.get("safe_since", before.get("generation", 0)))}
+    return {
+        "safe": float(before["safe"]),
+        "safe_since": int(before.get("safe_since", before.get("generation", 0))),
+    }
 
 
 def _known_safe(before: Mapping[str, Any], first: int) -> float | None:
@@ -240,12 +303,13 @@ def _known_safe(before: Mapping[str, Any], first: int) -> float | None:
     return found["safe"] if found and found["safe_since"] >= first else None
 
 
-def _safe_after(before: Mapping[str, Any], order: Mapping[str, Any],
-                end: Mapping[str, Any]) -> dict[str, Any]:
+def _safe_after(
+    before: Mapping[str, Any], order: Mapping[str, Any], end: Mapping[str, Any]
+) -> dict[str, Any]:
     """What to keep of safe work when an allocation has ended. before: acknowledged.json so far."""
     generation, first = int(order["generation"]), int(order.get("first_generation", 1))
     if int(order["gpus"]) < 1 and generation > first:
-        return _safe_of(before)                 # it was told to stop before it was ordered
+        return _safe_of(before)  # it was told to stop before it was ordered
     known = (_known_safe(before, first), end.get("safe"), 0.0 if generation <= first else None)
     safe = [s for s in known if s is not None]  # a job begins with nothing
     return {"safe": max(safe), "safe_since": generation} if safe else {}
@@ -253,8 +317,9 @@ def _safe_after(before: Mapping[str, Any], order: Mapping[str, Any],
 
 def _ending(job_id: str, generation: int, end: Mapping[str, Any]) -> Observation:
     """What exit.json says."""
-    return Observation(job_id, generation, end["at_s"], Phase(end["phase"]), end["work_done"],
-                       end["detail"])
+    return Observation(
+        job_id, generation, end["at_s"], Phase(end["phase"]), end["work_done"], end["detail"]
+    )
 
 
 def _end(phase: str, detail: str) -> dict[str, Any]:

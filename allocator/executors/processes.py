@@ -1,4 +1,6 @@
-"""Finding and ending processes for good (Linux: /proc). A pid alone names nobody; pid and start time do."""
+"""Finding and ending processes for good (Linux: /proc). A pid alone names nobody; pid and start
+time do.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Find = Callable[[], "list[Process]"]
 
 @dataclass(frozen=True)
 class Process:
-    """One process. started: clock ticks between boot and its start; with the pid it is unique until the next boot."""
+    """One process. started: clock ticks between boot and its start; with the pid it is unique
+    until the next boot.
+    """
 
     pid: int
     state: str
@@ -39,7 +43,8 @@ def process(pid: int) -> Process | None:
         text = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    fields = text[text.rindex(")") + 2:].split()            # the name before may hold spaces and brackets
+    # the name before may hold spaces and brackets
+    fields = text[text.rindex(")") + 2 :].split()
     return Process(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
@@ -56,7 +61,9 @@ def boot() -> str:
 
 
 def environment_has(pid: int, marker: bytes) -> bool:
-    """Whether the process was started with this NAME=value in its environment; False where that cannot be seen."""
+    """Whether the process was started with this NAME=value in its environment; False where that
+    cannot be seen.
+    """
     try:
         return marker in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -75,15 +82,23 @@ def descendants(root: int) -> list[Process]:
 
 
 def orphans(keeper: Process, marker: bytes) -> list[Process]:
-    """The living processes that a dead keeper left behind: its session, and whoever carries its marker.
+    """The living processes that a dead keeper left behind: its session, and whoever carries its
+    marker.
 
-    The number of a session is not given to a new process while a member lives; if a process has that pid and is not
-    the keeper, the old session is empty.
+    The number of a session is not given to a new process while a member lives; if a process has
+    that pid and is not the keeper, the old session is empty.
     """
     leader = process(keeper.pid)
     session = keeper.pid if leader is None or leader.started == keeper.started else -1
-    return [p for p in processes() if p.alive and p.pid not in (os.getpid(), keeper.pid)
-            and ((p.session == session and p.started >= keeper.started) or environment_has(p.pid, marker))]
+    return [
+        p
+        for p in processes()
+        if p.alive
+        and p.pid not in (os.getpid(), keeper.pid)
+        and (
+            (p.session == session and p.started >= keeper.started) or environment_has(p.pid, marker)
+        )
+    ]
 
 
 def kill_all(find: Find, wait_s: float) -> bool:

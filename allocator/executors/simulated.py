@@ -1,15 +1,21 @@
-"""A cluster that exists in memory only, on a clock that moves when it is told to: exact, and the same by seed.
+"""A cluster that exists in memory only, on a clock that moves when it is told to: exact, and the
+same by seed.
 
-Allocations do not influence each other, but for two on the same GPUs, so the end of each is known as soon as it starts,
-or as the company on its GPUs changes:
+Allocations do not influence each other, but for two on the same GPUs, so the end of each is known
+as soon as it starts, or as the company on its GPUs changes:
 
-    work done at t = rate x (min(t, stop ordered) - ready_s)          ready_s: when the pause of its start is over
-    finished       at ready_s + remaining work / rate                 both piecewise where the company changes
-    failed         after an exponential time of mean 1 / (failures per GPU-hour x GPUs), by seed, job and generation
-    stopped        a while after it was told to: the job does no more work meanwhile, but holds its GPUs
+    work done at t = rate x (min(t, stop ordered) - ready_s)          ready_s: when the pause of its
+        start is over
+    finished       at ready_s + remaining work / rate                 both piecewise where the
+        company changes
+    failed         after an exponential time of mean 1 / (failures per GPU-hour x GPUs), by seed,
+                   job and generation
+    stopped        a while after it was told to: the job does no more work meanwhile, but holds its
+                   GPUs
 
-The cluster outlives controllers: crash one, make another executor of the same cluster. It writes down every breach of
-what a controller must never do (`breaches`): more GPUs than a pool has, one job twice at a time, three on one GPU.
+The cluster outlives controllers: crash one, make another executor of the same cluster. It writes
+down every breach of what a controller must never do (`breaches`): more GPUs than a pool has, one
+job twice at a time, three on one GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +34,9 @@ HOUR = 3600.0
 
 
 class SimulatedClock:
-    """A Clock. now_s: seconds that really passed since the epoch; offset_s: by how much the clock on the wall errs."""
+    """A Clock. now_s: seconds that really passed since the epoch; offset_s: by how much the
+    clock on the wall errs.
+    """
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s, self.offset_s = now_s, 0.0
@@ -62,11 +70,12 @@ def _no_pause(order: Order, held: int) -> float:
 class Truth:
     """How the cluster really is.
 
-    rate(order): work per second. beside(order, other): the same while the other runs on the same GPUs; None: as alone.
-    pause_s(order, held): from the start to the first work; held: GPUs that the job held until this very moment.
-    stop_s(order): from being told to stop to having stopped; a job that refuses to die takes long. checkpoint_s(order):
-    a running job has safe what it had done at the last multiple of these seconds of work; 0: all of it.
-    failures_per_gpu_hour: of jobs, by themselves.
+    rate(order): work per second. beside(order, other): the same while the other runs on the same
+    GPUs; None: as alone. pause_s(order, held): from the start to the first work; held: GPUs that
+    the job held until this very moment. stop_s(order): from being told to stop to having stopped; a
+    job that refuses to die takes long. checkpoint_s(order): a running job has safe what it had done
+    at the last multiple of these seconds of work; 0: all of it. failures_per_gpu_hour: of jobs, by
+    themselves.
     """
 
     rate: Callable[[Order], float] = _one
@@ -83,9 +92,9 @@ Key = tuple[str, int]
 
 @dataclass
 class _Run:
-    """An allocation. paces: (since when, work per second), the first from the end of its pause on; fail_s: when it
-    fails by itself. end_s, phase: how it will end as things stand; stopped_s: when it was told to stop. mate: the other
-    one on its GPUs, while both live."""
+    """An allocation. paces: (since when, work per second), the first from the end of its pause on;
+    fail_s: when it fails by itself. end_s, phase: how it will end as things stand; stopped_s: when
+    it was told to stop. mate: the other one on its GPUs, while both live."""
 
     order: Order
     started_s: float
@@ -97,7 +106,7 @@ class _Run:
     detail: str = ""
     stopped_s: float = math.inf
     over: bool = False
-    due: int = 0            # which entry of the cluster's calendar counts
+    due: int = 0  # which entry of the cluster's calendar counts
     mate: Key | None = None
 
     def work(self, now_s: float) -> float:
@@ -106,18 +115,22 @@ class _Run:
             return self.order.remaining_work
         ready = self.paces[0][0]
         worked = max(0.0, min(now_s, self.stopped_s, self.end_s) - ready)
-        asked = self.stopped_s <= min(now_s, self.end_s)                # stopping begins with a checkpoint
+        # stopping begins with a checkpoint
+        asked = self.stopped_s <= min(now_s, self.end_s)
         if self.every_s > 0 and not asked:
             worked -= worked % self.every_s
         return min(self._done(worked), self.order.remaining_work)
 
     def _done(self, worked_s: float) -> float:
         """Work of so many seconds after the pause."""
-        if len(self.paces) == 1:                            # nearly all of them: asked of every run at every look
+        # nearly all of them: asked of every run at every look
+        if len(self.paces) == 1:
             return self.paces[0][1] * worked_s
         ready, ends = self.paces[0][0], [*(since for since, _ in self.paces[1:]), math.inf]
-        return math.fsum(rate * max(0.0, min(worked_s, end - ready) - (since - ready))
-                         for (since, rate), end in zip(self.paces, ends, strict=True))
+        return math.fsum(
+            rate * max(0.0, min(worked_s, end - ready) - (since - ready))
+            for (since, rate), end in zip(self.paces, ends, strict=True)
+        )
 
     def pace(self, rate: float, at_s: float) -> None:
         """Work at this rate from then on; unless it was told to stop, that says when it ends."""
@@ -127,12 +140,16 @@ class _Run:
             left = self.order.remaining_work - self._done(since - self.paces[0][0])
             finish = since + left / rate if rate > 0 else math.inf
             self.end_s, done = min(finish, self.fail_s), finish <= self.fail_s
-            self.phase, self.detail = (Phase.FINISHED, "") if done else (Phase.FAILED, "a simulated failure")
+            self.phase, self.detail = (
+                (Phase.FINISHED, "") if done else (Phase.FAILED, "a simulated failure")
+            )
 
 
 @dataclass
 class SimulatedCluster:
-    """Machines with GPUs by pool, and what runs on them. All times inside are real ones (clock.now_s)."""
+    """Machines with GPUs by pool, and what runs on them. All times inside are real ones
+    (clock.now_s).
+    """
 
     gpus: dict[str, int]
     clock: SimulatedClock = field(default_factory=SimulatedClock)
@@ -144,10 +161,13 @@ class SimulatedCluster:
         self.used = dict.fromkeys(self.gpus, 0)
         self.token = -1
         self._open: dict[tuple[str, int], _Run] = {}
-        self._newest: dict[str, int] = {}               # by job: the newest generation ever ordered or stopped
-        self._over: dict[str, int] = {}                 # by job: the newest generation ever acknowledged
-        self._alive: dict[str, int] = {}                # by job: the generation that holds GPUs
-        self._left: dict[str, tuple[float, int]] = {}   # by job: when it last held GPUs, and how many
+        # by job: the newest generation ever ordered or stopped
+        self._newest: dict[str, int] = {}
+        # by job: the newest generation ever acknowledged
+        self._over: dict[str, int] = {}
+        self._alive: dict[str, int] = {}  # by job: the generation that holds GPUs
+        # by job: when it last held GPUs, and how many
+        self._left: dict[str, tuple[float, int]] = {}
         self._calendar: list[tuple[float, int, tuple[str, int]]] = []
         self._entries = 0
 
@@ -159,10 +179,14 @@ class SimulatedCluster:
         self.settle()
         now, other = self.clock.now_s, self._partner(order)
         if (old := self._alive.get(order.job_id)) is not None:
-            self.breaches.append(f'{now:g} s: job "{order.job_id}" starts again while its allocation {old} lives')
+            self.breaches.append(
+                f'{now:g} s: job "{order.job_id}" starts again while its allocation {old} lives'
+            )
         left_s, held = self._left.get(order.job_id, (math.nan, 0))
         run = _Run(order, now, [], self.truth.checkpoint_s(order), now + self._strike(order))
-        run.pace(self.truth.rate(order), now + self.truth.pause_s(order, held if left_s == now else 0))
+        run.pace(
+            self.truth.rate(order), now + self.truth.pause_s(order, held if left_s == now else 0)
+        )
         self.orders += 1
         key = (order.job_id, order.generation)
         self._open[key] = run
@@ -174,7 +198,10 @@ class SimulatedCluster:
             has = self.gpus.get(order.pool, 0)
             self.used[order.pool] = self.used.get(order.pool, 0) + order.gpus
             if self.used[order.pool] > has:
-                self.breaches.append(f'{now:g} s: pool "{order.pool}" has {has} GPUs and gives {self.used[order.pool]}')
+                self.breaches.append(
+                    f'{now:g} s: pool "{order.pool}" has {has} GPUs and gives'
+                    f" {self.used[order.pool]}"
+                )
         self._enter(run)
 
     def _partner(self, order: Order) -> Key | None:
@@ -189,8 +216,10 @@ class SimulatedCluster:
         """The two run on the same GPUs from now on."""
         a, b = self._open[one], self._open[other]
         if b.mate is not None or (a.order.pool, a.order.gpus) != (b.order.pool, b.order.gpus):
-            self.breaches.append(f'{self.clock.now_s:g} s: job "{one[0]}" starts on GPUs of "{other[0]}", which has '
-                                 f"{b.order.gpus} of {b.order.pool} and runs beside {b.mate}")
+            self.breaches.append(
+                f'{self.clock.now_s:g} s: job "{one[0]}" starts on GPUs of "{other[0]}", which has '
+                f"{b.order.gpus} of {b.order.pool} and runs beside {b.mate}"
+            )
         a.mate, b.mate = other, one
         for run, beside in ((a, b), (b, a)):
             run.pace(self._rate(run, beside), self.clock.now_s)
@@ -202,15 +231,25 @@ class SimulatedCluster:
         return self.truth.beside(run.order, beside.order)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
-        """As Executor.stop; what was never started is known as stopped and does not start any more."""
+        """As Executor.stop; what was never started is known as stopped and does not start any
+        more.
+        """
         self.admit(token)
         self.settle()
         now = self.clock.now_s
         if self._fresh(job_id, generation):
             self._newest[job_id] = generation
-            self._open[job_id, generation] = _Run(Order(job_id, generation, token, "", 0, "", 0.0), now, [(now, 0.0)],
-                                                  0.0, math.inf, now, Phase.STOPPED,
-                                                  "was told to stop before it was started", over=True)
+            self._open[job_id, generation] = _Run(
+                Order(job_id, generation, token, "", 0, "", 0.0),
+                now,
+                [(now, 0.0)],
+                0.0,
+                math.inf,
+                now,
+                Phase.STOPPED,
+                "was told to stop before it was started",
+                over=True,
+            )
             return
         run = self._open.get((job_id, generation))
         if run is None or run.over or run.stopped_s < math.inf:
@@ -226,9 +265,17 @@ class SimulatedCluster:
         """As Executor.observe; at_s is what the clock on the wall shows."""
         self.settle()
         now, wrong = self.clock.now_s, self.clock.offset_s
-        return [Observation(key[0], key[1], (run.end_s if run.over else now) + wrong,
-                            run.phase if run.over else Phase.RUNNING, run.work(now), run.detail if run.over else "")
-                for key, run in self._open.items()]
+        return [
+            Observation(
+                key[0],
+                key[1],
+                (run.end_s if run.over else now) + wrong,
+                run.phase if run.over else Phase.RUNNING,
+                run.work(now),
+                run.detail if run.over else "",
+            )
+            for key, run in self._open.items()
+        ]
 
     def acknowledge(self, job_id: str, generation: int) -> None:
         """As Executor.acknowledge. Raises UsageError for what has not ended."""
@@ -241,7 +288,9 @@ class SimulatedCluster:
         self._over[job_id] = max(self._over.get(job_id, -1), generation)
 
     def set_gpus(self, pool: str, gpus: int) -> None:
-        """Machines come or go: the pool has so many GPUs from now on. Those that started last are lost first."""
+        """Machines come or go: the pool has so many GPUs from now on. Those that started last
+        are lost first.
+        """
         self.settle()
         self.gpus[pool] = gpus
         here = [r for r in self._open.values() if r.order.pool == pool and not r.over]
@@ -292,7 +341,7 @@ class SimulatedCluster:
             run.over = True
             if run.mate is None:
                 self.used[run.order.pool] -= run.order.gpus
-            else:                                       # the other one goes on alone on these GPUs
+            else:  # the other one goes on alone on these GPUs
                 left = self._open[run.mate]
                 run.mate = left.mate = None
                 left.pace(self._rate(left, None), end)
@@ -317,7 +366,9 @@ class SimulatedCluster:
         self._entries += 1
         run.due = self._entries
         if run.end_s < math.inf:
-            heapq.heappush(self._calendar, (run.end_s, run.due, (run.order.job_id, run.order.generation)))
+            heapq.heappush(
+                self._calendar, (run.end_s, run.due, (run.order.job_id, run.order.generation))
+            )
 
     def _strike(self, order: Order) -> float:
         """Seconds until the allocation fails by itself."""

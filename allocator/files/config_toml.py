@@ -11,7 +11,7 @@ from typing import Any
 
 from allocator.files.csv_table import Reading, decode
 
-MOST_BYTES = 20_000      # parsing dotted keys costs their square; a real config has a few lines
+MOST_BYTES = 20_000  # parsing dotted keys costs their square; a real config has a few lines
 DEEPEST = 10
 KEY = re.compile(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')\s*[=.]")
 HEAD = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')")
@@ -20,8 +20,8 @@ AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
 def parse_config(content: bytes, reading: Reading) -> tuple[dict[str, Any], dict[str, int]]:
-    """The configuration and the line of each of its keys, those of tables as "table.key"; ({}, {}) if it cannot be
-    read."""
+    """The configuration and the line of each of its keys, those of tables as "table.key"; ({}, {})
+    if it cannot be read."""
     if len(content) > MOST_BYTES:
         reading.fault(None, f"is longer than {MOST_BYTES} bytes; a config.toml has a few lines")
         return {}, {}
@@ -33,7 +33,13 @@ def parse_config(content: bytes, reading: Reading) -> tuple[dict[str, Any], dict
     except (ValueError, RecursionError) as error:
         message = str(error)
         place = AT_LINE.search(message)
-        line = int(place[1]) if place else text.count("\n") + 1 if "end of document" in message else None
+        line = (
+            int(place[1])
+            if place
+            else text.count("\n") + 1
+            if "end of document" in message
+            else None
+        )
         reading.fault(line, f"is not TOML: {re.sub(r' [(]at .*[)]$', '', message)}")
         return {}, {}
     if too_deep(config):
@@ -46,7 +52,9 @@ def too_deep(value: Any) -> bool:
     """Whether tables and lists are nested more than DEEPEST deep."""
     level = [value]
     for _ in range(DEEPEST + 1):
-        inner = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)]
+        inner = [
+            v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)
+        ]
         level = [part for parts in inner for part in parts]
         if not level:
             return False
@@ -60,8 +68,8 @@ def _has(config: Mapping[str, Any], key: str) -> bool:
 
 
 def _lines(text: str) -> dict[str, int]:
-    """Line of the first mention of each key, of a key of a table as "table.key"; a line inside a long text may be
-    mistaken for one."""
+    """Line of the first mention of each key, of a key of a table as "table.key"; a line inside a
+    long text may be mistaken for one."""
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(re.split(r"\r\n|\n", text), start=1):
@@ -75,12 +83,16 @@ def _lines(text: str) -> dict[str, int]:
 
 
 def toml(config: Mapping[str, Any]) -> str:
-    """The configuration as TOML: keys first, then one [table] for every mapping. Raises TypeError for what TOML has
-    no form for."""
+    """The configuration as TOML: keys first, then one [table] for every mapping. Raises TypeError
+    for what TOML has no form for."""
     plain = [f"{_key(k)} = {_value(v)}" for k, v in config.items() if not isinstance(v, Mapping)]
     for name, table in config.items():
         if isinstance(table, Mapping):
-            plain += ["", f"[{_key(name)}]", *(f"{_key(k)} = {_value(v)}" for k, v in table.items())]
+            plain += [
+                "",
+                f"[{_key(name)}]",
+                *(f"{_key(k)} = {_value(v)}" for k, v in table.items()),
+            ]
     return "\n".join(plain).lstrip("\n") + "\n"
 
 
@@ -93,7 +105,7 @@ def _quoted(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if hasattr(value, "item"):                      # numpy numbers
+    if hasattr(value, "item"):  # numpy numbers
         value = value.item()
     if isinstance(value, bool):
         return "true" if value else "false"

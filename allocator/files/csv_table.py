@@ -1,5 +1,5 @@
-"""One CSV file as a Table of text, with everything that is wrong with its form: encoding, quotes, ragged rows; and rows
-as CSV text."""
+"""One CSV file as a Table of text, with everything that is wrong with its form: encoding, quotes,
+ragged rows; and rows as CSV text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from allocator.errors import Fault
 
 LINE_END = re.compile(rb"\r\n|\r|\n")
 SEPARATORS = (";", "\t", "|")
-SLICE = 500      # rows
-FEW = 2_000      # different texts of a column
-MOST_CELLS = 10_000     # of a row: a line of commas takes a hundred times its size in memory
+SLICE = 500  # rows
+FEW = 2_000  # different texts of a column
+MOST_CELLS = 10_000  # of a row: a line of commas takes a hundred times its size in memory
 
 
 def csv_text(columns: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
@@ -46,7 +46,8 @@ class Reading:
 
 
 def decode(content: bytes, reading: Reading) -> str | None:
-    """The text of a file that should be UTF-8, with or without a byte order mark; None if it is no text at all.
+    """The text of a file that should be UTF-8, with or without a byte order mark; None if it is no
+    text at all.
 
     A line that is not UTF-8 is a fault; its odd bytes become U+FFFD so that the rest can be judged.
     """
@@ -66,13 +67,18 @@ def decode(content: bytes, reading: Reading) -> str | None:
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as why:
-            reading.fault(number, f"byte 0x{line[why.start]:02x} at place {why.start + 1} is not UTF-8; "
-                          "save the file as UTF-8")
+            reading.fault(
+                number,
+                f"byte 0x{line[why.start]:02x} at place {why.start + 1} is not UTF-8; "
+                "save the file as UTF-8",
+            )
     return content.decode("utf-8-sig", errors="replace")
 
 
 def parse_csv(content: bytes, reading: Reading) -> Table | None:
-    """The table of a CSV file; None if there is none to speak of. Rows of a wrong length are faults and left out."""
+    """The table of a CSV file; None if there is none to speak of. Rows of a wrong length are
+    faults and left out.
+    """
     text = decode(content, reading)
     if text is None:
         return None
@@ -104,10 +110,11 @@ def _below_header(rows: int) -> Sequence[int]:
 
 
 def _regular(text: str) -> tuple[list[str], list[list[str]]] | None:
-    """Header and stripped columns of a file with one row per line, all of one length; None for any other.
+    """Header and stripped columns of a file with one row per line, all of one length; None for any
+    other.
 
-    In slices of a few hundred rows, which keeps short-lived rows few, and with one object for equal texts of a column
-    that has few different ones: both are for speed, here and in all that follows.
+    In slices of a few hundred rows, which keeps short-lived rows few, and with one object for equal
+    texts of a column that has few different ones: both are for speed, here and in all that follows.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -128,7 +135,9 @@ def _regular(text: str) -> tuple[list[str], list[list[str]]] | None:
 
 
 def _records(text: str, reading: Reading) -> tuple[list[list[str]], list[int]]:
-    """All records that are not blank lines, and the line each starts in; up to the first that has broken quotes."""
+    """All records that are not blank lines, and the line each starts in; up to the first that
+    has broken quotes.
+    """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -151,15 +160,21 @@ def _in_words(message: str) -> str:
     if "unexpected end" in message:
         return "a quote that opens in this row is never closed"
     if "field limit" in message:
-        return f"a cell is longer than {csv.field_size_limit()} characters; is a closing quote missing?"
+        return (
+            f"a cell is longer than {csv.field_size_limit()} characters; is a closing quote"
+            " missing?"
+        )
     if "expected after" in message:
         return "a quoted cell goes on after its closing quote; write a quote inside quotes twice"
     return f"is not CSV: {message}"
 
 
-def _columns(width: int, rows: list[list[str]], lines: list[int],
-             reading: Reading) -> tuple[list[list[str]], list[int]]:
-    """Stripped cells by column, and the line of each row; a row of another length is a fault and left out."""
+def _columns(
+    width: int, rows: list[list[str]], lines: list[int], reading: Reading
+) -> tuple[list[list[str]], list[int]]:
+    """Stripped cells by column, and the line of each row; a row of another length is a fault and
+    left out.
+    """
     good: list[list[str]] = []
     at: list[int] = []
     longer: list[int] = []
@@ -175,12 +190,16 @@ def _columns(width: int, rows: list[list[str]], lines: list[int],
         good.append(cells[:width])
         at.append(line)
     if longer:
-        reading.warn(longer[0], f"empty cells beyond the {width} of the header are ignored{_and_more(longer)}")
+        reading.warn(
+            longer[0],
+            f"empty cells beyond the {width} of the header are ignored{_and_more(longer)}",
+        )
     return [list(column) for column in zip(*good, strict=True)] or [[] for _ in range(width)], at
 
 
-def _without_empty_rows(columns: list[list[str]], lines: Sequence[int],
-                        reading: Reading) -> tuple[list[list[str]], Sequence[int]]:
+def _without_empty_rows(
+    columns: list[list[str]], lines: Sequence[int], reading: Reading
+) -> tuple[list[list[str]], Sequence[int]]:
     """Without rows of empty cells only, which spreadsheets like to leave below a table."""
     if "" not in columns[0]:
         return columns, lines
@@ -189,14 +208,18 @@ def _without_empty_rows(columns: list[list[str]], lines: Sequence[int],
     if not blank:
         return columns, lines
     reading.warn(blank[0], f"the row has only empty cells and is ignored{_and_more(blank)}")
-    return [list(itertools.compress(column, full)) for column in columns], list(itertools.compress(lines, full))
+    return [list(itertools.compress(column, full)) for column in columns], list(
+        itertools.compress(lines, full)
+    )
 
 
 def _and_more(places: Sequence[int], things: str = "rows") -> str:
     return f", and {len(places) - 1} more {things} like it" if len(places) > 1 else ""
 
 
-def _named(header: list[str], cells: list[list[str]], lines: Sequence[int], line: int, reading: Reading) -> Table:
+def _named(
+    header: list[str], cells: list[list[str]], lines: Sequence[int], line: int, reading: Reading
+) -> Table:
     columns: dict[str, list[str]] = {}
     empty: list[int] = []
     for place, (name, column) in enumerate(zip(header, cells, strict=True), start=1):
@@ -210,6 +233,9 @@ def _named(header: list[str], cells: list[list[str]], lines: Sequence[int], line
         else:
             columns[name] = column
     if empty:
-        reading.warn(line, f"column {empty[0]} has no name and only empty cells and is ignored"
-                     f"{_and_more(empty, 'columns')}")
+        reading.warn(
+            line,
+            f"column {empty[0]} has no name and only empty cells and is ignored"
+            f"{_and_more(empty, 'columns')}",
+        )
     return Table(reading.file, columns, lines)

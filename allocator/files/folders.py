@@ -1,5 +1,5 @@
-"""Folders of CSV files and config.toml on disk, be it a snapshot or a workload: reading with every fault of form
-located, and writing.
+"""Folders of CSV files and config.toml on disk, be it a snapshot or a workload: reading with every
+fault of form located, and writing.
 
 Files that are no part of such a folder (plan.json, README.md ...) are left alone.
 """
@@ -25,14 +25,15 @@ from allocator.files.config_toml import parse_config, toml
 from allocator.files.csv_table import Reading, parse_csv
 from allocator.files.plans import write_files
 
-MOST_BYTES = 1 << 28      # of one file: more is a mistake, and would fill the memory
-MOST_FILES = 200          # of a folder that are compared with the names it should have
+MOST_BYTES = 1 << 28  # of one file: more is a mistake, and would fill the memory
+MOST_FILES = 200  # of a folder that are compared with the names it should have
 
 
 @dataclass(frozen=True)
 class Sort:
-    """A sort of folder. what: "a snapshot"; main: the file without which it is none; schemas: its tables by file;
-    mistaken: main file of another sort -> what to say if that is there instead; foreign: files of others to warn of."""
+    """A sort of folder. what: "a snapshot"; main: the file without which it is none; schemas: its
+    tables by file; mistaken: main file of another sort -> what to say if that is there instead;
+    foreign: files of others to warn of."""
 
     what: str
     main: str
@@ -60,7 +61,9 @@ def read_folder(path: str | os.PathLike[str], sort: Sort) -> Snapshot:
             if content is not None:
                 contents[file] = content
         elif file in sort.schemas and sort.schemas[file].required:
-            readings[file].fault(None, f"there is no such file in {quoted(folder)}{_instead(file, present, sort)}")
+            readings[file].fault(
+                None, f"there is no such file in {quoted(folder)}{_instead(file, present, sort)}"
+            )
     _misnamed(present, readings, sort)
     return parsed(_name(folder), contents, readings)
 
@@ -76,13 +79,21 @@ def _instead(file: str, present: list[str], sort: Sort) -> str:
 def _misnamed(present: list[str], readings: Mapping[str, Reading], sort: Sort) -> None:
     """Warnings of files that are ignored, but were likely meant."""
     absent = [file for file in sort.files if file not in present]
-    others = (name for name in present if name.lower().endswith((".csv", ".toml")) and name not in sort.files)
+    others = (
+        name
+        for name in present
+        if name.lower().endswith((".csv", ".toml")) and name not in sort.files
+    )
     for file in itertools.islice(others, MOST_FILES):
         meant = nearest(file, absent, cutoff=0.88)
         if meant is not None:
-            readings[meant].warn(None, f"there is no such file; did you mean it by {quoted(file)}, which is ignored?")
+            readings[meant].warn(
+                None, f"there is no such file; did you mean it by {quoted(file)}, which is ignored?"
+            )
         if file in sort.foreign and sort.main in present:
-            readings[sort.main].warn(None, f"{file} beside it is no part of {sort.what} and is ignored")
+            readings[sort.main].warn(
+                None, f"{file} beside it is no part of {sort.what} and is ignored"
+            )
 
 
 def parsed(name: str, contents: Mapping[str, bytes], readings: Mapping[str, Reading]) -> Snapshot:
@@ -100,27 +111,35 @@ def parsed(name: str, contents: Mapping[str, bytes], readings: Mapping[str, Read
 
 def folder_of(name: str, contents: Mapping[str, bytes], sort: Sort) -> Snapshot:
     """The tables of files given as bytes by name, as if they were in a folder."""
-    return parsed(name, {f: contents[f] for f in sort.files if f in contents}, {f: Reading(f) for f in sort.files})
+    return parsed(
+        name,
+        {f: contents[f] for f in sort.files if f in contents},
+        {f: Reading(f) for f in sort.files},
+    )
 
 
 def write_folder(raw: Snapshot, folder: str | os.PathLike[str], sort: Sort) -> Path:
     """Write the tables and config.toml into a folder, made if need be; returns its path.
 
-    Reading it again gives the same digest. Each file is replaced in one step (plans.write_files). Raises UsageError if
-    the folder holds a further file that would be read as part of it, AllocatorError where it cannot be written,
-    TypeError for a config that TOML cannot hold.
+    Reading it again gives the same digest. Each file is replaced in one step (plans.write_files).
+    Raises UsageError if the folder holds a further file that would be read as part of it,
+    AllocatorError where it cannot be written, TypeError for a config that TOML cannot hold.
     """
     texts = {file: _csv(table) for file, table in raw.tables.items()}
     if raw.config:
         texts[CONFIG_FILE] = toml(raw.config)
     try:
-        strange = [file for file in sort.files if file not in texts and (Path(folder) / file).exists()]
+        strange = [
+            file for file in sort.files if file not in texts and (Path(folder) / file).exists()
+        ]
     except (OSError, ValueError):
-        strange = []                                    # a name that cannot be: writing says why
+        strange = []  # a name that cannot be: writing says why
     if strange:
         this = sort.what.removeprefix("a ")
-        raise UsageError(f'"{folder}" holds {", ".join(strange)}, which this {this} has not; remove it, or choose '
-                         "another folder")
+        raise UsageError(
+            f'"{folder}" holds {", ".join(strange)}, which this {this} has not; remove it, or'
+            " choose another folder"
+        )
     write_files(Path(folder), texts)
     return Path(folder)
 
@@ -134,7 +153,9 @@ def _listing(folder: str, sort: Sort) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except (OSError, ValueError) as error:
-        raise InvalidInput([Fault(folder or '""', None, _why_no_folder(folder, error, sort))]) from None
+        raise InvalidInput(
+            [Fault(folder or '""', None, _why_no_folder(folder, error, sort))]
+        ) from None
 
 
 def _why_no_folder(folder: str, error: OSError | ValueError, sort: Sort) -> str:
@@ -159,7 +180,9 @@ def _folders(parent: str) -> Iterable[str]:
 
 
 def content_of(folder: str, reading: Reading) -> bytes | None:
-    """The bytes of a file; only regular files are opened, since reading a pipe or a device may never end."""
+    """The bytes of a file; only regular files are opened, since reading a pipe or a device may
+    never end.
+    """
     path = os.path.join(folder, reading.file)
     try:
         status = os.stat(path)
@@ -174,7 +197,9 @@ def content_of(folder: str, reading: Reading) -> bytes | None:
                 return file.read()
     except FileNotFoundError:
         linked = os.path.islink(path)
-        reading.fault(None, "is a link to a file that is not there" if linked else "there is no such file")
+        reading.fault(
+            None, "is a link to a file that is not there" if linked else "there is no such file"
+        )
     except (OSError, ValueError) as error:
         reading.fault(None, _in_words(error))
     return None
@@ -189,11 +214,18 @@ def _in_words(error: OSError | ValueError) -> str:
 
 
 def _csv(table: Table) -> str:
-    """The table as CSV. Every cell is quoted if one has a carriage return, which the writer would leave bare."""
-    bare_return = any("\r" in cell for column in (table.columns, *table.columns.values()) for cell in column)
+    """The table as CSV. Every cell is quoted if one has a carriage return, which the writer
+    would leave bare.
+    """
+    bare_return = any(
+        "\r" in cell for column in (table.columns, *table.columns.values()) for cell in column
+    )
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL if bare_return else csv.QUOTE_MINIMAL)
+    writer = csv.writer(
+        out, lineterminator="\n", quoting=csv.QUOTE_ALL if bare_return else csv.QUOTE_MINIMAL
+    )
     writer.writerow(table.columns)
     writer.writerows(zip(*table.columns.values(), strict=True))
     text = out.getvalue()
-    return "\ufeff" * text.startswith("\ufeff") + text      # reading takes a first U+FEFF for a byte order mark
+    # reading takes a first U+FEFF for a byte order mark
+    return "\ufeff" * text.startswith("\ufeff") + text

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MOST_JSON_BYTES = 16 << 20         # above the largest environment that Linux gives to a process
+MOST_JSON_BYTES = 16 << 20  # above the largest environment that Linux gives to a process
 
 
 def open_regular(path: Path | str) -> BinaryIO:
@@ -53,7 +53,9 @@ def read_end(path: Path | str, most: int) -> bytes:
 
 
 def read_all(path: Path | str, most: int) -> bytes:
-    """Return the content of a regular file of at most `most` bytes. Raises OSError, also for a larger file."""
+    """Return the content of a regular file of at most `most` bytes. Raises OSError, also for a
+    larger file.
+    """
     content = read_start(path, most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"is larger than {most} bytes", str(path))
@@ -74,6 +76,8 @@ def read_json(path: Path, most: int = MOST_JSON_BYTES) -> dict[str, Any] | None:
 
 
 def as_storable_text(value: object, most: int) -> str:
-    """Return at most `most` characters that every database takes: without NUL and without lone surrogates."""
+    """Return at most `most` characters that every database takes: without NUL and without lone
+    surrogates.
+    """
     text = str(value)[:most].encode("utf-8", "replace").decode("utf-8")
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,8 +1,9 @@
 """A LinearModel as a CPLEX LP file: the format people read.
 
-The objective is called `value`; it names every column, be it with 0, so that the order of the columns survives. A row
-with two different finite bounds is written as two rows, `<name>.low` and `<name>`; rows without bounds say nothing and
-are left out. A model without columns gets one, `none`, fixed at 0, because a row of nothing cannot be written.
+The objective is called `value`; it names every column, be it with 0, so that the order of the
+columns survives. A row with two different finite bounds is written as two rows, `<name>.low` and
+`<name>`; rows without bounds say nothing and are left out. A model without columns gets one,
+`none`, fixed at 0, because a row of nothing cannot be written.
 """
 
 from __future__ import annotations
@@ -15,17 +16,26 @@ from allocator.files.model_names import column_names, row_names
 from allocator.files.numbers_text import texts
 from formulations.linear import Floats, Ints, LinearModel
 
-PER_LINE = 4             # terms
-CHUNK = 100_000          # terms formatted at a time
+PER_LINE = 4  # terms
+CHUNK = 100_000  # terms formatted at a time
 
 
 def lp_text(model: LinearModel) -> Iterator[str]:
     """The file, piece by piece."""
     columns = column_names(model) or ["none"]
-    yield "\\ One round of the allocator. x_JOB_POOL_GPUS = 1: the job gets that many GPUs of that pool.\n"
+    yield (
+        "\\ One round of the allocator. x_JOB_POOL_GPUS = 1: the job gets that many GPUs of that"
+        " pool.\n"
+    )
     yield "Maximize\n value:"
     for a in range(0, model.n, CHUNK):
-        yield "".join(_terms(columns[a:a + CHUNK], model.value[a:a + CHUNK], np.arange(len(model.value[a:a + CHUNK]))))
+        yield "".join(
+            _terms(
+                columns[a : a + CHUNK],
+                model.value[a : a + CHUNK],
+                np.arange(len(model.value[a : a + CHUNK])),
+            )
+        )
     yield "\nSubject To\n" if model.n else " 0 none\nSubject To\n"
     yield from _rows(model, columns)
     yield "Bounds\n"
@@ -47,11 +57,20 @@ def _rows(model: LinearModel, columns: list[str]) -> Iterator[str]:
         # as many rows as make up about one chunk of terms
         stop = max(first + 1, int(np.searchsorted(start, start[first] + CHUNK, side="right")) - 1)
         z = slice(int(start[first]), int(start[stop]))
-        place = np.arange(z.start, z.stop) - np.repeat(start[first:stop], np.diff(start[first:stop + 1]))
+        place = np.arange(z.start, z.stop) - np.repeat(
+            start[first:stop], np.diff(start[first : stop + 1])
+        )
         terms = _terms([columns[c] for c in column[z].tolist()], coef[z], place)
-        at = (start[first:stop + 1] - z.start).tolist()
-        yield "".join(_row(names[r], terms[at[r - first]:at[r - first + 1]] or [f" 0 {columns[0]}"],
-                           float(model.lower[r]), float(model.upper[r])) for r in range(first, stop))
+        at = (start[first : stop + 1] - z.start).tolist()
+        yield "".join(
+            _row(
+                names[r],
+                terms[at[r - first] : at[r - first + 1]] or [f" 0 {columns[0]}"],
+                float(model.lower[r]),
+                float(model.upper[r]),
+            )
+            for r in range(first, stop)
+        )
         first = stop
 
 
@@ -70,8 +89,15 @@ def _side(x: float) -> str:
 
 def _terms(names: Sequence[str], coef: Floats, place: Ints) -> list[str]:
     """The terms with their signs; a new line after every PER_LINE of a row."""
-    return [f" {'-' if t[0] == '-' else '+'} {t.lstrip('-')} {name}{line}" for name, t, line in zip(
-        names, texts(coef), np.where(place % PER_LINE == PER_LINE - 1, "\n ", "").tolist(), strict=True)]
+    return [
+        f" {'-' if t[0] == '-' else '+'} {t.lstrip('-')} {name}{line}"
+        for name, t, line in zip(
+            names,
+            texts(coef),
+            np.where(place % PER_LINE == PER_LINE - 1, "\n ", "").tolist(),
+            strict=True,
+        )
+    ]
 
 
 def _bounds(model: LinearModel, columns: list[str]) -> Iterator[str]:
@@ -84,5 +110,7 @@ def _bounds(model: LinearModel, columns: list[str]) -> Iterator[str]:
         elif a == b:
             yield f" {columns[c]} = {_side(a)}\n"
         else:
-            yield (f" {'-inf' if np.isneginf(a) else _side(a)} <= {columns[c]}"
-                   f"{'' if np.isposinf(b) else f' <= {_side(b)}'}\n")
+            yield (
+                f" {'-inf' if np.isneginf(a) else _side(a)} <= {columns[c]}"
+                f"{'' if np.isposinf(b) else f' <= {_side(b)}'}\n"
+            )

@@ -1,8 +1,9 @@
-"""Names of rows and columns that every reader of MPS and LP files accepts: letters, digits, "_", and "." once.
+"""Names of rows and columns that every reader of MPS and LP files accepts: letters, digits, "_",
+and "." once.
 
 A row is called after its family and label (`quota_team_a`), a column after what it stands for
-(`x_job_7_pool_b_16`: job, pool, GPUs) as far as the model's rows tell, else `c<index>`. A name that two of them would
-share ends in ".<index>".
+(`x_job_7_pool_b_16`: job, pool, GPUs) as far as the model's rows tell, else `c<index>`. A name that
+two of them would share ends in ".<index>".
 """
 
 from __future__ import annotations
@@ -14,11 +15,39 @@ import numpy as np
 
 from formulations.linear import AT_MOST_ONE, CAPACITY, Ints, LinearModel
 
-LABEL = 40               # characters of a label; four terms to a line stay below the 560 that some readers take
-KEYWORDS = {"end", "st", "free", "inf", "infinity", "bound", "bounds", "bin", "binary", "binaries", "gen", "general",
-            "generals", "int", "integer", "integers", "max", "maximize", "maximise", "maximum", "min", "minimize",
-            "minimise", "minimum", "rhs", "ranges", "sos", "value"}
-FIRST = re.compile(r"(?![eE]\d)[A-Za-z]")     # "e5" would be half a number
+# characters of a label; four terms to a line stay below the 560 that some readers take
+LABEL = 40
+KEYWORDS = {
+    "end",
+    "st",
+    "free",
+    "inf",
+    "infinity",
+    "bound",
+    "bounds",
+    "bin",
+    "binary",
+    "binaries",
+    "gen",
+    "general",
+    "generals",
+    "int",
+    "integer",
+    "integers",
+    "max",
+    "maximize",
+    "maximise",
+    "maximum",
+    "min",
+    "minimize",
+    "minimise",
+    "minimum",
+    "rhs",
+    "ranges",
+    "sos",
+    "value",
+}
+FIRST = re.compile(r"(?![eE]\d)[A-Za-z]")  # "e5" would be half a number
 
 
 def row_names(model: LinearModel) -> list[str]:
@@ -26,7 +55,9 @@ def row_names(model: LinearModel) -> list[str]:
     names = [f"r{r}" for r in range(model.m)]
     for family in model.families:
         kind = clean(family.kind)
-        names[family.first:family.stop] = [f"{kind}_{clean(label)}" if label else kind for label in family.labels]
+        names[family.first : family.stop] = [
+            f"{kind}_{clean(label)}" if label else kind for label in family.labels
+        ]
     return distinct(names, "r_")
 
 
@@ -36,9 +67,13 @@ def column_names(model: LinearModel) -> list[str]:
     gpus = np.zeros(model.n)
     inside = _inside(model, CAPACITY)
     gpus[model.entry_column[inside]] = model.coef[inside]
-    names = [f"x_{j}" + (f"_{p}_{g:.9g}" if p else "") if j else f"c{c}"
-             for c, (j, p, g) in enumerate(zip(job, pool, gpus.tolist(), strict=True))]
-    return distinct([re.sub(r"[^\w]", "_", n) if "." in n or "-" in n or "+" in n else n for n in names], "x_")
+    names = [
+        f"x_{j}" + (f"_{p}_{g:.9g}" if p else "") if j else f"c{c}"
+        for c, (j, p, g) in enumerate(zip(job, pool, gpus.tolist(), strict=True))
+    ]
+    return distinct(
+        [re.sub(r"[^\w]", "_", n) if "." in n or "-" in n or "+" in n else n for n in names], "x_"
+    )
 
 
 def clean(text: str) -> str:
@@ -60,17 +95,21 @@ def _inside(model: LinearModel, kind: str) -> Ints:
     row = np.zeros(model.m, dtype=bool)
     for family in model.families:
         if family.kind == kind:
-            row[family.first:family.stop] = True
+            row[family.first : family.stop] = True
     return np.flatnonzero(row[model.index])
 
 
 def _labelled(model: LinearModel, kind: str) -> list[str]:
-    """Per column the clean label of its row of that kind, the first if there are several; "" where there is none."""
+    """Per column the clean label of its row of that kind, the first if there are several; ""
+    where there is none.
+    """
     labels = [""] * (model.m + 1)
     for family in model.families:
         if family.kind == kind:
-            labels[family.first:family.stop] = [clean(label) or f"{r}" for r, label in enumerate(family.labels)]
+            labels[family.first : family.stop] = [
+                clean(label) or f"{r}" for r, label in enumerate(family.labels)
+            ]
     at = np.full(model.n, model.m)
-    inside = _inside(model, kind)[::-1]            # reversed: the first entry writes last
+    inside = _inside(model, kind)[::-1]  # reversed: the first entry writes last
     at[model.entry_column[inside]] = model.index[inside]
     return [labels[r] for r in at.tolist()]

@@ -1,8 +1,9 @@
 """A LinearModel as a free-format MPS file: the oldest format, read by every solver.
 
-The objective is the row `value`, maximised by the section OBJSENSE. A row with two different finite bounds is an L row
-with a range; rows without bounds say nothing and are left out. Every column is named in the objective, be it with 0,
-so that the order of the columns survives. Bounds are spelt out wherever readers differ in their defaults.
+The objective is the row `value`, maximised by the section OBJSENSE. A row with two different finite
+bounds is an L row with a range; rows without bounds say nothing and are left out. Every column is
+named in the objective, be it with 0, so that the order of the columns survives. Bounds are spelt
+out wherever readers differ in their defaults.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ from allocator.files.model_names import column_names, row_names
 from allocator.files.numbers_text import texts
 from formulations.linear import Bools, LinearModel
 
-CHUNK = 50_000           # columns formatted at a time: a bounded amount of text in memory
+CHUNK = 50_000  # columns formatted at a time: a bounded amount of text in memory
 
 
 def mps_text(model: LinearModel) -> Iterator[str]:
-    """The file, piece by piece. Raises ValueError where a row has a lower bound above its upper one."""
+    """The file, piece by piece. Raises ValueError where a row has a lower bound above its upper
+    one.
+    """
     if (model.lower > model.upper).any():
-        raise ValueError(f"{model.row_name(int(np.argmax(model.lower > model.upper)))}: lower bound above upper bound")
+        raise ValueError(
+            f"{model.row_name(int(np.argmax(model.lower > model.upper)))}: lower bound above upper"
+            " bound"
+        )
     rows, columns = row_names(model), column_names(model)
     low, up = np.isfinite(model.lower), np.isfinite(model.upper)
     equal = low & up & (model.lower == model.upper)
@@ -35,11 +41,15 @@ def mps_text(model: LinearModel) -> Iterator[str]:
     yield "RHS\n"
     side = np.where(up, model.upper, model.lower)
     some = np.flatnonzero((low | up) & (side != 0))
-    yield "".join(f" RHS {rows[r]} {b}\n" for r, b in zip(some.tolist(), texts(side[some]), strict=True))
+    yield "".join(
+        f" RHS {rows[r]} {b}\n" for r, b in zip(some.tolist(), texts(side[some]), strict=True)
+    )
     if ranged.any():
         some = np.flatnonzero(ranged)
         width = texts(model.upper[some] - model.lower[some])
-        yield "RANGES\n" + "".join(f" RNG {rows[r]} {b}\n" for r, b in zip(some.tolist(), width, strict=True))
+        yield "RANGES\n" + "".join(
+            f" RNG {rows[r]} {b}\n" for r, b in zip(some.tolist(), width, strict=True)
+        )
     yield "BOUNDS\n"
     yield from _bounds(model, columns)
     yield "ENDATA\n"
@@ -57,11 +67,20 @@ def _columns(model: LinearModel, rows: list[str], columns: list[str], kept: Bool
                 yield f" MARKER 'MARKER' '{marks[now]}'\n"
             z = slice(int(model.start[a]), int(model.start[b]))
             lines = [f" {columns[c]} value {v}\n" for c, v in enumerate(texts(model.value[a:b]), a)]
-            entry = [f" {columns[c]} {rows[r]} {t}\n" if k else "" for c, r, t, k in zip(
-                model.entry_column[z].tolist(), model.index[z].tolist(), texts(model.coef[z]),
-                kept[model.index[z]].tolist(), strict=True)]
-            at = (model.start[a:b + 1] - model.start[a]).tolist()
-            yield "".join(x for i, line in enumerate(lines) for x in (line, *entry[at[i]:at[i + 1]]))
+            entry = [
+                f" {columns[c]} {rows[r]} {t}\n" if k else ""
+                for c, r, t, k in zip(
+                    model.entry_column[z].tolist(),
+                    model.index[z].tolist(),
+                    texts(model.coef[z]),
+                    kept[model.index[z]].tolist(),
+                    strict=True,
+                )
+            ]
+            at = (model.start[a : b + 1] - model.start[a]).tolist()
+            yield "".join(
+                x for i, line in enumerate(lines) for x in (line, *entry[at[i] : at[i + 1]])
+            )
     if now:
         yield " MARKER 'MARKER' 'INTEND'\n"
 
@@ -71,13 +90,23 @@ def _bounds(model: LinearModel, columns: list[str]) -> Iterator[str]:
     binary = model.integer & (low == 0) & (up == 1)
     usual = ~model.integer & (low == 0) & np.isposinf(up)
     for a in range(0, model.n, CHUNK):
-        some = np.flatnonzero(~usual[a:a + CHUNK]) + a
-        yield "".join(f" BV BND {columns[c]}\n" if b else _bound(columns[c], x, y) for c, b, x, y in zip(
-            some.tolist(), binary[some].tolist(), low[some].tolist(), up[some].tolist(), strict=True))
+        some = np.flatnonzero(~usual[a : a + CHUNK]) + a
+        yield "".join(
+            f" BV BND {columns[c]}\n" if b else _bound(columns[c], x, y)
+            for c, b, x, y in zip(
+                some.tolist(),
+                binary[some].tolist(),
+                low[some].tolist(),
+                up[some].tolist(),
+                strict=True,
+            )
+        )
 
 
 def _bound(name: str, low: float, up: float) -> str:
-    """The bounds of one column; lower bounds come first, because a negative upper one would change them."""
+    """The bounds of one column; lower bounds come first, because a negative upper one would
+    change them.
+    """
     if low == up:
         return f" FX BND {name} {low!r}\n"
     if np.isneginf(low) and np.isposinf(up):

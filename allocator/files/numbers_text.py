@@ -8,7 +8,9 @@ from formulations.linear import Floats
 
 
 def texts(numbers: Floats) -> list[str]:
-    """The shortest text of every number that reads back as the same float, whole numbers without ".0"."""
+    """The shortest text of every number that reads back as the same float, whole numbers without
+    ".0".
+    """
     if not len(numbers):
         return []
     distinct, at = np.unique(numbers, return_inverse=True)

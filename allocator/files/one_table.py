@@ -15,7 +15,8 @@ from allocator.files.folders import content_of
 
 
 def read_table(path: str | os.PathLike[str], schema: TableSchema) -> tuple[Grid, Findings]:
-    """The table as the schema says, and what was found wrong so far; messages name the file as the path does.
+    """The table as the schema says, and what was found wrong so far; messages name the file as the
+    path does.
 
     Raises InvalidInput where there is no such file or no table in it.
     """
@@ -24,14 +25,18 @@ def read_table(path: str | os.PathLike[str], schema: TableSchema) -> tuple[Grid,
 
 
 def read_numbers(path: str | os.PathLike[str]) -> tuple[Grid, Findings]:
-    """A table of numbers at least 0 in every column of whatever name: seconds per phase of a start."""
+    """A table of numbers at least 0 in every column of whatever name: seconds per phase of a
+    start.
+    """
     table, reading = _table(path)
     columns = tuple(Column(n, Kind.NUMBER, "seconds", required=True, low=0) for n in table.columns)
     return _grid(table, reading, TableSchema(table.file, "measurements", columns))
 
 
 def sound(grids: Grid, found: Findings) -> Grid:
-    """The table if nothing is wrong with it; raises InvalidInput with every fault, also for a table without rows."""
+    """The table if nothing is wrong with it; raises InvalidInput with every fault, also for a
+    table without rows.
+    """
     if not len(grids) and not found.faults:
         found.fault(grids.schema.file, None, f"has no rows; it holds {grids.schema.doc}")
     if found.faults:
@@ -50,6 +55,11 @@ def _table(path: str | os.PathLike[str]) -> tuple[Table, Reading]:
 
 def _grid(table: Table, reading: Reading, schema: TableSchema) -> tuple[Grid, Findings]:
     found = Findings(reading.faults)
-    raw = Snapshot(table.file, {}, {table.file: table}, tuple(reading.faults),
-                   tuple(str(w) for w in reading.warnings))
+    raw = Snapshot(
+        table.file,
+        {},
+        {table.file: table},
+        tuple(reading.faults),
+        tuple(str(w) for w in reading.warnings),
+    )
     return grid(schema, raw, found), found

@@ -1,7 +1,7 @@
 """Plans on disk: plan.json and plan.csv (contract section 5), written whole or not at all.
 
-JSON is strict: no NaN and no Infinity (such a number becomes null), keys in the order of the contract, one job per
-line. The same Result gives the same bytes.
+JSON is strict: no NaN and no Infinity (such a number becomes null), keys in the order of the
+contract, one job per line. The same Result gives the same bytes.
 """
 
 from __future__ import annotations
@@ -49,17 +49,21 @@ def to_csv(result: Result) -> str:
 def write_plan(result: Result, folder: Path | str) -> tuple[Path, Path]:
     """Write plan.json and plan.csv into the folder, made if need be; returns both paths.
 
-    Each file is replaced in one step, and only after both have reached the disk: a reader, a full disk or a kill at
-    any moment finds the old file or the new one, never half of one. Raises AllocatorError (UsageError where the path
-    cannot be a folder) in words a person understands; then no temporary file is left.
+    Each file is replaced in one step, and only after both have reached the disk: a reader, a full
+    disk or a kill at any moment finds the old file or the new one, never half of one. Raises
+    AllocatorError (UsageError where the path cannot be a folder) in words a person understands;
+    then no temporary file is left.
     """
-    texts = {PLAN_CSV: to_csv(result), PLAN_JSON: to_json(result)}      # plan.json last: it announces a whole plan
+    # plan.json last: it announces a whole plan
+    texts = {PLAN_CSV: to_csv(result), PLAN_JSON: to_json(result)}
     paths = write_files(Path(folder), texts)
     return paths[PLAN_JSON], paths[PLAN_CSV]
 
 
 def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) -> dict[str, Path]:
-    """Write the named texts (whole, piece by piece, or bytes as they are) into the folder as `write_plan` says."""
+    """Write the named texts (whole, piece by piece, or bytes as they are) into the folder as
+    `write_plan` says.
+    """
     waiting: list[tuple[Path, Path]] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +78,7 @@ def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) 
         sync_folder(folder)
     except OSError as error:
         raise _in_words(error, folder) from error
-    except ValueError as error:                     # a NUL in the path
+    except ValueError as error:  # a NUL in the path
         raise UsageError(f'cannot write to "{folder}": {error}') from error
     finally:
         for temporary, _ in waiting:
@@ -84,7 +88,9 @@ def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) 
 
 
 def _fill(path: Path, text: str | bytes | Iterable[str]) -> None:
-    """Write the text to a new file and wait until the disk has it. A lone surrogate becomes \\udc80, as in JSON."""
+    """Write the text to a new file and wait until the disk has it. A lone surrogate becomes
+    \\udc80, as in JSON.
+    """
     if isinstance(text, bytes):
         with path.open("xb") as raw:
             raw.write(text)
@@ -119,7 +125,9 @@ def _in_words(error: OSError, folder: Path) -> AllocatorError:
 
 
 def dumps(value: Any) -> str:
-    """Strict JSON on one line: numbers that are not finite become null, numpy numbers plain ones."""
+    """Strict JSON on one line: numbers that are not finite become null, numpy numbers plain
+    ones.
+    """
     try:
         return ENCODE(value)
     except (ValueError, TypeError):
@@ -145,7 +153,9 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _jobs(result: Result) -> Iterable[str]:
-    """One JSON object per job: whole columns are encoded at once, which is what makes 50,000 jobs quick."""
+    """One JSON object per job: whole columns are encoded at once, which is what makes 50,000
+    jobs quick.
+    """
     columns = [_column(result.jobs[f]) for f in JOB_FIELDS]
     form = "{" + ", ".join(f'"{f}": %s' for f in JOB_FIELDS) + "}"
     return map(form.__mod__, zip(*columns, strict=True))
@@ -157,7 +167,7 @@ def _column(values: Sequence[Any]) -> Sequence[str]:
     sorts = set(map(type, values))
     if sorts == {float} and all(map(math.isfinite, values)):
         return list(map(repr, values))
-    if sorts <= {str, int, type(None)}:             # names and whole numbers repeat
+    if sorts <= {str, int, type(None)}:  # names and whole numbers repeat
         for v in set(values):
             seen[v] = encode_basestring(v) if isinstance(v, str) else dumps(v)
         return list(map(seen.__getitem__, values))

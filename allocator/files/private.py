@@ -12,7 +12,8 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_folder(path: Path, account: int | None = None) -> Path:
-    """Make the folder (mode 0700), or refuse one that another account made, fills, or could exchange.
+    """Make the folder (mode 0700), or refuse one that another account made, fills, or could
+    exchange.
 
     For names that others can guess, in places where others can make folders.
 
@@ -36,12 +37,13 @@ def private_folder(path: Path, account: int | None = None) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
     except FileExistsError:
-        pass                                # judged below, like the one that was made just now
+        pass  # judged below, like the one that was made just now
     except OSError as error:
         raise UsageError(f'cannot make the folder "{path}": {error.strerror}') from None
     above = os.stat(path.parent)
     if above.st_uid not in (0, mine) or (
-            above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX):
+        above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX
+    ):
         raise _refusal(path, f'others may rename what is in "{path.parent}"')
     refuse_foreign(path, mine)
     return path
@@ -69,10 +71,14 @@ def refuse_foreign(path: Path, account: int | None = None) -> None:
         for entry in entries:
             owner = entry.stat(follow_symlinks=False).st_uid
             if owner != mine:
-                raise _refusal(path, f'"{entry.name}" in it belongs to another account (user id '
-                                     f"{owner}, not {mine})")
+                raise _refusal(
+                    path,
+                    f'"{entry.name}" in it belongs to another account (user id '
+                    f"{owner}, not {mine})",
+                )
 
 
 def _refusal(path: Path, why: str) -> UsageError:
-    return UsageError(f'"{path}" is refused: {why}. Nothing in it was read or run; name a folder '
-                      "of your own")
+    return UsageError(
+        f'"{path}" is refused: {why}. Nothing in it was read or run; name a folder of your own'
+    )

@@ -1,7 +1,9 @@
-"""From a checked Problem back to the text of its tables, so that reading them gives the same Problem.
+"""From a checked Problem back to the text of its tables, so that reading them gives the same
+Problem.
 
-Names keep their numbers: pools, rates, curves and tenants are written whole and in order, used or not, and what the
-Problem has worked out (defaults, prices in force, GPUs of up nodes) is written as plain values.
+Names keep their numbers: pools, rates, curves and tenants are written whole and in order, used or
+not, and what the Problem has worked out (defaults, prices in force, GPUs of up nodes) is written as
+plain values.
 """
 
 from __future__ import annotations
@@ -22,26 +24,48 @@ Values = Mapping[str, Any]
 
 
 def snapshot_folder(problem: Problem) -> Snapshot:
-    """The snapshot that `validate` turns into this problem again: `write_snapshot(snapshot_folder(p), folder)`.
+    """The snapshot that `validate` turns into this problem again:
+    `write_snapshot(snapshot_folder(p), folder)`.
 
-    The arrays come back equal; only lists of sizes and sets of types may be numbered anew. Nodes of a pool whose
-    up nodes no longer add up to its GPUs (machines came or went) are left out, with what is placed on them.
+    The arrays come back equal; only lists of sizes and sets of types may be numbered anew. Nodes of
+    a pool whose up nodes no longer add up to its GPUs (machines came or went) are left out, with
+    what is placed on them.
     """
     tables = {JOBS.file: table(JOBS, jobs(problem)), **cluster_tables(problem)}
     keep = _sound_nodes(problem)
     placed = problem.placements
     on = keep[placed.node]
-    whole = ~np.isin(placed.job, placed.job[~on])                  # placements of a job add up, or none is written
-    add(tables, "placements.csv", {
-        "job_id": named(problem.jobs.job_id, placed.job[whole]), "node": named(problem.nodes.node, placed.node[whole]),
-        "gpus": placed.gpus[whole]})
-    add(tables, "prices.csv", {
-        "at_s": problem.announced.at_s, "pool": named(problem.pools.pool, problem.announced.pool),
-        "price_per_gpu_hour": problem.announced.price_per_gpu_hour, "gpus": problem.announced.gpus})
+    # placements of a job add up, or none is written
+    whole = ~np.isin(placed.job, placed.job[~on])
+    add(
+        tables,
+        "placements.csv",
+        {
+            "job_id": named(problem.jobs.job_id, placed.job[whole]),
+            "node": named(problem.nodes.node, placed.node[whole]),
+            "gpus": placed.gpus[whole],
+        },
+    )
+    add(
+        tables,
+        "prices.csv",
+        {
+            "at_s": problem.announced.at_s,
+            "pool": named(problem.pools.pool, problem.announced.pool),
+            "price_per_gpu_hour": problem.announced.price_per_gpu_hour,
+            "gpus": problem.announced.gpus,
+        },
+    )
     job, kind = np.nonzero(problem.received)
-    add(tables, "received.csv", {
-        "job_id": named(problem.jobs.job_id, job), "gpu_type": named(problem.gpu_types, kind),
-        "seconds": problem.received[job, kind]})
+    add(
+        tables,
+        "received.csv",
+        {
+            "job_id": named(problem.jobs.job_id, job),
+            "gpu_type": named(problem.gpu_types, kind),
+            "seconds": problem.received[job, kind],
+        },
+    )
     return Snapshot(problem.name, config(problem), tables)
 
 
@@ -52,54 +76,98 @@ def jobs(problem: Problem) -> dict[str, Any]:
     lists = [s.tolist() for s in problem.size_lists]
     sets = [[problem.gpu_types[t] for t in np.flatnonzero(s)] for s in problem.type_sets]
     named_columns = {
-        "model": named(problem.models, held.model), "tenant": named(problem.tenants.tenant, held.tenant),
-        "pool": named(problem.pools.pool, held.pool), "gpus": np.where(running, held.gpus, -1),
+        "model": named(problem.models, held.model),
+        "tenant": named(problem.tenants.tenant, held.tenant),
+        "pool": named(problem.pools.pool, held.pool),
+        "gpus": np.where(running, held.gpus, -1),
         "shared_with": named(held.job_id, held.host),
         "sizes": [lists[k] if k >= 0 else () for k in held.sizes.tolist()],
-        "gpu_types": [sets[k] if k >= 0 else () for k in held.gpu_types.tolist()]}
+        "gpu_types": [sets[k] if k >= 0 else () for k in held.gpu_types.tolist()],
+    }
     return _fields(held, JOBS.file) | named_columns
 
 
 def cluster_tables(problem: Problem) -> dict[str, Table]:
-    """pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv, interactive.csv; optional
-    ones only with rows."""
+    """pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv,
+    interactive.csv; optional ones only with rows."""
     p, rates, curves, sharing = problem.pools, problem.rates, problem.curves, problem.sharing
-    tables = {"pools.csv": table(TABLES["pools.csv"], _fields(p, "pools.csv") | {
-        "gpu_type": named(problem.gpu_types, p.gpu_type)})}
+    tables = {
+        "pools.csv": table(
+            TABLES["pools.csv"],
+            _fields(p, "pools.csv") | {"gpu_type": named(problem.gpu_types, p.gpu_type)},
+        )
+    }
 
     def add_(file: str, source: Any, **columns: Any) -> None:
         add(tables, file, _fields(source, file) | columns)
 
     add_("tenants.csv", problem.tenants)
-    add_("rates.csv", rates, model=named(problem.models, rates.model), work_per_s=rates.rate,
-         gpu_type=named(problem.gpu_types, rates.gpu_type))
-    add_("models.csv", curves, model=named(problem.models, curves.model),
-         gpu_type=named(problem.gpu_types, curves.gpu_type),
-         kind=[TABLES["models.csv"].column("kind").choices.index(k) for k in curves.kind])
+    add_(
+        "rates.csv",
+        rates,
+        model=named(problem.models, rates.model),
+        work_per_s=rates.rate,
+        gpu_type=named(problem.gpu_types, rates.gpu_type),
+    )
+    add_(
+        "models.csv",
+        curves,
+        model=named(problem.models, curves.model),
+        gpu_type=named(problem.gpu_types, curves.gpu_type),
+        kind=[TABLES["models.csv"].column("kind").choices.index(k) for k in curves.kind],
+    )
     if not (len(rates.rate) or len(curves.kind)):
-        tables["rates.csv"] = table(TABLES["rates.csv"], _fields(rates, "rates.csv") | {"work_per_s": ()})
+        tables["rates.csv"] = table(
+            TABLES["rates.csv"], _fields(rates, "rates.csv") | {"work_per_s": ()}
+        )
     keep = np.flatnonzero(_sound_nodes(problem))
     nodes = problem.nodes
-    add(tables, "nodes.csv", {
-        "node": named(nodes.node, keep), "pool": named(p.pool, nodes.pool[keep]), "gpus": nodes.gpus[keep],
-        "state": nodes.state[keep], "rack": named(nodes.rack, keep)})
-    add_("sharing.csv", sharing, model_a=named(problem.models, sharing.model_a),
-         model_b=named(problem.models, sharing.model_b), gpu_type=named(problem.gpu_types, sharing.gpu_type))
-    add_("pauses.csv", problem.pauses, model=named(problem.models, problem.pauses.model),
-         gpu_type=named(problem.gpu_types, problem.pauses.gpu_type))
+    add(
+        tables,
+        "nodes.csv",
+        {
+            "node": named(nodes.node, keep),
+            "pool": named(p.pool, nodes.pool[keep]),
+            "gpus": nodes.gpus[keep],
+            "state": nodes.state[keep],
+            "rack": named(nodes.rack, keep),
+        },
+    )
+    add_(
+        "sharing.csv",
+        sharing,
+        model_a=named(problem.models, sharing.model_a),
+        model_b=named(problem.models, sharing.model_b),
+        gpu_type=named(problem.gpu_types, sharing.gpu_type),
+    )
+    add_(
+        "pauses.csv",
+        problem.pauses,
+        model=named(problem.models, problem.pauses.model),
+        gpu_type=named(problem.gpu_types, problem.pauses.gpu_type),
+    )
     add_("interactive.csv", problem.interactive, pool=named(p.pool, problem.interactive.pool))
     return tables
 
 
 def config(problem: Problem) -> dict[str, Any]:
     """config.toml with every value the problem has."""
-    limits = {"budget_per_hour": None if math.isinf(problem.budget_per_hour) else problem.budget_per_hour,
-              "ageing_s": None if math.isinf(problem.ageing_s) else problem.ageing_s,
-              "max_changes": None if problem.max_changes < 0 else problem.max_changes}
-    return {"now_s": problem.now_s, "interval_s": problem.interval_s, "restart_s": problem.restart_s,
-            **{k: v for k, v in limits.items() if v is not None}, "objective": problem.objective,
-            "dollar_price": problem.dollar_price, "sizes": problem.sizes, "size_error": problem.size_error,
-            **{name: dict(settings) for name, settings in problem.settings.items() if settings}}
+    limits = {
+        "budget_per_hour": None if math.isinf(problem.budget_per_hour) else problem.budget_per_hour,
+        "ageing_s": None if math.isinf(problem.ageing_s) else problem.ageing_s,
+        "max_changes": None if problem.max_changes < 0 else problem.max_changes,
+    }
+    return {
+        "now_s": problem.now_s,
+        "interval_s": problem.interval_s,
+        "restart_s": problem.restart_s,
+        **{k: v for k, v in limits.items() if v is not None},
+        "objective": problem.objective,
+        "dollar_price": problem.dollar_price,
+        "sizes": problem.sizes,
+        "size_error": problem.size_error,
+        **{name: dict(settings) for name, settings in problem.settings.items() if settings},
+    }
 
 
 def _sound_nodes(problem: Problem) -> Any:
@@ -111,7 +179,9 @@ def _sound_nodes(problem: Problem) -> Any:
 
 def _fields(source: Any, file: str) -> dict[str, Any]:
     """Those columns of a file that are fields of the Problem's part of the same name."""
-    return {c.name: getattr(source, c.name) for c in TABLES[file].columns if hasattr(source, c.name)}
+    return {
+        c.name: getattr(source, c.name) for c in TABLES[file].columns if hasattr(source, c.name)
+    }
 
 
 def named(names: Sequence[str], index: Ints) -> list[str]:
@@ -126,9 +196,17 @@ def add(tables: dict[str, Table], file: str, values: Values) -> None:
 
 
 def table(schema: TableSchema, values: Values) -> Table:
-    """The columns of the schema that have values as text; columns without any value are left out unless required."""
-    columns = {c.name: WRITERS.get(c.kind, _same)(c, values[c.name]) for c in schema.columns if c.name in values}
-    columns = {name: cells for name, cells in columns.items() if schema.column(name).required or any(cells)}
+    """The columns of the schema that have values as text; columns without any value are left out
+    unless required.
+    """
+    columns = {
+        c.name: WRITERS.get(c.kind, _same)(c, values[c.name])
+        for c in schema.columns
+        if c.name in values
+    }
+    columns = {
+        name: cells for name, cells in columns.items() if schema.column(name).required or any(cells)
+    }
     return Table(schema.file, columns, range(2, len(next(iter(columns.values()))) + 2))
 
 
@@ -139,7 +217,9 @@ def _same(_column: Column, values: Iterable[str]) -> list[str]:
 def _numbers(_column: Column, values: Any) -> list[str]:
     """nan and inf, "no value" and "no limit", are empty."""
     numbers = np.asarray(values, dtype=np.float64)
-    return [t if f else "" for t, f in zip(texts(numbers), np.isfinite(numbers).tolist(), strict=True)]
+    return [
+        t if f else "" for t, f in zip(texts(numbers), np.isfinite(numbers).tolist(), strict=True)
+    ]
 
 
 def _integers(column: Column, values: Any) -> list[str]:
@@ -154,7 +234,11 @@ def _bars(_column: Column, values: Iterable[Iterable[Any]]) -> list[str]:
 
 
 WRITERS: Mapping[Kind, Callable[[Column, Any], list[str]]] = {
-    Kind.NUMBER: _numbers, Kind.INTEGER: _integers, Kind.INTEGERS: _bars, Kind.TEXTS: _bars,
+    Kind.NUMBER: _numbers,
+    Kind.INTEGER: _integers,
+    Kind.INTEGERS: _bars,
+    Kind.TEXTS: _bars,
     Kind.BOOLEAN: lambda _, values: ["true" if v else "false" for v in values],
     Kind.CHOICE: lambda column, values: [column.choices[i] for i in np.asarray(values).tolist()],
-    Kind.JSON: lambda _, values: [json.dumps(dict(v)) for v in values]}
+    Kind.JSON: lambda _, values: [json.dumps(dict(v)) for v in values],
+}

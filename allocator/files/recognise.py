@@ -10,9 +10,11 @@ from allocator.errors import UsageError
 Recognise = Callable[[Path], str]
 
 
-def first_of(path: Path, formats: Iterable[str], load: Callable[[str], Recognise], kind: str = "format") -> str:
-    """The first format that takes the file for its own. load: how one looks at a file, "" = it is one of its own, else
-    why not. Raises UsageError with every reason where none does."""
+def first_of(
+    path: Path, formats: Iterable[str], load: Callable[[str], Recognise], kind: str = "format"
+) -> str:
+    """The first format that takes the file for its own. load: how one looks at a file, "" = it is
+    one of its own, else why not. Raises UsageError with every reason where none does."""
     reasons = []
     for name in formats:
         why = load(name)(path)

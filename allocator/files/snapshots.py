@@ -1,4 +1,5 @@
-"""Snapshot folders on disk: reading what is there, with every fault of form located, and writing it back.
+"""Snapshot folders on disk: reading what is there, with every fault of form located, and writing it
+back.
 
 Reading promises nothing about the content; `domain.validate` judges it.
 """
@@ -13,13 +14,23 @@ from allocator.domain.columns import TABLES
 from allocator.domain.snapshot import Snapshot
 from allocator.files.folders import Sort, folder_of, read_folder, write_folder
 
-SNAPSHOT = Sort("a snapshot", "jobs.csv", TABLES, {
-    "workload.csv": ', but a workload.csv: this is a workload, not a snapshot; run it with "allocator simulate"'})
+SNAPSHOT = Sort(
+    "a snapshot",
+    "jobs.csv",
+    TABLES,
+    {
+        "workload.csv": (
+            ', but a workload.csv: this is a workload, not a snapshot; run it with "allocator'
+            ' simulate"'
+        )
+    },
+)
 FILES = SNAPSHOT.files
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """The snapshot in a folder. Its faults of form are in `faults`, for `validate` to report with all others.
+    """The snapshot in a folder. Its faults of form are in `faults`, for `validate` to report with
+    all others.
 
     Raises InvalidInput if there is no such folder or it cannot be listed.
     """
@@ -34,7 +45,8 @@ def snapshot_of(name: str, contents: Mapping[str, bytes]) -> Snapshot:
 def write_snapshot(snapshot: Snapshot, folder: str | os.PathLike[str]) -> Path:
     """Write the tables and config.toml into a folder, made if need be; returns its path.
 
-    Reading it again gives a snapshot with the same digest. Each file is replaced in one step (plans.write_files).
-    Raises AllocatorError where that is not possible, TypeError for a config that TOML cannot hold.
+    Reading it again gives a snapshot with the same digest. Each file is replaced in one step
+    (plans.write_files). Raises AllocatorError where that is not possible, TypeError for a config
+    that TOML cannot hold.
     """
     return write_folder(snapshot, folder, SNAPSHOT)

@@ -22,10 +22,18 @@ from allocator.files.problem_tables import cluster_tables, config, jobs, named, 
 if TYPE_CHECKING:
     import pandas as pd
 
-FOLDER = Sort("a workload", WORKLOAD.file, WORKLOAD_TABLES, {
-    "jobs.csv": ', but a jobs.csv: this is a snapshot, not a workload; decide it with "allocator solve", or give its '
-                "jobs a total_work and call the file workload.csv"},
-    foreign=("jobs.csv", "placements.csv", "received.csv"))
+FOLDER = Sort(
+    "a workload",
+    WORKLOAD.file,
+    WORKLOAD_TABLES,
+    {
+        "jobs.csv": (
+            ', but a jobs.csv: this is a snapshot, not a workload; decide it with "allocator'
+            ' solve", or give its jobs a total_work and call the file workload.csv'
+        )
+    },
+    foreign=("jobs.csv", "placements.csv", "received.csv"),
+)
 
 
 def is_workload(path: str | os.PathLike[str]) -> bool:
@@ -38,29 +46,39 @@ def is_workload(path: str | os.PathLike[str]) -> bool:
 
 
 def read_workload(path: str | os.PathLike[str]) -> Workload:
-    """The workload in a folder: workload.csv, pools.csv, rates.csv or models.csv, and the optional files.
+    """The workload in a folder: workload.csv, pools.csv, rates.csv or models.csv, and the optional
+    files.
 
-    Jobs come sorted by submitted_s. Times are seconds on the clock of submitted_s; the workload starts (problem.now_s)
-    at the earliest submission, or at now_s of config.toml if that is earlier. Later rows of capacity.csv and prices.csv
-    are its changes; for the GPUs of a pool at one time capacity.csv wins. Warnings are in problem.warnings.
-    Raises InvalidInput with every fault of every file, by file and line, or if there is no such folder.
+    Jobs come sorted by submitted_s. Times are seconds on the clock of submitted_s; the workload
+    starts (problem.now_s) at the earliest submission, or at now_s of config.toml if that is
+    earlier. Later rows of capacity.csv and prices.csv are its changes; for the GPUs of a pool at
+    one time capacity.csv wins. Warnings are in problem.warnings. Raises InvalidInput with every
+    fault of every file, by file and line, or if there is no such folder.
     """
     return validate_workload(read_folder(path, FOLDER))
 
 
 def workload_of(name: str, contents: Mapping[str, bytes]) -> Workload:
-    """The workload of files given as bytes by name, as if they were in a folder. Raises InvalidInput."""
+    """The workload of files given as bytes by name, as if they were in a folder. Raises
+    InvalidInput.
+    """
     return validate_workload(folder_of(name, contents, FOLDER))
 
 
-def write_workload(path: str | os.PathLike[str], content: Workload | Mapping[str, pd.DataFrame], *,
-                   config: Mapping[str, Any] | None = None) -> Path:
-    """Write a workload into a folder, made if need be; returns its path. Reading it again gives equal arrays.
+def write_workload(
+    path: str | os.PathLike[str],
+    content: Workload | Mapping[str, pd.DataFrame],
+    *,
+    config: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a workload into a folder, made if need be; returns its path. Reading it again gives
+    equal arrays.
 
-    content: a Workload, or pandas frames named like the files: {"workload": ..., "pools": ..., "rates": ...}.
-    config: keys of config.toml, with frames only. Frames are checked before anything is written.
-    Raises InvalidInput for frames that break a rule, UsageError for an unknown table or if the folder holds a further
-    file that would be read as part of the workload, AllocatorError where the folder cannot be written.
+    content: a Workload, or pandas frames named like the files: {"workload": ..., "pools": ...,
+    "rates": ...}. config: keys of config.toml, with frames only. Frames are checked before anything
+    is written. Raises InvalidInput for frames that break a rule, UsageError for an unknown table or
+    if the folder holds a further file that would be read as part of the workload, AllocatorError
+    where the folder cannot be written.
     """
     if isinstance(content, Workload):
         raw = _raw(content)
@@ -75,11 +93,15 @@ def _raw(workload: Workload) -> Snapshot:
     """The tables of a workload as text."""
     problem, changes = workload.problem, workload.changes
     columns = jobs(problem)
-    tables = {WORKLOAD.file: table(WORKLOAD, {c.name: columns[c.name] for c in WORKLOAD.columns}),
-              **cluster_tables(problem)}
+    tables = {
+        WORKLOAD.file: table(WORKLOAD, {c.name: columns[c.name] for c in WORKLOAD.columns}),
+        **cluster_tables(problem),
+    }
     changes = merged(changes, np.ones(len(changes), dtype=bool))
     tables |= _moves(CAPACITY.file, changes, changes.gpus >= 0, problem.pools.pool)
-    tables |= _moves("prices.csv", changes, ~np.isnan(changes.price_per_gpu_hour), problem.pools.pool)
+    tables |= _moves(
+        "prices.csv", changes, ~np.isnan(changes.price_per_gpu_hour), problem.pools.pool
+    )
     return Snapshot(problem.name, config(problem), tables)
 
 
@@ -90,5 +112,9 @@ def _moves(file: str, changes: Changes, rows: Bools, pools: tuple[str, ...]) -> 
     schema = WORKLOAD_TABLES[file]
     values = {"at_s": changes.at_s[rows], "pool": named(pools, changes.pool[rows])}
     column = schema.columns[2].name
-    return {file: table(replace(schema, columns=schema.columns[:3]),
-                        values | {column: getattr(changes, column)[rows]})}
+    return {
+        file: table(
+            replace(schema, columns=schema.columns[:3]),
+            values | {column: getattr(changes, column)[rows]},
+        )
+    }

@@ -1,8 +1,9 @@
-"""A round at a series of budgets: the best plan and a proof at each, until the curve is known as well as asked.
+"""A round at a series of budgets: the best plan and a proof at each, until the curve is known as
+well as asked.
 
-The first solves are without a budget (or at the largest), at the least spending that keeps the rules, and where asked;
-the others go where most is open between plans and proofs (formulations/envelope.py). Each starts from the prices of
-the one before.
+The first solves are without a budget (or at the largest), at the least spending that keeps the
+rules, and where asked; the others go where most is open between plans and proofs
+(formulations/envelope.py). Each starts from the prices of the one before.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from formulations.choices import choices
 from formulations.envelope import EDGE, Solves, dearest_short, pieces
 from formulations.linear import BUDGET, Floats, Ints
 
-CLOSE = 0.02            # of the dollars: then plans may be few enough to ask for the next one
+CLOSE = 0.02  # of the dollars: then plans may be few enough to ask for the next one
 
 P = TypeVar("P")
 Tell = Callable[[int], None]
@@ -32,7 +33,9 @@ Tell = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """limits of each plan; solver: None = chosen by size and structure; points: plans looked for at most."""
+    """limits of each plan; solver: None = chosen by size and structure; points: plans looked for
+    at most.
+    """
 
     limits: Limits
     solver: Solver | None
@@ -41,8 +44,8 @@ class Effort:
 
 @dataclass(frozen=True)
 class Answer(Generic[P]):
-    """What a case makes of a budget: the plan, worth and spending of it, a bound; memory: prices of the rows; dual: the
-    Lagrangian bound at these prices."""
+    """What a case makes of a budget: the plan, worth and spending of it, a bound; memory: prices of
+    the rows; dual: the Lagrangian bound at these prices."""
 
     plan: P
     value: float
@@ -65,7 +68,9 @@ class Case(Protocol[P]):
 
 @dataclass(frozen=True)
 class Frontier(Generic[P]):
-    """answers: all, in the order of solving; solves: the same as arrays; least: the least spending of any plan."""
+    """answers: all, in the order of solving; solves: the same as arrays; least: the least
+    spending of any plan.
+    """
 
     answers: tuple[Answer[P], ...]
     solves: Solves
@@ -73,16 +78,20 @@ class Frontier(Generic[P]):
 
     @property
     def open_share(self) -> float:
-        """Area between plans and proofs as a share of the area below the proofs, 0 where nothing is open."""
+        """Area between plans and proofs as a share of the area below the proofs, 0 where nothing
+        is open.
+        """
         return _open(self.solves)
 
 
 class Sweep(Generic[P]):
     """Solves a case at one budget after the other and keeps what it learns."""
 
-    def __init__(self, case: Case[P], effort: Effort, top: float = math.inf, tell: Tell | None = None) -> None:
-        """Solve at the budget `top` and find the least spending. tell: called with the number of solves done.
-        Raises Infeasible where no plan keeps the rules."""
+    def __init__(
+        self, case: Case[P], effort: Effort, top: float = math.inf, tell: Tell | None = None
+    ) -> None:
+        """Solve at the budget `top` and find the least spending. tell: called with the number of
+        solves done. Raises Infeasible where no plan keeps the rules."""
         self._case, self._effort, self._tell = case, effort, tell or (lambda _: None)
         self._answers: list[Answer[P]] = []
         self._rows: list[tuple[float, float, float, float, float, float]] = []
@@ -118,14 +127,18 @@ class Sweep(Generic[P]):
         return answer
 
     def _keep(self, budget: float, answer: Answer[P]) -> None:
-        price, level = (0.0, answer.dual) if math.isinf(budget) else (answer.price, self._level(answer))
+        price, level = (
+            (0.0, answer.dual) if math.isinf(budget) else (answer.price, self._level(answer))
+        )
         self._answers.append(answer)
         self._rows.append((budget, answer.spent, answer.value, answer.bound, level, price))
         self._memory = answer.memory
         self._tell(len(self._answers))
 
     def _level(self, answer: Answer[P]) -> float:
-        """The Lagrangian bound at budget 0, with the options of the largest budget: a bound for all up to it."""
+        """The Lagrangian bound at budget 0, with the options of the largest budget: a bound for
+        all up to it.
+        """
         model = self._choices.model
         prices = answer.memory.row_prices(model)[0]
         return bound_at_prices(self._round, self._choices, prices) - answer.price * self._limit
@@ -147,19 +160,26 @@ class Sweep(Generic[P]):
         return Frontier(self.answers, self.solves, self.least)
 
     def cheapest(self, target: float) -> tuple[Answer[P], float]:
-        """(the cheapest plan found that is worth `target`, the dollars below which none is), the two no further apart
-        than the gap unless points ran out. Needs a known plan that is worth as much."""
+        """(the cheapest plan found that is worth `target`, the dollars below which none is), the
+        two no further apart than the gap unless points ran out. Needs a known plan that is worth as
+        much."""
         wanted = target - 1e-9 * max(1.0, abs(target))
         while True:
             solves = self.solves
             good = np.flatnonzero(solves.value >= wanted)
             best = int(good[np.lexsort((-solves.value[good], solves.spent[good]))[0]])
             high, low = float(solves.spent[best]), max(self.least, dearest_short(solves, wanted))
-            unclear = max(low, float(solves.budget[(solves.value < wanted) & (solves.budget < high)].max(initial=0.0)))
+            unclear = max(
+                low,
+                float(
+                    solves.budget[(solves.value < wanted) & (solves.budget < high)].max(initial=0.0)
+                ),
+            )
             near = max(2 * EDGE, self._effort.limits.gap) * max(1.0, high)
             if self.full or high - low <= near or high - unclear <= near:
                 return self._answers[best], min(low, high)
-            # prices know nearly where it is: first there, then by halves; close by, whether there is any other plan
+            # prices know nearly where it is: first there, then by halves; close by, whether there
+            # is any other plan
             if not (solves.budget == low).any():
                 self.ask(low)
             elif high - unclear <= CLOSE * high and solves.budget[-1] == unclear:
@@ -195,6 +215,15 @@ def spending(cost: Floats, choice: Ints) -> float:
 def answer_of(plan: P, task: Task, decision: Decision, value: float, bound: float) -> Answer[P]:
     """An answer from what was decided."""
     model, dual = task.round.model, task.dual
-    price = float(sum(dual.prices[f.first:f.stop].sum() for f in model.families if f.kind == BUDGET))
-    return Answer(plan, value, spending(task.round.instance.cost, decision.choice), max(value, bound), task.bound,
-                  max(0.0, price), Memory.of(task.round.problem.objective, model, dual.prices))
+    price = float(
+        sum(dual.prices[f.first : f.stop].sum() for f in model.families if f.kind == BUDGET)
+    )
+    return Answer(
+        plan,
+        value,
+        spending(task.round.instance.cost, decision.choice),
+        max(value, bound),
+        task.bound,
+        max(0.0, price),
+        Memory.of(task.round.problem.objective, model, dual.prices),
+    )

@@ -1,10 +1,12 @@
 """Every way to run jobs to their end, starting now: hours and dollars of each pool and size.
 
     hours   = (pause + R / (r phi A)) / 3600
-    dollars = GPUs x price x max(pause + R / (r phi), min_billing_s unless it keeps what it holds) / 3600
+    dollars = GPUs x price x max(pause + R / (r phi), min_billing_s unless it keeps what it holds) /
+        3600
 
-R remaining work, r speed, phi the useful share that revocations and checkpoints leave (performance/useful.py), A the
-availability of a spot pool: GPUs that cannot be had are not billed. What other jobs hold does not count.
+R remaining work, r speed, phi the useful share that revocations and checkpoints leave
+(performance/useful.py), A the availability of a spot pool: GPUs that cannot be had are not billed.
+What other jobs hold does not count.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ DOLLARS = ("listed", "added")
 class JobWays:
     """n ways of J jobs, job by job, then by pool and size; arrays (n,).
 
-    name (J,), number (J,) in the snapshot; job: index into them; pool: index; gpus; useful: phi; hours, listed, added:
-    to the end of the job, `added` without reserved pools; dollars: the one of both that counts; weight (J,);
-    front: nothing is cheaper and faster; hull: corner of the lower convex hull of its job; option: index of the menu.
+    name (J,), number (J,) in the snapshot; job: index into them; pool: index; gpus; useful: phi;
+    hours, listed, added: to the end of the job, `added` without reserved pools; dollars: the one of
+    both that counts; weight (J,); front: nothing is cheaper and faster; hull: corner of the lower
+    convex hull of its job; option: index of the menu.
     """
 
     name: tuple[str, ...]
@@ -56,7 +59,9 @@ class JobWays:
 
 
 def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") -> JobWays:
-    """All ways of the named jobs. dollars: which count, of DOLLARS. Raises UsageError with every fault of the names."""
+    """All ways of the named jobs. dollars: which count, of DOLLARS. Raises UsageError with every
+    fault of the names.
+    """
     problem, number = believed(problem), _numbers(problem, names)
     m, pools, jobs = menu(problem, RateTable.of(problem)), problem.pools, problem.jobs
     place = np.full(len(jobs), -1)
@@ -67,21 +72,44 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     order = order[phi[order] > LEAST]
     option, phi = option[order], phi[order]
     job, pool, gpus = place[m.job[option]], m.pool[option], m.gpus[option]
-    none = [f'job "{name}" can run in no pool: no size and GPU type that fit have a known speed'
-            for name, found in zip(names, np.bincount(job, minlength=len(number)), strict=True) if not found]
+    none = [
+        f'job "{name}" can run in no pool: no size and GPU type that fit have a known speed'
+        for name, found in zip(names, np.bincount(job, minlength=len(number)), strict=True)
+        if not found
+    ]
     if none:
         raise UsageError("\n".join(none))
     work_s = jobs.remaining_work[number[job]] / (m.rate[option] * phi)
     hours = (m.pause_s[option] + work_s / pools.availability[pool]) / objectives.HOUR
-    listed, added = (objectives.dollars(m.keep[option], gpus * price[pool], m.pause_s[option] + work_s,
-                                        pools.min_billing_s[pool])
-                     for price in (pools.price_per_gpu_hour, pools.marginal_price))
+    listed, added = (
+        objectives.dollars(
+            m.keep[option],
+            gpus * price[pool],
+            m.pause_s[option] + work_s,
+            pools.min_billing_s[pool],
+        )
+        for price in (pools.price_per_gpu_hour, pools.marginal_price)
+    )
     cost = listed if dollars == "listed" else added
     best, corner = np.zeros(len(job), dtype=bool), np.zeros(len(job), dtype=bool)
     best[front(job, cost, hours)] = True
     corner[hull(job, cost, hours)] = True
-    return JobWays(tuple(names), number, problem.weight[number], job, pool, gpus, phi, hours, listed, added, cost, best,
-                   corner, option)
+    return JobWays(
+        tuple(names),
+        number,
+        problem.weight[number],
+        job,
+        pool,
+        gpus,
+        phi,
+        hours,
+        listed,
+        added,
+        cost,
+        best,
+        corner,
+        option,
+    )
 
 
 def _numbers(problem: Problem, names: Sequence[str]) -> Ints:
@@ -91,9 +119,13 @@ def _numbers(problem: Problem, names: Sequence[str]) -> Ints:
     for name in dict.fromkeys(names):
         near = "" if name in place else nearest(name, problem.jobs.job_id)
         if name not in place:
-            faults.append(f'no job "{name}" in the snapshot' + (f', did you mean "{near}"?' if near else ""))
+            faults.append(
+                f'no job "{name}" in the snapshot' + (f', did you mean "{near}"?' if near else "")
+            )
         elif still[place[name]]:
-            faults.append(f'job "{name}" cannot start now: it is held, or waits for a job that is not done')
+            faults.append(
+                f'job "{name}" cannot start now: it is held, or waits for a job that is not done'
+            )
         if list(names).count(name) > 1:
             faults.append(f'job "{name}" is named twice')
     if faults:

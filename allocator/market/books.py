@@ -1,12 +1,13 @@
-"""The long-run budgets of a cluster, one of all and one of each tenant that has one, and their books (longrun.py).
+"""The long-run budgets of a cluster, one of all and one of each tenant that has one, and their
+books (longrun.py).
 
     config.toml [longrun], tenants.csv  ->  Budgets
     Books, what was spent, what is there  ->  Books                  settled()
     Problem, Books  ->  Problem with prices and limits               applied()
 
-Books count dollars for GPUs that are not reserved; those are paid for anyway. Limits of a round count all GPUs, so that
-what the reserved ones cost comes on top. Limits stay above what a round cannot help: jobs that may not be changed, and
-guaranteed GPUs.
+Books count dollars for GPUs that are not reserved; those are paid for anyway. Limits of a round
+count all GPUs, so that what the reserved ones cost comes on top. Limits stay above what a round
+cannot help: jobs that may not be changed, and guaranteed GPUs.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from allocator.domain.snapshot import Snapshot
 from allocator.market import longrun
 from allocator.market.longrun import Account, Budget
 
-TABLE = "longrun"               # of config.toml
-ACCOUNT, TENANTS = "account", "tenants"     # keys there that hold the books
+TABLE = "longrun"  # of config.toml
+ACCOUNT, TENANTS = "account", "tenants"  # keys there that hold the books
 
 
 @dataclass(frozen=True)
@@ -51,43 +52,73 @@ def budgets(problem: Problem) -> Budgets:
     given = problem.settings.get(TABLE, {})
     window_s = float(given.get("window_s", longrun.WINDOW_S))
     t = problem.tenants
-    rows = zip(t.tenant, t.average_per_hour.tolist(), t.amount.tolist(), t.until_s.tolist(), strict=True)
-    own = {name: Budget(average, amount, until_s, window_s) for name, average, amount, until_s in rows
-           if not math.isnan(average) or not math.isnan(amount)}
-    whole = Budget(float(given.get("average_per_hour", math.nan)), float(given.get("amount", math.nan)),
-                   float(given.get("until_s", math.inf)), window_s)
-    return Budgets(None if math.isnan(whole.average_per_hour) and math.isnan(whole.amount) else whole, own)
+    rows = zip(
+        t.tenant, t.average_per_hour.tolist(), t.amount.tolist(), t.until_s.tolist(), strict=True
+    )
+    own = {
+        name: Budget(average, amount, until_s, window_s)
+        for name, average, amount, until_s in rows
+        if not math.isnan(average) or not math.isnan(amount)
+    }
+    whole = Budget(
+        float(given.get("average_per_hour", math.nan)),
+        float(given.get("amount", math.nan)),
+        float(given.get("until_s", math.inf)),
+        window_s,
+    )
+    return Budgets(
+        None if math.isnan(whole.average_per_hour) and math.isnan(whole.amount) else whole, own
+    )
 
 
 def weights(problem: Problem) -> Floats:
-    """(Q,) weight of the running jobs, by tenant; without ageing. In the theory nobody waits; if those who wait
-    counted, a price that is too high would raise itself."""
+    """(Q,) weight of the running jobs, by tenant; without ageing. In the theory nobody waits; if
+    those who wait counted, a price that is too high would raise itself."""
     jobs = problem.jobs
     there = np.where(jobs.state == State.RUNNING, jobs.weight, 0.0)
-    return np.asarray(np.bincount(jobs.tenant, there, minlength=len(problem.tenants)), dtype=np.float64)
+    return np.asarray(
+        np.bincount(jobs.tenant, there, minlength=len(problem.tenants)), dtype=np.float64
+    )
 
 
 def settled(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books:
-    """The books at the problem's now_s. spent: dollars for GPUs that are not reserved since the books before, by
-    tenant; books of budgets that are new begin now, those of budgets that are gone end."""
+    """The books at the problem's now_s. spent: dollars for GPUs that are not reserved since the
+    books before, by tenant; books of budgets that are new begin now, those of budgets that are gone
+    end."""
     asked = budgets(problem)
     present = dict(zip(problem.tenants.tenant, weights(problem).tolist(), strict=True))
     return Books(
-        None if asked.total is None else
-        _one(books.total, asked.total, math.fsum(spent.values()), problem.now_s, math.fsum(present.values())),
-        {name: _one(books.tenants.get(name), budget, spent.get(name, 0.0), problem.now_s, present[name])
-         for name, budget in asked.tenants.items()})
+        (
+            None
+            if asked.total is None
+            else _one(
+                books.total,
+                asked.total,
+                math.fsum(spent.values()),
+                problem.now_s,
+                math.fsum(present.values()),
+            )
+        ),
+        {
+            name: _one(
+                books.tenants.get(name), budget, spent.get(name, 0.0), problem.now_s, present[name]
+            )
+            for name, budget in asked.tenants.items()
+        },
+    )
 
 
-def _one(account: Account | None, budget: Budget, spent: float, now_s: float, present: float) -> Account:
+def _one(
+    account: Account | None, budget: Budget, spent: float, now_s: float, present: float
+) -> Account:
     if account is None:
         return longrun.opened(budget, now_s, present)
     return longrun.updated(account, budget, spent, now_s, present)
 
 
 def applied(problem: Problem, books: Books) -> Problem:
-    """The problem with the prices of the books as dollar_price, and no more dollars per hour than they allow; the
-    books themselves are in its settings."""
+    """The problem with the prices of the books as dollar_price, and no more dollars per hour than
+    they allow; the books themselves are in its settings."""
     asked, t = budgets(problem), problem.tenants
     if not asked:
         return problem
@@ -100,11 +131,18 @@ def applied(problem: Problem, books: Books) -> Problem:
     for q, name in enumerate(t.tenant):
         if name in asked.tenants and name in books.tenants:
             terms = longrun.terms(books.tenants[name], asked.tenants[name], problem.interval_s)
-            prices[q], limits[q] = terms.mu, min(limits[q], max(terms.per_hour + reserved, least[q]))
+            prices[q], limits[q] = (
+                terms.mu,
+                min(limits[q], max(terms.per_hour + reserved, least[q])),
+            )
     table = {**problem.settings.get(TABLE, {}), **to_json(books)}
-    return replace(problem, dollar_price=float(price), budget_per_hour=float(limit),
-                   tenants=replace(t, dollar_price=prices, budget_per_hour=limits),
-                   settings={**problem.settings, TABLE: table})
+    return replace(
+        problem,
+        dollar_price=float(price),
+        budget_per_hour=float(limit),
+        tenants=replace(t, dollar_price=prices, budget_per_hour=limits),
+        settings={**problem.settings, TABLE: table},
+    )
 
 
 def _reserved(problem: Problem) -> float:
@@ -114,32 +152,56 @@ def _reserved(problem: Problem) -> float:
 
 
 def _unavoidable(problem: Problem) -> Floats:
-    """(Q,) dollars per hour that no round can do without: running jobs that may not be paused, all of them where
-    changes are limited, and guaranteed GPUs at the dearest price."""
+    """(Q,) dollars per hour that no round can do without: running jobs that may not be paused, all
+    of them where changes are limited, and guaranteed GPUs at the dearest price."""
     jobs, pools, t = problem.jobs, problem.pools, problem.tenants
     stays: Bools = (jobs.state == State.RUNNING) & (~jobs.preemptible | (problem.max_changes >= 0))
-    cost = np.where(stays, jobs.gpus * pools.price_per_gpu_hour[jobs.pool], 0.0) if len(pools) else np.zeros(len(jobs))
+    cost = (
+        np.where(stays, jobs.gpus * pools.price_per_gpu_hour[jobs.pool], 0.0)
+        if len(pools)
+        else np.zeros(len(jobs))
+    )
     dearest = float(pools.price_per_gpu_hour.max(initial=0.0))
-    return np.asarray(np.bincount(jobs.tenant, cost, minlength=len(t)) + t.guaranteed_gpus * dearest, dtype=np.float64)
+    return np.asarray(
+        np.bincount(jobs.tenant, cost, minlength=len(t)) + t.guaranteed_gpus * dearest,
+        dtype=np.float64,
+    )
 
 
 def told(snapshot: Snapshot, problem: Problem) -> Snapshot:
-    """The snapshot that says what `applied` made of its problem, so that whoever reads it decides the same."""
-    config = {**snapshot.config, "dollar_price": problem.dollar_price, TABLE: problem.settings[TABLE]}
+    """The snapshot that says what `applied` made of its problem, so that whoever reads it
+    decides the same.
+    """
+    config = {
+        **snapshot.config,
+        "dollar_price": problem.dollar_price,
+        TABLE: problem.settings[TABLE],
+    }
     if math.isfinite(problem.budget_per_hour):
         config["budget_per_hour"] = problem.budget_per_hour
     asked, tables = budgets(problem), dict(snapshot.tables)
     if asked.tenants:
         table = tables["tenants.csv"]
-        tables["tenants.csv"] = replace(table, columns={
-            **table.columns, "dollar_price": _cells(problem.tenants, table.columns["tenant"], "dollar_price"),
-            "budget_per_hour": _cells(problem.tenants, table.columns["tenant"], "budget_per_hour")})
+        tables["tenants.csv"] = replace(
+            table,
+            columns={
+                **table.columns,
+                "dollar_price": _cells(problem.tenants, table.columns["tenant"], "dollar_price"),
+                "budget_per_hour": _cells(
+                    problem.tenants, table.columns["tenant"], "budget_per_hour"
+                ),
+            },
+        )
     return replace(snapshot, config=config, tables=tables)
 
 
 def _cells(tenants: Tenants, rows: Any, column: str) -> list[str]:
-    """The values of a column as text, "" for no limit; tenants.csv has the first tenants, in their order."""
-    return ["" if math.isinf(v) else repr(v) for v in getattr(tenants, column)[:len(rows)].tolist()]
+    """The values of a column as text, "" for no limit; tenants.csv has the first tenants, in
+    their order.
+    """
+    return [
+        "" if math.isinf(v) else repr(v) for v in getattr(tenants, column)[: len(rows)].tolist()
+    ]
 
 
 def to_json(books: Books) -> dict[str, Any]:
@@ -155,12 +217,20 @@ def of_json(value: Mapping[str, Any] | None) -> Books:
     if not value:
         return Books()
     total = value.get(ACCOUNT)
-    return Books(None if total is None else longrun.of_json(total),
-                 {name: longrun.of_json(account) for name, account in value.get(TENANTS, {}).items()})
+    return Books(
+        None if total is None else longrun.of_json(total),
+        {name: longrun.of_json(account) for name, account in value.get(TENANTS, {}).items()},
+    )
 
 
 def report(books: Books, asked: Budgets, interval_s: float) -> dict[str, dict[str, Any]]:
     """What people want to know of every budget as JSON values, "" = that of the whole cluster."""
-    pairs = [("", asked.total, books.total), *((n, b, books.tenants.get(n)) for n, b in asked.tenants.items())]
-    return {name: longrun.report(account, budget, interval_s) for name, budget, account in pairs
-            if budget is not None and account is not None}
+    pairs = [
+        ("", asked.total, books.total),
+        *((n, b, books.tenants.get(n)) for n, b in asked.tenants.items()),
+    ]
+    return {
+        name: longrun.report(account, budget, interval_s)
+        for name, budget, account in pairs
+        if budget is not None and account is not None
+    }

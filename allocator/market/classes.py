@@ -1,4 +1,6 @@
-"""Classes of jobs that GPUs are rented for: the checked content of classes.csv, and the GPUs they can be rented on."""
+"""Classes of jobs that GPUs are rented for: the checked content of classes.csv, and the GPUs
+they can be rented on.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ Points = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True)
 class Rented:
-    """What can be rented, in any number: names (P,), GPU types, dollars per GPU-hour (P,), gpus (P,):
-    how many there are, inf = not said; it limits the width of jobs where they cost nothing."""
+    """What can be rented, in any number: names (P,), GPU types, dollars per GPU-hour (P,), gpus
+    (P,): how many there are, inf = not said; it limits the width of jobs where they cost nothing.
+    """
 
     pool: tuple[str, ...]
     gpu_type: tuple[str, ...]
@@ -35,9 +38,10 @@ class Rented:
 
 @dataclass(frozen=True)
 class RentalClasses:
-    """M classes, arrays (M,): arrivals per hour, mean hours on one GPU, weight. R >= M rows, by class in order: class
-    `of`, GPU type ("" = any), kind (place in KINDS), parameter (nan of tables), points (tables), relative_speed,
-    max_gpus (inf = no limit), all (R,); rented: the pools, None = GPUs of no price."""
+    """M classes, arrays (M,): arrivals per hour, mean hours on one GPU, weight. R >= M rows, by
+    class in order: class `of`, GPU type ("" = any), kind (place in KINDS), parameter (nan of
+    tables), points (tables), relative_speed, max_gpus (inf = no limit), all (R,); rented: the
+    pools, None = GPUs of no price."""
 
     class_id: tuple[str, ...]
     arrivals_per_hour: Floats
@@ -57,44 +61,82 @@ class RentalClasses:
         return -1 if self.rented is None else self.rented.cheapest(self.gpu_type[row])
 
     def model(self, dollars: bool) -> Classes:
-        """For formulations/rental; dollars: the budget is in dollars per hour (there must be pools), else in GPUs."""
+        """For formulations/rental; dollars: the budget is in dollars per hour (there must be
+        pools), else in GPUs.
+        """
         price, most = np.ones(len(self.of)), self.max_gpus
         if dollars and self.rented is not None:
             pool = [self.pool(r) for r in range(len(self.of))]
             price = np.maximum(self.rented.price[pool], FREE)
             least = np.array([min((k for k, _ in points), default=1) for points in self.points])
-            most = np.where(price > FREE, most, np.maximum(
-                np.minimum(most, self.rented.gpus[pool]), least))
-        speed = speed_ups(self.kind.tolist(), self.parameter.tolist(), self.points, self.relative_speed.tolist(),
-                          most.tolist())
-        return Classes(self.arrivals_per_hour, self.arrivals_per_hour * self.mean_work_gpu_hours, self.weight, self.of,
-                       price, speed)
+            most = np.where(
+                price > FREE, most, np.maximum(np.minimum(most, self.rented.gpus[pool]), least)
+            )
+        speed = speed_ups(
+            self.kind.tolist(),
+            self.parameter.tolist(),
+            self.points,
+            self.relative_speed.tolist(),
+            most.tolist(),
+        )
+        return Classes(
+            self.arrivals_per_hour,
+            self.arrivals_per_hour * self.mean_work_gpu_hours,
+            self.weight,
+            self.of,
+            price,
+            speed,
+        )
 
 
 def pools_of(table: Grid, found: Findings, dollars: bool) -> Rented:
-    """The pools of a table; faults go to `found`. dollars: what is free must say how much there is."""
+    """The pools of a table; faults go to `found`. dollars: what is free must say how much there
+    is.
+    """
     price = np.asarray(table["price_per_gpu_hour"], dtype=np.float64)
     gpus = np.where(table.given("gpus"), table["gpus"], np.inf)
     if dollars:
-        table.faults(found, table.ok("price_per_gpu_hour") & (price <= 0) & ~table.given("gpus"), lambda i: (
-            "price_per_gpu_hour 0 without gpus: no budget limits how wide jobs get there; "
-            "give the number of its gpus"))
+        table.faults(
+            found,
+            table.ok("price_per_gpu_hour") & (price <= 0) & ~table.given("gpus"),
+            lambda i: (
+                "price_per_gpu_hour 0 without gpus: no budget limits how wide jobs get there; "
+                "give the number of its gpus"
+            ),
+        )
     return Rented(tuple(table["pool"]), tuple(table["gpu_type"]), price, gpus)
 
 
 def classes(table: Grid, found: Findings, rented: Rented | None = None) -> RentalClasses:
-    """The classes in order of their first rows; what is wrong goes to `found`, and then they mean nothing."""
+    """The classes in order of their first rows; what is wrong goes to `found`, and then they
+    mean nothing.
+    """
     kind, parameter = np.asarray(table["kind"]), np.asarray(table["parameter"], dtype=np.float64)
     is_table, known = kind == TABLE, table.ok("kind")
     most = np.where(table.given("max_gpus"), table["max_gpus"], np.inf).astype(np.float64)
     for column, of in (("parameter", ~is_table), ("points", is_table)):
         given = table.given(column)
-        table.faults(found, known & of & ~given, lambda i, c=column: f"kind {KINDS[kind[i]]} needs {c}")  # type: ignore[misc]
-        table.faults(found, known & ~of & given, lambda i, c=column: (  # type: ignore[misc]
-            f"kind {KINDS[kind[i]]} has no {c}; leave it empty"))
-    table.faults(found, known & ~is_table & table.ok("parameter", "max_gpus") & (parameter == 1) & np.isinf(most),
-                 lambda i: "parameter 1 is a speed-up without end, whose best width is infinite; give max_gpus")
-    points = [_points(table, i, found, most[i]) if is_table[i] and known[i] else () for i in range(len(table))]
+        table.faults(
+            found, known & of & ~given, lambda i, c=column: f"kind {KINDS[kind[i]]} needs {c}"
+        )  # type: ignore[misc]
+        table.faults(
+            found,
+            known & ~of & given,
+            lambda i, c=column: (  # type: ignore[misc]
+                f"kind {KINDS[kind[i]]} has no {c}; leave it empty"
+            ),
+        )
+    table.faults(
+        found,
+        known & ~is_table & table.ok("parameter", "max_gpus") & (parameter == 1) & np.isinf(most),
+        lambda i: (
+            "parameter 1 is a speed-up without end, whose best width is infinite; give max_gpus"
+        ),
+    )
+    points = [
+        _points(table, i, found, most[i]) if is_table[i] and known[i] else ()
+        for i in range(len(table))
+    ]
     if rented is not None:
         _types(table, rented, found)
     of, first = _of_class(table, found)
@@ -103,14 +145,23 @@ def classes(table: Grid, found: Findings, rented: Rented | None = None) -> Renta
     names: Sequence[str] = table["class_id"]
     types: Sequence[str] = table["gpu_type"]
     return RentalClasses(
-        tuple(names[i] for i in first), **one, of=of[order], gpu_type=tuple(types[i] for i in order.tolist()),
-        kind=kind[order].astype(np.int64), parameter=parameter[order], points=tuple(points[i] for i in order.tolist()),
-        relative_speed=np.asarray(table["relative_speed"], dtype=np.float64)[order], max_gpus=most[order],
-        rented=rented)
+        tuple(names[i] for i in first),
+        **one,
+        of=of[order],
+        gpu_type=tuple(types[i] for i in order.tolist()),
+        kind=kind[order].astype(np.int64),
+        parameter=parameter[order],
+        points=tuple(points[i] for i in order.tolist()),
+        relative_speed=np.asarray(table["relative_speed"], dtype=np.float64)[order],
+        max_gpus=most[order],
+        rented=rented,
+    )
 
 
 def _of_class(table: Grid, found: Findings) -> tuple[Ints, list[int]]:
-    """(R,) class of each row, and the first row of each class; rows of a class that differ are faults."""
+    """(R,) class of each row, and the first row of each class; rows of a class that differ are
+    faults.
+    """
     number: dict[str, int] = {}
     first: list[int] = []
     of = np.zeros(len(table), dtype=np.int64)
@@ -123,15 +174,25 @@ def _of_class(table: Grid, found: Findings) -> tuple[Ints, list[int]]:
         for column in OF_CLASS:
             ok = table.ok(column)
             if ok[i] and ok[start] and table[column][i] != table[column][start]:
-                table.fault(found, i, f"{column} {table.text(column, i)} differs from {table.text(column, start)} in "
-                            f"line {table.lines[start]}: rows of class {quoted(name)} must agree in it")
+                table.fault(
+                    found,
+                    i,
+                    f"{column} {table.text(column, i)} differs from {table.text(column, start)} in "
+                    f"line {table.lines[start]}: rows of class {quoted(name)} must agree in it",
+                )
     return of, first
 
 
 def _types(table: Grid, rented: Rented, found: Findings) -> None:
     unknown = np.array([rented.cheapest(t) < 0 for t in table["gpu_type"]], dtype=bool)
-    table.faults(found, unknown & table.ok("gpu_type"), lambda i: (
-        f"gpu_type {quoted(table['gpu_type'][i])} is in no pool{did_you_mean(table['gpu_type'][i], rented.gpu_type)}"))
+    table.faults(
+        found,
+        unknown & table.ok("gpu_type"),
+        lambda i: (
+            f"gpu_type {quoted(table['gpu_type'][i])} is in no"
+            f" pool{did_you_mean(table['gpu_type'][i], rented.gpu_type)}"
+        ),
+    )
 
 
 def _points(table: Grid, row: int, found: Findings, most: float) -> Points:
@@ -143,12 +204,27 @@ def _points(table: Grid, row: int, found: Findings, most: float) -> Points:
         try:
             k, s = float(width), float(speed)
         except ValueError:
-            table.fault(found, row, f"points {quoted(text)}: {quoted(part)} is not GPUs:speed-up, such as 2:1.9")
+            table.fault(
+                found,
+                row,
+                f"points {quoted(text)}: {quoted(part)} is not GPUs:speed-up, such as 2:1.9",
+            )
             return ()
-        wrong = ("the number of GPUs must be whole, at least 1" if not (k >= 1 and k == int(min(k, 1e15))) else
-                 "the speed-up must be above 0 and finite" if not 0 < s < 1e30 else
-                 "the speed-up of one GPU is 1, since work is counted in hours on it" if k == 1 and s != 1 else
-                 f"{k:.0f} GPUs appear twice" if int(k) in out else "")
+        wrong = (
+            "the number of GPUs must be whole, at least 1"
+            if not (k >= 1 and k == int(min(k, 1e15)))
+            else (
+                "the speed-up must be above 0 and finite"
+                if not 0 < s < 1e30
+                else (
+                    "the speed-up of one GPU is 1, since work is counted in hours on it"
+                    if k == 1 and s != 1
+                    else f"{k:.0f} GPUs appear twice"
+                    if int(k) in out
+                    else ""
+                )
+            )
+        )
         if wrong:
             table.fault(found, row, f"points {quoted(text)}: {quoted(part)}: {wrong}")
             return ()

@@ -13,14 +13,15 @@ from allocator.domain.problem import Bools, Floats, Ints
 from allocator.domain.spot_columns import OF_CLUSTER
 from formulations.transient import Hazard
 
-SPOT = 1                 # place of "spot" in the choices of `market`
+SPOT = 1  # place of "spot" in the choices of `market`
 MOST_STATES = 1_000_000  # combinations of working servers that are looked at one by one
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster of G sorts of servers, arrays (G,). price: dollars per hour of one server; servers_price: of what is
-    beside the workers. measured, every_s, quality: nan = not given. cap, sharpness: inf = none, a sharp corner."""
+    """One cluster of G sorts of servers, arrays (G,). price: dollars per hour of one server;
+    servers_price: of what is beside the workers. measured, every_s, quality: nan = not given. cap,
+    sharpness: inf = none, a sharp corner."""
 
     name: str
     gpu_types: tuple[str, ...]
@@ -47,14 +48,18 @@ class Cluster:
 
     @property
     def own_speed(self) -> float:
-        """Work per second without any limit: the workers' own speeds; in step, all are as fast as the slowest."""
+        """Work per second without any limit: the workers' own speeds; in step, all are as fast
+        as the slowest.
+        """
         if self.synchronous:
             return float(self.workers.sum() * self.work_per_s.min())
         return float(self.workers @ self.work_per_s)
 
 
 def clusters(table: Grid, found: Findings) -> tuple[Cluster, ...]:
-    """The clusters in order of their first rows; what is wrong goes to `found`, and then they mean nothing."""
+    """The clusters in order of their first rows; what is wrong goes to `found`, and then they
+    mean nothing.
+    """
     _markets(table, found)
     hazards = [_hazard(table, i, found) for i in range(len(table))]
     rows: dict[str, list[int]] = {}
@@ -70,17 +75,38 @@ def clusters(table: Grid, found: Findings) -> tuple[Cluster, ...]:
 def _markets(table: Grid, found: Findings) -> None:
     """Prices of one type by market, and who can be taken back at all."""
     ok = table.ok("market", "price_per_hour", "gpu_type")
-    spot, price, types = table["market"] == SPOT, table["price_per_hour"], np.array(table["gpu_type"], dtype=object)
+    spot, price, types = (
+        table["market"] == SPOT,
+        table["price_per_hour"],
+        np.array(table["gpu_type"], dtype=object),
+    )
     for i in np.flatnonzero(ok & spot).tolist():
         dear = ok & ~spot & (types == types[i]) & (price < price[i])
         for k in np.flatnonzero(dear)[:1].tolist():
-            table.fault(found, i, f"price_per_hour {price[i]:g} of a spot server is above {price[k]:g}, the on-demand "
-                        f"price of {quoted(types[i])} in line {table.lines[k]}")
-    taken = (table["revocations_per_hour"] > 0) | table.given("hazard_by_age") | table.given("lifetime_s")
-    table.faults(found, ok & ~spot & taken, lambda i: "an on-demand server is not taken back; write spot as its "
-                 "market, or leave revocations_per_hour, hazard_by_age and lifetime_s empty")
-    table.faults(found, table.given("hazard_by_age") & table.given("revocations_per_hour"),
-                 lambda i: "both revocations_per_hour and hazard_by_age are given; leave one empty")
+            table.fault(
+                found,
+                i,
+                f"price_per_hour {price[i]:g} of a spot server is above {price[k]:g}, the on-demand"
+                f" price of {quoted(types[i])} in line {table.lines[k]}",
+            )
+    taken = (
+        (table["revocations_per_hour"] > 0)
+        | table.given("hazard_by_age")
+        | table.given("lifetime_s")
+    )
+    table.faults(
+        found,
+        ok & ~spot & taken,
+        lambda i: (
+            "an on-demand server is not taken back; write spot as its "
+            "market, or leave revocations_per_hour, hazard_by_age and lifetime_s empty"
+        ),
+    )
+    table.faults(
+        found,
+        table.given("hazard_by_age") & table.given("revocations_per_hour"),
+        lambda i: "both revocations_per_hour and hazard_by_age are given; leave one empty",
+    )
 
 
 def _hazard(table: Grid, i: int, found: Findings) -> Hazard:
@@ -91,12 +117,20 @@ def _hazard(table: Grid, i: int, found: Findings) -> Hazard:
     try:
         pairs = [part.split(":") for part in text.split("|")]
         age, rate = np.array([[float(a), float(h)] for a, h in pairs]).T
-        if age[0] != 0 or not (np.isfinite(age).all() and np.isfinite(rate).all()) or (np.diff(age) <= 0).any() \
-                or (rate < 0).any():
+        if (
+            age[0] != 0
+            or not (np.isfinite(age).all() and np.isfinite(rate).all())
+            or (np.diff(age) <= 0).any()
+            or (rate < 0).any()
+        ):
             raise ValueError
     except ValueError:
-        table.fault(found, i, f"hazard_by_age {quoted(text)} is not HOURS:HAZARD|HOURS:HAZARD.. with hours that "
-                    'ascend from 0 and hazards per hour at least 0, such as "0:0.08|1:0.02"')
+        table.fault(
+            found,
+            i,
+            f"hazard_by_age {quoted(text)} is not HOURS:HAZARD|HOURS:HAZARD.. with hours that "
+            'ascend from 0 and hazards per hour at least 0, such as "0:0.08|1:0.02"',
+        )
         return Hazard.constant(0.0)
     return Hazard(rate, age, life)
 
@@ -107,12 +141,20 @@ def _alike(table: Grid, same: list[int], found: Findings) -> None:
         given = [i for i in same if table.given(column)[i]]
         for i in given[1:]:
             if table[column][i] != table[column][given[0]]:
-                table.fault(found, i, f"{column} {table.cells[column][i]} differs from that in line "
-                            f"{table.lines[given[0]]} of the same cluster {quoted(table['cluster'][i])}")
+                table.fault(
+                    found,
+                    i,
+                    f"{column} {table.cells[column][i]} differs from that in line "
+                    f"{table.lines[given[0]]} of the same cluster {quoted(table['cluster'][i])}",
+                )
     states = math.prod(int(table["workers"][i]) + 1 for i in same if table.ok("workers")[i])
     if len(same) > 1 and states > MOST_STATES:
-        table.fault(found, same[0], f"cluster {quoted(table['cluster'][same[0]])} has {states} combinations of servers "
-                    f"of different sorts; at most {MOST_STATES} are looked at")
+        table.fault(
+            found,
+            same[0],
+            f"cluster {quoted(table['cluster'][same[0]])} has {states} combinations of servers "
+            f"of different sorts; at most {MOST_STATES} are looked at",
+        )
 
 
 def _cluster(table: Grid, name: str, same: Ints, hazards: list[Hazard]) -> Cluster:
@@ -122,11 +164,21 @@ def _cluster(table: Grid, name: str, same: Ints, hazards: list[Hazard]) -> Clust
 
     startup = table["startup_s"][same]
     return Cluster(
-        name=name, gpu_types=tuple(table["gpu_type"][i] for i in same.tolist()), spot=table["market"][same] == SPOT,
-        workers=table["workers"][same], work_per_s=table["work_per_s"][same], price=table["price_per_hour"][same],
-        hazards=tuple(hazards[i] for i in same.tolist()), startup_s=startup,
+        name=name,
+        gpu_types=tuple(table["gpu_type"][i] for i in same.tolist()),
+        spot=table["market"][same] == SPOT,
+        workers=table["workers"][same],
+        work_per_s=table["work_per_s"][same],
+        price=table["price_per_hour"][same],
+        hazards=tuple(hazards[i] for i in same.tolist()),
+        startup_s=startup,
         replace_s=np.where(table.given("replace_s")[same], table["replace_s"][same], startup),
-        servers_price=of_cluster("servers_per_hour", 0.0), cap=of_cluster("cap_per_s", math.inf),
-        sharpness=of_cluster("cap_sharpness", math.inf), measured=of_cluster("measured_per_s", math.nan),
-        checkpoint_s=of_cluster("checkpoint_s", 0.0), every_s=of_cluster("checkpoint_every_s", math.nan),
-        synchronous=bool(of_cluster("synchronous", 1.0)), quality=of_cluster("quality", math.nan))
+        servers_price=of_cluster("servers_per_hour", 0.0),
+        cap=of_cluster("cap_per_s", math.inf),
+        sharpness=of_cluster("cap_sharpness", math.inf),
+        measured=of_cluster("measured_per_s", math.nan),
+        checkpoint_s=of_cluster("checkpoint_s", 0.0),
+        every_s=of_cluster("checkpoint_every_s", math.nan),
+        synchronous=bool(of_cluster("synchronous", 1.0)),
+        quality=of_cluster("quality", math.nan),
+    )

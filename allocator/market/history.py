@@ -1,4 +1,6 @@
-"""Classes of jobs from what was submitted: a class per model, with its arrivals, mean work and speed-up by table."""
+"""Classes of jobs from what was submitted: a class per model, with its arrivals, mean work and
+speed-up by table.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,15 @@ from allocator.errors import Fault, InvalidInput
 from allocator.market.classes import RentalClasses, Rented
 
 HOUR = 3600.0
-Rate = Callable[[Ints, Ints, Ints], Floats]      # model, GPU type, GPUs (n,) -> work per second, nan = not known
+# model, GPU type, GPUs (n,) -> work per second, nan = not known
+Rate = Callable[[Ints, Ints, Ints], Floats]
 
 
 @dataclass(frozen=True)
 class History:
-    """n jobs that were submitted, arrays (n,): model, seconds, work in the model's unit, weight, most GPUs."""
+    """n jobs that were submitted, arrays (n,): model, seconds, work in the model's unit, weight,
+    most GPUs.
+    """
 
     source: str
     model: Ints
@@ -28,21 +33,38 @@ class History:
     max_gpus: Ints
 
     def hours(self) -> float:
-        """Hours in which they came: n gaps of the mean length of the n - 1 that were seen. Raises InvalidInput."""
+        """Hours in which they came: n gaps of the mean length of the n - 1 that were seen.
+        Raises InvalidInput.
+        """
         n, span = len(self.model), float(np.ptp(self.submitted_s)) if len(self.model) else 0.0
         if n < 2 or span <= 0:
-            raise InvalidInput([Fault(self.source, None, f"{n} jobs submitted within {span:g} s say nothing about how "
-                                      "many come per hour; give --hours")])
+            raise InvalidInput(
+                [
+                    Fault(
+                        self.source,
+                        None,
+                        f"{n} jobs submitted within {span:g} s say nothing about how "
+                        "many come per hour; give --hours",
+                    )
+                ]
+            )
         return span * n / (n - 1) / HOUR
 
 
-def estimate(past: History, models: Sequence[str], gpu_types: Sequence[str], rate: Rate, hours: float | None = None,
-             rented: Rented | None = None) -> tuple[RentalClasses, tuple[str, ...]]:
+def estimate(
+    past: History,
+    models: Sequence[str],
+    gpu_types: Sequence[str],
+    rate: Rate,
+    hours: float | None = None,
+    rented: Rented | None = None,
+) -> tuple[RentalClasses, tuple[str, ...]]:
     """The classes, and warnings of models that no speed is known of.
 
-    One class per model: arrivals = jobs / hours; mean work = mean total_work / (work per hour of one GPU of the first
-    GPU type); weight: the mean; a row per GPU type with the known speeds at powers of two and at the largest size its
-    jobs may have. Where one GPU has no speed, the smallest known size divided by its GPUs takes its place.
+    One class per model: arrivals = jobs / hours; mean work = mean total_work / (work per hour of
+    one GPU of the first GPU type); weight: the mean; a row per GPU type with the known speeds at
+    powers of two and at the largest size its jobs may have. Where one GPU has no speed, the
+    smallest known size divided by its GPUs takes its place.
     """
     over = past.hours() if hours is None else hours
     of: list[int] = []
@@ -51,7 +73,9 @@ def estimate(past: History, models: Sequence[str], gpu_types: Sequence[str], rat
     relative: list[float] = []
     rows: list[tuple[str, float, float, float]] = []
     lost: list[str] = []
-    offered = [t for t in range(len(gpu_types)) if rented is None or rented.cheapest(gpu_types[t]) >= 0]
+    offered = [
+        t for t in range(len(gpu_types)) if rented is None or rented.cheapest(gpu_types[t]) >= 0
+    ]
     for m in np.unique(past.model).tolist():
         mine = np.flatnonzero(past.model == m)
         most = int(past.max_gpus[mine].max())
@@ -60,25 +84,52 @@ def estimate(past: History, models: Sequence[str], gpu_types: Sequence[str], rat
         if not known:
             lost.append(models[m])
             continue
-        ones = {t: s[0][1] / s[0][0] for t, s in known.items()}        # work per second of one GPU
+        ones = {t: s[0][1] / s[0][0] for t, s in known.items()}  # work per second of one GPU
         reference = ones[min(ones)]
         for t, speeds in known.items():
             of.append(len(rows))
             types.append(gpu_types[t])
             points.append(tuple((k, s / ones[t]) for k, s in speeds))
             relative.append(ones[t] / reference)
-        rows.append((models[m], len(mine) / over, float(past.total_work[mine].mean()) / reference / HOUR,
-                     float(past.weight[mine].mean())))
+        rows.append(
+            (
+                models[m],
+                len(mine) / over,
+                float(past.total_work[mine].mean()) / reference / HOUR,
+                float(past.weight[mine].mean()),
+            )
+        )
     if not rows:
-        raise InvalidInput([Fault(past.source, None, "no job is of a model with a known speed on a GPU type that can "
-                                  "be rented" if len(past.model) else "no jobs were submitted")])
+        raise InvalidInput(
+            [
+                Fault(
+                    past.source,
+                    None,
+                    (
+                        "no job is of a model with a known speed on a GPU type that can be rented"
+                        if len(past.model)
+                        else "no jobs were submitted"
+                    ),
+                )
+            ]
+        )
     n, (names, arrivals, work, weight) = len(of), zip(*rows, strict=True)
     return RentalClasses(
-        class_id=names, arrivals_per_hour=np.array(arrivals), mean_work_gpu_hours=np.array(work),
-        weight=np.array(weight), of=np.array(of), gpu_type=tuple(types), kind=np.full(n, KINDS.index("table")),
-        parameter=np.full(n, np.nan), points=tuple(points), relative_speed=np.array(relative),
-        max_gpus=np.full(n, np.inf), rented=rented), tuple(
-            f"{past.source}: no speed of model {name} is known; its jobs are left out" for name in lost)
+        class_id=names,
+        arrivals_per_hour=np.array(arrivals),
+        mean_work_gpu_hours=np.array(work),
+        weight=np.array(weight),
+        of=np.array(of),
+        gpu_type=tuple(types),
+        kind=np.full(n, KINDS.index("table")),
+        parameter=np.full(n, np.nan),
+        points=tuple(points),
+        relative_speed=np.array(relative),
+        max_gpus=np.full(n, np.inf),
+        rented=rented,
+    ), tuple(
+        f"{past.source}: no speed of model {name} is known; its jobs are left out" for name in lost
+    )
 
 
 def _speeds(rate: Rate, model: int, gpu_type: int, sizes: Ints) -> list[tuple[int, float]]:

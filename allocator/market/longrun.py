@@ -1,21 +1,28 @@
-"""Long-run budgets: an average of dollars per hour, or an amount until a date, held by a price and a limit on debt.
+"""Long-run budgets: an average of dollars per hour, or an amount until a date, held by a price and
+a limit on debt.
 
-Nobody is stopped at every moment: hours that spend little save for those that need much. What was saved or overdrawn is
-the virtual queue of the budget, and it sets two things for the next round:
+Nobody is stopped at every moment: hours that spend little save for those that need much. What was
+saved or overdrawn is the virtual queue of the budget, and it sets two things for the next round:
 
-    balance  B = income - spent                                             dollars; -B is the virtual queue Z
-    credit   C = BETA b L          b: income per hour, L: hours left until CLOSE of the window, or of the time to the
-                                   date, is over, at least LEAST of it: the books close early, and stay closed
-    price    mu = (N / b) exp(-B / (THETA C))                               weighted hours per dollar
-    limit    spend at most b + (B + C) / max(interval, L / SETTLE)          dollars per hour of the next round
+    balance  B = income - spent                                             dollars; -B is the
+        virtual queue Z
+    credit   C = BETA b L          b: income per hour, L: hours left until CLOSE of the window, or
+                                   of the time to the
+                                   date, is over, at least LEAST of it: the books close early, and
+                                       stay closed
+    price    mu = (N / b) exp(-B / (THETA C))                               weighted hours per
+        dollar
+    limit    spend at most b + (B + C) / max(interval, L / SETTLE)          dollars per hour of the
+        next round
 
-N is the weight of the running jobs, averaged over time: by Little's law mean response time is N per unit of arrivals,
-and N / b is the scale of the price in the fixed-width theory (widths k = a / ((1 - a) mu) of power laws k^a cost
-N a / (1 - a) / mu dollars per hour; Li et al., EPEW 2024). So nothing is tuned: all else is a share of the window.
-The exponential is the multiplicative-weights form of the price (its logarithm follows the balance); drift plus
-penalty, mu = Z / V (Neely 2010, chapter 4), was mostly slower (docs/budgets.md). What may be overdrawn shrinks with the
-time that is left to pay it back, so that the books close at the end of every window whatever the load does; money that
-nobody wants cannot be spent.
+N is the weight of the running jobs, averaged over time: by Little's law mean response time is N per
+unit of arrivals, and N / b is the scale of the price in the fixed-width theory (widths k = a / ((1
+- a) mu) of power laws k^a cost N a / (1 - a) / mu dollars per hour; Li et al., EPEW 2024). So
+nothing is tuned: all else is a share of the window. The exponential is the multiplicative-weights
+form of the price (its logarithm follows the balance); drift plus penalty, mu = Z / V (Neely 2010,
+chapter 4), was mostly slower (docs/budgets.md). What may be overdrawn shrinks with the time that is
+left to pay it back, so that the books close at the end of every window whatever the load does;
+money that nobody wants cannot be spent.
 """
 
 from __future__ import annotations
@@ -26,21 +33,26 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 HOUR = 3600.0
-WINDOW_S = 14 * 24 * HOUR       # of an average, unless given
-CLOSE, LEAST = 0.95, 0.01      # savings of the last hours would find nobody to spend them
-BETA = 0.5                      # an overdraft is paid back by spending so much less than the income
-THETA = 0.3                     # share of the credit that makes a dollar e times as dear
-SETTLE = 24.0                   # parts of the time left within which the limit uses up balance and credit
-STEEPEST, FLATTEST = 1.5, -9.0  # of the exponent: at higher prices a round does not earn the start-up of a job
-MEMORY = 0.5                    # share of the window over which the weight present is averaged
-RECENT = 1 / 14                 # share of the window over which the present rate of spending is averaged
+WINDOW_S = 14 * 24 * HOUR  # of an average, unless given
+CLOSE, LEAST = 0.95, 0.01  # savings of the last hours would find nobody to spend them
+BETA = 0.5  # an overdraft is paid back by spending so much less than the income
+THETA = 0.3  # share of the credit that makes a dollar e times as dear
+# parts of the time left within which the limit uses up balance and credit
+SETTLE = 24.0
+# of the exponent: at higher prices a round does not earn the start-up of a job
+STEEPEST, FLATTEST = 1.5, -9.0
+MEMORY = 0.5  # share of the window over which the weight present is averaged
+# share of the window over which the present rate of spending is averaged
+RECENT = 1 / 14
 
 
 @dataclass(frozen=True)
 class Budget:
-    """average_per_hour: dollars, over windows of window_s; or amount: dollars until until_s (then window_s is unused).
+    """average_per_hour: dollars, over windows of window_s; or amount: dollars until until_s (then
+    window_s is unused).
 
-    Exactly one of average_per_hour and amount is a number, the other nan; until_s is inf for an average.
+    Exactly one of average_per_hour and amount is a number, the other nan; until_s is inf for an
+    average.
     """
 
     average_per_hour: float = math.nan
@@ -58,8 +70,8 @@ class Budget:
 class Account:
     """The books of a budget at at_s; dollars since opened_s.
 
-    income, spent: so far. present: weight of the jobs running since at_s; load: its average (N). rate: recent spending,
-    dollars per hour. until_s: the date it was opened for, inf: none.
+    income, spent: so far. present: weight of the jobs running since at_s; load: its average (N).
+    rate: recent spending, dollars per hour. until_s: the date it was opened for, inf: none.
     """
 
     opened_s: float
@@ -79,7 +91,9 @@ class Account:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the books ask of the next round: mu, and the most that may be spent in it, dollars per hour."""
+    """What the books ask of the next round: mu, and the most that may be spent in it, dollars
+    per hour.
+    """
 
     mu: float
     per_hour: float
@@ -90,9 +104,12 @@ def opened(budget: Budget, now_s: float, present: float) -> Account:
     return Account(now_s, now_s, present=present, load=present, until_s=budget.until_s)
 
 
-def updated(account: Account, budget: Budget, spent: float, now_s: float, present: float) -> Account:
-    """The books at now_s, after `spent` more dollars. A clock that goes back stands still. A budget of another kind,
-    or an amount for a later date after the date it had, begins new books where the old ones end."""
+def updated(
+    account: Account, budget: Budget, spent: float, now_s: float, present: float
+) -> Account:
+    """The books at now_s, after `spent` more dollars. A clock that goes back stands still. A budget
+    of another kind, or an amount for a later date after the date it had, begins new books where the
+    old ones end."""
     changed = budget.ends != math.isfinite(account.until_s)
     if changed or account.until_s <= account.at_s < budget.until_s:
         account = Account(account.at_s, account.at_s, present=account.present, load=account.load)
@@ -101,15 +118,28 @@ def updated(account: Account, budget: Budget, spent: float, now_s: float, presen
     memory_h, age_h = MEMORY * _window_s(account, budget) / HOUR, (now_s - account.opened_s) / HOUR
     load = _mean(account.load, account.present, hours, min(memory_h, age_h))
     recent_h = RECENT * _window_s(account, budget) / HOUR
-    rate = _mean(account.rate, spent / hours, hours, min(recent_h, age_h)) if hours > 0 else account.rate
-    return replace(account, at_s=now_s, income=account.income + _earned(account, budget, now_s),
-                   spent=account.spent + spent, present=present, load=load, rate=rate, until_s=budget.until_s)
+    rate = (
+        _mean(account.rate, spent / hours, hours, min(recent_h, age_h))
+        if hours > 0
+        else account.rate
+    )
+    return replace(
+        account,
+        at_s=now_s,
+        income=account.income + _earned(account, budget, now_s),
+        spent=account.spent + spent,
+        present=present,
+        load=load,
+        rate=rate,
+        until_s=budget.until_s,
+    )
 
 
 def terms(account: Account, budget: Budget, interval_s: float) -> Terms:
     """What the next round of interval_s may do."""
     if budget.ends and account.at_s >= budget.until_s:
-        return Terms(0.0, 0.0)                                  # the date is over, and so is the money
+        # the date is over, and so is the money
+        return Terms(0.0, 0.0)
     income, window_h = income_per_hour(account, budget), _window_s(account, budget) / HOUR
     left_h = max(left_s(account, budget) / HOUR - (1.0 - CLOSE) * window_h, LEAST * window_h)
     credit, interval_h = BETA * income * left_h, interval_s / HOUR
@@ -128,7 +158,9 @@ def price(scale: float, debt: float) -> float:
 
 
 def income_per_hour(account: Account, budget: Budget) -> float:
-    """b: what comes in from now on; of an amount, what has not come in yet, evenly until the date."""
+    """b: what comes in from now on; of an amount, what has not come in yet, evenly until the
+    date.
+    """
     if not budget.ends:
         return budget.average_per_hour
     left_h = left_s(account, budget) / HOUR
@@ -136,22 +168,26 @@ def income_per_hour(account: Account, budget: Budget) -> float:
 
 
 def left_s(account: Account, budget: Budget) -> float:
-    """L in seconds: until the date, or to the end of the present window of an average; above 0 for an average."""
+    """L in seconds: until the date, or to the end of the present window of an average; above 0
+    for an average.
+    """
     if budget.ends:
         return max(0.0, budget.until_s - account.at_s)
     return budget.window_s - (account.at_s - account.opened_s) % budget.window_s
 
 
 def remaining(account: Account, budget: Budget) -> float:
-    """Dollars of the amount, or of the present window, that are not spent yet; negative: overdrawn."""
+    """Dollars of the amount, or of the present window, that are not spent yet; negative:
+    overdrawn.
+    """
     if budget.ends:
         return budget.amount - account.spent
     return account.balance + budget.average_per_hour * left_s(account, budget) / HOUR
 
 
 def runs_out_s(account: Account, budget: Budget) -> float:
-    """When the remaining dollars are gone if spending goes on at the recent rate; inf: they last until the date or the
-    end of the window."""
+    """When the remaining dollars are gone if spending goes on at the recent rate; inf: they last
+    until the date or the end of the window."""
     left, most = max(0.0, remaining(account, budget)), left_s(account, budget)
     if account.rate * most / HOUR <= left or most <= 0:
         return math.inf
@@ -164,7 +200,9 @@ def _earned(account: Account, budget: Budget, now_s: float) -> float:
         return budget.average_per_hour * (now_s - account.at_s) / HOUR
     if now_s >= budget.until_s:
         return budget.amount - account.income
-    return (budget.amount - account.income) * (now_s - account.at_s) / (budget.until_s - account.at_s)
+    return (
+        (budget.amount - account.income) * (now_s - account.at_s) / (budget.until_s - account.at_s)
+    )
 
 
 def _window_s(account: Account, budget: Budget) -> float:
@@ -182,23 +220,36 @@ Json = Mapping[str, float | None]
 
 
 def to_json(account: Account) -> dict[str, float | None]:
-    """An account as JSON and TOML values; floats read back as the same. An endless date is left out."""
+    """An account as JSON and TOML values; floats read back as the same. An endless date is left
+    out.
+    """
     return {name: value for name, value in asdict(account).items() if math.isfinite(value)}
 
 
 def of_json(value: Json) -> Account:
     """The account of to_json."""
-    return Account(**{f.name: float(v) for f in fields(Account) if (v := value.get(f.name)) is not None})
+    return Account(
+        **{f.name: float(v) for f in fields(Account) if (v := value.get(f.name)) is not None}
+    )
 
 
 def report(account: Account, budget: Budget, interval_s: float) -> dict[str, Any]:
     """The books for people: JSON values, None where there is no number."""
     gone = runs_out_s(account, budget)
     hours, asks = (account.at_s - account.opened_s) / HOUR, terms(account, budget, interval_s)
-    return {"average_per_hour": None if budget.ends else budget.average_per_hour,
-            "amount": budget.amount if budget.ends else None, "until_s": budget.until_s if budget.ends else None,
-            "opened_s": account.opened_s, "at_s": account.at_s, "income": account.income, "spent": account.spent,
-            "balance": account.balance, "remaining": remaining(account, budget),
-            "spent_per_hour": account.spent / hours if hours > 0 else None, "recent_per_hour": account.rate,
-            "runs_out_s": gone if math.isfinite(gone) else None, "dollar_price": asks.mu,
-            "most_per_hour": asks.per_hour}
+    return {
+        "average_per_hour": None if budget.ends else budget.average_per_hour,
+        "amount": budget.amount if budget.ends else None,
+        "until_s": budget.until_s if budget.ends else None,
+        "opened_s": account.opened_s,
+        "at_s": account.at_s,
+        "income": account.income,
+        "spent": account.spent,
+        "balance": account.balance,
+        "remaining": remaining(account, budget),
+        "spent_per_hour": account.spent / hours if hours > 0 else None,
+        "recent_per_hour": account.rate,
+        "runs_out_s": gone if math.isfinite(gone) else None,
+        "dollar_price": asks.mu,
+        "most_per_hour": asks.per_hour,
+    }

@@ -1,4 +1,6 @@
-"""A rental plan for classes of jobs, with its price, its curve and what simpler rules would cost (contract sec. 8)."""
+"""A rental plan for classes of jobs, with its price, its curve and what simpler rules would cost
+(contract sec. 8).
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,14 @@ from formulations.rental import Curve, Plan, TooLittle, in_whole_gpus, plan
 from formulations.rental_rules import curve, equal_spend, equal_widths, response_h, rule
 
 SCHEMA_VERSION = 1
-POINTS = 100      # of the curve, at least
+POINTS = 100  # of the curve, at least
 
 
 @dataclass(frozen=True)
 class Rent:
-    """The plan of a budget. unit: "gpus" or "dollars_per_hour"; more: the plan of one more unit of budget; rules: plans
-    of the same budget by other rules, by name; curve: None unless asked for."""
+    """The plan of a budget. unit: "gpus" or "dollars_per_hour"; more: the plan of one more unit of
+    budget; rules: plans of the same budget by other rules, by name; curve: None unless asked for.
+    """
 
     classes: RentalClasses
     plan: Plan
@@ -40,61 +43,114 @@ class Rent:
     def to_dict(self) -> dict[str, Any]:
         """The document of contract section 8, with more beside."""
         p = self.plan
-        return {"schema_version": SCHEMA_VERSION, "budget": p.budget, "unit": self.unit, "whole": self.whole,
-                "mu": p.mu, "mean_response_h": p.response_h, "weighted_response_h": p.weighted_h,
-                "mean_gpus": p.gpus, "sd_gpus": p.sd_gpus, "spend": p.spend, "mean_jobs": float(p.jobs.sum()),
-                "mean_weighted_jobs": p.weighted, "least_budget": self.least_budget,
-                "saved_h_by_one_more": self.saved_h,
-                "comparison": {name: {"mean_response_h": r.response_h, "weighted_response_h": r.weighted_h,
-                                      "spend": r.spend} for name, r in self.rules.items()},
-                "classes": self.rows()} | ({} if self.curve is None else {"curve": self.curve_rows()})
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "budget": p.budget,
+            "unit": self.unit,
+            "whole": self.whole,
+            "mu": p.mu,
+            "mean_response_h": p.response_h,
+            "weighted_response_h": p.weighted_h,
+            "mean_gpus": p.gpus,
+            "sd_gpus": p.sd_gpus,
+            "spend": p.spend,
+            "mean_jobs": float(p.jobs.sum()),
+            "mean_weighted_jobs": p.weighted,
+            "least_budget": self.least_budget,
+            "saved_h_by_one_more": self.saved_h,
+            "comparison": {
+                name: {
+                    "mean_response_h": r.response_h,
+                    "weighted_response_h": r.weighted_h,
+                    "spend": r.spend,
+                }
+                for name, r in self.rules.items()
+            },
+            "classes": self.rows(),
+        } | ({} if self.curve is None else {"curve": self.curve_rows()})
 
     def rows(self) -> list[dict[str, Any]]:
         """A class each. width: of the mean job (whole GPUs: the mean of the options by shares)."""
         p, c = self.plan, self.classes
-        width, time, jobs = p.by_class(p.share * p.width), p.by_class(p.share * p.time), p.by_class(p.jobs)
+        width, time, jobs = (
+            p.by_class(p.share * p.width),
+            p.by_class(p.share * p.time),
+            p.by_class(p.jobs),
+        )
         gpus = p.by_class(p.jobs * p.width)
         spend = p.by_class(p.jobs * p.width * p.classes.paid[p.row])
-        return [{"class_id": name, "width": float(width[i]), "mean_response_h": float(
-            time[i] * c.mean_work_gpu_hours[i]), "mean_jobs": float(jobs[i]), "mean_gpus": float(gpus[i]),
-            "spend": float(spend[i]), "options": [self._option(int(o)) for o in np.flatnonzero(p.of == i)]}
-            for i, name in enumerate(c.class_id)]
+        return [
+            {
+                "class_id": name,
+                "width": float(width[i]),
+                "mean_response_h": float(time[i] * c.mean_work_gpu_hours[i]),
+                "mean_jobs": float(jobs[i]),
+                "mean_gpus": float(gpus[i]),
+                "spend": float(spend[i]),
+                "options": [self._option(int(o)) for o in np.flatnonzero(p.of == i)],
+            }
+            for i, name in enumerate(c.class_id)
+        ]
 
     def crowded(self) -> list[tuple[str, float, float]]:
-        """(name, GPUs, mean GPUs in use) of pools where GPUs are free and more are in use than there are."""
+        """(name, GPUs, mean GPUs in use) of pools where GPUs are free and more are in use than
+        there are.
+        """
         p, rented = self.plan, self.classes.rented
         if rented is None or self.unit == "gpus":
             return []
         pool = np.array([self.classes.pool(int(row)) for row in p.row])
         used = np.bincount(pool, p.jobs * p.width, minlength=len(rented.pool))
-        return [(rented.pool[i], float(rented.gpus[i]), float(used[i]))
-                for i in np.flatnonzero((rented.price <= 0) & (used > rented.gpus)).tolist()]
+        return [
+            (rented.pool[i], float(rented.gpus[i]), float(used[i]))
+            for i in np.flatnonzero((rented.price <= 0) & (used > rented.gpus)).tolist()
+        ]
 
     def _option(self, o: int) -> dict[str, Any]:
         row = int(self.plan.row[o])
         pool = self.classes.pool(row)
         rented = self.classes.rented
         name = None if rented is None or pool < 0 else rented.pool[pool]
-        gpu_type = self.classes.gpu_type[row] or ("" if rented is None or pool < 0 else rented.gpu_type[pool])
-        return {"pool": name, "gpu_type": gpu_type or None, "width": float(self.plan.width[o]),
-                "share": float(self.plan.share[o])}
+        gpu_type = self.classes.gpu_type[row] or (
+            "" if rented is None or pool < 0 else rented.gpu_type[pool]
+        )
+        return {
+            "pool": name,
+            "gpu_type": gpu_type or None,
+            "width": float(self.plan.width[o]),
+            "share": float(self.plan.share[o]),
+        }
 
     def curve_rows(self) -> list[dict[str, float]]:
         """A point of the curve each; the rules are compared where a budget is above the least."""
         if self.curve is None:
             return []
         c, made = self.curve, self.plan.classes
-        budget = np.maximum(c.spend, max(self.least_budget, 1e-6))       # free GPUs: none is needed
-        columns = {"budget": c.spend, "mean_response_h": c.response_h, "mu": c.mu, "mean_gpus": c.gpus,
-                   "sd_gpus": c.sd_gpus, "mean_weighted_jobs": c.weighted,
-                   "equal_widths_h": response_h(made, equal_widths(made, budget)),
-                   "equal_spend_h": response_h(made, equal_spend(made, budget))}
-        return [dict(zip(columns, values, strict=True)) for values in
-                zip(*(v.tolist() for v in columns.values()), strict=True)]
+        budget = np.maximum(c.spend, max(self.least_budget, 1e-6))  # free GPUs: none is needed
+        columns = {
+            "budget": c.spend,
+            "mean_response_h": c.response_h,
+            "mu": c.mu,
+            "mean_gpus": c.gpus,
+            "sd_gpus": c.sd_gpus,
+            "mean_weighted_jobs": c.weighted,
+            "equal_widths_h": response_h(made, equal_widths(made, budget)),
+            "equal_spend_h": response_h(made, equal_spend(made, budget)),
+        }
+        return [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*(v.tolist() for v in columns.values()), strict=True)
+        ]
 
 
-def rent(classes: RentalClasses, budget: float, *, whole: bool = False, dollars: bool = False,
-         with_curve: bool = False) -> Rent:
+def rent(
+    classes: RentalClasses,
+    budget: float,
+    *,
+    whole: bool = False,
+    dollars: bool = False,
+    with_curve: bool = False,
+) -> Rent:
     """The best plan for a long-run mean of `budget` GPUs, or dollars per hour.
 
     Raises Infeasible, with the smallest budget that would do, where the classes cannot be stable.
@@ -109,10 +165,24 @@ def rent(classes: RentalClasses, budget: float, *, whole: bool = False, dollars:
     least = made.cheapest
     shape = curve(chosen, budget, POINTS) if with_curve else None
     rules = {"fractional_widths": plan(made, budget)} if whole else {}
-    rules |= {"equal_widths": rule(made, budget, equal_widths(made, one)[0]),
-              "equal_spend": rule(made, budget, equal_spend(made, one)[0])}
-    return Rent(classes, found, unit, whole, plan(chosen, budget + 1.0), rules, float(
-        (least.load * least.paid * least.speed.least / least.speed.speed(least.speed.least)).sum()), shape)
+    rules |= {
+        "equal_widths": rule(made, budget, equal_widths(made, one)[0]),
+        "equal_spend": rule(made, budget, equal_spend(made, one)[0]),
+    }
+    return Rent(
+        classes,
+        found,
+        unit,
+        whole,
+        plan(chosen, budget + 1.0),
+        rules,
+        float(
+            (
+                least.load * least.paid * least.speed.least / least.speed.speed(least.speed.least)
+            ).sum()
+        ),
+        shape,
+    )
 
 
 def _infeasible(classes: RentalClasses, budget: float, why: TooLittle, dollars: bool) -> Infeasible:
@@ -120,13 +190,21 @@ def _infeasible(classes: RentalClasses, budget: float, why: TooLittle, dollars: 
     need = _just_above(why.least)
     many = len(classes.class_id)
     return Infeasible(
-        [f"a budget of {budget:g} {unit} for {many} class{'es' if many > 1 else ''} of jobs",
-         f"their work alone keeps {why.least:g} {unit} busy at the narrowest widths: with no more than that, jobs wait "
-         f"ever longer; {need:g} {unit} give a mean response time of {why.response_h:.4g} h"],
-        [Relaxation("budget", "", budget, need)])
+        [
+            f"a budget of {budget:g} {unit} for {many} class{'es' if many > 1 else ''} of jobs",
+            (
+                f"their work alone keeps {why.least:g} {unit} busy at the narrowest widths: with no"
+                f" more than that, jobs wait ever longer; {need:g} {unit} give a mean response time"
+                f" of {why.response_h:.4g} h"
+            ),
+        ],
+        [Relaxation("budget", "", budget, need)],
+    )
 
 
 def _just_above(value: float) -> float:
-    """A number of six digits, so that it can be given as it is shown, a little above a positive one."""
+    """A number of six digits, so that it can be given as it is shown, a little above a positive
+    one.
+    """
     step = 10.0 ** (math.floor(math.log10(value)) - 5)
     return float(f"{(math.floor(value / step * (1 + 1e-9)) + 1) * step:g}")

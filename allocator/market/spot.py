@@ -1,7 +1,8 @@
 """Time and money of one job on each of several clusters, some of whose servers may be taken back;
 which one to take.
 
-    T = startup + steps / v + (checkpoints) T_ckpt + E[losses] (T_replace + T_redone)         (Li et al., ICDCS 2020)
+    T = startup + steps / v + (checkpoints) T_ckpt + E[losses] (T_replace + T_redone)         (Li et
+        al., ICDCS 2020)
 
 Synchronous clusters use the expectation of the last terms (formulations/transient:
 synchronous_seconds, with a hard lifetime lifetime_seconds: servers that start together reach it
@@ -26,16 +27,17 @@ from formulations.servers import bottleneck, capped, mean_speed
 from formulations.transient import HOUR_S, best_interval_s, losses, synchronous_seconds
 
 ROUNDS = 100
-SAME = 1e-7              # relative change of the length at which the rounds end
+SAME = 1e-7  # relative change of the length at which the rounds end
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is expected of one job on one cluster. seconds: from ordering the servers to the end, inf: it never ends.
+    """What is expected of one job on one cluster. seconds: from ordering the servers to the end,
+    inf: it never ends.
 
-    speed: work per second while nothing is lost. useful: share of the time after start-up in which the job moves on at
-    that speed. revocations: servers lost. every_s: useful seconds between checkpoints, inf: none. bound: the speed is
-    clearly below the sum of the workers' own.
+    speed: work per second while nothing is lost. useful: share of the time after start-up in which
+    the job moves on at that speed. revocations: servers lost. every_s: useful seconds between
+    checkpoints, inf: none. bound: the speed is clearly below the sum of the workers' own.
     """
 
     cluster: Cluster
@@ -55,15 +57,22 @@ class Outlook:
 
 
 def outlook(cluster: Cluster, work: float) -> Outlook:
-    """Expected time and cost of `work` units; servers are paid from ordering them to the end of the job."""
-    speed = float(capped(cluster.own_speed, cluster.cap, cluster.sharpness)) if math.isnan(cluster.measured) \
+    """Expected time and cost of `work` units; servers are paid from ordering them to the end of
+    the job.
+    """
+    speed = (
+        float(capped(cluster.own_speed, cluster.cap, cluster.sharpness))
+        if math.isnan(cluster.measured)
         else cluster.measured
+    )
     startup = float(cluster.startup_s.max())
     alone = work / speed
     seconds, rates, every = alone, np.zeros(len(cluster.workers)), math.inf
     for _ in range(ROUNDS):
         before = seconds
-        rates = np.array([losses(h, (startup + before) / HOUR_S) / (startup + before) for h in cluster.hazards])
+        rates = np.array(
+            [losses(h, (startup + before) / HOUR_S) / (startup + before) for h in cluster.hazards]
+        )
         if cluster.synchronous:
             seconds, every = _synchronous(cluster, alone, (startup + before) / HOUR_S)
         else:
@@ -76,8 +85,17 @@ def outlook(cluster: Cluster, work: float) -> Outlook:
     total = startup + seconds
     up = np.ones(len(rates)) if cluster.synchronous else _up(cluster, rates)
     lost = float(cluster.workers @ (rates * up)) * seconds if math.isfinite(seconds) else math.inf
-    return Outlook(cluster, work, speed, total, total / HOUR_S * cluster.dollars_per_hour, lost,
-                   min(1.0, alone / seconds), every, bool(bottleneck(cluster.own_speed, speed)))
+    return Outlook(
+        cluster,
+        work,
+        speed,
+        total,
+        total / HOUR_S * cluster.dollars_per_hour,
+        lost,
+        min(1.0, alone / seconds),
+        every,
+        bool(bottleneck(cluster.own_speed, speed)),
+    )
 
 
 def _synchronous(cluster: Cluster, alone: float, hours: float) -> tuple[float, float]:
@@ -108,18 +126,30 @@ def _synchronous(cluster: Cluster, alone: float, hours: float) -> tuple[float, f
     )
     if not n:
         return float(synchronous_seconds(alone, other, cluster.checkpoint_s, every, pause)), every
-    return float(
-        lifetime_seconds(
-            alone, n, hazard, life_h * HOUR_S, cluster.checkpoint_s, every, pause, other
-        )
-    ), every
+    return (
+        float(
+            lifetime_seconds(
+                alone, n, hazard, life_h * HOUR_S, cluster.checkpoint_s, every, pause, other
+            )
+        ),
+        every,
+    )
 
 
-def _asynchronous(cluster: Cluster, alone: float, speed: float, rates: Floats, every: float) -> float:
-    """Seconds at which the expected progress reaches the work. A measured speed shrinks like the one it stands for."""
+def _asynchronous(
+    cluster: Cluster, alone: float, speed: float, rates: Floats, every: float
+) -> float:
+    """Seconds at which the expected progress reaches the work. A measured speed shrinks like the
+    one it stands for.
+    """
     whole = float(capped(cluster.own_speed, cluster.cap, cluster.sharpness))
-    mean = speed / whole * mean_speed(cluster.workers, cluster.work_per_s, _up(cluster, rates), cluster.cap,
-                                      cluster.sharpness)
+    mean = (
+        speed
+        / whole
+        * mean_speed(
+            cluster.workers, cluster.work_per_s, _up(cluster, rates), cluster.cap, cluster.sharpness
+        )
+    )
     saves = 0.0 if math.isinf(every) else max(0, math.ceil(alone / every - 1e-12) - 1)
     return alone * speed / mean + saves * cluster.checkpoint_s
 
@@ -130,8 +160,8 @@ def _up(cluster: Cluster, rates: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Choice:
-    """Positions of the best clusters: cheapest and fastest of all, fastest for at most the cost, cheapest by the
-    deadline; None where none was asked for."""
+    """Positions of the best clusters: cheapest and fastest of all, fastest for at most the cost,
+    cheapest by the deadline; None where none was asked for."""
 
     cheapest: int
     fastest: int
@@ -139,20 +169,29 @@ class Choice:
     cheapest_by_deadline: int | None
 
 
-def choose(outlooks: Sequence[Outlook], cost: float | None = None, deadline_s: float | None = None,
-           quality: float | None = None) -> Choice:
-    """The choice rules; ties in time go to the cheaper, ties in cost to the faster, then to the earlier row.
+def choose(
+    outlooks: Sequence[Outlook],
+    cost: float | None = None,
+    deadline_s: float | None = None,
+    quality: float | None = None,
+) -> Choice:
+    """The choice rules; ties in time go to the cheaper, ties in cost to the faster, then to the
+    earlier row.
 
-    cost: most dollars. deadline_s: most seconds. quality: least quality, where it is known. Raises Infeasible with the
-    smallest cost, deadline or quality that would do.
+    cost: most dollars. deadline_s: most seconds. quality: least quality, where it is known. Raises
+    Infeasible with the smallest cost, deadline or quality that would do.
     """
     good = [i for i, o in enumerate(outlooks) if quality is None or o.cluster.quality >= quality]
     if not good:
-        best = max((o.cluster.quality for o in outlooks if not math.isnan(o.cluster.quality)), default=0.0)
+        best = max(
+            (o.cluster.quality for o in outlooks if not math.isnan(o.cluster.quality)), default=0.0
+        )
         raise _none("quality", float(quality or 0.0), best, "no cluster is known to train so well")
     ends = [i for i in good if math.isfinite(outlooks[i].seconds)]
     if not ends:
-        raise Infeasible(["on no cluster does the job ever end: servers are lost faster than work is saved"], [])
+        raise Infeasible(
+            ["on no cluster does the job ever end: servers are lost faster than work is saved"], []
+        )
 
     def cheap(i: int) -> tuple[float, float]:
         return outlooks[i].dollars, outlooks[i].seconds
@@ -168,14 +207,23 @@ def choose(outlooks: Sequence[Outlook], cost: float | None = None, deadline_s: f
         raise _none("cost", cost, least.dollars, f"the cheapest cluster is {least.cluster.name}")
     if deadline_s is not None and not timely:
         first = outlooks[fastest]
-        raise _none("deadline", deadline_s, first.seconds, f"the fastest cluster is {first.cluster.name}")
-    return Choice(cheapest, fastest, min(paid, key=quick) if paid else None, min(timely, key=cheap) if timely else None)
+        raise _none(
+            "deadline", deadline_s, first.seconds, f"the fastest cluster is {first.cluster.name}"
+        )
+    return Choice(
+        cheapest,
+        fastest,
+        min(paid, key=quick) if paid else None,
+        min(timely, key=cheap) if timely else None,
+    )
 
 
 def frontier(outlooks: Sequence[Outlook]) -> list[int]:
     """Positions of the clusters that no other beats in both time and cost, by time."""
-    order = sorted((i for i, o in enumerate(outlooks) if math.isfinite(o.seconds)),
-                   key=lambda i: (outlooks[i].seconds, outlooks[i].dollars))
+    order = sorted(
+        (i for i, o in enumerate(outlooks) if math.isfinite(o.seconds)),
+        key=lambda i: (outlooks[i].seconds, outlooks[i].dollars),
+    )
     kept: list[int] = []
     for i in order:
         if not kept or outlooks[i].dollars < outlooks[kept[-1]].dollars:

@@ -1,7 +1,9 @@
-"""A round seen several intervals ahead: the same options and rows, and what work and finishing are worth later on.
+"""A round seen several intervals ahead: the same options and rows, and what work and finishing are
+worth later on.
 
-GPUs and prices that are announced to change (options/announced.py) do so here; budgets and quotas are taken to stay as
-they are, and nobody to arrive. Formulas: formulations/README.md, section "The horizon".
+GPUs and prices that are announced to change (options/announced.py) do so here; budgets and quotas
+are taken to stay as they are, and nobody to arrive. Formulas: formulations/README.md, section "The
+horizon".
 """
 
 from __future__ import annotations
@@ -23,15 +25,18 @@ from formulations.horizon import Horizon
 from formulations.linear import CAPACITY
 from formulations.objectives import HOUR
 
-LINEAR = ("progress", "throughput", "response", "completion", "flow")    # worth is linear in work and time
-DELTA = 0.7              # of its worth is left of what comes an interval later: who will arrive until then is not known
+# worth is linear in work and time
+LINEAR = ("progress", "throughput", "response", "completion", "flow")
+# of its worth is left of what comes an interval later: who will arrive until then is not known
+DELTA = 0.7
 
 
 def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
-    """The round as a Horizon of H intervals; its options are the columns of the round's model, in their order.
+    """The round as a Horizon of H intervals; its options are the columns of the round's model, in
+    their order.
 
-    rows: that model as choices. gpus (H, P): what the pools have in each interval (options/announced.py). Raises
-    ValueError for an objective that is not in LINEAR.
+    rows: that model as choices. gpus (H, P): what the pools have in each interval
+    (options/announced.py). Raises ValueError for an objective that is not in LINEAR.
     """
     problem, i, m = round_.problem, round_.instance, round_.menu
     if problem.objective not in LINEAR:
@@ -40,7 +45,7 @@ def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
     mean = np.maximum(gpus.mean(axis=0), np.bincount(m.pool, minlength=gpus.shape[1]) > 0)
     there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(mean).astype(np.int64)))
     scene = Scene(there, RateTable.of(problem), m.offer, problem.objective)
-    if problem.objective == "flow":                              # pauses are exact in a plan
+    if problem.objective == "flow":  # pauses are exact in a plan
         scene = as_completion(scene)
     w, flat, later = scene.problem.weight, np.zeros((J, H)), DELTA ** np.arange(H)
     if problem.objective in ("response", "completion", "flow"):
@@ -55,20 +60,35 @@ def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
     current[i.job[i.keep]] = np.flatnonzero(i.keep)
     startup = problem.pools.startup_s[i.pool]
     switch = startup + restart_s(problem, i.job, i.pool, i.gpus)
-    gone = (jobs.state == State.RUNNING) & (current < 0)        # what it holds is no option
+    gone = (jobs.state == State.RUNNING) & (current < 0)  # what it holds is no option
     o = round_.option
     held_per_hour = i.gpus[:, None] * prices_ahead(problem, H).T[i.pool]
     return Horizon(
-        start=i.start, rate=scene.rate[o], switch_s=switch, startup_s=np.where(gone[i.job], switch, startup),
-        matrix=rows.matrix, high=_high(round_, rows, gpus), low=rows.low, current=current, must=i.must,
-        remaining=jobs.remaining_work, interval_s=D, work=work, finish=finish, slope=slope, unfinished=np.zeros(J),
-        loss=np.zeros(J), held=-(scene.money[o, None] * held_per_hour * later) / HOUR,
-        jobs=i.jobs, rows=[str(r) for r in rows.rows.tolist()])
+        start=i.start,
+        rate=scene.rate[o],
+        switch_s=switch,
+        startup_s=np.where(gone[i.job], switch, startup),
+        matrix=rows.matrix,
+        high=_high(round_, rows, gpus),
+        low=rows.low,
+        current=current,
+        must=i.must,
+        remaining=jobs.remaining_work,
+        interval_s=D,
+        work=work,
+        finish=finish,
+        slope=slope,
+        unfinished=np.zeros(J),
+        loss=np.zeros(J),
+        held=-(scene.money[o, None] * held_per_hour * later) / HOUR,
+        jobs=i.jobs,
+        rows=[str(r) for r in rows.rows.tolist()],
+    )
 
 
 def _high(round_: Round, rows: Choices, gpus: Ints) -> Floats:
-    """(H, R) upper bounds of the rows: those of now, but the GPUs of the pools. Jobs that must go on holding GPUs are
-    taken to go on, whatever is announced."""
+    """(H, R) upper bounds of the rows: those of now, but the GPUs of the pools. Jobs that must go
+    on holding GPUs are taken to go on, whatever is announced."""
     capacity = round_.instance.capacity
     there = np.maximum(gpus, np.minimum(fixed_gpus(round_), capacity))
     high = np.tile(rows.high, (len(gpus), 1))

@@ -1,8 +1,10 @@
-"""The coming intervals as far as they are announced: GPUs and prices of the pools, and the round seen with them.
+"""The coming intervals as far as they are announced: GPUs and prices of the pools, and the round
+seen with them.
 
-A snapshot announces by rows of prices.csv after now_s (Problem.announced). GPUs that go within an interval, or at its
-end, are none for a plan of it: whoever holds them until then loses the work since the last checkpoint. GPUs that come
-within an interval are there from the next one on, as nobody decides before.
+A snapshot announces by rows of prices.csv after now_s (Problem.announced). GPUs that go within an
+interval, or at its end, are none for a plan of it: whoever holds them until then loses the work
+since the last checkpoint. GPUs that come within an interval are there from the next one on, as
+nobody decides before.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.options.round import Round, compile_round
 
-EDGE = 1e-9              # of an interval: what is so near its begin happens there
+EDGE = 1e-9  # of an interval: what is so near its begin happens there
 
 
 def gpus_ahead(problem: Problem, intervals: int) -> Ints:
@@ -30,14 +32,16 @@ def gpus_ahead(problem: Problem, intervals: int) -> Ints:
 
 
 def prices_ahead(problem: Problem, intervals: int) -> Floats:
-    """(H, P) mean price in each of the coming intervals of a GPU-hour that is not paid for anyway."""
+    """(H, P) mean price in each of the coming intervals of a GPU-hour that is not paid for
+    anyway.
+    """
     out = np.repeat(problem.pools.price_per_gpu_hour[None, :], intervals, axis=0)
     last = problem.pools.price_per_gpu_hour.copy()
     known, change = problem.announced, _place(problem)
     for i in np.flatnonzero(~np.isnan(known.price_per_gpu_hour) & (change < intervals)).tolist():
         h, p, price = int(change[i]), int(known.pool[i]), float(known.price_per_gpu_hour[i])
         out[h, p] += (price - last[p]) * (1.0 - (change[i] - h))
-        out[h + 1:, p] = last[p] = price
+        out[h + 1 :, p] = last[p] = price
     return np.where(problem.pools.market == Market.RESERVED, 0.0, out)
 
 
@@ -55,20 +59,31 @@ def fixed_gpus(round_: Round) -> Ints:
 
 
 def with_gpus(round_: Round, gpus: Ints) -> Round:
-    """The round with what the pools have in the first of the intervals `gpus` (H, P), and with all options that fit
-    into any of them. What must run, and what tenants are guaranteed, is as in the round itself."""
+    """The round with what the pools have in the first of the intervals `gpus` (H, P), and with all
+    options that fit into any of them. What must run, and what tenants are guaranteed, is as in the
+    round itself."""
     most = np.maximum(gpus.max(axis=0), round_.problem.pools.gpus)
     wide = round_
     if (most > round_.problem.pools.gpus).any():
         larger = replace(round_.problem, pools=replace(round_.problem.pools, gpus=most))
         wide = replace(compile_round(larger, prunes=False), problem=round_.problem)
     i = round_.instance
-    return replace(wide, instance=replace(wide.instance, capacity=gpus[0], must=i.must, guarantee=i.guarantee,
-                                          least_kept=i.least_kept))
+    return replace(
+        wide,
+        instance=replace(
+            wide.instance,
+            capacity=gpus[0],
+            must=i.must,
+            guarantee=i.guarantee,
+            least_kept=i.least_kept,
+        ),
+    )
 
 
 def same_options(of: Round, columns: Ints, into: Round) -> Ints:
-    """The columns (n,) of one round as columns of another round of the same jobs, -1 = none or not there."""
+    """The columns (n,) of one round as columns of another round of the same jobs, -1 = none or
+    not there.
+    """
     if of.option is into.option and of.menu is into.menu:
         return columns
     i, c = of.instance, np.maximum(columns, 0)
@@ -76,7 +91,9 @@ def same_options(of: Round, columns: Ints, into: Round) -> Ints:
 
 
 def option_columns(round_: Round, job: Ints, pool: Ints, gpus: Ints, wanted: Bools) -> Ints:
-    """(n,) columns of the options in which a job holds so many GPUs of a pool by itself, -1 = none, or not wanted."""
+    """(n,) columns of the options in which a job holds so many GPUs of a pool by itself, -1 =
+    none, or not wanted.
+    """
     i, P = round_.instance, len(round_.instance.capacity)
     own = np.flatnonzero(i.host < 0)
     top = int(max(i.gpus.max(initial=0), gpus.max(initial=0))) + 1

@@ -1,12 +1,16 @@
-"""Every way to run one job to its end: pool, size, batch, with time and cost; the front, the knee, the choices.
+"""Every way to run one job to its end: pool, size, batch, with time and cost; the front, the knee,
+the choices.
 
-    hours = (pause + remaining_work / speed) / 3600      pause: startup_s, and restart_s of a running job that changes
-    cost  = GPUs x price x hours, at least min_billing_s of them except for what it holds; reserved pools cost their
+    hours = (pause + remaining_work / speed) / 3600      pause: startup_s, and restart_s of a
+                                                         running job that changes
+    cost  = GPUs x price x hours, at least min_billing_s of them except for what it holds; reserved
+          pools cost their
             listed price too
 
-At a measured size each row of rates.csv is a way (its batch, accumulation, variant); elsewhere the batches of a curve
-that knows them, or the rule between measured sizes. A row or batch that needs more memory than a GPU of the pool has
-is left out. What other jobs hold does not count; nor do revocations of spot GPUs.
+At a measured size each row of rates.csv is a way (its batch, accumulation, variant); elsewhere the
+batches of a curve that knows them, or the rule between measured sizes. A row or batch that needs
+more memory than a GPU of the pool has is left out. What other jobs hold does not count; nor do
+revocations of spot GPUs.
 """
 
 from __future__ import annotations
@@ -29,16 +33,17 @@ from allocator.performance.speed import MEASURED, Beliefs, Configurations
 from allocator.performance.table import RateTable
 from formulations import objectives
 
-SHOWN_BATCHES = 9         # of a curve in each size
-TRY_S = 60.0              # to try one configuration: a restart and some steps
+SHOWN_BATCHES = 9  # of a curve in each size
+TRY_S = 60.0  # to try one configuration: a restart and some steps
 
 
 @dataclass(frozen=True)
 class Ways:
     """n ways to run the job, by pool, size, batch; arrays (n,).
 
-    gpu_type: index; batch, accumulation: 0 = unknown; variant; rate: useful work per second; error: relative standard
-    deviation of it; measured; hours and cost (dollars) to the end; front: nothing is both cheaper and faster.
+    gpu_type: index; batch, accumulation: 0 = unknown; variant; rate: useful work per second; error:
+    relative standard deviation of it; measured; hours and cost (dollars) to the end; front: nothing
+    is both cheaper and faster.
     """
 
     job: str
@@ -64,24 +69,32 @@ class Ways:
         return knee(self.cost, self.hours)
 
     def fastest(self, cost: float = np.inf) -> int:
-        """The fastest way of at most this many dollars, the cheaper of two as fast. Raises Infeasible."""
+        """The fastest way of at most this many dollars, the cheaper of two as fast. Raises
+        Infeasible.
+        """
         within = np.flatnonzero(self.cost <= cost)
         if not len(within):
-            raise Infeasible([f'every way to run job "{self.job}" costs more than {cost:g} $'],
-                             [Relaxation("--cost", "", cost, float(self.cost.min()))])
+            raise Infeasible(
+                [f'every way to run job "{self.job}" costs more than {cost:g} $'],
+                [Relaxation("--cost", "", cost, float(self.cost.min()))],
+            )
         return int(within[np.lexsort((self.cost[within], self.hours[within]))[0]])
 
     def cheapest(self, hours: float = np.inf) -> int:
-        """The cheapest way that ends within these hours, the faster of two as cheap. Raises Infeasible."""
+        """The cheapest way that ends within these hours, the faster of two as cheap. Raises
+        Infeasible.
+        """
         within = np.flatnonzero(self.hours <= hours)
         if not len(within):
-            raise Infeasible([f'every way to run job "{self.job}" takes longer than {hours:g} hours'],
-                             [Relaxation("--deadline", "", hours, float(self.hours.min()))])
+            raise Infeasible(
+                [f'every way to run job "{self.job}" takes longer than {hours:g} hours'],
+                [Relaxation("--deadline", "", hours, float(self.hours.min()))],
+            )
         return int(within[np.lexsort((self.hours[within], self.cost[within]))[0]])
 
     def next_to_try(self) -> list[tuple[int, str, float]]:
-        """What to measure next (index, why, gain): corners, then what could change the choice of least time x cost by
-        more than the TRY_S seconds of trying it."""
+        """What to measure next (index, why, gain): corners, then what could change the choice of
+        least time x cost by more than the TRY_S seconds of trying it."""
         cost, try_h = np.maximum(self.cost, 1e-9), TRY_S / objectives.HOUR
         aim = 0.5 * np.log(self.hours * cost)
         best = int(np.argmin(aim))
@@ -93,7 +106,9 @@ def job_number(problem: Problem, job_id: str) -> int:
     """Its place in the jobs. Raises UsageError for an unknown one."""
     if job_id not in problem.jobs.job_id:
         near = nearest(job_id, problem.jobs.job_id)
-        raise UsageError(f'no job "{job_id}" in the snapshot' + (f', did you mean "{near}"?' if near else ""))
+        raise UsageError(
+            f'no job "{job_id}" in the snapshot' + (f', did you mean "{near}"?' if near else "")
+        )
     return problem.jobs.job_id.index(job_id)
 
 
@@ -103,32 +118,58 @@ def configure(problem: Problem, job_id: str) -> Ways:
     pool, gpus, batch, row = _tried(problem, j)
     pools, rates = problem.pools, problem.rates
     model = np.full(len(pool), problem.jobs.model[j])
-    at = Configurations.of(model, pools.gpu_type[pool], gpus, np.where(row >= 0, 0, batch),
-                           pools.memory_gb[pool])
+    at = Configurations.of(
+        model, pools.gpu_type[pool], gpus, np.where(row >= 0, 0, batch), pools.memory_gb[pool]
+    )
     speed = Beliefs(problem).speed(at)
     own = row >= 0
     rate = np.where(own, rates.rate[row], speed.rate) if len(rates.rate) else speed.rate
-    size = np.where(own, np.maximum(rates.batch_size[row], 0), speed.batch) if len(rates.rate) else speed.batch
-    passes = np.where(own, np.maximum(rates.accumulation[row], 0), speed.accumulation) if len(rates.rate) \
+    size = (
+        np.where(own, np.maximum(rates.batch_size[row], 0), speed.batch)
+        if len(rates.rate)
+        else speed.batch
+    )
+    passes = (
+        np.where(own, np.maximum(rates.accumulation[row], 0), speed.accumulation)
+        if len(rates.rate)
         else speed.accumulation
+    )
     good = rate > 0
     if not good.any():
-        raise UsageError(f'job "{job_id}" can run in no pool: no size, GPU type and memory that fit have a known speed')
+        raise UsageError(
+            f'job "{job_id}" can run in no pool: no size, GPU type and memory that fit have a known'
+            " speed"
+        )
     jobs = problem.jobs
     running = np.full(len(pool), jobs.state[j] == State.RUNNING)
     keeps = running & (jobs.pool[j] == pool) & (jobs.gpus[j] == gpus)
-    pause = objectives.pause_s(keeps, running, restart_s(problem, np.full(len(pool), j), pool, gpus),
-                              pools.startup_s[pool])
+    pause = objectives.pause_s(
+        keeps, running, restart_s(problem, np.full(len(pool), j), pool, gpus), pools.startup_s[pool]
+    )
     seconds = pause + jobs.remaining_work[j] / np.where(good, rate, 1.0)
-    cost = objectives.dollars(keeps, gpus * pools.price_per_gpu_hour[pool], seconds, pools.min_billing_s[pool])
-    once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]    # the best batch again
+    cost = objectives.dollars(
+        keeps, gpus * pools.price_per_gpu_hour[pool], seconds, pools.min_billing_s[pool]
+    )
+    # the best batch again
+    once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]
     keep = np.intersect1d(np.flatnonzero(good), once)
     keep = keep[np.lexsort((size[keep], gpus[keep], pool[keep]))]
     names = [rates.variant[r] if r >= 0 else "" for r in row.tolist()]
-    return Ways(job=job_id, pool=tuple(pools.pool[p] for p in pool[keep]), gpu_type=pools.gpu_type[pool[keep]],
-                gpus=gpus[keep], batch=size[keep], accumulation=passes[keep], variant=tuple(names[i] for i in keep),
-                rate=rate[keep], error=np.where(own, MEASURED, speed.error)[keep], measured=own[keep],
-                hours=seconds[keep] / objectives.HOUR, cost=cost[keep], front=front(cost[keep], seconds[keep]))
+    return Ways(
+        job=job_id,
+        pool=tuple(pools.pool[p] for p in pool[keep]),
+        gpu_type=pools.gpu_type[pool[keep]],
+        gpus=gpus[keep],
+        batch=size[keep],
+        accumulation=passes[keep],
+        variant=tuple(names[i] for i in keep),
+        rate=rate[keep],
+        error=np.where(own, MEASURED, speed.error)[keep],
+        measured=own[keep],
+        hours=seconds[keep] / objectives.HOUR,
+        cost=cost[keep],
+        front=front(cost[keep], seconds[keep]),
+    )
 
 
 def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -153,13 +194,18 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _batches(problem: Problem, table: RateTable, model: int, pool: int, gpus: int) -> list[int]:
-    """Batches worth showing where no row of rates.csv speaks: those of a curve, evenly in their logarithm, its best
-    among them as 0 = free; [0] where nothing knows batches."""
+    """Batches worth showing where no row of rates.csv speaks: those of a curve, evenly in their
+    logarithm, its best among them as 0 = free; [0] where nothing knows batches."""
     one, gpu_type = np.array([model]), problem.pools.gpu_type[[pool]]
     curve = int(table.curve(one, gpu_type)[0])
-    if not table.by_curve(one, gpu_type, np.array([gpus]))[0] or problem.curves.kind[curve] not in batched.KINDS:
+    if (
+        not table.by_curve(one, gpu_type, np.array([gpus]))[0]
+        or problem.curves.kind[curve] not in batched.KINDS
+    ):
         return [0]
-    low, high = map(float, batched.range_of(problem.curves.kind[curve], problem.curves.parameters[curve]))
+    low, high = map(
+        float, batched.range_of(problem.curves.kind[curve], problem.curves.parameters[curve])
+    )
     if high <= low:
         return [0]
     tried = np.unique(np.round(np.geomspace(max(low, gpus), max(high, gpus), SHOWN_BATCHES)))

@@ -1,15 +1,18 @@
-"""Some more worth for options that would teach most: [profiling] of config.toml, off unless `share` is given.
+"""Some more worth for options that would teach most: [profiling] of config.toml, off unless `share`
+is given.
 
-Sizes k of one (model, GPU type) for which models.csv has a curve with an `error`, with y_k = -log rate_k + log k / 2,
-the logarithm of time x cost by its square root; of rates that differ with the memory of pools
-the fastest counts. What is not measured has the deviation of a Gaussian process around the
-curve (performance/profiling.py). gain_k is how much smaller the least y is expected to get by measuring k, and
+Sizes k of one (model, GPU type) for which models.csv has a curve with an `error`, with y_k = -log
+rate_k + log k / 2, the logarithm of time x cost by its square root; of rates that differ with the
+memory of pools the fastest counts. What is not measured has the deviation of a Gaussian process
+around the curve (performance/profiling.py). gain_k is how much smaller the least y is expected to
+get by measuring k, and
 
     worth_k = rounds x gain_k x sum over the jobs with options there of their best value
 
-that of knowing it for so many rounds. In each group the size of the largest gain per GPU is tried, by the job that
-loses least by it; the groups of the largest worth per GPU first, as long as all of them hold at most `share` of the
-GPUs. Jobs that run two by two on the same GPUs do not teach how fast one is.
+that of knowing it for so many rounds. In each group the size of the largest gain per GPU is tried,
+by the job that loses least by it; the groups of the largest worth per GPU first, as long as all of
+them hold at most `share` of the GPUs. Jobs that run two by two on the same GPUs do not teach how
+fast one is.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from allocator.domain.problem import Floats, Ints, Problem
 from allocator.options.scene import Offer
 from allocator.performance import profiling
 
-DIGITS = 12               # what differs by less is equal, so that the audit breaks ties alike
+DIGITS = 12  # what differs by less is equal, so that the audit breaks ties alike
 ROUNDS = next(c for c in PROFILING if c.name == "rounds").default
 
 
@@ -66,12 +69,17 @@ def _tries(problem: Problem, offer: Offer, value: Floats, rounds: float) -> Iter
         size, place = np.unique(offer.gpus[here], return_inverse=True)
         speed = np.zeros(len(size))
         np.maximum.at(speed, place.reshape(-1), offer.rate[here])
-        deviation = np.where(np.isin(size, seen), 0.0, profiling.unsure(size, np.unique(seen), error))
+        deviation = np.where(
+            np.isin(size, seen), 0.0, profiling.unsure(size, np.unique(seen), error)
+        )
         gain = profiling.gain(0.5 * np.log(size) - np.log(speed), deviation)
         i = int(np.argmax(np.round(gain / size, DIGITS)))
         if gain[i] <= profiling.LEAST:
             continue
         some = here[offer.gpus[here] == size[i]]
         job = offer.job[some[np.argmin(np.round(best[offer.job[some]] - value[some], DIGITS))]]
-        yield _Try(some[offer.job[some] == job], int(size[i]),
-                   rounds * float(gain[i]) * float(best[np.unique(offer.job[here])].sum()))
+        yield _Try(
+            some[offer.job[some] == job],
+            int(size[i]),
+            rounds * float(gain[i]) * float(best[np.unique(offer.job[here])].sum()),
+        )

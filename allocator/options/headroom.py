@@ -1,8 +1,12 @@
-"""Headroom for interactive jobs: what interactive.csv keeps in each pool, and the rows that follow for a round.
+"""Headroom for interactive jobs: what interactive.csv keeps in each pool, and the rows that follow
+for a round.
 
-    H_p      = headroom_gpus, or GPUs for as many sessions as may be there at once (formulations/headroom.py), with
-               m = sessions_per_hour x (session_s + interval_s) / 3600      a session waits for the next round
-               where neither is given a queue writes headroom_gpus into the round (allocator/queue/sessions.py)
+    H_p      = headroom_gpus, or GPUs for as many sessions as may be there at once
+             (formulations/headroom.py), with
+               m = sessions_per_hour x (session_s + interval_s) / 3600      a session waits for the
+                   next round
+               where neither is given a queue writes headroom_gpus into the round
+                   (allocator/queue/sessions.py)
     in force = at most what jobs that may not be moved leave of the pool; a repair says so
 
     of pool p the jobs that are not interactive hold at most      GPUs - (1 - shrinkable_share) H_p
@@ -19,7 +23,9 @@ from formulations.objectives import HOUR
 
 
 def wanted(problem: Problem) -> Ints:
-    """(P,) GPUs that interactive.csv keeps in each pool, 0 without a row or where the row leaves it to a queue."""
+    """(P,) GPUs that interactive.csv keeps in each pool, 0 without a row or where the row leaves
+    it to a queue.
+    """
     out, rows = np.zeros(len(problem.pools), dtype=np.int64), problem.interactive
     for r, p in enumerate(rows.pool.tolist()):
         if rows.headroom_gpus[r] >= 0:
@@ -45,12 +51,17 @@ def repairs(problem: Problem, must: Bools) -> list[str]:
     if not len(problem.interactive):
         return []
     want, have = wanted(problem), in_force(problem, must)
-    return [f'headroom of pool "{problem.pools.pool[p]}" is {have[p]} GPUs instead of {want[p]}: jobs that may not be '
-            "moved hold the others" for p in np.flatnonzero(have < want).tolist()]
+    return [
+        f'headroom of pool "{problem.pools.pool[p]}" is {have[p]} GPUs instead of {want[p]}: jobs'
+        " that may not be moved hold the others"
+        for p in np.flatnonzero(have < want).tolist()
+    ]
 
 
 def of_options(problem: Problem, must: Bools, job: Ints, gpus: Ints) -> Headroom | None:
-    """The rows for options (n,) of these jobs that take so many GPUs; None where nothing is kept."""
+    """The rows for options (n,) of these jobs that take so many GPUs; None where nothing is
+    kept.
+    """
     if not len(problem.interactive):
         return None
     jobs, pools = problem.jobs, problem.pools
@@ -61,5 +72,9 @@ def of_options(problem: Problem, must: Bools, job: Ints, gpus: Ints) -> Headroom
     batch = np.where(jobs.interactive[job], 0, gpus)
     gives = jobs.shrinkable & jobs.preemptible & (jobs.resizes_left != 0)
     firm = np.where(gives[job], np.minimum(batch, jobs.min_gpus[job]), batch)
-    return Headroom(batch, firm, np.where(idle > 0, pools.gpus - idle, np.inf),
-                    np.where((kept > 0) & (share > 0), pools.gpus - kept, np.inf).astype(np.float64))
+    return Headroom(
+        batch,
+        firm,
+        np.where(idle > 0, pools.gpus - idle, np.inf),
+        np.where((kept > 0) & (share > 0), pools.gpus - kept, np.inf).astype(np.float64),
+    )

@@ -1,9 +1,9 @@
 """The menu: every option of every job as parallel arrays.
 
-An option is a pool and a size, with its speed, pause, worth and cost. "Keep what I hold" is always among the
-options of a running job as long as a rate is known; "nothing" is always possible and has no entry. At an assumed speed
-a job may have its requested size only.
-Source: contract sections 1 (sizes, rates) and 2 (what a decision may do).
+An option is a pool and a size, with its speed, pause, worth and cost. "Keep what I hold" is always
+among the options of a running job as long as a rate is known; "nothing" is always possible and has
+no entry. At an assumed speed a job may have its requested size only. Source: contract sections 1
+(sizes, rates) and 2 (what a decision may do).
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from formulations.ragged import ragged
 class Menu:
     """n options, job by job, then by pool and size; those of job j are start[j] .. start[j+1].
 
-    job, pool, gpus (n,); row (n,): row of rates.csv, -1 = between rows or from a curve; rate (n,) work per second;
-    pause_s (n,); value (n,) in the objective; cost (n,) dollars per hour; keep (n,): equals what the job holds.
-    Options of guests (options/guests.py) come behind the others of their job: host (n,): job on whose GPUs it runs, -1
-    = its own; host_rate (n,) and host_row (n,): what that job then does and by which row, 0 and -1 without one.
+    job, pool, gpus (n,); row (n,): row of rates.csv, -1 = between rows or from a curve; rate (n,)
+    work per second; pause_s (n,); value (n,) in the objective; cost (n,) dollars per hour; keep
+    (n,): equals what the job holds. Options of guests (options/guests.py) come behind the others of
+    their job: host (n,): job on whose GPUs it runs, -1 = its own; host_rate (n,) and host_row (n,):
+    what that job then does and by which row, 0 and -1 without one.
     """
 
     start: Ints
@@ -56,7 +57,9 @@ class Menu:
 
 
 def blocked(problem: Problem) -> Bools:
-    """(J,) True for jobs that may not get anything this round: held, or waiting for a job that is still here."""
+    """(J,) True for jobs that may not get anything this round: held, or waiting for a job that
+    is still here.
+    """
     jobs = problem.jobs
     waiting = (jobs.state == State.QUEUED) | (jobs.state == State.PAUSED)
     out: Bools = jobs.state == State.HELD
@@ -67,16 +70,22 @@ def blocked(problem: Problem) -> Bools:
 
 
 def locked(problem: Problem) -> Bools:
-    """(J,) True for running jobs whose only option is what they hold: non-preemptible, or no resizes left."""
+    """(J,) True for running jobs whose only option is what they hold: non-preemptible, or no
+    resizes left.
+    """
     jobs = problem.jobs
     fixed: Bools = (jobs.state == State.RUNNING) & (~jobs.preemptible | (jobs.resizes_left == 0))
     return fixed
 
 
 def sizes_by_rule(gpus_per_node: int, largest: int) -> Ints:
-    """Powers of two up to gpus_per_node, then whole multiples of it, none above `largest`, ascending."""
+    """Powers of two up to gpus_per_node, then whole multiples of it, none above `largest`,
+    ascending.
+    """
     inside = 2 ** np.arange(int(gpus_per_node).bit_length(), dtype=np.int64)
-    sizes = np.union1d(inside[inside <= gpus_per_node], np.arange(1, largest // gpus_per_node + 1) * gpus_per_node)
+    sizes = np.union1d(
+        inside[inside <= gpus_per_node], np.arange(1, largest // gpus_per_node + 1) * gpus_per_node
+    )
     return sizes[sizes <= largest]
 
 
@@ -104,7 +113,9 @@ def menu(problem: Problem, table: RateTable) -> Menu:
     job, pool, gpus = (np.concatenate(parts) for parts in zip(*found, strict=True))
 
     holds = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    rate, row = table.rate(jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds)
+    rate, row = table.rate(
+        jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds
+    )
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | holds | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
@@ -113,7 +124,9 @@ def menu(problem: Problem, table: RateTable) -> Menu:
 
 
 def sizes_in(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
-    """(owner, gpus) of every size that the jobs `able` may have in the pool, by list or by rule, up to `most`."""
+    """(owner, gpus) of every size that the jobs `able` may have in the pool, by list or by rule,
+    up to `most`.
+    """
     jobs = problem.jobs
     code = jobs.sizes[able]
     largest = int(most.max(initial=0))
@@ -128,8 +141,8 @@ def sizes_in(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints,
 
 
 def may_get(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bools:
-    """(n,) whether options (job, pool, gpus) are such that a job might change to: what it holds need not be, by size,
-    type or market."""
+    """(n,) whether options (job, pool, gpus) are such that a job might change to: what it holds
+    need not be, by size, type or market."""
     jobs, pools = problem.jobs, problem.pools
     held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     may = np.ones(len(job), dtype=bool)
@@ -145,13 +158,29 @@ def may_get(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bools:
     return may
 
 
-def _priced(problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Ints, rate: Floats, row: Ints) -> Menu:
+def _priced(
+    problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Ints, rate: Floats, row: Ints
+) -> Menu:
     jobs, pools = problem.jobs, problem.pools
     running = jobs.state == State.RUNNING
     keep = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    pause = objectives.pause_s(keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool])
+    pause = objectives.pause_s(
+        keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
+    )
     start = np.searchsorted(job, np.arange(len(jobs) + 1))
     offer = Offer(start, job, pool, gpus, rate, pause, keep)
-    return Menu(start, job, pool, gpus, row, rate, pause, worth(problem, table, offer),
-                gpus * pools.price_per_gpu_hour[pool], keep, np.full(len(job), -1), np.zeros(len(job)),
-                np.full(len(job), -1))
+    return Menu(
+        start,
+        job,
+        pool,
+        gpus,
+        row,
+        rate,
+        pause,
+        worth(problem, table, offer),
+        gpus * pools.price_per_gpu_hour[pool],
+        keep,
+        np.full(len(job), -1),
+        np.zeros(len(job)),
+        np.full(len(job), -1),
+    )

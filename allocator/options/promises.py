@@ -1,7 +1,9 @@
-"""A round as promises over time: what each job needs in each pool for its deadline, and what the rows leave.
+"""A round as promises over time: what each job needs in each pool for its deadline, and what the
+rows leave.
 
-Capacity, prices, budgets and quotas are taken to stay as they are, and nobody to arrive. Guarantees of tenants, the
-limit on changes and revocations are left out; formulas: formulations/promises.py, promised.py.
+Capacity, prices, budgets and quotas are taken to stay as they are, and nobody to arrive. Guarantees
+of tenants, the limit on changes and revocations are left out; formulas: formulations/promises.py,
+promised.py.
 """
 
 from __future__ import annotations
@@ -16,27 +18,34 @@ from allocator.performance.pipelines import due_s
 from formulations.promised import Chain, Place
 from formulations.promises import Need
 
-MOST_SLOTS = 1_000          # longer ahead slots are longer than rounds
-MOST_CELLS = 200_000        # jobs x slots: with many jobs there are fewer slots
+MOST_SLOTS = 1_000  # longer ahead slots are longer than rounds
+MOST_CELLS = 200_000  # jobs x slots: with many jobs there are fewer slots
 
 
 def chain(round_: Round, who: Bools | None = None) -> Chain:
-    """No promises yet, for all jobs of the round, or only those of who (J,): the others have no places. Slots reach to
-    the last deadline.
+    """No promises yet, for all jobs of the round, or only those of who (J,): the others have no
+    places. Slots reach to the last deadline.
 
-    Jobs that must keep what they hold have it until they are done. A job without a deadline has due = inf.
+    Jobs that must keep what they hold have it until they are done. A job without a deadline has due
+    = inf.
     """
     p = round_.problem
     due = due_s(p) - p.now_s
     due = np.where(np.isnan(due), np.inf, due)
     far = max(float(due[np.isfinite(due)].max(initial=0.0)), p.interval_s)
     slot_s = _slot_s(len(p.jobs), far, p.interval_s)
-    return _chain(round_, due, slot_s, math.ceil(far / slot_s), np.ones(len(due), dtype=bool) if who is None else who)
+    return _chain(
+        round_,
+        due,
+        slot_s,
+        math.ceil(far / slot_s),
+        np.ones(len(due), dtype=bool) if who is None else who,
+    )
 
 
 def afterwards(made: Chain, round_: Round) -> Chain:
-    """What these promises leave in slots that reach so far that every job could be done after the last of them on an
-    empty cluster; these slots are long where jobs are."""
+    """What these promises leave in slots that reach so far that every job could be done after the
+    last of them on an empty cluster; these slots are long where jobs are."""
     p, end_s = round_.problem, made.left.shape[1] * made.slot_s
     rate = round_.menu.rate[round_.option]
     slowest = np.full(len(p.jobs), np.inf)
@@ -45,9 +54,10 @@ def afterwards(made: Chain, round_: Round) -> Chain:
     far += float(np.max(p.pools.startup_s, initial=0.0) + np.max(p.jobs.restart_s, initial=0.0))
     slot_s = _slot_s(len(p.jobs), far, made.slot_s)
     who = np.array([len(of) > 0 for of in made.places], dtype=bool)
-    out = _chain(round_, made.due, slot_s, math.ceil(far / slot_s) + 1, who)    # the last promise may be in its first
+    # the last promise may be in its first
+    out = _chain(round_, made.due, slot_s, math.ceil(far / slot_s) + 1, who)
     first = np.arange(0, made.left.shape[1], round(slot_s / made.slot_s))
-    until = out.left[:, :len(first)]
+    until = out.left[:, : len(first)]
     np.minimum(until, np.minimum.reduceat(made.left, first, axis=1), out=until)
     return out
 
@@ -68,9 +78,13 @@ def _chain(round_: Round, due: Floats, slot_s: float, slots: int, who: Bools) ->
 
 
 def accept(promises: Chain, round_: Round) -> list[int]:
-    """Promise what can be promised: what runs first, then by submission; returns the jobs that had to be refused."""
+    """Promise what can be promised: what runs first, then by submission; returns the jobs that
+    had to be refused.
+    """
     jobs = round_.problem.jobs
-    wanting = np.flatnonzero(np.isfinite(promises.due) & np.array([len(p) > 0 for p in promises.places], dtype=bool))
+    wanting = np.flatnonzero(
+        np.isfinite(promises.due) & np.array([len(p) > 0 for p in promises.places], dtype=bool)
+    )
     order = wanting[np.lexsort((jobs.submitted_s[wanting], jobs.state[wanting] != State.RUNNING))]
     refused = [j for j in order.tolist() if not promises.add(j)]
     promises.settle()
@@ -78,15 +92,25 @@ def accept(promises: Chain, round_: Round) -> list[int]:
 
 
 def _rows(round_: Round, slots: int) -> tuple[Floats, tuple[int, int, int]]:
-    """(R, T) limits: pools, budget, quotas, tenants' budgets, exposures; and where the last three begin."""
+    """(R, T) limits: pools, budget, quotas, tenants' budgets, exposures; and where the last
+    three begin.
+    """
     i = round_.instance
-    high = np.concatenate([i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones))])
+    high = np.concatenate(
+        [i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones))]
+    )
     P, Q = len(i.capacity), len(i.quota)
-    return np.repeat(high[:, None].astype(np.float64), slots, axis=1), (P + 1, P + 1 + Q, P + 1 + 2 * Q)
+    return np.repeat(high[:, None].astype(np.float64), slots, axis=1), (
+        P + 1,
+        P + 1 + Q,
+        P + 1 + 2 * Q,
+    )
 
 
 def _places(round_: Round, j: int, first: tuple[int, int, int], due: float) -> list[Place]:
-    """The pools of job j with the sizes that are faster than all smaller ones, and the finite rows they count in."""
+    """The pools of job j with the sizes that are faster than all smaller ones, and the finite
+    rows they count in.
+    """
     i, p = round_.instance, round_.problem
     jobs, out = p.jobs, []
     mine = np.arange(i.start[j], i.start[j + 1])
@@ -100,8 +124,11 @@ def _places(round_: Round, j: int, first: tuple[int, int, int], due: float) -> l
         startup = float(p.pools.startup_s[pool])
         rows, per = [pool], [1.0]
         price = float(i.cost[o[0]] / i.gpus[o[0]])
-        for row, limit, amount in ((len(i.capacity), i.budget, price), (first[0] + q, i.quota[q], 1.0),
-                                   (first[1] + q, i.tenant_budget[q], price)):
+        for row, limit, amount in (
+            (len(i.capacity), i.budget, price),
+            (first[0] + q, i.quota[q], 1.0),
+            (first[1] + q, i.tenant_budget[q], price),
+        ):
             if math.isfinite(limit) and amount > 0:
                 rows.append(row)
                 per.append(amount)
@@ -109,8 +136,15 @@ def _places(round_: Round, j: int, first: tuple[int, int, int], due: float) -> l
             rows.append(first[2] + int(i.exposed[o[0]]))
             per.append(1.0)
         pause = startup + (float(jobs.restart_s[j]) if running and not home else 0.0)
-        need = Need(i.gpus[o], rate, float(jobs.remaining_work[j]), due, pause, startup + float(jobs.restart_s[j]),
-                    int(jobs.gpus[j]) if home else 0)
+        need = Need(
+            i.gpus[o],
+            rate,
+            float(jobs.remaining_work[j]),
+            due,
+            pause,
+            startup + float(jobs.restart_s[j]),
+            int(jobs.gpus[j]) if home else 0,
+        )
         out.append(Place(pool, need, np.array(rows), np.array(per), home))
     return out
 

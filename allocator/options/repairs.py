@@ -1,9 +1,10 @@
-"""What physics has broken: lost GPUs under jobs that may not move, and more forced changes than allowed.
+"""What physics has broken: lost GPUs under jobs that may not move, and more forced changes than
+allowed.
 
-A drained pool is no reason to refuse a round. Non-preemptible jobs that the pool can no longer hold are released
-(as few GPUs as possible; two that share GPUs go or stay together), and `max_changes` gives way to the changes that
-lost GPUs force. Each repair is reported.
-Everything else that cannot hold is a conflict of rules (policies/conflict.py).
+A drained pool is no reason to refuse a round. Non-preemptible jobs that the pool can no longer hold
+are released (as few GPUs as possible; two that share GPUs go or stay together), and `max_changes`
+gives way to the changes that lost GPUs force. Each repair is reported. Everything else that cannot
+hold is a conflict of rules (policies/conflict.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from formulations.guarantee import usable
 
 
 def repairs(problem: Problem, menu: Menu) -> Repairs:
-    """The repairs of a round; see allocator/domain/allocation.py. menu: with the options of guests that run."""
+    """The repairs of a round; see allocator/domain/allocation.py. menu: with the options of
+    guests that run.
+    """
     jobs, pools = problem.jobs, problem.pools
     unit = _units(problem, menu)
     running = jobs.state == State.RUNNING
@@ -27,8 +30,11 @@ def repairs(problem: Problem, menu: Menu) -> Repairs:
     released = np.zeros(len(jobs), dtype=bool)
     messages: list[str] = []
     forced = int((running & ~has_keep).sum())
-    messages += [f'job "{jobs.job_id[j]}" holds {jobs.gpus[j]} GPUs of pool "{pools.pool[jobs.pool[j]]}" that it can '
-                 f"not keep: {_why_lost(problem, int(j))}" for j in np.flatnonzero(running & ~has_keep)]
+    messages += [
+        f'job "{jobs.job_id[j]}" holds {jobs.gpus[j]} GPUs of pool "{pools.pool[jobs.pool[j]]}"'
+        f" that it can not keep: {_why_lost(problem, int(j))}"
+        for j in np.flatnonzero(running & ~has_keep)
+    ]
     for p in range(len(pools)):
         here = np.flatnonzero(running & has_keep & (jobs.pool == p))
         holders = here[unit[here] == here]
@@ -39,19 +45,26 @@ def repairs(problem: Problem, menu: Menu) -> Repairs:
         gone = _least_released(fixed, problem)
         leave = bound[np.isin(unit[bound], gone)]
         released[leave] = True
-        messages += [f'pool "{pools.pool[p]}" has {pools.gpus[p]} GPUs left: non-preemptible job "{jobs.job_id[j]}" '
-                     f"({jobs.gpus[j]} GPUs) is released" for j in leave]
+        messages += [
+            f'pool "{pools.pool[p]}" has {pools.gpus[p]} GPUs left: non-preemptible job'
+            f' "{jobs.job_id[j]}" ({jobs.gpus[j]} GPUs) is released'
+            for j in leave
+        ]
         kept = int(jobs.gpus[fixed].sum() - jobs.gpus[gone].sum())
         forced += int(np.isin(unit[here], gone).sum())
         evictable = np.setdiff1d(holders, fixed)
         over = int(jobs.gpus[evictable].sum()) + kept - int(pools.gpus[p])
         members = np.bincount(unit[here], minlength=len(jobs))[evictable]
-        order = np.argsort(-jobs.gpus[evictable] / members, kind="stable")           # fewest changes for the GPUs
+        # fewest changes for the GPUs
+        order = np.argsort(-jobs.gpus[evictable] / members, kind="stable")
         freed = np.cumsum(jobs.gpus[evictable][order])
-        forced += int(members[order][:np.searchsorted(freed, over) + 1].sum()) if over > 0 else 0
+        forced += int(members[order][: np.searchsorted(freed, over) + 1].sum()) if over > 0 else 0
     limit = problem.max_changes
     if 0 <= limit < forced:
-        messages.append(f"lost GPUs force {forced} running jobs to change: max_changes {limit} is lifted to {forced}")
+        messages.append(
+            f"lost GPUs force {forced} running jobs to change: max_changes {limit} is lifted to"
+            f" {forced}"
+        )
         limit = forced
     messages += headroom.repairs(problem, must_run(problem, menu, released))
     return Repairs(released, limit, _guarantees(problem, menu), tuple(messages))
@@ -65,7 +78,9 @@ def must_run(problem: Problem, menu: Menu, released: Bools) -> Bools:
 
 
 def _units(problem: Problem, menu: Menu) -> Ints:
-    """(J,) the job itself; of a running guest that may stay beside its host, the host: they need their GPUs once."""
+    """(J,) the job itself; of a running guest that may stay beside its host, the host: they need
+    their GPUs once.
+    """
     unit = np.arange(len(problem.jobs))
     there = np.flatnonzero(menu.keep & (menu.host >= 0))
     g, h = menu.job[there], menu.host[there]
@@ -82,14 +97,17 @@ def _why_lost(problem: Problem, j: int) -> str:
 
 
 def _least_released(fixed: Ints, problem: Problem) -> Ints:
-    """The jobs to release so that the others, all staying, fit the pool: fewest GPUs, then the latest submitted."""
+    """The jobs to release so that the others, all staying, fit the pool: fewest GPUs, then the
+    latest submitted.
+    """
     jobs = problem.jobs
     if not len(fixed):
         return fixed
     capacity = int(problem.pools.gpus[jobs.pool[fixed[0]]])
     order = fixed[np.argsort(jobs.submitted_s[fixed], kind="stable")]
     mask, reach = (1 << (capacity + 1)) - 1, [1]
-    for j in order[::-1]:                       # latest first, so that walking back keeps the earliest
+    # latest first, so that walking back keeps the earliest
+    for j in order[::-1]:
         reach.append((reach[-1] | reach[-1] << int(jobs.gpus[j])) & mask)
     left = reach[-1].bit_length() - 1
     gone = []
@@ -111,7 +129,15 @@ def _guarantees(problem: Problem, menu: Menu) -> Ints:
     own = menu.host < 0
     for q in np.flatnonzero(tenants.guaranteed_gpus > 0):
         mine = np.flatnonzero(problem.jobs.tenant == q)
-        options = [list(zip(menu.pool[a:b][own[a:b]].tolist(), menu.gpus[a:b][own[a:b]].tolist(), strict=True))
-                   for a, b in zip(menu.start[mine].tolist(), menu.start[mine + 1].tolist(), strict=True)]
+        options = [
+            list(
+                zip(
+                    menu.pool[a:b][own[a:b]].tolist(),
+                    menu.gpus[a:b][own[a:b]].tolist(),
+                    strict=True,
+                )
+            )
+            for a, b in zip(menu.start[mine].tolist(), menu.start[mine + 1].tolist(), strict=True)
+        ]
         out[q] = usable(int(tenants.guaranteed_gpus[q]), options, capacity)
     return out

@@ -1,8 +1,10 @@
-"""Every pair of a job that runs and one that comes: for policies of sharing that follow rules of their own.
+"""Every pair of a job that runs and one that comes: for policies of sharing that follow rules of
+their own.
 
-Candidates for the objective are few and good (pairs.py); a policy that shares always, or by its own rule, looks at all:
-waiting jobs at the size they asked for, beside jobs that hold as many GPUs of the pool, or that shall start there first
-because they have less left. At each pool and size the NEWCOMERS with least left are looked at.
+Candidates for the objective are few and good (pairs.py); a policy that shares always, or by its own
+rule, looks at all: waiting jobs at the size they asked for, beside jobs that hold as many GPUs of
+the pool, or that shall start there first because they have less left. At each pool and size the
+NEWCOMERS with least left are looked at.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ import numpy as np
 from allocator.domain.problem import Ints, Isolation, Problem, State
 from allocator.options.menu import Menu
 
-NEWCOMERS = 256          # per pool and size: more will not start in one round
+NEWCOMERS = 256  # per pool and size: more will not start in one round
 
 
 def every(problem: Problem, m: Menu) -> tuple[Ints, Ints, Ints, Ints]:
-    """(host, guest, pool, gpus), arrays (n,). m: ordinary options. Whether two fit is for others to say."""
+    """(host, guest, pool, gpus), arrays (n,). m: ordinary options. Whether two fit is for others
+    to say.
+    """
     jobs, running = problem.jobs, problem.jobs.state == State.RUNNING
     away = 2 * np.abs(m.gpus - jobs.requested_gpus[m.job]) + (m.gpus > jobs.requested_gpus[m.job])
     nearest = np.full(len(jobs), np.iinfo(np.int64).max)
@@ -24,7 +28,15 @@ def every(problem: Problem, m: Menu) -> tuple[Ints, Ints, Ints, Ints]:
     here = problem.pools.sharing[m.pool] != Isolation.NONE
     resident = np.flatnonzero(here & m.keep & (jobs.host[m.job] < 0))
     new = np.flatnonzero(here & ~running[m.job] & (away == nearest[m.job]))
-    new = new[np.lexsort((m.job[new], jobs.submitted_s[m.job[new]], jobs.remaining_work[m.job[new]] / m.rate[new]))]
+    new = new[
+        np.lexsort(
+            (
+                m.job[new],
+                jobs.submitted_s[m.job[new]],
+                jobs.remaining_work[m.job[new]] / m.rate[new],
+            )
+        )
+    ]
     found: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int64),) * 2]
     place = m.pool * (int(m.gpus.max(initial=0)) + 1) + m.gpus
     for at in np.unique(place[new]).tolist():

@@ -1,10 +1,12 @@
-"""One round, compiled: from a Problem to the model that policies and solvers work on, and from a choice back.
+"""One round, compiled: from a Problem to the model that policies and solvers work on, and from a
+choice back.
 
-    Problem -> Menu (with options of guests) -> Repairs -> Instance (dominated options removed) -> LinearModel
+    Problem -> Menu (with options of guests) -> Repairs -> Instance (dominated options removed) ->
+    LinearModel
 
-Where jobs may share GPUs, a small round offers every pair. A large one begins with the pairs that the prices of the
-round without them call best, and keeps the means to price all others (`Round.rest`, colocation.py): who decides it adds
-those that are missing (policies/pairs.py).
+Where jobs may share GPUs, a small round offers every pair. A large one begins with the pairs that
+the prices of the round without them call best, and keeps the means to price all others
+(`Round.rest`, colocation.py): who decides it adds those that are missing (policies/pairs.py).
 """
 
 from __future__ import annotations
@@ -31,16 +33,19 @@ from formulations.instance import Instance
 from formulations.linear import AT_MOST_ONE, GUEST, LinearModel
 from formulations.pairing import best_prices
 
-LISTED = 4000            # pairs of options up to which a round offers them all
-ROUGH = 1e-2             # relative distance of the bound to the value at the prices that choose the first pairs
+LISTED = 4000  # pairs of options up to which a round offers them all
+# relative distance of the bound to the value at the prices that choose the first pairs
+ROUGH = 1e-2
 
 
 @dataclass(frozen=True)
 class Round:
-    """Everything a policy may look at. Columns of `instance` and `model` are the options `option` of `menu`.
+    """Everything a policy may look at. Columns of `instance` and `model` are the options `option`
+    of `menu`.
 
-    option (n,): index into menu. A choice is (J,) columns, -1 = nothing. rest: the pairs that are not among the
-    options, None where all are or nobody asks for more. covers: whether options and rest are all that the rules allow.
+    option (n,): index into menu. A choice is (J,) columns, -1 = nothing. rest: the pairs that are
+    not among the options, None where all are or nobody asks for more. covers: whether options and
+    rest are all that the rules allow.
     """
 
     problem: Problem
@@ -69,24 +74,30 @@ class Round:
         return np.append(self.option, -1)[choice]
 
     def stay(self) -> Ints:
-        """The choice that changes nothing: running jobs keep, all others wait; -1 too where keeping is impossible.
+        """The choice that changes nothing: running jobs keep, all others wait; -1 too where keeping
+        is impossible.
 
         Guests stay with their host; where they cannot, they keep the GPUs themselves."""
         i = self.instance
         choice = np.full(len(self.problem.jobs), -1)
         kept = np.flatnonzero(i.keep)
         present = np.append(i.job, -1)[i.host[kept]] == self.problem.jobs.host[i.job[kept]]
-        kept = kept[np.argsort(present, kind="stable")]                 # the last of a job counts
+        kept = kept[np.argsort(present, kind="stable")]  # the last of a job counts
         choice[i.job[kept]] = kept
         return choice
 
     def staying(self, choice: Ints) -> Ints:
-        """The choice in which a job that would leave its host's GPUs for as many others of the pool keeps them where
-        the host leaves them itself: nobody would move it."""
+        """The choice in which a job that would leave its host's GPUs for as many others of the pool
+        keeps them where the host leaves them itself: nobody would move it."""
         jobs, i = self.problem.jobs, self.instance
         own = np.flatnonzero((choice >= 0) & (jobs.host >= 0))
         at = choice[own]
-        own = own[~i.keep[at] & (i.host[at] < 0) & (i.pool[at] == jobs.pool[own]) & (i.gpus[at] == jobs.gpus[own])]
+        own = own[
+            ~i.keep[at]
+            & (i.host[at] < 0)
+            & (i.pool[at] == jobs.pool[own])
+            & (i.gpus[at] == jobs.gpus[own])
+        ]
         if not len(own):
             return choice
         kept = np.flatnonzero(i.keep & (i.host < 0) & np.isin(i.job, own))
@@ -99,7 +110,7 @@ class Round:
         """The round in which `job` must get one of `columns`, and nothing else is changed."""
         i = self.instance
         stays = (i.job != job) | np.isin(np.arange(len(i.job)), columns)
-        stays[i.host >= 0] &= stays[i.host[i.host >= 0]]                # guests go with their hosts
+        stays[i.host >= 0] &= stays[i.host[i.host >= 0]]  # guests go with their hosts
         must = i.must.copy()
         must[job] = True
         forced = replace(i.take(np.flatnonzero(stays)), must=must)
@@ -108,7 +119,9 @@ class Round:
 
 @dataclass(frozen=True)
 class Rest:
-    """All pairs of a round, and those of them that it offers: host, guest (k,), ordinary options."""
+    """All pairs of a round, and those of them that it offers: host, guest (k,), ordinary
+    options.
+    """
 
     pairs: Colocations
     host: Ints
@@ -131,16 +144,21 @@ class Rest:
         m, n = self.ordinary, len(self.ordinary) + 1
         key = np.unique(np.append(self.host, also[0]) * n + np.append(self.guest, also[1]))
         host, guest = key // n, key % n
-        return replace(self, host=host, guest=guest), (m.job[host], m.job[guest], m.pool[host], m.gpus[host])
+        return replace(self, host=host, guest=guest), (
+            m.job[host],
+            m.job[guest],
+            m.pool[host],
+            m.gpus[host],
+        )
 
     def reduced(self, round_: Round, prices: Floats) -> Floats:
-        """(n,) of the ordinary options: value less the prices (m,) of what they use, the right to a guest aside; -inf
-        where the option is not in the round."""
+        """(n,) of the ordinary options: value less the prices (m,) of what they use, the right to a
+        guest aside; -inf where the option is not in the round."""
         model = round_.model
         p = prices.copy()
         for family in model.families:
             if family.kind in (AT_MOST_ONE, GUEST):
-                p[family.first:family.stop] = 0.0
+                p[family.first : family.stop] = 0.0
         own = np.bincount(model.entry_column, model.coef * p[model.index], minlength=model.n)
         m = self.ordinary
         at = option_at(round_.menu, m.job, m.pool, m.gpus)
@@ -150,14 +168,19 @@ class Rest:
         return of_option
 
 
-def compile_round(problem: Problem, prunes: bool = True, shares: Guests = Guests.WORTHWHILE,
-                  also: Pairs | None = None) -> Round:
+def compile_round(
+    problem: Problem,
+    prunes: bool = True,
+    shares: Guests = Guests.WORTHWHILE,
+    also: Pairs | None = None,
+) -> Round:
     """Build the round: menu, repairs, instance, model. Pure and deterministic.
 
-    prunes: leave out options that no best plan needs (formulations/dominance); baselines that follow other rules
-    than the objective, and the analysis of conflicts, look at all of them. shares: which guests are offered, where
-    pools let jobs share. also: pairs that a large round must offer, those of a plan for example. The round's problem
-    has the sizes that are believed where they are not known.
+    prunes: leave out options that no best plan needs (formulations/dominance); baselines that
+    follow other rules than the objective, and the analysis of conflicts, look at all of them.
+    shares: which guests are offered, where pools let jobs share. also: pairs that a large round
+    must offer, those of a plan for example. The round's problem has the sizes that are believed
+    where they are not known.
     """
     problem = believed(problem)
     table = RateTable.of(problem)
@@ -175,7 +198,9 @@ def compile_round(problem: Problem, prunes: bool = True, shares: Guests = Guests
     alone = _compiled(problem, table, ordinary, True, Guests.RUNNING, none, whole.hosts)
     dual = best_prices(choices(alone.model), close=ROUGH)
     best = whole.price(rest.reduced(alone, dual.prices), dual.reduced)
-    round_ = with_pairs(replace(alone, rest=replace(rest, start=dual.prices)), best.host, best.guest)
+    round_ = with_pairs(
+        replace(alone, rest=replace(rest, start=dual.prices)), best.host, best.guest
+    )
     if also is None or not len(also[0]):
         return round_
     at = [option_at(ordinary, job, also[2], also[3]) for job in also[:2]]
@@ -191,15 +216,28 @@ def with_pairs(round_: Round, host: Ints, guest: Ints) -> Round:
     """The round with more pairs, by their ordinary options."""
     assert round_.rest is not None
     rest, pairs = round_.rest.names((host, guest))
-    new = _compiled(round_.problem, rest.table, rest.ordinary, rest.prunes, Guests.WORTHWHILE, pairs, rest.pairs.hosts)
+    new = _compiled(
+        round_.problem,
+        rest.table,
+        rest.ordinary,
+        rest.prunes,
+        Guests.WORTHWHILE,
+        pairs,
+        rest.pairs.hosts,
+    )
     return replace(new, rest=rest)
 
 
 def same_columns(old: Round, choice: Ints, new: Round) -> Ints:
-    """Columns (k,) of one round, -1 = nothing, in those of another, which has at least its options."""
+    """Columns (k,) of one round, -1 = nothing, in those of another, which has at least its
+    options.
+    """
     taken = choice >= 0
     span = int(max(old.menu.gpus.max(initial=0), new.menu.gpus.max(initial=0))) + 1
-    a, b = (_numbers(r.menu, r.option, len(r.problem.jobs), len(r.problem.pools), span) for r in (old, new))
+    a, b = (
+        _numbers(r.menu, r.option, len(r.problem.jobs), len(r.problem.pools), span)
+        for r in (old, new)
+    )
     order = np.argsort(b, kind="stable")
     out = choice.copy()
     out[taken] = order[np.searchsorted(b[order], a[choice[taken]])]
@@ -207,20 +245,31 @@ def same_columns(old: Round, choice: Ints, new: Round) -> Ints:
 
 
 def _numbers(m: Menu, option: Ints, jobs: int, pools: int, span: int) -> Ints:
-    """A number for each of these options by what it is: job, pool, GPUs, whose GPUs, and whether it is kept."""
+    """A number for each of these options by what it is: job, pool, GPUs, whose GPUs, and whether
+    it is kept.
+    """
     place = (m.job * pools + m.pool) * span + m.gpus
     return ((place * (jobs + 1) + m.host + 1) * 2 + m.keep)[option]
 
 
-def _compiled(problem: Problem, table: RateTable, ordinary: Menu, prunes: bool, shares: Guests, pairs: Pairs,
-              hosts: Ints | None = None) -> Round:
+def _compiled(
+    problem: Problem,
+    table: RateTable,
+    ordinary: Menu,
+    prunes: bool,
+    shares: Guests,
+    pairs: Pairs,
+    hosts: Ints | None = None,
+) -> Round:
     """hosts: ordinary options that are never left out, as pairs may be added to them."""
     full = with_guests(problem, ordinary, table, shares, pairs)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
     may_host = np.zeros(len(full), dtype=bool)
     if hosts is not None:
-        may_host[option_at(full, ordinary.job[hosts], ordinary.pool[hosts], ordinary.gpus[hosts])] = True
+        may_host[
+            option_at(full, ordinary.job[hosts], ordinary.pool[hosts], ordinary.gpus[hosts])
+        ] = True
     option = np.flatnonzero(needed(whole, may_host)) if prunes else np.arange(len(full))
     pruned = whole if len(option) == len(full) else whole.take(option)
     return Round(problem, full, mended, pruned, option)
@@ -233,13 +282,34 @@ def _instance(problem: Problem, full: Menu, mended: Repairs) -> Instance:
     must = must_run(problem, full, mended.released)
     host, guest = np.full(len(full), -1), np.flatnonzero(full.host >= 0)
     host[guest] = option_at(full, full.host[guest], full.pool[guest], full.gpus[guest])
-    rival, heir = np.full(len(full), -1), np.flatnonzero(full.keep & (full.host < 0) & (jobs.host[full.job] >= 0))
+    rival, heir = (
+        np.full(len(full), -1),
+        np.flatnonzero(full.keep & (full.host < 0) & (jobs.host[full.job] >= 0)),
+    )
     rival[heir] = option_at(full, jobs.host[full.job[heir]], full.pool[heir], full.gpus[heir])
     return Instance(
-        value=full.value, start=full.start, job=full.job, pool=full.pool, gpus=full.gpus, cost=full.cost,
-        keep=full.keep, host=host, rival=rival, must=must, tenant=jobs.tenant,
-        capacity=problem.pools.gpus, budget=problem.budget_per_hour, quota=tenants.max_gpus,
-        tenant_budget=tenants.budget_per_hour, guarantee=mended.usable,
-        zone=problem.pools.zone, exposure=tenants.exposure, least_kept=least_kept,
-        jobs=jobs.job_id, pools=problem.pools.pool, tenants=tenants.tenant, zones=problem.pools.zones,
-        headroom=of_options(problem, must, full.job, np.where(full.host < 0, full.gpus, 0)))
+        value=full.value,
+        start=full.start,
+        job=full.job,
+        pool=full.pool,
+        gpus=full.gpus,
+        cost=full.cost,
+        keep=full.keep,
+        host=host,
+        rival=rival,
+        must=must,
+        tenant=jobs.tenant,
+        capacity=problem.pools.gpus,
+        budget=problem.budget_per_hour,
+        quota=tenants.max_gpus,
+        tenant_budget=tenants.budget_per_hour,
+        guarantee=mended.usable,
+        zone=problem.pools.zone,
+        exposure=tenants.exposure,
+        least_kept=least_kept,
+        jobs=jobs.job_id,
+        pools=problem.pools.pool,
+        tenants=tenants.tenant,
+        zones=problem.pools.zones,
+        headroom=of_options(problem, must, full.job, np.where(full.host < 0, full.gpus, 0)),
+    )

@@ -17,7 +17,8 @@ from allocator.performance.useful import useful
 from formulations import objectives
 
 T = TypeVar("T")
-LOOK_AT_RISK = tuple(n for n in OBJECTIVES if n not in ("progress", "throughput"))    # not the contract's own
+# not the contract's own
+LOOK_AT_RISK = tuple(n for n in OBJECTIVES if n not in ("progress", "throughput"))
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,15 @@ class Offer:
 class Scene:
     """What an objective looks at; arrays (n,).
 
-    ordinary: None where the offer is all options in which jobs hold their own GPUs; else the scene of these, by which
-    what concerns a job as a whole is measured (`of_jobs`). pays: whether GPUs of the offer are paid for.
+    ordinary: None where the offer is all options in which jobs hold their own GPUs; else the scene
+    of these, by which what concerns a job as a whole is measured (`of_jobs`). pays: whether GPUs of
+    the offer are paid for.
     """
 
     problem: Problem
     table: RateTable
     offer: Offer
-    objective: str          # one name
+    objective: str  # one name
     ordinary: Scene | None = None
     pays: bool = True
 
@@ -85,7 +87,9 @@ class Scene:
 
     @cached_property
     def busy_s(self) -> Floats:
-        return objectives.busy_s(self.offer.pause_s, self.rate, self.remaining, self.problem.interval_s)
+        return objectives.busy_s(
+            self.offer.pause_s, self.rate, self.remaining, self.problem.interval_s
+        )
 
     @cached_property
     def money(self) -> Floats:
@@ -100,12 +104,19 @@ class Scene:
     @cached_property
     def dollars(self) -> Floats:
         """Added to the bill of the interval."""
-        return objectives.dollars(self.offer.keep, self.cost_per_hour, self.busy_s,
-                                  self.problem.pools.min_billing_s[self.offer.pool])
+        return objectives.dollars(
+            self.offer.keep,
+            self.cost_per_hour,
+            self.busy_s,
+            self.problem.pools.min_billing_s[self.offer.pool],
+        )
 
 
 def of_jobs(measure: Callable[[Scene], T]) -> Callable[[Scene], T]:
-    """For what is said of jobs as a whole: measured by their ordinary options, whatever else is offered."""
+    """For what is said of jobs as a whole: measured by their ordinary options, whatever else is
+    offered.
+    """
+
     @wraps(measure)
     def by_ordinary(s: Scene) -> T:
         return measure(s.whole)
@@ -115,15 +126,18 @@ def of_jobs(measure: Callable[[Scene], T]) -> Callable[[Scene], T]:
 
 @of_jobs
 def requested_work(s: Scene) -> Floats:
-    """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that has a rate there.
+    """(J,) work of one interval at requested_gpus on the slowest allowed type of the cluster that
+    has a rate there.
 
-    Where no type has one: the slowest option at the size nearest to requested_gpus, the smaller of two as near.
+    Where no type has one: the slowest option at the size nearest to requested_gpus, the smaller of
+    two as near.
     """
     problem, o = s.problem, s.offer
     jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
     types = allowed_types(problem)
     for t in np.unique(problem.pools.gpu_type):
-        room = problem.pools.memory_gb[problem.pools.gpu_type == t].max()           # nan, unknown, wins
+        # nan, unknown, wins
+        room = problem.pools.memory_gb[problem.pools.gpu_type == t].max()
         r, _ = s.table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus, room)
         slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
     missing = ~np.isfinite(slowest)

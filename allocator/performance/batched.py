@@ -1,21 +1,27 @@
-"""Speed models that know the batch: seconds of a step, useful share of a sample, and the best batch inside each size.
+"""Speed models that know the batch: seconds of a step, useful share of a sample, and the best batch
+inside each size.
 
-K GPUs, global batch B, s passes per step (accumulation), local batch b = ceil(B / (K s)), all arrays of one shape.
+K GPUs, global batch B, s passes per step (accumulation), local batch b = ceil(B / (K s)), all
+arrays of one shape.
 
-iteration: an iteration computes and synchronises; epochs grow with the gradient noise, which falls with the batch
-(Tyagi and Sharma, "Scavenger", CCGrid 2023)
+iteration: an iteration computes and synchronises; epochs grow with the gradient noise, which falls
+with the batch (Tyagi and Sharma, "Scavenger", CCGrid 2023)
 
-    T = s alpha b' + beta K + const            b' = B / (K s)         best size for one batch: K* = sqrt(alpha B / beta)
+    T = s alpha b' + beta K + const            b' = B / (K s)         best size for one batch: K* =
+        sqrt(alpha B / beta)
     efficiency = (1 + u / sqrt B0) / (1 + u / sqrt B)                 u = noise, B0 = min_batch
 
 goodput: seven parameters (Qiao et al., "Pollux", OSDI 2021, sections 3.1 and 3.2)
 
     T_grad = alpha_c + beta_c b
-    T_sync = 0 (K = 1), alpha_r + beta_r (K - 2) (one node), alpha_n + beta_n (K - 2) (several nodes)
+    T_sync = 0 (K = 1), alpha_r + beta_r (K - 2) (one node), alpha_n + beta_n (K - 2) (several
+        nodes)
     T      = (s - 1) T_grad + (T_grad^gamma + T_sync^gamma)^(1/gamma)
-    efficiency = (phi + B0) / (phi + B)                               phi = noise_scale, B0 = batch_0
+    efficiency = (phi + B0) / (phi + B)                               phi = noise_scale, B0 =
+        batch_0
 
-Speed that counts: B / T x efficiency, samples at B0 per second. Parameters: CURVE_PARAMETERS of domain/columns.py.
+Speed that counts: B / T x efficiency, samples at B0 per second. Parameters: CURVE_PARAMETERS of
+domain/columns.py.
 """
 
 from __future__ import annotations
@@ -29,7 +35,8 @@ from allocator.domain.problem import Bools, Floats
 from formulations.accumulation import overlapped
 
 Parameters = Mapping[str, float] | Mapping[str, Floats]
-BATCHES = 50              # batches tried in each size, evenly in their logarithm; half of them multiples of the size
+# batches tried in each size, evenly in their logarithm; half of them multiples of the size
+BATCHES = 50
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,9 @@ def number(q: Parameters, name: str, default: float | Floats = np.nan) -> Floats
 
 
 def iteration_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Floats) -> Floats:
-    """Seconds of a step of kind iteration. The passes compute in turn, so that their number does not matter."""
+    """Seconds of a step of kind iteration. The passes compute in turn, so that their number does
+    not matter.
+    """
     del passes, nodes
     return np.asarray(q["compute"] * batch / k + q["sync"] * k + number(q, "constant", 0.0))
 
@@ -57,15 +66,23 @@ def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Fl
     """Seconds of a step of kind goodput."""
     grad = q["alpha_c"] + q["beta_c"] * np.ceil(batch / (k * passes) - 1e-9)
     beyond = np.maximum(k - 2.0, 0.0)
-    sync = np.where(nodes > 1, q["alpha_n"] + q["beta_n"] * beyond, q["alpha_r"] + q["beta_r"] * beyond)
-    return np.asarray((passes - 1.0) * grad + overlapped(grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"])))
+    sync = np.where(
+        nodes > 1, q["alpha_n"] + q["beta_n"] * beyond, q["alpha_r"] + q["beta_r"] * beyond
+    )
+    return np.asarray(
+        (passes - 1.0) * grad + overlapped(grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"]))
+    )
 
 
 def iteration_efficiency(q: Parameters, batch: Floats) -> Floats:
-    """Epochs at the smallest batch over epochs at this one; nan where the line gives no epochs at all."""
+    """Epochs at the smallest batch over epochs at this one; nan where the line gives no epochs
+    at all.
+    """
     noise, first = number(q, "noise", 0.0), number(q, "min_batch", 1.0)
     epochs, reference = 1.0 + noise / np.sqrt(batch), 1.0 + noise / np.sqrt(first)
-    return np.where((epochs > 0) & (reference > 0), reference / np.where(epochs > 0, epochs, 1.0), np.nan)
+    return np.where(
+        (epochs > 0) & (reference > 0), reference / np.where(epochs > 0, epochs, 1.0), np.nan
+    )
 
 
 def goodput_efficiency(q: Parameters, batch: Floats) -> Floats:
@@ -85,7 +102,8 @@ class Batched:
 
 KINDS: Mapping[str, Batched] = {
     "iteration": Batched(iteration_s, iteration_efficiency, "min_batch"),
-    "goodput": Batched(goodput_s, goodput_efficiency, "batch_0")}
+    "goodput": Batched(goodput_s, goodput_efficiency, "batch_0"),
+}
 
 
 def range_of(kind: str, q: Parameters) -> tuple[Floats, Floats]:
@@ -95,18 +113,29 @@ def range_of(kind: str, q: Parameters) -> tuple[Floats, Floats]:
 
 
 def passes_for(kind: str, q: Parameters, k: Floats, batch: Floats) -> Floats:
-    """Fewest passes that fit the memory. One GPU needs two for any goodput batch above the smallest, since the noise
-    is estimated from more than one gradient."""
+    """Fewest passes that fit the memory. One GPU needs two for any goodput batch above the
+    smallest, since the noise is estimated from more than one gradient."""
     fewest = np.ceil(np.ceil(batch / k - 1e-9) / number(q, "max_local", np.inf) - 1e-9)
-    alone = (k == 1) & (batch > number(q, "batch_0", np.inf)) if kind == "goodput" else np.zeros(1, dtype=bool)
+    alone = (
+        (k == 1) & (batch > number(q, "batch_0", np.inf))
+        if kind == "goodput"
+        else np.zeros(1, dtype=bool)
+    )
     return np.maximum(fewest, np.where(alone, 2.0, 1.0))
 
 
-def at(kind: str, q: Parameters, k: Floats, batch: Floats, passes: Floats | None = None,
-       nodes: Floats | None = None) -> Chosen:
+def at(
+    kind: str,
+    q: Parameters,
+    k: Floats,
+    batch: Floats,
+    passes: Floats | None = None,
+    nodes: Floats | None = None,
+) -> Chosen:
     """Speed at given batches; passes: default the fewest that fit; nodes: default the fewest.
 
-    nan where a batch is out of range, does not give every GPU its smallest local batch, or does not fit the memory.
+    nan where a batch is out of range, does not give every GPU its smallest local batch, or does not
+    fit the memory.
     """
     form = KINDS[kind]
     fewest = passes_for(kind, q, k, batch)
@@ -114,7 +143,8 @@ def at(kind: str, q: Parameters, k: Floats, batch: Floats, passes: Floats | None
     n = np.ceil(k / number(q, "gpus_per_node", 8.0)) if nodes is None else nodes
     low, high = range_of(kind, q)
     fits: Bools = (batch >= low) & (batch <= high) & (s >= fewest)
-    uncounted = np.isnan(number(q, form.least))                    # one batch of unknown size, called 1
+    # one batch of unknown size, called 1
+    uncounted = np.isnan(number(q, form.least))
     fits = fits & (uncounted | (batch >= k * s * number(q, "min_local", 1.0)))
     with np.errstate(all="ignore"):
         rate = batch / form.step_s(q, k, batch, s, n) * form.efficiency(q, batch)
@@ -122,15 +152,25 @@ def at(kind: str, q: Parameters, k: Floats, batch: Floats, passes: Floats | None
 
 
 def best(kind: str, q: Parameters, k: Floats) -> Chosen:
-    """The fastest batch inside each size (n,), of BATCHES values; parameters are numbers or (n,)."""
+    """The fastest batch inside each size (n,), of BATCHES values; parameters are numbers or
+    (n,).
+    """
     low, high = range_of(kind, q)
-    low = np.broadcast_to(np.maximum(low, np.where(high > low, k * number(q, "min_local", 1.0), low)), k.shape)
+    low = np.broadcast_to(
+        np.maximum(low, np.where(high > low, k * number(q, "min_local", 1.0), low)), k.shape
+    )
     high = np.broadcast_to(high, k.shape)
     step = np.log(np.maximum(high / low, 1.0))[:, None] * np.linspace(0.0, 1.0, BATCHES // 2)
     any_ = low[:, None] * np.exp(step)
-    even = np.where(step > 0, np.round(any_ / k[:, None]) * k[:, None], any_)      # the same on every GPU
-    tried = np.clip(np.concatenate([even, np.round(any_)], axis=1), low[:, None], np.maximum(high, low)[:, None])
-    wide = {name: np.broadcast_to(np.asarray(v, dtype=np.float64), k.shape)[:, None] for name, v in q.items()}
+    # the same on every GPU
+    even = np.where(step > 0, np.round(any_ / k[:, None]) * k[:, None], any_)
+    tried = np.clip(
+        np.concatenate([even, np.round(any_)], axis=1), low[:, None], np.maximum(high, low)[:, None]
+    )
+    wide = {
+        name: np.broadcast_to(np.asarray(v, dtype=np.float64), k.shape)[:, None]
+        for name, v in q.items()
+    }
     found = at(kind, wide, k[:, None], tried)
     place = np.argmax(np.where(np.isnan(found.rate), -np.inf, found.rate), axis=1)[:, None]
 

@@ -1,9 +1,11 @@
-"""How fast two jobs run on the same GPUs, and with how many passes each: the one place that says so.
+"""How fast two jobs run on the same GPUs, and with how many passes each: the one place that says
+so.
 
-A *host* holds the GPUs, a *guest* runs on them as a second job. The pair is possible where the pool lets the two
-(isolation), their slowdowns are known (interference.py), and a way of each fits the memory of the GPU together
-(footprint.py). Of the ways that fit the pair takes the one that loses least speed, as the sum of both relative speeds;
-of equals the one in which the host is faster, then the one that needs less memory.
+A *host* holds the GPUs, a *guest* runs on them as a second job. The pair is possible where the pool
+lets the two (isolation), their slowdowns are known (interference.py), and a way of each fits the
+memory of the GPU together (footprint.py). Of the ways that fit the pair takes the one that loses
+least speed, as the sum of both relative speeds; of equals the one in which the host is faster, then
+the one that needs less memory.
 """
 
 from __future__ import annotations
@@ -18,15 +20,16 @@ from allocator.performance.interference import Measured, Slowdowns
 from allocator.performance.table import RateTable
 from formulations.ragged import ragged
 
-ROOM = 1e-12             # relative: memory may be over by the rounding of a sum
+ROOM = 1e-12  # relative: memory may be over by the rounding of a sum
 
 
 @dataclass(frozen=True)
 class Beside:
     """Pairs beside each other, arrays (n,).
 
-    rate_host, rate_guest: work per second, 0 where the pair is impossible. row_*: of rates.csv, -1 = none.
-    accumulation_*: passes per step, 0 = unknown. memory_gb: of both on a GPU, nan where impossible.
+    rate_host, rate_guest: work per second, 0 where the pair is impossible. row_*: of rates.csv, -1
+    = none. accumulation_*: passes per step, 0 = unknown. memory_gb: of both on a GPU, nan where
+    impossible.
     """
 
     rate_host: Floats
@@ -53,13 +56,23 @@ class Beside:
 def allowed(problem: Problem, host: Ints, guest: Ints, pool: Ints) -> Bools:
     """(n,) whether the pool lets the two jobs share: pools.csv `sharing`."""
     kind, tenant = problem.pools.sharing[pool], problem.jobs.tenant
-    may: Bools = (kind == Isolation.ANY) | ((kind == Isolation.TENANT) & (tenant[host] == tenant[guest]))
+    may: Bools = (kind == Isolation.ANY) | (
+        (kind == Isolation.TENANT) & (tenant[host] == tenant[guest])
+    )
     return may
 
 
-def beside(problem: Problem, host: Ints, guest: Ints, pool: Ints, gpus: Ints, slowdowns: Slowdowns | None = None,
-           headroom_gb: float = 0.0) -> Beside:
-    """Host and guest (n,) of a problem's jobs on the same `gpus` (n,) GPUs of `pool` (n,). Raises nothing.
+def beside(
+    problem: Problem,
+    host: Ints,
+    guest: Ints,
+    pool: Ints,
+    gpus: Ints,
+    slowdowns: Slowdowns | None = None,
+    headroom_gb: float = 0.0,
+) -> Beside:
+    """Host and guest (n,) of a problem's jobs on the same `gpus` (n,) GPUs of `pool` (n,). Raises
+    nothing.
 
     slowdowns: None = the rows of sharing.csv. headroom_gb: memory of every GPU to be left free.
     """
@@ -71,22 +84,37 @@ def beside(problem: Problem, host: Ints, guest: Ints, pool: Ints, gpus: Ints, sl
     w = ways(problem, model, kinds, sizes, usual, row, jobs.memory_gb[both])
     xi_host, xi_guest = slowdowns.slowdown(model[:n], model[n:], kind, gpus)
     count = np.diff(w.start)
-    at = np.flatnonzero(allowed(problem, host, guest, pool) & ~np.isnan(xi_host) & ~np.isnan(xi_guest)
-                        & (usual[:n] > 0) & (usual[n:] > 0))
-    pair, k = ragged(np.zeros(len(at), np.int64), count[at] * count[n + at])    # every way of the one with every way
+    at = np.flatnonzero(
+        allowed(problem, host, guest, pool)
+        & ~np.isnan(xi_host)
+        & ~np.isnan(xi_guest)
+        & (usual[:n] > 0)
+        & (usual[n:] > 0)
+    )
+    # every way of the one with every way
+    pair, k = ragged(np.zeros(len(at), np.int64), count[at] * count[n + at])
     pair = at[pair]
     i, j = w.start[pair] + k // count[n + pair], w.start[n + pair] + k % count[n + pair]
     memory = w.memory_gb[i] + w.memory_gb[j]
     fits = memory + headroom_gb <= pools.memory_gb[pool[pair]] * (1 + ROOM)
     pair, i, j, memory = pair[fits], i[fits], j[fits], memory[fits]
-    slow_host, slow_guest = xi_host[pair] * usual[pair] / w.rate[i], xi_guest[pair] * usual[n + pair] / w.rate[j]
-    speed = np.round(1.0 / slow_host + 1.0 / slow_guest, 12)                   # equal ones do not hang on the last bit
+    slow_host, slow_guest = (
+        xi_host[pair] * usual[pair] / w.rate[i],
+        xi_guest[pair] * usual[n + pair] / w.rate[j],
+    )
+    # equal ones do not hang on the last bit
+    speed = np.round(1.0 / slow_host + 1.0 / slow_guest, 12)
     order = np.lexsort((memory, slow_host, -speed, pair))
-    best = order[np.append(True, np.diff(pair[order]) != 0)[:len(order)]]
+    best = order[np.append(True, np.diff(pair[order]) != 0)[: len(order)]]
     pair, i, j = pair[best], i[best], j[best]
     zeros, none = np.zeros(n, dtype=np.int64), np.full(n, -1)
-    out = Beside(np.zeros(n), np.zeros(n), none, none.copy(), zeros, zeros.copy(), np.full(n, np.nan))
-    out.rate_host[pair], out.rate_guest[pair] = w.rate[i] / xi_host[pair], w.rate[j] / xi_guest[pair]
+    out = Beside(
+        np.zeros(n), np.zeros(n), none, none.copy(), zeros, zeros.copy(), np.full(n, np.nan)
+    )
+    out.rate_host[pair], out.rate_guest[pair] = (
+        w.rate[i] / xi_host[pair],
+        w.rate[j] / xi_guest[pair],
+    )
     out.row_host[pair], out.row_guest[pair] = w.row[i], w.row[j]
     out.accumulation_host[pair], out.accumulation_guest[pair] = w.accumulation[i], w.accumulation[j]
     out.memory_gb[pair] = memory[best]

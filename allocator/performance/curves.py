@@ -1,15 +1,20 @@
 """Speed models by formula (models.csv), for sizes where nothing was measured.
 
-    amdahl    rate(k) = rate_1 / ((1 - p) + p/k)        p = `parallel`, the share that runs in parallel (Amdahl 1967)
+    amdahl    rate(k) = rate_1 / ((1 - p) + p/k)        p = `parallel`, the share that runs in
+                                                        parallel (Amdahl 1967)
     power     rate(k) = rate_1 k^a                      a = `exponent`
-    overhead  rate(k) = rate_1 k / (1 + c (k - 1))      c: what each further GPU costs all the others
-    capped    rate(k) = min(k rate_1, cap)              workers are independent until something they share is the
-                                                        bottleneck: a parameter server, the network (Li, Walls, Guo,
+    overhead  rate(k) = rate_1 k / (1 + c (k - 1))      c: what each further GPU costs all the
+                                                        others
+    capped    rate(k) = min(k rate_1, cap)              workers are independent until something they
+                                                        share is the
+                                                        bottleneck: a parameter server, the network
+                                                            (Li, Walls, Guo,
                                                         "CM-DARE", ICDCS 2020)
-    iteration, goodput                                  at the best batch inside the size: batched.py
+    iteration, goodput                                  at the best batch inside the size:
+                                                        batched.py
 
-Every kind holds for min_gpus <= k <= max_gpus (default 1 to 1024). Names and ranges: CURVE_PARAMETERS of
-domain/columns.py.
+Every kind holds for min_gpus <= k <= max_gpus (default 1 to 1024). Names and ranges:
+CURVE_PARAMETERS of domain/columns.py.
 """
 
 from __future__ import annotations
@@ -24,7 +29,8 @@ from allocator.performance import batched
 
 _RANGE = {c.name: int(c.default) for c in CURVE_PARAMETERS["amdahl"] if c.default is not None}
 MIN_GPUS, MAX_GPUS = _RANGE["min_gpus"], _RANGE["max_gpus"]
-Parameters = Mapping[str, float] | Mapping[str, Floats]      # of one curve, or of as many as there are sizes
+# of one curve, or of as many as there are sizes
+Parameters = Mapping[str, float] | Mapping[str, Floats]
 
 
 def amdahl(q: Parameters, k: Floats) -> Floats:
@@ -57,17 +63,25 @@ def goodput(q: Parameters, k: Floats) -> Floats:
 
 
 KINDS: Mapping[str, Callable[[Parameters, Floats], Floats]] = {
-    "amdahl": amdahl, "power": power, "overhead": overhead, "capped": capped, "iteration": iteration,
-    "goodput": goodput}
+    "amdahl": amdahl,
+    "power": power,
+    "overhead": overhead,
+    "capped": capped,
+    "iteration": iteration,
+    "goodput": goodput,
+}
 
 
 def rate(kind: str, parameters: Parameters, k: Ints) -> Floats:
     """Work per second on k GPUs, shape as k; nan outside [min_gpus, max_gpus] of the parameters.
 
-    kind: a key of KINDS. parameters: checked by validate, numbers or arrays of the shape of k (nan = the default of
-    min_gpus or max_gpus); raises KeyError for an unknown kind or a missing one.
+    kind: a key of KINDS. parameters: checked by validate, numbers or arrays of the shape of k (nan
+    = the default of min_gpus or max_gpus); raises KeyError for an unknown kind or a missing one.
     """
-    low, high = _or(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS), _or(parameters.get("max_gpus", MAX_GPUS), MAX_GPUS)
+    low, high = (
+        _or(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS),
+        _or(parameters.get("max_gpus", MAX_GPUS), MAX_GPUS),
+    )
     inside = (k >= low) & (k <= high)
     return np.where(inside, KINDS[kind](parameters, np.maximum(k, 1).astype(np.float64)), np.nan)
 

@@ -1,7 +1,8 @@
-"""Memory of a job on one GPU, and the ways to need less of it: rows of rates.csv with more accumulation.
+"""Memory of a job on one GPU, and the ways to need less of it: rows of rates.csv with more
+accumulation.
 
-At (model, gpu_type, gpus) every row of rates.csv with memory_gb is a way. Without one, memory_gb of the job counts at
-its usual speed. Without that there is no way: nothing is shared on a guess.
+At (model, gpu_type, gpus) every row of rates.csv with memory_gb is a way. Without one, memory_gb of
+the job counts at its usual speed. Without that there is no way: nothing is shared on a guess.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ SPAN = MOST_GPUS + 1
 
 @dataclass(frozen=True)
 class Ways:
-    """Those of place i are start[i] .. start[i+1]; arrays (W,). rate: work per second alone. memory_gb: per GPU.
-    row: of rates.csv, -1 = none. accumulation: 0 = unknown."""
+    """Those of place i are start[i] .. start[i+1]; arrays (W,). rate: work per second alone.
+    memory_gb: per GPU. row: of rates.csv, -1 = none. accumulation: 0 = unknown."""
 
     start: Ints
     rate: Floats
@@ -28,9 +29,17 @@ class Ways:
     accumulation: Ints
 
 
-def ways(problem: Problem, model: Ints, gpu_type: Ints, gpus: Ints, rate: Floats, row: Ints, memory_gb: Floats) -> Ways:
-    """The ways of n places, arrays (n,). rate, row: usual speed and its row of rates.csv; memory_gb: of the job, nan =
-    unknown."""
+def ways(
+    problem: Problem,
+    model: Ints,
+    gpu_type: Ints,
+    gpus: Ints,
+    rate: Floats,
+    row: Ints,
+    memory_gb: Floats,
+) -> Ways:
+    """The ways of n places, arrays (n,). rate, row: usual speed and its row of rates.csv;
+    memory_gb: of the job, nan = unknown."""
     rates, types = problem.rates, len(problem.gpu_types)
     measured = np.flatnonzero((rates.memory_gb > 0) & (rates.rate > 0))
     key = (rates.model[measured] * types + rates.gpu_type[measured]) * SPAN + rates.gpus[measured]
@@ -44,6 +53,10 @@ def ways(problem: Problem, model: Ints, gpu_type: Ints, gpus: Ints, rate: Floats
     place = first[owner] + np.arange(len(owner)) - start[owner]
     own = alone[owner]
     which = np.where(own, row[owner], np.append(measured[order], -1)[np.where(own, -1, place)])
-    return Ways(start, np.where(own, rate[owner], np.append(rates.rate, np.nan)[which]),
-                np.where(own, memory_gb[owner], np.append(rates.memory_gb, np.nan)[which]), which,
-                np.maximum(np.append(rates.accumulation, -1)[which], 0))
+    return Ways(
+        start,
+        np.where(own, rate[owner], np.append(rates.rate, np.nan)[which]),
+        np.where(own, memory_gb[owner], np.append(rates.memory_gb, np.nan)[which]),
+        which,
+        np.maximum(np.append(rates.accumulation, -1)[which], 0),
+    )

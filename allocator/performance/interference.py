@@ -1,11 +1,13 @@
-"""How much two models slow each other down on the same GPUs: measured rows of sharing.csv, and a fit for the others.
+"""How much two models slow each other down on the same GPUs: measured rows of sharing.csv, and a
+fit for the others.
 
-Measured: rows hold both ways round (a beside b is b beside a). Of several rows of one (pair, GPU type, size) the
-largest slowdown of each counts. Between two measured sizes the slowdown is linear in the number of GPUs, beyond the
-measured range that of the nearest size: always between its neighbours. Unknown (nan): no row of the pair on that type.
+Measured: rows hold both ways round (a beside b is b beside a). Of several rows of one (pair, GPU
+type, size) the largest slowdown of each counts. Between two measured sizes the slowdown is linear
+in the number of GPUs, beyond the measured range that of the nearest size: always between its
+neighbours. Unknown (nan): no row of the pair on that type.
 
-Fitted: slowdown of a beside b = 1 + alpha_a beta_b on one GPU type, alpha how sensitive a model is, beta how much it
-presses on its partner: rank one, by least squares in ln(slowdown - 1).
+Fitted: slowdown of a beside b = 1 + alpha_a beta_b on one GPU type, alpha how sensitive a model is,
+beta how much it presses on its partner: rank one, by least squares in ln(slowdown - 1).
 """
 
 from __future__ import annotations
@@ -19,14 +21,18 @@ from allocator.domain.columns import MOST_GPUS
 from allocator.domain.problem import Bools, Floats, Ints, Problem, Sharing
 
 SPAN = MOST_GPUS + 1
-LEAST = 0.01              # slowdowns of less than 1 % are fitted as 1 %
+LEAST = 0.01  # slowdowns of less than 1 % are fitted as 1 %
 
 
 class Slowdowns(Protocol):
     """Whatever knows how fast jobs run beside each other."""
 
-    def slowdown(self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints) -> tuple[Floats, Floats]:
-        """Of a beside b and of b beside a, >= 1, shapes as the arguments; nan where it is not known."""
+    def slowdown(
+        self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
+    ) -> tuple[Floats, Floats]:
+        """Of a beside b and of b beside a, >= 1, shapes as the arguments; nan where it is not
+        known.
+        """
 
     def known(self, models: int) -> Bools:
         """(models,) True for models of which anything is known."""
@@ -37,14 +43,22 @@ class Measured:
 
     def __init__(self, sharing: Sharing, models: int, gpu_types: int) -> None:
         both = np.concatenate([sharing.model_a, sharing.model_b])
-        self._code = np.full(models + 1, -1)              # only models with a row have a number, the last place is none
+        # only models with a row have a number, the last place is none
+        self._code = np.full(models + 1, -1)
         self._code[np.unique(both)] = np.arange(len(np.unique(both)))
         self._models, self._types = len(np.unique(both)), gpu_types
-        key = self._key(both, np.concatenate([sharing.model_b, sharing.model_a]), np.tile(sharing.gpu_type, 2),
-                        np.tile(sharing.gpus, 2))
+        key = self._key(
+            both,
+            np.concatenate([sharing.model_b, sharing.model_a]),
+            np.tile(sharing.gpu_type, 2),
+            np.tile(sharing.gpus, 2),
+        )
         self._keys, place = np.unique(key, return_inverse=True)
-        self._slowdown = np.ones(len(self._keys))         # of the first model of the key beside the second
-        np.maximum.at(self._slowdown, place, np.concatenate([sharing.slowdown_a, sharing.slowdown_b]))
+        # of the first model of the key beside the second
+        self._slowdown = np.ones(len(self._keys))
+        np.maximum.at(
+            self._slowdown, place, np.concatenate([sharing.slowdown_a, sharing.slowdown_b])
+        )
 
     @classmethod
     def of(cls, problem: Problem) -> Measured:
@@ -59,22 +73,29 @@ class Measured:
         """(models,) True for models with a row."""
         return np.asarray(self._code[:models] >= 0)
 
-    def slowdown(self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints) -> tuple[Floats, Floats]:
+    def slowdown(
+        self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
+    ) -> tuple[Floats, Floats]:
         """Of a beside b and of b beside a, shapes as the arguments, which broadcast."""
-        return self._of(model_a, model_b, gpu_type, gpus), self._of(model_b, model_a, gpu_type, gpus)
+        return self._of(model_a, model_b, gpu_type, gpus), self._of(
+            model_b, model_a, gpu_type, gpus
+        )
 
     def _of(self, a: Ints, b: Ints, gpu_type: Ints, gpus: Ints) -> Floats:
         wanted = self._key(a, b, gpu_type, gpus)
         if not len(self._keys):
             return np.full(wanted.shape, np.nan)
-        above = np.searchsorted(self._keys, wanted)       # the first size that is not smaller, if it is of the pair
+        # the first size that is not smaller, if it is of the pair
+        above = np.searchsorted(self._keys, wanted)
         after, before = np.minimum(above, len(self._keys) - 1), np.maximum(above - 1, 0)
         over = (self._keys[after] // SPAN == wanted // SPAN) & (self._keys[after] >= wanted)
         under = (self._keys[before] // SPAN == wanted // SPAN) & (self._keys[before] < wanted)
         low, high = np.where(under, before, after), np.where(over, after, before)
         k1, k2 = self._keys[low] % SPAN, self._keys[high] % SPAN
         share = np.where(k2 > k1, (wanted % SPAN - k1) / np.maximum(k2 - k1, 1), 1.0)
-        out = self._slowdown[low] + (self._slowdown[high] - self._slowdown[low]) * np.minimum(share, 1.0)
+        out = self._slowdown[low] + (self._slowdown[high] - self._slowdown[low]) * np.minimum(
+            share, 1.0
+        )
         there = (over | under) & (self._code[a] >= 0) & (self._code[b] >= 0)
         return np.where(there, out, np.nan)
 
@@ -83,9 +104,10 @@ class Measured:
 class Fitted:
     """Slowdowns 1 + alpha_a beta_b, where the measured ones say nothing; arrays (T, M).
 
-    alpha, beta: nan = never measured on the type. tied (T, M): models with one number are linked by measurements,
-    through which alone their alpha and beta have a common unit. error (T,): root mean square of the relative error of
-    slowdowns, each predicted without itself; nan where there is nothing to judge by.
+    alpha, beta: nan = never measured on the type. tied (T, M): models with one number are linked by
+    measurements, through which alone their alpha and beta have a common unit. error (T,): root mean
+    square of the relative error of slowdowns, each predicted without itself; nan where there is
+    nothing to judge by.
     """
 
     measured: Measured
@@ -99,11 +121,15 @@ class Fitted:
         """(models,) True for models with a row."""
         return self.measured.known(models)
 
-    def slowdown(self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints) -> tuple[Floats, Floats]:
+    def slowdown(
+        self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
+    ) -> tuple[Floats, Floats]:
         """Measured where it is, else fitted where both models are linked by measurements."""
         one, other = self.measured.slowdown(model_a, model_b, gpu_type, gpus)
-        return (np.where(np.isnan(one), self._of(model_a, model_b, gpu_type), one),
-                np.where(np.isnan(other), self._of(model_b, model_a, gpu_type), other))
+        return (
+            np.where(np.isnan(one), self._of(model_a, model_b, gpu_type), one),
+            np.where(np.isnan(other), self._of(model_b, model_a, gpu_type), other),
+        )
 
     def _of(self, a: Ints, b: Ints, t: Ints) -> Floats:
         linked = (self.tied_alpha[t, a] >= 0) & (self.tied_alpha[t, a] == self.tied_beta[t, b])
@@ -111,7 +137,9 @@ class Fitted:
 
 
 def fit(problem: Problem) -> Fitted:
-    """Rank-one slowdowns for every GPU type from the rows of sharing.csv, all sizes alike. Raises nothing."""
+    """Rank-one slowdowns for every GPU type from the rows of sharing.csv, all sizes alike.
+    Raises nothing.
+    """
     s, M, T = problem.sharing, len(problem.models), len(problem.gpu_types)
     alpha, beta, error = np.full((T, M), np.nan), np.full((T, M), np.nan), np.full(T, np.nan)
     ties = np.full((2, T, M), -1)
@@ -125,7 +153,9 @@ def fit(problem: Problem) -> Fitted:
     return Fitted(Measured.of(problem), alpha, beta, ties[0], ties[1], error)
 
 
-def _rank_one(victim: Ints, source: Ints, slow: Floats, models: int) -> tuple[Floats, Floats, float]:
+def _rank_one(
+    victim: Ints, source: Ints, slow: Floats, models: int
+) -> tuple[Floats, Floats, float]:
     """alpha (models,), beta (models,), error by leaving each row out."""
     from scipy import linalg
 
@@ -139,19 +169,22 @@ def _rank_one(victim: Ints, source: Ints, slow: Floats, models: int) -> tuple[Fl
     solution, leverage = inverse @ y, np.einsum("ij,ji->i", x, inverse)
     alpha, beta = np.full(models, np.nan), np.full(models, np.nan)
     alpha[rows[0]], beta[columns[0]] = np.exp(solution[:p]), np.exp(solution[p:])
-    judged = leverage < 1.0 - 1e-9                        # a row that alone decides a parameter judges nothing
+    # a row that alone decides a parameter judges nothing
+    judged = leverage < 1.0 - 1e-9
     without = y[judged] - (y - x @ solution)[judged] / (1.0 - leverage[judged])
     off = (1.0 + np.exp(without)) / slow[judged] - 1.0
     return alpha, beta, float(np.sqrt(np.mean(off**2))) if judged.any() else float("nan")
 
 
 def _linked(victim: Ints, source: Ints, models: int) -> tuple[Ints, Ints]:
-    """Number of the connected part of the graph "v was measured beside s", of alphas and of betas, (models,) each;
-    -1 = never measured."""
+    """Number of the connected part of the graph "v was measured beside s", of alphas and of betas,
+    (models,) each; -1 = never measured."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    edges = coo_array((np.ones(len(victim)), (victim, models + source)), shape=(2 * models, 2 * models))
+    edges = coo_array(
+        (np.ones(len(victim)), (victim, models + source)), shape=(2 * models, 2 * models)
+    )
     part = np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)
     seen = np.zeros(2 * models, dtype=bool)
     seen[victim], seen[models + source] = True, True

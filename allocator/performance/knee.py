@@ -1,4 +1,6 @@
-"""The knee of a curve of diminishing returns (Satopaa, Albrecht, Irwin and Raghavan, "Kneedle", ICDCSW 2011)."""
+"""The knee of a curve of diminishing returns (Satopaa, Albrecht, Irwin and Raghavan, "Kneedle",
+ICDCSW 2011).
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ def front(cost: Floats, time: Floats) -> Bools:
 
 
 def knee(cost: Floats, time: Floats) -> int:
-    """The point where dearer stops paying: both axes scaled to 0..1 over the front, the point furthest below the line
-    from its cheapest to its fastest point. The fastest if the front has fewer than three points.
+    """The point where dearer stops paying: both axes scaled to 0..1 over the front, the point
+    furthest below the line from its cheapest to its fastest point. The fastest if the front has
+    fewer than three points.
 
-    Kneedle without smoothing, for a falling convex curve: the largest 1 - x - y. Raises ValueError without points.
+    Kneedle without smoothing, for a falling convex curve: the largest 1 - x - y. Raises ValueError
+    without points.
     """
     on = np.flatnonzero(front(cost, time))
     if len(on) < 3:

@@ -1,7 +1,9 @@
-"""What a running job loses when its allocation changes: restart_s, or what pauses.csv says of the two sizes.
+"""What a running job loses when its allocation changes: restart_s, or what pauses.csv says of the
+two sizes.
 
-Sizes that were set up in advance may cost nothing, others a checkpoint and a new start. A row of the GPU type that the
-job changes to wins over one of any type; startup_s of the pool is added to either.
+Sizes that were set up in advance may cost nothing, others a checkpoint and a new start. A row of
+the GPU type that the job changes to wins over one of any type; startup_s of the pool is added to
+either.
 """
 
 from __future__ import annotations
@@ -11,14 +13,19 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints, Problem
 
 
-def restart_s(problem: Problem, job: Ints, pool: Ints, gpus: Ints, held: Ints | None = None) -> Floats:
+def restart_s(
+    problem: Problem, job: Ints, pool: Ints, gpus: Ints, held: Ints | None = None
+) -> Floats:
     """(n,) seconds that jobs lose when they change to gpus of pool, start-up aside.
 
-    held (n,): GPUs that they change from; None: what the problem says they hold. 0: nothing, no row counts.
+    held (n,): GPUs that they change from; None: what the problem says they hold. 0: nothing, no row
+    counts.
     """
     restart = problem.jobs.restart_s[job]
     if not len(problem.pauses.pause_s):
         return restart
     before = problem.jobs.gpus[job] if held is None else held
-    found = problem.pauses.look_up(problem.jobs.model[job], problem.pools.gpu_type[pool], before, gpus)
+    found = problem.pauses.look_up(
+        problem.jobs.model[job], problem.pools.gpu_type[pool], before, gpus
+    )
     return np.where(np.isnan(found), restart, found)

@@ -1,4 +1,5 @@
-"""When jobs are due: their own deadline, or earlier where jobs with one come after them (formulations/pipelines.py).
+"""When jobs are due: their own deadline, or earlier where jobs with one come after them
+(formulations/pipelines.py).
 
 One function for everything that looks at deadlines: objectives, policies, the audit, explanations.
 """
@@ -13,47 +14,69 @@ from formulations.pipelines import split
 
 
 def due_s(problem: Problem) -> Floats:
-    """(J,) when each job should be done, nan = at no certain time: deadline_s, for stages of a pipeline the share of
-    the time that the deadlines behind them leave."""
+    """(J,) when each job should be done, nan = at no certain time: deadline_s, for stages of a
+    pipeline the share of the time that the deadlines behind them leave."""
     return due(problem)[0]
 
 
 def due(problem: Problem) -> tuple[Floats, Ints]:
     """(due_s (J,), whose (J,)): when each job is due and the job whose deadline that is, -1 = none.
 
-    Predecessors that are no longer in the problem are done; successors that are not yet in it are not known.
+    Predecessors that are no longer in the problem are done; successors that are not yet in it are
+    not known.
     """
     jobs = problem.jobs
     own = np.where(np.isnan(jobs.deadline_s), -1, np.arange(len(jobs)))
     if not any(jobs.after) or (own < 0).all():
         return jobs.deadline_s, own
     number = {name: j for j, name in enumerate(jobs.job_id)}
-    after = {j: [number[name] for name in names if name in number] for j, names in enumerate(jobs.after) if names}
+    after = {
+        j: [number[name] for name in names if name in number]
+        for j, names in enumerate(jobs.after)
+        if names
+    }
     after = {j: before for j, before in after.items() if before}
     if not after:
         return jobs.deadline_s, own
-    stages = np.array(sorted({*after, *(i for before in after.values() for i in before)}), dtype=np.int64)
+    stages = np.array(
+        sorted({*after, *(i for before in after.values() for i in before)}), dtype=np.int64
+    )
     need = np.zeros(len(jobs))
     need[stages] = shortest_s(problem, stages)
     return split(after, need, jobs.deadline_s, problem.now_s)
 
 
 def shortest_s(problem: Problem, job: Ints) -> Floats:
-    """(n,) least seconds that the jobs (n,) still need, 0 where no speed is known: on the fastest GPUs they may use, at
-    the sizes they list, else at the powers of two from min_gpus on and the largest size that fits the pool."""
+    """(n,) least seconds that the jobs (n,) still need, 0 where no speed is known: on the fastest
+    GPUs they may use, at the sizes they list, else at the powers of two from min_gpus on and the
+    largest size that fits the pool."""
     jobs, pools, table = problem.jobs, problem.pools, RateTable.of(problem)
     sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), dtype=bool)])
     types, listed = sets[jobs.gpu_types[job]], jobs.sizes[job]
     fastest = np.zeros(len(job))
     for p in range(len(pools)):
-        most = np.minimum(np.minimum(jobs.max_gpus[job], pools.gpus[p]), table.largest[jobs.model[job]])
+        most = np.minimum(
+            np.minimum(jobs.max_gpus[job], pools.gpus[p]), table.largest[jobs.model[job]]
+        )
         doublings = 2 ** np.arange(int(most.max(initial=0)).bit_length())
-        tried = [(np.full(len(job), k), listed < 0) for k in doublings.tolist()] + [(most, listed < 0)] + [
-            (np.full(len(job), k), listed == code) for code in np.unique(listed[listed >= 0]).tolist()
-            for k in problem.size_lists[code].tolist()]
+        tried = (
+            [(np.full(len(job), k), listed < 0) for k in doublings.tolist()]
+            + [(most, listed < 0)]
+            + [
+                (np.full(len(job), k), listed == code)
+                for code in np.unique(listed[listed >= 0]).tolist()
+                for k in problem.size_lists[code].tolist()
+            ]
+        )
         for gpus, may in tried:
-            at = np.flatnonzero(may & types[:, pools.gpu_type[p]] & (gpus >= jobs.min_gpus[job]) & (gpus <= most))
-            rate, _ = table.rate(jobs.model[job[at]], np.full(len(at), pools.gpu_type[p]), gpus[at],
-                                 pools.memory_gb[p])
+            at = np.flatnonzero(
+                may & types[:, pools.gpu_type[p]] & (gpus >= jobs.min_gpus[job]) & (gpus <= most)
+            )
+            rate, _ = table.rate(
+                jobs.model[job[at]],
+                np.full(len(at), pools.gpu_type[p]),
+                gpus[at],
+                pools.memory_gb[p],
+            )
             fastest[at] = np.fmax(fastest[at], rate)
     return np.divide(jobs.remaining_work[job], fastest, out=np.zeros(len(job)), where=fastest > 0)

@@ -1,14 +1,15 @@
 """Which few configurations to measure next, to learn how fast a new job runs.
 
-First the corners of what is possible: the smallest size with its smallest and largest batch, the largest size with its
-largest batch. Then what could change the choice most for what it costs to try: the knowledge gradient of independent
-beliefs (Frazier, Powell and Dayanik 2008): with y_i ~ N(m_i, s_i^2) the logarithm of what is to be small, and b the
-best so far,
+First the corners of what is possible: the smallest size with its smallest and largest batch, the
+largest size with its largest batch. Then what could change the choice most for what it costs to
+try: the knowledge gradient of independent beliefs (Frazier, Powell and Dayanik 2008): with y_i ~
+N(m_i, s_i^2) the logarithm of what is to be small, and b the best so far,
 
     gain of i = E max(0, y_b - y_i) = s f(d / s),   f(z) = phi(z) - z Phi(-z),   d = m_i - m_b
 
-(for b itself, d is the distance of the runner-up), as long as it is above the price of the try in the same logarithms,
-the largest gain per price first. What a measurement teaches about its neighbours: `learned`.
+(for b itself, d is the distance of the runner-up), as long as it is above the price of the try in
+the same logarithms, the largest gain per price first. What a measurement teaches about its
+neighbours: `learned`.
 """
 
 from __future__ import annotations
@@ -19,22 +20,30 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints
 
-LEAST = 1e-4              # gains below are none
-MOST = 8                  # tries of a plan
-SPREAD, REACH, NOISE = 0.3, 1.5, 0.03     # of what a fitted model gets wrong: size, doublings, one measurement
+LEAST = 1e-4  # gains below are none
+MOST = 8  # tries of a plan
+# of what a fitted model gets wrong: size, doublings, one measurement
+SPREAD, REACH, NOISE = 0.3, 1.5, 0.03
 
 
 def corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
-    """The up to three extreme configurations of each group (GPU type) among (n,), the smaller size first.
+    """The up to three extreme configurations of each group (GPU type) among (n,), the smaller size
+    first.
 
-    The largest size with its smallest batch would be the fourth: it is dear, and hardly ever near the best.
+    The largest size with its smallest batch would be the fourth: it is dear, and hardly ever near
+    the best.
     """
     out: list[int] = []
     for g in np.unique(group).tolist():
         mine = group == g
-        small, large = (np.flatnonzero(mine & (gpus == k)) for k in (gpus[mine].min(), gpus[mine].max()))
-        out += [int(small[np.argmin(batch[small])]), int(small[np.argmax(batch[small])]),
-                int(large[np.argmax(batch[large])])]
+        small, large = (
+            np.flatnonzero(mine & (gpus == k)) for k in (gpus[mine].min(), gpus[mine].max())
+        )
+        out += [
+            int(small[np.argmin(batch[small])]),
+            int(small[np.argmax(batch[small])]),
+            int(large[np.argmax(batch[large])]),
+        ]
     return list(dict.fromkeys(out))
 
 
@@ -53,8 +62,8 @@ def gain(mean: Floats, deviation: Floats) -> Floats:
 
 
 def unsure(gpus: Ints, seen: Ints, spread: float) -> Floats:
-    """(n,) deviation of the log speed at sizes after the sizes seen (m,) were measured: a Gaussian process over
-    doublings, as `learned`, whose deviation is spread where nothing was seen."""
+    """(n,) deviation of the log speed at sizes after the sizes seen (m,) were measured: a Gaussian
+    process over doublings, as `learned`, whose deviation is spread where nothing was seen."""
     at, there = np.log2(gpus)[:, None], np.log2(seen)[:, None]
     cover = spread**2 * np.exp(-np.abs(there - at.T) / REACH)
     inner = spread**2 * np.exp(-np.abs(there - there.T) / REACH) + NOISE**2 * np.eye(len(seen))
@@ -65,8 +74,9 @@ def unsure(gpus: Ints, seen: Ints, spread: float) -> Floats:
 def learned(believed: Floats, x: Floats, tried: Ints, measured: Floats) -> tuple[Floats, Floats]:
     """Mean and standard deviation (n,) of the logarithm of the speed after some were measured.
 
-    believed (n,): log speed of the model; x (n, d): features, a unit = a doubling; tried (t,), measured (t,): log
-    speeds. What the model gets wrong is a Gaussian process over x (as feedback.py, in several directions).
+    believed (n,): log speed of the model; x (n, d): features, a unit = a doubling; tried (t,),
+    measured (t,): log speeds. What the model gets wrong is a Gaussian process over x (as
+    feedback.py, in several directions).
     """
     distance = np.abs(x[:, None, :] - x[None, :, :]).sum(axis=2)
     cover = SPREAD**2 * np.exp(-distance / REACH)
@@ -78,17 +88,27 @@ def learned(believed: Floats, x: Floats, tried: Ints, measured: Floats) -> tuple
 
 
 def worthwhile(gains: Floats, price: Floats) -> list[int]:
-    """Configurations whose gain is above the price of trying them, the largest gain per price first; both (n,), shares
-    of what is to be small."""
+    """Configurations whose gain is above the price of trying them, the largest gain per price
+    first; both (n,), shares of what is to be small."""
     order = np.argsort(-gains / np.maximum(price, LEAST), kind="stable")
     return [i for i in order.tolist() if gains[i] > max(float(price[i]), LEAST)]
 
 
-def plan(group: Ints, gpus: Ints, batch: Ints, mean: Floats, deviation: Floats, measured: Bools, price: Floats,
-         most: int = MOST) -> list[tuple[int, str, float]]:
-    """The next configurations (index, "corner" or "decision", gain), at most `most`, none that is measured already.
+def plan(
+    group: Ints,
+    gpus: Ints,
+    batch: Ints,
+    mean: Floats,
+    deviation: Floats,
+    measured: Bools,
+    price: Floats,
+    most: int = MOST,
+) -> list[tuple[int, str, float]]:
+    """The next configurations (index, "corner" or "decision", gain), at most `most`, none that is
+    measured already.
 
-    mean, deviation (n,): of the logarithm of what is to be small; price (n,): what trying each adds to it.
+    mean, deviation (n,): of the logarithm of what is to be small; price (n,): what trying each adds
+    to it.
     """
     gains = gain(mean, np.where(measured, 0.0, deviation))
     first = [i for i in corners(group, gpus, batch) if not measured[i]]

@@ -1,7 +1,9 @@
-"""One face of everything known about speed: rate and uncertainty of many (model, GPU type, size, batch ...) at once.
+"""One face of everything known about speed: rate and uncertainty of many (model, GPU type, size,
+batch ...) at once.
 
-What answers, in this order: a row of rates.csv at exactly the settings asked for; the rule between measured sizes
-where the batch is free; a curve of models.csv, at its best batch where the batch is free.
+What answers, in this order: a row of rates.csv at exactly the settings asked for; the rule between
+measured sizes where the batch is free; a curve of models.csv, at its best batch where the batch is
+free.
 """
 
 from __future__ import annotations
@@ -16,15 +18,16 @@ from allocator.performance import batched, curves
 from allocator.performance.feedback import SPREAD
 from allocator.performance.table import RateTable
 
-MEASURED = 0.02           # relative error of a measured speed
-BETWEEN = 0.1             # of one by the rule between measured sizes
-GUESSED = 1.0             # of an assumed one
+MEASURED = 0.02  # relative error of a measured speed
+BETWEEN = 0.1  # of one by the rule between measured sizes
+GUESSED = 1.0  # of an assumed one
 
 
 @dataclass(frozen=True)
 class Configurations:
-    """What is asked for, arrays (n,): indices of the Problem, GPUs, global batch, passes per step, nodes; memory of a
-    GPU, nan = no limit. 0 = free: the best batch, the fewest passes that fit the memory, the fewest nodes."""
+    """What is asked for, arrays (n,): indices of the Problem, GPUs, global batch, passes per step,
+    nodes; memory of a GPU, nan = no limit. 0 = free: the best batch, the fewest passes that fit the
+    memory, the fewest nodes."""
 
     model: Ints
     gpu_type: Ints
@@ -35,8 +38,14 @@ class Configurations:
     memory_gb: Floats
 
     @classmethod
-    def of(cls, model: Ints, gpu_type: Ints, gpus: Ints, batch: Ints | None = None,
-           memory_gb: Floats | None = None) -> Configurations:
+    def of(
+        cls,
+        model: Ints,
+        gpu_type: Ints,
+        gpus: Ints,
+        batch: Ints | None = None,
+        memory_gb: Floats | None = None,
+    ) -> Configurations:
         """With everything else free."""
         free = np.zeros(gpus.shape, dtype=np.int64)
         room = np.full(gpus.shape, np.nan) if memory_gb is None else memory_gb
@@ -48,8 +57,9 @@ class Configurations:
 
 @dataclass(frozen=True)
 class Speed:
-    """Arrays (n,). rate: useful work per second, nan = not known or not possible. error: relative standard deviation of
-    it. batch, accumulation: what it needs, 0 = unknown. row: of rates.csv, -1 = none."""
+    """Arrays (n,). rate: useful work per second, nan = not known or not possible. error: relative
+    standard deviation of it. batch, accumulation: what it needs, 0 = unknown. row: of rates.csv, -1
+    = none."""
 
     rate: Floats
     error: Floats
@@ -77,18 +87,30 @@ class Beliefs:
         n = len(at.gpus)
         free = (at.batch == 0) & (at.accumulation == 0) & (at.spread == 0)
         rate, row = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
-        rate[free], row[free] = self._table.rate(at.model[free], at.gpu_type[free], at.gpus[free],
-                                                      at.memory_gb[free])
+        rate[free], row[free] = self._table.rate(
+            at.model[free], at.gpu_type[free], at.gpus[free], at.memory_gb[free]
+        )
         bound = np.flatnonzero(~free)
         rate[bound], row[bound] = self._measured(at[bound])
         rates = self._problem.rates
-        batch = np.where(row >= 0, np.maximum(rates.batch_size[row], 0) if len(rates.gpus) else 0, 0)
-        passes = np.where(row >= 0, np.maximum(rates.accumulation[row], 0) if len(rates.gpus) else 0, 0)
+        batch = np.where(
+            row >= 0, np.maximum(rates.batch_size[row], 0) if len(rates.gpus) else 0, 0
+        )
+        passes = np.where(
+            row >= 0, np.maximum(rates.accumulation[row], 0) if len(rates.gpus) else 0, 0
+        )
         error = np.where(np.isnan(rate), np.nan, np.where(row >= 0, MEASURED, BETWEEN))
         error[self._table.is_assumed(at.model, at.gpu_type, at.gpus) & ~np.isnan(rate)] = GUESSED
-        between = np.flatnonzero((row < 0) & (np.isnan(rate) | self._table.by_curve(at.model, at.gpu_type, at.gpus)))
+        between = np.flatnonzero(
+            (row < 0) & (np.isnan(rate) | self._table.by_curve(at.model, at.gpu_type, at.gpus))
+        )
         made = self._curves(at[between])
-        for array, value in ((rate, made.rate), (error, made.error), (batch, made.batch), (passes, made.accumulation)):
+        for array, value in (
+            (rate, made.rate),
+            (error, made.error),
+            (batch, made.batch),
+            (passes, made.accumulation),
+        ):
             array[between] = value
         return Speed(rate, error, batch, passes, row)
 
@@ -96,10 +118,17 @@ class Beliefs:
         """Fastest row of rates.csv with these settings, and its number."""
         rates = self._problem.rates
         same = np.ones((len(at.gpus), len(rates.gpus)), dtype=bool)
-        for wanted, there in ((at.model, rates.model), (at.gpu_type, rates.gpu_type), (at.gpus, rates.gpus)):
+        for wanted, there in (
+            (at.model, rates.model),
+            (at.gpu_type, rates.gpu_type),
+            (at.gpus, rates.gpus),
+        ):
             same &= wanted[:, None] == there
-        for wanted, there in ((at.batch, rates.batch_size), (at.accumulation, rates.accumulation),
-                              (at.spread, rates.spread)):
+        for wanted, there in (
+            (at.batch, rates.batch_size),
+            (at.accumulation, rates.accumulation),
+            (at.spread, rates.spread),
+        ):
             same &= (wanted[:, None] == 0) | (wanted[:, None] == there)
         same &= ~(rates.memory_gb > at.memory_gb[:, None])
         if not same.size:
@@ -118,7 +147,9 @@ class Beliefs:
             mine = np.flatnonzero((curve >= 0) & (code[curve] == i))
             q = {name: v[curve[mine]] for name, v in known.numbers.items()}
             k = at.gpus[mine].astype(np.float64)
-            inside = (k >= batched.number(q, "min_gpus", 1.0)) & (k <= batched.number(q, "max_gpus", curves.MAX_GPUS))
+            inside = (k >= batched.number(q, "min_gpus", 1.0)) & (
+                k <= batched.number(q, "max_gpus", curves.MAX_GPUS)
+            )
             if kind in batched.KINDS:
                 found = _settled(kind, q, k, at[mine])
                 sized = ~np.isnan(found.rate) & (found.batch > 1)
@@ -126,7 +157,9 @@ class Beliefs:
                 passes[mine] = np.where(sized, found.passes, 0).astype(np.int64)
                 value = found.rate
             else:
-                value = np.where((at.batch[mine] == 0) & (at.spread[mine] == 0), curves.KINDS[kind](q, k), np.nan)
+                value = np.where(
+                    (at.batch[mine] == 0) & (at.spread[mine] == 0), curves.KINDS[kind](q, k), np.nan
+                )
             rate[mine] = np.where(inside, value, np.nan)
             error[mine] = np.where(np.isnan(rate[mine]), np.nan, batched.number(q, "error", SPREAD))
         return Speed(rate, error, batch, passes, np.full(n, -1, dtype=np.int64))

@@ -1,13 +1,15 @@
-"""Speed of a model on a number of GPUs: measured rows, the rule between them, fitted curves where nothing was measured.
+"""Speed of a model on a number of GPUs: measured rows, the rule between them, fitted curves where
+nothing was measured.
 
-Source: contract section 1, rates.csv. At a measured size the fastest row counts whose memory_gb the GPUs have; where
-none fits, nothing is offered there, nor between it and its neighbours. Between two measured sizes k1 < k < k2 the rate
-is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1). Outside the measured range nothing is offered, unless a curve of
-models.csv covers the size (its max_local is its own limit of memory).
+Source: contract section 1, rates.csv. At a measured size the fastest row counts whose memory_gb the
+GPUs have; where none fits, nothing is offered there, nor between it and its neighbours. Between two
+measured sizes k1 < k < k2 the rate is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1). Outside the
+measured range nothing is offered, unless a curve of models.csv covers the size (its max_local is
+its own limit of memory).
 
-A model of which nobody gave a rate runs at an assumed speed where none was observed: as much per GPU as at the nearest
-size where one was, ASSUMED_RATE at every size where none was. Which sizes a job may have at an assumed speed is not
-decided here.
+A model of which nobody gave a rate runs at an assumed speed where none was observed: as much per
+GPU as at the nearest size where one was, ASSUMED_RATE at every size where none was. Which sizes a
+job may have at an assumed speed is not decided here.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from allocator.domain.problem import Bools, Curves, Floats, Ints, Problem, Rates
 from allocator.performance import batched
 from allocator.performance import curves as formulas
 
-SPAN = MOST_GPUS + 1      # sizes of one (model, gpu_type) occupy one span of the sorted key
+SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the sorted key
 
 
 class RateTable:
@@ -32,18 +34,20 @@ class RateTable:
         self._key_of_row = self._key(rates.model, rates.gpu_type, rates.gpus)
         self._rates = rates
         self._hungriest = float(np.nan_to_num(rates.memory_gb, nan=0.0).max(initial=0.0))
-        self._within: dict[float, _Sizes] = {}             # GB of a GPU -> what runs there
+        self._within: dict[float, _Sizes] = {}  # GB of a GPU -> what runs there
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
-        self.unrated = np.ones(models, dtype=bool)         # (models,) nobody gave a rate of it
+        self.unrated = np.ones(models, dtype=bool)  # (models,) nobody gave a rate of it
         self.unrated[rates.model[~rates.observed]] = False
         self.unrated[curves.model] = False
         self.largest = self._largest(rates, curves, models)
 
     @classmethod
     def of(cls, problem: Problem) -> RateTable:
-        """The table of a Problem's rates and curves. The rounds of a simulation share them, so the last is kept."""
+        """The table of a Problem's rates and curves. The rounds of a simulation share them, so
+        the last is kept.
+        """
         parts = (problem.rates, problem.curves, len(problem.models), len(problem.gpu_types))
         for rates, curves, models, types, table in _last:
             if rates is parts[0] and curves is parts[1] and (models, types) == parts[2:]:
@@ -60,23 +64,36 @@ class RateTable:
         largest = np.zeros(models, dtype=np.int64)
         np.maximum.at(largest, rates.model, rates.gpus)
         reach = curves.numbers.get("max_gpus", np.full(len(curves.kind), float(formulas.MAX_GPUS)))
-        np.maximum.at(largest, curves.model, np.where(np.isnan(reach), formulas.MAX_GPUS, reach).astype(np.int64))
+        np.maximum.at(
+            largest,
+            curves.model,
+            np.where(np.isnan(reach), formulas.MAX_GPUS, reach).astype(np.int64),
+        )
         largest[self.unrated] = MOST_GPUS
         return largest
 
-    def rate(self, model: Ints, gpu_type: Ints, gpus: Ints, memory_gb: Floats | float = np.nan,
-             held: Bools | None = None) -> tuple[Floats, Ints]:
+    def rate(
+        self,
+        model: Ints,
+        gpu_type: Ints,
+        gpus: Ints,
+        memory_gb: Floats | float = np.nan,
+        held: Bools | None = None,
+    ) -> tuple[Floats, Ints]:
         """Work per second and the row of rates.csv it comes from, shapes as the arguments.
 
-        memory_gb: of each GPU, nan = no limit. held: True where the job runs on these GPUs already, so that it fits
-        them whatever rates.csv says; if no row fits, the fastest counts. The rate is nan where the size is not offered;
-        the row is -1 where the rate is interpolated or from a curve.
+        memory_gb: of each GPU, nan = no limit. held: True where the job runs on these GPUs already,
+        so that it fits them whatever rates.csv says; if no row fits, the fastest counts. The rate
+        is nan where the size is not offered; the row is -1 where the rate is interpolated or from a
+        curve.
         """
         wanted = self._key(model, gpu_type, gpus)
         out = np.full(wanted.shape, np.nan)
         row = np.full(wanted.shape, -1, dtype=np.int64)
         measured = np.zeros(wanted.shape, dtype=bool)
-        room = np.broadcast_to(np.where(memory_gb < self._hungriest, memory_gb, np.inf), wanted.shape)
+        room = np.broadcast_to(
+            np.where(memory_gb < self._hungriest, memory_gb, np.inf), wanted.shape
+        )
         for gb in np.unique(room).tolist():
             here = np.flatnonzero(room == gb)
             out[here], row[here], measured[here] = self._sizes(gb).look_up(wanted[here])
@@ -94,7 +111,9 @@ class RateTable:
             self._within[gb] = _Sizes.of(self._key_of_row, np.where(fits, self._rates.rate, -1.0))
         return self._within[gb]
 
-    def _add_curves(self, model: Ints, gpu_type: Ints, gpus: Ints, open_: Bools, out: Floats) -> None:
+    def _add_curves(
+        self, model: Ints, gpu_type: Ints, gpus: Ints, open_: Bools, out: Floats
+    ) -> None:
         """Speeds by curve where rates.csv says nothing."""
         curve = self._curve_of[model * self._types + gpu_type]
         open_ = open_ & (curve >= 0)
@@ -102,7 +121,8 @@ class RateTable:
         for i, kind in enumerate(names):
             mine = np.flatnonzero(open_ & (code[curve] == i))
             c, k, back = curve[mine], gpus[mine], np.arange(len(mine))
-            if kind in batched.KINDS:        # the best batch takes a while, and is the same for many jobs
+            # the best batch takes a while, and is the same for many jobs
+            if kind in batched.KINDS:
                 distinct, back = np.unique(c * SPAN + k, return_inverse=True)
                 c, k = np.divmod(distinct, SPAN)
             found = formulas.rate(kind, {name: v[c] for name, v in self._curves.numbers.items()}, k)
@@ -114,7 +134,7 @@ class RateTable:
         for m in np.unique(model[where]).tolist():
             rows = np.flatnonzero(self._rates.model == m)
             per_gpu = self._rates.rate[rows] / self._rates.gpus[rows]
-            rows = rows[np.argsort(per_gpu, kind="stable")]         # of sizes as near the slowest
+            rows = rows[np.argsort(per_gpu, kind="stable")]  # of sizes as near the slowest
             if len(rows):
                 mine = np.flatnonzero(where & (model == m))
                 k, seen = gpus[mine], self._rates.gpus[rows]
@@ -123,11 +143,15 @@ class RateTable:
                 out[mine] = self._rates.rate[rows[near]] * (k / seen[near])
 
     def is_assumed(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
-        """True where the speed is neither given nor observed, nor between such sizes, but assumed."""
+        """True where the speed is neither given nor observed, nor between such sizes, but
+        assumed.
+        """
         out: Bools = self.unrated[model]
         at = np.flatnonzero(out)
         if len(at):
-            _, _, measured = self._sizes(np.inf).look_up(self._key(model[at], gpu_type[at], gpus[at]))
+            _, _, measured = self._sizes(np.inf).look_up(
+                self._key(model[at], gpu_type[at], gpus[at])
+            )
             out[at] = ~measured
         return out
 
@@ -137,14 +161,18 @@ class RateTable:
         return row
 
     def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
-        """True where rates.csv says nothing, neither at the size nor at sizes around it, and a curve may."""
+        """True where rates.csv says nothing, neither at the size nor at sizes around it, and a
+        curve may.
+        """
         _, _, measured = self._sizes(np.inf).look_up(self._key(model, gpu_type, gpus))
         return np.asarray(~measured & (self.curve(model, gpu_type) >= 0))
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The fastest row of every measured size, ascending by key; arrays (S,). Where no row fits rate is nan, row -1."""
+    """The fastest row of every measured size, ascending by key; arrays (S,). Where no row fits
+    rate is nan, row -1.
+    """
 
     keys: Ints
     row: Ints
@@ -153,14 +181,19 @@ class _Sizes:
     @classmethod
     def of(cls, key: Ints, rate: Floats) -> _Sizes:
         """From keys and speeds of all rows (R,), a speed below 0 where the row does not fit."""
-        # slowest first, so that the last row of each key is the fastest (the first such row in file order)
+        # slowest first, so that the last row of each key is the fastest (the first such row in file
+        # order)
         order = np.lexsort((-np.arange(len(key)), rate, key))
-        last = order[np.flatnonzero(np.append(np.diff(key[order]) != 0, True))] if len(key) else order
+        last = (
+            order[np.flatnonzero(np.append(np.diff(key[order]) != 0, True))] if len(key) else order
+        )
         fits = rate[last] >= 0
         return cls(key[last], np.where(fits, last, -1), np.where(fits, rate[last], np.nan))
 
     def look_up(self, wanted: Ints) -> tuple[Floats, Ints, Bools]:
-        """(rate, row, whether the size is measured or between such); rate nan, row -1 where nothing is known."""
+        """(rate, row, whether the size is measured or between such); rate nan, row -1 where
+        nothing is known.
+        """
         out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
         if not len(self.keys):
             return out, row, np.zeros(len(wanted), dtype=bool)

@@ -1,4 +1,6 @@
-"""The useful share of time: what the loss of GPUs and the writing of checkpoints leave of a speed."""
+"""The useful share of time: what the loss of GPUs and the writing of checkpoints leave of a
+speed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints, Market, Problem
 from formulations.lifetimes import useful_fraction
 
-LEAST = 1e-9            # where less is left of a speed, or nothing: work and money are divided by it
+# where less is left of a speed, or nothing: work and money are divided by it
+LEAST = 1e-9
 
 
 def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
@@ -28,8 +31,13 @@ def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) ->
     if len(at):
         j, p = job[at], pool[at]
         out[at] = useful_fraction(
-            gpus[at].astype(np.float64), hazard[p], checkpoint_s=jobs.checkpoint_s[j],
-            checkpoint_every_s=jobs.checkpoint_every_s[j], replace_s=pools.startup_s[p] + jobs.restart_s[j],
-            lifetime_s=lifetime_s[p], synchronous=jobs.synchronous[j],
-            work_s=jobs.remaining_work[j] / np.maximum(rate[at], 1e-300))
+            gpus[at].astype(np.float64),
+            hazard[p],
+            checkpoint_s=jobs.checkpoint_s[j],
+            checkpoint_every_s=jobs.checkpoint_every_s[j],
+            replace_s=pools.startup_s[p] + jobs.restart_s[j],
+            lifetime_s=lifetime_s[p],
+            synchronous=jobs.synchronous[j],
+            work_s=jobs.remaining_work[j] / np.maximum(rate[at], 1e-300),
+        )
     return np.maximum(out, LEAST)

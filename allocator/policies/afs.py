@@ -1,19 +1,21 @@
-"""Apathetic future share (AFS-L): GPUs one by one to the job that the average completion time gains most from.
+"""Apathetic future share (AFS-L): GPUs one by one to the job that the average completion time gains
+most from.
 
-Source: Hwang, Kim, Kim, Shin and Park, NSDI 2021, AFS-L. Of two jobs, a the one that would end earlier at what it has
-been given so far and b the other, the next GPU goes to b if
+Source: Hwang, Kim, Kim, Shin and Park, NSDI 2021, AFS-L. Of two jobs, a the one that would end
+earlier at what it has been given so far and b the other, the next GPU goes to b if
 
     (p_b' - p_b) / p_b'  >  (p_a' - p_a) / p_a          p = speed now, p' = speed with one GPU more
 
-and to a otherwise: a GPU given to a comes back when a ends, one given to b is gone for the whole of a. A job with
-nothing (p = 0) comes before any that has something, the shorter one first. For each GPU a champion meets all others,
-from the shortest to the longest job; the last champion gets it. Knows speeds and lengths. "Apathetic": nothing is
-assumed about jobs to come.
+and to a otherwise: a GPU given to a comes back when a ends, one given to b is gone for the whole of
+a. A job with nothing (p = 0) comes before any that has something, the shorter one first. For each
+GPU a champion meets all others, from the shortest to the longest job; the last champion gets it.
+Knows speeds and lengths. "Apathetic": nothing is assumed about jobs to come.
 
-Simplified: a step leads to the next size of the job's menu in its pool and both sides are per GPU of the step; a job
-whose next size does not fit, breaks a rule or is no faster gets no more. The paper has one kind of GPU; here a running
-job stays in its pool and a waiting one goes where its speed times the GPUs per job so far is best, so that slow pools
-are used too. max_changes: see steps.replan.
+Simplified: a step leads to the next size of the job's menu in its pool and both sides are per GPU
+of the step; a job whose next size does not fit, breaks a rule or is no faster gets no more. The
+paper has one kind of GPU; here a running job stays in its pool and a waiting one goes where its
+speed times the GPUs per job so far is best, so that slow pools are used too. max_changes: see
+steps.replan.
 """
 
 from __future__ import annotations
@@ -44,11 +46,20 @@ def afs(task: Task) -> Decision:
 
 
 def _begin(round_: Round, room: Room, jobs: list[int], liked: Wishes) -> None:
-    """Each job, in this order, its smallest size: where it runs, else where speed times GPUs per job is best."""
+    """Each job, in this order, its smallest size: where it runs, else where speed times GPUs per
+    job is best.
+    """
     i = round_.instance
-    pool, rate, home, now = i.pool.data, rates(round_).data, round_.problem.jobs.pool.data, room.choice.data
+    pool, rate, home, now = (
+        i.pool.data,
+        rates(round_).data,
+        round_.problem.jobs.pool.data,
+        room.choice.data,
+    )
     capacity = i.capacity.tolist()
-    crowd = (1 + np.bincount(i.pool[room.choice[room.choice >= 0]], minlength=len(capacity))).tolist()
+    crowd = (
+        1 + np.bincount(i.pool[room.choice[room.choice >= 0]], minlength=len(capacity))
+    ).tolist()
 
     def appeal(o: int) -> float:
         return float(-rate[o] * capacity[pool[o]] / crowd[pool[o]])
@@ -67,21 +78,28 @@ def _begin(round_: Round, room: Room, jobs: list[int], liked: Wishes) -> None:
 def _share(round_: Round, room: Room, jobs: Ints) -> None:
     """Step 2 for the jobs (k,) that hold something. Arrays over them:
 
-    left (k,): seconds to the end at what they have, inf for those that get no more; a, b (k,): relative gain per GPU of
-    the next size, as the shorter and as the longer of a pair; need (k,): GPUs of the next step. `line` holds the
-    champions of the last scan: what the last one is given changes nothing for those before it, so the next scan goes on
-    from there.
+    left (k,): seconds to the end at what they have, inf for those that get no more; a, b (k,):
+    relative gain per GPU of the next size, as the shorter and as the longer of a pair; need (k,):
+    GPUs of the next step. `line` holds the champions of the last scan: what the last one is given
+    changes nothing for those before it, so the next scan goes on from there.
     """
     i, n = round_.instance, len(round_.instance.job)
     rate, gpus, job, pool = rates(round_).data, i.gpus.data, i.job.data, i.pool.data
     work, now, name = round_.problem.jobs.remaining_work.data, room.choice.data, jobs.tolist()
     at = i.pool[room.choice[jobs]]
-    left, a, b, need = np.full(len(jobs), np.inf), np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs))
+    left, a, b, need = (
+        np.full(len(jobs), np.inf),
+        np.zeros(len(jobs)),
+        np.zeros(len(jobs)),
+        np.zeros(len(jobs)),
+    )
 
     def look(x: int) -> None:
         o = now[name[x]]
         nxt = o + 1
-        gain = rate[nxt] - rate[o] if nxt < n and job[nxt] == job[o] and pool[nxt] == pool[o] else 0.0
+        gain = (
+            rate[nxt] - rate[o] if nxt < n and job[nxt] == job[o] and pool[nxt] == pool[o] else 0.0
+        )
         more = gpus[nxt] - gpus[o] if gain > 0 else 0
         if gain <= 0 or more > room.free[pool[o]]:
             left[x] = np.inf
@@ -95,7 +113,11 @@ def _share(round_: Round, room: Room, jobs: Ints) -> None:
     line: list[int] = []
     while True:
         while True:
-            length = np.where((left > left[line[-1]]) & (b > a[line[-1]]), left, np.inf) if line else left
+            length = (
+                np.where((left > left[line[-1]]) & (b > a[line[-1]]), left, np.inf)
+                if line
+                else left
+            )
             x = int(length.argmin()) if len(length) else -1
             if x < 0 or length[x] == np.inf:
                 break
@@ -111,5 +133,7 @@ def _share(round_: Round, room: Room, jobs: Ints) -> None:
         widest = max(widest, need[x])
         if room.free[p] < widest:
             left[(at == p) & (need > room.free[p])] = np.inf
-        cut = next((c for c, y in enumerate(line) if left[y] >= left[x] or left[y] == np.inf), len(line))
+        cut = next(
+            (c for c, y in enumerate(line) if left[y] >= left[x] or left[y] == np.inf), len(line)
+        )
         del line[cut:]

@@ -1,4 +1,6 @@
-"""The seam of policies: a Task in, a Decision out. A new policy is one function and one line in registry.py."""
+"""The seam of policies: a Task in, a Decision out. A new policy is one function and one line in
+registry.py.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,14 @@ from formulations.pairing import CLOSE, best_prices
 
 @dataclass(frozen=True)
 class Task:
-    """One round to decide: the compiled round, effort and solver; its structure and dual are found when asked for.
+    """One round to decide: the compiled round, effort and solver; its structure and dual are found
+    when asked for.
 
-    limits: effort; its time_s gives way to what is left until `deadline` (time.monotonic). solver: the back end that
-    `mip` calls, also the last resort of the others when no heuristic finds a plan; None = chosen by size and structure
-    when it is needed. prices: row prices (m,) to start the dual from, None = none known; plans: of the look ahead
-    before. known: no plan is worth more; others: no plan with a pair of jobs that the round leaves out is
-    (policies/pairs.py).
+    limits: effort; its time_s gives way to what is left until `deadline` (time.monotonic). solver:
+    the back end that `mip` calls, also the last resort of the others when no heuristic finds a
+    plan; None = chosen by size and structure when it is needed. prices: row prices (m,) to start
+    the dual from, None = none known; plans: of the look ahead before. known: no plan is worth more;
+    others: no plan with a pair of jobs that the round leaves out is (policies/pairs.py).
     """
 
     round: Round
@@ -46,9 +49,13 @@ class Task:
 
     @cached_property
     def dual(self) -> Dual:
-        """The Lagrangian dual: a bound and prices that need no solver. Takes at most half of the time that is left."""
+        """The Lagrangian dual: a bound and prices that need no solver. Takes at most half of the
+        time that is left.
+        """
         now = time.monotonic()
-        return best_prices(self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now), self.close)
+        return best_prices(
+            self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now), self.close
+        )
 
     @property
     def close(self) -> float:
@@ -79,12 +86,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a policy decided: choice (J,) columns of the round's model, -1 = nothing; it keeps every hard rule.
+    """What a policy decided: choice (J,) columns of the round's model, -1 = nothing; it keeps every
+    hard rule.
 
-    bound: of all plans, proven by `bound_by`, inf when the policy proves nothing itself. termination: "gap",
-    "time_limit" or "heuristic". fallback: who made the plan if it was not the policy. detail: anything a user should
-    be told. plans: what a look ahead leaves to the next one. task: whose columns these are, if not the given one's:
-    with more pairs.
+    bound: of all plans, proven by `bound_by`, inf when the policy proves nothing itself.
+    termination: "gap", "time_limit" or "heuristic". fallback: who made the plan if it was not the
+    policy. detail: anything a user should be told. plans: what a look ahead leaves to the next one.
+    task: whose columns these are, if not the given one's: with more pairs.
     """
 
     choice: Ints

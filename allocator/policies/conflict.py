@@ -16,28 +16,41 @@ from formulations import linear
 from formulations.elastic import elastic, without_rows
 from formulations.linear import Ints, LinearModel
 
-RULES = {linear.AT_MOST_ONE: "non-preemptible job", linear.BUDGET: "budget_per_hour",
-         linear.QUOTA: "max_gpus of tenant",
-         linear.TENANT_BUDGET: "budget_per_hour of tenant", linear.GUARANTEE: "guaranteed_gpus of tenant",
-         linear.EXPOSURE: "max_spot_gpus of tenant", linear.CHURN: "max_changes", linear.CAPACITY: "GPUs of pool",
-         linear.HEADROOM: "headroom for interactive jobs of pool",
-         linear.IDLE: "idle headroom for interactive jobs of pool"}
-SECONDS = 10.0         # for the analysis when the round itself has no time limit
-PROBES = 60            # at most so many rules are tried one by one when the conflict is narrowed down
+RULES = {
+    linear.AT_MOST_ONE: "non-preemptible job",
+    linear.BUDGET: "budget_per_hour",
+    linear.QUOTA: "max_gpus of tenant",
+    linear.TENANT_BUDGET: "budget_per_hour of tenant",
+    linear.GUARANTEE: "guaranteed_gpus of tenant",
+    linear.EXPOSURE: "max_spot_gpus of tenant",
+    linear.CHURN: "max_changes",
+    linear.CAPACITY: "GPUs of pool",
+    linear.HEADROOM: "headroom for interactive jobs of pool",
+    linear.IDLE: "idle headroom for interactive jobs of pool",
+}
+SECONDS = 10.0  # for the analysis when the round itself has no time limit
+# at most so many rules are tried one by one when the conflict is narrowed down
+PROBES = 60
 
 
 def raise_if_infeasible(round_: Round, limits: Limits) -> None:
-    """Raise Infeasible with conflict and smallest relaxation; return if the rules can hold after all.
+    """Raise Infeasible with conflict and smallest relaxation; return if the rules can hold after
+    all.
 
     Raises NoPlanInTime when the analysis itself finds no answer in its time.
     """
-    round_ = compile_round(round_.problem, prunes=False, shares=Guests.RUNNING)     # relaxed rules may need others
+    # relaxed rules may need others
+    round_ = compile_round(round_.problem, prunes=False, shares=Guests.RUNNING)
     solver = registry.get("highs")
     until = time.monotonic() + min(max(limits.time_s, 0.5), SECONDS)
     soft = elastic(round_.model)
-    answer = solver.solve(soft.model, Limits(until - time.monotonic(), 1e-6, limits.threads, limits.seed))
+    answer = solver.solve(
+        soft.model, Limits(until - time.monotonic(), 1e-6, limits.threads, limits.seed)
+    )
     if answer.values is None:
-        raise NoPlanInTime("no plan keeps all hard rules, and what would have to give way was not found in time")
+        raise NoPlanInTime(
+            "no plan keeps all hard rules, and what would have to give way was not found in time"
+        )
     slack = soft.slack(answer.values)
     give = np.flatnonzero(slack > 1e-6)
     if not len(give):
@@ -71,18 +84,26 @@ def _name(model: LinearModel, row: int) -> tuple[str, str]:
 
 
 def _conflict(round_: Round, solver: Solver, give: Ints, until: float) -> list[str]:
-    """Rules that clash with those in `give`: a deletion filter over the other coupling rules and must-run jobs.
+    """Rules that clash with those in `give`: a deletion filter over the other coupling rules and
+    must-run jobs.
 
-    A rule without which the rest is still infeasible is dropped; what remains cannot lose any member.
+    A rule without which the rest is still infeasible is dropped; what remains cannot lose any
+    member.
     """
     model = round_.model
-    candidates = [r for f in model.families if f.kind in RULES and f.kind != linear.AT_MOST_ONE
-                  for r in range(f.first, f.stop)]
+    candidates = [
+        r
+        for f in model.families
+        if f.kind in RULES and f.kind != linear.AT_MOST_ONE
+        for r in range(f.first, f.stop)
+    ]
     pinned = [int(j) for j in np.flatnonzero(round_.instance.must)]
     off: list[int] = []
     others = [r for r in candidates if r not in set(give.tolist())]
     for r in others[:PROBES]:
-        if time.monotonic() < until and _infeasible(solver, without_rows(model, np.array([*off, r])), until):
+        if time.monotonic() < until and _infeasible(
+            solver, without_rows(model, np.array([*off, r])), until
+        ):
             off.append(r)
     if pinned and _infeasible(solver, without_rows(model, np.array(off + pinned)), until):
         off += pinned
@@ -91,7 +112,9 @@ def _conflict(round_: Round, solver: Solver, give: Ints, until: float) -> list[s
     kept = [j for j in pinned if j not in set(off)]
     if kept:
         shown = ", ".join(f'"{round_.problem.jobs.job_id[j]}"' for j in kept[:5])
-        names.append(f"{len(kept)} non-preemptible jobs ({shown}{', ...' if len(kept) > 5 else ''})")
+        names.append(
+            f"{len(kept)} non-preemptible jobs ({shown}{', ...' if len(kept) > 5 else ''})"
+        )
     return names
 
 

@@ -1,13 +1,16 @@
-"""Earliest deadline first, elastic: in the order of deadlines, each job the fewest GPUs that keep its own.
+"""Earliest deadline first, elastic: in the order of deadlines, each job the fewest GPUs that keep
+its own.
 
-Source: the classic discipline (Liu and Layland 1973; on one machine it keeps all deadlines that can be kept), made
-elastic in the plainest way. A job takes its smallest size at which, kept from now on, it is done in time, the pause of
-the change included; where that is not free, the fastest that is. GPUs left over go, in the same order, to whoever gets
-more done with them in this round. Preempts. Knows speeds and lengths, looks at one job at a time.
+Source: the classic discipline (Liu and Layland 1973; on one machine it keeps all deadlines that can
+be kept), made elastic in the plainest way. A job takes its smallest size at which, kept from now
+on, it is done in time, the pause of the change included; where that is not free, the fastest that
+is. GPUs left over go, in the same order, to whoever gets more done with them in this round.
+Preempts. Knows speeds and lengths, looks at one job at a time.
 
-Jobs that cannot keep their deadline even alone come after those that can, and jobs without one last; both by
-submission, at the requested size. (With late jobs at the head, as on one machine, the policy collapses under overload.)
-Several pools: the fewest GPUs, then as in `wishes`. max_changes: see steps.replan.
+Jobs that cannot keep their deadline even alone come after those that can, and jobs without one
+last; both by submission, at the requested size. (With late jobs at the head, as on one machine, the
+policy collapses under overload.) Several pools: the fewest GPUs, then as in `wishes`. max_changes:
+see steps.replan.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ def sufficient(round_: Round) -> Bools:
     i, p = round_.instance, round_.problem
     rate = rates(round_)
     needs = round_.menu.pause_s[round_.option] + p.jobs.remaining_work[i.job] / rate
-    return np.asarray(needs <= (due_s(p) - p.now_s)[i.job])            # no deadline: nan, never
+    return np.asarray(needs <= (due_s(p) - p.now_s)[i.job])  # no deadline: nan, never
 
 
 def done_in_round(round_: Round) -> Floats:
@@ -59,12 +62,16 @@ def done_in_round(round_: Round) -> Floats:
 
 
 def grow(round_: Round, room: Room, order: Ints) -> None:
-    """Each job that holds something, in this order, takes the size of its pool that does most in this round."""
+    """Each job that holds something, in this order, takes the size of its pool that does most in
+    this round.
+    """
     i, done = round_.instance, done_in_round(round_)
     for j in order.tolist():
         now = int(room.choice[j])
         if now < 0 or not any(room.free):
             continue
         mine = np.arange(i.start[j], i.start[j + 1])
-        better = mine[(i.pool[mine] == i.pool[now]) & (done[mine] > done[now]) & (i.gpus[mine] > i.gpus[now])]
+        better = mine[
+            (i.pool[mine] == i.pool[now]) & (done[mine] > done[now]) & (i.gpus[mine] > i.gpus[now])
+        ]
         room.take_first(j, better[np.argsort(-done[better], kind="stable")].tolist())

@@ -1,16 +1,19 @@
 """ElasticFlow: minimum satisfactory shares with admission control, then marginal returns.
 
-Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithms 1 and 2. A deadline is accepted if it and all those accepted
-before can be kept together: by earliest deadline, each job takes the smallest share that keeps its deadline in what
-those before it leave over time (formulations/promised.py). Accepted jobs get their share of the first slot. GPUs left
-over go one size at a time: first to jobs that have none, then to whoever saves most GPU time per GPU.
+Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithms 1 and 2. A deadline is accepted if it and
+all those accepted before can be kept together: by earliest deadline, each job takes the smallest
+share that keeps its deadline in what those before it leave over time (formulations/promised.py).
+Accepted jobs get their share of the first slot. GPUs left over go one size at a time: first to jobs
+that have none, then to whoever saves most GPU time per GPU.
 
-Here a function of the snapshot: running jobs before waiting ones, each by submission, stand for the order in which
-deadlines were accepted. The original drops a job whose deadline it does not accept; here it goes on without one (best
-effort, as jobs without a deadline), and may be accepted later if there is room after all. One more GPU is worth what a
-GPU-second at the new size saves later at the share, 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds
-lost; sizes are those of the menu; no growth where the pause eats it up. Where the original has one kind of GPU, a job
-stays in the pool it runs in if it can, else goes where it takes the smallest part. max_changes: see steps.replan.
+Here a function of the snapshot: running jobs before waiting ones, each by submission, stand for the
+order in which deadlines were accepted. The original drops a job whose deadline it does not accept;
+here it goes on without one (best effort, as jobs without a deadline), and may be accepted later if
+there is room after all. One more GPU is worth what a GPU-second at the new size saves later at the
+share, 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds lost; sizes are those of
+the menu; no growth where the pause eats it up. Where the original has one kind of GPU, a job stays
+in the pool it runs in if it can, else goes where it takes the smallest part. max_changes: see
+steps.replan.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ def elasticflow(task: Task) -> Decision:
     old = oldest_first(round_)
     order = np.concatenate([first, old[~np.isin(old, first)]])
     running = (jobs.state == State.RUNNING)[order]
-    by_claim = np.concatenate([first, order[len(first):][np.argsort(~running[len(first):], kind="stable")]])
+    by_claim = np.concatenate(
+        [first, order[len(first) :][np.argsort(~running[len(first) :], kind="stable")]]
+    )
 
     def steps(room: Room, pinned: Bools) -> None:
         serve_pinned(round_, room, order, pinned)
@@ -66,7 +71,9 @@ def elasticflow(task: Task) -> Decision:
     return replan(task, by_claim, steps)
 
 
-def _shares(round_: Round, room: Room, accepted: Chain, pinned: Bools, served: set[int], by_size: Wishes) -> None:
+def _shares(
+    round_: Round, room: Room, accepted: Chain, pinned: Bools, served: set[int], by_size: Wishes
+) -> None:
     """Accepted jobs take their share of the first slot, or the most that fits below it."""
     i = round_.instance
     for j, promise in zip(accepted.jobs, accepted.made, strict=True):
@@ -78,10 +85,13 @@ def _shares(round_: Round, room: Room, accepted: Chain, pinned: Bools, served: s
 
 
 def _returns(round_: Round, room: Room, accepted: Chain, order: Ints) -> None:
-    """One size at a time to the job that loses least GPU time, as long as more gets done in this round."""
+    """One size at a time to the job that loses least GPU time, as long as more gets done in this
+    round.
+    """
     i, rate, done = round_.instance, rates(round_).data, done_in_round(round_).data
     gpus = i.gpus.data
-    later = {}                                               # GPU-seconds that a unit of work takes later on
+    # GPU-seconds that a unit of work takes later on
+    later = {}
     for j, promise in zip(accepted.jobs, accepted.made, strict=True):
         k = int(promise.share.size.max())
         need = promise.place.need

@@ -1,27 +1,31 @@
-"""Gavel: heterogeneity-aware max-min fairness. A linear programme says who should have which share of the time on which
-GPU type; round by round, those furthest below their share run.
+"""Gavel: heterogeneity-aware max-min fairness. A linear programme says who should have which share
+of the time on which GPU type; round by round, those furthest below their share run.
 
-Source: Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning workloads" (OSDI 2020),
-sections 3 to 5, and its public code. X[m,t] is the share of time that job m spends on type t, k_mt the GPUs it takes
-there (the size its user asked for), T[m,t] its speed at that size, w_m its weight, G_t the GPUs of the type:
+Source: Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning
+workloads" (OSDI 2020), sections 3 to 5, and its public code. X[m,t] is the share of time that job m
+spends on type t, k_mt the GPUs it takes there (the size its user asked for), T[m,t] its speed at
+that size, w_m its weight, G_t the GPUs of the type:
 
     max  min_m  (1 / w_m) k_m sum_t T[m,t] X[m,t] / sum_t T[m,t] G_t / sum G
     s.t. sum_t X[m,t] <= 1 for every job,   sum_m k_mt X[m,t] <= G_t for every type,   X >= 0
 
-The factor k_m makes equal numbers mean equal GPU time, not equal time. The optimum is not unique: a second programme
-maximises the sum of the same terms among the plans whose least term is the best possible. Priorities are X over the
-fraction of the job's life that it has had the type (received.csv; never had: infinite; no share: 0); of equal ones the
-larger X, then what runs there already, then the older job. Pairs of job and type are served greedily in that order, at
-the requested size, each job once.
+The factor k_m makes equal numbers mean equal GPU time, not equal time. The optimum is not unique: a
+second programme maximises the sum of the same terms among the plans whose least term is the best
+possible. Priorities are X over the fraction of the job's life that it has had the type
+(received.csv; never had: infinite; no share: 0); of equal ones the larger X, then what runs there
+already, then the older job. Pairs of job and type are served greedily in that order, at the
+requested size, each job once.
 
-Jobs are paused only when a lease ends: leases last 360 s in whole rounds, at least one, and all begin together. Inside
-a lease running jobs keep what they hold and free GPUs go to waiting jobs by priority.
+Jobs are paused only when a lease ends: leases last 360 s in whole rounds, at least one, and all
+begin together. Inside a lease running jobs keep what they hold and free GPUs go to waiting jobs by
+priority.
 
-Simplified: no pairs of jobs on one GPU; the time received counts from submission, while the original forgets it when a
-job arrives or leaves (here late comers catch up with what others have had more); one level of max-min, no water filling
-for the jobs above it. Jobs that may not move are taken out of the programme with their GPUs. Budgets and quotas are not
-in the programme, only kept while filling. Where a type does not offer the requested size, the nearest one is used.
-max_changes: see steps.replan.
+Simplified: no pairs of jobs on one GPU; the time received counts from submission, while the
+original forgets it when a job arrives or leaves (here late comers catch up with what others have
+had more); one level of max-min, no water filling for the jobs above it. Jobs that may not move are
+taken out of the programme with their GPUs. Budgets and quotas are not in the programme, only kept
+while filling. Where a type does not offer the requested size, the nearest one is used. max_changes:
+see steps.replan.
 """
 
 from __future__ import annotations
@@ -39,14 +43,15 @@ from allocator.policies.room import Room
 from allocator.policies.steps import Wishes, decide, rates, replan, serve_owed, serve_pinned
 from formulations.linear import Bools, Floats, Ints
 
-LEASE_S = 360.0         # default of the original; with its rounds of that length
-SLACK = 1e-7            # relative: how far the second programme may fall below the level of the first
-MANY = 300              # classes of jobs from which an interior-point method is the faster one
+LEASE_S = 360.0  # default of the original; with its rounds of that length
+# relative: how far the second programme may fall below the level of the first
+SLACK = 1e-7
+MANY = 300  # classes of jobs from which an interior-point method is the faster one
 
 
 def maxmin(task: Task) -> Decision:
-    """Shares of time from the linear programme (equal shares where there is no time for it), then a greedy fill by
-    priority."""
+    """Shares of time from the linear programme (equal shares where there is no time for it), then a
+    greedy fill by priority."""
     round_ = task.round
     renewed = lease_begins(round_.problem.now_s, round_.problem.interval_s)
     stay = round_.stay()
@@ -55,11 +60,17 @@ def maxmin(task: Task) -> Decision:
     wanted = Wanted.of(round_)
     X, solved = allocation(wanted, lambda: task.left().time_s)
     order, steps = _filling(round_, wanted, X)
-    decision = replan(task, order, steps) if renewed else decide(task, lambda room: steps(room, stay >= 0), start=stay)
+    decision = (
+        replan(task, order, steps)
+        if renewed
+        else decide(task, lambda room: steps(room, stay >= 0), start=stay)
+    )
     if solved:
         return decision
     told = "no time for the linear programme of max-min fairness: priorities from equal shares"
-    return dataclasses.replace(decision, detail=f"{told}; {decision.detail}" if decision.detail else told)
+    return dataclasses.replace(
+        decision, detail=f"{told}; {decision.detail}" if decision.detail else told
+    )
 
 
 def lease_begins(now_s: float, interval_s: float) -> bool:
@@ -69,8 +80,9 @@ def lease_begins(now_s: float, interval_s: float) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the jobs ask for. worth (J, T): effective throughput of the whole time on a type, as in the objective, 0
-    where impossible; size (J, T): GPUs for it; capacity (T,): GPUs not bound to jobs that may not move."""
+    """What the jobs ask for. worth (J, T): effective throughput of the whole time on a type, as in
+    the objective, 0 where impossible; size (J, T): GPUs for it; capacity (T,): GPUs not bound to
+    jobs that may not move."""
 
     worth: Floats
     size: Ints
@@ -87,7 +99,10 @@ class Wanted:
         order = np.lexsort((i.gpus, np.abs(i.gpus - asked), group))
         first = order[np.append(True, np.diff(group[order]) != 0)] if len(order) else order
         size, rate = np.zeros((len(jobs), T), dtype=np.int64), np.zeros((len(jobs), T))
-        size.reshape(-1)[group[first]], rate.reshape(-1)[group[first]] = i.gpus[first], rates(round_)[first]
+        size.reshape(-1)[group[first]], rate.reshape(-1)[group[first]] = (
+            i.gpus[first],
+            rates(round_)[first],
+        )
         cluster = np.bincount(pools.gpu_type, i.capacity, T).astype(np.float64)
         bound = np.flatnonzero(i.must[i.job])
         capacity: Floats = cluster - np.bincount(type_[bound], i.gpus[bound], T)
@@ -95,12 +110,16 @@ class Wanted:
         rate[size > capacity] = 0.0
         equal = (rate @ cluster / max(float(cluster.sum()), 1.0))[:, None]
         factor = (jobs.requested_gpus / jobs.weight)[:, None]
-        return cls(factor * np.divide(rate, equal, out=np.zeros_like(rate), where=equal > 0), size, capacity)
+        return cls(
+            factor * np.divide(rate, equal, out=np.zeros_like(rate), where=equal > 0),
+            size,
+            capacity,
+        )
 
 
 def allocation(wanted: Wanted, left: Callable[[], float]) -> tuple[Floats, bool]:
-    """(J, T) X, and whether the programmes were solved; left: seconds there are. Jobs that are alike get alike shares,
-    so the programmes have one row per class of jobs."""
+    """(J, T) X, and whether the programmes were solved; left: seconds there are. Jobs that are
+    alike get alike shares, so the programmes have one row per class of jobs."""
     if not wanted.worth.any():
         return np.zeros_like(wanted.worth), True
     rows = np.hstack([wanted.worth, np.where(wanted.worth > 0, wanted.size, 0)])
@@ -116,16 +135,25 @@ def allocation(wanted: Wanted, left: Callable[[], float]) -> tuple[Floats, bool]
 
 
 def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
-    """(C, T) the same share of every type for all who can use it, no job above the whole of its time."""
+    """(C, T) the same share of every type for all who can use it, no job above the whole of its
+    time.
+    """
     asked = count @ size
     share = np.where(size > 0, np.minimum(1.0, capacity / np.maximum(asked, 1e-300)), 0.0)
     return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), dtype=np.float64)
 
 
-def shares(worth: Floats, size: Floats, count: Ints, capacity: Floats, equal: Floats,
-           left: Callable[[], float]) -> Floats | None:
-    """(C, T) the shares of the two programmes for C classes of `count` jobs each; None if time runs out before the
-    first is solved. equal: feasible shares, which only set the scale of the numbers."""
+def shares(
+    worth: Floats,
+    size: Floats,
+    count: Ints,
+    capacity: Floats,
+    equal: Floats,
+    left: Callable[[], float],
+) -> Floats | None:
+    """(C, T) the shares of the two programmes for C classes of `count` jobs each; None if time runs
+    out before the first is solved. equal: feasible shares, which only set the scale of the numbers.
+    """
     from scipy import sparse
     from scipy.optimize import linprog
 
@@ -134,9 +162,15 @@ def shares(worth: Floats, size: Floats, count: Ints, capacity: Floats, equal: Fl
     value = worth[c, t] / float((worth * equal).sum(axis=1).min())
     column, one = np.arange(n), np.ones(n)
     entries = sparse.csr_matrix(
-        (np.concatenate([one, count[c] * size[c, t], -value, np.ones(C)]),
-         (np.concatenate([c, C + t, C + T + c, C + T + np.arange(C)]),
-          np.concatenate([column, column, column, np.full(C, n)]))), shape=(2 * C + T, n + 1))
+        (
+            np.concatenate([one, count[c] * size[c, t], -value, np.ones(C)]),
+            (
+                np.concatenate([c, C + t, C + T + c, C + T + np.arange(C)]),
+                np.concatenate([column, column, column, np.full(C, n)]),
+            ),
+        ),
+        shape=(2 * C + T, n + 1),
+    )
     upper = np.concatenate([np.ones(C), capacity, np.zeros(C)])
     best: Floats | None = None
     least = 0.0
@@ -146,8 +180,14 @@ def shares(worth: Floats, size: Floats, count: Ints, capacity: Floats, equal: Fl
             break
         limit = {"time_limit": seconds} if np.isfinite(seconds) else {}
         bounds = np.column_stack([np.append(np.zeros(n), least), np.full(n + 1, np.inf)])
-        answer = linprog(cost, A_ub=entries, b_ub=upper, bounds=bounds, options=limit,
-                         method="highs-ipm" if C > MANY else "highs-ds")
+        answer = linprog(
+            cost,
+            A_ub=entries,
+            b_ub=upper,
+            bounds=bounds,
+            options=limit,
+            method="highs-ipm" if C > MANY else "highs-ds",
+        )
         if answer.status != 0:
             break
         best, least = answer.x[:n], float(answer.x[n]) * (1 - SLACK)
@@ -159,13 +199,17 @@ def shares(worth: Floats, size: Floats, count: Ints, capacity: Floats, equal: Fl
 
 
 def priorities(X: Floats, received: Floats, age: Floats) -> Floats:
-    """(J, T) X over the fraction of its life (age (J,) seconds) that a job has had the type (received, seconds)."""
+    """(J, T) X over the fraction of its life (age (J,) seconds) that a job has had the type
+    (received, seconds).
+    """
     fraction = received / np.maximum(age, 1e-9)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(X > 0, X / fraction, 0.0)
 
 
-def _filling(round_: Round, wanted: Wanted, X: Floats) -> tuple[Ints, Callable[[Room, Bools], None]]:
+def _filling(
+    round_: Round, wanted: Wanted, X: Floats
+) -> tuple[Ints, Callable[[Room, Bools], None]]:
     """The order of the jobs (J,), by their best priority, and the steps that fill a room."""
     i, problem = round_.instance, round_.problem
     priority = priorities(X, problem.received, problem.now_s - problem.jobs.submitted_s)
@@ -173,13 +217,25 @@ def _filling(round_: Round, wanted: Wanted, X: Floats) -> tuple[Ints, Callable[[
     liked = np.flatnonzero(i.gpus == wanted.size[i.job, type_])
     job, of_type = i.job[liked], type_[liked]
     away = i.pool[liked] != problem.jobs.pool[job]
-    ranked = liked[np.lexsort((i.pool[liked], -wanted.worth[job, of_type], problem.jobs.submitted_s[job], away,
-                               -X[job, of_type], -priority[job, of_type]))]
+    ranked = liked[
+        np.lexsort(
+            (
+                i.pool[liked],
+                -wanted.worth[job, of_type],
+                problem.jobs.submitted_s[job],
+                away,
+                -X[job, of_type],
+                -priority[job, of_type],
+            )
+        )
+    ]
     first = np.full(len(i.must), len(ranked))
     np.minimum.at(first, i.job[ranked], np.arange(len(ranked)))
     order = np.argsort(first, kind="stable")
     by_job = ranked[np.argsort(i.job[ranked], kind="stable")]
-    wishes = Wishes(np.searchsorted(i.job[by_job], np.arange(len(i.must) + 1)).tolist(), by_job.tolist())
+    wishes = Wishes(
+        np.searchsorted(i.job[by_job], np.arange(len(i.must) + 1)).tolist(), by_job.tolist()
+    )
     pairs = list(zip(i.job[ranked].tolist(), ranked.tolist(), strict=True))
 
     def steps(room: Room, pinned: Bools) -> None:

@@ -1,16 +1,19 @@
 """The published greedy baseline and its naive variant.
 
 Source: design page systems.md section 2.2 (reconstruction of the baseline of Hu et al. 2021):
-  1. FIFO: give each job its requested size; if it does not fit, halve down to min_gpus; else leave it queued.
-  2. While GPUs are free, double the running job with the largest (s(2k) - s(k)) / k that stays within max_gpus;
+  1. FIFO: give each job its requested size; if it does not fit, halve down to min_gpus; else leave
+      it queued.
+  2. While GPUs are free, double the running job with the largest (s(2k) - s(k)) / k that stays
+      within max_gpus;
      s = speed relative to the requested size.
 Naive: running jobs are never shrunk; each arriving job takes as much as it may.
 
-The baseline is stated for one kind of GPU and no rules. On several pools a job looks first at the pool it runs in, then
-at the others from fast to slow; doubling stays in the pool. Every step keeps to budget, quotas and tenant budgets. Jobs
-that may not move come first, then jobs of tenants below their guarantee, then all. Where the number of changes is
-limited, the plan starts from what runs now instead of from nothing. If a guarantee or that limit is still broken, the
-plan is repaired with the least loss of value (formulations/rounding.repair) and both steps go on from there.
+The baseline is stated for one kind of GPU and no rules. On several pools a job looks first at the
+pool it runs in, then at the others from fast to slow; doubling stays in the pool. Every step keeps
+to budget, quotas and tenant budgets. Jobs that may not move come first, then jobs of tenants below
+their guarantee, then all. Where the number of changes is limited, the plan starts from what runs
+now instead of from nothing. If a guarantee or that limit is still broken, the plan is repaired with
+the least loss of value (formulations/rounding.repair) and both steps go on from there.
 """
 
 from __future__ import annotations
@@ -40,20 +43,29 @@ def greedy(task: Task) -> Decision:
 
 
 def greedy_naive(task: Task) -> Decision:
-    """Running jobs keep what they hold; each waiting job, oldest first, takes the most GPUs that are free."""
+    """Running jobs keep what they hold; each waiting job, oldest first, takes the most GPUs that
+    are free.
+    """
     round_ = task.round
     order = oldest_first(round_)
-    return decide(task, lambda room: serve(round_, room, order, _largest(round_, room), grows=False),
-                  start=round_.stay())
+    return decide(
+        task,
+        lambda room: serve(round_, room, order, _largest(round_, room), grows=False),
+        start=round_.stay(),
+    )
 
 
 def _halving(round_: Round) -> Wishes:
-    """Options at the requested size, then halved down to min_gpus; what a job is bound to comes first."""
+    """Options at the requested size, then halved down to min_gpus; what a job is bound to comes
+    first.
+    """
     i, jobs = round_.instance, round_.problem.jobs
     asked = jobs.requested_gpus[i.job]
     halvings = np.maximum(_bits(asked) - _bits(i.gpus), 0)
     bound = i.keep & (jobs.resizes_left[i.job] == 0)
-    liked = np.flatnonzero(bound | ((asked >> halvings == i.gpus) & (i.gpus >= jobs.min_gpus[i.job])))
+    liked = np.flatnonzero(
+        bound | ((asked >> halvings == i.gpus) & (i.gpus >= jobs.min_gpus[i.job]))
+    )
     return wishes(round_, liked, ~bound[liked], halvings[liked])
 
 
@@ -63,22 +75,28 @@ def _bits(k: Ints) -> Ints:
 
 
 def _largest(round_: Round, room: Room) -> Wishes:
-    """What a running job holds; for a waiting one its options, most GPUs first, the fastest of equals first."""
+    """What a running job holds; for a waiting one its options, most GPUs first, the fastest of
+    equals first.
+    """
     i = round_.instance
     may_keep = np.zeros(len(i.must), dtype=bool)
     may_keep[i.job[i.keep]] = True
     kept = room.choice[room.choice >= 0]
     kept = kept[i.keep[kept]]
-    reach = i.capacity - np.bincount(i.pool[kept], i.gpus[kept], len(i.capacity))     # what lies above never fits
+    # what lies above never fits
+    reach = i.capacity - np.bincount(i.pool[kept], i.gpus[kept], len(i.capacity))
     liked = np.flatnonzero(i.keep | (~may_keep[i.job] & (i.gpus <= reach[i.pool])))
     return wishes(round_, liked, -i.gpus[liked])
 
 
 def _double(round_: Round, room: Room) -> None:
-    """Step 2: a heap of possible doublings by gain per GPU; a job re-enters with its next doubling."""
+    """Step 2: a heap of possible doublings by gain per GPU; a job re-enters with its next
+    doubling.
+    """
     i = round_.instance
     P, most = len(i.capacity), int(i.gpus.max(initial=0)) + 1
-    own = np.flatnonzero(i.host < 0).data                    # options lie job by job, then by pool and size
+    # options lie job by job, then by pool and size
+    own = np.flatnonzero(i.host < 0).data
     name = ((i.job * P + i.pool) * most + i.gpus)[i.host < 0].data
     job, pool, gpus, rate = i.job.data, i.pool.data, i.gpus.data, rates(round_).data
     asked = round_.problem.jobs.requested_gpus.data

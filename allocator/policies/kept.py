@@ -9,13 +9,23 @@ from formulations.linear import Floats, Ints
 
 
 class Kept:
-    """GPUs of each pool that jobs which are not interactive may still take, in all and of those they keep for good."""
+    """GPUs of each pool that jobs which are not interactive may still take, in all and of those
+    they keep for good.
+    """
 
     def __init__(self, i: Instance, held: Ints) -> None:
         """held: the columns chosen so far."""
-        self._rows = [] if i.headroom is None else [
-            (amount.data, _left(i, amount, most, held)) for amount, most in (
-                (i.headroom.batch, i.headroom.most_batch), (i.headroom.firm, i.headroom.most_firm))]
+        self._rows = (
+            []
+            if i.headroom is None
+            else [
+                (amount.data, _left(i, amount, most, held))
+                for amount, most in (
+                    (i.headroom.batch, i.headroom.most_batch),
+                    (i.headroom.firm, i.headroom.most_firm),
+                )
+            ]
+        )
         self._pool = i.pool.data
 
     def allows(self, old: int, new: int) -> bool:
@@ -38,8 +48,10 @@ class Kept:
 def keeps_headroom(i: Instance, held: Ints) -> bool:
     """Whether the columns of a plan leave enough to interactive jobs."""
     h = i.headroom
-    return h is None or all(min(_left(i, amount, most, held), default=0.0) >= 0 for amount, most in (
-        (h.batch, h.most_batch), (h.firm, h.most_firm)))
+    return h is None or all(
+        min(_left(i, amount, most, held), default=0.0) >= 0
+        for amount, most in ((h.batch, h.most_batch), (h.firm, h.most_firm))
+    )
 
 
 def _left(i: Instance, amount: Ints, most: Floats, held: Ints) -> list[float]:

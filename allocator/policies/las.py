@@ -1,15 +1,17 @@
 """Tiresias: discretised two-dimensional least attained service.
 
-Source: Gu et al., NSDI 2019, section 3 (Tiresias-L). Service is GPUs times time. A job starts in the first queue and
-sinks to the next when its attained service passes a threshold; queues are served in order, first in, first out inside
-a queue, at the requested size; who does not fit is skipped; running jobs of later queues are paused. No lengths and no
-speeds are needed. Two queues and a threshold of one GPU-hour, as in the first example of the authors' simulator; the
-paper finds the number of queues to matter little.
+Source: Gu et al., NSDI 2019, section 3 (Tiresias-L). Service is GPUs times time. A job starts in
+the first queue and sinks to the next when its attained service passes a threshold; queues are
+served in order, first in, first out inside a queue, at the requested size; who does not fit is
+skipped; running jobs of later queues are paused. No lengths and no speeds are needed. Two queues
+and a threshold of one GPU-hour, as in the first example of the authors' simulator; the paper finds
+the number of queues to matter little.
 
-Simplified: first in means first started in the paper; a snapshot knows who has had service at all, so those go before
-the others of their queue, each group by submission. No promotion of starved jobs (the snapshot does not say how long a
-job has been paused). Consolidation by model skew has no counterpart: pools are taken whole. Several pools: service is
-counted in GPU-seconds of any type. max_changes: see steps.replan.
+Simplified: first in means first started in the paper; a snapshot knows who has had service at all,
+so those go before the others of their queue, each group by submission. No promotion of starved jobs
+(the snapshot does not say how long a job has been paused). Consolidation by model skew has no
+counterpart: pools are taken whole. Several pools: service is counted in GPU-seconds of any type.
+max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from allocator.policies.base import Decision, Task
 from allocator.policies.steps import at_requested, replan, serve, wishes
 from formulations.linear import Floats, Ints
 
-THRESHOLDS_GPU_S = (3_600.0,)       # attained service at which a job sinks to the next queue, GPU-seconds, ascending
+# attained service at which a job sinks to the next queue, GPU-seconds, ascending
+THRESHOLDS_GPU_S = (3_600.0,)
 
 
 def las(task: Task) -> Decision:
-    """Serve jobs by queue of attained service at the requested size, pausing whoever is in the way."""
+    """Serve jobs by queue of attained service at the requested size, pausing whoever is in the
+    way.
+    """
     round_, jobs = task.round, task.round.problem.jobs
     order = least_attained_first(jobs.attained_gpu_s, jobs.submitted_s)
     liked = wishes(round_, at_requested(round_))
@@ -32,6 +37,8 @@ def las(task: Task) -> Decision:
 
 
 def least_attained_first(attained_gpu_s: Floats, submitted_s: Floats) -> Ints:
-    """(J,) jobs by queue, in each those that have had service before the others, then by submission."""
+    """(J,) jobs by queue, in each those that have had service before the others, then by
+    submission.
+    """
     queue = np.searchsorted(np.array(THRESHOLDS_GPU_S), attained_gpu_s, side="right")
     return np.lexsort((submitted_s, attained_gpu_s <= 0, queue))

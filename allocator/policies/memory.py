@@ -1,9 +1,11 @@
-"""What one round leaves to the next: prices by the names of their rows, and the plans of a look ahead.
+"""What one round leaves to the next: prices by the names of their rows, and the plans of a look
+ahead.
 
-Rounds follow each other with few jobs replaced and few values moved, so the last prices are almost the next ones and
-finding them takes a fraction of the time. The plan needs no memory: what runs is in the snapshot, and "change nothing"
-is always among the starts. The model is built anew: that costs less than finding out what changed. A look ahead
-starts from the plans of the one before, moved on by the intervals that have passed.
+Rounds follow each other with few jobs replaced and few values moved, so the last prices are almost
+the next ones and finding them takes a fraction of the time. The plan needs no memory: what runs is
+in the snapshot, and "change nothing" is always among the starts. The model is built anew: that
+costs less than finding out what changed. A look ahead starts from the plans of the one before,
+moved on by the intervals that have passed.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ from allocator.options.announced import option_columns
 from allocator.options.round import Round
 from formulations.linear import AT_MOST_ONE, Floats, Ints, LinearModel
 
-Steps = tuple[tuple[str, int, int], ...]           # (pool, GPUs, intervals), one after the other; "" = nothing
+# (pool, GPUs, intervals), one after the other; "" = nothing
+Steps = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
 class Plans:
-    """What a look ahead has planned, in names. at_s, interval_s: where its first interval begins, and how long each is.
+    """What a look ahead has planned, in names. at_s, interval_s: where its first interval begins,
+    and how long each is.
 
-    prices: (kind, label) of a coupling row -> price in every interval. jobs: job_id -> what it holds.
+    prices: (kind, label) of a coupling row -> price in every interval. jobs: job_id -> what it
+    holds.
     """
 
     at_s: float
@@ -34,12 +39,19 @@ class Plans:
 
     @classmethod
     def of(cls, round_: Round, rows: Ints, plan: Ints, prices: Floats) -> Plans:
-        """plan (J, H): columns of the round; prices (H, R) of its coupling rows, which are the model's rows (R,)."""
+        """plan (J, H): columns of the round; prices (H, R) of its coupling rows, which are the
+        model's rows (R,).
+        """
         i, problem = round_.instance, round_.problem
         name = np.array([label for f in round_.model.families for label in f.labels], dtype=object)
-        kind = np.repeat([f.kind for f in round_.model.families], [len(f.labels) for f in round_.model.families])
+        kind = np.repeat(
+            [f.kind for f in round_.model.families], [len(f.labels) for f in round_.model.families]
+        )
         dear = np.flatnonzero(prices.any(axis=0))
-        priced = {(str(kind[rows[r]]), str(name[rows[r]])): tuple(prices[:, r].tolist()) for r in dear.tolist()}
+        priced = {
+            (str(kind[rows[r]]), str(name[rows[r]])): tuple(prices[:, r].tolist())
+            for r in dear.tolist()
+        }
         new = np.ones(plan.shape, dtype=bool)
         new[:, 1:] = plan[:, 1:] != plan[:, :-1]
         pools, out = problem.pools.pool, {}
@@ -48,12 +60,13 @@ class Plans:
             lengths = np.diff(np.append(begin, plan.shape[1]))
             out[problem.jobs.job_id[j]] = tuple(
                 ("", 0, m) if c < 0 else (pools[i.pool[c]], int(i.gpus[c]), m)
-                for c, m in zip(plan[j, begin].tolist(), lengths.tolist(), strict=True))
+                for c, m in zip(plan[j, begin].tolist(), lengths.tolist(), strict=True)
+            )
         return cls(problem.now_s, problem.interval_s, priced, out)
 
     def start(self, round_: Round, rows: Ints, intervals: int) -> tuple[Ints, Floats]:
-        """(plan, prices) in the columns (J, H) and coupling rows (H, R) of another round: what has passed is left out,
-        the last interval goes on, jobs and rows that are new have none."""
+        """(plan, prices) in the columns (J, H) and coupling rows (H, R) of another round: what has
+        passed is left out, the last interval goes on, jobs and rows that are new have none."""
         problem, model = round_.problem, round_.model
         gone = max(0, round((problem.now_s - self.at_s) / self.interval_s))
         pool = {name: p for p, name in enumerate(problem.pools.pool)}
@@ -63,11 +76,16 @@ class Plans:
             at = -gone
             for name, k, m in self.jobs.get(job_id, ()):
                 # the last one goes on, so each holds to the end until the next one begins
-                held[j, max(at, 0):], gpus[j, max(at, 0):] = pool.get(name, -1), k
+                held[j, max(at, 0) :], gpus[j, max(at, 0) :] = pool.get(name, -1), k
                 at += m
         job = np.repeat(np.arange(len(held)), intervals)
-        plan = option_columns(round_, job, np.maximum(held.ravel(), 0), gpus.ravel(), held.ravel() >= 0)
-        prices, place = np.zeros((intervals, model.m)), np.minimum(np.arange(intervals) + gone, self.length - 1)
+        plan = option_columns(
+            round_, job, np.maximum(held.ravel(), 0), gpus.ravel(), held.ravel() >= 0
+        )
+        prices, place = (
+            np.zeros((intervals, model.m)),
+            np.minimum(np.arange(intervals) + gone, self.length - 1),
+        )
         for f in model.families:
             for row, label in enumerate(f.labels, f.first):
                 if (known := self.prices.get((f.kind, label))) is not None:
@@ -78,30 +96,46 @@ class Plans:
     def length(self) -> int:
         """Intervals."""
         one = next(iter(self.prices.values()), None)
-        return len(one) if one is not None else sum(m for *_, m in next(iter(self.jobs.values()), (("", 0, 1),)))
+        return (
+            len(one)
+            if one is not None
+            else sum(m for *_, m in next(iter(self.jobs.values()), (("", 0, 1),)))
+        )
 
 
 @dataclass(frozen=True)
 class Memory:
-    """objective: what the prices are units of. prices: (kind, label) of a coupling row -> price. plans: None where the
-    policy makes none."""
+    """objective: what the prices are units of. prices: (kind, label) of a coupling row -> price.
+    plans: None where the policy makes none."""
 
     objective: str
     prices: Mapping[tuple[str, str], float]
     plans: Plans | None = None
 
     @classmethod
-    def of(cls, objective: str, model: LinearModel, prices: Floats, plans: Plans | None = None) -> Memory:
+    def of(
+        cls, objective: str, model: LinearModel, prices: Floats, plans: Plans | None = None
+    ) -> Memory:
         """The memory of a round with row prices (m,)."""
-        return cls(objective, {(f.kind, label): float(p) for f in model.families if f.kind != AT_MOST_ONE
-                               for label, p in zip(f.labels, prices[f.first:f.stop], strict=True)}, plans)
+        return cls(
+            objective,
+            {
+                (f.kind, label): float(p)
+                for f in model.families
+                if f.kind != AT_MOST_ONE
+                for label, p in zip(f.labels, prices[f.first : f.stop], strict=True)
+            },
+            plans,
+        )
 
     def row_prices(self, model: LinearModel) -> tuple[Floats, int]:
-        """(m,) the remembered price of every row of another round's model, 0 where the row is new; rows known."""
+        """(m,) the remembered price of every row of another round's model, 0 where the row is
+        new; rows known.
+        """
         prices, known = np.zeros(model.m), 0
         for f in model.families:
             if f.kind != AT_MOST_ONE:
                 found = [self.prices.get((f.kind, label)) for label in f.labels]
-                prices[f.first:f.stop] = [p or 0.0 for p in found]
+                prices[f.first : f.stop] = [p or 0.0 for p in found]
                 known += sum(p is not None for p in found)
         return prices, known

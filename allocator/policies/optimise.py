@@ -1,12 +1,14 @@
 """The policy `mip`: the best plan with its proof, whatever the solver does.
 
-The order of trust: every plan is re-valued and checked here; a solver's bound is believed only as long as no known
-plan beats it; the Lagrangian bound needs to trust nobody. The solver starts from the best plan known without it.
+The order of trust: every plan is re-valued and checked here; a solver's bound is believed only as
+long as no known plan beats it; the Lagrangian bound needs to trust nobody. The solver starts from
+the best plan known without it.
 
-Stability: the solver is asked for a little less than half of the asked gap, and among plans within the gap the one
-that changes nothing is preferred. A plan that was proven within gap/2 before it was applied is therefore still
-within the gap afterwards (what it holds only became more worth), and solving again changes nothing. A plan proven from
-prices alone may use nearly the whole gap: at the same prices its proof only gets better by being applied.
+Stability: the solver is asked for a little less than half of the asked gap, and among plans within
+the gap the one that changes nothing is preferred. A plan that was proven within gap/2 before it was
+applied is therefore still within the gap afterwards (what it holds only became more worth), and
+solving again changes nothing. A plan proven from prices alone may use nearly the whole gap: at the
+same prices its proof only gets better by being applied.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from allocator.solvers.base import Answer, Hint, Solver, Termination
 from formulations.linear import Ints
 from formulations.pairing_plan import filled, round_pairs
 
-SHARE = 0.45            # of the asked gap is given to the solver, see "Stability"
-PRICED = 0.9            # of the asked gap is enough where prices alone prove it
-TRUST = 1e-7            # relative: a claimed bound below a known value by more than this is a lie
+SHARE = 0.45  # of the asked gap is given to the solver, see "Stability"
+PRICED = 0.9  # of the asked gap is enough where prices alone prove it
+TRUST = 1e-7  # relative: a claimed bound below a known value by more than this is a lie
 
 
 def mip(task: Task) -> Decision:
-    """Solve the round's MIP from the best known start; verify, polish, compare, and keep the best plan.
+    """Solve the round's MIP from the best known start; verify, polish, compare, and keep the best
+    plan.
 
     Raises Infeasible or NoPlanInTime (policies/rescue) when there is nothing to fall back on.
     """
@@ -41,8 +44,14 @@ def mip(task: Task) -> Decision:
     _tell_start(task, start)
     if task.solver is None and start is not None and _proven(task, start):
         plan = stay if stays and _gap(task, stay) <= task.limits.gap else start
-        return Decision(plan, max(task.bound, task.choices.value_of(plan)), "lagrangian", "gap",
-                        solver_choice="auto: proven from prices, none needed", task=_other(task, given))
+        return Decision(
+            plan,
+            max(task.bound, task.choices.value_of(plan)),
+            "lagrangian",
+            "gap",
+            solver_choice="auto: proven from prices, none needed",
+            task=_other(task, given),
+        )
     task, start = with_near_pairs(task, start)
     stay, value = task.round.stay(), task.choices.value_of
     engine, why = task.engine()
@@ -52,16 +61,30 @@ def mip(task: Task) -> Decision:
         decision = by_solver(task)
         best, fallback = decision.choice, decision.fallback
     bound, by = _bound(task, answer, value(best))
-    if fallback is None and math.isfinite(answer.bound) and answer.bound < value(best) * (1 - TRUST) - TRUST:
+    if (
+        fallback is None
+        and math.isfinite(answer.bound)
+        and answer.bound < value(best) * (1 - TRUST) - TRUST
+    ):
         fallback, detail = "marginal", f"{engine.name} claimed a bound below a plan that exists"
-    if not (fallback or detail):          # how the solver found and proved it is no warning
+    if not (fallback or detail):  # how the solver found and proved it is no warning
         why = "; ".join(filter(None, (why, answer.detail)))
     wanted = max(task.limits.gap, 1e-9)
     if stays and relative_gap(bound, value(stay)) <= wanted:
         best = stay
-    return Decision(best, bound, by, _ended(answer, fallback, relative_gap(bound, value(best)) <= wanted),
-                    engine.name, answer.version or None, why, fallback, detail or (answer.detail if fallback else ""),
-                    answer.log, task=_other(task, given))
+    return Decision(
+        best,
+        bound,
+        by,
+        _ended(answer, fallback, relative_gap(bound, value(best)) <= wanted),
+        engine.name,
+        answer.version or None,
+        why,
+        fallback,
+        detail or (answer.detail if fallback else ""),
+        answer.log,
+        task=_other(task, given),
+    )
 
 
 def _other(task: Task, given: Task) -> Task | None:
@@ -90,17 +113,24 @@ def _tell_start(task: Task, start: Ints | None) -> None:
     watch.improved(value, task.bound)
     watch.note(f"round: {task.choices.J} jobs, {n} columns, {m} rows")
     watch.note(f"prices: no plan is worth more than {task.bound:.7g} (Lagrangian bound, no solver)")
-    watch.note("prices give no plan" if start is None else
-               f"plan from prices or from what runs: value {value:.7g}, gap {_gap(task, start):.3g}")
+    watch.note(
+        "prices give no plan"
+        if start is None
+        else f"plan from prices or from what runs: value {value:.7g}, gap {_gap(task, start):.3g}"
+    )
 
 
 def _start(task: Task, stay: Ints | None) -> Ints | None:
-    """The best plan known without a solver: what runs, or the rounding of the prices where that is not good enough."""
+    """The best plan known without a solver: what runs, or the rounding of the prices where that
+    is not good enough.
+    """
     value = task.choices.value_of
     if stay is not None and _gap(task, stay) <= PRICED * task.limits.gap:
         return stay
     rounded = round_pairs(task.choices, task.dual, enough=PRICED * task.limits.gap)
-    return rounded if stay is None or (rounded is not None and value(rounded) > value(stay)) else stay
+    return (
+        rounded if stay is None or (rounded is not None and value(rounded) > value(stay)) else stay
+    )
 
 
 def _gap(task: Task, choice: Ints) -> float:
@@ -113,7 +143,11 @@ def _ended(answer: Answer, fallback: str | None, proven: bool) -> str:
     """Contract `termination`: a claimed gap counts only if the plan is the solver's own."""
     if proven or (fallback is None and answer.termination is Termination.GAP):
         return "gap"
-    return "time_limit" if answer.termination is Termination.TIME_LIMIT or fallback is None else "fallback"
+    return (
+        "time_limit"
+        if answer.termination is Termination.TIME_LIMIT or fallback is None
+        else "fallback"
+    )
 
 
 def _ask(task: Task, engine: Solver, start: Ints | None) -> Answer:
@@ -122,10 +156,14 @@ def _ask(task: Task, engine: Solver, start: Ints | None) -> Answer:
     return engine.solve(task.round.model, limits, Hint(values, task.dual.prices))
 
 
-def _believe(task: Task, answer: Answer, start: Ints | None, name: str) -> tuple[Ints | None, str | None, str]:
-    """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the start.
+def _believe(
+    task: Task, answer: Answer, start: Ints | None, name: str
+) -> tuple[Ints | None, str | None, str]:
+    """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the
+    start.
 
-    fallback: "incumbent" = the last plan of a solver that failed afterwards, "marginal" = the start.
+    fallback: "incumbent" = the last plan of a solver that failed afterwards, "marginal" = the
+    start.
     """
     choices, x = task.choices, answer.values
     if x is not None and (len(x) != choices.n or not np.isfinite(x).all()):
@@ -137,7 +175,11 @@ def _believe(task: Task, answer: Answer, start: Ints | None, name: str) -> tuple
             failed = answer.termination is Termination.FAILED
             return plan, "incumbent" if failed else None, answer.detail if failed else ""
         late = answer.termination is Termination.TIME_LIMIT
-        return start, None if late else "marginal", f"{name} returned a worse plan than it was given"
+        return (
+            start,
+            None if late else "marginal",
+            f"{name} returned a worse plan than it was given",
+        )
     if plan is not None:
         return start, "marginal", f"{name} returned a plan that breaks a rule"
     if answer.termination is Termination.INFEASIBLE and start is None:
@@ -146,8 +188,9 @@ def _believe(task: Task, answer: Answer, start: Ints | None, name: str) -> tuple
 
 
 def _bound(task: Task, answer: Answer, value: float) -> tuple[float, str]:
-    """The tighter of the Lagrangian and the solver's bound; a solver's bound below a plan that exists is ignored. What
-    plans with pairs that the solver has not seen may be worth counts for both."""
+    """The tighter of the Lagrangian and the solver's bound; a solver's bound below a plan that
+    exists is ignored. What plans with pairs that the solver has not seen may be worth counts for
+    both."""
     honest = answer.bound >= value - TRUST * max(1.0, abs(value))
     if honest and max(answer.bound, task.others) < task.bound:
         return max(answer.bound, task.others, value), answer.solver
@@ -155,12 +198,15 @@ def _bound(task: Task, answer: Answer, value: float) -> tuple[float, str]:
 
 
 def marginal(task: Task) -> Decision:
-    """Best value per unit of scarce resource, the strong greedy: the best option of each job at the dual prices,
-    made feasible and filled up (formulations/rounding); what changes nothing if that is worth as much."""
+    """Best value per unit of scarce resource, the strong greedy: the best option of each job at the
+    dual prices, made feasible and filled up (formulations/rounding); what changes nothing if that
+    is worth as much."""
     given, task = task, with_missing_pairs(task)
     decision = last_resort(task)
     stay = task.round.stay()
-    if task.choices.feasible(stay) and task.choices.value_of(stay) >= task.choices.value_of(decision.choice):
+    if task.choices.feasible(stay) and task.choices.value_of(stay) >= task.choices.value_of(
+        decision.choice
+    ):
         return Decision(stay, task=_other(task, given))
     if decision.fallback == "marginal":
         return Decision(decision.choice, task=_other(task, given))

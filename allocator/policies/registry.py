@@ -29,9 +29,9 @@ from allocator.policies.static import static
 
 @dataclass(frozen=True)
 class Entry:
-    """decide: the policy. prunes: it maximises the objective, so dominated options may be removed before it looks.
-    shares: which pairs of jobs it looks at where pools let jobs share; most policies leave running ones together at
-    most."""
+    """decide: the policy. prunes: it maximises the objective, so dominated options may be removed
+    before it looks. shares: which pairs of jobs it looks at where pools let jobs share; most
+    policies leave running ones together at most."""
 
     decide: Policy
     prunes: bool

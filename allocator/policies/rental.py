@@ -1,14 +1,16 @@
-"""Fixed width: rent what arrives. Every job gets the width of its class on arrival and keeps it; nobody queues.
+"""Fixed width: rent what arrives. Every job gets the width of its class on arrival and keeps it;
+nobody queues.
 
-Source: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024: of all policies with the same
-long-run average of rented GPUs, fixed widths have the least mean response time, whatever the sizes of the jobs; the
-width minimises (w + mu c k) / s(k), mu the price of a dollar in weighted hours, c k dollars per hour, s(k) the speed.
-mu is dollar_price of config.toml plus that of the tenant (formulations/rental finds it from a budget); w is the job's
-weight, without ageing, so that a width never changes. GPUs of reserved pools are paid for anyway: c = 0.
+Source: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024: of all policies
+with the same long-run average of rented GPUs, fixed widths have the least mean response time,
+whatever the sizes of the jobs; the width minimises (w + mu c k) / s(k), mu the price of a dollar in
+weighted hours, c k dollars per hour, s(k) the speed. mu is dollar_price of config.toml plus that of
+the tenant (formulations/rental finds it from a budget); w is the job's weight, without ageing, so
+that a width never changes. GPUs of reserved pools are paid for anyway: c = 0.
 
-The theory has pools that never run out. A width is chosen among those that quotas and budgets admit at all. Where GPUs
-are short: strict order of submission, as in `static`, each job in the pool where its width is worth most among those
-with room. Knows speeds, no lengths.
+The theory has pools that never run out. A width is chosen among those that quotas and budgets admit
+at all. Where GPUs are short: strict order of submission, as in `static`, each job in the pool where
+its width is worth most among those with room. Knows speeds, no lengths.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from formulations.objectives import work_worth
 
 
 def rental(task: Task) -> Decision:
-    """Running jobs keep what they hold; waiting jobs start in order of submission at the width of their class."""
+    """Running jobs keep what they hold; waiting jobs start in order of submission at the width
+    of their class.
+    """
     round_ = task.round
     i, each = round_.instance, cost_of_work(round_)
     able = np.flatnonzero(possible(i))

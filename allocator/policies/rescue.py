@@ -1,4 +1,6 @@
-"""The last resort of all policies: any plan that keeps every hard rule, or the reason why there is none."""
+"""The last resort of all policies: any plan that keeps every hard rule, or the reason why there
+is none.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from formulations.pairing_plan import round_pairs
 def last_resort(task: Task) -> Decision:
     """Any plan that keeps the rules: the dual's rounding, else the first plan a solver finds.
 
-    Raises Infeasible when the rules are proven to clash, NoPlanInTime when time ran out before either was known.
+    Raises Infeasible when the rules are proven to clash, NoPlanInTime when time ran out before
+    either was known.
     """
     rounded = round_pairs(task.choices, task.dual, enough=math.inf)
     if rounded is not None:
@@ -33,5 +36,9 @@ def by_solver(task: Task) -> Decision:
         choice = task.choices.from_x(answer.values)
         if task.choices.feasible(choice):
             return Decision(choice, fallback=solver.name)
-    raise_if_infeasible(task.round, task.left())             # whatever the solver claims: it has shown no plan
-    raise NoPlanInTime(f"no plan that keeps all hard rules was found in time ({answer.detail or answer.termination})")
+    # whatever the solver claims: it has shown no plan
+    raise_if_infeasible(task.round, task.left())
+    raise NoPlanInTime(
+        "no plan that keeps all hard rules was found in time"
+        f" ({answer.detail or answer.termination})"
+    )

@@ -1,7 +1,9 @@
-"""What is left of every hard rule while a plan is being filled, one job at a time; and whether a plan keeps them all.
+"""What is left of every hard rule while a plan is being filled, one job at a time; and whether a
+plan keeps them all.
 
-Heuristics touch single numbers thousands of times in a round. They are read through `array.data`, whose items are plain
-Python numbers: a tenth of the cost of numpy scalars, and nothing to convert for options that nobody looks at.
+Heuristics touch single numbers thousands of times in a round. They are read through `array.data`,
+whose items are plain Python numbers: a tenth of the cost of numpy scalars, and nothing to convert
+for options that nobody looks at.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from formulations.linear import Floats, Ints
 class Room:
     """What is left of every `at most` rule and of the allowed changes, and the plan so far.
 
-    choice (J,): columns of the round's instance, -1 = nothing. free (P,): GPUs left. owed (Q,): GPUs still missing to
-    the guarantee of a tenant (negative: above it); a job never gives up GPUs that its tenant is owed. The limit
-    on changes counts only where the plan starts from something: a plan from nothing is checked when it is complete.
+    choice (J,): columns of the round's instance, -1 = nothing. free (P,): GPUs left. owed (Q,):
+    GPUs still missing to the guarantee of a tenant (negative: above it); a job never gives up GPUs
+    that its tenant is owed. The limit on changes counts only where the plan starts from something:
+    a plan from nothing is checked when it is complete.
     """
 
     def __init__(self, round_: Round, start: Ints | None = None) -> None:
@@ -33,8 +36,12 @@ class Room:
         job = np.flatnonzero(self.choice >= 0)
         held = self.choice[job]
         gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
-        self.free: list[int] = (i.capacity - np.bincount(i.pool[held], gpus, P).astype(np.int64)).tolist()
-        self.owed: list[int] = (i.guarantee - np.bincount(tenant, gpus, Q).astype(np.int64)).tolist()
+        self.free: list[int] = (
+            i.capacity - np.bincount(i.pool[held], gpus, P).astype(np.int64)
+        ).tolist()
+        self.owed: list[int] = (
+            i.guarantee - np.bincount(tenant, gpus, Q).astype(np.int64)
+        ).tolist()
         self._quota: list[float] = (i.quota - np.bincount(tenant, gpus, Q)).tolist()
         self._budget = float(i.budget) - float(cost.sum())
         self._tenant_budget: list[float] = (i.tenant_budget - np.bincount(tenant, cost, Q)).tolist()
@@ -42,7 +49,12 @@ class Room:
         self._exposure: list[float] = _left_exposure(i, held).tolist()
         self._tenant, self._now = i.tenant.data, self.choice.data
         self._kept = None if i.headroom is None else Kept(i, held)
-        self._pool, self._gpus, self._cost, self._keep = i.pool.data, i.held.data, i.cost.data, i.keep.data
+        self._pool, self._gpus, self._cost, self._keep = (
+            i.pool.data,
+            i.held.data,
+            i.cost.data,
+            i.keep.data,
+        )
         self._beside = _Beside(i, self.choice)
         running = round_.problem.jobs.state == State.RUNNING
         limit = round_.repairs.max_changes
@@ -51,7 +63,9 @@ class Room:
         self._changes = limit - int(running.sum()) + int(i.keep[held].sum()) if limited else J
 
     def take(self, j: int, o: int) -> bool:
-        """Give job j the option o instead of what it has; False (and nothing happens) if that breaks a rule."""
+        """Give job j the option o instead of what it has; False (and nothing happens) if that
+        breaks a rule.
+        """
         old = self._now[j]
         if old == o:
             return o >= 0
@@ -70,24 +84,34 @@ class Room:
         return taken
 
     def affords(self, j: int, o: int) -> bool:
-        """Whether quota and budgets leave room for the option o of a job that has nothing, GPUs of the pool aside."""
+        """Whether quota and budgets leave room for the option o of a job that has nothing, GPUs
+        of the pool aside.
+        """
         q, cost = self._tenant[j], self._cost[o]
         zone = self._exposed[o]
-        return bool(self._gpus[o] <= self._quota[q] and (zone < 0 or self._gpus[o] <= self._exposure[zone])
-                    and cost <= _slack(self._budget)
-                    and cost <= _slack(self._tenant_budget[q])
-                    and (self._kept is None or self._kept.allows(-1, o)))
+        return bool(
+            self._gpus[o] <= self._quota[q]
+            and (zone < 0 or self._gpus[o] <= self._exposure[zone])
+            and cost <= _slack(self._budget)
+            and cost <= _slack(self._tenant_budget[q])
+            and (self._kept is None or self._kept.allows(-1, o))
+        )
 
     def _swap(self, j: int, old: int, o: int) -> bool:
         q, pool, before = self._tenant[j], self._pool[o], self._pool[old]
         extra, cost = self._gpus[o] - self._gpus[old], self._cost[o] - self._cost[old]
         changes = self._keep[o] - self._keep[old] if self._counts[j] else 0
         zone, gone = self._exposed[o], self._exposed[old]
-        if ((extra if pool == before else self._gpus[o]) > self.free[pool] or extra > self._quota[q]
-                or self._changes + min(0, changes) < 0
-                or (zone >= 0 and (extra if zone == gone else self._gpus[o]) > self._exposure[zone])
-                or cost > _slack(self._budget) or cost > _slack(self._tenant_budget[q])
-                or (extra < 0 and self.owed[q] > extra) or (self._kept is not None and not self._kept.allows(old, o))):
+        if (
+            (extra if pool == before else self._gpus[o]) > self.free[pool]
+            or extra > self._quota[q]
+            or self._changes + min(0, changes) < 0
+            or (zone >= 0 and (extra if zone == gone else self._gpus[o]) > self._exposure[zone])
+            or cost > _slack(self._budget)
+            or cost > _slack(self._tenant_budget[q])
+            or (extra < 0 and self.owed[q] > extra)
+            or (self._kept is not None and not self._kept.allows(old, o))
+        ):
             return False
         self._changes += changes
         self.free[before] += self._gpus[old]
@@ -114,8 +138,9 @@ class Room:
 
 
 class _Beside:
-    """Who runs on whose GPUs while a plan is being filled: guests need their host's option and are alone beside it; an
-    option and its rival exclude each other. Nothing of that is looked at where no option is a guest's."""
+    """Who runs on whose GPUs while a plan is being filled: guests need their host's option and are
+    alone beside it; an option and its rival exclude each other. Nothing of that is looked at where
+    no option is a guest's."""
 
     def __init__(self, i: Instance, choice: Ints) -> None:
         self._any = bool((i.host >= 0).any() or (i.rival >= 0).any())
@@ -131,8 +156,12 @@ class _Beside:
         if not self._any:
             return True
         host = self._host[o]
-        return (old not in self._ridden and (host < 0 or (host in self._on and host not in self._ridden))
-                and self._rival[o] not in self._on and self._rivals.get(o) not in self._on)
+        return (
+            old not in self._ridden
+            and (host < 0 or (host in self._on and host not in self._ridden))
+            and self._rival[o] not in self._on
+            and self._rivals.get(o) not in self._on
+        )
 
     def change(self, old: int, o: int) -> None:
         """Note that a job went from old to o."""
@@ -157,7 +186,8 @@ def _slack(left: float) -> float:
 
 
 def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
-    """Whether a choice (J,) keeps every hard rule: what the round's model would say, without building it.
+    """Whether a choice (J,) keeps every hard rule: what the round's model would say, without
+    building it.
 
     guarantees=False: all rules but those.
     """
@@ -173,9 +203,17 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
             return False
     Q = len(i.quota)
     of_tenant = np.bincount(tenant, gpus, Q)
-    return bool((np.bincount(i.pool[held], gpus, len(i.capacity)) <= i.capacity).all()
-                and math.fsum(cost) <= _slack(i.budget) and (of_tenant <= i.quota).all()
-                and (np.bincount(tenant, cost, Q) <= i.tenant_budget + 1e-9 * np.maximum(
-                    1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))).all()
-                and (_left_exposure(i, held) >= 0).all() and keeps_headroom(i, held)
-                and (not guarantees or (of_tenant >= i.guarantee).all()) and i.keep[held].sum() >= i.least_kept)
+    return bool(
+        (np.bincount(i.pool[held], gpus, len(i.capacity)) <= i.capacity).all()
+        and math.fsum(cost) <= _slack(i.budget)
+        and (of_tenant <= i.quota).all()
+        and (
+            np.bincount(tenant, cost, Q)
+            <= i.tenant_budget
+            + 1e-9 * np.maximum(1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))
+        ).all()
+        and (_left_exposure(i, held) >= 0).all()
+        and keeps_headroom(i, held)
+        and (not guarantees or (of_tenant >= i.guarantee).all())
+        and i.keep[held].sum() >= i.least_kept
+    )

@@ -1,12 +1,17 @@
-"""What clusters do with spot GPUs without a plan: take them whenever they are there, and fall back on demand.
+"""What clusters do with spot GPUs without a plan: take them whenever they are there, and fall back
+on demand.
 
-    spot-first   a job at the size it asked for: on spot GPUs if any are free, else in the other pools at once, cheapest
+    spot-first   a job at the size it asked for: on spot GPUs if any are free, else in the other
+                 pools at once, cheapest
                  market first; back to spot as soon as it fits
-    spot-wait    the same, but while its deadline leaves time a job waits for spot; when the time to spare is used up it
-                 goes where GPUs are not taken back, and stays there (the greedy policy of Wu et al., NSDI 2024, section
+    spot-wait    the same, but while its deadline leaves time a job waits for spot; when the time to
+                 spare is used up it
+                 goes where GPUs are not taken back, and stays there (the greedy policy of Wu et
+                     al., NSDI 2024, section
                  3: spot whenever there is any, on demand when the deadline forces it)
 
-Who holds spot GPUs keeps them; the others are served in order of submission. Jobs without a deadline never wait.
+Who holds spot GPUs keeps them; the others are served in order of submission. Jobs without a
+deadline never wait.
 """
 
 from __future__ import annotations
@@ -35,7 +40,10 @@ def spot_wait(task: Task) -> Decision:
     liked = at_requested(round_)
     job = round_.instance.job[liked]
     spot = round_.problem.pools.market[round_.instance.pool[liked]] == Market.SPOT
-    return _take(task, liked[np.where(_must_be_sure(round_, liked)[job], ~spot, _may_wait(round_)[job] <= spot)])
+    return _take(
+        task,
+        liked[np.where(_must_be_sure(round_, liked)[job], ~spot, _may_wait(round_)[job] <= spot)],
+    )
 
 
 def _take(task: Task, liked: Ints) -> Decision:
@@ -43,7 +51,9 @@ def _take(task: Task, liked: Ints) -> Decision:
     i, jobs, pools = round_.instance, round_.problem.jobs, round_.problem.pools
     rank = np.array([FIRST[Market(m)] for m in pools.market.tolist()], dtype=np.int64)
     order, ways = oldest_first(round_), wishes(round_, liked, rank[i.pool[liked]])
-    on_spot = (jobs.state == State.RUNNING) & np.isin(jobs.pool, np.flatnonzero(pools.market == Market.SPOT))
+    on_spot = (jobs.state == State.RUNNING) & np.isin(
+        jobs.pool, np.flatnonzero(pools.market == Market.SPOT)
+    )
     on_spot &= (round_.stay() >= 0) & np.isin(round_.stay(), liked)
 
     def steps(room: Room, pinned: Bools) -> None:
@@ -58,8 +68,9 @@ def _may_wait(round_: Round) -> Bools:
 
 
 def _must_be_sure(round_: Round, liked: Ints) -> Bools:
-    """(J,) jobs that could not wait another interval and still be done in time on the fastest sure option they like;
-    a job that has started there is held to it by the pauses that moving back and forth would cost."""
+    """(J,) jobs that could not wait another interval and still be done in time on the fastest sure
+    option they like; a job that has started there is held to it by the pauses that moving back and
+    forth would cost."""
     p, i = round_.problem, round_.instance
     sure = liked[p.pools.market[i.pool[liked]] != Market.SPOT]
     job = i.job[sure]

@@ -1,12 +1,14 @@
 """Shortest remaining time first, preemptive, at the requested size.
 
-Source: the classic discipline (Schrage 1968 for one server), used as the baseline with known lengths by Tiresias,
-Blox and others (peers.md). Every round the jobs are served anew, the one with the least time left first; who does not
-fit is skipped (no blocking), so a running job is paused when shorter ones need its GPUs. Knows speeds and lengths.
+Source: the classic discipline (Schrage 1968 for one server), used as the baseline with known
+lengths by Tiresias, Blox and others (peers.md). Every round the jobs are served anew, the one with
+the least time left first; who does not fit is skipped (no blocking), so a running job is paused
+when shorter ones need its GPUs. Knows speeds and lengths.
 
-Several pools: the time left is remaining work over the speed at the requested size in the fastest pool the job may use,
-one number per job wherever it runs; a job stays in the pool it runs in if it can, else takes the fastest that is free.
-Pauses for restarts are not part of the time left. max_changes: see steps.replan.
+Several pools: the time left is remaining work over the speed at the requested size in the fastest
+pool the job may use, one number per job wherever it runs; a job stays in the pool it runs in if it
+can, else takes the fastest that is free. Pauses for restarts are not part of the time left.
+max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from formulations.linear import Floats, Ints
 
 
 def srtf(task: Task) -> Decision:
-    """Serve jobs by remaining time at the requested size, shortest first, pausing whoever is in the way."""
+    """Serve jobs by remaining time at the requested size, shortest first, pausing whoever is in
+    the way.
+    """
     round_ = task.round
     asked = at_requested(round_)
     order, liked = shortest_first(round_, asked), wishes(round_, asked)
@@ -28,13 +32,17 @@ def srtf(task: Task) -> Decision:
 
 
 def shortest_first(round_: Round, options: Ints) -> Ints:
-    """(J,) jobs by remaining time at the fastest of their given options; then by submission. No option: last."""
+    """(J,) jobs by remaining time at the fastest of their given options; then by submission. No
+    option: last.
+    """
     jobs = round_.problem.jobs
     return np.lexsort((jobs.submitted_s, remaining_s(round_, options)))
 
 
 def remaining_s(round_: Round, options: Ints) -> Floats:
-    """(J,) seconds each job would still run at the fastest of its given options, inf without any."""
+    """(J,) seconds each job would still run at the fastest of its given options, inf without
+    any.
+    """
     jobs = round_.problem.jobs
     fastest = np.zeros(len(jobs))
     np.maximum.at(fastest, round_.instance.job[options], rates(round_)[options])

@@ -1,29 +1,44 @@
-"""Static first come, first served: what clusters do without an elastic scheduler, and the baseline of most papers.
+"""Static first come, first served: what clusters do without an elastic scheduler, and the baseline
+of most papers.
 
-Source: design page systems.md section 2.3 ("static FIFO"); the FIFO policy of the schedulers in peers.md. A job gets
-the size it asked for (the nearest it may have), keeps it to its end, and waits in strict order of submission: while the
-job at the head does not fit, nobody overtakes it. Knows neither speeds nor lengths; speeds only choose among pools.
+Source: design page systems.md section 2.3 ("static FIFO"); the FIFO policy of the schedulers in
+peers.md. A job gets the size it asked for (the nearest it may have), keeps it to its end, and waits
+in strict order of submission: while the job at the head does not fit, nobody overtakes it. Knows
+neither speeds nor lengths; speeds only choose among pools.
 
-Stated for one kind of GPU. With several pools there is one queue per pool; a job stands in the queues of all pools it
-may use, starts in the fastest where it is first and fits, and blocks all of them where it fits in none. Who is stopped
-by a budget or quota, not by GPUs, holds up nobody: that wait may have no end. A guarantee goes before the order.
+Stated for one kind of GPU. With several pools there is one queue per pool; a job stands in the
+queues of all pools it may use, starts in the fastest where it is first and fits, and blocks all of
+them where it fits in none. Who is stopped by a budget or quota, not by GPUs, holds up nobody: that
+wait may have no end. A guarantee goes before the order.
 """
 
 from __future__ import annotations
 
 from allocator.policies.base import Decision, Task
 from allocator.policies.room import Room
-from allocator.policies.steps import Wishes, at_requested, decide, oldest_first, serve_owed, serve_pinned, wishes
+from allocator.policies.steps import (
+    Wishes,
+    at_requested,
+    decide,
+    oldest_first,
+    serve_owed,
+    serve_pinned,
+    wishes,
+)
 from formulations.linear import Ints
 
 
 def static(task: Task) -> Decision:
-    """Running jobs keep what they hold; waiting jobs start in order of submission at the requested size."""
+    """Running jobs keep what they hold; waiting jobs start in order of submission at the
+    requested size.
+    """
     return in_order(task, wishes(task.round, at_requested(task.round)))
 
 
 def in_order(task: Task, liked: Wishes) -> Decision:
-    """Running jobs keep what they hold; waiting jobs start in order of submission with an option they like."""
+    """Running jobs keep what they hold; waiting jobs start in order of submission with an option
+    they like.
+    """
     round_ = task.round
     order = oldest_first(round_)
 
@@ -36,7 +51,9 @@ def in_order(task: Task, liked: Wishes) -> Decision:
 
 
 def _queue(room: Room, waiting: Ints, liked: Wishes, pool: Ints) -> None:
-    """Start waiting jobs, first in the order first, in pools whose queue nobody before them blocks."""
+    """Start waiting jobs, first in the order first, in pools whose queue nobody before them
+    blocks.
+    """
     open_ = {p for p, free in enumerate(room.free) if free > 0}
     for j in waiting.tolist():
         if not open_:

@@ -1,1 +1,3 @@
-"""The durable queue: jobs, pools, tenants, allocations, observations and the journal of rounds in one database."""
+"""The durable queue: jobs, pools, tenants, allocations, observations and the journal of rounds
+in one database.
+"""

@@ -1,10 +1,13 @@
-"""What jobs hold: starts and stops that a controller orders. What executors observe of it: observing.py.
+"""What jobs hold: starts and stops that a controller orders. What executors observe of it:
+observing.py.
 
-    ordered -> running -> stopping -> stopped        every phase may also end in finished, failed, lost
+    ordered -> running -> stopping -> stopped        every phase may also end in finished, failed,
+                                                     lost
 
-GPUs count as used until the end of an allocation is recorded, and a start is ordered only beside those: so a pool is
-never promised twice, in whatever order things happen; those of two jobs (pairs.py) count once, as the host's. Each call
-is one transaction's work, guarded by the fencing token, and may be repeated.
+GPUs count as used until the end of an allocation is recorded, and a start is ordered only beside
+those: so a pool is never promised twice, in whatever order things happen; those of two jobs
+(pairs.py) count once, as the host's. Each call is one transaction's work, guarded by the fencing
+token, and may be repeated.
 """
 
 from __future__ import annotations
@@ -24,24 +27,62 @@ from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs
 
 # statements of every look, built once
 _JOINED = jobs.c.job_id == allocations.c.job_id
-_OPEN_ONES = sa.select(allocations).join(jobs, _JOINED).where(
-    IS_OPEN, allocations.c.phase.in_(sa.bindparam("phases", expanding=True))).order_by(jobs.c.seq)
-_STARTS = sa.select(allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir, jobs.c.first_generation).join(
-    jobs, _JOINED).where(IS_OPEN, allocations.c.phase == sa.bindparam("phase")).order_by(jobs.c.seq)
-_UNWANTED = sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request).join(
-    jobs, _JOINED).where(IS_OPEN, allocations.c.phase.in_(("ordered", "running")), sa.or_(
-        jobs.c.request != "", jobs.c.want_pool != allocations.c.pool, jobs.c.want_gpus != allocations.c.gpus,
-        allocations.c.generation < jobs.c.want_generation))
-_WANTING = sa.select(*(jobs.c[n] for n in ("job_id", "generation", "version", "want_pool", "want_gpus", "want_host",
-                                           "remaining_work"))).where(
-    jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0,
-    sa.or_(jobs.c.retry_at_s.is_(None), jobs.c.retry_at_s <= sa.bindparam("now_s"))).order_by(jobs.c.seq)
+_OPEN_ONES = (
+    sa.select(allocations)
+    .join(jobs, _JOINED)
+    .where(IS_OPEN, allocations.c.phase.in_(sa.bindparam("phases", expanding=True)))
+    .order_by(jobs.c.seq)
+)
+_STARTS = (
+    sa.select(
+        allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir, jobs.c.first_generation
+    )
+    .join(jobs, _JOINED)
+    .where(IS_OPEN, allocations.c.phase == sa.bindparam("phase"))
+    .order_by(jobs.c.seq)
+)
+_UNWANTED = (
+    sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request)
+    .join(jobs, _JOINED)
+    .where(
+        IS_OPEN,
+        allocations.c.phase.in_(("ordered", "running")),
+        sa.or_(
+            jobs.c.request != "",
+            jobs.c.want_pool != allocations.c.pool,
+            jobs.c.want_gpus != allocations.c.gpus,
+            allocations.c.generation < jobs.c.want_generation,
+        ),
+    )
+)
+_WANTING = (
+    sa.select(
+        *(
+            jobs.c[n]
+            for n in (
+                "job_id",
+                "generation",
+                "version",
+                "want_pool",
+                "want_gpus",
+                "want_host",
+                "remaining_work",
+            )
+        )
+    )
+    .where(
+        jobs.c.state.in_(("queued", "paused")),
+        jobs.c.want_gpus > 0,
+        sa.or_(jobs.c.retry_at_s.is_(None), jobs.c.retry_at_s <= sa.bindparam("now_s")),
+    )
+    .order_by(jobs.c.seq)
+)
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """GPUs given to a job: one row of the table, known by (job_id, generation). host: job that holds them, "" = this
-    one; since_s: as Held.since_s."""
+    """GPUs given to a job: one row of the table, known by (job_id, generation). host: job that
+    holds them, "" = this one; since_s: as Held.since_s."""
 
     job_id: str
     generation: int
@@ -63,8 +104,9 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Start:
-    """An ordered allocation with all an executor needs to start it. partner: on whose GPUs, None = others.
-    first_generation: of the job; earlier allocations were of another job of its name, which was forgotten."""
+    """An ordered allocation with all an executor needs to start it. partner: on whose GPUs, None =
+    others. first_generation: of the job; earlier allocations were of another job of its name, which
+    was forgotten."""
 
     allocation: Allocation
     command: tuple[str, ...]
@@ -81,58 +123,81 @@ def open_ones(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allo
 
 
 def starts(connection: Connection, phase: str = "ordered") -> list[Start]:
-    """Every allocation of a phase, as what is to be given to the executor (again), hosts before their guests: ordered
-    and not yet seen running, or running as far as anybody knows."""
+    """Every allocation of a phase, as what is to be given to the executor (again), hosts before
+    their guests: ordered and not yet seen running, or running as far as anybody knows."""
     rows = [dict(row._mapping) for row in connection.execute(_STARTS, {"phase": phase}).all()]
     beside = partners(connection) if rows else {}
     out = []
     for values in sorted(rows, key=lambda row: str(row["host"]) != ""):
         command, environment, workdir, first = (
-            values.pop(name) for name in ("command", "environment", "workdir", "first_generation"))
-        out.append(Start(Allocation(**values), tuple(json.loads(command)), json.loads(environment), workdir,
-                         beside.get(values["job_id"]), int(first)))
+            values.pop(name) for name in ("command", "environment", "workdir", "first_generation")
+        )
+        out.append(
+            Start(
+                Allocation(**values),
+                tuple(json.loads(command)),
+                json.loads(environment),
+                workdir,
+                beside.get(values["job_id"]),
+                int(first),
+            )
+        )
     return out
 
 
 def order_stops(connection: Connection, token: int, now_s: float) -> list[Allocation]:
-    """Order the stop of every allocation that its job shall not hold (any more); returns those that are stopping now,
-    to be given to the executor (again), the earlier ones included.
+    """Order the stop of every allocation that its job shall not hold (any more); returns those that
+    are stopping now, to be given to the executor (again), the earlier ones included.
 
-    An allocation that is ordered but was never seen running is stopped the same way: its start may be under way.
-    Raises LeaseLost.
+    An allocation that is ordered but was never seen running is stopped the same way: its start may
+    be under way. Raises LeaseLost.
     """
     lease.check(connection, token)
     rows = connection.execute(_UNWANTED).all()
-    many(connection, "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
-         "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
-         [(now_s, row.job_id, row.generation) for row in rows])
-    many(connection, "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
-         [(row.job_id,) for row in rows if row.want_pool and not row.request])
+    many(
+        connection,
+        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
+        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
+        [(now_s, row.job_id, row.generation) for row in rows],
+    )
+    many(
+        connection,
+        "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
+        [(row.job_id,) for row in rows if row.want_pool and not row.request],
+    )
     return open_ones(connection, ("stopping",))
 
 
-def order_starts(connection: Connection, token: int, now_s: float,
-                 capacity: Mapping[str, int] | None = None) -> list[Start]:
-    """Order the start of every job that wants GPUs, holds none, and fits beside all that is not known to have ended, in
-    the order of submission; returns every start that is ordered now, to be given to the executor (again).
+def order_starts(
+    connection: Connection, token: int, now_s: float, capacity: Mapping[str, int] | None = None
+) -> list[Start]:
+    """Order the start of every job that wants GPUs, holds none, and fits beside all that is not
+    known to have ended, in the order of submission; returns every start that is ordered now, to be
+    given to the executor (again).
 
-    capacity: GPUs by pool that are there right now, where that is less than the queue says. Raises LeaseLost.
+    capacity: GPUs by pool that are there right now, where that is less than the queue says. Raises
+    LeaseLost.
     """
     lease.check(connection, token)
     rows, company = connection.execute(_WANTING, {"now_s": now_s}).all(), Company.of(connection)
     joining = company.exchanges()
     if rows:
         room, types, fitting = free(connection, capacity), cluster.types(connection), []
-        for job in sorted(rows, key=lambda job: job.want_host != ""):       # hosts first
+        for job in sorted(rows, key=lambda job: job.want_host != ""):  # hosts first
             seat = company.seat(job.job_id, job.want_host)
-            if seat is Seat.WAIT or (seat is Seat.OWN and job.want_gpus > room.get(job.want_pool, 0)):
+            if seat is Seat.WAIT or (
+                seat is Seat.OWN and job.want_gpus > room.get(job.want_pool, 0)
+            ):
                 continue
             if seat is Seat.OWN:
                 room[job.want_pool] -= job.want_gpus
                 company.started.add(job.job_id)
             else:
-                joining.append((job.want_host, job.job_id) if seat is Seat.HOST
-                               else (job.job_id, company.guest_of[job.job_id]))
+                joining.append(
+                    (job.want_host, job.job_id)
+                    if seat is Seat.HOST
+                    else (job.job_id, company.guest_of[job.job_id])
+                )
             fitting.append(job)
         _order(connection, fitting, types, now_s)
     join(connection, joining, now_s)
@@ -142,16 +207,36 @@ def order_starts(connection: Connection, token: int, now_s: float,
 def free(connection: Connection, capacity: Mapping[str, int] | None = None) -> dict[str, int]:
     """GPUs of each pool that nothing holds; less than zero where machines went."""
     held = cluster.held(connection)
-    return {pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
-            for pool, number in cluster.gpus(connection).items()}
+    return {
+        pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
+        for pool, number in cluster.gpus(connection).items()
+    }
 
 
-def _order(connection: Connection, found: Sequence[Any], types: Mapping[str, str], now_s: float) -> None:
+def _order(
+    connection: Connection, found: Sequence[Any], types: Mapping[str, str], now_s: float
+) -> None:
     """Open the next allocation of each job, with what it wants."""
-    many(connection, "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
-         "version = version + 1, updated_s = ? WHERE job_id = ? AND version = ?",
-         [(now_s, job.job_id, job.version) for job in found])
-    many(connection, "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
-         "work_at_start) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?)",
-         [(job.job_id, job.generation + 1, job.want_pool, job.want_gpus, types[job.want_pool], now_s,
-           job.remaining_work) for job in found])
+    many(
+        connection,
+        "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
+        "version = version + 1, updated_s = ? WHERE job_id = ? AND version = ?",
+        [(now_s, job.job_id, job.version) for job in found],
+    )
+    many(
+        connection,
+        "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
+        "work_at_start) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?)",
+        [
+            (
+                job.job_id,
+                job.generation + 1,
+                job.want_pool,
+                job.want_gpus,
+                types[job.want_pool],
+                now_s,
+                job.remaining_work,
+            )
+            for job in found
+        ],
+    )

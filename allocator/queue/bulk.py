@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-PART = 500             # names per statement
+PART = 500  # names per statement
+
 
 def many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Run a statement in SQL that both databases know for every row; ? is a value of the row."""
@@ -16,7 +17,9 @@ def many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]
 
 
 def query(connection: Connection, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """The rows of a query in SQL that both databases know, as the driver's own tuples; ? is a value."""
+    """The rows of a query in SQL that both databases know, as the driver's own tuples; ? is a
+    value.
+    """
     result = connection.exec_driver_sql(_marked(connection, statement), values)
     try:
         assert result.cursor is not None
@@ -29,7 +32,7 @@ def query_of(connection: Connection, statement: str, names: Sequence[str]) -> li
     """The rows of a query about names, which stand for {names} in it, part by part."""
     out: list[tuple[Any, ...]] = []
     for part in range(0, len(names), PART):
-        some = names[part:part + PART]
+        some = names[part : part + PART]
         out += query(connection, statement.format(names=", ".join("?" * len(some))), *some)
     return out
 

@@ -1,4 +1,6 @@
-"""The cluster a queue serves: pools, tenants, speeds, sharing and settings, as tables of the contract."""
+"""The cluster a queue serves: pools, tenants, speeds, sharing and settings, as tables of the
+contract.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,37 @@ from allocator.queue import schema
 from allocator.queue.bulk import many, query
 from allocator.queue.schema import IS_OPEN, allocations, learned, meta, pools
 
-HOME: Mapping[str, sa.Table] = {"pools.csv": pools, "tenants.csv": schema.tenants, "rates.csv": schema.rates,
-                                "models.csv": schema.curves, "sharing.csv": schema.sharing,
-                                "pauses.csv": schema.pauses, "interactive.csv": schema.interactive}
+HOME: Mapping[str, sa.Table] = {
+    "pools.csv": pools,
+    "tenants.csv": schema.tenants,
+    "rates.csv": schema.rates,
+    "models.csv": schema.curves,
+    "sharing.csv": schema.sharing,
+    "pauses.csv": schema.pauses,
+    "interactive.csv": schema.interactive,
+}
 """Files of a snapshot that the queue keeps, beside jobs.csv."""
-UNRATED = "unrated"     # key of the state of what was learned: nobody gave a rate of the model
-_NAMES = {file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()}
-_QUERIES = {file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(HOME[file].c.position))
-            for file, names in _NAMES.items()}
+UNRATED = "unrated"  # key of the state of what was learned: nobody gave a rate of the model
+_NAMES = {
+    file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()
+}
+_QUERIES = {
+    file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(HOME[file].c.position))
+    for file, names in _NAMES.items()
+}
 # statements of every look, built once
-_USED = sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus)).where(
-    IS_OPEN, allocations.c.host == "").group_by(allocations.c.pool).order_by(allocations.c.pool)
+_USED = (
+    sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus))
+    .where(IS_OPEN, allocations.c.host == "")
+    .group_by(allocations.c.pool)
+    .order_by(allocations.c.pool)
+)
 _GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
-_LEARNED = sa.select(learned).where(learned.c.work_per_s.is_not(None)).order_by(
-    learned.c.model, learned.c.gpu_type, learned.c.gpus)
+_LEARNED = (
+    sa.select(learned)
+    .where(learned.c.work_per_s.is_not(None))
+    .order_by(learned.c.model, learned.c.gpu_type, learned.c.gpus)
+)
 _TYPES = sa.select(pools.c.pool, pools.c.gpu_type)
 _ESTIMATES = ("model", "gpu_type", "gpus", "work_per_s", "state", "updated_s")
 _ALL_LEARNED = f"SELECT {', '.join(_ESTIMATES)} FROM learned ORDER BY model, gpu_type, gpus"
@@ -44,17 +63,25 @@ _META = sa.select(meta.c.value).where(meta.c.key == sa.bindparam("key"))
 
 
 def tables(connection: Connection) -> dict[str, Table]:
-    """The tables of the cluster by file; optional ones without rows are left out. Learned rates are in rates.csv."""
+    """The tables of the cluster by file; optional ones without rows are left out. Learned rates
+    are in rates.csv.
+    """
     out: dict[str, Table] = {}
     for file in HOME:
         columns = stored(connection, file)
         if file == "rates.csv":
-            columns = _corrected(connection, columns, out["pools.csv"].columns,
-                                 stored(connection, "models.csv")["model"])
+            columns = _corrected(
+                connection,
+                columns,
+                out["pools.csv"].columns,
+                stored(connection, "models.csv")["model"],
+            )
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = table_of(file, columns)
     if "rates.csv" not in out and "models.csv" not in out:
-        out["rates.csv"] = table_of("rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required})
+        out["rates.csv"] = table_of(
+            "rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required}
+        )
     return out
 
 
@@ -62,7 +89,11 @@ def stored(connection: Connection, file: str) -> dict[str, list[str]]:
     """Columns of one of the cluster's files as its owner gave them, without what was learned."""
     names, asked = _QUERIES[file]
     rows = connection.execute(asked).all()
-    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {n: [] for n in names}
+    columns = (
+        dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        if rows
+        else {n: [] for n in names}
+    )
     if file == "pools.csv":
         columns["gpus"] = list(map(str, columns["gpus"]))
     return columns
@@ -75,13 +106,20 @@ def table_of(file: str, columns: Mapping[str, list[str]]) -> Table:
     return Table(file, kept, range(2, len(next(iter(kept.values()))) + 2))
 
 
-def _corrected(connection: Connection, rates: Mapping[str, list[str]],
-               pools: Mapping[str, Sequence[str]], fitted: Sequence[str]) -> dict[str, list[str]]:
-    """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that the fastest useful
-    speed that fits some GPU is the learned one; a size without gets a row of its own, which is marked as observed where
-    its model has neither a given row nor a curve (fitted: those with one)."""
+def _corrected(
+    connection: Connection,
+    rates: Mapping[str, list[str]],
+    pools: Mapping[str, Sequence[str]],
+    fitted: Sequence[str],
+) -> dict[str, list[str]]:
+    """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that
+    the fastest useful speed that fits some GPU is the learned one; a size without gets a row of its
+    own, which is marked as observed where its model has neither a given row nor a curve (fitted:
+    those with one)."""
     room: dict[str, float] = {}
-    for kind, memory in zip(pools["gpu_type"], pools.get("memory_gb", [""] * len(pools["gpu_type"])), strict=True):
+    for kind, memory in zip(
+        pools["gpu_type"], pools.get("memory_gb", [""] * len(pools["gpu_type"])), strict=True
+    ):
         room[kind] = max(room.get(kind, 0.0), float(memory or "inf"))
     found = connection.execute(_LEARNED).all()
     out = {name: list(cells) for name, cells in rates.items()}
@@ -89,18 +127,26 @@ def _corrected(connection: Connection, rates: Mapping[str, list[str]],
     if found and "observed" not in out:
         out["observed"] = [""] * len(out["model"])
     rows: dict[tuple[str, str, str], list[int]] = {}
-    for i, key in enumerate(zip(out["model"], out["gpu_type"], map(_size, out["gpus"]), strict=True)):
+    for i, key in enumerate(
+        zip(out["model"], out["gpu_type"], map(_size, out["gpus"]), strict=True)
+    ):
         rows.setdefault(key, []).append(i)
     for row in found:
         at = rows.get((row.model, row.gpu_type, str(row.gpus)), [])
-        fits = [i for i in at if float(out["memory_gb"][i] or 0) <= room.get(row.gpu_type, math.inf)]
+        fits = [
+            i for i in at if float(out["memory_gb"][i] or 0) <= room.get(row.gpu_type, math.inf)
+        ]
         fastest = max((_useful(out, i) for i in fits), default=0.0)
         for i in at if fastest > 0 else ():
             out["work_per_s"][i] = repr(float(out["work_per_s"][i]) * row.work_per_s / fastest)
         if not at or (fits and fastest <= 0):
-            new = {"model": row.model, "gpu_type": row.gpu_type, "gpus": str(row.gpus),
-                   "work_per_s": repr(float(row.work_per_s)),
-                   "observed": "" if row.model in given else "true"}
+            new = {
+                "model": row.model,
+                "gpu_type": row.gpu_type,
+                "gpus": str(row.gpus),
+                "work_per_s": repr(float(row.work_per_s)),
+                "observed": "" if row.model in given else "true",
+            }
             for name, cells in out.items():
                 cells.append(new.get(name, ""))
     return out
@@ -122,7 +168,9 @@ def config(connection: Connection) -> dict[str, Any]:
 
 
 def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Change settings (None: back to the default); returns all. Raises UsageError for an unknown or wrong one."""
+    """Change settings (None: back to the default); returns all. Raises UsageError for an unknown
+    or wrong one.
+    """
     names = [c.name for c in CONFIG if c.name != "now_s"]
     strange = next((k for k in changes if k not in (*names, *CONFIG_TABLES)), None)
     if strange is not None:
@@ -149,8 +197,12 @@ def _judge_config(given: Mapping[str, Any]) -> None:
 
 def put_meta(connection: Connection, key: str, value: str) -> None:
     """Set one value of the table meta."""
-    many(connection, "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
-         "value = excluded.value", [(key, value)])
+    many(
+        connection,
+        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+        "value = excluded.value",
+        [(key, value)],
+    )
 
 
 def get_meta(connection: Connection, key: str) -> str | None:
@@ -160,11 +212,15 @@ def get_meta(connection: Connection, key: str) -> str | None:
 
 
 def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
-    """Replace the whole cluster by that of a checked snapshot, with the GPUs and prices in force at its time.
+    """Replace the whole cluster by that of a checked snapshot, with the GPUs and prices in force at
+    its time.
 
     What was learned is kept.
     """
-    in_force = {"gpus": problem.pools.gpus.tolist(), "price_per_gpu_hour": problem.pools.price_per_gpu_hour.tolist()}
+    in_force = {
+        "gpus": problem.pools.gpus.tolist(),
+        "price_per_gpu_hour": problem.pools.price_per_gpu_hour.tolist(),
+    }
     for file, home in HOME.items():
         connection.execute(sa.delete(home))
         table = snapshot.tables.get(file)
@@ -173,14 +229,19 @@ def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
         columns = {name: list(cells) for name, cells in table.columns.items() if name in home.c}
         if file == "rates.csv":
             observed = _observed(table)
-            columns = {name: [cells[i] for i in np.flatnonzero(~observed)] for name, cells in columns.items()}
+            columns = {
+                name: [cells[i] for i in np.flatnonzero(~observed)]
+                for name, cells in columns.items()
+            }
             learn(connection, _learned(table, observed, problem.now_s), problem.now_s)
         if file == "pools.csv":
             columns["gpus"] = in_force["gpus"]
             if "prices.csv" in snapshot.tables:
                 columns["price_per_gpu_hour"] = list(map(repr, in_force["price_per_gpu_hour"]))
-        rows = [{"position": i, **dict(zip(columns, row, strict=True))}
-                for i, row in enumerate(zip(*columns.values(), strict=True))]
+        rows = [
+            {"position": i, **dict(zip(columns, row, strict=True))}
+            for i, row in enumerate(zip(*columns.values(), strict=True))
+        ]
         if rows:
             connection.execute(sa.insert(home), rows)
     kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
@@ -202,9 +263,13 @@ def _learned(rates: Table, observed: Bools, at_s: float) -> Iterator[dict[str, A
         rate = float(columns["work_per_s"][i]) * float(efficiency[i] or 1)
         if rate > 0:
             known = Estimate(mean=math.log(rate / ASSUMED_RATE), weight=1.0, at_s=at_s)
-            yield {"model": columns["model"][i], "gpu_type": columns["gpu_type"][i],
-                   "gpus": int(float(columns["gpus"][i])), "work_per_s": rate,
-                   "state": known.to_dict() | {UNRATED: True}}
+            yield {
+                "model": columns["model"][i],
+                "gpu_type": columns["gpu_type"][i],
+                "gpus": int(float(columns["gpus"][i])),
+                "work_per_s": rate,
+                "state": known.to_dict() | {UNRATED: True},
+            }
 
 
 def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
@@ -225,7 +290,9 @@ def gpus(connection: Connection) -> dict[str, int]:
 
 
 def used(connection: Connection) -> dict[str, int]:
-    """GPUs of each pool that open allocations hold: ordered, running, stopping; those of two jobs count once."""
+    """GPUs of each pool that open allocations hold: ordered, running, stopping; those of two
+    jobs count once.
+    """
     found = held(connection)
     return {pool: found.get(pool, 0) for pool in gpus(connection)}
 
@@ -236,7 +303,8 @@ def types(connection: Connection) -> dict[str, str]:
 
 
 def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, int]:
-    """Change how many GPUs of pools may be used; returns all. Jobs that hold more keep them until the next round.
+    """Change how many GPUs of pools may be used; returns all. Jobs that hold more keep them until
+    the next round.
 
     Raises UsageError for an unknown pool or a number that cannot be.
     """
@@ -251,15 +319,29 @@ def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, in
 
 
 def learned_rates(connection: Connection) -> list[dict[str, Any]]:
-    """What was learned: model, gpu_type, gpus, work_per_s (None: not enough yet), state, updated_s."""
+    """What was learned: model, gpu_type, gpus, work_per_s (None: not enough yet), state,
+    updated_s.
+    """
     found = [dict(zip(_ESTIMATES, row, strict=True)) for row in query(connection, _ALL_LEARNED)]
     return [row | {"state": json.loads(row["state"])} for row in found]
 
 
 def learn(connection: Connection, rows: Iterable[Mapping[str, Any]], now_s: float) -> None:
     """Write what was learned, each row whole: model, gpu_type, gpus, work_per_s, state."""
-    many(connection, "INSERT INTO learned (model, gpu_type, gpus, work_per_s, state, updated_s) "
-         "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (model, gpu_type, gpus) DO UPDATE SET "
-         "work_per_s = excluded.work_per_s, state = excluded.state, updated_s = excluded.updated_s",
-         [(row["model"], row["gpu_type"], row["gpus"], row.get("work_per_s"),
-           json.dumps(row.get("state", {}), sort_keys=True), now_s) for row in rows])
+    many(
+        connection,
+        "INSERT INTO learned (model, gpu_type, gpus, work_per_s, state, updated_s) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (model, gpu_type, gpus) DO UPDATE SET "
+        "work_per_s = excluded.work_per_s, state = excluded.state, updated_s = excluded.updated_s",
+        [
+            (
+                row["model"],
+                row["gpu_type"],
+                row["gpus"],
+                row.get("work_per_s"),
+                json.dumps(row.get("state", {}), sort_keys=True),
+                now_s,
+            )
+            for row in rows
+        ],
+    )

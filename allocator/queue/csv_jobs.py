@@ -1,4 +1,6 @@
-"""Jobs of the queue as CSV and as flat records: what comes in by the thousand, and what lists show."""
+"""Jobs of the queue as CSV and as flat records: what comes in by the thousand, and what lists
+show.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,44 @@ from allocator.queue.schema import OWNED
 from allocator.queue.submit import EXTRA, SET, Submission, of_values
 
 OF_QUEUE = tuple(c.name for c in JOBS.columns if c.name not in SET)
-"""Columns of jobs.csv that the queue itself knows better; a file may have them, they are ignored."""
+"""Columns of jobs.csv that the queue itself knows better; a file may have them, they are
+ignored.
+"""
 EXPORTED = (*(c.name for c in JOBS.columns), *EXTRA)
-FIELDS = ("job_id", "state", "model", "tenant", "pool", "gpus", "shared_with", "phase", "want_pool", "want_gpus",
-          "want_host", "progress", "remaining_work", "total_work", "submitted_s", "first_started_s", "finished_s",
-          "restarts", "failures", "retry_at_s", "request", "park_reason")
+FIELDS = (
+    "job_id",
+    "state",
+    "model",
+    "tenant",
+    "pool",
+    "gpus",
+    "shared_with",
+    "phase",
+    "want_pool",
+    "want_gpus",
+    "want_host",
+    "progress",
+    "remaining_work",
+    "total_work",
+    "submitted_s",
+    "first_started_s",
+    "finished_s",
+    "restarts",
+    "failures",
+    "retry_at_s",
+    "request",
+    "park_reason",
+)
 """Columns of `queue list --format csv`."""
 
 
 def submissions(content: bytes, file: str) -> tuple[list[Submission], tuple[str, ...]]:
-    """The jobs of a CSV file with columns of workload.csv or jobs.csv, and key, command, environment (JSON object),
-    workdir; a command is a JSON list or a line as for a shell. total_work is remaining_work where it is empty.
+    """The jobs of a CSV file with columns of workload.csv or jobs.csv, and key, command,
+    environment (JSON object), workdir; a command is a JSON list or a line as for a shell.
+    total_work is remaining_work where it is empty.
 
-    Returns them with warnings. Raises InvalidInput with what is wrong with the form; `submit` judges the rest.
+    Returns them with warnings. Raises InvalidInput with what is wrong with the form; `submit`
+    judges the rest.
     """
     reading = Reading(file)
     table = parse_csv(content, reading)
@@ -43,12 +70,19 @@ def submissions(content: bytes, file: str) -> tuple[list[Submission], tuple[str,
     known = (*SET, *EXTRA, *OF_QUEUE)
     strange = [name for name in table.columns if name not in known]
     absent = [name for name in (*SET, *EXTRA) if name not in table.columns]
-    warnings = [*map(str, reading.warnings), *(
-        f"{file}:1: column {quoted(name)} is not known and is ignored{meant(name, absent) if i < HINTED else ''}"
-        for i, name in enumerate(strange))]
+    warnings = [
+        *map(str, reading.warnings),
+        *(
+            f"{file}:1: column {quoted(name)} is not known and is"
+            f" ignored{meant(name, absent) if i < HINTED else ''}"
+            for i, name in enumerate(strange)
+        ),
+    ]
     beside = [name for name in OF_QUEUE if name in table.columns and name != "remaining_work"]
     if beside:
-        warnings.append(f"{file}:1: {', '.join(beside)}: a submitted job starts with nothing held; ignored")
+        warnings.append(
+            f"{file}:1: {', '.join(beside)}: a submitted job starts with nothing held; ignored"
+        )
     out, faults = [], []
     for i, line in enumerate(table.lines):
         try:
@@ -62,7 +96,9 @@ def submissions(content: bytes, file: str) -> tuple[list[Submission], tuple[str,
 
 def _submission(table: Table, i: int, line: int) -> Submission:
     cells = {name: column[i] for name, column in table.columns.items()}
-    values: dict[str, Any] = {name: cells[name] for name in (*SET, "key", "workdir") if cells.get(name)}
+    values: dict[str, Any] = {
+        name: cells[name] for name in (*SET, "key", "workdir") if cells.get(name)
+    }
     if not values.get("total_work") and cells.get("remaining_work"):
         values["total_work"] = cells["remaining_work"]
     values["command"] = _command(cells.get("command", ""))
@@ -92,18 +128,33 @@ def _json(text: str, kind: type, name: str) -> Any:
 
 
 def records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Each job flat, with the GPUs it holds: pool and gpus (None and 0 for nothing), shared_with (whose GPUs they are,
-    None = its own) and the phase of the allocation."""
+    """Each job flat, with the GPUs it holds: pool and gpus (None and 0 for nothing), shared_with
+    (whose GPUs they are, None = its own) and the phase of the allocation."""
     held = {a.job_id: a for a in open_ones(connection)}
     return [record(job, held.get(job.job_id)) for job in jobs]
 
 
 def record(job: Job, held: Allocation | None) -> dict[str, Any]:
     """One job flat, see records."""
-    place = {"pool": held.pool, "gpus": held.gpus, "shared_with": held.host or None, "phase": held.phase} if held else {
-        "pool": None, "gpus": 0, "shared_with": None, "phase": None}
-    return {"job_id": job.job_id, "state": job.state, "model": job.cells["model"], "tenant": "default", **place,
-            "progress": job.progress, **job.to_dict()}
+    place = (
+        {
+            "pool": held.pool,
+            "gpus": held.gpus,
+            "shared_with": held.host or None,
+            "phase": held.phase,
+        }
+        if held
+        else {"pool": None, "gpus": 0, "shared_with": None, "phase": None}
+    )
+    return {
+        "job_id": job.job_id,
+        "state": job.state,
+        "model": job.cells["model"],
+        "tenant": "default",
+        **place,
+        "progress": job.progress,
+        **job.to_dict(),
+    }
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
@@ -122,10 +173,20 @@ def _text(value: Any) -> Any:
 
 
 def exported(connection: Connection, jobs: Sequence[Job]) -> str:
-    """Every job with the columns of jobs.csv, key, command, environment and workdir, so that import-csv can read it."""
+    """Every job with the columns of jobs.csv, key, command, environment and workdir, so that
+    import-csv can read it.
+    """
     rows = []
     for job, flat in zip(jobs, records(connection, jobs), strict=True):
         cells = {name: job.cells[name] for name in OWNED}
-        rows.append({**flat, **cells, "gpus": flat["gpus"] or None, "key": job.submission_key,
-                     "command": list(job.command) or None, "environment": dict(job.environment) or None})
+        rows.append(
+            {
+                **flat,
+                **cells,
+                "gpus": flat["gpus"] or None,
+                "key": job.submission_key,
+                "command": list(job.command) or None,
+                "environment": dict(job.environment) or None,
+            }
+        )
     return as_csv(EXPORTED, rows)

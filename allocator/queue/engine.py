@@ -1,8 +1,10 @@
-"""Opening a queue (a path is an SQLite file, a URL a PostgreSQL database), transactions, schema versions, errors.
+"""Opening a queue (a path is an SQLite file, a URL a PostgreSQL database), transactions, schema
+versions, errors.
 
-One writer at a time, on both: SQLite locks its file, and on PostgreSQL every writing transaction begins with one
-advisory lock. So a transaction that reads and then writes sees nothing change in between, and there are no deadlocks
-and no transactions to repeat; each takes milliseconds. Commits reach the disk before they return (synchronous=FULL).
+One writer at a time, on both: SQLite locks its file, and on PostgreSQL every writing transaction
+begins with one advisory lock. So a transaction that reads and then writes sees nothing change in
+between, and there are no deadlocks and no transactions to repeat; each takes milliseconds. Commits
+reach the disk before they return (synchronous=FULL).
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ from allocator.queue import identity, lease
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.schema import HEAD, REVISIONS
 
-WAIT_S = 30.0                    # how long a transaction waits for the writer before it
-WRITERS = 7_305_862_291          # key of the advisory lock, for all queues of a PostgreSQL database
+WAIT_S = 30.0  # how long a transaction waits for the writer before it
+WRITERS = 7_305_862_291  # key of the advisory lock, for all queues of a PostgreSQL database
 INIT = 'make one with "allocator queue init"'
 
 
 @dataclass(frozen=True)
 class Store:
-    """An open queue. name: what messages call it, without a password. file: device and inode of an SQLite queue."""
+    """An open queue. name: what messages call it, without a password. file: device and inode of
+    an SQLite queue.
+    """
 
     engine: Engine
     name: str
@@ -51,18 +55,24 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that may write, beside which nobody else does. What it wrote is on disk when it ends without an
-        error; else nothing of it was kept. Raises QueueUnavailable."""
+        """A transaction that may write, beside which nobody else does. What it wrote is on disk
+        when it ends without an error; else nothing of it was kept. Raises QueueUnavailable."""
         self._check_file()
-        with translated(self), self.engine.connect().execution_options(queue_write=True) as connection, \
-                connection.begin():
+        with (
+            translated(self),
+            self.engine.connect().execution_options(queue_write=True) as connection,
+            connection.begin(),
+        ):
             yield connection
 
     def _check_file(self) -> None:
-        """Raise QueueUnavailable if the file of the queue is not the one that was opened. Connections would go on with
-        a file that has no name any more, and all that they write would be lost."""
+        """Raise QueueUnavailable if the file of the queue is not the one that was opened.
+        Connections would go on with a file that has no name any more, and all that they write would
+        be lost."""
         if self.file is not None and _identity(Path(self.name)) != self.file:
-            raise QueueUnavailable(f"{self.name}: the file was deleted or replaced; open the queue again")
+            raise QueueUnavailable(
+                f"{self.name}: the file was deleted or replaced; open the queue again"
+            )
 
     def close(self) -> None:
         """Give all connections back."""
@@ -70,12 +80,14 @@ class Store:
             self.engine.dispose()
 
 
-def open_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, reads_only: bool = False) -> Store:
-    """Open a queue that exists and has the schema of this program. reads_only: the database itself refuses writes, and
-    the files of an SQLite queue stay byte by byte as they are.
+def open_queue(
+    queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, reads_only: bool = False
+) -> Store:
+    """Open a queue that exists and has the schema of this program. reads_only: the database itself
+    refuses writes, and the files of an SQLite queue stay byte by byte as they are.
 
-    Raises InvalidInput if there is none, it is no queue, or its schema is newer or older; UsageError for a URL that
-    cannot be; QueueUnavailable where it cannot be reached.
+    Raises InvalidInput if there is none, it is no queue, or its schema is newer or older;
+    UsageError for a URL that cannot be; QueueUnavailable where it cannot be reached.
     """
     store = _store(queue, wait_s, reads_only)
     try:
@@ -85,19 +97,27 @@ def open_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, reads_o
         with store.read() as connection:
             found = _revision(connection, store)
         if found is None:
-            raise _fault(store, f"is no queue; {INIT}" if path is not None else f"has no queue; {INIT}")
+            raise _fault(
+                store, f"is no queue; {INIT}" if path is not None else f"has no queue; {INIT}"
+            )
         _refuse_newer(found, store)
         if found != HEAD:
-            raise _fault(store, f"has schema {found}, this program needs {HEAD}; upgrade it with \"allocator queue "
-                         "init\"")
+            raise _fault(
+                store,
+                f'has schema {found}, this program needs {HEAD}; upgrade it with "allocator queue '
+                'init"',
+            )
         return replace(store, file=None if path is None else _identity(path))
     except BaseException:
         store.close()
         raise
 
 
-def create_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revision: str = HEAD) -> tuple[Store, bool]:
-    """Make a queue, or upgrade the one there is; True: it was made now. revision: the schema to stop at (for tests).
+def create_queue(
+    queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revision: str = HEAD
+) -> tuple[Store, bool]:
+    """Make a queue, or upgrade the one there is; True: it was made now. revision: the schema to
+    stop at (for tests).
 
     A new SQLite file is readable and writable by its owner only. Raises like open_queue.
     """
@@ -126,11 +146,20 @@ def create_queue(queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revis
 
 
 def _refuse_while_in_charge(connection: Connection, store: Store) -> None:
-    """Raise InvalidInput while a controller of an older version runs: it does not know the newer schema."""
+    """Raise InvalidInput while a controller of an older version runs: it does not know the newer
+    schema.
+    """
     found = lease.current(connection)
-    if found is not None and found.holder and time.time() < found.expires_s <= time.time() + 2 * found.ttl_s:
-        raise _fault(store, f'cannot be upgraded while the controller "{found.holder}" of an older version runs; stop '
-                     "it, and start the new one after the upgrade")
+    if (
+        found is not None
+        and found.holder
+        and time.time() < found.expires_s <= time.time() + 2 * found.ttl_s
+    ):
+        raise _fault(
+            store,
+            f'cannot be upgraded while the controller "{found.holder}" of an older version runs;'
+            " stop it, and start the new one after the upgrade",
+        )
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -147,7 +176,9 @@ def _migrate(connection: Connection, revision: str) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option(
+        "script_location", str(Path(__file__).parent / "migrations").replace("%", "%%")
+    )
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
 
@@ -164,8 +195,11 @@ def _revision(connection: Connection, store: Store) -> str | None:
 
 def _refuse_newer(found: str | None, store: Store) -> None:
     if found is not None and found not in REVISIONS:
-        raise _fault(store, f"has schema {found}, which this program does not know (the newest it knows is {HEAD}); "
-                     "it was made by a newer version: use that one")
+        raise _fault(
+            store,
+            f"has schema {found}, which this program does not know (the newest it knows is {HEAD});"
+            " it was made by a newer version: use that one",
+        )
 
 
 def _store(queue: str | os.PathLike[str], wait_s: float, reads_only: bool = False) -> Store:
@@ -179,11 +213,15 @@ def _store(queue: str | os.PathLike[str], wait_s: float, reads_only: bool = Fals
             options["creator"] = partial(_readable, str(url.database), wait_s)
         engine = sa.create_engine(url, hide_parameters=True, **options)
     except (ArgumentError, NoSuchModuleError, ValueError):
-        raise UsageError(f'"{_bare(text)}" is no path and no database URL that works here; write a path for SQLite, '
-                         "or postgresql://USER@HOST/DATABASE") from None
+        raise UsageError(
+            f'"{_bare(text)}" is no path and no database URL that works here; write a path for'
+            " SQLite, or postgresql://USER@HOST/DATABASE"
+        ) from None
     except ModuleNotFoundError as error:
-        raise UsageError(f"PostgreSQL needs the package {error.name}; install the extra postgres: "
-                         'pip install "elastic-gpu-allocator[postgres]"') from None
+        raise UsageError(
+            f"PostgreSQL needs the package {error.name}; install the extra postgres: "
+            'pip install "elastic-gpu-allocator[postgres]"'
+        ) from None
     _listen(engine, url, wait_s, reads_only)
     return Store(engine, url.database or "" if _sqlite(url) else _shown(url), wait_s)
 
@@ -207,9 +245,19 @@ def _sqlite(url: URL) -> bool:
 
 def _options(url: URL, wait_s: float) -> dict[str, Any]:
     if _sqlite(url):
-        # the same connection again and again: its pages stay in memory, what another one writes drops them
-        return {"connect_args": {"timeout": wait_s, "check_same_thread": False}, "pool_size": 2, "pool_use_lifo": True}
-    return {"pool_pre_ping": True, "pool_size": 2, "pool_use_lifo": True, "connect_args": {"connect_timeout": 10}}
+        # the same connection again and again: its pages stay in memory, what another one writes
+        # drops them
+        return {
+            "connect_args": {"timeout": wait_s, "check_same_thread": False},
+            "pool_size": 2,
+            "pool_use_lifo": True,
+        }
+    return {
+        "pool_pre_ping": True,
+        "pool_size": 2,
+        "pool_use_lifo": True,
+        "connect_args": {"connect_timeout": 10},
+    }
 
 
 def _readable(path: str, wait_s: float) -> sqlite3.Connection:
@@ -220,19 +268,25 @@ def _readable(path: str, wait_s: float) -> sqlite3.Connection:
     would leave an empty one behind.
     """
     mode = "ro" if os.path.exists(f"{path}-wal") else "rw"
-    connection = sqlite3.connect(f"file:{quote(path)}?mode={mode}", uri=True, timeout=wait_s, check_same_thread=False)
+    connection = sqlite3.connect(
+        f"file:{quote(path)}?mode={mode}", uri=True, timeout=wait_s, check_same_thread=False
+    )
     connection.execute("PRAGMA query_only=ON")
     return connection
 
 
 def _bare(text: str) -> str:
-    """A URL that may have a password in it, without what stands before the host and after the path."""
+    """A URL that may have a password in it, without what stands before the host and after the
+    path.
+    """
     scheme, slashes, rest = text.partition("://")
     return f"{scheme}{slashes}{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def _shown(url: URL) -> str:
-    shown = url.set(drivername="postgresql", query={k: v for k, v in url.query.items() if k in ("host", "port")})
+    shown = url.set(
+        drivername="postgresql", query={k: v for k, v in url.query.items() if k in ("host", "port")}
+    )
     return shown.render_as_string()
 
 
@@ -242,8 +296,8 @@ def _path(store: Store) -> Path | None:
 
 
 def _touch(path: Path, store: Store) -> bool:
-    """Make the file, for its owner only, before SQLite would make it for everybody; its -wal and -shm files get the
-    mode of the file. False: there is one."""
+    """Make the file, for its owner only, before SQLite would make it for everybody; its -wal and
+    -shm files get the mode of the file. False: there is one."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         return True
@@ -263,16 +317,29 @@ def _wal(store: Store) -> None:
 
 def _listen(engine: Engine, url: URL, wait_s: float, reads_only: bool) -> None:
     sqlite = _sqlite(url)
-    settings = ("PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={int(wait_s * 1000)}",
-                "PRAGMA journal_size_limit=67108864", "PRAGMA cache_size=-16384") if sqlite else (
-        f"SET lock_timeout = {int(wait_s * 1000)}", "SET idle_in_transaction_session_timeout = 60000",
-        "SET synchronous_commit = on", "SET timezone = 'UTC'",
-        *(("SET default_transaction_read_only = on",) if reads_only else ()))
+    settings = (
+        (
+            "PRAGMA synchronous=FULL",
+            "PRAGMA foreign_keys=ON",
+            f"PRAGMA busy_timeout={int(wait_s * 1000)}",
+            "PRAGMA journal_size_limit=67108864",
+            "PRAGMA cache_size=-16384",
+        )
+        if sqlite
+        else (
+            f"SET lock_timeout = {int(wait_s * 1000)}",
+            "SET idle_in_transaction_session_timeout = 60000",
+            "SET synchronous_commit = on",
+            "SET timezone = 'UTC'",
+            *(("SET default_transaction_read_only = on",) if reads_only else ()),
+        )
+    )
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
         if sqlite:
-            connection.isolation_level = None          # transactions begin below, not before a first write
+            # transactions begin below, not before a first write
+            connection.isolation_level = None
         cursor = connection.cursor()
         for setting in settings:
             cursor.execute(setting)
@@ -296,14 +363,18 @@ def translated(store: Store) -> Iterator[None]:
     """Errors of the database in words."""
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:            # bulk.query fetches past SQLAlchemy
-        said = " ".join((str(getattr(error, "orig", error)).strip().splitlines() or [""])[0].split())
+    except (DBAPIError, sqlite3.Error) as error:  # bulk.query fetches past SQLAlchemy
+        said = " ".join(
+            (str(getattr(error, "orig", error)).strip().splitlines() or [""])[0].split()
+        )
         for needle, words in DAMAGE:
             if needle in said:
                 raise _fault(store, words) from error
         for needle, words in TROUBLE:
             if needle in said:
-                raise QueueUnavailable(f"{store.name}: {words.format(wait_s=store.wait_s)}") from error
+                raise QueueUnavailable(
+                    f"{store.name}: {words.format(wait_s=store.wait_s)}"
+                ) from error
         if getattr(error, "connection_invalidated", False) or isinstance(error, GONE):
             raise QueueUnavailable(f"{store.name}: {said}") from error
         raise
@@ -317,13 +388,30 @@ DAMAGE = (
     ("file is not a database", "is a file, but no queue"),
     ("malformed", "is damaged: its pages contradict each other; restore a copy"),
 )
-GONE = (sa.exc.OperationalError, sa.exc.InterfaceError, sqlite3.OperationalError, sqlite3.InterfaceError)
+GONE = (
+    sa.exc.OperationalError,
+    sa.exc.InterfaceError,
+    sqlite3.OperationalError,
+    sqlite3.InterfaceError,
+)
 TROUBLE = (
-    ("database is locked", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
-    ("lock timeout", "is locked by another process for more than {wait_s:g} s; nothing was changed"),
+    (
+        "database is locked",
+        "is locked by another process for more than {wait_s:g} s; nothing was changed",
+    ),
+    (
+        "lock timeout",
+        "is locked by another process for more than {wait_s:g} s; nothing was changed",
+    ),
     ("read-only transaction", "was opened for reading only; nothing was changed"),
-    ("readonly database", "cannot be written: the file or its folder is read-only; nothing was changed"),
-    ("unable to open database file", "cannot be opened: it is a folder, there is no permission, or its folder is gone"),
+    (
+        "readonly database",
+        "cannot be written: the file or its folder is read-only; nothing was changed",
+    ),
+    (
+        "unable to open database file",
+        "cannot be opened: it is a folder, there is no permission, or its folder is gone",
+    ),
     ("is full", "cannot be written: the disk is full; nothing was changed"),
     ("disk I/O error", "cannot be written or read: the disk is full or fails; nothing was changed"),
 )

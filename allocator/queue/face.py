@@ -1,8 +1,7 @@
 """The queue from Python: one object, one method per verb, each a transaction of its own.
 
-    queue = allocator.Queue("cluster.db")
-    queue.submit(job_id="bert-1", model="bert", total_work=90_000, max_gpus=8, command=["python", "train.py"])
-    queue.jobs(states=["active"])
+queue = allocator.Queue("cluster.db") queue.submit(job_id="bert-1", model="bert",
+total_work=90_000, max_gpus=8, command=["python", "train.py"]) queue.jobs(states=["active"])
 """
 
 from __future__ import annotations
@@ -22,26 +21,40 @@ from allocator.queue.submit import PLACE, Submission, Submitted, of_values, subm
 
 
 class Queue:
-    """An open queue. queue: a path (SQLite) or a URL (postgresql://...); use it as a context, or close it.
+    """An open queue. queue: a path (SQLite) or a URL (postgresql://...); use it as a context, or
+    close it.
 
-    clock: unix seconds; the time of what is done. store: for what has no method here, see allocator/queue.
-    Raises InvalidInput if there is no such queue, QueueUnavailable where it cannot be reached.
+    clock: unix seconds; the time of what is done. store: for what has no method here, see
+    allocator/queue. Raises InvalidInput if there is no such queue, QueueUnavailable where it cannot
+    be reached.
     """
 
-    def __init__(self, queue: str | os.PathLike[str] | Store, *, wait_s: float = WAIT_S,
-                 clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        queue: str | os.PathLike[str] | Store,
+        *,
+        wait_s: float = WAIT_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.store = queue if isinstance(queue, Store) else open_queue(queue, wait_s=wait_s)
         self.clock = clock
 
     @classmethod
-    def create(cls, queue: str | os.PathLike[str], source: Snapshot | None = None, *, wait_s: float = WAIT_S,
-               clock: Callable[[], float] = time.time) -> Queue:
-        """Make a queue or upgrade the one there is, and fill it with a snapshot, if one is given and it has no jobs.
+    def create(
+        cls,
+        queue: str | os.PathLike[str],
+        source: Snapshot | None = None,
+        *,
+        wait_s: float = WAIT_S,
+        clock: Callable[[], float] = time.time,
+    ) -> Queue:
+        """Make a queue or upgrade the one there is, and fill it with a snapshot, if one is given
+        and it has no jobs.
 
         The snapshot's times move so that its now is now, unless it counts unix seconds.
         """
         if source is not None:
-            validate(source)                       # a source with faults leaves no queue behind
+            validate(source)  # a source with faults leaves no queue behind
         store, _ = create_queue(queue, wait_s=wait_s)
         try:
             if source is not None:
@@ -55,8 +68,12 @@ class Queue:
     def __enter__(self) -> Queue:
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None,
-                 _trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -64,14 +81,17 @@ class Queue:
         self.store.close()
 
     def submit(self, **job: Any) -> Submitted:
-        """Submit one job: columns of workload.csv, and key, command (list), environment (mapping), workdir.
+        """Submit one job: columns of workload.csv, and key, command (list), environment (mapping),
+        workdir.
 
-        It is on disk when this returns. Sent again (same key, or same job_id without a key) it is found, not doubled.
-        Raises InvalidInput with every rule it breaks.
+        It is on disk when this returns. Sent again (same key, or same job_id without a key) it is
+        found, not doubled. Raises InvalidInput with every rule it breaks.
         """
         return self.submit_many([job])[0]
 
-    def submit_many(self, rows: Iterable[Mapping[str, Any] | Submission], *, file: str = PLACE) -> list[Submitted]:
+    def submit_many(
+        self, rows: Iterable[Mapping[str, Any] | Submission], *, file: str = PLACE
+    ) -> list[Submitted]:
         """Submit many jobs, all or none."""
         submissions = [row if isinstance(row, Submission) else of_values(row) for row in rows]
         with self.store.write() as connection:
@@ -82,9 +102,17 @@ class Queue:
         with self.store.read() as connection:
             return jobs.show(connection, job_id)
 
-    def jobs(self, *, states: Sequence[str] = (), tenant: str | None = None, model: str | None = None,
-             limit: int | None = None) -> list[Job]:
-        """Jobs in the order of submission; states: of them, "active" = not over; limit: the latest so many."""
+    def jobs(
+        self,
+        *,
+        states: Sequence[str] = (),
+        tenant: str | None = None,
+        model: str | None = None,
+        limit: int | None = None,
+    ) -> list[Job]:
+        """Jobs in the order of submission; states: of them, "active" = not over; limit: the
+        latest so many.
+        """
         with self.store.read() as connection:
             return jobs.listed(connection, states=states, tenant=tenant, model=model, limit=limit)
 
@@ -94,7 +122,9 @@ class Queue:
             return jobs.counts(connection)
 
     def hold(self, *job_ids: str) -> list[Job]:
-        """Give jobs nothing until release; running ones are stopped with a checkpoint. All or none."""
+        """Give jobs nothing until release; running ones are stopped with a checkpoint. All or
+        none.
+        """
         return self._act("hold", job_ids)
 
     def release(self, *job_ids: str) -> list[Job]:
@@ -134,7 +164,9 @@ class Queue:
             return cluster.set_config(connection, settings)
 
     def snapshot(self, now_s: float | None = None) -> Snapshot:
-        """The state of now (or of now_s, as far as time alone matters) as a snapshot for `solve`."""
+        """The state of now (or of now_s, as far as time alone matters) as a snapshot for
+        `solve`.
+        """
         with self.store.read() as connection:
             return snapshot.build(connection, self.clock() if now_s is None else now_s)
 

@@ -23,16 +23,26 @@ def generations(connection: Connection, names: Iterable[str]) -> dict[str, int]:
 
 def remember(connection: Connection, last: Mapping[str, int]) -> None:
     """Keep the last generation of names that are not, or will not be, jobs of the queue."""
-    many(connection, "INSERT INTO forgotten (job_id, generation) VALUES (?, ?) ON CONFLICT (job_id) "
-         "DO UPDATE SET generation = CASE WHEN forgotten.generation < excluded.generation "
-         "THEN excluded.generation ELSE forgotten.generation END", list(last.items()))
+    many(
+        connection,
+        "INSERT INTO forgotten (job_id, generation) VALUES (?, ?) ON CONFLICT (job_id) "
+        "DO UPDATE SET generation = CASE WHEN forgotten.generation < excluded.generation "
+        "THEN excluded.generation ELSE forgotten.generation END",
+        list(last.items()),
+    )
 
 
 def remember_jobs(connection: Connection, names: Sequence[str]) -> None:
     """Keep the last generation of jobs that are about to be removed, where they had any."""
     assert len(names) <= PART
-    remember(connection, {str(name): int(last) for name, last in query_of(
-        connection, _OF_JOBS, list(names)) if last})
+    remember(
+        connection,
+        {
+            str(name): int(last)
+            for name, last in query_of(connection, _OF_JOBS, list(names))
+            if last
+        },
+    )
 
 
 def newest(connection: Connection, names: Iterable[str]) -> dict[str, int]:

@@ -1,8 +1,10 @@
-"""Jobs with their open allocations: read, changed as values, and written back together; who holds the GPUs of pairs.
+"""Jobs with their open allocations: read, changed as values, and written back together; who holds
+the GPUs of pairs.
 
-Two jobs on the same GPUs: the *host* holds them and is charged for them, the *guest* runs on them. When an allocation
-ends, the other one of its pair holds the GPUs from that moment on, recorded in the same transaction: so the GPUs of a
-pair are held by exactly one open allocation at any time. `turns` has every such change, for bills and histories.
+Two jobs on the same GPUs: the *host* holds them and is charged for them, the *guest* runs on them.
+When an allocation ends, the other one of its pair holds the GPUs from that moment on, recorded in
+the same transaction: so the GPUs of a pair are held by exactly one open allocation at any time.
+`turns` has every such change, for bills and histories.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from allocator.queue.schema import OPEN
 
 
 class Held(NamedTuple):
-    """A job and its open allocation. received: JSON. host: job whose GPUs it runs on, "" = its own. since_s: from here
-    on the job has not been credited yet with what it holds, None = from running_s on."""
+    """A job and its open allocation. received: JSON. host: job whose GPUs it runs on, "" = its own.
+    since_s: from here on the job has not been credited yet with what it holds, None = from
+    running_s on."""
 
     job_id: str
     generation: int
@@ -54,30 +57,66 @@ class Held(NamedTuple):
     updated_s: float
 
     def credited(self, to_s: float) -> Held:
-        """The job with what it has had up to then: seconds of the GPU type, and GPU-seconds if the GPUs are its own."""
+        """The job with what it has had up to then: seconds of the GPU type, and GPU-seconds if
+        the GPUs are its own.
+        """
         since = self.running_s if self.since_s is None else self.since_s
         if since is None or to_s <= since:
             return self
         had, seconds = json.loads(self.received), to_s - since
-        received = json.dumps({**had, self.gpu_type: had.get(self.gpu_type, 0.0) + seconds}, sort_keys=True)
+        received = json.dumps(
+            {**had, self.gpu_type: had.get(self.gpu_type, 0.0) + seconds}, sort_keys=True
+        )
         own = self.gpus if self.host == "" else 0
-        return self._replace(attained_gpu_s=self.attained_gpu_s + seconds * own, received=received, since_s=to_s)
+        return self._replace(
+            attained_gpu_s=self.attained_gpu_s + seconds * own, received=received, since_s=to_s
+        )
 
     def turned(self, host: str, at_s: float) -> Held:
         """The same on GPUs of `host` from then on."""
         return self.credited(at_s)._replace(host=host)
 
 
-_OF_ALLOCATION = ("phase", "running_s", "ended_s", "observed_s", "work_done", "detail", "host", "since_s")
-_OF_JOB = ("state", "request", "remaining_work", "attained_gpu_s", "restarts", "largest_gpus", "first_started_s",
-           "finished_s", "failures", "retry_at_s", "park_reason", "want_pool", "want_gpus", "want_host", "received",
-           "updated_s")
+_OF_ALLOCATION = (
+    "phase",
+    "running_s",
+    "ended_s",
+    "observed_s",
+    "work_done",
+    "detail",
+    "host",
+    "since_s",
+)
+_OF_JOB = (
+    "state",
+    "request",
+    "remaining_work",
+    "attained_gpu_s",
+    "restarts",
+    "largest_gpus",
+    "first_started_s",
+    "finished_s",
+    "failures",
+    "retry_at_s",
+    "park_reason",
+    "want_pool",
+    "want_gpus",
+    "want_host",
+    "received",
+    "updated_s",
+)
 # statements of every look, built once
-_HELD = (f"SELECT {', '.join(f'j.{name}' if name in _OF_JOB else f'a.{name}' for name in Held._fields)} "
-         f"FROM allocations a JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.job_id IN ({{names}})")
-_TURNS = (                # CROSS JOIN: SQLite begins with allocations, of which few are open, not with all turns ever
-    "SELECT t.job_id, t.generation, t.at_s, t.host FROM allocations a CROSS JOIN turns t WHERE t.job_id = a.job_id "
-    "AND t.generation = a.generation AND (a.ended_s IS NULL OR a.ended_s > ?) ORDER BY t.id")
+_HELD = (
+    f"SELECT {', '.join(f'j.{name}' if name in _OF_JOB else f'a.{name}' for name in Held._fields)}"
+    f" FROM allocations a JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.job_id"
+    " IN ({names})"
+)
+# CROSS JOIN: SQLite begins with allocations, of which few are open, not with all turns ever
+_TURNS = (
+    "SELECT t.job_id, t.generation, t.at_s, t.host FROM allocations a CROSS JOIN turns t WHERE"
+    " t.job_id = a.job_id AND t.generation = a.generation AND (a.ended_s IS NULL OR a.ended_s > ?)"
+    " ORDER BY t.id"
+)
 _GUESTS = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND host <> ''"
 
 
@@ -91,14 +130,28 @@ def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
     return {row[0]: Held._make(row) for row in query_of(connection, _HELD, sorted(names))}
 
 
-def write(connection: Connection, changed: Mapping[str, Held], turned: Iterable[tuple[str, float]] = ()) -> None:
+def write(
+    connection: Connection, changed: Mapping[str, Held], turned: Iterable[tuple[str, float]] = ()
+) -> None:
     """All changes at once. turned: jobs whose allocation has another host, and when it got it."""
-    many(connection, f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
-         [(*(getattr(one, n) for n in _OF_ALLOCATION), name, one.generation) for name, one in changed.items()])
-    many(connection, f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
-         [(*(getattr(one, n) for n in _OF_JOB), name) for name, one in changed.items()])
-    many(connection, "INSERT INTO turns (job_id, generation, at_s, host) VALUES (?, ?, ?, ?)",
-         [(name, changed[name].generation, at_s, changed[name].host) for name, at_s in turned])
+    many(
+        connection,
+        f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
+        [
+            (*(getattr(one, n) for n in _OF_ALLOCATION), name, one.generation)
+            for name, one in changed.items()
+        ],
+    )
+    many(
+        connection,
+        f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
+        [(*(getattr(one, n) for n in _OF_JOB), name) for name, one in changed.items()],
+    )
+    many(
+        connection,
+        "INSERT INTO turns (job_id, generation, at_s, host) VALUES (?, ?, ?, ?)",
+        [(name, changed[name].generation, at_s, changed[name].host) for name, at_s in turned],
+    )
 
 
 def _set(names: Sequence[str]) -> str:
@@ -106,7 +159,9 @@ def _set(names: Sequence[str]) -> str:
 
 
 Turns = Mapping[tuple[str, int], Sequence[tuple[float, str]]]
-"""By (job, generation), in order: since when it ran on GPUs of which job, "" = on its own from then on."""
+"""By (job, generation), in order: since when it ran on GPUs of which job, "" = on its own from
+then on.
+"""
 
 
 def turns_since(connection: Connection, after_s: float) -> Turns:
@@ -117,9 +172,16 @@ def turns_since(connection: Connection, after_s: float) -> Turns:
     return out
 
 
-def stretches(ordered_s: float, ended_s: float | None,
-              changes: Sequence[tuple[float, str]]) -> list[tuple[float, float | None, str]]:
-    """(from, to, host) of an allocation, in order: on whose GPUs it ran, "" = its own; to None: it goes on."""
+def stretches(
+    ordered_s: float, ended_s: float | None, changes: Sequence[tuple[float, str]]
+) -> list[tuple[float, float | None, str]]:
+    """(from, to, host) of an allocation, in order: on whose GPUs it ran, "" = its own; to None:
+    it goes on.
+    """
     at = [(ordered_s, ""), *changes]
     ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]
-    return [(begin, end, host) for (begin, host), end in zip(at, ends, strict=True) if end is None or end > begin]
+    return [
+        (begin, end, host)
+        for (begin, host), end in zip(at, ends, strict=True)
+        if end is None or end > begin
+    ]

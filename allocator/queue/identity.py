@@ -1,4 +1,5 @@
-"""Who a queue is, and which executor's state its allocations are about: two values of the table meta.
+"""Who a queue is, and which executor's state its allocations are about: two values of the table
+meta.
 
 The id is made with the queue and is in every backup of it. The state is written once, by the first
 controller that acts, and changes only by `allocator queue adopt`.
@@ -21,8 +22,8 @@ ID, EXECUTOR = "queue_id", "executor"
 
 @dataclass(frozen=True)
 class State:
-    """Durable state of an executor. kind: the executor; state: random name of the state; place: host
-    and folder where it was last seen, for messages."""
+    """Durable state of an executor. kind: the executor; state: random name of the state; place:
+    host and folder where it was last seen, for messages."""
 
     kind: str
     state: str
@@ -55,6 +56,11 @@ def remember_state(connection: Connection, found: State) -> None:
 
 def has_run(connection: Connection) -> bool:
     """Whether an open allocation was seen running by a controller."""
-    return connection.execute(sa.select(allocations.c.job_id).where(
-        allocations.c.phase.in_(OPEN), allocations.c.observed_s.is_not(None)).limit(1)
-    ).first() is not None
+    return (
+        connection.execute(
+            sa.select(allocations.c.job_id)
+            .where(allocations.c.phase.in_(OPEN), allocations.c.observed_s.is_not(None))
+            .limit(1)
+        ).first()
+        is not None
+    )

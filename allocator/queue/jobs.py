@@ -1,4 +1,6 @@
-"""Jobs in the queue: looking at them, and the verbs of their owners. Every change compares the version and swaps."""
+"""Jobs in the queue: looking at them, and the verbs of their owners. Every change compares the
+version and swaps.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,28 @@ from allocator.errors import UsageError
 from allocator.queue import forgotten
 from allocator.queue.bulk import PART
 from allocator.queue.errors import QueueUnavailable
-from allocator.queue.schema import ACTIVE, IS_OPEN, OWNED, STATES, allocations, jobs, observations, turns
+from allocator.queue.schema import (
+    ACTIVE,
+    IS_OPEN,
+    OWNED,
+    STATES,
+    allocations,
+    jobs,
+    observations,
+    turns,
+)
 from allocator.queue.states import VERBS
 
-MOST_NAMES = 5000      # job_ids that are searched for a similar one
+MOST_NAMES = 5000  # job_ids that are searched for a similar one
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the queue knows it. cells: text of the columns its owner set, "" = default (contract section 1).
+    """A job as the queue knows it. cells: text of the columns its owner set, "" = default (contract
+    section 1).
 
-    work in the model's unit; times in seconds; received: seconds by GPU type it has held, up to its last allocation.
+    work in the model's unit; times in seconds; received: seconds by GPU type it has held, up to its
+    last allocation.
     """
 
     job_id: str
@@ -69,12 +82,21 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """Flat, for JSON: cells beside the rest, empty ones left out."""
-        out: dict[str, Any] = {"job_id": self.job_id, "state": self.state, "request": self.request or None}
+        out: dict[str, Any] = {
+            "job_id": self.job_id,
+            "state": self.state,
+            "request": self.request or None,
+        }
         out |= {name: _value(name, text) for name, text in self.cells.items() if text}
-        out |= {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*out, "cells")}
-        return out | {"command": list(self.command), "want_pool": self.want_pool or None,
-                      "want_host": self.want_host or None,
-                      "park_reason": self.park_reason or None}
+        out |= {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*out, "cells")
+        }
+        return out | {
+            "command": list(self.command),
+            "want_pool": self.want_pool or None,
+            "want_host": self.want_host or None,
+            "park_reason": self.park_reason or None,
+        }
 
 
 def _value(name: str, text: str) -> Any:
@@ -85,26 +107,41 @@ def _value(name: str, text: str) -> Any:
     return float(text) if kind is Kind.NUMBER else text
 
 
-_LEFT = sa.select(allocations.c.work_at_start - allocations.c.work_done).where(
-    allocations.c.job_id == jobs.c.job_id, IS_OPEN).scalar_subquery()
-JOB = sa.select(*(c for c in jobs.c if c.name != "remaining_work"),
-                sa.func.coalesce(_LEFT, jobs.c.remaining_work).label("remaining_work"))
-"""Rows of jobs. What is left while an allocation is open follows from that; the row has what was left before it."""
+_LEFT = (
+    sa.select(allocations.c.work_at_start - allocations.c.work_done)
+    .where(allocations.c.job_id == jobs.c.job_id, IS_OPEN)
+    .scalar_subquery()
+)
+JOB = sa.select(
+    *(c for c in jobs.c if c.name != "remaining_work"),
+    sa.func.coalesce(_LEFT, jobs.c.remaining_work).label("remaining_work"),
+)
+"""Rows of jobs. What is left while an allocation is open follows from that; the row has what was
+left before it.
+"""
 
-_PLAIN = [f.name for f in fields(Job) if f.name not in ("cells", "command", "environment", "received")]
+_PLAIN = [
+    f.name for f in fields(Job) if f.name not in ("cells", "command", "environment", "received")
+]
 
 
 def job_of(row: Any) -> Job:
     """The Job of a row of the table."""
     r = row._mapping
-    return Job(cells={name: r[name] for name in OWNED}, command=tuple(json.loads(r["command"])),
-               environment=json.loads(r["environment"]), received=json.loads(r["received"]),
-               **{name: r[name] for name in _PLAIN})
+    return Job(
+        cells={name: r[name] for name in OWNED},
+        command=tuple(json.loads(r["command"])),
+        environment=json.loads(r["environment"]),
+        received=json.loads(r["received"]),
+        **{name: r[name] for name in _PLAIN},
+    )
 
 
 def show(connection: Connection, job_id: str) -> Job:
     """One job. Raises UsageError if there is no such job."""
-    row = connection.execute(JOB.where(jobs.c.job_id == job_id)).first() if storable(job_id) else None
+    row = (
+        connection.execute(JOB.where(jobs.c.job_id == job_id)).first() if storable(job_id) else None
+    )
     if row is None:
         raise unknown(connection, job_id)
     return job_of(row)
@@ -117,26 +154,41 @@ def storable(name: str) -> bool:
 
 def unknown(connection: Connection, job_id: str) -> UsageError:
     """The error for a name that is no job, with the nearest one that is."""
-    known = connection.execute(sa.select(jobs.c.job_id).order_by(jobs.c.seq.desc()).limit(MOST_NAMES)).scalars().all()
+    known = (
+        connection.execute(sa.select(jobs.c.job_id).order_by(jobs.c.seq.desc()).limit(MOST_NAMES))
+        .scalars()
+        .all()
+    )
     return UsageError(f"the queue has no job {quoted(job_id)}{did_you_mean(job_id, known)}")
 
 
-def listed(connection: Connection, *, states: Sequence[str] = (), tenant: str | None = None, model: str | None = None,
-           ids: Sequence[str] | None = None, limit: int | None = None) -> list[Job]:
-    """Jobs in the order of their submission. states: those only, "active" = every one that is not over; limit: the
-    latest so many. Raises UsageError for an unknown state."""
+def listed(
+    connection: Connection,
+    *,
+    states: Sequence[str] = (),
+    tenant: str | None = None,
+    model: str | None = None,
+    ids: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> list[Job]:
+    """Jobs in the order of their submission. states: those only, "active" = every one that is not
+    over; limit: the latest so many. Raises UsageError for an unknown state."""
     query = JOB
     wanted = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
     strange = next((s for s in wanted if s not in STATES), None)
     if strange is not None:
-        raise UsageError(f"no state {quoted(strange)}{did_you_mean(strange, (*STATES, 'active'))}; known: active, "
-                         f"{', '.join(STATES)}")
+        raise UsageError(
+            f"no state {quoted(strange)}{did_you_mean(strange, (*STATES, 'active'))}; known:"
+            f" active, {', '.join(STATES)}"
+        )
     if not all(storable(name) for name in (tenant or "", model or "")):
         return []
     if wanted:
         query = query.where(jobs.c.state.in_(wanted))
     if tenant is not None:
-        query = query.where(jobs.c.tenant.in_(("", tenant)) if tenant == "default" else jobs.c.tenant == tenant)
+        query = query.where(
+            jobs.c.tenant.in_(("", tenant)) if tenant == "default" else jobs.c.tenant == tenant
+        )
     if model is not None:
         query = query.where(jobs.c.model == model)
     if ids is not None:
@@ -148,47 +200,65 @@ def listed(connection: Connection, *, states: Sequence[str] = (), tenant: str | 
 
 def counts(connection: Connection) -> dict[str, int]:
     """Jobs by state, every state named."""
-    found = connection.execute(sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)).all()
+    found = connection.execute(
+        sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
+    ).all()
     number = {state: int(n) for state, n in found}
     return {state: number.get(state, 0) for state in STATES}
 
 
 def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
     """Every allocation the job was ever given, oldest first, as rows of the table."""
-    rows = connection.execute(sa.select(allocations).where(allocations.c.job_id == job_id)
-                              .order_by(allocations.c.generation)).all()
+    rows = connection.execute(
+        sa.select(allocations)
+        .where(allocations.c.job_id == job_id)
+        .order_by(allocations.c.generation)
+    ).all()
     return [dict(row._mapping) for row in rows]
 
 
 def observed(connection: Connection, job_id: str) -> list[dict[str, Any]]:
     """The kept observations of a job, oldest first, as rows of the table without id and job_id."""
     columns = [c for c in observations.c if c.name not in ("id", "job_id")]
-    rows = connection.execute(sa.select(*columns).where(observations.c.job_id == job_id).order_by(observations.c.id))
+    rows = connection.execute(
+        sa.select(*columns).where(observations.c.job_id == job_id).order_by(observations.c.id)
+    )
     return [dict(row._mapping) for row in rows]
 
 
 def shared(connection: Connection, job_id: str) -> list[dict[str, Any]]:
-    """When allocations of the job got GPUs of another job (host), or had them for themselves (""), oldest first."""
+    """When allocations of the job got GPUs of another job (host), or had them for themselves
+    (""), oldest first.
+    """
     columns = [c for c in turns.c if c.name not in ("id", "job_id")]
-    rows = connection.execute(sa.select(*columns).where(turns.c.job_id == job_id).order_by(turns.c.id))
+    rows = connection.execute(
+        sa.select(*columns).where(turns.c.job_id == job_id).order_by(turns.c.id)
+    )
     return [dict(row._mapping) for row in rows]
 
 
 def purge(connection: Connection, before_s: float) -> int:
     """Forget jobs that were done or cancelled before a time, with all they held; returns how many.
 
-    Jobs that others still come after, and those a periodic job goes on from, stay.
-    Forgotten names and keys may be submitted anew; how far their allocations were counted stays (forgotten.py).
+    Jobs that others still come after, and those a periodic job goes on from, stay. Forgotten names
+    and keys may be submitted anew; how far their allocations were counted stays (forgotten.py).
     """
-    over = connection.execute(sa.select(jobs.c.job_id).where(
-        jobs.c.state.in_(("done", "cancelled")), jobs.c.finished_s < before_s,
-        sa.or_(jobs.c.next_s.is_(None), jobs.c.state == "cancelled"))).scalars()
-    waits = connection.execute(sa.select(jobs.c.after).where(jobs.c.after != "", jobs.c.state.not_in(
-        ("done", "cancelled")))).scalars()
+    over = connection.execute(
+        sa.select(jobs.c.job_id).where(
+            jobs.c.state.in_(("done", "cancelled")),
+            jobs.c.finished_s < before_s,
+            sa.or_(jobs.c.next_s.is_(None), jobs.c.state == "cancelled"),
+        )
+    ).scalars()
+    waits = connection.execute(
+        sa.select(jobs.c.after).where(
+            jobs.c.after != "", jobs.c.state.not_in(("done", "cancelled"))
+        )
+    ).scalars()
     needed = {name.strip() for after in waits for name in after.split("|")}
     gone = [job_id for job_id in over if job_id not in needed]
     for part in range(0, len(gone), PART):
-        names = gone[part:part + PART]
+        names = gone[part : part + PART]
         forgotten.remember_jobs(connection, names)
         for table in (observations, turns, allocations, jobs):
             connection.execute(sa.delete(table).where(table.c.job_id.in_(names)))
@@ -198,8 +268,8 @@ def purge(connection: Connection, before_s: float) -> int:
 def act(connection: Connection, verb: str, job_ids: Sequence[str], now_s: float) -> list[Job]:
     """hold, release, cancel or retry jobs, all or none; saying it twice changes nothing more.
 
-    Returns the jobs afterwards, in the given order. Raises UsageError for an unknown job, Refused where a state does
-    not allow it.
+    Returns the jobs afterwards, in the given order. Raises UsageError for an unknown job, Refused
+    where a state does not allow it.
     """
     out = []
     for job_id in dict.fromkeys(job_ids):
@@ -214,7 +284,12 @@ def act(connection: Connection, verb: str, job_ids: Sequence[str], now_s: float)
 
 def swap(connection: Connection, job: Job, changes: Mapping[str, Any], now_s: float) -> None:
     """Write the changes of a job if it is still the one that was read."""
-    done = connection.execute(sa.update(jobs).where(jobs.c.job_id == job.job_id, jobs.c.version == job.version).values(
-        **changes, version=job.version + 1, updated_s=now_s))
+    done = connection.execute(
+        sa.update(jobs)
+        .where(jobs.c.job_id == job.job_id, jobs.c.version == job.version)
+        .values(**changes, version=job.version + 1, updated_s=now_s)
+    )
     if done.rowcount != 1:
-        raise QueueUnavailable(f"job {quoted(job.job_id)} was changed by somebody else at the same time; try again")
+        raise QueueUnavailable(
+            f"job {quoted(job.job_id)} was changed by somebody else at the same time; try again"
+        )

@@ -1,7 +1,7 @@
 """One controller at a time: a lease with a fencing token that grows at every take-over.
 
-Every transaction of a controller checks that its token is the current one, in the same transaction, so one that was
-paused and comes back after another took over cannot write anything.
+Every transaction of a controller checks that its token is the current one, in the same transaction,
+so one that was paused and comes back after another took over cannot write anything.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def current(connection: Connection) -> Lease | None:
 def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lease | None:
     """Take the lease if nobody has it, or its time is over; None: somebody has it.
 
-    A lease that ends later than two of its own times from now was written by a clock that has jumped, and counts as
-    over. The token is larger than any before.
+    A lease that ends later than two of its own times from now was written by a clock that has
+    jumped, and counts as over. The token is larger than any before.
     """
     found = current(connection)
     if found is not None and found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s:
@@ -51,8 +51,10 @@ def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: 
     """Take the lease, where nobody has it, with a token of one's own choice that is larger than
     any before. Raises LeaseLost."""
     found = current(connection)
-    if found is not None and (found.token >= token or (
-            found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s)):
+    if found is not None and (
+        found.token >= token
+        or (found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s)
+    ):
         raise LeaseLost(f'"{found.holder}" took the lease with token {found.token} meanwhile')
     _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s), found is None)
 
@@ -67,8 +69,11 @@ def renew(connection: Connection, held: Lease, now_s: float) -> Lease:
 
 def release(connection: Connection, held: Lease) -> None:
     """Give the lease back, so that the next one need not wait; nothing happens if it was lost."""
-    connection.execute(sa.update(lease).where(lease.c.name == NAME, lease.c.token == held.token)
-                       .values(holder="", expires_s=0.0))
+    connection.execute(
+        sa.update(lease)
+        .where(lease.c.name == NAME, lease.c.token == held.token)
+        .values(holder="", expires_s=0.0)
+    )
 
 
 _CURRENT = sa.select(lease.c.token, lease.c.holder).where(lease.c.name == NAME)
@@ -78,12 +83,21 @@ def check(connection: Connection, token: int) -> None:
     """Raises LeaseLost unless the token is the current one, and not given back."""
     row = connection.execute(_CURRENT).first()
     if row is None or int(row.token) != token or not row.holder:
-        holder = f'"{row.holder}" is in charge now' if row is not None and row.holder else "nobody is in charge"
+        holder = (
+            f'"{row.holder}" is in charge now'
+            if row is not None and row.holder
+            else "nobody is in charge"
+        )
         raise LeaseLost(f"the lease with token {token} is lost: {holder}")
 
 
 def _write(connection: Connection, new: Lease, first: bool) -> None:
-    values = {"holder": new.holder, "token": new.token, "ttl_s": new.ttl_s, "expires_s": new.expires_s}
+    values = {
+        "holder": new.holder,
+        "token": new.token,
+        "ttl_s": new.ttl_s,
+        "expires_s": new.expires_s,
+    }
     if first:
         connection.execute(sa.insert(lease).values(name=NAME, **values))
     else:

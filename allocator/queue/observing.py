@@ -1,7 +1,8 @@
-"""What executors observe of open allocations: progress, first sights, ends. Orders and what is held: allocations.py.
+"""What executors observe of open allocations: progress, first sights, ends. Orders and what is
+held: allocations.py.
 
-Progress comes from every running job in every round, so it is written in one place only, the allocation; what is left
-of the job follows from it (jobs.JOB). The rest is rare.
+Progress comes from every running job in every round, so it is written in one place only, the
+allocation; what is left of the job follows from it (jobs.JOB). The rest is rare.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from allocator.queue.states import Retries, ended
 
 ENDED = ("stopped", "finished", "failed", "lost")
 RETRIES = Retries()
-SOON_S = 120.0                  # an allocation that is lost so soon after its start may have caused that itself
-LOSSES_KEPT_S = 4 * 3600.0      # earlier losses count for so long
+# an allocation that is lost so soon after its start may have caused that itself
+SOON_S = 120.0
+LOSSES_KEPT_S = 4 * 3600.0  # earlier losses count for so long
 
 
 class Change(NamedTuple):
-    """What an observation changed. phase: of the allocation now; state: of the job now; work: done since what was
-    known before."""
+    """What an observation changed. phase: of the allocation now; state: of the job now; work: done
+    since what was known before."""
 
     job_id: str
     generation: int
@@ -54,7 +56,9 @@ class Seen(Protocol):
 
 
 class Mark(NamedTuple):
-    """What is known of an open allocation: rows, not objects, because they are many and looked at often."""
+    """What is known of an open allocation: rows, not objects, because they are many and looked
+    at often.
+    """
 
     job_id: str
     generation: int
@@ -68,61 +72,103 @@ class Mark(NamedTuple):
 
 # statements of every look, built once
 _MARKS = f"SELECT {', '.join(Mark._fields)} FROM allocations WHERE phase IN {OPEN}"
-_SOON_LOST = ("SELECT COUNT(*) FROM allocations WHERE job_id = ? AND phase = 'lost' AND ended_s > ? "
-              "AND ended_s - COALESCE(running_s, ordered_s) <= ?")
+_SOON_LOST = (
+    "SELECT COUNT(*) FROM allocations WHERE job_id = ? AND phase = 'lost' AND ended_s > ? "
+    "AND ended_s - COALESCE(running_s, ordered_s) <= ?"
+)
 _MARKS_OF = f"{_MARKS} AND job_id IN ({{names}})"
 
 
 def marks(connection: Connection, names: Collection[str] | None = None) -> dict[str, Mark]:
-    """Every open allocation, by job; names: of these jobs only (all the same where they are many)."""
-    rows = query(connection, _MARKS) if names is None or len(names) > PART else \
-        query_of(connection, _MARKS_OF, list(names))
+    """Every open allocation, by job; names: of these jobs only (all the same where they are
+    many).
+    """
+    rows = (
+        query(connection, _MARKS)
+        if names is None or len(names) > PART
+        else query_of(connection, _MARKS_OF, list(names))
+    )
     return {row[0]: Mark._make(row) for row in rows}
 
 
-def observe(connection: Connection, token: int, seen: Iterable[Seen], retries: Retries = RETRIES,
-            known: Mapping[str, Mark] | None = None, history: bool = True) -> list[Change]:
-    """Record what an executor observed; returns what changed, by job. What is already known, or of an
-    allocation that has ended or never was, changes nothing.
+def observe(
+    connection: Connection,
+    token: int,
+    seen: Iterable[Seen],
+    retries: Retries = RETRIES,
+    known: Mapping[str, Mark] | None = None,
+    history: bool = True,
+) -> list[Change]:
+    """Record what an executor observed; returns what changed, by job. What is already known, or of
+    an allocation that has ended or never was, changes nothing.
 
-    The work of an allocation is the greatest ever seen, at most what was left at its start. An end is final.
-    known: `marks` of this transaction, if they were read already. history: mere progress goes into the table
-    observations too, not only into the allocation; first sights and ends always do. Raises LeaseLost.
+    The work of an allocation is the greatest ever seen, at most what was left at its start. An end
+    is final. known: `marks` of this transaction, if they were read already. history: mere progress
+    goes into the table observations too, not only into the allocation; first sights and ends always
+    do. Raises LeaseLost.
     """
     lease.check(connection, token)
     if known is None:
         known = marks(connection)
-    given = [(one, mark) for one in seen
-             if (mark := known.get(one.job_id)) is not None and mark.generation == one.generation]
+    given = [
+        (one, mark)
+        for one in seen
+        if (mark := known.get(one.job_id)) is not None and mark.generation == one.generation
+    ]
     moving = {one.job_id for one, mark in given if mark.running_s is None or one.phase != "running"}
     if not moving:
         return _progress(connection, given, history)
     quiet = _progress(connection, [pair for pair in given if pair[0].job_id not in moving], history)
-    return quiet + _moves(connection, [one for one, _ in given if one.job_id in moving], moving, retries)
+    return quiet + _moves(
+        connection, [one for one, _ in given if one.job_id in moving], moving, retries
+    )
 
 
-def _progress(connection: Connection, given: Sequence[tuple[Seen, Mark]], history: bool) -> list[Change]:
-    """Record allocations that go on running, where an observation says something new: a later time or more work."""
-    latest: dict[str, tuple[Mark, float, float]] = {}       # plain numbers: arrays cost more to fill and to empty
+def _progress(
+    connection: Connection, given: Sequence[tuple[Seen, Mark]], history: bool
+) -> list[Change]:
+    """Record allocations that go on running, where an observation says something new: a later
+    time or more work.
+    """
+    # plain numbers: arrays cost more to fill and to empty
+    latest: dict[str, tuple[Mark, float, float]] = {}
     for one, mark in given:
         _, work, at_s = latest.get(one.job_id) or (
-            mark, mark.work_done, -math.inf if mark.observed_s is None else mark.observed_s)
-        work = min(one.work_done, mark.work_at_start) if one.work_done > work else work     # nan says nothing
+            mark,
+            mark.work_done,
+            -math.inf if mark.observed_s is None else mark.observed_s,
+        )
+        # nan says nothing
+        work = min(one.work_done, mark.work_at_start) if one.work_done > work else work
         latest[one.job_id] = mark, work, one.at_s if one.at_s > at_s else at_s
-    new = [(work, at_s, mark) for mark, work, at_s in latest.values()
-           if mark.observed_s is None or at_s > mark.observed_s or work > mark.work_done]
-    many(connection, "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
-         [(work, at_s, mark.job_id, mark.generation) for work, at_s, mark in new])
+    new = [
+        (work, at_s, mark)
+        for mark, work, at_s in latest.values()
+        if mark.observed_s is None or at_s > mark.observed_s or work > mark.work_done
+    ]
+    many(
+        connection,
+        "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
+        [(work, at_s, mark.job_id, mark.generation) for work, at_s, mark in new],
+    )
     if history:
-        many(connection, "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
-             "VALUES (?, ?, ?, ?, 'running')", [(mark.job_id, mark.generation, at_s, work) for work, at_s, mark in new])
-    return [Change(mark.job_id, mark.generation, mark.phase, "running", work - mark.work_done)
-            for work, _, mark in new]
+        many(
+            connection,
+            "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
+            "VALUES (?, ?, ?, ?, 'running')",
+            [(mark.job_id, mark.generation, at_s, work) for work, at_s, mark in new],
+        )
+    return [
+        Change(mark.job_id, mark.generation, mark.phase, "running", work - mark.work_done)
+        for work, _, mark in new
+    ]
 
 
-def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retries: Retries) -> list[Change]:
-    """Record first sights and ends, and what was seen of the same allocations before and after. Who is left of a pair
-    holds the GPUs from the end of the other one on."""
+def _moves(
+    connection: Connection, given: Sequence[Seen], names: set[str], retries: Retries
+) -> list[Change]:
+    """Record first sights and ends, and what was seen of the same allocations before and after. Who
+    is left of a pair holds the GPUs from the end of the other one on."""
     paired = guests(connection)
     partner = {**paired, **{guest: host for host, guest in paired.items()}} if paired else {}
     before = held(connection, names | {partner[name] for name in names if name in partner})
@@ -144,19 +190,39 @@ def _moves(connection: Connection, given: Sequence[Seen], names: set[str], retri
             turns.append((left.job_id, moved.ended_s))
     changed = {name: known for name, known in now.items() if known is not before[name]}
     write(connection, changed, turns)
-    many(connection, "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
-         "VALUES (?, ?, ?, ?, ?, ?)",
-         [(one.job_id, one.generation, one.at_s, kind, one.detail, _work(one, changed[one.job_id]))
-          for (_, kind), one in told.items()])
-    return [Change(name, known.generation, known.phase, known.state, known.work_done - before[name].work_done)
-            for name, known in changed.items()]
+    many(
+        connection,
+        "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (
+                one.job_id,
+                one.generation,
+                one.at_s,
+                kind,
+                one.detail,
+                _work(one, changed[one.job_id]),
+            )
+            for (_, kind), one in told.items()
+        ],
+    )
+    return [
+        Change(
+            name,
+            known.generation,
+            known.phase,
+            known.state,
+            known.work_done - before[name].work_done,
+        )
+        for name, known in changed.items()
+    ]
 
 
 def _held_back(connection: Connection, one: Held, retries: Retries) -> Held:
     """Delay the next start of a job that lost two or more allocations soon after their start.
 
-    The first such loss costs no time: a machine may fail. From the second on the job waits as long as after a failure,
-    but it is never parked. A job that kills its own supervisor looks like this.
+    The first such loss costs no time: a machine may fail. From the second on the job waits as long
+    as after a failure, but it is never parked. A job that kills its own supervisor looks like this.
     """
     began = one.ordered_s if one.running_s is None else one.running_s
     if one.phase != "lost" or one.ended_s is None or one.state not in ("queued", "paused"):
@@ -174,21 +240,36 @@ def _moved(one: Seen, known: Held, retries: Retries) -> Held | None:
     if phase == "running" and known.running_s is not None:
         if known.observed_s is not None and at_s <= known.observed_s and work <= known.work_done:
             return None
-        return known._replace(work_done=work, observed_s=max(at_s, known.observed_s or at_s), remaining_work=left,
-                             updated_s=at_s)
+        return known._replace(
+            work_done=work,
+            observed_s=max(at_s, known.observed_s or at_s),
+            remaining_work=left,
+            updated_s=at_s,
+        )
     began = _began(phase, at_s, known, work)
     if known.running_s is None and began is not None:
         first = known.first_started_s is None
-        known = known._replace(first_started_s=began if first else known.first_started_s,
-                               restarts=known.restarts + (0 if first else 1),
-                               largest_gpus=max(known.largest_gpus, known.gpus))
+        known = known._replace(
+            first_started_s=began if first else known.first_started_s,
+            restarts=known.restarts + (0 if first else 1),
+            largest_gpus=max(known.largest_gpus, known.gpus),
+        )
     stops = phase == "running" and known.phase == "stopping"
-    known = known._replace(work_done=work, observed_s=at_s, detail=one.detail, running_s=began, remaining_work=left,
-                         phase=known.phase if stops else phase, updated_s=at_s)
+    known = known._replace(
+        work_done=work,
+        observed_s=at_s,
+        detail=one.detail,
+        running_s=began,
+        remaining_work=left,
+        phase=known.phase if stops else phase,
+        updated_s=at_s,
+    )
     if phase == "running":
         return known
     end = at_s if began is None else max(at_s, began)
-    return known.credited(end)._replace(ended_s=end, **ended(known, phase, end, work > 0, one.detail, retries))
+    return known.credited(end)._replace(
+        ended_s=end, **ended(known, phase, end, work > 0, one.detail, retries)
+    )
 
 
 def _work(one: Seen, known: Held) -> float:
@@ -200,8 +281,8 @@ def _work(one: Seen, known: Held) -> float:
 
 
 def _began(phase: str, at_s: float, known: Held, work: float) -> float | None:
-    """When it began to run; None: it never did, as far as anybody knows. An end that comes before any sight of it
-    running says that it ran since it was ordered."""
+    """When it began to run; None: it never did, as far as anybody knows. An end that comes before
+    any sight of it running says that it ran since it was ordered."""
     if known.running_s is not None:
         return known.running_s
     if phase == "running":
@@ -210,14 +291,25 @@ def _began(phase: str, at_s: float, known: Held, work: float) -> float | None:
 
 
 def prune(connection: Connection, token: int, keep: int) -> int:
-    """Drop all but the last `keep` observations of each allocation, and all of jobs that are over. Returns how many.
-    Raises LeaseLost."""
+    """Drop all but the last `keep` observations of each allocation, and all of jobs that are over.
+    Returns how many. Raises LeaseLost."""
     lease.check(connection, token)
-    ranked = sa.select(observations.c.id, sa.func.row_number().over(
-        partition_by=(observations.c.job_id, observations.c.generation), order_by=observations.c.id.desc(),
-    ).label("place")).subquery()
+    ranked = sa.select(
+        observations.c.id,
+        sa.func.row_number()
+        .over(
+            partition_by=(observations.c.job_id, observations.c.generation),
+            order_by=observations.c.id.desc(),
+        )
+        .label("place"),
+    ).subquery()
     over = sa.select(jobs.c.job_id).where(jobs.c.state.in_(("done", "cancelled")))
-    done: Any = connection.execute(sa.delete(observations).where(sa.or_(
-        observations.c.id.in_(sa.select(ranked.c.id).where(ranked.c.place > keep)),
-        observations.c.job_id.in_(over))))
+    done: Any = connection.execute(
+        sa.delete(observations).where(
+            sa.or_(
+                observations.c.id.in_(sa.select(ranked.c.id).where(ranked.c.place > keep)),
+                observations.c.job_id.in_(over),
+            )
+        )
+    )
     return int(done.rowcount)

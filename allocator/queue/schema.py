@@ -1,7 +1,9 @@
-"""The tables of a queue. Migrations (migrations/versions) build exactly these; a test compares the two.
+"""The tables of a queue. Migrations (migrations/versions) build exactly these; a test compares the
+two.
 
-Columns that the contract's CSV files have are kept as the text of their cells, empty = default, so that a snapshot
-built from them says what its owner said. Times are seconds on one clock (unix time, unless a test brings its own).
+Columns that the contract's CSV files have are kept as the text of their cells, empty = default, so
+that a snapshot built from them says what its owner said. Times are seconds on one clock (unix time,
+unless a test brings its own).
 """
 
 from __future__ import annotations
@@ -24,16 +26,39 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")      # known schema versions, oldest first
+# known schema versions, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
 ACTIVE = ("queued", "running", "paused", "held")
 PHASES = ("ordered", "running", "stopping", "stopped", "finished", "failed", "lost")
 OPEN = ("ordered", "running", "stopping")
-OWNED = ("model", "total_work", "tenant", "min_gpus", "max_gpus", "requested_gpus", "sizes", "gpu_types", "weight",
-         "deadline_s", "preemptible", "restart_s", "resizes_left", "memory_gb", "checkpoint_s", "checkpoint_every_s",
-         "after", "max_spot_gpus", "synchronous", "interactive", "shrinkable", "every_s", "times")
+OWNED = (
+    "model",
+    "total_work",
+    "tenant",
+    "min_gpus",
+    "max_gpus",
+    "requested_gpus",
+    "sizes",
+    "gpu_types",
+    "weight",
+    "deadline_s",
+    "preemptible",
+    "restart_s",
+    "resizes_left",
+    "memory_gb",
+    "checkpoint_s",
+    "checkpoint_every_s",
+    "after",
+    "max_spot_gpus",
+    "synchronous",
+    "interactive",
+    "shrinkable",
+    "every_s",
+    "times",
+)
 """Columns of jobs.csv that the owner of a job sets, beside job_id and submitted_s."""
 
 metadata = MetaData()
@@ -55,42 +80,54 @@ def _real(name: str) -> Column[float]:
     return Column(name, Double, nullable=False, server_default="0")
 
 
-meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+meta = Table(
+    "meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False)
+)
 
 jobs = Table(
-    "jobs", metadata,
+    "jobs",
+    metadata,
     Column("job_id", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False),                    # order of submission
+    Column("seq", BigInteger, nullable=False),  # order of submission
     Column("submission_key", Text),
-    Column("content", Text, nullable=False),                      # digest of what was submitted
+    Column("content", Text, nullable=False),  # digest of what was submitted
     *(_cell(name) for name in OWNED),
-    Column("command", Text, nullable=False, server_default="[]"),       # JSON list: argv
-    Column("environment", Text, nullable=False, server_default="{}"),   # JSON object
+    Column("command", Text, nullable=False, server_default="[]"),  # JSON list: argv
+    Column("environment", Text, nullable=False, server_default="{}"),  # JSON object
     _cell("workdir"),
     Column("state", Text, nullable=False, server_default="queued"),
-    Column("request", Text, nullable=False, server_default=""),   # what happens when the open allocation has ended
+    # what happens when the open allocation has ended
+    Column("request", Text, nullable=False, server_default=""),
     Column("version", BigInteger, nullable=False, server_default="1"),
-    Column("remaining_work", Double, nullable=False),             # less what an open allocation has done
+    # less what an open allocation has done
+    Column("remaining_work", Double, nullable=False),
     _whole("generation"),
     _cell("want_pool"),
     _whole("want_gpus"),
     _real("attained_gpu_s"),
     _whole("restarts"),
-    _whole("resizes"),                                            # changes of pool or size while it ran
+    # changes of pool or size while it ran
+    _whole("resizes"),
     _whole("largest_gpus"),
-    Column("received", Text, nullable=False, server_default="{}"),      # JSON object: seconds by GPU type
+    # JSON object: seconds by GPU type
+    Column("received", Text, nullable=False, server_default="{}"),
     Column("submitted_s", Double, nullable=False),
     Column("first_started_s", Double),
     Column("finished_s", Double),
     _whole("failures"),
     Column("retry_at_s", Double),
     _cell("park_reason"),
-    _cell("series"),                                              # of a periodic job: the first; empty: itself
+    # of a periodic job: the first; empty: itself
+    _cell("series"),
     Column("number", Integer, nullable=False, server_default="1"),
-    Column("next_s", Double),                                     # when the next of its series is due, NULL: never
-    _cell("want_host"),                                           # whose GPUs it shall run on as a second job
-    _whole("want_generation"),                                    # allocations before this one are not wanted
-    Column("first_generation", Integer, nullable=False, server_default="1"),    # earlier ones: another job of the name
+    # when the next of its series is due, NULL: never
+    Column("next_s", Double),
+    # whose GPUs it shall run on as a second job
+    _cell("want_host"),
+    # allocations before this one are not wanted
+    _whole("want_generation"),
+    # earlier ones: another job of the name
+    Column("first_generation", Integer, nullable=False, server_default="1"),
     Column("updated_s", Double, nullable=False),
     UniqueConstraint("seq", name="jobs_seq"),
     UniqueConstraint("submission_key", name="jobs_submission_key"),
@@ -99,15 +136,22 @@ jobs = Table(
     CheckConstraint("request = '' OR state = 'running'", name="jobs_request_of_running"),
     CheckConstraint("(want_pool = '') = (want_gpus = 0) AND want_gpus >= 0", name="jobs_want"),
     CheckConstraint("remaining_work >= 0", name="jobs_remaining_work"),
-    CheckConstraint("(state IN ('done', 'cancelled')) = (finished_s IS NOT NULL)", name="jobs_finished_s"),
+    CheckConstraint(
+        "(state IN ('done', 'cancelled')) = (finished_s IS NOT NULL)", name="jobs_finished_s"
+    ),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_next", "next_s"),
-    Index("jobs_by_want_host", "want_host", sqlite_where=text("want_host <> ''"),
-          postgresql_where=text("want_host <> ''")),
+    Index(
+        "jobs_by_want_host",
+        "want_host",
+        sqlite_where=text("want_host <> ''"),
+        postgresql_where=text("want_host <> ''"),
+    ),
 )
 
 allocations = Table(
-    "allocations", metadata,
+    "allocations",
+    metadata,
     Column("job_id", Text, ForeignKey("jobs.job_id", name="allocations_job"), nullable=False),
     Column("generation", Integer, nullable=False),
     Column("pool", Text, nullable=False),
@@ -118,100 +162,181 @@ allocations = Table(
     Column("running_s", Double),
     Column("stop_ordered_s", Double),
     Column("ended_s", Double),
-    Column("observed_s", Double),                                 # time of the latest observation
+    Column("observed_s", Double),  # time of the latest observation
     Column("work_at_start", Double, nullable=False),
     _real("work_done"),
     _cell("detail"),
-    _cell("host"),                                                # job that holds the GPUs it runs on; empty: itself
-    Column("since_s", Double),                                    # its books begin anew here; NULL: at running_s
+    # job that holds the GPUs it runs on; empty: itself
+    _cell("host"),
+    # its books begin anew here; NULL: at running_s
+    Column("since_s", Double),
     PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
     _in("phase", PHASES, "allocations_phase"),
     CheckConstraint("gpus > 0", name="allocations_gpus"),
-    CheckConstraint("(phase IN ('ordered', 'running', 'stopping')) = (ended_s IS NULL)", name="allocations_ended"),
-    Index("allocations_one_open", "job_id", unique=True,
-          sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
-          postgresql_where=text("phase IN ('ordered', 'running', 'stopping')")),
+    CheckConstraint(
+        "(phase IN ('ordered', 'running', 'stopping')) = (ended_s IS NULL)",
+        name="allocations_ended",
+    ),
+    Index(
+        "allocations_one_open",
+        "job_id",
+        unique=True,
+        sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
+        postgresql_where=text("phase IN ('ordered', 'running', 'stopping')"),
+    ),
     Index("allocations_by_end", "ended_s"),
-    Index("allocations_open_by_pool", "pool",
-          sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
-          postgresql_where=text("phase IN ('ordered', 'running', 'stopping')")),
-    Index("allocations_one_guest", "host", unique=True,
-          sqlite_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''"),
-          postgresql_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''")),
+    Index(
+        "allocations_open_by_pool",
+        "pool",
+        sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
+        postgresql_where=text("phase IN ('ordered', 'running', 'stopping')"),
+    ),
+    Index(
+        "allocations_one_guest",
+        "host",
+        unique=True,
+        sqlite_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''"),
+        postgresql_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''"),
+    ),
 )
 
 IS_OPEN = text(f"allocations.phase IN {OPEN}")
-"""Of allocations that hold GPUs. The words are written out, not bound: only so the indexes of open ones serve, and a
-look takes as long after years as on the first day."""
+"""Of allocations that hold GPUs. The words are written out, not bound: only so the indexes of open
+ones serve, and a look takes as long after years as on the first day."""
 
 observations = Table(
-    "observations", metadata,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    "observations",
+    metadata,
+    Column(
+        "id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
+    ),
     Column("job_id", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("at_s", Double, nullable=False),
     Column("work_done", Double, nullable=False),
     Column("kind", Text, nullable=False),
     _cell("detail"),
-    ForeignKeyConstraint(["job_id", "generation"], ["allocations.job_id", "allocations.generation"],
-                         name="observations_allocation"),
+    ForeignKeyConstraint(
+        ["job_id", "generation"],
+        ["allocations.job_id", "allocations.generation"],
+        name="observations_allocation",
+    ),
     _in("kind", ("running", "stopped", "finished", "failed", "lost"), "observations_kind"),
     Index("observations_by_allocation", "job_id", "generation", "id"),
 )
 
-forgotten = Table(                                                # since 0008; names without a job
-    "forgotten", metadata,
+forgotten = Table(  # since 0008; names without a job
+    "forgotten",
+    metadata,
     Column("job_id", Text, primary_key=True),
-    Column("generation", Integer, nullable=False),                # last one that a job of the name was given
+    # last one that a job of the name was given
+    Column("generation", Integer, nullable=False),
 )
 
-turns = Table(                                                    # since 0007; of pairs only
-    "turns", metadata,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+turns = Table(  # since 0007; of pairs only
+    "turns",
+    metadata,
+    Column(
+        "id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
+    ),
     Column("job_id", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("at_s", Double, nullable=False),
-    _cell("host"),                                                # of the allocation from then on
-    ForeignKeyConstraint(["job_id", "generation"], ["allocations.job_id", "allocations.generation"],
-                         name="turns_allocation"),
+    _cell("host"),  # of the allocation from then on
+    ForeignKeyConstraint(
+        ["job_id", "generation"],
+        ["allocations.job_id", "allocations.generation"],
+        name="turns_allocation",
+    ),
     Index("turns_by_allocation", "job_id", "generation", "id"),
 )
 
 pools = Table(
-    "pools", metadata,
+    "pools",
+    metadata,
     Column("pool", Text, primary_key=True),
     Column("position", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
-    *(_cell(name) for name in ("gpu_type", "gpus_per_node", "market", "price_per_gpu_hour", "region", "startup_s",
-                               "revocations_per_gpu_hour", "memory_gb", "lifetime_s",
-                               "availability", "min_billing_s", "sharing")),
+    *(
+        _cell(name)
+        for name in (
+            "gpu_type",
+            "gpus_per_node",
+            "market",
+            "price_per_gpu_hour",
+            "region",
+            "startup_s",
+            "revocations_per_gpu_hour",
+            "memory_gb",
+            "lifetime_s",
+            "availability",
+            "min_billing_s",
+            "sharing",
+        )
+    ),
     CheckConstraint("gpus >= 0", name="pools_gpus"),
 )
 
 
 def _rows(name: str, *cells: str) -> Table:
     """A table of one of the contract's files: its rows in order, as text."""
-    return Table(name, metadata, Column("position", Integer, primary_key=True, autoincrement=False),
-                 *(_cell(cell) for cell in cells))
+    return Table(
+        name,
+        metadata,
+        Column("position", Integer, primary_key=True, autoincrement=False),
+        *(_cell(cell) for cell in cells),
+    )
 
 
-tenants = _rows("tenants", "tenant", "weight", "max_gpus", "guaranteed_gpus", "budget_per_hour",
-                "max_spot_gpus", "max_spot_share", "dollar_price", "average_per_hour", "amount", "until_s")
-rates = _rows("rates", "model", "gpu_type", "gpus", "work_per_s", "batch_size", "accumulation", "memory_gb", "spread",
-              "variant", "efficiency")
+tenants = _rows(
+    "tenants",
+    "tenant",
+    "weight",
+    "max_gpus",
+    "guaranteed_gpus",
+    "budget_per_hour",
+    "max_spot_gpus",
+    "max_spot_share",
+    "dollar_price",
+    "average_per_hour",
+    "amount",
+    "until_s",
+)
+rates = _rows(
+    "rates",
+    "model",
+    "gpu_type",
+    "gpus",
+    "work_per_s",
+    "batch_size",
+    "accumulation",
+    "memory_gb",
+    "spread",
+    "variant",
+    "efficiency",
+)
 curves = _rows("curves", "model", "gpu_type", "kind", "parameters")
 pauses = _rows("pauses", "model", "from_gpus", "to_gpus", "pause_s", "gpu_type")
-interactive = _rows("interactive", "pool", "headroom_gpus", "sessions_per_hour", "session_s", "session_gpus",
-                    "late_share", "shrinkable_share")
+interactive = _rows(
+    "interactive",
+    "pool",
+    "headroom_gpus",
+    "sessions_per_hour",
+    "session_s",
+    "session_gpus",
+    "late_share",
+    "shrinkable_share",
+)
 sharing = _rows("sharing", "model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b")
 
 rounds = Table(
-    "rounds", metadata,
+    "rounds",
+    metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("at_s", Double, nullable=False),
     Column("token", BigInteger, nullable=False),
     Column("snapshot_digest", Text, nullable=False),
-    Column("snapshot", LargeBinary),                              # NULL: older than what is kept
+    Column("snapshot", LargeBinary),  # NULL: older than what is kept
     Column("policy", Text, nullable=False),
     Column("options", Text, nullable=False, server_default="{}"),
     Column("status", Text, nullable=False),
@@ -227,21 +352,25 @@ rounds = Table(
 )
 
 lease = Table(
-    "lease", metadata,
+    "lease",
+    metadata,
     Column("name", Text, primary_key=True),
-    Column("holder", Text, nullable=False),                       # empty: released
+    Column("holder", Text, nullable=False),  # empty: released
     Column("token", BigInteger, nullable=False),
     Column("ttl_s", Double, nullable=False),
     Column("expires_s", Double, nullable=False),
 )
 
-learned = Table(                                                  # since 0002
-    "learned", metadata,
+learned = Table(  # since 0002
+    "learned",
+    metadata,
     Column("model", Text, nullable=False),
     Column("gpu_type", Text, nullable=False),
     Column("gpus", Integer, nullable=False),
-    Column("work_per_s", Double),                                 # NULL: not enough is known to correct the rate
-    Column("state", Text, nullable=False, server_default="{}"),   # JSON object: what the estimator remembers
+    # NULL: not enough is known to correct the rate
+    Column("work_per_s", Double),
+    # JSON object: what the estimator remembers
+    Column("state", Text, nullable=False, server_default="{}"),
     Column("updated_s", Double, nullable=False),
     PrimaryKeyConstraint("model", "gpu_type", "gpus", name="learned_key"),
     CheckConstraint("gpus > 0", name="learned_gpus"),

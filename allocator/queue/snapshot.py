@@ -1,9 +1,11 @@
-"""The state of the queue at one moment as a snapshot of the contract, and back: loading one into an empty queue.
+"""The state of the queue at one moment as a snapshot of the contract, and back: loading one into an
+empty queue.
 
-What the snapshot says of a job: running, with what it holds, while its allocation is ordered or runs; paused, holding
-nothing, while it stops, and who runs on its GPUs then has GPUs of its own; held while its owner holds it, waits for the
-end of a pause after failures, or a job it comes after was cancelled or parked. Jobs that are being cancelled, and those
-submitted for later than now, are left out.
+What the snapshot says of a job: running, with what it holds, while its allocation is ordered or
+runs; paused, holding nothing, while it stops, and who runs on its GPUs then has GPUs of its own;
+held while its owner holds it, waits for the end of a pause after failures, or a job it comes after
+was cancelled or parked. Jobs that are being cancelled, and those submitted for later than now, are
+left out.
 """
 
 from __future__ import annotations
@@ -30,20 +32,33 @@ from allocator.queue.bulk import PART, query, query_of
 from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
 from allocator.queue.submit import OF_JOBS, Submission, cell, next_time
 
-LEAST_SHARE = 1e-6       # of its work that a job which has not ended has left at least
-UNIX = 1e9               # a clock that says less does not count unix seconds
-MOST_KNOWN = 10_000      # jobs whose cells are remembered beyond those that are active
+LEAST_SHARE = 1e-6  # of its work that a job which has not ended has left at least
+UNIX = 1e9  # a clock that says less does not count unix seconds
+MOST_KNOWN = 10_000  # jobs whose cells are remembered beyond those that are active
 ACCEPTED = {"unknown_tenants": "warn", "unknown_models": "assume"}
 """Settings of rounds: what is in a queue was accepted, and no round fails for it."""
-SQUEEZE = 2              # effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
-_STATE = ("job_id", "content", "state", "request", "attained_gpu_s", "restarts", "resizes", "largest_gpus",
-          "received", "submitted_s", "retry_at_s")
+# effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
+SQUEEZE = 2
+_STATE = (
+    "job_id",
+    "content",
+    "state",
+    "request",
+    "attained_gpu_s",
+    "restarts",
+    "resizes",
+    "largest_gpus",
+    "received",
+    "submitted_s",
+    "retry_at_s",
+)
 _HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s")
 _ACTIVE = (
-    f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)}, "
-    "COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j "
-    f"LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN} "
-    f"WHERE j.state IN {ACTIVE} AND j.request <> 'cancel' AND j.submitted_s <= ? ORDER BY j.submitted_s, j.seq")
+    f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)},"
+    " COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j LEFT JOIN allocations"
+    f" a ON a.job_id = j.job_id AND a.phase IN {OPEN} WHERE j.state IN {ACTIVE} AND j.request <>"
+    " 'cancel' AND j.submitted_s <= ? ORDER BY j.submitted_s, j.seq"
+)
 _CELLS = f"SELECT content, job_id, {', '.join(OWNED)} FROM jobs WHERE job_id IN ({{names}})"
 _OVER = "SELECT job_id FROM jobs WHERE state IN ('cancelled', 'failed') AND job_id IN ({names})"
 
@@ -53,64 +68,114 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     rows = query(connection, _ACTIVE, now_s)
     names = (*_STATE, *_HELD, "remaining_work")
     # by column, not row by row: there may be thousands
-    c: dict[str, Sequence[Any]] = dict(zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True))
+    c: dict[str, Sequence[Any]] = dict(
+        zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True)
+    )
     c |= _owned(connection, c["job_id"], c["content"])
     stuck = _stuck(connection, c)
-    holds = [phase in ("ordered", "running") and request == ""
-             for phase, request in zip(c["phase"], c["request"], strict=True)]
-    columns: dict[str, list[str]] = {"job_id": list(c["job_id"]), **{name: list(c[name]) for name in OWNED}}
+    holds = [
+        phase in ("ordered", "running") and request == ""
+        for phase, request in zip(c["phase"], c["request"], strict=True)
+    ]
+    columns: dict[str, list[str]] = {
+        "job_id": list(c["job_id"]),
+        **{name: list(c[name]) for name in OWNED},
+    }
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if held else "" for pool, held in zip(c["pool"], holds, strict=True)]
-    columns["gpus"] = [str(gpus) if held else "" for gpus, held in zip(c["gpus"], holds, strict=True)]
-    there = {name for name, held in zip(c["job_id"], holds, strict=True) if held} if any(c["host"]) else set()
-    columns["shared_with"] = [host if held and host in there else ""
-                              for host, held in zip(c["host"], holds, strict=True)]
+    columns["gpus"] = [
+        str(gpus) if held else "" for gpus, held in zip(c["gpus"], holds, strict=True)
+    ]
+    there = (
+        {name for name, held in zip(c["job_id"], holds, strict=True) if held}
+        if any(c["host"])
+        else set()
+    )
+    columns["shared_with"] = [
+        host if held and host in there else "" for host, held in zip(c["host"], holds, strict=True)
+    ]
     columns["submitted_s"] = _texts(c["submitted_s"])
-    columns["remaining_work"] = _texts(np.maximum(c["remaining_work"], LEAST_SHARE * np.array(
-        c["total_work"], dtype=np.float64)))
-    columns["resizes_left"] = [text and str(max(0, int(float(text)) - used))
-                               for text, used in zip(c["resizes_left"], c["resizes"], strict=True)]
-    since_s = [began if turned is None else turned for began, turned in zip(c["running_s"], c["since_s"], strict=True)]
+    columns["remaining_work"] = _texts(
+        np.maximum(c["remaining_work"], LEAST_SHARE * np.array(c["total_work"], dtype=np.float64))
+    )
+    columns["resizes_left"] = [
+        text and str(max(0, int(float(text)) - used))
+        for text, used in zip(c["resizes_left"], c["resizes"], strict=True)
+    ]
+    since_s = [
+        began if turned is None else turned
+        for began, turned in zip(c["running_s"], c["since_s"], strict=True)
+    ]
     held_s = [0.0 if since is None else max(0.0, now_s - since) for since in since_s]
-    columns["attained_gpu_s"] = _texts([had + s * (0 if host else gpus or 0) for had, s, gpus, host in zip(
-        c["attained_gpu_s"], held_s, c["gpus"], c["host"], strict=True)])
-    columns["restarts"], columns["largest_gpus"] = list(map(str, c["restarts"])), list(map(str, c["largest_gpus"]))
-    kept = {one.name: columns[one.name] for one in JOBS.columns
-            if one.required or any(columns.get(one.name, ()))}
-    tables = {JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)), **_received(c, held_s),
-              **cluster.tables(connection)}
+    columns["attained_gpu_s"] = _texts(
+        [
+            had + s * (0 if host else gpus or 0)
+            for had, s, gpus, host in zip(
+                c["attained_gpu_s"], held_s, c["gpus"], c["host"], strict=True
+            )
+        ]
+    )
+    columns["restarts"], columns["largest_gpus"] = (
+        list(map(str, c["restarts"])),
+        list(map(str, c["largest_gpus"])),
+    )
+    kept = {
+        one.name: columns[one.name]
+        for one in JOBS.columns
+        if one.required or any(columns.get(one.name, ()))
+    }
+    tables = {
+        JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)),
+        **_received(c, held_s),
+        **cluster.tables(connection),
+    }
     config = {"objective": OVER_TIME, **cluster.config(connection), "now_s": now_s}
     if INTERACTIVE.file in tables:
         interval_s = float(config.get("interval_s", INTERVAL_S))
-        tables[INTERACTIVE.file] = sessions.filled(connection, tables[INTERACTIVE.file], now_s, interval_s)
+        tables[INTERACTIVE.file] = sessions.filled(
+            connection, tables[INTERACTIVE.file], now_s, interval_s
+        )
     return Snapshot(cluster.get_meta(connection, "name") or "queue", config, tables)
 
 
 _known: dict[tuple[str, str], tuple[str, ...]] = {}
 
 
-def _owned(connection: Connection, names: Sequence[str], contents: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The cells that owners set, by column. They never change after the submission, whose digest (content) covers all
-    of them: those of jobs of the last snapshot are not read again."""
-    cells = {(name, content): _known.get((name, content)) if content else None
-             for name, content in zip(names, contents, strict=True)}
+def _owned(
+    connection: Connection, names: Sequence[str], contents: Sequence[str]
+) -> dict[str, Sequence[str]]:
+    """The cells that owners set, by column. They never change after the submission, whose digest
+    (content) covers all of them: those of jobs of the last snapshot are not read again."""
+    cells = {
+        (name, content): _known.get((name, content)) if content else None
+        for name, content in zip(names, contents, strict=True)
+    }
     new = [name for (name, _), known in cells.items() if known is None]
     read = {(row[1], row[0]): row[2:] for row in query_of(connection, _CELLS, new)}
     cells |= read
-    if len(_known) > 2 * len(cells) + MOST_KNOWN:           # of jobs that are over, or of other queues
+    # of jobs that are over, or of other queues
+    if len(_known) > 2 * len(cells) + MOST_KNOWN:
         _known.clear()
     _known.update((key, known) for key, known in read.items() if key[1])
     columns: Any = zip(*cells.values(), strict=True) if cells else ((),) * len(OWNED)
     return dict(zip(OWNED, columns, strict=True))
 
 
-def _states(c: Mapping[str, Sequence[Any]], holds: Sequence[bool], stuck: set[str], now_s: float) -> list[str]:
+def _states(
+    c: Mapping[str, Sequence[Any]], holds: Sequence[bool], stuck: set[str], now_s: float
+) -> list[str]:
     out = []
     for job_id, state, request, retry_at_s, held in zip(
-            c["job_id"], c["state"], c["request"], c["retry_at_s"], holds, strict=True):
+        c["job_id"], c["state"], c["request"], c["retry_at_s"], holds, strict=True
+    ):
         if held:
             out.append("running")
-        elif state == "held" or request == "hold" or (retry_at_s is not None and retry_at_s > now_s) or job_id in stuck:
+        elif (
+            state == "held"
+            or request == "hold"
+            or (retry_at_s is not None and retry_at_s > now_s)
+            or job_id in stuck
+        ):
             out.append("held")
         else:
             out.append("paused" if state == "running" else state)
@@ -119,8 +184,11 @@ def _states(c: Mapping[str, Sequence[Any]], holds: Sequence[bool], stuck: set[st
 
 def _stuck(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
     """Jobs that come after one which was cancelled or parked."""
-    waits = {job_id: [name.strip() for name in after.split("|")]
-             for job_id, after in zip(c["job_id"], c["after"], strict=True) if after}
+    waits = {
+        job_id: [name.strip() for name in after.split("|")]
+        for job_id, after in zip(c["job_id"], c["after"], strict=True)
+        if after
+    }
     names = sorted({name for after in waits.values() for name in after})
     over = {row[0] for row in query_of(connection, _OVER, names)}
     return {job_id for job_id, after in waits.items() if not over.isdisjoint(after)}
@@ -129,7 +197,9 @@ def _stuck(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
 def _received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
     """received.csv, if there is anything to say."""
     cells: list[tuple[str, str, float]] = []
-    for job_id, text, kind, now in zip(c["job_id"], c["received"], c["gpu_type"], held_s, strict=True):
+    for job_id, text, kind, now in zip(
+        c["job_id"], c["received"], c["gpu_type"], held_s, strict=True
+    ):
         if now <= 0 and text == "{}":
             continue
         had = _seconds(text)
@@ -150,7 +220,9 @@ def _received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[s
 
 @lru_cache(maxsize=1 << 16)
 def _seconds(text: str) -> tuple[tuple[str, float], ...]:
-    """Seconds by GPU type of a cell of received: it changes when an allocation ends, not from round to round."""
+    """Seconds by GPU type of a cell of received: it changes when an allocation ends, not from
+    round to round.
+    """
     return tuple(sorted((kind, s) for kind, s in json.loads(text).items() if s > 0))
 
 
@@ -159,57 +231,87 @@ def _texts(numbers: Any) -> list[str]:
 
 
 def packed(snapshot: Snapshot) -> bytes:
-    """The snapshot as bytes for the journal; the same snapshot gives the same bytes, unpacking gives its digest."""
-    document = {"name": snapshot.name, "config": snapshot.config, "tables": {
-        file: {name: list(cells) for name, cells in table.columns.items()} for file, table in snapshot.tables.items()}}
+    """The snapshot as bytes for the journal; the same snapshot gives the same bytes, unpacking
+    gives its digest.
+    """
+    document = {
+        "name": snapshot.name,
+        "config": snapshot.config,
+        "tables": {
+            file: {name: list(cells) for name, cells in table.columns.items()}
+            for file, table in snapshot.tables.items()
+        },
+    }
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), SQUEEZE)
 
 
 def unpacked(content: bytes) -> Snapshot:
     """The snapshot that was packed."""
     document = json.loads(zlib.decompress(content))
-    tables = {file: Table(file, columns, range(2, len(next(iter(columns.values()))) + 2))
-              for file, columns in document["tables"].items()}
+    tables = {
+        file: Table(file, columns, range(2, len(next(iter(columns.values()))) + 2))
+        for file, columns in document["tables"].items()
+    }
     return Snapshot(document["name"], document["config"], tables)
 
 
-def load(connection: Connection, snapshot: Snapshot, now_s: float | None = None) -> tuple[Problem, tuple[str, ...]]:
-    """Fill a queue without jobs with a snapshot: cluster, settings and jobs; what runs there runs here.
+def load(
+    connection: Connection, snapshot: Snapshot, now_s: float | None = None
+) -> tuple[Problem, tuple[str, ...]]:
+    """Fill a queue without jobs with a snapshot: cluster, settings and jobs; what runs there runs
+    here.
 
-    now_s: what the snapshot's now is on the clock of the queue; all its times move along. None: its own. Returns the
-    checked problem and warnings. Raises InvalidInput, UsageError if the queue has jobs.
+    now_s: what the snapshot's now is on the clock of the queue; all its times move along. None: its
+    own. Returns the checked problem and warnings. Raises InvalidInput, UsageError if the queue has
+    jobs.
     """
     if connection.execute(sa.select(sa.func.count()).select_from(jobs)).scalar_one():
-        raise UsageError("the queue has jobs already; a snapshot can only be loaded into an empty one")
+        raise UsageError(
+            "the queue has jobs already; a snapshot can only be loaded into an empty one"
+        )
     problem = validate(snapshot)
     shift = 0.0 if now_s is None else now_s - problem.now_s
     cluster.put(connection, snapshot, problem)
     last = forgotten.generations(connection, problem.jobs.job_id)
     for part in range(0, len(problem.jobs), PART):
-        connection.execute(sa.insert(jobs), [
-            _job(snapshot.tables["jobs.csv"], problem, j, shift, last)
-            for j in range(part, min(part + PART, len(problem.jobs)))])
+        connection.execute(
+            sa.insert(jobs),
+            [
+                _job(snapshot.tables["jobs.csv"], problem, j, shift, last)
+                for j in range(part, min(part + PART, len(problem.jobs)))
+            ],
+        )
     running = np.flatnonzero(problem.jobs.state == State.RUNNING).tolist()
     if running:
-        connection.execute(sa.insert(allocations), [_allocation(problem, j, shift, last) for j in running])
+        connection.execute(
+            sa.insert(allocations), [_allocation(problem, j, shift, last) for j in running]
+        )
     guests = np.flatnonzero(problem.jobs.host >= 0).tolist()
     if guests:
-        connection.execute(sa.insert(turns), [{**_key(problem, j, last), "at_s": problem.now_s + shift,
-                                               "host": _host(problem, j)} for j in guests])
+        connection.execute(
+            sa.insert(turns),
+            [
+                {**_key(problem, j, last), "at_s": problem.now_s + shift, "host": _host(problem, j)}
+                for j in guests
+            ],
+        )
     return problem, lost(snapshot)
 
 
-def load_at(connection: Connection, snapshot: Snapshot, now_s: float) -> tuple[Problem, tuple[str, ...]]:
+def load_at(
+    connection: Connection, snapshot: Snapshot, now_s: float
+) -> tuple[Problem, tuple[str, ...]]:
     """Load a snapshot, with its now moved to now_s unless it counts unix seconds."""
     own = validate(snapshot).now_s
     return load(connection, snapshot, None if own >= UNIX else now_s)
 
 
 def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> tuple[str, ...]:
-    """Replace pools, tenants, rates, sharing and settings by those of a snapshot; its jobs do not count.
+    """Replace pools, tenants, rates, sharing and settings by those of a snapshot; its jobs do not
+    count.
 
-    Returns warnings. Raises InvalidInput if the new cluster breaks a rule, alone or with the jobs of the queue (the
-    faults name them), UsageError if a pool that jobs hold GPUs of would be gone.
+    Returns warnings. Raises InvalidInput if the new cluster breaks a rule, alone or with the jobs
+    of the queue (the faults name them), UsageError if a pool that jobs hold GPUs of would be gone.
     """
     ours = ("jobs.csv", "placements.csv", "received.csv")
     here = build(connection, now_s)
@@ -218,21 +320,36 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
     faults = tuple(f for f in source.faults if f.file not in ours)
     times = {k: v for k, v in source.config.items() if k == "now_s"}
     empty = {"jobs.csv": Table(JOBS.file, {c.name: [] for c in JOBS.columns if c.required}, ())}
-    cluster.refuse_lost_pools(connection, new["pools.csv"].columns.get("pool", ()) if "pools.csv" in new else ())
+    cluster.refuse_lost_pools(
+        connection, new["pools.csv"].columns.get("pool", ()) if "pools.csv" in new else ()
+    )
     problem = validate(replace(source, tables={**new, **empty}, faults=faults))
-    served = validate(replace(source, tables={**new, **old}, faults=(), config={
-        **{k: v for k, v in source.config.items() if k not in times}, "now_s": now_s}))
+    served = validate(
+        replace(
+            source,
+            tables={**new, **old},
+            faults=(),
+            config={**{k: v for k, v in source.config.items() if k not in times}, "now_s": now_s},
+        )
+    )
     cluster.put(connection, source, problem)
-    return (*(w for w in problem.warnings if "jobs.csv" not in w), *lost(source),
-            *(OF_JOBS.sub("jobs of the queue: ", w) for w in served.warnings if OF_JOBS.match(w)))
+    return (
+        *(w for w in problem.warnings if "jobs.csv" not in w),
+        *lost(source),
+        *(OF_JOBS.sub("jobs of the queue: ", w) for w in served.warnings if OF_JOBS.match(w)),
+    )
 
 
 def lost(snapshot: Snapshot) -> tuple[str, ...]:
     """What of a snapshot a queue does not keep, in words."""
-    words = {"prices.csv": "the prices and GPUs in force now are kept, later rows are not",
-             "nodes.csv": "pools have the GPUs of their up nodes; the nodes are not kept",
-             "placements.csv": "is not kept"}
-    return tuple(f"{file}: {text}" for file, text in words.items() if len(snapshot.tables.get(file, ())))
+    words = {
+        "prices.csv": "the prices and GPUs in force now are kept, later rows are not",
+        "nodes.csv": "pools have the GPUs of their up nodes; the nodes are not kept",
+        "placements.csv": "is not kept",
+    }
+    return tuple(
+        f"{file}: {text}" for file, text in words.items() if len(snapshot.tables.get(file, ()))
+    )
 
 
 def _host(problem: Problem, j: int) -> str:
@@ -246,7 +363,9 @@ def _key(problem: Problem, j: int, last: Mapping[str, int]) -> dict[str, Any]:
     return {"job_id": name, "generation": last.get(name, 0) + 1}
 
 
-def _job(table: Table, problem: Problem, j: int, shift: float, last: Mapping[str, int]) -> dict[str, Any]:
+def _job(
+    table: Table, problem: Problem, j: int, shift: float, last: Mapping[str, int]
+) -> dict[str, Any]:
     held, columns = problem.jobs, table.columns
     cells = {name: columns[name][j] if name in columns else "" for name in OWNED}
     cells["total_work"] = cell(float(held.total_work[j]))
@@ -256,24 +375,49 @@ def _job(table: Table, problem: Problem, j: int, shift: float, last: Mapping[str
     now = problem.now_s + shift
     submitted = float(held.submitted_s[j]) + shift
     started = state in ("running", "paused") or float(held.attained_gpu_s[j]) > 0
-    received = {t: float(s) for t, s in zip(problem.gpu_types, problem.received[j].tolist(), strict=True) if s > 0}
+    received = {
+        t: float(s)
+        for t, s in zip(problem.gpu_types, problem.received[j].tolist(), strict=True)
+        if s > 0
+    }
     said = Submission({"job_id": held.job_id[j], "submitted_s": cell(submitted), **cells})
     runs = state == "running"
     known = forgotten.first_of(last, held.job_id[j])
     known["generation"] += runs
     pool = problem.pools.pool[int(held.pool[j])] if runs else ""
-    return {"job_id": held.job_id[j], "seq": j + 1, "submission_key": None, "content": said.content(), **cells,
-            "state": state, "remaining_work": float(held.remaining_work[j]), **known,
-            "want_pool": pool, "want_gpus": int(held.gpus[j]) if runs else 0, "want_host": _host(problem, j),
-            "attained_gpu_s": float(held.attained_gpu_s[j]), "restarts": int(held.restarts[j]),
-            "largest_gpus": int(held.largest_gpus[j]), "received": json.dumps(received, sort_keys=True),
-            "submitted_s": submitted, "first_started_s": min(submitted, now) if started else None, "updated_s": now,
-            "next_s": next_time(cells, submitted, 1)}
+    return {
+        "job_id": held.job_id[j],
+        "seq": j + 1,
+        "submission_key": None,
+        "content": said.content(),
+        **cells,
+        "state": state,
+        "remaining_work": float(held.remaining_work[j]),
+        **known,
+        "want_pool": pool,
+        "want_gpus": int(held.gpus[j]) if runs else 0,
+        "want_host": _host(problem, j),
+        "attained_gpu_s": float(held.attained_gpu_s[j]),
+        "restarts": int(held.restarts[j]),
+        "largest_gpus": int(held.largest_gpus[j]),
+        "received": json.dumps(received, sort_keys=True),
+        "submitted_s": submitted,
+        "first_started_s": min(submitted, now) if started else None,
+        "updated_s": now,
+        "next_s": next_time(cells, submitted, 1),
+    }
 
 
 def _allocation(problem: Problem, j: int, shift: float, last: Mapping[str, int]) -> dict[str, Any]:
     held, pool, now = problem.jobs, int(problem.jobs.pool[j]), problem.now_s + shift
-    return {**_key(problem, j, last), "host": _host(problem, j), "pool": problem.pools.pool[pool],
-            "gpus": int(held.gpus[j]), "phase": "running", "ordered_s": now, "running_s": now,
-            "gpu_type": problem.gpu_types[int(problem.pools.gpu_type[pool])],
-            "work_at_start": float(held.remaining_work[j])}
+    return {
+        **_key(problem, j, last),
+        "host": _host(problem, j),
+        "pool": problem.pools.pool[pool],
+        "gpus": int(held.gpus[j]),
+        "phase": "running",
+        "ordered_s": now,
+        "running_s": now,
+        "gpu_type": problem.gpu_types[int(problem.pools.gpu_type[pool])],
+        "work_at_start": float(held.remaining_work[j]),
+    }

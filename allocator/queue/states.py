@@ -2,11 +2,12 @@
 
     queued   has never run           held      by its owner, gets nothing
     running  an allocation is open   done      all its work is done
-    paused   has run, holds nothing  cancelled, failed (parked after too many failures): "retry" brings it back
+    paused   has run, holds nothing  cancelled, failed (parked after too many failures): "retry"
+                                     brings it back
 
-A job with an open allocation stays "running" until the end of that is known; what its owner wants of it meanwhile is
-in `request` ("hold", "cancel") and comes true then. So a job is in one state at any time, and a state other than
-running means that it holds no GPUs.
+A job with an open allocation stays "running" until the end of that is known; what its owner wants
+of it meanwhile is in `request` ("hold", "cancel") and comes true then. So a job is in one state at
+any time, and a state other than running means that it holds no GPUs.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class Facts(Protocol):
 
 @dataclass(frozen=True)
 class Retries:
-    """How failures are answered: the n-th in a row waits first_s x factor^(n-1) seconds, at most most_s; after
-    `most` of them the job is parked. An allocation that stops in order after doing some work ends the row."""
+    """How failures are answered: the n-th in a row waits first_s x factor^(n-1) seconds, at most
+    most_s; after `most` of them the job is parked. An allocation that stops in order after doing
+    some work ends the row."""
 
     most: int = 5
     first_s: float = 30.0
@@ -104,33 +106,63 @@ def retry(job: Facts, _now_s: float) -> Changes:
 VERBS = {"hold": hold, "release": release, "cancel": cancel, "retry": retry}
 
 
-def ended(job: Facts, phase: str, at_s: float, worked: bool, detail: str, retries: Retries) -> Changes:
-    """What the end of the open allocation of a job makes of the job. phase: stopped, finished, failed or lost; worked:
-    it did some work. Lost machines are not the job's fault and count as no failure."""
+def ended(
+    job: Facts, phase: str, at_s: float, worked: bool, detail: str, retries: Retries
+) -> Changes:
+    """What the end of the open allocation of a job makes of the job. phase: stopped, finished,
+    failed or lost; worked: it did some work. Lost machines are not the job's fault and count as no
+    failure."""
     if phase == "finished":
-        return {"state": "done", "finished_s": at_s, "remaining_work": 0.0, "request": "", "failures": 0,
-                "retry_at_s": None, **NOTHING}
+        return {
+            "state": "done",
+            "finished_s": at_s,
+            "remaining_work": 0.0,
+            "request": "",
+            "failures": 0,
+            "retry_at_s": None,
+            **NOTHING,
+        }
     changes: Changes = {"state": idle(job), "request": ""}
     if phase == "failed":
         failures = job.failures + 1
         changes["failures"] = failures
         if failures >= retries.most:
-            changes |= {"state": "failed", "retry_at_s": None, "park_reason":
-                        f"failed {failures} times in a row" + (f"; the last time: {detail}" if detail else ""),
-                        **NOTHING}
+            changes |= {
+                "state": "failed",
+                "retry_at_s": None,
+                "park_reason": (
+                    f"failed {failures} times in a row"
+                    + (f"; the last time: {detail}" if detail else "")
+                ),
+                **NOTHING,
+            }
         else:
             changes["retry_at_s"] = at_s + retries.wait_s(failures)
     elif phase == "stopped" and worked and job.failures:
         changes |= {"failures": 0, "retry_at_s": None}
     if job.request == "cancel":
-        changes |= {"state": "cancelled", "finished_s": at_s, "park_reason": "", "retry_at_s": None, **NOTHING}
+        changes |= {
+            "state": "cancelled",
+            "finished_s": at_s,
+            "park_reason": "",
+            "retry_at_s": None,
+            **NOTHING,
+        }
     elif job.request == "hold" and changes["state"] != "failed":
         changes |= {"state": "held", **NOTHING}
     return changes
 
 
 def _refused(job: Facts, word: str) -> Refused:
-    why = {"done": "it is done", "cancelled": 'it is cancelled; "retry" brings it back',
-           "failed": 'it is parked; "retry" brings it back', "held": 'it is held; "release" it first'}
-    state = "it is being cancelled" if job.request == "cancel" else why.get(job.state, f"it is {job.state}")
+    why = {
+        "done": "it is done",
+        "cancelled": 'it is cancelled; "retry" brings it back',
+        "failed": 'it is parked; "retry" brings it back',
+        "held": 'it is held; "release" it first',
+    }
+    state = (
+        "it is being cancelled"
+        if job.request == "cancel"
+        else why.get(job.state, f"it is {job.state}")
+    )
     return Refused(f'job "{job.job_id}" cannot be {word}: {state}')

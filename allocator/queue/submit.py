@@ -1,7 +1,8 @@
-"""Submitting jobs: judged by the rules of snapshots, all faults at once, kept once however often they are sent.
+"""Submitting jobs: judged by the rules of snapshots, all faults at once, kept once however often
+they are sent.
 
-A submission is known by its key, or by its job_id if it has none. The same submission again finds the job there is; one
-with another content under the same key is a fault.
+A submission is known by its key, or by its job_id if it has none. The same submission again finds
+the job there is; one with another content under the same key is a fault.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ SET = ("job_id", "submitted_s", *OWNED)
 """Columns of jobs.csv and workload.csv that a submission may have."""
 EXTRA = ("key", "command", "environment", "workdir")
 PLACE = "submission"
-OF_JOBS = re.compile(r"^jobs\.csv((?::[0-9,.-]+)?): ")       # file and lines at the head of a warning
-FORMULAS = ("=", "+", "-", "@")      # first characters of formulas, which exported names must not have
+# file and lines at the head of a warning
+OF_JOBS = re.compile(r"^jobs\.csv((?::[0-9,.-]+)?): ")
+# first characters of formulas, which exported names must not have
+FORMULAS = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One job to submit. cells: text by column of SET; job_id may be empty if there is a key: then the queue names the
-    job. line: where it stands in its file."""
+    """One job to submit. cells: text by column of SET; job_id may be empty if there is a key: then
+    the queue names the job. line: where it stands in its file."""
 
     cells: Mapping[str, str]
     command: tuple[str, ...] = ()
@@ -49,9 +52,15 @@ class Submission:
     line: int | None = None
 
     def content(self) -> str:
-        """Digest of all that was said; the same submission has the same, whatever was left at its default."""
-        said = [sorted((k, v) for k, v in self.cells.items() if v), list(self.command),
-                sorted(self.environment.items()), self.workdir]
+        """Digest of all that was said; the same submission has the same, whatever was left at
+        its default.
+        """
+        said = [
+            sorted((k, v) for k, v in self.cells.items() if v),
+            list(self.command),
+            sorted(self.environment.items()),
+            self.workdir,
+        ]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
@@ -64,21 +73,33 @@ class Submitted:
 
 
 def of_values(values: Mapping[str, Any], line: int | None = None) -> Submission:
-    """A Submission of Python values by name: columns of SET, and key, command, environment, workdir.
+    """A Submission of Python values by name: columns of SET, and key, command, environment,
+    workdir.
 
-    None and "" are the default; lists become cells with bars. Raises UsageError for an unknown name or a value that no
-    cell can be.
+    None and "" are the default; lists become cells with bars. Raises UsageError for an unknown name
+    or a value that no cell can be.
     """
     strange = next((name for name in values if name not in SET and name not in EXTRA), None)
     if strange is not None:
-        raise UsageError(f"a job has no {quoted(str(strange))}{did_you_mean(str(strange), (*SET, *EXTRA))}")
+        raise UsageError(
+            f"a job has no {quoted(str(strange))}{did_you_mean(str(strange), (*SET, *EXTRA))}"
+        )
     command, environment = values.get("command") or (), values.get("environment") or {}
     if isinstance(command, str) or not all(isinstance(part, str) for part in command):
         raise UsageError("command must be a list of texts, the program first")
     if not isinstance(environment, Mapping) or not all(
-            isinstance(text, str) for pair in environment.items() for text in pair):
+        isinstance(text, str) for pair in environment.items() for text in pair
+    ):
         raise UsageError("environment must be a mapping of text to text")
-    if any("\0" in text for text in (*command, *environment, *environment.values(), str(values.get("workdir") or ""))):
+    if any(
+        "\0" in text
+        for text in (
+            *command,
+            *environment,
+            *environment.values(),
+            str(values.get("workdir") or ""),
+        )
+    ):
         raise UsageError("command, environment and workdir cannot hold a NUL")
     if not storable(str(values.get("workdir") or "")):
         raise UsageError("workdir has bytes that are no UTF-8")
@@ -86,7 +107,9 @@ def of_values(values: Mapping[str, Any], line: int | None = None) -> Submission:
         raise UsageError('a name in environment is empty or has a "="')
     cells = {name: cell(values[name]) for name in SET if values.get(name) is not None}
     key = None if values.get("key") in (None, "") else str(values["key"])
-    return Submission(cells, tuple(command), dict(environment), str(values.get("workdir") or ""), key, line)
+    return Submission(
+        cells, tuple(command), dict(environment), str(values.get("workdir") or ""), key, line
+    )
 
 
 def cell(value: Any) -> str:
@@ -102,11 +125,13 @@ def cell(value: Any) -> str:
     return str(value).strip()
 
 
-def submit(connection: Connection, submissions: Sequence[Submission], now_s: float,
-           file: str = PLACE) -> tuple[list[Submitted], tuple[str, ...]]:
+def submit(
+    connection: Connection, submissions: Sequence[Submission], now_s: float, file: str = PLACE
+) -> tuple[list[Submitted], tuple[str, ...]]:
     """Put jobs into the queue, all of them or none; returns what became of each, and warnings.
 
-    now_s: time of submission of those that do not say. Raises InvalidInput with every fault, each naming its job.
+    now_s: time of submission of those that do not say. Raises InvalidInput with every fault, each
+    naming its job.
     """
     found, faults = _present(connection, submissions, file)
     new = [s for s, job_id in zip(submissions, found, strict=True) if job_id is None]
@@ -118,19 +143,28 @@ def submit(connection: Connection, submissions: Sequence[Submission], now_s: flo
     if faults:
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
     last = forgotten.generations(connection, [s.cells["job_id"] for s in named])
-    rows = [_row(s, said.content(), one, now_s, seq + i) | forgotten.first_of(last, s.cells["job_id"])
-            for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))]
+    rows = [
+        _row(s, said.content(), one, now_s, seq + i) | forgotten.first_of(last, s.cells["job_id"])
+        for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))
+    ]
     for part in range(0, len(rows), PART):
-        connection.execute(sa.insert(jobs), rows[part:part + PART])
+        connection.execute(sa.insert(jobs), rows[part : part + PART])
     names = iter(named)
-    return [Submitted(next(names).cells["job_id"], True) if job_id is None else Submitted(job_id, False)
-            for job_id in found], warnings
+    return [
+        Submitted(next(names).cells["job_id"], True) if job_id is None else Submitted(job_id, False)
+        for job_id in found
+    ], warnings
 
 
-def _present(connection: Connection, submissions: Sequence[Submission],
-             file: str) -> tuple[list[str | None], list[Fault]]:
-    """The job that is there for each submission, None for a new one; faults where its content is another."""
-    by_key = _known(connection, jobs.c.submission_key, {s.key for s in submissions if s.key is not None})
+def _present(
+    connection: Connection, submissions: Sequence[Submission], file: str
+) -> tuple[list[str | None], list[Fault]]:
+    """The job that is there for each submission, None for a new one; faults where its content is
+    another.
+    """
+    by_key = _known(
+        connection, jobs.c.submission_key, {s.key for s in submissions if s.key is not None}
+    )
     by_id = _known(connection, jobs.c.job_id, {s.cells.get("job_id", "") for s in submissions})
     seen: dict[tuple[str, str], int | None] = {}
     out: list[str | None] = []
@@ -141,37 +175,60 @@ def _present(connection: Connection, submissions: Sequence[Submission],
 
     for s in submissions:
         name = s.cells.get("job_id", "")
-        what, known = ("key", by_key.get(s.key)) if s.key is not None else ("job_id", by_id.get(name))
+        what, known = (
+            ("key", by_key.get(s.key)) if s.key is not None else ("job_id", by_id.get(name))
+        )
         shown = quoted(s.key if s.key is not None else name)
         if s.key is None and not name:
             fault(s, "job_id is empty, and so is key")
         if known is None and name in by_id:
             fault(s, f"job_id {quoted(name)} is already in the queue, submitted with another key")
         elif known is not None and known[1] != s.content():
-            fault(s, f"{what} {shown} is already in the queue with another content (job {quoted(known[0])})")
+            fault(
+                s,
+                f"{what} {shown} is already in the queue with another content (job"
+                f" {quoted(known[0])})",
+            )
         ours = [("key", s.key)] if s.key is not None else []
         for place in [*ours, *([("job_id", name)] if name else [])]:
             if place in seen:
-                fault(s, f"{place[0]} {quoted(place[1] or '')} is already in line {seen[place]}" if seen[place]
-                      else f"{place[0]} {quoted(place[1] or '')} is submitted twice")
+                fault(
+                    s,
+                    (
+                        f"{place[0]} {quoted(place[1] or '')} is already in line {seen[place]}"
+                        if seen[place]
+                        else f"{place[0]} {quoted(place[1] or '')} is submitted twice"
+                    ),
+                )
             seen.setdefault((place[0], str(place[1])), s.line)
         out.append(None if known is None else known[0])
     return out, faults
 
 
-def _known(connection: Connection, column: sa.Column[Any], names: Iterable[str]) -> dict[str | None, tuple[str, str]]:
+def _known(
+    connection: Connection, column: sa.Column[Any], names: Iterable[str]
+) -> dict[str | None, tuple[str, str]]:
     """(job_id, content) of the jobs with these names in the column."""
     found: dict[str | None, tuple[str, str]] = {}
     ordered = sorted(name for name in names if name and storable(name))
     for part in range(0, len(ordered), PART):
-        query = sa.select(column, jobs.c.job_id, jobs.c.content).where(column.in_(ordered[part:part + PART]))
+        query = sa.select(column, jobs.c.job_id, jobs.c.content).where(
+            column.in_(ordered[part : part + PART])
+        )
         found |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
     return found
 
 
 def _named(connection: Connection, new: Sequence[Submission]) -> tuple[list[Submission], int]:
-    """The new submissions, each with a job_id, and the number of the first in the order of submission."""
-    seq = int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(jobs.c.seq), 0))).scalar_one()) + 1
+    """The new submissions, each with a job_id, and the number of the first in the order of
+    submission.
+    """
+    seq = (
+        int(
+            connection.execute(sa.select(sa.func.coalesce(sa.func.max(jobs.c.seq), 0))).scalar_one()
+        )
+        + 1
+    )
     said = {s.cells.get("job_id", "") for s in new}
     out = []
     for i, s in enumerate(new):
@@ -187,17 +244,29 @@ def _named(connection: Connection, new: Sequence[Submission]) -> tuple[list[Subm
     return out, seq
 
 
-def _judged(connection: Connection, new: Sequence[Submission], now_s: float,
-            file: str) -> tuple[list[tuple[float, float]], list[Fault], tuple[str, ...]]:
-    """(submitted_s, total_work) of each by the rules of snapshots, with the cluster of the queue around them."""
+def _judged(
+    connection: Connection, new: Sequence[Submission], now_s: float, file: str
+) -> tuple[list[tuple[float, float]], list[Fault], tuple[str, ...]]:
+    """(submitted_s, total_work) of each by the rules of snapshots, with the cluster of the queue
+    around them.
+    """
     if not new:
         return [], [], ()
-    faults: list[Fault] = [Fault(file, s.line, f"key {quoted(s.key)} has a character that cannot be kept")
-                           for s in new if s.key is not None and not (s.key.isprintable() and storable(s.key))]
+    faults: list[Fault] = [
+        Fault(file, s.line, f"key {quoted(s.key)} has a character that cannot be kept")
+        for s in new
+        if s.key is not None and not (s.key.isprintable() and storable(s.key))
+    ]
     for s, column in itertools.product(new, ("job_id", "tenant")):
         if (name := s.cells.get(column, "")).startswith(FORMULAS):
-            faults.append(Fault(file, s.line, f"{column} {quoted(name)} begins with {quoted(name[0])}, which "
-                                "spreadsheets take for a formula"))
+            faults.append(
+                Fault(
+                    file,
+                    s.line,
+                    f"{column} {quoted(name)} begins with {quoted(name[0])}, which "
+                    "spreadsheets take for a formula",
+                )
+            )
     columns = {name: [s.cells.get(name, "") for s in new] for name in SET}
     columns["submitted_s"] = [text or cell(now_s) for text in columns["submitted_s"]]
     columns["remaining_work"] = columns["total_work"]
@@ -205,8 +274,11 @@ def _judged(connection: Connection, new: Sequence[Submission], now_s: float,
     around = cluster.tables(connection)
     lined = all(s.line is not None for s in new)
     lines = [s.line or 0 for s in new] if lined else range(len(new))
-    raw = Snapshot("queue", cluster.config(connection), {
-        **around, "jobs.csv": Table("jobs.csv", columns, lines)})
+    raw = Snapshot(
+        "queue",
+        cluster.config(connection),
+        {**around, "jobs.csv": Table("jobs.csv", columns, lines)},
+    )
 
     def place(fault: Fault) -> Fault:
         message = fault.message.replace("remaining_work", "total_work")
@@ -215,35 +287,72 @@ def _judged(connection: Connection, new: Sequence[Submission], now_s: float,
     try:
         problem = validate(raw)
     except InvalidInput as error:
-        ours = [place(f) for f in error.faults if f.file == "jobs.csv" and not f.message.startswith("total_work ")
-                and " is already in line " not in f.message]           # told by _present, with the right line
+        ours = [
+            place(f)
+            for f in error.faults
+            if f.file == "jobs.csv"
+            and not f.message.startswith("total_work ")
+            # told by _present, with the right line
+            and " is already in line " not in f.message
+        ]
         return [], [*faults, *ours, *(f for f in error.faults if f.file != "jobs.csv")], ()
     told = [w for w in problem.warnings if w.startswith("jobs.csv:") and "submitted_s " not in w]
     warnings = tuple(OF_JOBS.sub(rf"{file}\1: " if lined else f"{file}: ", w) for w in told)
-    return list(zip(problem.jobs.submitted_s.tolist(), problem.jobs.total_work.tolist(), strict=True)), faults, warnings
+    return (
+        list(zip(problem.jobs.submitted_s.tolist(), problem.jobs.total_work.tolist(), strict=True)),
+        faults,
+        warnings,
+    )
 
 
 def _predecessors(connection: Connection, new: Sequence[Submission], file: str) -> list[Fault]:
-    """Jobs may wait for jobs of the queue and of the same call only: a slip would let them start at once."""
-    waits = [(s, name.strip()) for s in new for name in s.cells.get("after", "").split("|") if name.strip()]
+    """Jobs may wait for jobs of the queue and of the same call only: a slip would let them start
+    at once.
+    """
+    waits = [
+        (s, name.strip())
+        for s in new
+        for name in s.cells.get("after", "").split("|")
+        if name.strip()
+    ]
     known = set(_known(connection, jobs.c.job_id, {name for _, name in waits}))
     known |= {s.cells["job_id"] for s in new}
-    return [Fault(file, s.line, f"after {quoted(name)} is no job of the queue"
-                  f"{did_you_mean(name, [str(k) for k in known])} (job {quoted(s.cells['job_id'])})")
-            for s, name in waits if name not in known]
+    return [
+        Fault(
+            file,
+            s.line,
+            f"after {quoted(name)} is no job of the queue"
+            f"{did_you_mean(name, [str(k) for k in known])} (job {quoted(s.cells['job_id'])})",
+        )
+        for s, name in waits
+        if name not in known
+    ]
 
 
-def _row(s: Submission, content: str, values: tuple[float, float], now_s: float, seq: int) -> dict[str, Any]:
+def _row(
+    s: Submission, content: str, values: tuple[float, float], now_s: float, seq: int
+) -> dict[str, Any]:
     submitted_s, total_work = values
     assert math.isfinite(total_work)
-    return {"job_id": s.cells["job_id"], "seq": seq, "submission_key": s.key, "content": content,
-            **{name: s.cells.get(name, "") for name in OWNED}, "command": json.dumps(s.command),
-            "environment": json.dumps(dict(sorted(s.environment.items()))), "workdir": s.workdir,
-            "remaining_work": total_work, "submitted_s": submitted_s, "updated_s": now_s,
-            "next_s": next_time(s.cells, submitted_s, 1)}
+    return {
+        "job_id": s.cells["job_id"],
+        "seq": seq,
+        "submission_key": s.key,
+        "content": content,
+        **{name: s.cells.get(name, "") for name in OWNED},
+        "command": json.dumps(s.command),
+        "environment": json.dumps(dict(sorted(s.environment.items()))),
+        "workdir": s.workdir,
+        "remaining_work": total_work,
+        "submitted_s": submitted_s,
+        "updated_s": now_s,
+        "next_s": next_time(s.cells, submitted_s, 1),
+    }
 
 
 def next_time(cells: Mapping[str, str], submitted_s: float, number: int) -> float | None:
     """When a periodic job, the number-th of its series, comes again; None: never."""
     every, times = cells.get("every_s"), cells.get("times")
-    return None if not every or (times and number >= int(float(times))) else submitted_s + float(every)
+    return (
+        None if not every or (times and number >= int(float(times))) else submitted_s + float(every)
+    )

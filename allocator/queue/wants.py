@@ -20,8 +20,8 @@ from allocator.queue.schema import rounds
 class Round:
     """One round as the journal keeps it. number 0: not written yet.
 
-    snapshot, plan: compressed, None = older than what is kept (or, for the plan, there was none). seconds: by part of
-    the round. outcome: decided, applied or failed; detail: why it failed.
+    snapshot, plan: compressed, None = older than what is kept (or, for the plan, there was none).
+    seconds: by part of the round. outcome: decided, applied or failed; detail: why it failed.
     """
 
     at_s: float
@@ -42,8 +42,8 @@ class Round:
 
 
 class Want(NamedTuple):
-    """What a job shall hold. host: job on whose GPUs it shall run, "" = its own. anew: on other GPUs than it runs on,
-    even if pool and size are the same."""
+    """What a job shall hold. host: job on whose GPUs it shall run, "" = its own. anew: on other
+    GPUs than it runs on, even if pool and size are the same."""
 
     pool: str
     gpus: int
@@ -55,8 +55,10 @@ NOTHING = Want("", 0)
 _JSON = ("options", "seconds")
 _NUMBER = sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))
 _APPEND = sa.insert(rounds)
-_WANTS = ("SELECT job_id, want_pool, want_gpus, want_host, want_generation, generation, request FROM jobs "
-          "WHERE state IN ('queued', 'paused', 'running')")
+_WANTS = (
+    "SELECT job_id, want_pool, want_gpus, want_host, want_generation, generation, request FROM jobs"
+    " WHERE state IN ('queued', 'paused', 'running')"
+)
 _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
 
 
@@ -65,16 +67,24 @@ def _last(connection: Connection) -> int:
     return int(connection.execute(_NUMBER).scalar_one())
 
 
-def append(connection: Connection, token: int, entry: Round, wants: Mapping[str, Want] | None) -> int:
+def append(
+    connection: Connection, token: int, entry: Round, wants: Mapping[str, Want] | None
+) -> int:
     """Write a round and what it wants; returns its number, one more than the last.
 
-    wants: by job_id; every other job shall hold nothing. None: the wants of before go on. Jobs that are
-    over, held, being held or being cancelled by now get nothing, whatever the round wants. Raises LeaseLost.
+    wants: by job_id; every other job shall hold nothing. None: the wants of before go on. Jobs that
+    are over, held, being held or being cancelled by now get nothing, whatever the round wants.
+    Raises LeaseLost.
     """
     lease.check(connection, token)
     number = _last(connection) + 1
-    values = {f.name: getattr(entry, f.name) for f in fields(entry)} | {"number": number, "token": token}
-    connection.execute(_APPEND, values | {name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON})
+    values = {f.name: getattr(entry, f.name) for f in fields(entry)} | {
+        "number": number,
+        "token": token,
+    }
+    connection.execute(
+        _APPEND, values | {name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON}
+    )
     if wants is not None:
         _want(connection, wants, entry.at_s)
     return number
@@ -89,31 +99,55 @@ def _want(connection: Connection, wants: Mapping[str, Want], at_s: float) -> Non
         after = [want.pool, int(want.gpus), want.host, generation + 1 if want.anew else 0]
         if after != before:
             changed.append((*after, at_s, job_id))
-    many(connection, "UPDATE jobs SET want_pool = ?, want_gpus = ?, want_host = ?, want_generation = ?, "
-         "version = version + 1, updated_s = ? WHERE job_id = ?", changed)
+    many(
+        connection,
+        "UPDATE jobs SET want_pool = ?, want_gpus = ?, want_host = ?, want_generation = ?, "
+        "version = version + 1, updated_s = ? WHERE job_id = ?",
+        changed,
+    )
 
 
-def mark(connection: Connection, token: int, number: int, outcome: str, detail: str = "",
-         seconds: Mapping[str, float] | None = None) -> None:
-    """Say what became of a round: applied or failed. seconds: added to those it has. Raises LeaseLost."""
+def mark(
+    connection: Connection,
+    token: int,
+    number: int,
+    outcome: str,
+    detail: str = "",
+    seconds: Mapping[str, float] | None = None,
+) -> None:
+    """Say what became of a round: applied or failed. seconds: added to those it has. Raises
+    LeaseLost.
+    """
     lease.check(connection, token)
     values: dict[str, Any] = {"outcome": outcome, "detail": detail}
     if seconds is not None:
-        values["seconds"] = json.dumps({**read(connection, number).seconds, **seconds}, sort_keys=True)
+        values["seconds"] = json.dumps(
+            {**read(connection, number).seconds, **seconds}, sort_keys=True
+        )
     connection.execute(sa.update(rounds).where(rounds.c.number == number).values(**values))
 
 
 def read(connection: Connection, number: int | None = None) -> Round:
-    """A round with its snapshot and plan; None: the last one. Raises UsageError if there is none."""
+    """A round with its snapshot and plan; None: the last one. Raises UsageError if there is
+    none.
+    """
     query = sa.select(rounds).order_by(rounds.c.number.desc()).limit(1)
-    row = connection.execute(query if number is None else query.where(rounds.c.number == number)).first()
+    row = connection.execute(
+        query if number is None else query.where(rounds.c.number == number)
+    ).first()
     if row is None:
-        raise UsageError("the journal has no round yet" if number is None else f"the journal has no round {number}")
+        raise UsageError(
+            "the journal has no round yet"
+            if number is None
+            else f"the journal has no round {number}"
+        )
     return _round(row)
 
 
 def history(connection: Connection, *, limit: int | None = None, since: int = 0) -> list[Round]:
-    """Rounds after number `since`, oldest first, without snapshots and plans; limit: the latest so many."""
+    """Rounds after number `since`, oldest first, without snapshots and plans; limit: the latest
+    so many.
+    """
     query = sa.select(*_LIGHT).where(rounds.c.number > since).order_by(rounds.c.number.desc())
     rows = connection.execute(query if limit is None else query.limit(limit)).all()
     return [_round(row) for row in reversed(rows)]
@@ -128,9 +162,12 @@ def _round(row: Any) -> Round:
 
 
 def prune(connection: Connection, token: int, keep: int) -> int:
-    """Drop snapshots and plans of all but the last `keep` rounds; the rounds themselves stay. Returns how many were
-    dropped. Raises LeaseLost."""
+    """Drop snapshots and plans of all but the last `keep` rounds; the rounds themselves stay.
+    Returns how many were dropped. Raises LeaseLost."""
     lease.check(connection, token)
-    done = connection.execute(sa.update(rounds).where(
-        rounds.c.number <= _last(connection) - keep, rounds.c.snapshot.is_not(None)).values(snapshot=None, plan=None))
+    done = connection.execute(
+        sa.update(rounds)
+        .where(rounds.c.number <= _last(connection) - keep, rounds.c.snapshot.is_not(None))
+        .values(snapshot=None, plan=None)
+    )
     return int(done.rowcount)

@@ -1,4 +1,6 @@
-"""The cluster over time: jobs that wait, GPUs in use under the line of what is there, dollars per hour."""
+"""The cluster over time: jobs that wait, GPUs in use under the line of what is there, dollars
+per hour.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,37 @@ from allocator.report.runs import Study
 from allocator.report.series import BINS, Floats, Series, series, spread
 from allocator.report.style import colour, figure, legend, line, nothing, time_axis, whole_ticks
 
-BANDS = 5                   # policies; with more, bands would hide each other
+BANDS = 5  # policies; with more, bands would hide each other
 Found = Mapping[str, list[Series]]
 
 
 def collect(study: Study, workload: str, load: str, length_s: float) -> dict[str, list[Series]]:
     """The series of every policy and seed over one common grid."""
-    return {p: [series(study, r, length_s) for r in study.of(workload, load, p)] for p in study.policies(workload)}
+    return {
+        p: [series(study, r, length_s) for r in study.of(workload, load, p)]
+        for p in study.policies(workload)
+    }
 
 
 def priced(found: Mapping[str, Found]) -> bool:
     """Whether any GPU costs anything."""
-    return any(s.cost_of_all.any() for policies in found.values() for runs in policies.values() for s in runs)
+    return any(
+        s.cost_of_all.any()
+        for policies in found.values()
+        for runs in policies.values()
+        for s in runs
+    )
 
 
 def queue(study: Study, found: Mapping[str, Found]) -> Any:
     """Jobs before their first start, and jobs paused, over time; found: by load."""
-    return _rows(study, found, ("jobs waiting for their first start", lambda s: s.waiting, None),
-                 ("jobs paused: started, but without GPUs now", lambda s: s.paused, None), queues=True)
+    return _rows(
+        study,
+        found,
+        ("jobs waiting for their first start", lambda s: s.waiting, None),
+        ("jobs paused: started, but without GPUs now", lambda s: s.paused, None),
+        queues=True,
+    )
 
 
 def use(study: Study, found: Mapping[str, Found]) -> Any:
@@ -43,8 +58,8 @@ Kind = tuple[str, Callable[[Series], Floats], Callable[[Series], Floats] | None]
 
 
 def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool = False) -> Any:
-    """A panel per load and kind, kinds beside each other if there are several loads. queues: kinds have one scale, and
-    the time when all of them are empty is left out."""
+    """A panel per load and kind, kinds beside each other if there are several loads. queues: kinds
+    have one scale, and the time when all of them are empty is left out."""
     drawn = figure(11.5, 0.7 + 2.4 * len(found) * (1 if len(found) > 1 else len(kinds)))
     across = len(kinds) if len(found) > 1 else 1
     how = "none" if not queues else "row" if across > 1 else "all"
@@ -62,7 +77,12 @@ def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool =
 
 def _busy(policies: Found, kinds: Sequence[Kind]) -> int:
     """Bins until the last in which a mean is above a hundredth of the highest, and a few more."""
-    means = [spread([value(s) for s in runs])[0] for runs in policies.values() if runs for _, value, _ in kinds]
+    means = [
+        spread([value(s) for s in runs])[0]
+        for runs in policies.values()
+        if runs
+        for _, value, _ in kinds
+    ]
     top = np.max(means, axis=0, initial=0.0) if means else np.zeros(1)
     over = np.flatnonzero(top > 0.01 * top.max(initial=0.0))
     return min(BINS, int(1.06 * over[-1]) + 3) if len(over) else BINS
@@ -81,7 +101,15 @@ def _panel(panel: Any, policies: Found, kind: Kind, bins: int, origin: str) -> N
             continue
         middle, low, high = spread([value(s) for s in runs])
         if len(runs) > 1 and len(policies) <= BANDS:
-            panel.fill_between(x, _stair(low), _stair(high), step="post", color=colour(policy), alpha=0.13, linewidth=0)
+            panel.fill_between(
+                x,
+                _stair(low),
+                _stair(high),
+                step="post",
+                color=colour(policy),
+                alpha=0.13,
+                linewidth=0,
+            )
         panel.step(x, _stair(middle), where="post", **{**line(policy), "linewidth": 1.3})
     if limit is not None:
         top, *_ = spread([limit(s) for runs in policies.values() for s in runs])

@@ -12,12 +12,14 @@ from allocator.report.runs import Run, Study
 from allocator.report.series import Floats, begin_of
 from allocator.report.style import colour, figure, legend, mark, nothing, time_axis
 
-FLOOR = 1e-6                # relative gap: what is smaller is drawn here
-MOST = 2700                 # points of a panel, all policies
+FLOOR = 1e-6  # relative gap: what is smaller is drawn here
+MOST = 2700  # points of a panel, all policies
 
 
 def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
-    """Runs of one workload, load and seed, one per policy: seconds over time, seconds over jobs, gap over time."""
+    """Runs of one workload, load and seed, one per policy: seconds over time, seconds over jobs,
+    gap over time.
+    """
     from matplotlib.ticker import LogLocator
 
     drawn = figure(11.5, 3.9)
@@ -29,18 +31,38 @@ def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
         frame = study.frame(run, "rounds")
         at = (frame["at_s"].to_numpy() - begin_of(study, run)) / size
         took, active, far = (frame[c].to_numpy() for c in ("decision_s", "active", "gap"))
-        how = {"color": colour(run.policy), "marker": mark(run.policy), "markersize": 3, "linestyle": "none",
-               "alpha": 0.55, "markeredgewidth": 0, "label": run.policy}
+        how = {
+            "color": colour(run.policy),
+            "marker": mark(run.policy),
+            "markersize": 3,
+            "linestyle": "none",
+            "alpha": 0.55,
+            "markeredgewidth": 0,
+            "label": run.policy,
+        }
         any_round = any_round or len(frame) > 0
-        for panel, x, y, least in ((over_time, at, took, 1e-5), (over_jobs, active, took, 1e-5), (gap, at, far, FLOOR)):
+        for panel, x, y, least in (
+            (over_time, at, took, 1e-5),
+            (over_jobs, active, took, 1e-5),
+            (gap, at, far, FLOOR),
+        ):
             some = kept(y, max(150, MOST // len(runs)))
             panel.plot(x[some], np.maximum(y[some], least), **how)
         fell = frame["fallback"].notna().to_numpy()
         if fell.any():
-            over_time.plot(at[fell], np.maximum(took[fell], 1e-5), "x", color="black", markersize=5, label="fell back")
-    for panel, title, axis in ((over_time, "Seconds to decide, per round", below),
-                               (over_jobs, "Seconds to decide, by jobs present", "jobs running or waiting"),
-                               (gap, "Proven gap, per round", below)):
+            over_time.plot(
+                at[fell],
+                np.maximum(took[fell], 1e-5),
+                "x",
+                color="black",
+                markersize=5,
+                label="fell back",
+            )
+    for panel, title, axis in (
+        (over_time, "Seconds to decide, per round", below),
+        (over_jobs, "Seconds to decide, by jobs present", "jobs running or waiting"),
+        (gap, "Proven gap, per round", below),
+    ):
         panel.set_title(title)
         panel.set_xlabel(axis)
         if not any_round:
@@ -59,16 +81,20 @@ def decisions(study: Study, runs: Sequence[Run], length: float) -> Any:
     if any_round:
         high = gap.get_ylim()[1]
         gap.set_ylim(FLOOR / 1.6, max(high, 1e-2))
-        ticks = [FLOOR * 10.0 ** k for k in range(0, 9, 2) if FLOOR * 10.0 ** k <= gap.get_ylim()[1]]
+        ticks = [FLOOR * 10.0**k for k in range(0, 9, 2) if FLOOR * 10.0**k <= gap.get_ylim()[1]]
         gap.set_yticks(ticks, ["0" if t == FLOOR else f"{100 * t:g} %" for t in ticks])
     legend(drawn, panels, markerscale=2)
     return drawn
 
 
 def kept(y: Floats, most: int) -> Any:
-    """Which points to draw of many: the highest of every stretch, so that no slow round is lost, and one beside it."""
+    """Which points to draw of many: the highest of every stretch, so that no slow round is lost,
+    and one beside it.
+    """
     known = np.flatnonzero(np.isfinite(y))
     if len(known) <= most:
         return known
     parts = np.array_split(known, most // 2)
-    return np.unique([k for part in parts for k in (part[np.argmax(y[part])], part[len(part) // 2])])
+    return np.unique(
+        [k for part in parts for k in (part[np.argmax(y[part])], part[len(part) // 2])]
+    )

@@ -1,4 +1,6 @@
-"""Who held which GPUs: a panel per policy, every job a band as high as its GPUs; areas by size where jobs are many."""
+"""Who held which GPUs: a panel per policy, every job a band as high as its GPUs; areas by size
+where jobs are many.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,24 @@ import numpy as np
 from allocator.report.runs import Run, Study
 from allocator.report.seats import joined, seat
 from allocator.report.series import Floats, begin_of, binned, series
-from allocator.report.style import CLASSES, FAINT, JOBS, colour, figure, nothing, readable, time_axis, whole_ticks
+from allocator.report.style import (
+    CLASSES,
+    FAINT,
+    JOBS,
+    colour,
+    figure,
+    nothing,
+    readable,
+    time_axis,
+    whole_ticks,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FEW = 20                    # jobs, each in a colour of its own
-SPANS = 2500                # of a panel; more are drawn as areas
-SIZES = (1, 2, 4, 8, 16)    # upper ends of the size classes, in requested GPUs
+FEW = 20  # jobs, each in a colour of its own
+SPANS = 2500  # of a panel; more are drawn as areas
+SIZES = (1, 2, 4, 8, 16)  # upper ends of the size classes, in requested GPUs
 BINS = 400
 
 
@@ -40,8 +52,11 @@ def holders(study: Study, runs: Sequence[Run], length: float) -> Any:
         elif many:
             _areas(panel, study, run, frame, kind, length, size)
         else:
-            fill = [JOBS[names.index(j) % len(JOBS)] for j in frame["job_id"]] if len(names) <= FEW \
+            fill = (
+                [JOBS[names.index(j) % len(JOBS)] for j in frame["job_id"]]
+                if len(names) <= FEW
                 else [CLASSES[k] for k in kind.tolist()]
+            )
             _bands(panel, study, run, frame, fill, length, size, label=len(names) <= 2 * FEW)
         panel.set_title(run.policy, color=colour(run.policy))
         panel.set_xlim(0, length / size)
@@ -53,19 +68,30 @@ def holders(study: Study, runs: Sequence[Run], length: float) -> Any:
 
 
 def _spans(study: Study, run: Run) -> pd.DataFrame:
-    """The run's spans that last, with what each job had asked for; begin_s, end_s since the first submission. Of two
-    jobs on the same GPUs the one that holds them."""
+    """The run's spans that last, with what each job had asked for; begin_s, end_s since the first
+    submission. Of two jobs on the same GPUs the one that holds them."""
     frame = study.frame(run, "spans")
     frame = frame[frame["held"] > 0]
     asked = study.frame(run, "jobs").drop_duplicates("job_id").set_index("job_id")["requested_gpus"]
     begin = begin_of(study, run)
-    frame = frame.assign(requested_gpus=frame["job_id"].map(asked).fillna(frame["gpus"]),
-                         begin_s=frame["from_s"] - begin, end_s=frame["to_s"] - begin)
+    frame = frame.assign(
+        requested_gpus=frame["job_id"].map(asked).fillna(frame["gpus"]),
+        begin_s=frame["from_s"] - begin,
+        end_s=frame["to_s"] - begin,
+    )
     return frame[frame["end_s"] > frame["begin_s"]]
 
 
-def _bands(panel: Any, study: Study, run: Run, frame: pd.DataFrame, fill: Sequence[str], length: float, size: float,
-           label: bool) -> None:
+def _bands(
+    panel: Any,
+    study: Study,
+    run: Run,
+    frame: pd.DataFrame,
+    fill: Sequence[str],
+    length: float,
+    size: float,
+    label: bool,
+) -> None:
     """Rectangles of every span, pool above pool."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -87,32 +113,61 @@ def _bands(panel: Any, study: Study, run: Run, frame: pd.DataFrame, fill: Sequen
         for b in blocks:
             x0, x1, y0, y1 = b.begin, b.end, floor + b.row, floor + b.row + b.rows
             boxes.setdefault(str(shades[b.span]), []).append(
-                np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)]))
+                np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)])
+            )
             if label and (x1 - x0) * size > 0.045 * length and b.rows >= height * len(pools) * 0.05:
-                panel.text((x0 + x1) / 2, (y0 + y1) / 2, jobs[b.span], ha="center", va="center", fontsize=7,
-                           color=readable(shades[b.span]), clip_on=True)
+                panel.text(
+                    (x0 + x1) / 2,
+                    (y0 + y1) / 2,
+                    jobs[b.span],
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color=readable(shades[b.span]),
+                    clip_on=True,
+                )
         codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
         width = 0.5 if len(frame) < 500 and height * len(pools) <= 64 else 0.2
         for shade, shapes in boxes.items():
-            panel.add_patch(PathPatch(Path(np.concatenate(shapes), codes * len(shapes)), facecolor=shade,
-                                      edgecolor="white", linewidth=width))
+            panel.add_patch(
+                PathPatch(
+                    Path(np.concatenate(shapes), codes * len(shapes)),
+                    facecolor=shade,
+                    edgecolor="white",
+                    linewidth=width,
+                )
+            )
         x = shape.edges / size
-        panel.step(x, floor + np.append(there, there[-1:]), where="post", color="black", linewidth=1.0)
+        panel.step(
+            x, floor + np.append(there, there[-1:]), where="post", color="black", linewidth=1.0
+        )
         if len(pools) > 1:
-            panel.text(1.005, floor + height / 2, name, transform=panel.get_yaxis_transform(), va="center", fontsize=8,
-                       color=FAINT)
+            panel.text(
+                1.005,
+                floor + height / 2,
+                name,
+                transform=panel.get_yaxis_transform(),
+                va="center",
+                fontsize=8,
+                color=FAINT,
+            )
         floor += height
     panel.set_ylim(0, floor * 1.02)
     whole_ticks(panel)
 
 
 def _split(rows: pd.DataFrame, study: Study, run: Run, pool: str) -> pd.DataFrame:
-    """Spans of a pool, cut where the pool changes its size; column `there`: GPUs it has when each piece begins."""
+    """Spans of a pool, cut where the pool changes its size; column `there`: GPUs it has when
+    each piece begins.
+    """
     import pandas as pd
 
     timeline = study.frame(run, "timeline")
     known = timeline[timeline["pool"] == pool]
-    at, gpus = known["at_s"].to_numpy() - begin_of(study, run), known["gpus"].fillna(0).to_numpy().astype(int)
+    at, gpus = (
+        known["at_s"].to_numpy() - begin_of(study, run),
+        known["gpus"].fillna(0).to_numpy().astype(int),
+    )
     new = np.flatnonzero(np.diff(gpus, prepend=-1))
     at, gpus = at[new], gpus[new]
     if not len(at):
@@ -120,25 +175,44 @@ def _split(rows: pd.DataFrame, study: Study, run: Run, pool: str) -> pd.DataFram
     pieces, cuts = [], [-np.inf, *at[1:], np.inf]
     for i, there in enumerate(gpus.tolist()):
         piece = rows[(rows["begin_s"] < cuts[i + 1]) & (rows["end_s"] > cuts[i])]
-        pieces.append(piece.assign(begin_s=piece["begin_s"].clip(lower=cuts[i]),
-                                   end_s=piece["end_s"].clip(upper=cuts[i + 1]), there=there))
+        pieces.append(
+            piece.assign(
+                begin_s=piece["begin_s"].clip(lower=cuts[i]),
+                end_s=piece["end_s"].clip(upper=cuts[i + 1]),
+                there=there,
+            )
+        )
     whole: pd.DataFrame = pd.concat(pieces)
     return whole
 
 
-def _areas(panel: Any, study: Study, run: Run, frame: pd.DataFrame, kind: Any, length: float, size: float) -> None:
+def _areas(
+    panel: Any, study: Study, run: Run, frame: pd.DataFrame, kind: Any, length: float, size: float
+) -> None:
     """GPUs held by jobs of each size class, stacked."""
     edges = np.linspace(0.0, length, BINS + 1)
     begin, end, gpus = (frame[c].to_numpy() for c in ("begin_s", "end_s", "gpus"))
     floor = np.zeros(BINS)
     for k in sorted(set(kind.tolist())):
         mine = kind == k
-        held = binned(np.concatenate([begin[mine], end[mine]]), np.concatenate([gpus[mine], -gpus[mine]]), edges)
-        panel.fill_between(edges / size, np.append(floor, floor[-1:]), np.append(floor + held, (floor + held)[-1:]),
-                           step="post", color=CLASSES[k], linewidth=0)
+        held = binned(
+            np.concatenate([begin[mine], end[mine]]),
+            np.concatenate([gpus[mine], -gpus[mine]]),
+            edges,
+        )
+        panel.fill_between(
+            edges / size,
+            np.append(floor, floor[-1:]),
+            np.append(floor + held, (floor + held)[-1:]),
+            step="post",
+            color=CLASSES[k],
+            linewidth=0,
+        )
         floor = floor + held
     there = series(study, run, length, BINS).all_capacity
-    panel.step(edges / size, np.append(there, there[-1:]), where="post", color="black", linewidth=1.0)
+    panel.step(
+        edges / size, np.append(there, there[-1:]), where="post", color="black", linewidth=1.0
+    )
     panel.set_ylim(0, 1.03 * max(there.max(initial=1.0), floor.max(initial=1.0)))
 
 
@@ -152,5 +226,12 @@ def _classes(drawn: Any, classes: Sequence[int]) -> None:
         return f"{low}" if low == SIZES[k] else f"{low} to {SIZES[k]}"
 
     handles: list[Any] = [Patch(facecolor=CLASSES[k], label=words(k)) for k in classes]
-    drawn.legend(handles=handles, loc="outside upper left", ncols=len(handles) or 1, fontsize=9, title_fontsize=9,
-                 title="GPUs the job asked for; black line: GPUs there are", alignment="left")
+    drawn.legend(
+        handles=handles,
+        loc="outside upper left",
+        ncols=len(handles) or 1,
+        fontsize=9,
+        title_fontsize=9,
+        title="GPUs the job asked for; black line: GPUs there are",
+        alignment="left",
+    )

@@ -1,4 +1,6 @@
-"""Completion and queueing times of all jobs: which share of the jobs was done, or had started, after so long."""
+"""Completion and queueing times of all jobs: which share of the jobs was done, or had started,
+after so long.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,33 @@ from allocator.report.series import Floats, share_done
 from allocator.report.style import colour, figure, legend, line, nothing
 
 POINTS = 300
-MOMENTS = ((1.0, "1 s"), (10.0, "10 s"), (60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"), (36_000.0, "10 h"),
-           (86_400.0, "1 d"), (864_000.0, "10 d"), (8_640_000.0, "100 d"))
-BETWEEN = ((3.0, "3 s"), (30.0, "30 s"), (120.0, "2 min"), (300.0, "5 min"), (1200.0, "20 min"),
-           (7200.0, "2 h"), (18_000.0, "5 h"), (172_800.0, "2 d"), (432_000.0, "5 d"), (2_592_000.0, "30 d"))
-KINDS = (("jct_s", "completion time: submission to completion", "share of jobs done"),
-         ("queue_s", "queueing: submission to first start", "share of jobs started"))
+MOMENTS = (
+    (1.0, "1 s"),
+    (10.0, "10 s"),
+    (60.0, "1 min"),
+    (600.0, "10 min"),
+    (3600.0, "1 h"),
+    (36_000.0, "10 h"),
+    (86_400.0, "1 d"),
+    (864_000.0, "10 d"),
+    (8_640_000.0, "100 d"),
+)
+BETWEEN = (
+    (3.0, "3 s"),
+    (30.0, "30 s"),
+    (120.0, "2 min"),
+    (300.0, "5 min"),
+    (1200.0, "20 min"),
+    (7200.0, "2 h"),
+    (18_000.0, "5 h"),
+    (172_800.0, "2 d"),
+    (432_000.0, "5 d"),
+    (2_592_000.0, "30 d"),
+)
+KINDS = (
+    ("jct_s", "completion time: submission to completion", "share of jobs done"),
+    ("queue_s", "queueing: submission to first start", "share of jobs started"),
+)
 
 
 def times(study: Study, workload: str) -> Any:
@@ -35,9 +58,13 @@ def times(study: Study, workload: str) -> Any:
 
 
 def _panel(panel: Any, study: Study, workload: str, load: str, column: str) -> None:
-    found = {p: [_values(study, r, column) for r in study.of(workload, load, p)]
-             for p in study.policies(workload)}
-    known = np.concatenate([v[np.isfinite(v)] for runs in found.values() for v in runs] or [np.zeros(0)])
+    found = {
+        p: [_values(study, r, column) for r in study.of(workload, load, p)]
+        for p in study.policies(workload)
+    }
+    known = np.concatenate(
+        [v[np.isfinite(v)] for runs in found.values() for v in runs] or [np.zeros(0)]
+    )
     if not len(known):
         nothing(panel, "no job got that far")
         return
@@ -48,8 +75,13 @@ def _panel(panel: Any, study: Study, workload: str, load: str, column: str) -> N
             continue
         shares = np.array([share_done(v, len(v), x) for v in runs])
         if len(runs) > 1 and len(found) <= BANDS:
-            panel.fill_between(x, *np.percentile(shares, (10.0, 90.0), axis=0), color=colour(policy), alpha=0.13,
-                               linewidth=0)
+            panel.fill_between(
+                x,
+                *np.percentile(shares, (10.0, 90.0), axis=0),
+                color=colour(policy),
+                alpha=0.13,
+                linewidth=0,
+            )
         every = np.concatenate(runs)
         panel.plot(x, share_done(every, len(every), x), **line(policy))
     panel.set_xscale("log")

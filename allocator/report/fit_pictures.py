@@ -1,4 +1,6 @@
-"""What was measured and what was fitted, a panel per (model, GPU type): speed over GPUs, with the error of the fit."""
+"""What was measured and what was fitted, a panel per (model, GPU type): speed over GPUs, with
+the error of the fit.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from allocator.performance import curves
 from allocator.performance.fit.choose import Fitted
 from allocator.report import style
 
-MOST = 12                 # panels
+MOST = 12  # panels
 ACROSS = 4
 
 
 def draw(fitted: Sequence[Fitted]) -> bytes:
-    """An SVG of the first MOST groups with several sizes (of all if none has), as bytes. Raises UsageError without
-    matplotlib."""
+    """An SVG of the first MOST groups with several sizes (of all if none has), as bytes. Raises
+    UsageError without matplotlib."""
     some = [f for f in fitted if len(f.sizes) > 1][:MOST] or list(fitted)[:MOST]
     down = max(1, math.ceil(len(some) / ACROSS))
     with style.paper():
@@ -26,7 +28,7 @@ def draw(fitted: Sequence[Fitted]) -> bytes:
         panels = np.atleast_1d(figure.subplots(down, min(ACROSS, max(1, len(some))))).reshape(-1)
         for panel, f in zip(panels, some, strict=False):
             _panel(panel, f)
-        for panel in panels[len(some):]:
+        for panel in panels[len(some) :]:
             panel.set_axis_off()
         if some:
             figure.supylabel("useful work per second", fontsize=9)
@@ -43,7 +45,9 @@ def _panel(panel: Any, f: Fitted) -> None:
     panel.plot(f.seen.gpus, f.seen.useful, ".", color="#bbbbbb", markersize=3)
     panel.plot(best.gpus, best.useful, "o", color="#d55e00", markersize=4, label="measured")
     panel.plot(k, rate, "-", color="#0072b2", label="fitted")
-    panel.fill_between(k, rate * (1 - f.rms), rate * (1 + f.rms), color="#0072b2", alpha=0.15, linewidth=0)
+    panel.fill_between(
+        k, rate * (1 - f.rms), rate * (1 + f.rms), color="#0072b2", alpha=0.15, linewidth=0
+    )
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
     style.plain_ticks(panel.yaxis)

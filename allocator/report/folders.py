@@ -13,11 +13,15 @@ from allocator.report.solver_page import write_solver_report
 RUNS = "runs.csv"
 
 
-def write_report(source: Path | str, out: Path | str | None = None, last: int | None = None) -> Path:
-    """Write the report of a simulation, a benchmark of policies or solvers, or a queue; returns the path of the page.
+def write_report(
+    source: Path | str, out: Path | str | None = None, last: int | None = None
+) -> Path:
+    """Write the report of a simulation, a benchmark of policies or solvers, or a queue; returns the
+    path of the page.
 
-    source: the folder, or the path or URL of the queue. out: the HTML file (default: report.html in the folder, or in
-    QUEUE.report). last: rounds of a queue to show. Raises UsageError if the source is none of these.
+    source: the folder, or the path or URL of the queue. out: the HTML file (default: report.html in
+    the folder, or in QUEUE.report). last: rounds of a queue to show. Raises UsageError if the
+    source is none of these.
     """
     folder = Path(source)
     if "://" in str(source) or folder.is_file():
@@ -26,9 +30,14 @@ def write_report(source: Path | str, out: Path | str | None = None, last: int | 
         raise UsageError(f'"{folder}" is neither a folder nor a queue')
     if last is not None:
         raise UsageError(f'"{folder}" is a folder; only queues have a last round')
-    for name, write in ((RESULTS_JSON, write_simulation_report), (RESULTS, write_policy_report),
-                        (RUNS, write_solver_report)):
+    for name, write in (
+        (RESULTS_JSON, write_simulation_report),
+        (RESULTS, write_policy_report),
+        (RUNS, write_solver_report),
+    ):
         if (folder / name).is_file():
             return write(folder, out)
-    raise UsageError(f'"{folder}" holds no results: neither {RESULTS_JSON} (allocator simulate --out), nor {RESULTS} '
-                     f"(allocator bench policies --out), nor {RUNS} (allocator bench solvers --out)")
+    raise UsageError(
+        f'"{folder}" holds no results: neither {RESULTS_JSON} (allocator simulate --out), nor'
+        f" {RESULTS} (allocator bench policies --out), nor {RUNS} (allocator bench solvers --out)"
+    )

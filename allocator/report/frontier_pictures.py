@@ -15,8 +15,8 @@ MOST_JOBS = 6
 
 
 def of_round(found: RoundFrontier) -> bytes:
-    """SVG: the value of plans and the bound over dollars per hour, the value of one more dollar per hour below. Raises
-    UsageError without matplotlib (extra `plots`)."""
+    """SVG: the value of plans and the bound over dollars per hour, the value of one more dollar per
+    hour below. Raises UsageError without matplotlib (extra `plots`)."""
     x, upper = found.curve(400)
     with style.paper():
         drawn = style.figure(7.4, 5.2)
@@ -25,10 +25,21 @@ def of_round(found: RoundFrontier) -> bytes:
         panel.plot(x, upper, color=PROOF, linewidth=1.3, label="no plan is worth more")
         panel.plot(found.spent, found.value, "o", color=PLAN, markersize=4, label="plans")
         panel.step(x, found.found.solves.lower(x), where="post", color=PLAN, linewidth=1.2)
-        if found.dollars == "listed" and found.spent[0] <= found.problem.budget_per_hour <= found.spent[-1]:
-            panel.axvline(found.problem.budget_per_hour, color=style.FAINT, linestyle=":", linewidth=1,
-                          label="budget of the snapshot")
-        panel.set(ylabel=f"value ({found.problem.objective})", title=f"What a budget buys: {found.problem.name}")
+        if (
+            found.dollars == "listed"
+            and found.spent[0] <= found.problem.budget_per_hour <= found.spent[-1]
+        ):
+            panel.axvline(
+                found.problem.budget_per_hour,
+                color=style.FAINT,
+                linestyle=":",
+                linewidth=1,
+                label="budget of the snapshot",
+            )
+        panel.set(
+            ylabel=f"value ({found.problem.objective})",
+            title=f"What a budget buys: {found.problem.name}",
+        )
         panel.grid(True)
         panel.legend(loc="lower right", frameon=True, framealpha=1.0, edgecolor="none")
         paid = found.price > 0
@@ -43,7 +54,9 @@ def of_round(found: RoundFrontier) -> bytes:
 
 
 def of_jobs(found: JobsFrontier) -> bytes:
-    """SVG: the ways of each job, and beside them, for several, their sums. Raises UsageError without matplotlib."""
+    """SVG: the ways of each job, and beside them, for several, their sums. Raises UsageError
+    without matplotlib.
+    """
     several = found.found is not None
     with style.paper():
         drawn = style.figure(9.6 if several else 6.4, 4.4)
@@ -51,12 +64,34 @@ def of_jobs(found: JobsFrontier) -> bytes:
         _ways(panels[0], found)
         if several:
             panel = panels[1]
-            panel.plot(found.free.dollars, found.free.hours, "-", color=style.FAINT, linewidth=1.2,
-                       label="by mixing, without limits of pools")
+            panel.plot(
+                found.free.dollars,
+                found.free.hours,
+                "-",
+                color=style.FAINT,
+                linewidth=1.2,
+                label="by mixing, without limits of pools",
+            )
             panel.step(found.spent, found.hours, where="post", color=LIMITS, linewidth=1.2)
-            panel.plot(found.spent, found.hours, "o", color=LIMITS, markersize=4, label="plans within the limits")
-            panel.plot(found.budget, found.bound, "_", color=PROOF, markersize=7, label="no plan takes less")
-            panel.set(xlabel=_axis(found), ylabel="sum of weighted hours", title="all at the same time")
+            panel.plot(
+                found.spent,
+                found.hours,
+                "o",
+                color=LIMITS,
+                markersize=4,
+                label="plans within the limits",
+            )
+            panel.plot(
+                found.budget,
+                found.bound,
+                "_",
+                color=PROOF,
+                markersize=7,
+                label="no plan takes less",
+            )
+            panel.set(
+                xlabel=_axis(found), ylabel="sum of weighted hours", title="all at the same time"
+            )
             panel.grid(True)
             panel.legend(loc="upper right")
         return style.bytes_of(drawn, "svg")
@@ -74,8 +109,13 @@ def _ways(panel: Any, found: JobsFrontier) -> None:
         panel.plot(w.dollars[hull], w.hours[hull], "-", color=colour, linewidth=1.1, label=name)
         if len(w.name) == 1:
             for i in front.tolist():
-                panel.annotate(f"{w.gpus[i]} x {found.problem.pools.pool[w.pool[i]]}", (w.dollars[i], w.hours[i]),
-                               xytext=(6, 4), textcoords="offset points", fontsize=8)
+                panel.annotate(
+                    f"{w.gpus[i]} x {found.problem.pools.pool[w.pool[i]]}",
+                    (w.dollars[i], w.hours[i]),
+                    xytext=(6, 4),
+                    textcoords="offset points",
+                    fontsize=8,
+                )
     panel.set_yscale("log")
     style.plain_ticks(panel.yaxis)
     panel.margins(x=0.12)

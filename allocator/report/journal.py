@@ -1,4 +1,6 @@
-"""What a queue knows of its last rounds, read in one transaction, and the same as frames that the charts draw."""
+"""What a queue knows of its last rounds, read in one transaction, and the same as frames that
+the charts draw.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,27 @@ from allocator.queue.schema import ACTIVE, OPEN, allocations, pools, rounds
 from allocator.report.runs import Run, Study
 from allocator.service.status import status
 
-SHORTEST_S = 1.0        # what is shown lasts so long at least: pictures need a length
-SIZES = 240             # kept snapshots that are asked for the sizes of pools
-_HELD = ("job_id", "generation", "pool", "gpus", "phase", "ordered_s", "running_s", "stop_ordered_s", "ended_s",
-         "host", "since_s")
+SHORTEST_S = 1.0  # what is shown lasts so long at least: pictures need a length
+SIZES = 240  # kept snapshots that are asked for the sizes of pools
+_HELD = (
+    "job_id",
+    "generation",
+    "pool",
+    "gpus",
+    "phase",
+    "ordered_s",
+    "running_s",
+    "stop_ordered_s",
+    "ended_s",
+    "host",
+    "since_s",
+)
 
 
 @dataclass(frozen=True)
 class Holding:
-    """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: still). Times in unix seconds. host,
-    since_s: as Held of queue/held.py."""
+    """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: still). Times in
+    unix seconds. host, since_s: as Held of queue/held.py."""
 
     job_id: str
     generation: int
@@ -58,13 +71,14 @@ class PoolSize:
 
 @dataclass(frozen=True)
 class Journal:
-    """The last rounds of a queue, oldest first, and all that held GPUs or waited since the first of them.
+    """The last rounds of a queue, oldest first, and all that held GPUs or waited since the first of
+    them.
 
-    begin_s, end_s: from when to when, unix seconds: until now_s, when it was read, while a controller is in charge of
-    jobs that are not over, else until something was written last; a second at least. jobs: those that were not over
-    at begin_s and are submitted by now_s. turns: of allocations that ran on GPUs of another job. status: as
-    `allocator status`. records_s: when the queue's own records begin, unix seconds; what was before is known from a
-    snapshot at most.
+    begin_s, end_s: from when to when, unix seconds: until now_s, when it was read, while a
+    controller is in charge of jobs that are not over, else until something was written last; a
+    second at least. jobs: those that were not over at begin_s and are submitted by now_s. turns: of
+    allocations that ran on GPUs of another job. status: as `allocator status`. records_s: when the
+    queue's own records begin, unix seconds; what was before is known from a snapshot at most.
     """
 
     name: str
@@ -84,7 +98,9 @@ class Journal:
         """What happened at begin_s, in words."""
         if self.rounds and self.rounds[0].number > 1:
             return f"round {self.rounds[0].number}"
-        return "the queue was made" if any(map(self.is_adopted, self.jobs)) else "the first submission"
+        return (
+            "the queue was made" if any(map(self.is_adopted, self.jobs)) else "the first submission"
+        )
 
     def is_adopted(self, job: Job) -> bool:
         """Whether a job had run before the queue was made: nobody knows when it had GPUs then."""
@@ -101,52 +117,98 @@ def read_journal(queue: Queue, last: int) -> Journal:
         known = [job for job in listed(connection) if job.submitted_s <= now]
         t = allocations.c
         first = connection.execute(sa.select(sa.func.min(t.ordered_s))).scalar()
-        records = min(at for at in (first, connection.execute(sa.select(sa.func.min(rounds.c.at_s))).scalar(), now)
-                      if at is not None)
+        records = min(
+            at
+            for at in (
+                first,
+                connection.execute(sa.select(sa.func.min(rounds.c.at_s))).scalar(),
+                now,
+            )
+            if at is not None
+        )
         if entries and entries[0].number == 1:
-            is_new = all(job.first_started_s is None or job.first_started_s >= records for job in known)
+            is_new = all(
+                job.first_started_s is None or job.first_started_s >= records for job in known
+            )
             begin = min([begin, *(job.submitted_s for job in known)]) if is_new else records
-        held = [Holding(*row) for row in connection.execute(sa.select(*(t[name] for name in _HELD)).where(
-            sa.or_(t.ended_s.is_(None), t.ended_s > begin)).order_by(t.ordered_s, t.job_id))]
+        held = [
+            Holding(*row)
+            for row in connection.execute(
+                sa.select(*(t[name] for name in _HELD))
+                .where(sa.or_(t.ended_s.is_(None), t.ended_s > begin))
+                .order_by(t.ordered_s, t.job_id)
+            )
+        ]
         sizes, turns = _sizes(connection, entries, begin), turns_since(connection, begin)
     mine = {one.job_id for one in held}
     jobs = [job for job in known if job.job_id in mine or over_s(job, math.inf) > begin]
     live = found["controller"]["state"] == "in charge" and any(job.state in ACTIVE for job in jobs)
-    end = now if live else min(now, max([begin, *(r.at_s for r in entries), *(job.updated_s for job in jobs)]))
+    end = (
+        now
+        if live
+        else min(now, max([begin, *(r.at_s for r in entries), *(job.updated_s for job in jobs)]))
+    )
     end = max(end, begin + SHORTEST_S)
-    return Journal(queue.store.name, begin, end, now, entries, jobs, held, sizes, found, turns, records)
+    return Journal(
+        queue.store.name, begin, end, now, entries, jobs, held, sizes, found, turns, records
+    )
 
 
-def _sizes(connection: Connection, entries: Sequence[wants.Round], begin_s: float) -> list[PoolSize]:
-    """Pools as the kept snapshots have them, evenly over the rounds; as they are now where none is kept."""
+def _sizes(
+    connection: Connection, entries: Sequence[wants.Round], begin_s: float
+) -> list[PoolSize]:
+    """Pools as the kept snapshots have them, evenly over the rounds; as they are now where none
+    is kept.
+    """
     c = rounds.c
-    kept = list(connection.execute(sa.select(c.number).where(
-        c.number.in_([r.number for r in entries]) if len(entries) < 500 else c.number >= entries[0].number,
-        c.snapshot.is_not(None)).order_by(c.number)).scalars())
+    kept = list(
+        connection.execute(
+            sa.select(c.number)
+            .where(
+                (
+                    c.number.in_([r.number for r in entries])
+                    if len(entries) < 500
+                    else c.number >= entries[0].number
+                ),
+                c.snapshot.is_not(None),
+            )
+            .order_by(c.number)
+        ).scalars()
+    )
     step = max(1, math.ceil(len(kept) / SIZES))
     found = []
     for number in kept[::step]:
         row = connection.execute(sa.select(c.at_s, c.snapshot).where(c.number == number)).one()
         columns = snapshots.unpacked(bytes(row.snapshot)).tables["pools.csv"].columns
         prices = columns.get("price_per_gpu_hour", [""] * len(columns["pool"]))
-        found += [PoolSize(row.at_s, pool, float(gpus), _number(price))
-                  for pool, gpus, price in zip(columns["pool"], columns["gpus"], prices, strict=True)]
+        found += [
+            PoolSize(row.at_s, pool, float(gpus), _number(price))
+            for pool, gpus, price in zip(columns["pool"], columns["gpus"], prices, strict=True)
+        ]
     if not found:
-        price = {row[0]: row[1] for row in connection.execute(sa.select(pools.c.pool, pools.c.price_per_gpu_hour))}
-        found = [PoolSize(begin_s, pool, float(n), _number(price[pool]))
-                 for pool, n in cluster.gpus(connection).items()]
+        price = {
+            row[0]: row[1]
+            for row in connection.execute(sa.select(pools.c.pool, pools.c.price_per_gpu_hour))
+        }
+        found = [
+            PoolSize(begin_s, pool, float(n), _number(price[pool]))
+            for pool, n in cluster.gpus(connection).items()
+        ]
     return found
 
 
 def _number(cell: str) -> float:
     try:
         return float(cell) if cell.strip() else 0.0
-    except ValueError:                      # somebody wrote nonsense into the database; rounds say so
+    # somebody wrote nonsense into the database; rounds say so
+    except ValueError:
         return 0.0
 
 
 def over_s(job: Job, otherwise: float) -> float:
-    """When the job was over, `otherwise` if it is not; parked ones are over when they were parked."""
+    """When the job was over, `otherwise` if it is not; parked ones are over when they were
+    parked.
+    """
     if job.finished_s is not None:
         return job.finished_s
     return job.updated_s if job.state == "failed" else otherwise
@@ -154,8 +216,8 @@ def over_s(job: Job, otherwise: float) -> float:
 
 @dataclass(frozen=True)
 class Carried:
-    """What became of a round: jobs that were started or stopped for it, and the seconds until the last of them had
-    stopped, or ran; nan where there was none."""
+    """What became of a round: jobs that were started or stopped for it, and the seconds until the
+    last of them had stopped, or ran; nan where there was none."""
 
     changes: int
     stop_s: float
@@ -169,18 +231,25 @@ def carried(journal: Journal) -> list[Carried]:
     stops: dict[int, list[float]] = defaultdict(list)
     starts: dict[int, list[float]] = defaultdict(list)
     for one in journal.held:
-        for ordered, done, took in ((one.ordered_s, one.running_s, starts), (one.stop_ordered_s, one.ended_s, stops)):
+        for ordered, done, took in (
+            (one.ordered_s, one.running_s, starts),
+            (one.stop_ordered_s, one.ended_s, stops),
+        ):
             k = -1 if ordered is None else bisect.bisect_right(at, ordered) - 1
             if k >= 0:
                 names[k].add(one.job_id)
                 if ordered is not None and done is not None:
                     took[k].append(done - ordered)
-    return [Carried(len(names[k]), max(stops[k], default=math.nan), max(starts[k], default=math.nan))
-            for k in range(len(at))]
+    return [
+        Carried(len(names[k]), max(stops[k], default=math.nan), max(starts[k], default=math.nan))
+        for k in range(len(at))
+    ]
 
 
 def study_of(journal: Journal) -> Study:
-    """The journal as one run of a study, for the pictures that simulations have; its policies are the name."""
+    """The journal as one run of a study, for the pictures that simulations have; its policies
+    are the name.
+    """
     import pandas as pd
 
     policy = ", ".join(dict.fromkeys(r.policy for r in journal.rounds)) or "no policy"
@@ -192,25 +261,60 @@ def study_of(journal: Journal) -> Study:
     def clipped(at: float | None) -> float:
         return math.nan if at is None else max(at, begin)
 
-    jobs = pd.DataFrame([{
-        "job_id": j.job_id, "submitted_s": clipped(j.submitted_s), "finished_s": clipped(_none(over_s(j, math.nan))),
-        "started_s": clipped(first.get(j.job_id, j.first_started_s) if j.first_started_s is None
-                             else min(j.first_started_s, first.get(j.job_id, math.inf))),
-        "requested_gpus": float(j.cells["requested_gpus"] or j.cells["max_gpus"] or "nan")} for j in journal.jobs],
-        columns=["job_id", "submitted_s", "started_s", "finished_s", "requested_gpus"])
-    jobs["started_s"] = jobs["started_s"].fillna(jobs["finished_s"])        # never started: waited until it was over
-    spans = pd.DataFrame([{"job_id": h.job_id, "pool": h.pool, "gpus": float(h.gpus), "from_s": clipped(since),
-                           "to_s": clipped(to if to is not None else end), "held": 0.0 if host else float(h.gpus)}
-                          for h in journal.held for since, to, host in stretches(
-                              h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ()))],
-                         columns=["job_id", "pool", "gpus", "from_s", "to_s", "held"])
+    jobs = pd.DataFrame(
+        [
+            {
+                "job_id": j.job_id,
+                "submitted_s": clipped(j.submitted_s),
+                "finished_s": clipped(_none(over_s(j, math.nan))),
+                "started_s": clipped(
+                    first.get(j.job_id, j.first_started_s)
+                    if j.first_started_s is None
+                    else min(j.first_started_s, first.get(j.job_id, math.inf))
+                ),
+                "requested_gpus": float(j.cells["requested_gpus"] or j.cells["max_gpus"] or "nan"),
+            }
+            for j in journal.jobs
+        ],
+        columns=["job_id", "submitted_s", "started_s", "finished_s", "requested_gpus"],
+    )
+    # never started: waited until it was over
+    jobs["started_s"] = jobs["started_s"].fillna(jobs["finished_s"])
+    spans = pd.DataFrame(
+        [
+            {
+                "job_id": h.job_id,
+                "pool": h.pool,
+                "gpus": float(h.gpus),
+                "from_s": clipped(since),
+                "to_s": clipped(to if to is not None else end),
+                "held": 0.0 if host else float(h.gpus),
+            }
+            for h in journal.held
+            for since, to, host in stretches(
+                h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ())
+            )
+        ],
+        columns=["job_id", "pool", "gpus", "from_s", "to_s", "held"],
+    )
     spans["to_s"] = spans["to_s"].clip(lower=spans["from_s"])
-    timeline = pd.DataFrame([{"at_s": clipped(s.at_s), "pool": s.pool, "gpus": s.gpus,
-                              "price_per_gpu_hour": s.price_per_gpu_hour} for s in journal.sizes],
-                            columns=["at_s", "pool", "gpus", "price_per_gpu_hour"])
+    timeline = pd.DataFrame(
+        [
+            {
+                "at_s": clipped(s.at_s),
+                "pool": s.pool,
+                "gpus": s.gpus,
+                "price_per_gpu_hour": s.price_per_gpu_hour,
+            }
+            for s in journal.sizes
+        ],
+        columns=["at_s", "pool", "gpus", "price_per_gpu_hour"],
+    )
     run = Run("journal", "", 0, policy, {}, Path(journal.name))
-    frames = {(run.folder, name, policy): frame.assign(policy=policy)
-              for name, frame in (("jobs", jobs), ("spans", spans), ("timeline", timeline))}
+    frames = {
+        (run.folder, name, policy): frame.assign(policy=policy)
+        for name, frame in (("jobs", jobs), ("spans", spans), ("timeline", timeline))
+    }
     return Study(journal.name, True, policy, [run], [], origin=journal.origin, _frames=frames)
 
 

@@ -1,4 +1,6 @@
-"""The page of a queue: its rounds as the journal has them, who held which GPUs, and what became of the jobs."""
+"""The page of a queue: its rounds as the journal has them, who held which GPUs, and what became
+of the jobs.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,24 @@ from allocator.queue.face import Queue
 from allocator.queue.jobs import Job
 from allocator.report import chart_cluster, chart_holders
 from allocator.report.chart_rounds import rounds as draw_rounds
-from allocator.report.journal import Holding, Journal, carried, open_by_job, over_s, read_journal, study_of
+from allocator.report.journal import (
+    Holding,
+    Journal,
+    carried,
+    open_by_job,
+    over_s,
+    read_journal,
+    study_of,
+)
 from allocator.report.measures import duration, number
 from allocator.report.page import Picture, page, shown, table
 from allocator.report.style import available, bytes_of, paper
 from allocator.service.status import lines, when
 
-LAST = 1000             # rounds
-ROWS = 200              # of the table of rounds, the latest
-JOBS = 300              # of the table of jobs; those that need somebody come first
-WORDS = 200             # characters of why a round failed; all of it is the cell's tooltip
+LAST = 1000  # rounds
+ROWS = 200  # of the table of rounds, the latest
+JOBS = 300  # of the table of jobs; those that need somebody come first
+WORDS = 200  # characters of why a round failed; all of it is the cell's tooltip
 ADOPTED = " Waited and paused are not known (–) of jobs that had run before the queue was made."
 URGENT = ("failed", "running", "paused", "queued", "held")
 
@@ -31,8 +41,9 @@ URGENT = ("failed", "running", "paused", "queued", "held")
 def write_queue_report(name: str, out: Path | str | None = None, last: int = LAST) -> Path:
     """Report of a queue (path or URL) on its last so many rounds; returns the path of the page.
 
-    out: the HTML file (default: report.html in the folder QUEUE.report beside an SQLite queue); pictures go to the
-    folder `pictures` beside it. Raises UsageError if a queue on a server has no `out`, and as Queue.
+    out: the HTML file (default: report.html in the folder QUEUE.report beside an SQLite queue);
+    pictures go to the folder `pictures` beside it. Raises UsageError if a queue on a server has no
+    `out`, and as Queue.
     """
     if out is None and "://" in name:
         raise UsageError("a queue on a database server needs --out FILE for the page")
@@ -43,8 +54,14 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
     if available():
         with paper():
             drawn = list(pictures(journal))
-        write_files(target.parent / "pictures", {f"{p.name}.{kind}": content for p in drawn
-                                                 for kind, content in (("svg", p.svg), ("png", p.png))})
+        write_files(
+            target.parent / "pictures",
+            {
+                f"{p.name}.{kind}": content
+                for p in drawn
+                for kind, content in (("svg", p.svg), ("png", p.png))
+            },
+        )
     write_files(target.parent, {target.name: html(journal, drawn)})
     return target
 
@@ -54,30 +71,64 @@ def pictures(journal: Journal) -> Iterator[Picture]:
     study, length = study_of(journal), max(1.0, journal.end_s - journal.begin_s)
     series = {"": chart_cluster.collect(study, "journal", "", length)}
     for name, title, caption, drawn in (
-            ("rounds", "Rounds", "Orders belong to the latest round before them, those of owners (hold, cancel) too. "
-             "A failed round has no plan: everything goes on as it was.", draw_rounds(journal)),
-            ("queue", "The queue", "Jobs that are not over and hold no GPU, for whatever reason; parked jobs are over.",
-             chart_cluster.queue(study, series)),
-            ("holders", "Who holds the GPUs", "Every block is a job: as high as its GPUs, as long as it holds them, "
-             "from the order to start until its end is known; white is idle; black line: the GPUs there are.",
-             chart_holders.holders(study, study.runs, length)),
-            ("use", "GPUs in use, and what they cost" if chart_cluster.priced(series) else "GPUs in use",
-             "Below the black line: GPUs that stand idle.", chart_cluster.use(study, series))):
+        (
+            "rounds",
+            "Rounds",
+            (
+                "Orders belong to the latest round before them, those of owners (hold, cancel) too."
+                " A failed round has no plan: everything goes on as it was."
+            ),
+            draw_rounds(journal),
+        ),
+        (
+            "queue",
+            "The queue",
+            "Jobs that are not over and hold no GPU, for whatever reason; parked jobs are over.",
+            chart_cluster.queue(study, series),
+        ),
+        (
+            "holders",
+            "Who holds the GPUs",
+            (
+                "Every block is a job: as high as its GPUs, as long as it holds them, from the"
+                " order to start until its end is known; white is idle; black line: the GPUs there"
+                " are."
+            ),
+            chart_holders.holders(study, study.runs, length),
+        ),
+        (
+            "use",
+            "GPUs in use, and what they cost" if chart_cluster.priced(series) else "GPUs in use",
+            "Below the black line: GPUs that stand idle.",
+            chart_cluster.use(study, series),
+        ),
+    ):
         yield Picture(name, title, caption, bytes_of(drawn, "svg"), bytes_of(drawn, "png"))
 
 
 def html(journal: Journal, drawn: list[Picture]) -> str:
     """The page."""
     title = f"Queue {Path(journal.name).name if '://' not in journal.name else journal.name}"
-    parts = [f"<h1>{escape(title)}</h1>", f"<p class=about>{escape(about(journal))}</p>",
-             f"<p class=lead>{escape(headline(journal))}</p>"]
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p class=about>{escape(about(journal))}</p>",
+        f"<p class=lead>{escape(headline(journal))}</p>",
+    ]
     if not available():
-        parts.append("<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>")
+        parts.append(
+            "<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>"
+        )
     parked = [j for j in journal.jobs if j.state == "failed"]
     if parked:
         names = ", ".join(j.job_id for j in parked[:10]) + (" ..." if len(parked) > 10 else "")
-        parts.append(f"<p class=note>{escape(f'Parked, until somebody retries them: {names}.')}</p>")
-    parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines(dict(journal.status))) + "</ul>")
+        parts.append(
+            f"<p class=note>{escape(f'Parked, until somebody retries them: {names}.')}</p>"
+        )
+    parts.append(
+        "<ul>"
+        + "".join(f"<li>{escape(line)}</li>" for line in lines(dict(journal.status)))
+        + "</ul>"
+    )
     parts += [shown(p) for p in drawn]
     parts += ["<h2>Rounds</h2>", rounds_table(journal), "<h2>Jobs</h2>", jobs_table(journal)]
     return page(title, parts)
@@ -88,59 +139,132 @@ def about(journal: Journal) -> str:
     if not journal.rounds:
         return f"no round yet; state of {when(journal.now_s)} UTC"
     first, last = journal.rounds[0], journal.rounds[-1]
-    return (f"rounds {first.number} to {last.number}, {when(first.at_s)} to {when(last.at_s)} UTC; state of "
-            f"{when(journal.now_s)} UTC")
+    return (
+        f"rounds {first.number} to {last.number}, {when(first.at_s)} to {when(last.at_s)} UTC;"
+        f" state of {when(journal.now_s)} UTC"
+    )
 
 
 def headline(journal: Journal) -> str:
     """What became of rounds and jobs, in two sentences."""
     outcomes = Counter(r.outcome for r in journal.rounds)
-    said = ", ".join(f"{outcomes[name]} {words}" for name, words in (
-        ("applied", "carried out"), ("decided", "not, or not yet, carried out in full"), ("failed", "failed"))
-        if outcomes[name])
+    said = ", ".join(
+        f"{outcomes[name]} {words}"
+        for name, words in (
+            ("applied", "carried out"),
+            ("decided", "not, or not yet, carried out in full"),
+            ("failed", "failed"),
+        )
+        if outcomes[name]
+    )
     states = Counter(j.state for j in journal.jobs)
-    jobs = ", ".join(f"{n} {state}" for state, n in sorted(states.items(), key=lambda s: (-s[1], s[0])))
-    return (f"{len(journal.rounds)} round{'s' * (len(journal.rounds) != 1)}{': ' if said else ''}{said}. "
-            f"{len(journal.jobs)} job{'s' * (len(journal.jobs) != 1)}{': ' if jobs else ''}{jobs}.")
+    jobs = ", ".join(
+        f"{n} {state}" for state, n in sorted(states.items(), key=lambda s: (-s[1], s[0]))
+    )
+    return (
+        f"{len(journal.rounds)}"
+        f" round{'s' * (len(journal.rounds) != 1)}{': ' if said else ''}{said}. {len(journal.jobs)}"
+        f" job{'s' * (len(journal.jobs) != 1)}{': ' if jobs else ''}{jobs}."
+    )
 
 
 def rounds_table(journal: Journal) -> str:
     """The latest rounds, newest first, and how to read them."""
     known = sorted({part for r in journal.rounds for part in r.seconds} - {"decide"})
-    head = ["round", "at (UTC)", "policy", "status", "outcome", "value", "bound", "gap", "changes", "decide, s",
-            *(f"{escape(part)}, s" for part in known), "stops, s", "starts, s", "why"]
+    head = [
+        "round",
+        "at (UTC)",
+        "policy",
+        "status",
+        "outcome",
+        "value",
+        "bound",
+        "gap",
+        "changes",
+        "decide, s",
+        *(f"{escape(part)}, s" for part in known),
+        "stops, s",
+        "starts, s",
+        "why",
+    ]
     rows = []
-    for r, c in list(zip(journal.rounds, carried(journal), strict=True))[:-ROWS - 1:-1]:
+    for r, c in list(zip(journal.rounds, carried(journal), strict=True))[: -ROWS - 1 : -1]:
         words = " ".join(r.detail.split())
         cut = words if len(words) <= WORDS else f"{words[:WORDS]} ..."
         outcome = f'<span class="worse">{r.outcome}</span>' if r.outcome == "failed" else r.outcome
-        rows.append([str(r.number), when(r.at_s), escape(r.policy), escape(r.status), outcome, _text(r.value),
-                     _text(r.bound), "–" if r.gap is None else f"{number(100 * r.gap)} %", str(c.changes),
-                     *(_text(r.seconds.get(part)) for part in ("decide", *known)), _text(c.stop_s), _text(c.start_s),
-                     f'<span title="{escape(words)}">{escape(cut)}</span>' if words else ""])
+        rows.append(
+            [
+                str(r.number),
+                when(r.at_s),
+                escape(r.policy),
+                escape(r.status),
+                outcome,
+                _text(r.value),
+                _text(r.bound),
+                "–" if r.gap is None else f"{number(100 * r.gap)} %",
+                str(c.changes),
+                *(_text(r.seconds.get(part)) for part in ("decide", *known)),
+                _text(c.stop_s),
+                _text(c.start_s),
+                f'<span title="{escape(words)}">{escape(cut)}</span>' if words else "",
+            ]
+        )
     more = f" The latest {ROWS} of {len(journal.rounds)}." if len(journal.rounds) > ROWS else ""
-    return table(head, rows, {len(head) - 1}) + (
-        "<p class=caption>Changes: jobs started or stopped for the round. Stops, starts: seconds until the last of "
-        f"them was confirmed.{more} <code>allocator replay</code> decides any of them again.</p>")
+    return (
+        table(head, rows, {len(head) - 1})
+        + "<p class=caption>Changes: jobs started or stopped for the round. Stops, starts: seconds"
+        f" until the last of them was confirmed.{more} <code>allocator replay</code> decides any"
+        " of them again.</p>"
+    )
 
 
 def jobs_table(journal: Journal) -> str:
-    """Jobs that need somebody first, then those under way, then those that are over, the latest first."""
-    head = ["job", "model", "tenant", "state", "done", "GPUs", "submitted (UTC)", "waited", "paused", "ran",
-            "GPU-hours", "starts", "resized", "failed", "lost", "why"]
+    """Jobs that need somebody first, then those under way, then those that are over, the latest
+    first.
+    """
+    head = [
+        "job",
+        "model",
+        "tenant",
+        "state",
+        "done",
+        "GPUs",
+        "submitted (UTC)",
+        "waited",
+        "paused",
+        "ran",
+        "GPU-hours",
+        "starts",
+        "resized",
+        "failed",
+        "lost",
+        "why",
+    ]
     now, held = journal.end_s, open_by_job(journal)
     ends = Counter((h.job_id, h.phase) for h in journal.held)
-    order = sorted(journal.jobs, key=lambda j: (
-        URGENT.index(j.state) if j.state in URGENT else len(URGENT), -j.failures, -j.submitted_s, j.seq))
+    order = sorted(
+        journal.jobs,
+        key=lambda j: (
+            URGENT.index(j.state) if j.state in URGENT else len(URGENT),
+            -j.failures,
+            -j.submitted_s,
+            j.seq,
+        ),
+    )
     rows = [_job(j, held.get(j.job_id), now, ends, journal.is_adopted(j)) for j in order[:JOBS]]
     more = f" {len(order) - JOBS} jobs more are left out." if len(order) > JOBS else ""
-    return table(head, rows, {len(head) - 1}) + (
-        "<p class=caption>Waited: from submission to the first start. Paused: since then, without GPUs. Ran: with "
-        f"GPUs. Failed, lost: allocations that ended so since the first round shown. As of {when(now)}.{more}"
-        f"{ADOPTED if any(map(journal.is_adopted, order[:JOBS])) else ''}</p>")
+    return (
+        table(head, rows, {len(head) - 1})
+        + "<p class=caption>Waited: from submission to the first start. Paused: since then,"
+        " without GPUs. Ran: with GPUs. Failed, lost: allocations that ended so since the first"
+        " round shown. As of"
+        f" {when(now)}.{more}{ADOPTED if any(map(journal.is_adopted, order[:JOBS])) else ''}</p>"
+    )
 
 
-def _job(job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, str]], is_adopted: bool) -> list[str]:
+def _job(
+    job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, str]], is_adopted: bool
+) -> list[str]:
     end = over_s(job, now)
     began = None if held is None else held.running_s if held.since_s is None else held.since_s
     since = 0.0 if began is None else max(0.0, now - began)
@@ -148,18 +272,40 @@ def _job(job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, st
     waited = (end if job.first_started_s is None else job.first_started_s) - job.submitted_s
     if is_adopted:
         waited = math.nan
-    paused = math.nan if job.first_started_s is None or is_adopted else max(0.0, end - job.first_started_s - ran)
+    paused = (
+        math.nan
+        if job.first_started_s is None or is_adopted
+        else max(0.0, end - job.first_started_s - ran)
+    )
     gpu_s = job.attained_gpu_s + since * (held.gpus if held is not None and not held.host else 0)
     why = job.park_reason
     if job.state in ("queued", "paused") and job.retry_at_s is not None and job.retry_at_s > now:
-        why = f"tried again at {when(job.retry_at_s)} after {job.failures} failures in a row; {why}".rstrip("; ")
-    return [escape(job.job_id), escape(job.cells["model"]), escape(job.cells["tenant"]),
-            job.state + (f" ({job.request})" if job.request else ""), f"{100 * job.progress:.0f} %",
-            "" if held is None else f"{held.gpus} {escape(held.pool)}" + (
-                f" of {escape(held.host)}" if held.host else ""), when(job.submitted_s),
-            _duration(waited), _duration(paused), duration(ran),
-            number(gpu_s / 3600), str(job.generation), str(job.resizes), str(ends[job.job_id, "failed"] or ""),
-            str(ends[job.job_id, "lost"] or ""), escape(" ".join(why.split()))]
+        why = f"tried again at {when(job.retry_at_s)} after {job.failures} failures in a row; {why}".rstrip(
+            "; "
+        )
+    return [
+        escape(job.job_id),
+        escape(job.cells["model"]),
+        escape(job.cells["tenant"]),
+        job.state + (f" ({job.request})" if job.request else ""),
+        f"{100 * job.progress:.0f} %",
+        (
+            ""
+            if held is None
+            else f"{held.gpus} {escape(held.pool)}"
+            + (f" of {escape(held.host)}" if held.host else "")
+        ),
+        when(job.submitted_s),
+        _duration(waited),
+        _duration(paused),
+        duration(ran),
+        number(gpu_s / 3600),
+        str(job.generation),
+        str(job.resizes),
+        str(ends[job.job_id, "failed"] or ""),
+        str(ends[job.job_id, "lost"] or ""),
+        escape(" ".join(why.split())),
+    ]
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,6 @@
-"""The metrics of contract section 7 as reports show them: names, units, which way is better, numbers as text."""
+"""The metrics of contract section 7 as reports show them: names, units, which way is better,
+numbers as text.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric. kind: "time" (seconds), "share" (0 to 1), "ratio", "count", "money" (US dollars), "hours" (GPU-hours).
+    """A metric. kind: "time" (seconds), "share" (0 to 1), "ratio", "count", "money" (US dollars),
+    "hours" (GPU-hours).
 
     better: -1 less is better, +1 more is better, 0 neither (it describes, it does not judge).
     """
@@ -40,20 +43,40 @@ MEASURES = (
 BY_KEY = {m.key: m for m in MEASURES}
 HEADLINE = ("jct_s_mean", "queue_s_mean", "efficiency_mean")
 SENTENCE = (*HEADLINE, "jct_s_p99", "makespan_s", "dollars", "ftf_max", "restarts")
-OF_FINISHED = ("jct_s_mean", "jct_s_median", "jct_s_p99", "efficiency_mean", "ftf_max", "makespan_s")
+OF_FINISHED = (
+    "jct_s_mean",
+    "jct_s_median",
+    "jct_s_p99",
+    "efficiency_mean",
+    "ftf_max",
+    "makespan_s",
+)
 """Metrics that look good when a policy leaves jobs unfinished."""
 NOTES = {
-    "jct_s_mean": "mean time from submission to completion", "jct_s_median": "of the same",
-    "jct_s_p99": "99 of 100 jobs are done sooner", "queue_s_mean": "mean time from submission to first start",
+    "jct_s_mean": "mean time from submission to completion",
+    "jct_s_median": "of the same",
+    "jct_s_p99": "99 of 100 jobs are done sooner",
+    "queue_s_mean": "mean time from submission to first start",
     "queue_s_p99": "99 of 100 jobs start sooner",
-    "efficiency_mean": "run time as its user asked for / time from first start to completion, mean over jobs",
+    "efficiency_mean": (
+        "run time as its user asked for / time from first start to completion, mean over jobs"
+    ),
     "makespan_s": "first submission to last completion",
     "ftf_max": "largest completion time / completion time alone on an equal share of the cluster",
-    "utilisation": "GPU time held / GPU time there was", "gpu_hours": "GPU time held", "dollars": "US dollars paid",
-    "restarts": "starts after the first, and changes", "decision_s_mean": "mean of the rounds",
+    "utilisation": "GPU time held / GPU time there was",
+    "gpu_hours": "GPU time held",
+    "dollars": "US dollars paid",
+    "restarts": "starts after the first, and changes",
+    "decision_s_mean": "mean of the rounds",
     "gap_mean": "(bound - value) / value of a round, mean: how much better a plan could be at most",
-    "finished": "of the jobs submitted"}
-UNITS = ((120.0, "s", 1.0), (7200.0, "min", 60.0), (172_800.0, "h", 3600.0), (math.inf, "d", 86_400.0))
+    "finished": "of the jobs submitted",
+}
+UNITS = (
+    (120.0, "s", 1.0),
+    (7200.0, "min", 60.0),
+    (172_800.0, "h", 3600.0),
+    (math.inf, "d", 86_400.0),
+)
 
 
 def time_unit(values: Iterable[float]) -> tuple[str, float]:
@@ -69,7 +92,9 @@ def unit_of(measure: Measure, values: Iterable[float]) -> tuple[str, float]:
     """(name, size) of the unit a column of this metric is shown in."""
     if measure.kind == "time":
         return time_unit(values)
-    return {"share": ("%", 0.01), "money": ("$", 1.0), "hours": ("h", 1.0)}.get(measure.kind, ("", 1.0))
+    return {"share": ("%", 0.01), "money": ("$", 1.0), "hours": ("h", 1.0)}.get(
+        measure.kind, ("", 1.0)
+    )
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -97,7 +122,11 @@ def percent(value: float, sign: bool = True) -> str:
 
 def interval(low: float, high: float, sign: bool = True) -> str:
     """[low, high], empty where there is none."""
-    return f"[{percent(low, sign)}, {percent(high, sign)}]" if math.isfinite(low) and math.isfinite(high) else ""
+    return (
+        f"[{percent(low, sign)}, {percent(high, sign)}]"
+        if math.isfinite(low) and math.isfinite(high)
+        else ""
+    )
 
 
 def duration(seconds: float) -> str:

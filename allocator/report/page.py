@@ -1,4 +1,6 @@
-"""One HTML file that needs nothing else: style and pictures inside, no script, no address of any other place."""
+"""One HTML file that needs nothing else: style and pictures inside, no script, no address of any
+other place.
+"""
 
 from __future__ import annotations
 
@@ -59,25 +61,37 @@ def page(title: str, parts: Sequence[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], text: Collection[int] = ()) -> str:
-    """A table; head and cells are HTML, the first of a row is its heading. text: columns that hold sentences."""
+    """A table; head and cells are HTML, the first of a row is its heading. text: columns that
+    hold sentences.
+    """
     kinds = [" class=text" if i in text else "" for i in range(1, len(head))]
-    lines = ("".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row[1:], strict=True)).join(
-        (f"<tr><th>{row[0]}</th>", "</tr>")) for row in rows)
+    lines = (
+        "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row[1:], strict=True)).join(
+            (f"<tr><th>{row[0]}</th>", "</tr>")
+        )
+        for row in rows
+    )
     body = "\n".join(lines)
     names = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(["", *kinds], head, strict=True))
-    return f"<div class=wide><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
+    return (
+        f"<div class=wide><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def shown(picture: Picture) -> str:
     """A picture with heading and caption."""
-    return (f"<h3>{escape(picture.title)}</h3>\n<p class=caption>{picture.caption}</p>\n"
-            f'<figure id="{escape(picture.name)}">{inline(picture.svg.decode(), picture.name, picture.title)}</figure>')
+    return (
+        f"<h3>{escape(picture.title)}</h3>\n<p class=caption>{picture.caption}</p>\n"
+        "<figure"
+        f' id="{escape(picture.name)}">{inline(picture.svg.decode(), picture.name, picture.title)}</figure>'
+    )
 
 
 def inline(svg: str, prefix: str, label: str) -> str:
-    """An SVG file of matplotlib as an element of HTML, a third as long: no declarations, no metadata, no names that
-    could clash, no style said twice, coordinates to the hundredth of a point."""
-    svg = svg[svg.index("<svg"):]
+    """An SVG file of matplotlib as an element of HTML, a third as long: no declarations, no
+    metadata, no names that could clash, no style said twice, coordinates to the hundredth of a
+    point."""
+    svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r'<style type="text/css">\*\{[^}]*\}</style>', "", svg)
     svg = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href=", "href=")
@@ -104,7 +118,10 @@ def _marks(found: re.Match[str]) -> str:
 
 
 def _rounded(found: re.Match[str]) -> str:
-    if "scale" in found[2]:                      # of glyphs drawn as paths: small numbers that matter
+    # of glyphs drawn as paths: small numbers that matter
+    if "scale" in found[2]:
         return found[0]
-    numbers = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), found[2])
+    numbers = re.sub(
+        r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), found[2]
+    )
     return f'{found[1]}{" ".join(numbers.split())}"'

@@ -1,4 +1,6 @@
-"""Reports of simulations and of policy benchmarks: report.html, and its pictures as files beside it."""
+"""Reports of simulations and of policy benchmarks: report.html, and its pictures as files beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from html import escape
 from pathlib import Path
 
 from allocator.files.plans import write_files
-from allocator.report import chart_changes, chart_cluster, chart_decisions, chart_holders, chart_times
+from allocator.report import (
+    chart_changes,
+    chart_cluster,
+    chart_decisions,
+    chart_holders,
+    chart_times,
+)
 from allocator.report.page import Picture, page, shown
 from allocator.report.policy_table import key_of, table
 from allocator.report.runs import Study, read_benchmark, read_simulation
@@ -22,14 +30,18 @@ REPORT, PICTURES = "report.html", "pictures"
 def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Path:
     """Report of what `allocator bench policies --out` left in the folder; returns its path.
 
-    out: the HTML file (default: report.html in the folder); pictures go to the folder `pictures` beside it. Where no
-    simulation has finished yet, the page says so. Raises UsageError for files that are missing, InvalidInput for files
-    with other columns. Without matplotlib the report has tables and words only, and says so.
+    out: the HTML file (default: report.html in the folder); pictures go to the folder `pictures`
+    beside it. Where no simulation has finished yet, the page says so. Raises UsageError for files
+    that are missing, InvalidInput for files with other columns. Without matplotlib the report has
+    tables and words only, and says so.
     """
     study, out = read_benchmark(Path(folder)), Path(out) if out else Path(folder) / REPORT
     if not study.runs:
         words = "No simulation has finished; what went wrong is in the folder <code>failed</code>."
-        write_files(out.parent, {out.name: page("Nothing yet", ["<h1>Nothing yet</h1>", f"<p class=note>{words}</p>"])})
+        write_files(
+            out.parent,
+            {out.name: page("Nothing yet", ["<h1>Nothing yet</h1>", f"<p class=note>{words}</p>"])},
+        )
         return out
     return write(study, out)
 
@@ -45,8 +57,12 @@ def write(study: Study, out: Path) -> Path:
     if available():
         with paper():
             drawn = {w: list(pictures(study, w)) for w in study.workloads()}
-    files = {f"{p.name}.{kind}": content for found in drawn.values() for p in found
-             for kind, content in (("svg", p.svg), ("png", p.png))}
+    files = {
+        f"{p.name}.{kind}": content
+        for found in drawn.values()
+        for p in found
+        for kind, content in (("svg", p.svg), ("png", p.png))
+    }
     if files:
         write_files(out.parent / PICTURES, files)
     write_files(out.parent, {out.name: html(study, drawn)})
@@ -59,17 +75,28 @@ def html(study: Study, drawn: dict[str, list[Picture]]) -> str:
     what = ", ".join(policies) if len(policies) < 5 else f"{len(policies)} policies"
     title = f"{what} on {', '.join(workloads)}"
     parts = [f"<h1>{escape(title)}</h1>", f"<p class=about>{about(study)}</p>"]
-    parts += [f"<p class=lead>{_whole(text)}</p>" for w in workloads for text in (headline(study, w),) if text]
+    parts += [
+        f"<p class=lead>{_whole(text)}</p>"
+        for w in workloads
+        for text in (headline(study, w),)
+        if text
+    ]
     parts += [f"<p class=note>{escape(n)}</p>" for n in study.notes]
     if not available():
-        parts.append("<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>")
+        parts.append(
+            "<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>"
+        )
     for i, workload in enumerate(workloads):
         compared = [p for p in drawn[workload] if p.name.startswith("changes")]
         if len(workloads) > 1:
             parts.append(f'<h2 id="workload-{i}">{escape(workload)}</h2>')
         parts += [shown(p) for p in compared]
         parts += [f"<p>{_whole(text)}</p>" for text in against(study, workload)]
-        parts += ["<h3>All numbers</h3>", table(study, workload), f"<p class=caption>{key_of(study)}</p>"]
+        parts += [
+            "<h3>All numbers</h3>",
+            table(study, workload),
+            f"<p class=caption>{key_of(study)}</p>",
+        ]
         parts += [shown(p) for p in drawn[workload] if p not in compared]
     return page(title, parts)
 
@@ -86,8 +113,13 @@ def about(study: Study) -> str:
     jobs = sorted({int(r.metrics.get("jobs", 0)) for r in study.runs})
     size = f"{jobs[0]:,}" if jobs[0] == jobs[-1] else f"{jobs[0]:,} to {jobs[-1]:,}"
     loads = sum(len(study.loads(w)) for w in study.workloads() if study.loads(w) != [""])
-    parts = [f"{len(study.runs)} simulation{'s' * (len(study.runs) > 1)} of {size} job{'s' * (jobs[-1] != 1)}",
-             f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"]
+    parts = [
+        (
+            f"{len(study.runs)} simulation{'s' * (len(study.runs) > 1)} of {size}"
+            f" job{'s' * (jobs[-1] != 1)}"
+        ),
+        f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds",
+    ]
     if loads > 1:
         parts.append(f"{loads} loads")
     if len(study.policies()) > 1:
@@ -100,42 +132,88 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
     tail = "" if len(study.workloads()) == 1 else "-" + re.sub(r"[^\w.-]+", "_", workload)
 
     def picture(name: str, title: str, caption: str, figure: object) -> Picture:
-        return Picture(name + tail, title, caption, bytes_of(figure, "svg"), bytes_of(figure, "png"))
+        return Picture(
+            name + tail, title, caption, bytes_of(figure, "svg"), bytes_of(figure, "png")
+        )
 
     loads, many = study.loads(workload), len({r.seed for r in study.runs}) > 1
     band = ""
     if many:
-        band = " Means over the seeds." if len(study.policies(workload)) > chart_cluster.BANDS else \
-            " Line: mean over the seeds; band: 8 of 10 seeds."
+        band = (
+            " Means over the seeds."
+            if len(study.policies(workload)) > chart_cluster.BANDS
+            else " Line: mean over the seeds; band: 8 of 10 seeds."
+        )
     compared = chart_changes.changes(study, workload)
     if compared is not None:
-        dots = ("Dot: mean change over the seeds, with its 95 % interval; hollow: undecided (the interval holds 0, or "
-                "Wilcoxon's paired test gives p above 5 %)." if not study.single else "One simulation: no intervals.")
-        yield picture("changes", f"Who wins where: change against {study.baseline}",
-                      f"Blue ground: better than {escape(study.baseline)}, orange ground: worse. {dots}", compared)
+        dots = (
+            "Dot: mean change over the seeds, with its 95 % interval; hollow: undecided (the"
+            " interval holds 0, or Wilcoxon's paired test gives p above 5 %)."
+            if not study.single
+            else "One simulation: no intervals."
+        )
+        yield picture(
+            "changes",
+            f"Who wins where: change against {study.baseline}",
+            f"Blue ground: better than {escape(study.baseline)}, orange ground: worse. {dots}",
+            compared,
+        )
     pooled = " of all seeds" if many else ""
-    yield picture("times", "How long jobs take", f"Further left and further up is better. All jobs{pooled}; a line "
-                  "that ends below “all” left jobs undone." + (" Band: 8 of 10 seeds." if "band" in band else ""),
-                  chart_times.times(study, workload))
-    windows = {load: window(study, [r for r in study.runs if (r.workload, r.load) == (workload, load)])
-               for load in loads}
-    found = {load: chart_cluster.collect(study, workload, load, windows[load].length_s) for load in loads}
+    yield picture(
+        "times",
+        "How long jobs take",
+        f"Further left and further up is better. All jobs{pooled}; a line "
+        "that ends below “all” left jobs undone."
+        + (" Band: 8 of 10 seeds." if "band" in band else ""),
+        chart_times.times(study, workload),
+    )
+    windows = {
+        load: window(study, [r for r in study.runs if (r.workload, r.load) == (workload, load)])
+        for load in loads
+    }
+    found = {
+        load: chart_cluster.collect(study, workload, load, windows[load].length_s) for load in loads
+    }
     cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
-    yield picture("queue", "The queue", "Jobs that are there and hold no GPU; lower is better. Queueing in the table "
-                  "is the wait for the first start only; pauses that make room for others show here." + band,
-                  chart_cluster.queue(study, found))
+    yield picture(
+        "queue",
+        "The queue",
+        "Jobs that are there and hold no GPU; lower is better. Queueing in the table "
+        "is the wait for the first start only; pauses that make room for others show here." + band,
+        chart_cluster.queue(study, found),
+    )
     load = loads[-1]
     seed = study.typical_seed(workload, load)
-    runs = [r for p in study.policies(workload) for r in study.of(workload, load, p) if r.seed == seed]
-    which = (f" Shown: {f'load {load}, ' if load else ''}seed {seed}, the one in the middle by the baseline's "
-             "completion time." if many else f" Shown: load {load}." if load else "")
+    runs = [
+        r for p in study.policies(workload) for r in study.of(workload, load, p) if r.seed == seed
+    ]
+    which = (
+        f" Shown: {f'load {load}, ' if load else ''}seed {seed}, the one in the middle by the"
+        " baseline's completion time."
+        if many
+        else f" Shown: load {load}."
+        if load
+        else ""
+    )
     length = window(study, runs).length_s
-    yield picture("holders", "Who holds the GPUs", "Every block is a job: as high as its GPUs, as long as it holds "
-                  "them; white is idle. The same jobs in every panel." + which,
-                  chart_holders.holders(study, runs, length))
+    yield picture(
+        "holders",
+        "Who holds the GPUs",
+        "Every block is a job: as high as its GPUs, as long as it holds "
+        "them; white is idle. The same jobs in every panel." + which,
+        chart_holders.holders(study, runs, length),
+    )
     title = "GPUs in use, and what they cost" if chart_cluster.priced(found) else "GPUs in use"
-    yield picture("use", title, "Below the black line: GPUs that stand idle." + band + cut,
-                  chart_cluster.use(study, found))
-    yield picture("decisions", "Decisions", "Each point is a round. Gap: how much better a plan could be at most; of "
-                  "policies that do not maximise the value it says how much they leave." + which,
-                  chart_decisions.decisions(study, runs, length))
+    yield picture(
+        "use",
+        title,
+        "Below the black line: GPUs that stand idle." + band + cut,
+        chart_cluster.use(study, found),
+    )
+    yield picture(
+        "decisions",
+        "Decisions",
+        "Each point is a round. Gap: how much better a plan could be at most; of "
+        "policies that do not maximise the value it says how much they leave." + which,
+        chart_decisions.decisions(study, runs, length),
+    )

@@ -1,4 +1,6 @@
-"""Simulations as read back from files: of a folder of `allocator simulate` or of `allocator bench policies`."""
+"""Simulations as read back from files: of a folder of `allocator simulate` or of `allocator
+bench policies`.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,45 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILES: Mapping[str, tuple[str, ...]] = {
-    "jobs": ("policy", "job_id", "submitted_s", "started_s", "finished_s", "queue_s", "jct_s", "requested_gpus"),
+    "jobs": (
+        "policy",
+        "job_id",
+        "submitted_s",
+        "started_s",
+        "finished_s",
+        "queue_s",
+        "jct_s",
+        "requested_gpus",
+    ),
     "timeline": ("policy", "round", "at_s", "pool", "gpus", "price_per_gpu_hour"),
     "rounds": ("policy", "round", "at_s", "active", "gap", "decision_s", "fallback"),
-    "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s")}
+    "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s"),
+}
 """The columns that reports use; everything else in the files may be there or not."""
 GUEST = "shared_with"
-"""Column of spans: the job that held the GPUs, empty = the job itself. Outputs of earlier versions do not have it."""
+"""Column of spans: the job that held the GPUs, empty = the job itself. Outputs of earlier
+versions do not have it.
+"""
 TEXT = ("policy", "job_id", "pool", "fallback", GUEST)
-RESULTS_JSON, RESULTS, COMPARISON, GRID = "results.json", "results.csv", "comparison.csv", "grid.json"
+RESULTS_JSON, RESULTS, COMPARISON, GRID = (
+    "results.json",
+    "results.csv",
+    "comparison.csv",
+    "grid.json",
+)
 IDENTITY = ("workload", "load", "seed", "policy", "task")
 NAMES = ("workload", "load", "policy", "task", "baseline", "metric", "verdict")
-COMPARED = ("workload", "load", "policy", "baseline", "metric", "n", "change_percent", "low_percent", "high_percent")
+COMPARED = (
+    "workload",
+    "load",
+    "policy",
+    "baseline",
+    "metric",
+    "n",
+    "change_percent",
+    "low_percent",
+    "high_percent",
+)
 POOLED = "all"
 
 
@@ -52,8 +81,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Change:
-    """A policy against the baseline in one metric, percent; low, high: 95 % interval, nan for a single pair.
-    verdict: better, worse, open; n: pairs (seeds)."""
+    """A policy against the baseline in one metric, percent; low, high: 95 % interval, nan for a
+    single pair. verdict: better, worse, open; n: pairs (seeds)."""
 
     workload: str
     load: str
@@ -68,8 +97,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything a report is made of. single: one folder of `simulate`, else a benchmark. notes: what to know first.
-    origin: what happened when the clocks of the pictures show 0."""
+    """Everything a report is made of. single: one folder of `simulate`, else a benchmark. notes:
+    what to know first. origin: what happened when the clocks of the pictures show 0."""
 
     name: str
     single: bool
@@ -94,31 +123,48 @@ class Study:
 
     def policies(self, workload: str | None = None) -> list[str]:
         """In their usual order, the baseline last."""
-        return in_order((r.policy for r in self.runs if workload in (None, r.workload)), self.baseline)
+        return in_order(
+            (r.policy for r in self.runs if workload in (None, r.workload)), self.baseline
+        )
 
     def of(self, workload: str, load: str, policy: str) -> list[Run]:
         return [r for r in self.runs if (r.workload, r.load, r.policy) == (workload, load, policy)]
 
     def change(self, workload: str, load: str, policy: str, metric: str) -> Change | None:
-        return next((c for c in self.changes
-                     if (c.workload, c.load, c.policy, c.metric) == (workload, load, policy, metric)), None)
+        return next(
+            (
+                c
+                for c in self.changes
+                if (c.workload, c.load, c.policy, c.metric) == (workload, load, policy, metric)
+            ),
+            None,
+        )
 
     def typical_seed(self, workload: str, load: str) -> int:
         """The seed in which the baseline's mean completion time is the (lower) median."""
         runs = self.of(workload, load, self.baseline) or [
-            r for r in self.runs if (r.workload, r.load) == (workload, load)]
+            r for r in self.runs if (r.workload, r.load) == (workload, load)
+        ]
         by = sorted(runs, key=lambda r: (_last(r.metrics.get("jct_s_mean", math.nan)), r.seed))
         return by[(len(by) - 1) // 2].seed
 
     def frame(self, run: Run, name: str) -> pd.DataFrame:
-        """jobs, timeline, rounds or spans of a run; with spans, column `held`: GPUs that the job held itself, so that
-        those which two jobs ran on count once. Raises InvalidInput for columns that are missing or no numbers."""
+        """jobs, timeline, rounds or spans of a run; with spans, column `held`: GPUs that the job
+        held itself, so that those which two jobs ran on count once. Raises InvalidInput for columns
+        that are missing or no numbers."""
         key = (run.folder, name, run.policy)
         if key not in self._frames:
-            whole = read_frame(run.folder / f"{name}.csv", FILES[name], (GUEST,) if name == "spans" else ())
+            whole = read_frame(
+                run.folder / f"{name}.csv", FILES[name], (GUEST,) if name == "spans" else ()
+            )
             if name == "spans":
                 whole["held"] = whole["gpus"].where(whole[GUEST].isna(), 0.0)
-            self._frames.update({(run.folder, name, str(p)): rows for p, rows in whole.groupby("policy", sort=False)})
+            self._frames.update(
+                {
+                    (run.folder, name, str(p)): rows
+                    for p, rows in whole.groupby("policy", sort=False)
+                }
+            )
             self._frames.setdefault(key, whole.iloc[:0])
         frame: pd.DataFrame = self._frames[key]
         return frame
@@ -137,8 +183,8 @@ def load_order(load: str) -> tuple[float, str]:
 
 
 def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] = ()) -> pd.DataFrame:
-    """The named columns of a CSV file, text or floats, and `more` of them, empty where the file does not have them.
-    Raises UsageError if there is no such file."""
+    """The named columns of a CSV file, text or floats, and `more` of them, empty where the file
+    does not have them. Raises UsageError if there is no such file."""
     import pandas as pd
 
     if not path.is_file():
@@ -146,8 +192,9 @@ def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] = ()) -> 
     try:
         head = pd.read_csv(path, nrows=0)
     except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError):
-        raise InvalidInput([Fault(str(path), 1, f"has no header; the columns {', '.join(columns)} are needed")]) \
-            from None
+        raise InvalidInput(
+            [Fault(str(path), 1, f"has no header; the columns {', '.join(columns)} are needed")]
+        ) from None
     missing = [c for c in columns if c not in head.columns]
     if missing:
         raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
@@ -155,8 +202,9 @@ def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] = ()) -> 
     kinds = {c: "str" if c in TEXT else "float64" for c in columns}
     try:
         # job "NA" is a name; only an empty cell is nothing
-        return pd.read_csv(path, usecols=list(columns), dtype=kinds, keep_default_na=False, na_values=[""]).assign(
-            **{c: None for c in more if c not in columns})
+        return pd.read_csv(
+            path, usecols=list(columns), dtype=kinds, keep_default_na=False, na_values=[""]
+        ).assign(**{c: None for c in more if c not in columns})
     except (ValueError, pd.errors.ParserError):
         raise InvalidInput(_odd_cells(path, columns)) from None
 
@@ -165,30 +213,53 @@ def _odd_cells(path: Path, columns: Sequence[str]) -> list[Fault]:
     import pandas as pd
 
     try:
-        text = pd.read_csv(path, usecols=list(columns), dtype="str", keep_default_na=False, na_values=[""])
+        text = pd.read_csv(
+            path, usecols=list(columns), dtype="str", keep_default_na=False, na_values=[""]
+        )
     except (ValueError, pd.errors.ParserError) as error:
         return [Fault(str(path), None, f"cannot be read: {str(error).strip().splitlines()[-1]}")]
     faults = []
     for name in (c for c in columns if c not in TEXT):
         odd = text[name].notna() & pd.to_numeric(text[name], errors="coerce").isna()
-        faults += [Fault(str(path), int(i) + 2, f'{name} "{text[name][i]}" is not a number')
-                   for i in text.index[odd][:5]]
+        faults += [
+            Fault(str(path), int(i) + 2, f'{name} "{text[name][i]}" is not a number')
+            for i in text.index[odd][:5]
+        ]
     return faults or [Fault(str(path), None, "cannot be read")]
 
 
 def read_simulation(folder: Path) -> Study:
-    """What `allocator simulate --out` left. Raises UsageError for missing files, InvalidInput for wrong ones."""
+    """What `allocator simulate --out` left. Raises UsageError for missing files, InvalidInput
+    for wrong ones.
+    """
     path = folder / RESULTS_JSON
     document = _json(path)
     policies = document.get("policies")
-    if not isinstance(policies, dict) or not policies or not all(isinstance(m, dict) for m in policies.values()):
-        raise InvalidInput([Fault(str(path), None, '"policies" should hold the metrics of each policy')])
+    if (
+        not isinstance(policies, dict)
+        or not policies
+        or not all(isinstance(m, dict) for m in policies.values())
+    ):
+        raise InvalidInput(
+            [Fault(str(path), None, '"policies" should hold the metrics of each policy')]
+        )
     workload, seed = str(document.get("workload", folder.name)), int(document.get("seed") or 0)
     runs = [Run(workload, "", seed, str(p), _numbers(m), folder) for p, m in policies.items()]
     baseline = "greedy" if "greedy" in policies else next(iter(policies))
     by = {r.policy: r for r in runs}
-    changes = [Change(workload, "", r.policy, key, 1, _percent(r.metrics.get(key), by[baseline].metrics.get(key)))
-               for r in runs if r.policy != baseline for key in BY_KEY]
+    changes = [
+        Change(
+            workload,
+            "",
+            r.policy,
+            key,
+            1,
+            _percent(r.metrics.get(key), by[baseline].metrics.get(key)),
+        )
+        for r in runs
+        if r.policy != baseline
+        for key in BY_KEY
+    ]
     study = Study(workload, True, baseline, runs, changes, _unfinished(runs))
     for name in FILES:
         study.frame(runs[0], name)
@@ -196,22 +267,43 @@ def read_simulation(folder: Path) -> Study:
 
 
 def read_benchmark(folder: Path) -> Study:
-    """What `allocator bench policies --out` left: results.csv, comparison.csv, tasks/. Raises as read_simulation."""
+    """What `allocator bench policies --out` left: results.csv, comparison.csv, tasks/. Raises as
+    read_simulation.
+    """
     results = _table(folder / RESULTS, IDENTITY)
     keys = [c for c in results.columns if c not in IDENTITY]
-    runs = [Run(str(r["workload"]), _load(r["load"]), int(r["seed"]), str(r["policy"]),
-                _numbers({k: r[k] for k in keys}), folder / "tasks" / str(r["task"]))
-            for r in results.to_dict("records")]
+    runs = [
+        Run(
+            str(r["workload"]),
+            _load(r["load"]),
+            int(r["seed"]),
+            str(r["policy"]),
+            _numbers({k: r[k] for k in keys}),
+            folder / "tasks" / str(r["task"]),
+        )
+        for r in results.to_dict("records")
+    ]
     changes, baseline = _comparison(folder / COMPARISON)
-    asked = json.loads((folder / GRID).read_text(encoding="utf-8")) if (folder / GRID).is_file() else {}
+    asked = (
+        json.loads((folder / GRID).read_text(encoding="utf-8")) if (folder / GRID).is_file() else {}
+    )
     baseline = baseline or str(asked.get("baseline", "")) or _ground(runs)
     notes = _unfinished(runs)
     if len(asked.get("tasks", ())) > len(runs):
-        notes.append(f"Incomplete: {len(asked['tasks']) - len(runs)} of {len(asked['tasks'])} simulations have no "
-                     "result; they failed, or have not run yet.")
+        notes.append(
+            f"Incomplete: {len(asked['tasks']) - len(runs)} of {len(asked['tasks'])} simulations"
+            " have no result; they failed, or have not run yet."
+        )
     machine = folder / "machine.txt"
-    return Study(folder.resolve().name, False, baseline, runs, changes, notes,
-                 machine.read_text(encoding="utf-8").strip() if machine.is_file() else "")
+    return Study(
+        folder.resolve().name,
+        False,
+        baseline,
+        runs,
+        changes,
+        notes,
+        machine.read_text(encoding="utf-8").strip() if machine.is_file() else "",
+    )
 
 
 def _ground(runs: Sequence[Run]) -> str:
@@ -224,9 +316,20 @@ def _comparison(path: Path) -> tuple[list[Change], str]:
     if not path.is_file():
         return [], ""
     rows = _table(path, COMPARED).to_dict("records")
-    return [Change(str(r["workload"]), _load(r["load"]), str(r["policy"]), str(r["metric"]), int(r["n"]),
-                   float(r["change_percent"]), float(r["low_percent"]), float(r["high_percent"]),
-                   str(r.get("verdict", "open"))) for r in rows], str(rows[0]["baseline"]) if rows else ""
+    return [
+        Change(
+            str(r["workload"]),
+            _load(r["load"]),
+            str(r["policy"]),
+            str(r["metric"]),
+            int(r["n"]),
+            float(r["change_percent"]),
+            float(r["low_percent"]),
+            float(r["high_percent"]),
+            str(r.get("verdict", "open")),
+        )
+        for r in rows
+    ], (str(rows[0]["baseline"]) if rows else "")
 
 
 def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -234,16 +337,28 @@ def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        frame = pd.read_csv(path, dtype=dict.fromkeys(NAMES, "str"), keep_default_na=False, na_values=[""])
+        frame = pd.read_csv(
+            path, dtype=dict.fromkeys(NAMES, "str"), keep_default_na=False, na_values=[""]
+        )
     except (ValueError, pd.errors.ParserError) as error:
         raise InvalidInput([Fault(str(path), None, f"cannot be read: {error}")]) from None
     missing = [c for c in columns if c not in frame.columns]
     if missing:
         raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
-    odd = [(c, i) for c in frame.columns if c not in NAMES and frame[c].dtype.kind not in "iufb" for i in frame.index
-           if isinstance(frame[c][i], str)]
+    odd = [
+        (c, i)
+        for c in frame.columns
+        if c not in NAMES and frame[c].dtype.kind not in "iufb"
+        for i in frame.index
+        if isinstance(frame[c][i], str)
+    ]
     if odd:
-        raise InvalidInput([Fault(str(path), int(i) + 2, f'{c} "{frame[c][i]}" is not a number') for c, i in odd[:20]])
+        raise InvalidInput(
+            [
+                Fault(str(path), int(i) + 2, f'{c} "{frame[c][i]}" is not a number')
+                for c, i in odd[:20]
+            ]
+        )
     return frame
 
 
@@ -258,8 +373,11 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {k: math.nan if v is None else float(v) for k, v in values.items()
-            if v is None or isinstance(v, int | float)}
+    return {
+        k: math.nan if v is None else float(v)
+        for k, v in values.items()
+        if v is None or isinstance(v, int | float)
+    }
 
 
 def _load(value: Any) -> str:
@@ -278,7 +396,11 @@ def _unfinished(runs: Sequence[Run]) -> list[str]:
     for policy in in_order(r.policy for r in runs):
         mine = [r for r in runs if r.policy == policy and r.unfinished]
         if mine:
-            where = "" if len(runs) == len({r.policy for r in runs}) else f" in {len(mine)} simulations"
-            notes.append(f"{policy} left {sum(r.unfinished for r in mine):,} jobs unfinished{where}; completion times "
-                         "know finished jobs only and look better for it.")
+            where = (
+                "" if len(runs) == len({r.policy for r in runs}) else f" in {len(mine)} simulations"
+            )
+            notes.append(
+                f"{policy} left {sum(r.unfinished for r in mine):,} jobs unfinished{where};"
+                " completion times know finished jobs only and look better for it."
+            )
     return notes

@@ -1,4 +1,5 @@
-"""Rows for pictures of who held which GPUs: each span of time gets rows of its pool, so that a job stays together.
+"""Rows for pictures of who held which GPUs: each span of time gets rows of its pool, so that a job
+stays together.
 
 Which GPUs of a pool a job really had is not known, and does not matter: they are alike.
 """
@@ -35,27 +36,36 @@ class Block:
     rows: int
 
 
-def seat(jobs: Sequence[object], gpus: Sequence[int], begin: Sequence[float], end: Sequence[float],
-         rows: Sequence[int]) -> list[Block]:
+def seat(
+    jobs: Sequence[object],
+    gpus: Sequence[int],
+    begin: Sequence[float],
+    end: Sequence[float],
+    rows: Sequence[int],
+) -> list[Block]:
     """Blocks of all spans of a pool.
 
-    rows: how many GPUs the pool has when each span begins; a span lies below that if there is room, and more rows are
-    opened if spans overlap beyond it. Cut spans where a pool shrinks, so that they can move below the line.
-    A job that goes on at the moment its last span ended keeps the rows it can; others get the smallest hole they fit
-    in, else the lowest free rows.
+    rows: how many GPUs the pool has when each span begins; a span lies below that if there is room,
+    and more rows are opened if spans overlap beyond it. Cut spans where a pool shrinks, so that
+    they can move below the line. A job that goes on at the moment its last span ended keeps the
+    rows it can; others get the smallest hole they fit in, else the lowest free rows.
     """
     free: Bools = np.ones(max([1, *rows]), dtype=np.bool_)
     taken: dict[int, NDArray[np.int64]] = {}
     left: dict[object, tuple[float, NDArray[np.int64]]] = {}
-    order = sorted([(end[i], 0, i) for i in range(len(jobs))] + [(begin[i], 1, i) for i in range(len(jobs))],
-                   key=lambda e: (e[0], e[1]))
+    order = sorted(
+        [(end[i], 0, i) for i in range(len(jobs))] + [(begin[i], 1, i) for i in range(len(jobs))],
+        key=lambda e: (e[0], e[1]),
+    )
     blocks: list[Block] = []
     waiting: list[int] = []
 
     def settle(now: float) -> None:
         """Seat what starts now: those who go on first, then large before small."""
         nonlocal free
-        stays = {i: left[jobs[i]][1] for i in waiting if jobs[i] in left and left[jobs[i]][0] == now}
+        stays = {
+            i: left[jobs[i]][1] for i in waiting if jobs[i] in left and left[jobs[i]][0] == now
+        }
         for i in sorted(waiting, key=lambda i: (i not in stays, -gpus[i])):
             need = gpus[i]
             if need > free.sum():
@@ -92,22 +102,33 @@ def _more(free: Bools, need: int, own: NDArray[np.int64]) -> NDArray[np.int64]:
     open_[own] = False
     rows = np.flatnonzero(open_)
     if len(own):
-        return np.asarray(rows[np.argsort(np.abs(rows - own.mean()), kind="stable")][:need], dtype=np.int64)
+        return np.asarray(
+            rows[np.argsort(np.abs(rows - own.mean()), kind="stable")][:need], dtype=np.int64
+        )
     holes = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     fitting = [h for h in holes if len(h) >= need]
     return np.asarray(min(fitting, key=len)[:need] if fitting else rows[:need], dtype=np.int64)
 
 
 def _blocks(span: int, rows: NDArray[np.int64]) -> list[Block]:
-    return [Block(span, int(part[0]), len(part)) for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
-            if len(part)]
+    return [
+        Block(span, int(part[0]), len(part))
+        for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+        if len(part)
+    ]
 
 
-def joined(blocks: Sequence[Block], jobs: Sequence[object], begin: Floats, end: Floats) -> list[Held]:
-    """Rectangles of blocks, one for those of the same job and rows that follow each other without a pause."""
+def joined(
+    blocks: Sequence[Block], jobs: Sequence[object], begin: Floats, end: Floats
+) -> list[Held]:
+    """Rectangles of blocks, one for those of the same job and rows that follow each other
+    without a pause.
+    """
     out: dict[tuple[object, int, int, float], Held] = {}
     for b in sorted(blocks, key=lambda b: float(begin[b.span])):
         start, stop = float(begin[b.span]), float(end[b.span])
         before = out.pop((jobs[b.span], b.row, b.rows, start), None)
-        out[jobs[b.span], b.row, b.rows, stop] = Held(b.span, b.row, b.rows, before.begin if before else start, stop)
+        out[jobs[b.span], b.row, b.rows, stop] = Held(
+            b.span, b.row, b.rows, before.begin if before else start, stop
+        )
     return list(out.values())

@@ -1,6 +1,8 @@
-"""Quantities over time, from who held what when: exact means over the bins of a grid, and their spread over seeds.
+"""Quantities over time, from who held what when: exact means over the bins of a grid, and their
+spread over seeds.
 
-Means are exact, not looks once a round: the area under the line of waiting jobs is the time that jobs waited.
+Means are exact, not looks once a round: the area under the line of waiting jobs is the time that
+jobs waited.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ MOST_OF_IT, TAIL = 0.9, 1.4
 
 @dataclass(frozen=True)
 class Series:
-    """Means over the bins between `edges` (B + 1,), seconds since the first submission. Arrays (B,).
+    """Means over the bins between `edges` (B + 1,), seconds since the first submission. Arrays
+    (B,).
 
-    waiting: jobs before their first start; paused: jobs that held GPUs before, and hold none; by pool: GPUs held and
-    GPUs there are; dollars per hour: paid, and what all GPUs would cost."""
+    waiting: jobs before their first start; paused: jobs that held GPUs before, and hold none; by
+    pool: GPUs held and GPUs there are; dollars per hour: paid, and what all GPUs would cost."""
 
     edges: Floats
     waiting: Floats
@@ -69,7 +72,9 @@ def binned(times: Floats, steps: Floats, edges: Floats) -> Floats:
 
 
 def begin_of(study: Study, run: Run) -> float:
-    """First submission, seconds on the workload's clock; the first round where no job was submitted."""
+    """First submission, seconds on the workload's clock; the first round where no job was
+    submitted.
+    """
     for name, column in (("jobs", "submitted_s"), ("timeline", "at_s"), ("spans", "from_s")):
         frame = study.frame(run, name)
         if len(frame):
@@ -79,15 +84,24 @@ def begin_of(study: Study, run: Run) -> float:
 
 def end_of(study: Study, run: Run) -> float:
     """Last moment of which anything is known."""
-    ends = [float(frame[column].max()) for name, columns in (
-        ("jobs", ("submitted_s", "finished_s")), ("timeline", ("at_s",)), ("spans", ("to_s",)))
-        for frame in (study.frame(run, name),) for column in columns if frame[column].notna().any()]
+    ends = [
+        float(frame[column].max())
+        for name, columns in (
+            ("jobs", ("submitted_s", "finished_s")),
+            ("timeline", ("at_s",)),
+            ("spans", ("to_s",)),
+        )
+        for frame in (study.frame(run, name),)
+        for column in columns
+        if frame[column].notna().any()
+    ]
     return max(ends, default=0.0)
 
 
 @dataclass(frozen=True)
 class Window:
-    """How much time pictures show: all, or, where a few stragglers take much longer, until nearly all is done.
+    """How much time pictures show: all, or, where a few stragglers take much longer, until nearly
+    all is done.
 
     length_s: shown; longest_s: length of the longest run, of this policy."""
 
@@ -99,8 +113,10 @@ class Window:
         """A sentence about what is cut off, empty if nothing is."""
         if self.longest_s <= self.length_s:
             return ""
-        return (f" The time axis ends soon after {100 * MOST_OF_IT:g} % of the GPU time is used; the longest run, of "
-                f"{self.policy}, goes on to {duration(self.longest_s)}.")
+        return (
+            f" The time axis ends soon after {100 * MOST_OF_IT:g} % of the GPU time is used; the"
+            f" longest run, of {self.policy}, goes on to {duration(self.longest_s)}."
+        )
 
 
 def window(study: Study, runs: Sequence[Run]) -> Window:
@@ -118,17 +134,28 @@ def window(study: Study, runs: Sequence[Run]) -> Window:
 
 
 def _nearly_all(study: Study, run: Run, length_s: float) -> float:
-    """Seconds after which all jobs were submitted, MOST_OF_IT of the GPU time was used and 97 % of the jobs done."""
+    """Seconds after which all jobs were submitted, MOST_OF_IT of the GPU time was used and 97 %
+    of the jobs done.
+    """
     begin, spans, jobs = begin_of(study, run), study.frame(run, "spans"), study.frame(run, "jobs")
     if not len(spans):
         return length_s
     gpus = spans["held"].to_numpy()
     x = np.linspace(0.0, length_s, 4 * BINS + 1)
-    used = np.cumsum(binned(np.concatenate([spans["from_s"], spans["to_s"]]) - begin, np.concatenate([gpus, -gpus]), x))
+    used = np.cumsum(
+        binned(
+            np.concatenate([spans["from_s"], spans["to_s"]]) - begin,
+            np.concatenate([gpus, -gpus]),
+            x,
+        )
+    )
     submitted = float(jobs["submitted_s"].max()) - begin if len(jobs) else 0.0
     done = jobs["finished_s"].dropna().to_numpy() - begin
-    return max(submitted, float(x[1:][np.searchsorted(used, MOST_OF_IT * used[-1])]),
-               float(np.quantile(done, 0.97)) if len(done) else 0.0)
+    return max(
+        submitted,
+        float(x[1:][np.searchsorted(used, MOST_OF_IT * used[-1])]),
+        float(np.quantile(done, 0.97)) if len(done) else 0.0,
+    )
 
 
 def series(study: Study, run: Run, length_s: float, bins: int = BINS) -> Series:
@@ -139,25 +166,39 @@ def series(study: Study, run: Run, length_s: float, bins: int = BINS) -> Series:
     starts, stops = spans["from_s"].to_numpy() - begin, spans["to_s"].to_numpy() - begin
     gpus, pool = spans["held"].to_numpy(), spans["pool"].to_numpy()
     submitted = jobs["submitted_s"].to_numpy() - begin
-    last = max(end, begin + length_s)                           # what was never started or done waits to the end
-    started, finished = (jobs[c].fillna(last).to_numpy() - begin for c in ("started_s", "finished_s"))
+    # what was never started or done waits to the end
+    last = max(end, begin + length_s)
+    started, finished = (
+        jobs[c].fillna(last).to_numpy() - begin for c in ("started_s", "finished_s")
+    )
     up, on = np.ones(len(jobs)), np.ones(len(spans))
     waiting = binned(np.concatenate([submitted, started]), np.concatenate([up, -up]), edges)
-    paused = binned(np.concatenate([started, finished, starts, stops]), np.concatenate([up, -up, -on, on]), edges)
+    paused = binned(
+        np.concatenate([started, finished, starts, stops]),
+        np.concatenate([up, -up, -on, on]),
+        edges,
+    )
     names = list(dict.fromkeys([*timeline["pool"], *pool]))
     held, capacity, price = {}, {}, {}
     for name in names:
         mine = pool == name
-        held[name] = binned(np.concatenate([starts[mine], stops[mine]]),
-                            np.concatenate([gpus[mine], -gpus[mine]]), edges)
+        held[name] = binned(
+            np.concatenate([starts[mine], stops[mine]]),
+            np.concatenate([gpus[mine], -gpus[mine]]),
+            edges,
+        )
         rows = timeline[timeline["pool"] == name]
-        capacity[name], price[name] = (_known(rows, column, begin, edges) for column in ("gpus", "price_per_gpu_hour"))
+        capacity[name], price[name] = (
+            _known(rows, column, begin, edges) for column in ("gpus", "price_per_gpu_hour")
+        )
     paid, full = (_sum((price[n] * part[n] for n in names), bins) for part in (held, capacity))
     return Series(edges, waiting, np.maximum(paused, 0.0), held, capacity, paid, full)
 
 
 def _known(rows: pd.DataFrame, column: str, begin: float, edges: Floats) -> Floats:
-    """Mean over each bin of what each round saw, which holds until the next round and before the first."""
+    """Mean over each bin of what each round saw, which holds until the next round and before the
+    first.
+    """
     if not len(rows):
         return np.zeros(len(edges) - 1)
     t, v = rows["at_s"].to_numpy() - begin, np.nan_to_num(rows[column].to_numpy())
@@ -172,6 +213,8 @@ def spread(rows: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
 
 
 def share_done(values: Floats, of: int, x: Floats) -> Floats:
-    """Share of `of` jobs whose value is at most each x: an empirical distribution; jobs without a value count below."""
+    """Share of `of` jobs whose value is at most each x: an empirical distribution; jobs without
+    a value count below.
+    """
     known = np.sort(values[np.isfinite(values)])
     return np.searchsorted(known, x, side="right") / max(1, of)

@@ -9,18 +9,40 @@ from pathlib import Path
 from typing import Any
 
 from allocator.errors import UsageError
-from allocator.report.solver_results import RULES, TITLES, Measured, Results, engine_order, size_order
+from allocator.report.solver_results import (
+    RULES,
+    TITLES,
+    Measured,
+    Results,
+    engine_order,
+    size_order,
+)
 
-FLOOR = 1e-4             # percent: smaller gaps are drawn here
+FLOOR = 1e-4  # percent: smaller gaps are drawn here
 CEILING = 100.0
-COLOURS = {"auto": "#000000", "decomposition": "#c1272d", "highs": "#0072b2", "cpsat": "#e69f00", "pulp": "#009e73",
-           "marginal": "#7a3b9a", "greedy": "#555555"}
-MARKS = {"auto": "P", "decomposition": "o", "highs": "s", "cpsat": "^", "pulp": "D", "marginal": "v", "greedy": "X"}
+COLOURS = {
+    "auto": "#000000",
+    "decomposition": "#c1272d",
+    "highs": "#0072b2",
+    "cpsat": "#e69f00",
+    "pulp": "#009e73",
+    "marginal": "#7a3b9a",
+    "greedy": "#555555",
+}
+MARKS = {
+    "auto": "P",
+    "decomposition": "o",
+    "highs": "s",
+    "cpsat": "^",
+    "pulp": "D",
+    "marginal": "v",
+    "greedy": "X",
+}
 
 
 def draw(results: Results, folder: Path | str) -> list[Path]:
-    """Write curves-RULES.png and sizes-RULES.png for every rule set; returns the files. Raises UsageError without
-    matplotlib (extra `plots`)."""
+    """Write curves-RULES.png and sizes-RULES.png for every rule set; returns the files. Raises
+    UsageError without matplotlib (extra `plots`)."""
     written = []
     for name, _, figure in figures(results):
         written.append(Path(folder) / f"{name}.png")
@@ -29,7 +51,9 @@ def draw(results: Results, folder: Path | str) -> list[Path]:
 
 
 def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
-    """(name, title, figure) of every picture. Raises UsageError without matplotlib (extra `plots`)."""
+    """(name, title, figure) of every picture. Raises UsageError without matplotlib (extra
+    `plots`).
+    """
     try:
         import matplotlib
     except ImportError as error:
@@ -45,14 +69,18 @@ def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
 
 
 def _curves(results: Results, rows: Sequence[Measured], title: str) -> Any:
-    """Per size: proven gap against CPU seconds, a line per engine and seed, a point where one proves nothing."""
+    """Per size: proven gap against CPU seconds, a line per engine and seed, a point where one
+    proves nothing.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
 
     sizes = sorted({r.instance for r in rows}, key=size_order)
     width = min(3, len(sizes))
     height = math.ceil(len(sizes) / width)
-    figure, grid = plt.subplots(height, width, figsize=(5.2 * width, 3.9 * height + 0.9), squeeze=False, sharey=True)
+    figure, grid = plt.subplots(
+        height, width, figsize=(5.2 * width, 3.9 * height + 0.9), squeeze=False, sharey=True
+    )
     best = results.best_bound()
     for axes, size in zip(grid.flat, sizes, strict=False):
         here = [r for r in rows if r.instance == size]
@@ -61,11 +89,26 @@ def _curves(results: Results, rows: Sequence[Measured], title: str) -> Any:
             colour = COLOURS.get(r.engine, "#888888")
             name, mark = TITLES.get(r.engine, r.engine), MARKS.get(r.engine, "*")
             if steps:
-                axes.step(*zip(*steps, strict=True), where="post", color=colour, alpha=0.75, linewidth=1.4,
-                          marker=mark, markersize=6, markevery=[len(steps) - 1], label=name)
+                axes.step(
+                    *zip(*steps, strict=True),
+                    where="post",
+                    color=colour,
+                    alpha=0.75,
+                    linewidth=1.4,
+                    marker=mark,
+                    markersize=6,
+                    markevery=[len(steps) - 1],
+                    label=name,
+                )
             elif r.value > -math.inf and best[r.problem] < math.inf:
-                axes.plot(max(r.cpu_s, 1e-3), _percent((best[r.problem] - r.value) / max(abs(r.value), 1e-9)), mark,
-                          color=colour, markersize=7, label=f"{name}: proves nothing,\ngap to others' bound")
+                axes.plot(
+                    max(r.cpu_s, 1e-3),
+                    _percent((best[r.problem] - r.value) / max(abs(r.value), 1e-9)),
+                    mark,
+                    color=colour,
+                    markersize=7,
+                    label=f"{name}: proves nothing,\ngap to others' bound",
+                )
         _scales(axes, f"{size}: {max(r.jobs for r in here):,} jobs")
         axes.set_xscale("log")
         low, high = axes.get_xlim()
@@ -74,12 +117,15 @@ def _curves(results: Results, rows: Sequence[Measured], title: str) -> Any:
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("processor time (CPU seconds, log)")
-    for axes in list(grid.flat)[len(sizes):]:
+    for axes in list(grid.flat)[len(sizes) :]:
         axes.set_visible(False)
     for line in grid:
         line[0].set_ylabel("proven gap: how far the plan may be\nfrom the best possible (%, log)")
-    figure.suptitle(f"How fast each solver proves its plan good: {title}\n"
-                    "one line per seed, lower and further left is better; the mark is where the run ended", fontsize=11)
+    figure.suptitle(
+        f"How fast each solver proves its plan good: {title}\n"
+        "one line per seed, lower and further left is better; the mark is where the run ended",
+        fontsize=11,
+    )
     _legend(figure, grid)
     figure.tight_layout(rect=(0, 0.09, 1, 1))
     return figure
@@ -104,7 +150,9 @@ def _percent(gap: float) -> float:
 
 
 def _sizes(_results: Results, rows: Sequence[Measured], title: str) -> Any:
-    """Two panels over the number of jobs: gap when the run ended, and seconds until the gap that was asked for."""
+    """Two panels over the number of jobs: gap when the run ended, and seconds until the gap that
+    was asked for.
+    """
     import matplotlib.pyplot as plt
 
     if len({r.instance for r in rows}) < 2 or rows[0].rules == "file":
@@ -129,10 +177,13 @@ def _sizes(_results: Results, rows: Sequence[Measured], title: str) -> Any:
         jobs = sorted({r.jobs for r in rows if r.jobs})
         axes.set_xticks(jobs, [f"{j:,}" for j in jobs])
         axes.minorticks_off()
-    figure.suptitle(f"Solvers over the size of the cluster: {title}\n"
-                    f"median of the seeds, bars to best and worst; asked for "
-                    f"{' or '.join(f'{100 * a:g} %' for a in asked)}, limit "
-                    f"{' or '.join(f'{s:g} s' for s in limits)}; no mark: not reached by every seed", fontsize=11)
+    figure.suptitle(
+        f"Solvers over the size of the cluster: {title}\n"
+        "median of the seeds, bars to best and worst; asked for "
+        f"{' or '.join(f'{100 * a:g} %' for a in asked)}, limit "
+        f"{' or '.join(f'{s:g} s' for s in limits)}; no mark: not reached by every seed",
+        fontsize=11,
+    )
     _legend(figure, [[left, right]])
     figure.tight_layout(rect=(0, 0.09, 1, 1))
     return figure
@@ -141,7 +192,8 @@ def _sizes(_results: Results, rows: Sequence[Measured], title: str) -> Any:
 def _over_jobs(axes: Any, rows: Sequence[Measured], number: Callable[[Measured], float]) -> None:
     engines = sorted({r.engine for r in rows}, key=engine_order)
     for k, engine in enumerate(engines):
-        aside = 1.03 ** (k - (len(engines) - 1) / 2)              # so that equal values do not hide each other
+        # so that equal values do not hide each other
+        aside = 1.03 ** (k - (len(engines) - 1) / 2)
         points = []
         for size in sorted({r.instance for r in rows}, key=size_order):
             found = [(r.jobs, number(r)) for r in rows if r.engine == engine and r.instance == size]
@@ -152,8 +204,16 @@ def _over_jobs(axes: Any, rows: Sequence[Measured], number: Callable[[Measured],
             x, middle, low, high = zip(*points, strict=True)
             down = [m - lo for m, lo in zip(middle, low, strict=True)]
             up = [hi - m for m, hi in zip(middle, high, strict=True)]
-            axes.errorbar(x, middle, yerr=[down, up], marker=MARKS.get(engine, "*"), capsize=3, linewidth=1.4,
-                          color=COLOURS.get(engine, "#888888"), label=TITLES.get(engine, engine))
+            axes.errorbar(
+                x,
+                middle,
+                yerr=[down, up],
+                marker=MARKS.get(engine, "*"),
+                capsize=3,
+                linewidth=1.4,
+                color=COLOURS.get(engine, "#888888"),
+                label=TITLES.get(engine, engine),
+            )
 
 
 def _scales(axes: Any, title: str) -> None:
@@ -172,5 +232,11 @@ def _legend(figure: Any, grid: Any) -> None:
         for axes in line:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 seen.setdefault(label, handle)
-    figure.legend(seen.values(), seen.keys(), loc="lower center", ncols=min(6, max(1, len(seen))), fontsize=9,
-                  frameon=False)
+    figure.legend(
+        seen.values(),
+        seen.keys(),
+        loc="lower center",
+        ncols=min(6, max(1, len(seen))),
+        fontsize=9,
+        frameon=False,
+    )

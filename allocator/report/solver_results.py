@@ -1,4 +1,6 @@
-"""Results of the solver benchmarks as read back from runs.csv and trace.csv (allocator bench solvers)."""
+"""Results of the solver benchmarks as read back from runs.csv and trace.csv (allocator bench
+solvers).
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,29 @@ from pathlib import Path
 from allocator.errors import UsageError
 
 SIZES = ("S", "M", "L", "XL", "XXL")
-RULES = {"standard": "standard rules (20 tenants, quotas, budget)", "tenants": "100 tenants",
-         "all": "every rule (100 tenants, guarantees, limit on change, 5 % may not move)", "file": "files"}
+RULES = {
+    "standard": "standard rules (20 tenants, quotas, budget)",
+    "tenants": "100 tenants",
+    "all": "every rule (100 tenants, guarantees, limit on change, 5 % may not move)",
+    "file": "files",
+}
 ENGINES = ("auto", "decomposition", "highs", "cpsat", "pulp", "marginal", "greedy")
-TITLES = {"auto": "auto", "decomposition": "decomposition (ours)", "highs": "HiGHS", "cpsat": "CP-SAT",
-          "pulp": "PuLP with CBC", "marginal": "marginal (prices, no solver)", "greedy": "plain greedy"}
+TITLES = {
+    "auto": "auto",
+    "decomposition": "decomposition (ours)",
+    "highs": "HiGHS",
+    "cpsat": "CP-SAT",
+    "pulp": "PuLP with CBC",
+    "marginal": "marginal (prices, no solver)",
+    "greedy": "plain greedy",
+}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A row of runs.csv. Seconds are CPU seconds, inf = never; gap relative, inf = none proven; nan where unknown."""
+    """A row of runs.csv. Seconds are CPU seconds, inf = never; gap relative, inf = none proven;
+    nan where unknown.
+    """
 
     instance: str
     rules: str
@@ -51,7 +66,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Results:
-    """All rows, in the order of the file; trace: run -> list of (CPU seconds, value, bound); machine: one line."""
+    """All rows, in the order of the file; trace: run -> list of (CPU seconds, value, bound);
+    machine: one line.
+    """
 
     rows: Sequence[Measured]
     trace: Mapping[str, Sequence[tuple[float, float, float]]]
@@ -65,13 +82,19 @@ class Results:
         return best
 
     def lies(self, tolerance: float = 1e-7) -> list[tuple[Measured, Measured]]:
-        """(row, other) where row's bound lies below a plan that another engine found: there must be none."""
+        """(row, other) where row's bound lies below a plan that another engine found: there must
+        be none.
+        """
         best: dict[tuple[str, str, int, str], Measured] = {}
         for r in self.rows:
             if r.problem not in best or r.value > best[r.problem].value:
                 best[r.problem] = r
-        return [(r, best[r.problem]) for r in self.rows
-                if r.bound < best[r.problem].value * (1 - math.copysign(tolerance, best[r.problem].value))]
+        return [
+            (r, best[r.problem])
+            for r in self.rows
+            if r.bound
+            < best[r.problem].value * (1 - math.copysign(tolerance, best[r.problem].value))
+        ]
 
 
 def read_results(folder: Path | str) -> Results:
@@ -82,14 +105,25 @@ def read_results(folder: Path | str) -> Results:
         trace: dict[str, list[tuple[float, float, float]]] = {}
         for row in _rows(folder / "trace.csv"):
             trace.setdefault(row["run"], []).append(
-                (float(row["cpu_s"]), _float(row["value"], -math.inf), _float(row["bound"], math.inf)))
+                (
+                    float(row["cpu_s"]),
+                    _float(row["value"], -math.inf),
+                    _float(row["bound"], math.inf),
+                )
+            )
         machine = folder / "machine.txt"
-        return Results(rows, trace, machine.read_text(encoding="utf-8").strip() if machine.exists() else "")
+        return Results(
+            rows, trace, machine.read_text(encoding="utf-8").strip() if machine.exists() else ""
+        )
     except FileNotFoundError as error:
-        raise UsageError(f'"{folder}" holds no results of the solver benchmarks: {Path(error.filename).name} is '
-                         "missing") from error
+        raise UsageError(
+            f'"{folder}" holds no results of the solver benchmarks: {Path(error.filename).name} is '
+            "missing"
+        ) from error
     except (OSError, KeyError, ValueError) as error:
-        raise UsageError(f'"{folder}" holds no results of the solver benchmarks: {error}') from error
+        raise UsageError(
+            f'"{folder}" holds no results of the solver benchmarks: {error}'
+        ) from error
 
 
 def _rows(path: Path) -> Iterable[dict[str, str]]:
@@ -106,11 +140,27 @@ def _measured(row: dict[str, str]) -> Measured:
         return _float(row[name], math.inf)
 
     return Measured(
-        row["instance"], row["rules"], int(row["seed"]), row["engine"], float(row["gap_asked"]), float(row["limit_s"]),
-        row["round"], row["run"], int(row["jobs"] or 0), row["ended"], _float(row["value"], -math.inf),
-        _float(row["bound"], math.inf), _float(row["gap"], math.inf), seconds("cpu_s"), seconds("cpu_first_plan"),
-        seconds("cpu_1pct"), seconds("cpu_0.1pct"), seconds("cpu_0.01pct"), seconds("cpu_asked_gap"),
-        _float(row["peak_mb"], math.nan))
+        row["instance"],
+        row["rules"],
+        int(row["seed"]),
+        row["engine"],
+        float(row["gap_asked"]),
+        float(row["limit_s"]),
+        row["round"],
+        row["run"],
+        int(row["jobs"] or 0),
+        row["ended"],
+        _float(row["value"], -math.inf),
+        _float(row["bound"], math.inf),
+        _float(row["gap"], math.inf),
+        seconds("cpu_s"),
+        seconds("cpu_first_plan"),
+        seconds("cpu_1pct"),
+        seconds("cpu_0.1pct"),
+        seconds("cpu_0.01pct"),
+        seconds("cpu_asked_gap"),
+        _float(row["peak_mb"], math.nan),
+    )
 
 
 def size_order(instance: str) -> tuple[int, str]:

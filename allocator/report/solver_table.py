@@ -6,10 +6,28 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from allocator.report.solver_results import RULES, TITLES, Measured, Results, engine_order, size_order
+from allocator.report.solver_results import (
+    RULES,
+    TITLES,
+    Measured,
+    Results,
+    engine_order,
+    size_order,
+)
 
-HEAD = ("engine", "runs", "first plan", "1 %", "0.1 %", "0.01 %", "asked gap", "whole run", "gap proven",
-        "below best bound", "peak MB")
+HEAD = (
+    "engine",
+    "runs",
+    "first plan",
+    "1 %",
+    "0.1 %",
+    "0.01 %",
+    "asked gap",
+    "whole run",
+    "gap proven",
+    "below best bound",
+    "peak MB",
+)
 
 
 def markdown(results: Results) -> str:
@@ -18,23 +36,39 @@ def markdown(results: Results) -> str:
     best = results.best_bound()
     groups: dict[tuple[str, str, str, float, float], list[Measured]] = {}
     for row in results.rows:
-        groups.setdefault((row.rules, row.instance, row.round, row.asked, row.limit_s), []).append(row)
-    for group in sorted(groups, key=lambda g: ([*RULES, g[0]].index(g[0]), size_order(g[1]), g[2:])):
+        groups.setdefault((row.rules, row.instance, row.round, row.asked, row.limit_s), []).append(
+            row
+        )
+    for group in sorted(
+        groups, key=lambda g: ([*RULES, g[0]].index(g[0]), size_order(g[1]), g[2:])
+    ):
         (rules, instance, turn, asked, limit), rows = group, groups[group]
         jobs = max(r.jobs for r in rows)
         seeds = len({r.seed for r in rows})
-        warm = " warm rounds (2 % of the jobs replaced, 5 % of the values moved)," if turn == "warm" else ""
-        parts.append(f"**{instance}**, {jobs:,} jobs,{warm} {RULES.get(rules, rules)}, "
-                     f"{seeds} seed{'s' * (seeds > 1)}, asked for {percent(asked)}, limit {limit:g} s")
+        warm = (
+            " warm rounds (2 % of the jobs replaced, 5 % of the values moved),"
+            if turn == "warm"
+            else ""
+        )
+        parts.append(
+            f"**{instance}**, {jobs:,} jobs,{warm} {RULES.get(rules, rules)}, "
+            f"{seeds} seed{'s' * (seeds > 1)}, asked for {percent(asked)}, limit {limit:g} s"
+        )
         lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
         for engine in sorted({r.engine for r in rows}, key=engine_order):
             mine = [r for r in rows if r.engine == engine]
             lines.append(f"| {' | '.join(_cells(mine, best))} |")
         parts.append("\n".join(lines))
     lies = results.lies()
-    parts.append("No bound lies below a plan that any engine found." if not lies else "\n".join(
-        f"- WRONG: {a.engine} proved {a.bound:.9g} for {a.instance} {a.rules} seed {a.seed}, {b.engine} found "
-        f"{b.value:.9g}" for a, b in lies))
+    parts.append(
+        "No bound lies below a plan that any engine found."
+        if not lies
+        else "\n".join(
+            f"- WRONG: {a.engine} proved {a.bound:.9g} for {a.instance} {a.rules} seed {a.seed},"
+            f" {b.engine} found {b.value:.9g}"
+            for a, b in lies
+        )
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -53,14 +87,20 @@ def _cells(rows: Sequence[Measured], best: dict[tuple[str, str, int, str], float
 
 
 def _pair(numbers: Sequence[float], show: object) -> str:
-    """`median / worst`; where some runs have none: their median and how many have one; "–" where none has."""
+    """`median / worst`; where some runs have none: their median and how many have one; "–" where
+    none has.
+    """
     assert callable(show)
     good = [x for x in numbers if math.isfinite(x)]
     if not good:
         return "–"
     if len(good) < len(numbers):
         return f"{show(statistics.median(good))} ({len(good)} of {len(numbers)})"
-    return str(show(good[0])) if len(good) == 1 else f"{show(statistics.median(good))} / {show(max(good))}"
+    return (
+        str(show(good[0]))
+        if len(good) == 1
+        else f"{show(statistics.median(good))} / {show(max(good))}"
+    )
 
 
 def seconds(x: float) -> str:

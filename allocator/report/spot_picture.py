@@ -13,29 +13,61 @@ MOST_NAMES = 30
 
 
 def picture(seen: Sequence[Outlook], choice: Choice, cost: float | None = None) -> bytes:
-    """SVG of the outlooks, numbered by time and named beside; raises UsageError without matplotlib (extra `plots`)."""
-    ends = sorted((i for i, o in enumerate(seen) if math.isfinite(o.seconds)), key=lambda i: seen[i].seconds)
+    """SVG of the outlooks, numbered by time and named beside; raises UsageError without
+    matplotlib (extra `plots`).
+    """
+    ends = sorted(
+        (i for i, o in enumerate(seen) if math.isfinite(o.seconds)), key=lambda i: seen[i].seconds
+    )
     best = {choice.cheapest: "cheapest", choice.fastest: "fastest"}
-    for at, words in ((choice.fastest_within_cost, f"fastest below {cost} $"),
-                      (choice.cheapest_by_deadline, "cheapest in time")):
+    for at, words in (
+        (choice.fastest_within_cost, f"fastest below {cost} $"),
+        (choice.cheapest_by_deadline, "cheapest in time"),
+    ):
         if at is not None:
             best[at] = f"{best[at]}, {words}" if at in best else words
     with paper():
         drawn = figure(9.6, 4.6)
         panel, beside = drawn.subplots(1, 2, width_ratios=(3, 1.35))
         front = frontier(seen)
-        panel.loglog([seen[i].seconds / 3600 for i in front], [max(seen[i].dollars, 1e-9) for i in front], color=FAINT,
-                     zorder=1, linewidth=1.2)
+        panel.loglog(
+            [seen[i].seconds / 3600 for i in front],
+            [max(seen[i].dollars, 1e-9) for i in front],
+            color=FAINT,
+            zorder=1,
+            linewidth=1.2,
+        )
         beside.set_axis_off()
         for place, i in enumerate(ends):
             o = seen[i]
-            x, y, colour = o.seconds / 3600, max(o.dollars, 1e-9), SPOT if bool(o.cluster.spot.any()) else OTHER
-            panel.scatter([x], [y], color=colour, s=130, zorder=2, edgecolors="white", linewidths=0.8)
-            panel.annotate(str(place + 1), (x, y), ha="center", va="center", color="white", fontsize=7, zorder=3)
+            x, y, colour = (
+                o.seconds / 3600,
+                max(o.dollars, 1e-9),
+                SPOT if bool(o.cluster.spot.any()) else OTHER,
+            )
+            panel.scatter(
+                [x], [y], color=colour, s=130, zorder=2, edgecolors="white", linewidths=0.8
+            )
+            panel.annotate(
+                str(place + 1),
+                (x, y),
+                ha="center",
+                va="center",
+                color="white",
+                fontsize=7,
+                zorder=3,
+            )
             if place < MOST_NAMES:
-                beside.text(0.0, 1.0 - place / max(len(ends[:MOST_NAMES]), 12), f"{place + 1}  {o.cluster.name}"
-                            + (f"\n     {best[i]}" if i in best else ""), va="top", fontsize=8, color=colour,
-                            fontweight="bold" if i in best else "normal", linespacing=0.95)
+                beside.text(
+                    0.0,
+                    1.0 - place / max(len(ends[:MOST_NAMES]), 12),
+                    f"{place + 1}  {o.cluster.name}" + (f"\n     {best[i]}" if i in best else ""),
+                    va="top",
+                    fontsize=8,
+                    color=colour,
+                    fontweight="bold" if i in best else "normal",
+                    linespacing=0.95,
+                )
         if cost is not None:
             panel.axhspan(cost, max(cost, panel.get_ylim()[1]), color=BAD, zorder=0)
         for axis in (panel.xaxis, panel.yaxis):
@@ -44,6 +76,10 @@ def picture(seen: Sequence[Outlook], choice: Choice, cost: float | None = None) 
             axis.set_tick_params(which="minor", labelsize=7)
         panel.set_xlabel("expected hours (log)")
         panel.set_ylabel("expected dollars (log)")
-        panel.set_title("blue: with spot servers; line: no other is both faster and cheaper", fontsize=9, color=INK)
+        panel.set_title(
+            "blue: with spot servers; line: no other is both faster and cheaper",
+            fontsize=9,
+            color=INK,
+        )
         panel.grid(True)
         return bytes_of(drawn, "svg")

@@ -1,4 +1,6 @@
-"""What the numbers say, in sentences made from them: who wins where, by how much, and what it costs."""
+"""What the numbers say, in sentences made from them: who wins where, by how much, and what it
+costs.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from allocator.report.measures import BY_KEY, OF_FINISHED, SENTENCE, duration, interval, number, percent
+from allocator.report.measures import (
+    BY_KEY,
+    OF_FINISHED,
+    SENTENCE,
+    duration,
+    interval,
+    number,
+    percent,
+)
 from allocator.report.runs import POOLED, Change, Study
 
 MAIN = "jct_s_mean"
@@ -25,43 +35,69 @@ def headline(study: Study, workload: str) -> str:
             won.setdefault(winner, []).append(load)
     if not won:
         return f"On {escape(workload)} no policy completes jobs sooner than the others."
-    parts = [f"<b>{escape(policy)}</b>{_where(study, workload, policy, where)}" for policy, where in won.items()]
+    parts = [
+        f"<b>{escape(policy)}</b>{_where(study, workload, policy, where)}"
+        for policy, where in won.items()
+    ]
     text = f"On {escape(workload)} jobs are done soonest, on average, under {'; '.join(parts)}."
-    return text + "".join(_price(study, workload, p) for p in won if p != study.baseline) + _others(study, workload)
+    return (
+        text
+        + "".join(_price(study, workload, p) for p in won if p != study.baseline)
+        + _others(study, workload)
+    )
 
 
 def against(study: Study, workload: str) -> list[str]:
-    """HTML, one text per policy: where it is better than the baseline, where worse, what is undecided."""
-    return [text for p in study.policies(workload) if p != study.baseline
-            for text in (_policy(study, workload, p),) if text]
+    """HTML, one text per policy: where it is better than the baseline, where worse, what is
+    undecided.
+    """
+    return [
+        text
+        for p in study.policies(workload)
+        if p != study.baseline
+        for text in (_policy(study, workload, p),)
+        if text
+    ]
 
 
 def mean(study: Study, workload: str, load: str, policy: str, key: str) -> float:
     """Mean over the seeds that have a value, nan if none has."""
-    values = [v for r in study.of(workload, load, policy) for v in (r.metrics.get(key, math.nan),) if math.isfinite(v)]
+    values = [
+        v
+        for r in study.of(workload, load, policy)
+        for v in (r.metrics.get(key, math.nan),)
+        if math.isfinite(v)
+    ]
     return sum(values) / len(values) if values else math.nan
 
 
 def complete(study: Study, workload: str, load: str, policy: str) -> bool:
     """Whether the policy finished as many jobs as the best there."""
-    done = {p: sum(r.metrics.get("finished", 0.0) for r in study.of(workload, load, p))
-            for p in study.policies(workload)}
+    done = {
+        p: sum(r.metrics.get("finished", 0.0) for r in study.of(workload, load, p))
+        for p in study.policies(workload)
+    }
     return done.get(policy, 0.0) >= max(done.values(), default=0.0)
 
 
 def best(study: Study, workload: str, load: str, key: str) -> str | None:
-    """The policy with the best mean there, None if nobody has one or all have the same. Where a policy left more
-    jobs undone than others, it cannot be best in what only finished jobs are asked."""
+    """The policy with the best mean there, None if nobody has one or all have the same. Where a
+    policy left more jobs undone than others, it cannot be best in what only finished jobs are
+    asked."""
     side = BY_KEY[key].better
-    values = {p: v for p in study.policies(workload) for v in (mean(study, workload, load, p, key),)
-              if math.isfinite(v) and (key not in OF_FINISHED or complete(study, workload, load, p))}
+    values = {
+        p: v
+        for p in study.policies(workload)
+        for v in (mean(study, workload, load, p, key),)
+        if math.isfinite(v) and (key not in OF_FINISHED or complete(study, workload, load, p))
+    }
     if not side or len(values) < 2 or max(values.values()) == min(values.values()):
         return None
     return max(values, key=lambda p: side * values[p])
 
 
 def _where(study: Study, workload: str, policy: str, loads: Sequence[str]) -> str:
-    """" at load 0.3 (−16 % against greedy) and 0.36 (−33 %)"."""
+    """ " at load 0.3 (−16 % against greedy) and 0.36 (−33 %)"."""
     said: list[str] = []
     for load in loads:
         c, words = study.change(workload, load, policy, MAIN), ""
@@ -89,19 +125,25 @@ def _others(study: Study, workload: str) -> str:
             leader = best(study, workload, load, key)
             if leader is not None and leader != best(study, workload, load, MAIN):
                 ahead.setdefault(leader, []).append(load)
-        names = [escape(p) + (f" at load {_list(where)}" if len(where) < len(loads) else "")
-                 for p, where in ahead.items()]
+        names = [
+            escape(p) + (f" at load {_list(where)}" if len(where) < len(loads) else "")
+            for p, where in ahead.items()
+        ]
         if names:
             parts.append(f"{BY_KEY[key].title} ({', '.join(names)})")
     return f" Others have better means in {_list(parts)}." if parts else ""
 
 
 def _changes(study: Study, workload: str, policy: str) -> list[Change]:
-    """The changes sentences are about: over all loads together if there are several. Without those of nothing, such
-    as of dollars where GPUs have no price."""
+    """The changes sentences are about: over all loads together if there are several. Without those
+    of nothing, such as of dollars where GPUs have no price."""
     at = _whole(study, workload)
     found = (study.change(workload, at, policy, key) for key in SENTENCE)
-    return [c for c in found if c is not None and math.isfinite(c.percent) and (c.percent, c.low, c.high) != (0, 0, 0)]
+    return [
+        c
+        for c in found
+        if c is not None and math.isfinite(c.percent) and (c.percent, c.low, c.high) != (0, 0, 0)
+    ]
 
 
 def _whole(study: Study, workload: str) -> str:
@@ -110,7 +152,9 @@ def _whole(study: Study, workload: str) -> str:
 
 
 def _verdict(study: Study, change: Change) -> str:
-    """better, worse or open; of a single simulation what the numbers say, if they say more than rounding."""
+    """better, worse or open; of a single simulation what the numbers say, if they say more than
+    rounding.
+    """
     if not study.single:
         return change.verdict
     if abs(change.percent) < 0.05:
@@ -142,13 +186,24 @@ def _policy(study: Study, workload: str, policy: str) -> str:
     by: dict[str, list[str]] = {}
     for change in _changes(study, workload, policy):
         by.setdefault(_verdict(study, change), []).append(_said(change))
-    where = f", {study.together(workload)} together" if at == POOLED else f", load {at}" if at else ""
-    parts = [f"{words} {_list(by[verdict])}" for verdict, words in
-             (("better", "better in"), ("worse", "worse in"), ("open", "undecided:")) if verdict in by]
+    where = (
+        f", {study.together(workload)} together" if at == POOLED else f", load {at}" if at else ""
+    )
+    parts = [
+        f"{words} {_list(by[verdict])}"
+        for verdict, words in (
+            ("better", "better in"),
+            ("worse", "worse in"),
+            ("open", "undecided:"),
+        )
+        if verdict in by
+    ]
     if not parts:
         return ""
-    return (f"<b>{escape(policy)}</b> against {escape(study.baseline)}{where}: {'; '.join(parts)}."
-            + (_exceptions(study, workload, policy, at) if at == POOLED else ""))
+    return (
+        f"<b>{escape(policy)}</b> against {escape(study.baseline)}{where}: {'; '.join(parts)}."
+        + (_exceptions(study, workload, policy, at) if at == POOLED else "")
+    )
 
 
 def _said(change: Change) -> str:
@@ -158,7 +213,9 @@ def _said(change: Change) -> str:
 
 
 def _exceptions(study: Study, workload: str, policy: str, pooled: str) -> str:
-    """Loads at which the verdict is the opposite of the pooled one, or clear where the pooled one is open."""
+    """Loads at which the verdict is the opposite of the pooled one, or clear where the pooled
+    one is open.
+    """
     found = []
     for key in SENTENCE:
         whole = study.change(workload, pooled, policy, key)

@@ -1,1 +1,3 @@
-"""The controller of a cluster: a durable queue, a decision every interval, executors that carry it out."""
+"""The controller of a cluster: a durable queue, a decision every interval, executors that carry
+it out.
+"""

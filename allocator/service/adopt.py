@@ -8,7 +8,8 @@
 Tokens and generations of the queue are raised above all that the state has seen, so that its orders
 count again. In this order, each step whole or not at all; killed in between, it is given again:
 
-    the state belongs to nobody -> the queue, in one transaction -> stops -> the state is the queue's
+    the state belongs to nobody -> the queue, in one transaction -> stops -> the state is the
+    queue's
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ DurableExecutor = LocalExecutor | FilesExecutor
 
 @dataclass(frozen=True)
 class Adopted:
-    """What was agreed on, as names of jobs. running: go on; stopped: ran and are no jobs of this queue, or not as it
-    knows them; done: ended meanwhile; lost: believed to run, and do not. token: of the queue from now on."""
+    """What was agreed on, as names of jobs. running: go on; stopped: ran and are no jobs of this
+    queue, or not as it knows them; done: ended meanwhile; lost: believed to run, and do not. token:
+    of the queue from now on."""
 
     token: int
     running: tuple[str, ...]
@@ -57,9 +59,9 @@ class Adopted:
 class _Ledger:
     """What the state knows of one job. own: of the very job of the queue, as far as can be told."""
 
-    last: int = 0                                           # newest generation ever seen
+    last: int = 0  # newest generation ever seen
     open: list[Known] = field(default_factory=list)
-    over: Mapping[str, Any] = field(default_factory=dict)   # acknowledged.json
+    over: Mapping[str, Any] = field(default_factory=dict)  # acknowledged.json
 
 
 def adopt(store: Store, executor: DurableExecutor, now_s: float) -> Adopted:
@@ -72,18 +74,33 @@ def adopt(store: Store, executor: DurableExecutor, now_s: float) -> Adopted:
     """
     mine = executor.identity()
     with store.write() as connection:
-        queue, known, held = identity.ensure_id(connection), identity.state(connection), lease.current(connection)
+        queue, known, held = (
+            identity.ensure_id(connection),
+            identity.state(connection),
+            lease.current(connection),
+        )
     if held is not None and held.holder and now_s < held.expires_s <= now_s + 2 * held.ttl_s:
-        raise UsageError(f'"{held.holder}" is in charge of the queue: stop it first, or wait until its lease is over')
+        raise UsageError(
+            f'"{held.holder}" is in charge of the queue: stop it first, or wait until its lease is'
+            " over"
+        )
     if known is not None and known.state != mine.state:
         _refuse_running(known)
     ledger = executor.ledger
     with ledger.locked():
-        before = ledger.fence.begin_adoption(queue, max(mine.token, 0 if held is None else held.token) + 1)
+        before = ledger.fence.begin_adoption(
+            queue, max(mine.token, 0 if held is None else held.token) + 1
+        )
         token = ledger.fence.identity().token
     is_own = before.queue in ("", queue)
     seen = {(one.job_id, one.generation) for one in executor.observe()}
-    work = _Adoption(is_own, is_own and (known is None or known.state == mine.state), _known(executor), seen, now_s)
+    work = _Adoption(
+        is_own,
+        is_own and (known is None or known.state == mine.state),
+        _known(executor),
+        seen,
+        now_s,
+    )
     with store.write() as connection:
         lease.seize(connection, HOLDER, token, TTL_S, now_s)
         work.write(connection)
@@ -93,8 +110,13 @@ def adopt(store: Store, executor: DurableExecutor, now_s: float) -> Adopted:
         executor.stop(one.job_id, one.generation, token)
     with ledger.locked():
         ledger.fence.end_adoption(queue)
-    return Adopted(token, tuple(work.running), tuple(one.job_id for one in work.stops), tuple(work.done),
-                   tuple(work.lost))
+    return Adopted(
+        token,
+        tuple(work.running),
+        tuple(one.job_id for one in work.stops),
+        tuple(work.done),
+        tuple(work.lost),
+    )
 
 
 def _refuse_running(known: identity.State) -> None:
@@ -109,9 +131,11 @@ def _refuse_running(known: identity.State) -> None:
     over = {(one.job_id, one.generation) for one in old.observe() if one.phase in ENDED}
     alive = [one.job_id for one in old.ledger.known() if (one.job_id, one.generation) not in over]
     if alive:
-        raise UsageError(f'{len(alive)} jobs of the queue run under executor "{known.kind}" with the state in '
-                         f'"{folder}", "{alive[0]}" for one: they would be started a second time. Run the queue with '
-                         "that state, or hold or cancel the jobs there first")
+        raise UsageError(
+            f'{len(alive)} jobs of the queue run under executor "{known.kind}" with the state in'
+            f' "{folder}", "{alive[0]}" for one: they would be started a second time. Run the queue'
+            " with that state, or hold or cancel the jobs there first"
+        )
 
 
 def _known(executor: DurableExecutor) -> dict[str, _Ledger]:
@@ -128,12 +152,25 @@ def _known(executor: DurableExecutor) -> dict[str, _Ledger]:
 
 
 class _Adoption:
-    """The queue's part. is_own: the state is, as far as is known, this queue's; goes_on: and the queue knew it, so that
-    an order the state has not seen was just not given yet. seen: allocations that were observed."""
+    """The queue's part. is_own: the state is, as far as is known, this queue's; goes_on: and the
+    queue knew it, so that an order the state has not seen was just not given yet. seen: allocations
+    that were observed."""
 
-    def __init__(self, is_own: bool, goes_on: bool, known: Mapping[str, _Ledger], seen: set[tuple[str, int]],
-                 now_s: float) -> None:
-        self.is_own, self.goes_on, self.known, self.seen, self.now_s = is_own, goes_on, known, seen, now_s
+    def __init__(
+        self,
+        is_own: bool,
+        goes_on: bool,
+        known: Mapping[str, _Ledger],
+        seen: set[tuple[str, int]],
+        now_s: float,
+    ) -> None:
+        self.is_own, self.goes_on, self.known, self.seen, self.now_s = (
+            is_own,
+            goes_on,
+            known,
+            seen,
+            now_s,
+        )
         self.stops: list[Known] = []
         self.running, self.done, self.lost = list[str](), list[str](), list[str]()
 
@@ -141,7 +178,9 @@ class _Adoption:
         """Everything at once."""
         marks, types = observing.marks(connection), cluster.types(connection)
         rows = {row.job_id: row for row in connection.execute(sa.select(jobs))}
-        forgotten.remember(connection, {name: one.last for name, one in self.known.items() if name not in rows})
+        forgotten.remember(
+            connection, {name: one.last for name, one in self.known.items() if name not in rows}
+        )
         for name, one in self.known.items():
             row = rows.get(name)
             if row is None:
@@ -152,13 +191,28 @@ class _Adoption:
             if name not in self.known and not self.goes_on:
                 self._lose(connection, rows[name], mark, None)
 
-    def _job(self, connection: Connection, row: Any, one: _Ledger, mark: Mark | None, types: Mapping[str, str]) -> None:
+    def _job(
+        self,
+        connection: Connection,
+        row: Any,
+        one: _Ledger,
+        mark: Mark | None,
+        types: Mapping[str, str],
+    ) -> None:
         """One job that both know by name."""
         newest = max(one.open, key=lambda known: known.generation, default=None)
         is_same = self.is_own and _first(one, newest) == row.first_generation
-        kept = newest if newest is not None and is_same and self._runs(row, newest, mark, types) else None
-        self.stops += [known for known in one.open if known is not kept and not (
-            is_same and known.generation <= row.generation and mark is None)]
+        kept = (
+            newest
+            if newest is not None and is_same and self._runs(row, newest, mark, types)
+            else None
+        )
+        self.stops += [
+            known
+            for known in one.open
+            if known is not kept
+            and not (is_same and known.generation <= row.generation and mark is None)
+        ]
         if kept is not None:
             self.running.append(row.job_id)
             if mark is None or mark.generation != kept.generation:
@@ -171,16 +225,25 @@ class _Adoption:
             self._finish(connection, row, over, mark)
         elif mark is not None and (not self.goes_on or one.last >= mark.generation):
             self._lose(connection, row, mark, over.get("left") if is_news else None)
-        elif is_news and over.get("left") is not None and mark is None and row.state in ("queued", "paused", "held"):
+        elif (
+            is_news
+            and over.get("left") is not None
+            and mark is None
+            and row.state in ("queued", "paused", "held")
+        ):
             _set(connection, row, remaining_work=over["left"])
         self._raise(connection, row, one.last, is_same)
 
     def _runs(self, row: Any, one: Known, mark: Mark | None, types: Mapping[str, str]) -> bool:
-        """Whether the allocation can be the job's: the same command, on GPUs that the queue has, alone on them or known
-        with its company, and the queue has not recorded its end."""
+        """Whether the allocation can be the job's: the same command, on GPUs that the queue has,
+        alone on them or known with its company, and the queue has not recorded its end."""
         order = one.order
-        if (list(order["command"]) != json.loads(row.command) or types.get(order["pool"]) != order["gpu_type"]
-                or row.state in ("done", "cancelled", "failed") or order["gpus"] < 1):
+        if (
+            list(order["command"]) != json.loads(row.command)
+            or types.get(order["pool"]) != order["gpu_type"]
+            or row.state in ("done", "cancelled", "failed")
+            or order["gpus"] < 1
+        ):
             return False
         if mark is not None and mark.generation == one.generation:
             return True
@@ -191,46 +254,98 @@ class _Adoption:
         if mark is not None:
             self._end(connection, row, mark, "lost", self.now_s)
         order = one.order
-        phase = "stopping" if (one.folder / STOP).exists() else \
-            "running" if (one.job_id, one.generation) in self.seen else "ordered"
-        connection.execute(sa.insert(allocations).values(
-            job_id=row.job_id, generation=one.generation, pool=order["pool"], gpus=order["gpus"],
-            gpu_type=order["gpu_type"], phase=phase, ordered_s=self.now_s, work_at_start=order["remaining_work"],
-            running_s=self.now_s if phase == "running" else None))
-        _set(connection, row, state="running", request="hold" if row.state == "held" else row.request,
-             generation=one.generation, remaining_work=order["remaining_work"], want_pool=order["pool"],
-             want_gpus=order["gpus"], want_host="", want_generation=0, retry_at_s=None,
-             first_started_s=self.now_s if row.first_started_s is None else row.first_started_s)
+        phase = (
+            "stopping"
+            if (one.folder / STOP).exists()
+            else "running"
+            if (one.job_id, one.generation) in self.seen
+            else "ordered"
+        )
+        connection.execute(
+            sa.insert(allocations).values(
+                job_id=row.job_id,
+                generation=one.generation,
+                pool=order["pool"],
+                gpus=order["gpus"],
+                gpu_type=order["gpu_type"],
+                phase=phase,
+                ordered_s=self.now_s,
+                work_at_start=order["remaining_work"],
+                running_s=self.now_s if phase == "running" else None,
+            )
+        )
+        _set(
+            connection,
+            row,
+            state="running",
+            request="hold" if row.state == "held" else row.request,
+            generation=one.generation,
+            remaining_work=order["remaining_work"],
+            want_pool=order["pool"],
+            want_gpus=order["gpus"],
+            want_host="",
+            want_generation=0,
+            retry_at_s=None,
+            first_started_s=self.now_s if row.first_started_s is None else row.first_started_s,
+        )
 
-    def _finish(self, connection: Connection, row: Any, over: Mapping[str, Any], mark: Mark | None) -> None:
+    def _finish(
+        self, connection: Connection, row: Any, over: Mapping[str, Any], mark: Mark | None
+    ) -> None:
         """Say that the job is done."""
         if mark is not None:
-            self._end(connection, row, mark, "finished" if mark.generation == over["generation"] else "lost",
-                      float(over["at_s"]))
-        _set(connection, row, **NOTHING, state="done", request="", finished_s=float(over["at_s"]), remaining_work=0.0,
-             failures=0, retry_at_s=None)
+            self._end(
+                connection,
+                row,
+                mark,
+                "finished" if mark.generation == over["generation"] else "lost",
+                float(over["at_s"]),
+            )
+        _set(
+            connection,
+            row,
+            **NOTHING,
+            state="done",
+            request="",
+            finished_s=float(over["at_s"]),
+            remaining_work=0.0,
+            failures=0,
+            retry_at_s=None,
+        )
         self.done.append(row.job_id)
 
     def _lose(self, connection: Connection, row: Any, mark: Mark, left: float | None) -> None:
         """Say that the allocation the queue believes in does not run."""
         self._end(connection, row, mark, "lost", self.now_s)
         state = {"hold": "held", "cancel": "cancelled"}.get(row.request, idle(row))
-        _set(connection, row, **NOTHING, state=state, request="",
-             finished_s=self.now_s if state == "cancelled" else None,
-             remaining_work=max(0.0, mark.work_at_start - mark.work_done) if left is None else left)
+        _set(
+            connection,
+            row,
+            **NOTHING,
+            state=state,
+            request="",
+            finished_s=self.now_s if state == "cancelled" else None,
+            remaining_work=max(0.0, mark.work_at_start - mark.work_done) if left is None else left,
+        )
         self.lost.append(row.job_id)
 
     def _end(self, connection: Connection, row: Any, mark: Mark, phase: str, at_s: float) -> None:
-        connection.execute(sa.update(allocations).where(
-            allocations.c.job_id == row.job_id, allocations.c.generation == mark.generation).values(
-            phase=phase, ended_s=at_s, detail=LOST))
+        connection.execute(
+            sa.update(allocations)
+            .where(allocations.c.job_id == row.job_id, allocations.c.generation == mark.generation)
+            .values(phase=phase, ended_s=at_s, detail=LOST)
+        )
         # the other one of a pair holds the GPUs from now on
-        connection.execute(sa.update(allocations).where(
-            allocations.c.host == row.job_id, allocations.c.ended_s.is_(None)).values(host=""))
+        connection.execute(
+            sa.update(allocations)
+            .where(allocations.c.host == row.job_id, allocations.c.ended_s.is_(None))
+            .values(host="")
+        )
 
     def _raise(self, connection: Connection, row: Any, last: int, is_same: bool) -> None:
-        """Count on above all that the state has seen of the name. What it knows of another job of that name is none of
-        this job's: one that has not run begins with nothing, of another one nothing is known."""
+        """Count on above all that the state has seen of the name. What it knows of another job of
+        that name is none of this job's: one that has not run begins with nothing, of another one
+        nothing is known."""
         if is_same:
             if last > row.generation:
                 _set(connection, row, generation=last)
@@ -242,11 +357,17 @@ class _Adoption:
 
 def _first(one: _Ledger, newest: Known | None) -> int:
     """The job's first allocation, by the latest that the state knows of it."""
-    said: Mapping[str, Any] = one.over if newest is None or newest.generation <= int(
-        one.over.get("generation", -1)) else newest.order
+    said: Mapping[str, Any] = (
+        one.over
+        if newest is None or newest.generation <= int(one.over.get("generation", -1))
+        else newest.order
+    )
     return int(said.get("first_generation", 1))
 
 
 def _set(connection: Connection, row: Any, **values: Any) -> None:
-    connection.execute(sa.update(jobs).where(jobs.c.job_id == row.job_id).values(
-        **values, version=jobs.c.version + 1))
+    connection.execute(
+        sa.update(jobs)
+        .where(jobs.c.job_id == row.job_id)
+        .values(**values, version=jobs.c.version + 1)
+    )

@@ -1,4 +1,5 @@
-"""A queue and the durable state of an executor belong together: each remembers the other by a random name.
+"""A queue and the durable state of an executor belong together: each remembers the other by a
+random name.
 
     queue    meta: its own name, and kind and name of the state
     state    its own name, and the name of the queue (executors/fence.py)
@@ -78,23 +79,42 @@ def adopt_command(name: str, mine: Identity) -> str:
 
 def _refuse(connection: Connection, name: str, mine: Identity, token: int) -> None:
     """Raise WrongState unless the state may be this queue's. token: highest the queue gave out."""
-    queue, known, adopt = identity.queue_id(connection), identity.state(connection), adopt_command(name, mine)
+    queue, known, adopt = (
+        identity.queue_id(connection),
+        identity.state(connection),
+        adopt_command(name, mine),
+    )
     if mine.is_adopting:
-        raise WrongState(f'the adoption of the state in "{mine.place}" was cut short; give it again: {adopt}')
+        raise WrongState(
+            f'the adoption of the state in "{mine.place}" was cut short; give it again: {adopt}'
+        )
     if mine.queue and mine.queue != queue:
-        raise WrongState(f'the state in "{mine.place}" belongs to another queue than "{name}": what runs there is not '
-                         f"this queue's. Name another folder with --state; if this queue takes its place: {adopt}")
+        raise WrongState(
+            f'the state in "{mine.place}" belongs to another queue than "{name}": what runs there'
+            " is not "
+            "this queue's. Name another folder with --state; if this queue takes its place:"
+            f" {adopt}"
+        )
     if known is not None and (known.kind, known.state) != (mine.kind, mine.state):
-        raise WrongState(f'the jobs of queue "{name}" are run by executor "{known.kind}" with its state in '
-                         f'{known.place}; executor "{mine.kind}" with the state in "{mine.place}" knows nothing of '
-                         f"them and would start them a second time. Go on with the former, or, once nothing runs "
-                         f"there any more: {adopt}")
+        raise WrongState(
+            f'the jobs of queue "{name}" are run by executor "{known.kind}" with its state in'
+            f' {known.place}; executor "{mine.kind}" with the state in "{mine.place}" knows nothing'
+            " of them and would start them a second time. Go on with the former, or, once nothing"
+            f" runs there any more: {adopt}"
+        )
     if (known is None and mine.queue) or mine.token > token:
-        raise WrongState(_behind(name, mine, f"the state has seen token {mine.token}, the queue gave out {token}"))
+        raise WrongState(
+            _behind(
+                name, mine, f"the state has seen token {mine.token}, the queue gave out {token}"
+            )
+        )
     if known is None and mine.token < 0 and token > 0 and identity.has_run(connection):
-        raise WrongState(f'queue "{name}" has jobs that a controller saw running, and the state in "{mine.place}" is '
-                         "new and knows nothing of them: they would be started a second time. Name the folder of the "
-                         f"controller before with --state; if nothing of them runs any more: {adopt}")
+        raise WrongState(
+            f'queue "{name}" has jobs that a controller saw running, and the state in'
+            f' "{mine.place}" is new and knows nothing of them: they would be started a second'
+            " time. Name the folder of the controller before with --state; if nothing of them runs"
+            f" any more: {adopt}"
+        )
 
 
 def set_back(name: str, executor: Executor, why: str) -> str:
@@ -105,6 +125,8 @@ def set_back(name: str, executor: Executor, why: str) -> str:
 
 
 def _behind(name: str, mine: Identity, why: str) -> str:
-    return (f'queue "{name}" knows less than the state of its executor in "{mine.place}" ({why}): it was restored from '
-            "a backup, or is another queue. Nothing was started or stopped. Show the queue what runs and what has "
-            f"ended: {adopt_command(name, mine)}")
+    return (
+        f'queue "{name}" knows less than the state of its executor in "{mine.place}" ({why}): it'
+        " was restored from a backup, or is another queue. Nothing was started or stopped. Show"
+        f" the queue what runs and what has ended: {adopt_command(name, mine)}"
+    )

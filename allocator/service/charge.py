@@ -13,7 +13,7 @@ from allocator.queue import lease
 from allocator.queue.engine import Store
 from allocator.queue.lease import Lease
 
-RENEW = 2 / 3           # of its time that a lease has left when it is renewed
+RENEW = 2 / 3  # of its time that a lease has left when it is renewed
 
 
 class Standby(AllocatorError):
@@ -36,8 +36,8 @@ class Charge:
         return self.held.token
 
     def take(self, now_s: float) -> bool:
-        """Be in charge from now on, or go on being it; True: it was taken just now. Raises Standby, LeaseLost (then
-        what this controller knows is old)."""
+        """Be in charge from now on, or go on being it; True: it was taken just now. Raises Standby,
+        LeaseLost (then what this controller knows is old)."""
         if self.held is not None:
             if not RENEW * self.ttl_s < self.held.expires_s - now_s <= self.ttl_s:
                 with self._store.write() as connection:
@@ -45,7 +45,11 @@ class Charge:
             return False
         with self._store.read() as connection:
             found = lease.current(connection)
-        if found is not None and found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s:
+        if (
+            found is not None
+            and found.holder
+            and now_s < found.expires_s <= now_s + 2 * found.ttl_s
+        ):
             raise Standby(f'"{found.holder}" is in charge (token {found.token})')
         with self._store.write() as connection:
             held = lease.take(connection, self.holder, self.ttl_s, now_s)

@@ -8,7 +8,9 @@ import time
 
 
 class WallClock:
-    """wake() may be called from a signal handler: it only writes to a pipe, so that no lock is needed."""
+    """wake() may be called from a signal handler: it only writes to a pipe, so that no lock is
+    needed.
+    """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()

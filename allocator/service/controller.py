@@ -1,9 +1,12 @@
-"""The controller: the one loop of every round (control/loop.py) over a queue and an executor, for ever.
+"""The controller: the one loop of every round (control/loop.py) over a queue and an executor, for
+ever.
 
     look      lease, observations, starts and stops: every poll_s seconds
-    round     when one is due: observe, decide, audit (control.loop.turns), journal with wants, starts and stops, learn
+    round     when one is due: observe, decide, audit (control.loop.turns), journal with wants,
+              starts and stops, learn
 
-A round without a plan changes nothing: what is wanted stays wanted, the journal says why, the next one tries again.
+A round without a plan changes nothing: what is wanted stays wanted, the journal says why, the next
+one tries again.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ from allocator.service.options import Options
 from allocator.service.telemetry import Telemetry
 from allocator.solvers.base import Limits
 
-PRUNE_EVERY = 20        # rounds between two times that what is old is dropped
-SURE = ("local", "simulated")           # executors whose jobs are known to report
+PRUNE_EVERY = 20  # rounds between two times that what is old is dropped
+SURE = ("local", "simulated")  # executors whose jobs are known to report
 
 
 class Controller:
@@ -44,25 +47,36 @@ class Controller:
     decide: the function that decides (for tests). telemetry: what it tells.
     """
 
-    def __init__(self, store: Store, executor: Executor, clock: Clock, options: Options | None = None, *,
-                 telemetry: Telemetry | None = None, holder: str | None = None,
-                 decide: Callable[..., Decided] = decide_round) -> None:
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        clock: Clock,
+        options: Options | None = None,
+        *,
+        telemetry: Telemetry | None = None,
+        holder: str | None = None,
+        decide: Callable[..., Decided] = decide_round,
+    ) -> None:
         self.options = options or Options()
         self.store, self.executor, self.clock = store, executor, clock
         self.log = telemetry or Telemetry(clock.now)
         self.cluster = QueueCluster(store, executor, clock, self.options, self.log, holder)
         self.stopping = False
-        self.last_ok = True                         # the last round has a plan
-        self.deciding = False                       # for signal handlers: a decision may be cut off, a write not
+        self.last_ok = True  # the last round has a plan
+        # for signal handlers: a decision may be cut off, a write not
+        self.deciding = False
         self._decide_round = decide
         self._rounds = 0
         self._standing_by = ""
 
-    # ---- one step -------------------------------------------------------------------------------------------------
+    # ---- one step
+    # -------------------------------------------------------------------------------------------------
 
     def step(self) -> Turn | None:
-        """One look, and one round if it is due; None: none was. Raises Standby, LeaseLost, QueueUnavailable: what was
-        not done is done by the next step of whoever is in charge then. Raises WrongState: no step can do anything."""
+        """One look, and one round if it is due; None: none was. Raises Standby, LeaseLost,
+        QueueUnavailable: what was not done is done by the next step of whoever is in charge then.
+        Raises WrongState: no step can do anything."""
         begin = time.perf_counter()
         try:
             turn = next(turns(self.cluster, self._decide, self._rounds), None)
@@ -71,7 +85,8 @@ class Controller:
         except LeaseLost:
             self.cluster.charge.drop()
             raise
-        except AllocatorError as error:             # the snapshot breaks rules: nothing could be decided
+        # the snapshot breaks rules: nothing could be decided
+        except AllocatorError as error:
             self.last_ok = False
             self.cluster.fail(error)
             self.cluster.carry_out()
@@ -88,19 +103,21 @@ class Controller:
         return turn
 
     def decide_only(self) -> tuple[Result, Mapping[str, Want]]:
-        """The round of now and what it wants of jobs, for a dry run: reads the queue, writes nothing, needs no lease.
-        Raises InvalidInput, Infeasible, NoPlanInTime."""
+        """The round of now and what it wants of jobs, for a dry run: reads the queue, writes
+        nothing, needs no lease. Raises InvalidInput, Infeasible, NoPlanInTime."""
         try:
             found = self._decide(self.cluster.observe())
         except Infeasible:
             believed = self.cluster.believed
             if believed is None or not believed.alone:
                 raise
-            self.cluster.thawed = True              # as the controller's next round, at once, does
+            self.cluster.thawed = True  # as the controller's next round, at once, does
             found = self._decide(self.cluster.observe())
         believed = self.cluster.believed
         assert believed is not None
-        told = deciding.result(found, believed.problem, policy=self.options.policy, seed=self.options.seed)
+        told = deciding.result(
+            found, believed.problem, policy=self.options.policy, seed=self.options.seed
+        )
         return told, deciding.wanted(believed.problem, found.allocation)[0]
 
     def _decide(self, problem: Problem) -> Decided:
@@ -119,30 +136,51 @@ class Controller:
         finally:
             self.deciding = False
 
-    def _again(self, believed: Believed, names: frozenset[str], found: Decided, left_s: float) -> Decided:
-        """The decision with jobs left alone whose change would not pay; the first one where there is none."""
+    def _again(
+        self, believed: Believed, names: frozenset[str], found: Decided, left_s: float
+    ) -> Decided:
+        """The decision with jobs left alone whose change would not pay; the first one where
+        there is none.
+        """
         built = leave_alone(believed.snapshot, names)
         problem = validate(built)
         try:
             second = self._decided(problem, believed, max(left_s, 0.05))
         except (Infeasible, NoPlanInTime):
             return found
-        self.cluster.believed = replace(believed, snapshot=built, content=snapshots.packed(built), problem=problem,
-                                        alone=believed.alone | names)
+        self.cluster.believed = replace(
+            believed,
+            snapshot=built,
+            content=snapshots.packed(built),
+            problem=problem,
+            alone=believed.alone | names,
+        )
         return second
 
     def _decided(self, problem: Problem, believed: Believed, limit_s: float) -> Decided:
         o = self.options
-        return deciding.decided(problem, believed.memory, policy=o.policy, solver=o.solver,
-                                limits=Limits(limit_s, o.gap, o.threads, o.seed), decide=self._decide_round)
+        return deciding.decided(
+            problem,
+            believed.memory,
+            policy=o.policy,
+            solver=o.solver,
+            limits=Limits(limit_s, o.gap, o.threads, o.seed),
+            decide=self._decide_round,
+        )
 
     def _learn(self) -> None:
         o, token, now = self.options, self.cluster.charge.token, self.clock.now()
         patience_s = o.patience_s(self.cluster.interval_s)
         with self.store.write() as connection:
             stuck, corrected = learning.learn(
-                connection, token, now, patience_s=patience_s, interval_s=self.cluster.interval_s,
-                corrects=o.learn, reports=self.executor.name in SURE)
+                connection,
+                token,
+                now,
+                patience_s=patience_s,
+                interval_s=self.cluster.interval_s,
+                corrects=o.learn,
+                reports=self.executor.name in SURE,
+            )
             if self._rounds % PRUNE_EVERY == 0:
                 wants.prune(connection, token, o.keep_rounds)
                 observing.prune(connection, token, o.keep_observations)
@@ -159,12 +197,13 @@ class Controller:
         self.log.metrics.set("in_charge", 1)
         self.log.write()
 
-    # ---- running --------------------------------------------------------------------------------------------------
+    # ---- running
+    # --------------------------------------------------------------------------------------------------
 
     def run(self, *, once: bool = False) -> int:
-        """Step until told to stop (self.stopping); or make one round and go on looking until all that it wants is so,
-        at most options.settle_s (once). Returns how many rounds there were. Raises WrongState, with the lease given
-        back: it would be the same at every try."""
+        """Step until told to stop (self.stopping); or make one round and go on looking until all
+        that it wants is so, at most options.settle_s (once). Returns how many rounds there were.
+        Raises WrongState, with the lease given back: it would be the same at every try."""
         rounds, wait_s = 0, self.options.looks_s(self.cluster.interval_s)
         self.cluster.force = once
         try:
@@ -185,7 +224,9 @@ class Controller:
         return rounds
 
     def _settle(self, wait_s: float) -> None:
-        """Look on, without another round, while stops of the last one are under way and starts wait for them."""
+        """Look on, without another round, while stops of the last one are under way and starts
+        wait for them.
+        """
         for _ in range(1 + math.ceil(self.options.settle_s / wait_s)):
             try:
                 if self.cluster.wait():

@@ -1,7 +1,8 @@
-"""Deciding one round so that nothing it does can hurt the controller: a hard deadline, every fault an error in words.
+"""Deciding one round so that nothing it does can hurt the controller: a hard deadline, every fault
+an error in words.
 
-A decision depends on the snapshot, the policy and effort, and the prices of the round before. All of them are in the
-journal, so that `replay` comes to the same plan.
+A decision depends on the snapshot, the policy and effort, and the prices of the round before. All
+of them are in the journal, so that `replay` comes to the same plan.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ DecideRound = Callable[..., Decided]
 
 
 class Hung(BaseException):
-    """The decision went on long after its time limit; no `except Exception` on the way may swallow this."""
+    """The decision went on long after its time limit; no `except Exception` on the way may
+    swallow this.
+    """
 
 
 class Stopped(BaseException):
@@ -45,16 +48,25 @@ class RoundFailed(NoPlanInTime):
     """A round without a plan, for whatever reason: what runs goes on."""
 
 
-def decided(problem: Problem, memory: Memory | None, *, policy: str, solver: str, limits: Limits,
-            decide: DecideRound = decide_round) -> Decided:
+def decided(
+    problem: Problem,
+    memory: Memory | None,
+    *,
+    policy: str,
+    solver: str,
+    limits: Limits,
+    decide: DecideRound = decide_round,
+) -> Decided:
     """An audited decision with its bound. Raises Infeasible, RoundFailed; nothing else."""
     try:
         with alarm(limits.time_s + GRACE_S):
             found = decide(problem, policy=policy, solver=solver, limits=limits, memory=memory)
-            _ = found.proof                         # finds the dual where the policy needed none
+            _ = found.proof  # finds the dual where the policy needed none
             return found
     except Hung:
-        raise RoundFailed(f"policy {policy} did not end within {limits.time_s + GRACE_S:g} s and was stopped") from None
+        raise RoundFailed(
+            f"policy {policy} did not end within {limits.time_s + GRACE_S:g} s and was stopped"
+        ) from None
     except AllocatorError as error:
         if error.exit_code in (4, 5):
             raise
@@ -67,9 +79,10 @@ def decided(problem: Problem, memory: Memory | None, *, policy: str, solver: str
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raise Hung in the body after so many wall seconds, every second again. Only in the main thread, where signals
-    arrive; elsewhere the lease's end is what stops a hung controller. Code that never returns to Python is not
-    interrupted either; solvers run in processes of their own and are killed at their deadline."""
+    """Raise Hung in the body after so many wall seconds, every second again. Only in the main
+    thread, where signals arrive; elsewhere the lease's end is what stops a hung controller. Code
+    that never returns to Python is not interrupted either; solvers run in processes of their own
+    and are killed at their deadline."""
     if math.isinf(seconds) or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -89,22 +102,41 @@ def alarm(seconds: float) -> Iterator[None]:
 def result(found: Decided, problem: Problem, *, policy: str, seed: int) -> Result:
     """The decision as users see it, without timings."""
     told = found.round if found.round.problem is problem else replace(found.round, problem=problem)
-    return replace(result_of(told, found.task.dual, found.decision, found.witness, found.allocation, found.proof,
-                             policy=policy, seed=seed, seconds={}), seconds={})
+    return replace(
+        result_of(
+            told,
+            found.task.dual,
+            found.decision,
+            found.witness,
+            found.allocation,
+            found.proof,
+            policy=policy,
+            seed=seed,
+            seconds={},
+        ),
+        seconds={},
+    )
 
 
 def wanted(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:
-    """What a plan wants of jobs, by job_id, and how many of them it changes. A job that runs on the GPUs of another one
-    and shall have as many of the same pool without it has to leave, unless the other one does (control/places.py)."""
+    """What a plan wants of jobs, by job_id, and how many of them it changes. A job that runs on the
+    GPUs of another one and shall have as many of the same pool without it has to leave, unless the
+    other one does (control/places.py)."""
     jobs, everybody = problem.jobs, np.arange(len(problem.jobs))
     alike = (plan.pool == jobs.pool) & (plan.gpus == jobs.gpus)
     stays = alike
     if (plan.host >= 0).any() or (jobs.host >= 0).any():
         stays = staying(everybody, alike, plan.host, np.where(jobs.host < 0, everybody, jobs.host))
     anew = alike & ~stays
-    return {jobs.job_id[j]: Want(problem.pools.pool[int(plan.pool[j])], int(plan.gpus[j]),
-                                 jobs.job_id[int(plan.host[j])] if plan.host[j] >= 0 else "", bool(anew[j]))
-            for j in np.flatnonzero(plan.pool >= 0).tolist()}, int((~stays).sum())
+    return {
+        jobs.job_id[j]: Want(
+            problem.pools.pool[int(plan.pool[j])],
+            int(plan.gpus[j]),
+            jobs.job_id[int(plan.host[j])] if plan.host[j] >= 0 else "",
+            bool(anew[j]),
+        )
+        for j in np.flatnonzero(plan.pool >= 0).tolist()
+    }, int((~stays).sum())
 
 
 def plan_text(of: Result) -> str:
@@ -114,19 +146,30 @@ def plan_text(of: Result) -> str:
 
 def remembered(found: Decided) -> Memory:
     """What the decision leaves to the next one."""
-    return Memory.of(found.round.problem.objective, found.round.model, found.task.dual.prices, found.decision.plans)
+    return Memory.of(
+        found.round.problem.objective,
+        found.round.model,
+        found.task.dual.prices,
+        found.decision.plans,
+    )
 
 
 def memory_json(memory: Memory | None) -> dict[str, Any] | None:
     """A memory as JSON values; floats read back as the same."""
     if memory is None:
         return None
-    out: dict[str, Any] = {"objective": memory.objective,
-                           "prices": [[*key, price] for key, price in memory.prices.items() if price]}
+    out: dict[str, Any] = {
+        "objective": memory.objective,
+        "prices": [[*key, price] for key, price in memory.prices.items() if price],
+    }
     if memory.plans is not None:
         p = memory.plans
-        out["plans"] = {"at_s": p.at_s, "interval_s": p.interval_s, "jobs": p.jobs,
-                        "prices": [[*key, *v] for key, v in p.prices.items()]}
+        out["plans"] = {
+            "at_s": p.at_s,
+            "interval_s": p.interval_s,
+            "jobs": p.jobs,
+            "prices": [[*key, *v] for key, v in p.prices.items()],
+        }
     return out
 
 
@@ -136,6 +179,15 @@ def memory_of(value: Mapping[str, Any] | None) -> Memory | None:
         return None
     plans = None
     if (p := value.get("plans")) is not None:
-        plans = Plans(p["at_s"], p["interval_s"], {(kind, label): tuple(v) for kind, label, *v in p["prices"]},
-                      {name: tuple((pool, gpus, m) for pool, gpus, m in steps) for name, steps in p["jobs"].items()})
-    return Memory(value["objective"], {(kind, label): price for kind, label, price in value["prices"]}, plans)
+        plans = Plans(
+            p["at_s"],
+            p["interval_s"],
+            {(kind, label): tuple(v) for kind, label, *v in p["prices"]},
+            {
+                name: tuple((pool, gpus, m) for pool, gpus, m in steps)
+                for name, steps in p["jobs"].items()
+            },
+        )
+    return Memory(
+        value["objective"], {(kind, label): price for kind, label, price in value["prices"]}, plans
+    )

@@ -1,8 +1,9 @@
 """What observations teach: progress corrects rates, and its absence finds stuck jobs.
 
-Between two rounds every running job gives one sample of its speed, unless it had company on its GPUs meanwhile: what is
-learned are speeds of jobs alone. What is remembered of each open allocation (where the sample began, when work was last
-done, whether it had company) is one value of the table meta, written with the corrected rates.
+Between two rounds every running job gives one sample of its speed, unless it had company on its
+GPUs meanwhile: what is learned are speeds of jobs alone. What is remembered of each open allocation
+(where the sample began, when work was last done, whether it had company) is one value of the table
+meta, written with the corrected rates.
 """
 
 from __future__ import annotations
@@ -29,69 +30,115 @@ from allocator.queue.held import guests
 from allocator.queue.schema import OPEN
 from allocator.service.journal import dumps, loads
 
-MARKS = "progress"              # key of meta
-_RUNNING = ("SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model, a.host, "
-            "a.since_s "
-            "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
-            f"WHERE a.phase = 'running' AND a.phase IN {OPEN}")             # both: the index is of open ones
-Key = tuple[str, str, int]      # model, GPU type, GPUs
-Sample = tuple[float, float]    # work per second, unix seconds
-STUCK = "no progress for"       # beginning of `detail` of an allocation that is stopped because of it
+MARKS = "progress"  # key of meta
+_RUNNING = (
+    "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
+    " a.host, "
+    "a.since_s "
+    "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
+    # both: the index is of open ones
+    f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
+)
+Key = tuple[str, str, int]  # model, GPU type, GPUs
+Sample = tuple[float, float]  # work per second, unix seconds
+# beginning of `detail` of an allocation that is stopped because of it
+STUCK = "no progress for"
 
 
 def judged(one: Observation, detail: str) -> Observation:
-    """The observation with what the controller knows (detail: of the allocation): a stuck job that stops has failed."""
+    """The observation with what the controller knows (detail: of the allocation): a stuck job
+    that stops has failed.
+    """
     if one.phase == Phase.STOPPED and detail.startswith(STUCK):
         return replace(one, phase=Phase.FAILED, detail=detail)
     return one
 
 
-def learn(connection: Connection, token: int, now_s: float, *, patience_s: float, interval_s: float,
-          corrects: bool, reports: bool) -> tuple[list[str], int]:
-    """Take one sample of every running allocation, correct rates, and order the stop of jobs that are stuck.
+def learn(
+    connection: Connection,
+    token: int,
+    now_s: float,
+    *,
+    patience_s: float,
+    interval_s: float,
+    corrects: bool,
+    reports: bool,
+) -> tuple[list[str], int]:
+    """Take one sample of every running allocation, correct rates, and order the stop of jobs that
+    are stuck.
 
-    patience_s: without progress for so long is stuck. interval_s: between rounds. corrects: rates are learned.
-    reports: jobs are known to report progress; else only those that once did can be stuck. Returns the names of stuck
-    jobs and the number of corrected rates. Raises LeaseLost.
+    patience_s: without progress for so long is stuck. interval_s: between rounds. corrects: rates
+    are learned. reports: jobs are known to report progress; else only those that once did can be
+    stuck. Returns the names of stuck jobs and the number of corrected rates. Raises LeaseLost.
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    names, generations, seen_s, works, types, sizes, models, hosts, turns_s = zip(*rows, strict=True) if rows \
-        else ((),) * 9
+    names, generations, seen_s, works, types, sizes, models, hosts, turns_s = (
+        zip(*rows, strict=True) if rows else ((),) * 9
+    )
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
     at_s = np.array([now_s if s is None else s for s in seen_s], dtype=np.float64)
-    known, work, since_s, quiet_s, company, looked_s = _remembered(connection, names, generation, now_s)
+    known, work, since_s, quiet_s, company, looked_s = _remembered(
+        connection, names, generation, now_s
+    )
     paired = set(guests(connection)) if rows else set()
-    shares = np.array([bool(host) or name in paired for name, host in zip(names, hosts, strict=True)], dtype=np.bool_)
+    shares = np.array(
+        [bool(host) or name in paired for name, host in zip(names, hosts, strict=True)],
+        dtype=np.bool_,
+    )
     turned_s = np.array([-np.inf if s is None else s for s in turns_s], dtype=np.float64)
     alone = ~shares & (company == 0) & (turned_s <= since_s)
     moved = known & (done > work)
-    samples = np.flatnonzero(moved & alone & (work > 0) & (at_s > since_s))     # the first stretch has the start in it
+    # the first stretch has the start in it
+    samples = np.flatnonzero(moved & alone & (work > 0) & (at_s > since_s))
     rate = (done[samples] - work[samples]) / (at_s[samples] - since_s[samples])
-    # counted round by round, so that a clock that jumps or a controller that was away makes nobody stuck
+    # counted round by round, so that a clock that jumps or a controller that was away makes nobody
+    # stuck
     passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)
     quiet_s = np.where(known & ~moved, quiet_s + passed_s, 0.0)
     since_s = np.where(~known | moved | (work <= 0), at_s, since_s)
     stuck = np.flatnonzero(known & (quiet_s > patience_s) & (reports | (done > 0))).tolist()
-    many(connection, "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ?, detail = ? "
-         "WHERE job_id = ? AND generation = ? AND phase = 'running'",
-         [(now_s, f"{STUCK} {quiet_s[j]:.0f} s", names[j], generations[j]) for j in stuck])
-    cluster.put_meta(connection, MARKS, dumps({
-        "looked_s": now_s, "job_id": names, "generation": generations, "work": _packed(done),
-        "since_s": _packed(since_s), "quiet_s": _packed(quiet_s), "company": _packed(shares)}))
+    many(
+        connection,
+        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ?, detail = ? "
+        "WHERE job_id = ? AND generation = ? AND phase = 'running'",
+        [(now_s, f"{STUCK} {quiet_s[j]:.0f} s", names[j], generations[j]) for j in stuck],
+    )
+    cluster.put_meta(
+        connection,
+        MARKS,
+        dumps(
+            {
+                "looked_s": now_s,
+                "job_id": names,
+                "generation": generations,
+                "work": _packed(done),
+                "since_s": _packed(since_s),
+                "quiet_s": _packed(quiet_s),
+                "company": _packed(shares),
+            }
+        ),
+    )
     keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
-    number = correct(connection, _medians(keys, rate, at_s[samples]), now_s) if corrects and keys else 0
+    number = (
+        correct(connection, _medians(keys, rate, at_s[samples]), now_s) if corrects and keys else 0
+    )
     return [names[j] for j in stuck], number
 
 
-def _remembered(connection: Connection, names: Sequence[str], generation: Ints,
-                now_s: float) -> tuple[Bools, Floats, Floats, Floats, Floats, float]:
-    """What the last round remembered of these allocations: whether anything; work done, since when, seconds without
-    progress, whether it had company (0 or 1); and when that was."""
+def _remembered(
+    connection: Connection, names: Sequence[str], generation: Ints, now_s: float
+) -> tuple[Bools, Floats, Floats, Floats, Floats, float]:
+    """What the last round remembered of these allocations: whether anything; work done, since when,
+    seconds without progress, whether it had company (0 or 1); and when that was."""
     old = loads(cluster.get_meta(connection, MARKS)) or {}
-    if not isinstance(old.get("work"), str):                # of an earlier version: begin anew
-        old = {"looked_s": now_s, "job_id": [], "generation": [],
-               **dict.fromkeys(("work", "since_s", "quiet_s", "company"), "")}
+    if not isinstance(old.get("work"), str):  # of an earlier version: begin anew
+        old = {
+            "looked_s": now_s,
+            "job_id": [],
+            "generation": [],
+            **dict.fromkeys(("work", "since_s", "quiet_s", "company"), ""),
+        }
     place = {name: i for i, name in enumerate(old["job_id"])}
     at = np.array([place.get(name, -1) for name in names], dtype=np.int64)
     known = at >= 0
@@ -102,11 +149,20 @@ def _remembered(connection: Connection, names: Sequence[str], generation: Ints,
         out[known] = _unpacked(old[name])[at[known]]
         return out
 
-    return known, column("work"), column("since_s"), column("quiet_s"), column("company"), float(old["looked_s"])
+    return (
+        known,
+        column("work"),
+        column("since_s"),
+        column("quiet_s"),
+        column("company"),
+        float(old["looked_s"]),
+    )
 
 
 def _packed(numbers: Floats | Bools) -> str:
-    """Numbers as floats in text, exactly; decimals of thousands of jobs would take milliseconds of every round."""
+    """Numbers as floats in text, exactly; decimals of thousands of jobs would take milliseconds
+    of every round.
+    """
     return b64encode(numbers.astype("<f8").tobytes()).decode("ascii")
 
 
@@ -118,20 +174,25 @@ def _unpacked(text: str) -> Floats:
 def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float) -> int:
     """Let samples, one per size, correct the rates; returns how many rates are corrected.
 
-    Of a model without rates the speeds at the sizes seen are learned themselves, and nothing of other sizes.
+    Of a model without rates the speeds at the sizes seen are learned themselves, and nothing of
+    other sizes.
     """
     believed = profile(connection)
     known: dict[Key, feedback.Estimate] = {
         (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
         for r in cluster.learned_rates(connection)
-        if bool(r["state"].get(cluster.UNRATED)) == (r["model"] not in believed.models)}   # else of another profile
+        # else of another profile
+        if bool(r["state"].get(cluster.UNRATED)) == (r["model"] not in believed.models)
+    }
     before = dict(known)
     for key, (rate, at_s) in samples.items():
         unrated = key[0] not in believed.models
         prior = ASSUMED_RATE if unrated else believed.rate(key)
         if prior > 0 and rate > 0:
             most = math.inf if unrated else feedback.MOST
-            known[key] = feedback.update(known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most)
+            known[key] = feedback.update(
+                known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most
+            )
     groups: dict[tuple[str, str], dict[int, feedback.Estimate]] = {}
     for (model, kind, gpus), estimate in known.items():
         groups.setdefault((model, kind), {})[gpus] = estimate
@@ -140,8 +201,17 @@ def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float)
         touched = any(before.get((model, kind, k)) != e for k, e in sizes.items())
         if model not in believed.models:
             corrected += len(sizes)
-            rows += [{"model": model, "gpu_type": kind, "gpus": gpus, "work_per_s": ASSUMED_RATE * math.exp(e.mean),
-                      "state": e.to_dict() | {cluster.UNRATED: True}} for gpus, e in sizes.items() if touched]
+            rows += [
+                {
+                    "model": model,
+                    "gpu_type": kind,
+                    "gpus": gpus,
+                    "work_per_s": ASSUMED_RATE * math.exp(e.mean),
+                    "state": e.to_dict() | {cluster.UNRATED: True},
+                }
+                for gpus, e in sizes.items()
+                if touched
+            ]
             continue
         offered = sorted({*sizes, *believed.sizes.get((model, kind), ())})
         for gpus, (mean, deviation) in feedback.posterior(sizes, offered, now_s).items():
@@ -150,20 +220,26 @@ def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float)
             corrected += counts
             if touched:
                 own = sizes.get(gpus)
-                rows.append({"model": model, "gpu_type": kind, "gpus": gpus,
-                             "work_per_s": prior * math.exp(mean) if counts else None,
-                             "state": {} if own is None else own.to_dict()})
+                rows.append(
+                    {
+                        "model": model,
+                        "gpu_type": kind,
+                        "gpus": gpus,
+                        "work_per_s": prior * math.exp(mean) if counts else None,
+                        "state": {} if own is None else own.to_dict(),
+                    }
+                )
     cluster.learn(connection, rows, now_s)
     return corrected
 
 
 class Profile:
-    """The speeds that owners of the cluster gave, on the GPUs with the most memory of each type. sizes: those that
-    rates.csv has rows for, by model and GPU type."""
+    """The speeds that owners of the cluster gave, on the GPUs with the most memory of each type.
+    sizes: those that rates.csv has rows for, by model and GPU type."""
 
     def __init__(self, problem: Problem) -> None:
         self._table, self._rates = RateTable.of(problem), dict[Key, float]()
-        self.models = frozenset(problem.models)         # that somebody gave a rate of
+        self.models = frozenset(problem.models)  # that somebody gave a rate of
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}
         self.sizes: dict[tuple[str, str], set[int]] = {}
@@ -177,23 +253,39 @@ class Profile:
         """Work per second, nan where none is known."""
         if key not in self._rates:
             model, kind = self._model.get(key[0], -1), self._type.get(key[1], -1)
-            self._rates[key] = math.nan if model < 0 or kind < 0 else float(self._table.rate(
-                np.array([model]), np.array([kind]), np.array([key[2]]), self._room[kind])[0][0])
+            self._rates[key] = (
+                math.nan
+                if model < 0 or kind < 0
+                else float(
+                    self._table.rate(
+                        np.array([model]), np.array([kind]), np.array([key[2]]), self._room[kind]
+                    )[0][0]
+                )
+            )
         return self._rates[key]
 
 
 def profile(connection: Connection) -> Profile:
     """The speeds of the queue's cluster, without what was learned."""
-    stored = {file: cluster.stored(connection, file) for file in ("pools.csv", "models.csv", "rates.csv")}
-    return _checked(tuple((file, tuple((n, tuple(c)) for n, c in columns.items()))
-                          for file, columns in stored.items()))
+    stored = {
+        file: cluster.stored(connection, file) for file in ("pools.csv", "models.csv", "rates.csv")
+    }
+    return _checked(
+        tuple(
+            (file, tuple((n, tuple(c)) for n, c in columns.items()))
+            for file, columns in stored.items()
+        )
+    )
 
 
 @lru_cache(maxsize=2)
 def _checked(content: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...]) -> Profile:
     """The profile of tables as values: they hardly ever change."""
-    tables = {file: cluster.table_of(file, {name: list(cells) for name, cells in columns})
-              for file, columns in content if file != "models.csv" or columns[0][1]}
+    tables = {
+        file: cluster.table_of(file, {name: list(cells) for name, cells in columns})
+        for file, columns in content
+        if file != "models.csv" or columns[0][1]
+    }
     heads = ("job_id", "model", "submitted_s", "remaining_work", "max_gpus")
     tables["jobs.csv"] = Table("jobs.csv", {n: [] for n in heads}, range(0))
     return Profile(validate(Snapshot("profile", {}, tables)))
@@ -203,7 +295,7 @@ def _medians(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, Sampl
     """One sample per size and round: jobs that run alike say the same thing."""
     number: dict[Key, int] = {}
     code = np.array([number.setdefault(key, len(number)) for key in keys])
-    order = np.lexsort((rate, code))                        # medians of all groups at once
+    order = np.lexsort((rate, code))  # medians of all groups at once
     first = np.searchsorted(code[order], np.arange(len(number) + 1))
     low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
     middle = (rate[order[low]] + rate[order[high]]) / 2

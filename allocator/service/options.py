@@ -14,25 +14,27 @@ from allocator.queue.states import Retries
 from allocator.solvers import registry as solvers
 from allocator.solvers.effort import GAP
 
-SHARE = 0.5             # of an interval that a decision may take unless told otherwise
-LEASE = 1.5             # intervals that a lease lasts
+SHARE = 0.5  # of an interval that a decision may take unless told otherwise
+LEASE = 1.5  # intervals that a lease lasts
 LEAST_LEASE_S = 3.0
 MOST_POLL_S = 1.0
-GRACE_S = 2.0           # seconds beyond its time limit after which a decision counts as hung
+GRACE_S = 2.0  # seconds beyond its time limit after which a decision counts as hung
 
 
 @dataclass(frozen=True)
 class Options:
     """Values of one controller.
 
-    every_s: seconds between rounds; None: interval_s of the queue's settings. react_s: arrivals, ends and changes of
-    the cluster cause early rounds, at least so long after the one before; inf: ticks only. poll_s: seconds between two
-    looks at the machines. policy, solver, gap, time_limit_s, seed, threads: effort of each decision (api.solve);
-    horizon: intervals that the policy `horizon` plans, None: as the queue's settings say; time_limit_s None: half of
-    the interval. warm: start from the prices of the round before. learn: correct rates by what
-    is observed. stall_s: a job that reports no progress for so long is stopped and counts as failed; None: ten
-    intervals, at least ten minutes; inf: never. keep_rounds: rounds whose snapshot and plan are kept;
-    keep_observations: of each allocation. settle_s: how long a single round (once) is followed until it is carried out.
+    every_s: seconds between rounds; None: interval_s of the queue's settings. react_s: arrivals,
+    ends and changes of the cluster cause early rounds, at least so long after the one before; inf:
+    ticks only. poll_s: seconds between two looks at the machines. policy, solver, gap,
+    time_limit_s, seed, threads: effort of each decision (api.solve); horizon: intervals that the
+    policy `horizon` plans, None: as the queue's settings say; time_limit_s None: half of the
+    interval. warm: start from the prices of the round before. learn: correct rates by what is
+    observed. stall_s: a job that reports no progress for so long is stopped and counts as failed;
+    None: ten intervals, at least ten minutes; inf: never. keep_rounds: rounds whose snapshot and
+    plan are kept; keep_observations: of each allocation. settle_s: how long a single round (once)
+    is followed until it is carried out.
     """
 
     every_s: float | None = None
@@ -76,7 +78,9 @@ class Options:
         return self.time_limit_s if self.time_limit_s is not None else SHARE * interval_s
 
     def lease_s(self, interval_s: float) -> float:
-        """Seconds that the lease lasts: long enough for a decision, and over within two intervals."""
+        """Seconds that the lease lasts: long enough for a decision, and over within two
+        intervals.
+        """
         limit = self.limit_s(interval_s)
         longest = limit + GRACE_S if math.isfinite(limit) else 0.0
         return max(LEAST_LEASE_S, LEASE * interval_s, LEASE * longest)

@@ -49,7 +49,11 @@ def _steps(held: Mapping[str, Allocation], wanted: Mapping[str, Want]) -> tuple[
     stops, starts = [], []
     for job_id, one in held.items():
         want = wanted.get(job_id)
-        stays = want is not None and (want.pool, want.gpus, want.anew) == (one.pool, one.gpus, False)
+        stays = want is not None and (want.pool, want.gpus, want.anew) == (
+            one.pool,
+            one.gpus,
+            False,
+        )
         if one.phase == "stopping":
             stops.append(f'job "{job_id}" is stopping: {_gpus(one.pool, one.gpus)}')
         elif not stays:

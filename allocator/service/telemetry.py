@@ -1,6 +1,8 @@
-"""What a controller tells the world: one JSON line per event, and metrics in the text format of Prometheus.
+"""What a controller tells the world: one JSON line per event, and metrics in the text format of
+Prometheus.
 
-Lines hold names of jobs, numbers and words, never commands or environments, which may have secrets in them.
+Lines hold names of jobs, numbers and words, never commands or environments, which may have secrets
+in them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from allocator.domain.result import Result
 
 PREFIX = "allocator_"
-BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)      # seconds of a decision
+BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # seconds of a decision
 HELP = {
     "rounds_total": ("counter", "Rounds since this controller started, by outcome."),
     "changes_total": ("counter", "Jobs that plans started, resized, moved or paused."),
@@ -41,18 +43,28 @@ HELP = {
     "last_round_timestamp_seconds": ("gauge", "When the last round was decided."),
     "in_charge": ("gauge", "1 while this controller holds the lease."),
     "learned_rates": ("gauge", "Rates corrected by what was observed."),
-    "longrun_spent_dollars": ("gauge", "Dollars charged to a long-run budget; no tenant: that of the whole cluster."),
+    "longrun_spent_dollars": (
+        "gauge",
+        "Dollars charged to a long-run budget; no tenant: that of the whole cluster.",
+    ),
     "longrun_balance_dollars": ("gauge", "Its income minus what was charged."),
-    "longrun_remaining_dollars": ("gauge", "Dollars left until its date, or the end of its window."),
+    "longrun_remaining_dollars": (
+        "gauge",
+        "Dollars left until its date, or the end of its window.",
+    ),
     "longrun_dollar_price": ("gauge", "Worth of a dollar in weighted hours, by its books."),
     "overhead_seconds": ("gauge", "Wall seconds of the last round beside its decision."),
 }
-LONGRUN = {"longrun_spent_dollars": "spent", "longrun_balance_dollars": "balance",
-           "longrun_remaining_dollars": "remaining", "longrun_dollar_price": "dollar_price"}
+LONGRUN = {
+    "longrun_spent_dollars": "spent",
+    "longrun_balance_dollars": "balance",
+    "longrun_remaining_dollars": "remaining",
+    "longrun_dollar_price": "dollar_price",
+}
 """Gauges of a long-run budget -> what they are called in its report."""
 
-MOST_CONNECTIONS = 16       # to the metrics port at once; more are refused
-IDLE_S = 5.0                # after which one that sends nothing is closed
+MOST_CONNECTIONS = 16  # to the metrics port at once; more are refused
+IDLE_S = 5.0  # after which one that sends nothing is closed
 Label = tuple[tuple[str, str], ...]
 
 
@@ -92,23 +104,32 @@ class Metrics:
         lines: list[str] = []
         with self._lock:
             for name, (sort, words) in HELP.items():
-                parts = [n for n in (name, f"{name}_bucket", f"{name}_sum", f"{name}_count") if n in self._values]
+                parts = [
+                    n
+                    for n in (name, f"{name}_bucket", f"{name}_sum", f"{name}_count")
+                    if n in self._values
+                ]
                 if parts:
                     lines += [f"# HELP {PREFIX}{name} {words}", f"# TYPE {PREFIX}{name} {sort}"]
                 for part in parts:
-                    lines += [f"{PREFIX}{part}{_labels(key)} {value:.17g}"
-                              for key, value in self._values[part].items()]
+                    lines += [
+                        f"{PREFIX}{part}{_labels(key)} {value:.17g}"
+                        for key, value in self._values[part].items()
+                    ]
         return "\n".join(lines) + "\n"
 
 
 def _labels(key: Label) -> str:
-    escaped = [(n, v.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')) for n, v in key]
+    escaped = [
+        (n, v.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')) for n, v in key
+    ]
     return "{" + ",".join(f'{n}="{v}"' for n, v in escaped) + "}" if key else ""
 
 
 @dataclass
 class Telemetry:
-    """log: where JSON lines go, None: nowhere. path: of the textfile with metrics. clock: unix seconds.
+    """log: where JSON lines go, None: nowhere. path: of the textfile with metrics. clock: unix
+    seconds.
 
     on_event: called with every event, for tests and live tables."""
 
@@ -139,7 +160,9 @@ class Telemetry:
                 self.log.write(json.dumps(row, default=str) + "\n")
                 self.log.flush()
 
-    def round(self, number: int, problem: Problem, told: Result, took_s: float, changes: int) -> None:
+    def round(
+        self, number: int, problem: Problem, told: Result, took_s: float, changes: int
+    ) -> None:
         """A round that has a plan."""
         m = self.metrics
         m.add("rounds_total", outcome="decided")
@@ -148,9 +171,20 @@ class Telemetry:
         m.set("round_value", told.objective_value)
         m.set("round_gap", told.gap)
         m.set("last_round_timestamp_seconds", problem.now_s)
-        self.event("round", number=number, jobs=len(problem.jobs), changes=changes, value=told.objective_value,
-                   bound=told.bound, gap=told.gap, status=told.status, termination=told.termination,
-                   fallback=told.fallback, decide_s=round(took_s, 4), digest=told.digest)
+        self.event(
+            "round",
+            number=number,
+            jobs=len(problem.jobs),
+            changes=changes,
+            value=told.objective_value,
+            bound=told.bound,
+            gap=told.gap,
+            status=told.status,
+            termination=told.termination,
+            fallback=told.fallback,
+            decide_s=round(took_s, 4),
+            digest=told.digest,
+        )
 
     def failed(self, number: int, words: str, took_s: float) -> None:
         """A round that has none."""
@@ -176,7 +210,9 @@ class Telemetry:
                 self.metrics.set(name, found[key], **({"tenant": tenant} if tenant else {}))
 
     def write(self) -> None:
-        """Replace the textfile in one step; readable by all, so that a collector of another user finds it."""
+        """Replace the textfile in one step; readable by all, so that a collector of another user
+        finds it.
+        """
         if self.path is None:
             return
         try:
@@ -194,10 +230,11 @@ def _iso(at_s: float) -> str:
 
 
 def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
-    """Answer GET /metrics on 127.0.0.1, from a thread that ends with the process. port 0: any. Raises OSError.
+    """Answer GET /metrics on 127.0.0.1, from a thread that ends with the process. port 0: any.
+    Raises OSError.
 
-    At most MOST_CONNECTIONS are open at once, each for IDLE_S without a request: a controller whose connections stay
-    open could no longer open its database.
+    At most MOST_CONNECTIONS are open at once, each for IDLE_S without a request: a controller whose
+    connections stay open could no longer open its database.
     """
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -207,7 +244,7 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
         daemon_threads = True
 
         def verify_request(self, request: Any, client_address: Any) -> bool:
-            return free.acquire(blocking=False)         # refused: the connection is closed at once
+            return free.acquire(blocking=False)  # refused: the connection is closed at once
 
         def process_request_thread(self, request: Any, client_address: Any) -> None:
             try:
@@ -216,7 +253,8 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
                 free.release()
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            return                                      # a client that went away; nothing for the log
+            # a client that went away; nothing for the log
+            return
 
     class Handler(BaseHTTPRequestHandler):
         timeout = IDLE_S
@@ -240,4 +278,6 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
 
 def open_log(path: Path) -> TextIO:
     """The file, to append to; a new one is readable by its owner and group. Raises OSError."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640), "a", encoding="utf-8")
+    return os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640), "a", encoding="utf-8"
+    )

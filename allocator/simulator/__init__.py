@@ -1,4 +1,6 @@
-"""Trace-driven simulation: a cluster behind the controller's ports, in which time passes as fast as it can."""
+"""Trace-driven simulation: a cluster behind the controller's ports, in which time passes as fast
+as it can.
+"""
 
 from allocator.simulator.options import Options
 from allocator.simulator.run import Simulation, simulate

@@ -1,7 +1,9 @@
-"""Random numbers that depend on nothing but seed and place: the same job has the same luck under every policy.
+"""Random numbers that depend on nothing but seed and place: the same job has the same luck under
+every policy.
 
-A counter-based generator (the finaliser of SplitMix64: Steele, Lea, Flood, OOPSLA 2014) maps (seed, stream, a, b) to a
-uniform number; no state travels, so neither the order of events nor a resumed run changes a draw.
+A counter-based generator (the finaliser of SplitMix64: Steele, Lea, Flood, OOPSLA 2014) maps (seed,
+stream, a, b) to a uniform number; no state travels, so neither the order of events nor a resumed
+run changes a draw.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from scipy.special import ndtri
 
 from allocator.domain.problem import Floats, Ints
 
-MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP, SIZE = range(1, 9)          # streams
+MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP, SIZE = range(1, 9)  # streams
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -1,8 +1,8 @@
 """Long simulations survive a kill: the state between two rounds on disk, and going on from there.
 
-A checkpoint belongs to one workload, policy, set of options and version of this program (its key); another one's is
-ignored, and so is one whose checksum is wrong. It is a pickle in the user's own output folder: like any pickle, it must
-not be taken from strangers.
+A checkpoint belongs to one workload, policy, set of options and version of this program (its key);
+another one's is ignored, and so is one whose checksum is wrong. It is a pickle in the user's own
+output folder: like any pickle, it must not be taken from strangers.
 """
 
 from __future__ import annotations
@@ -20,18 +20,29 @@ from allocator.simulator.options import Options
 from allocator.simulator.run import State, begin
 
 VERSION = b"allocator simulation 2\n"
-CHECKSUM = 65           # bytes: SHA-256 in hexadecimal and a line feed
-DECIDES = ("decision.py", "domain", "performance", "market", "options", "audit", "policies", "solvers", "control",
-           "simulator")
-EVERY_S = 30.0          # wall seconds between two checkpoints
+CHECKSUM = 65  # bytes: SHA-256 in hexadecimal and a line feed
+DECIDES = (
+    "decision.py",
+    "domain",
+    "performance",
+    "market",
+    "options",
+    "audit",
+    "policies",
+    "solvers",
+    "control",
+    "simulator",
+)
+EVERY_S = 30.0  # wall seconds between two checkpoints
 
 
 @dataclass
 class Keeper:
-    """The checkpoint of one simulation: <folder>/<policy>.state, written at most every `every_s` seconds.
+    """The checkpoint of one simulation: <folder>/<policy>.state, written at most every `every_s`
+    seconds.
 
-    kept: rounds that were over in the last checkpoint read or written; None: there is none. ignored: one was there,
-    damaged or of another simulation.
+    kept: rounds that were over in the last checkpoint read or written; None: there is none.
+    ignored: one was there, damaged or of another simulation.
     """
 
     folder: Path
@@ -54,7 +65,9 @@ class Keeper:
         return VERSION + hashlib.sha256(text.encode()).hexdigest().encode() + b"\n"
 
     def state(self) -> State:
-        """The last kept state, or that before the first round where there is none that fits and is whole."""
+        """The last kept state, or that before the first round where there is none that fits and
+        is whole.
+        """
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -62,7 +75,7 @@ class Keeper:
         except OSError:
             content = b""
         key = self.key()
-        head, pickled = content[:len(key) + CHECKSUM], content[len(key) + CHECKSUM:]
+        head, pickled = content[: len(key) + CHECKSUM], content[len(key) + CHECKSUM :]
         if head == key + _checksum(pickled):
             state = pickle.loads(pickled)
             if isinstance(state, State):
@@ -85,11 +98,21 @@ def _checksum(content: bytes) -> bytes:
 
 @cache
 def _program() -> str:
-    """Digest of the source that decides and simulates: another version may decide differently and know other states."""
+    """Digest of the source that decides and simulates: another version may decide differently
+    and know other states.
+    """
     import formulations
 
     package, h = Path(__file__).resolve().parent.parent, hashlib.sha256()
-    for root in (*(package / name for name in DECIDES), Path(formulations.__file__).resolve().parent):
+    for root in (
+        *(package / name for name in DECIDES),
+        Path(formulations.__file__).resolve().parent,
+    ):
         for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
-            h.update(path.relative_to(root.parent).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+            h.update(
+                path.relative_to(root.parent).as_posix().encode()
+                + b"\0"
+                + path.read_bytes()
+                + b"\0"
+            )
     return h.hexdigest()

@@ -16,30 +16,38 @@ from allocator.market import books
 from allocator.simulator.options import Options
 from allocator.simulator.world import World
 
-STALLED = 3             # rounds in a row after which nothing runs and nothing will come: nothing will ever change
+# rounds in a row after which nothing runs and nothing will come: nothing will ever change
+STALLED = 3
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
 class SimulatedCluster:
-    """Rounds at every tick (the start plus multiples of interval_s) at which jobs are there, and early ones after
-    arrivals and completions where Options.react_s allows."""
+    """Rounds at every tick (the start plus multiples of interval_s) at which jobs are there, and
+    early ones after arrivals and completions where Options.react_s allows."""
 
     def __init__(self, workload: Workload, options: Options) -> None:
         self.world = World(workload, options)
         self._problem = workload.problem
         self._start = self.last = workload.problem.now_s
-        self.books = books.Books()                              # of the long-run budgets, as of the last round
-        self._charged = self.world.rented.copy()                # dollars that are in the books
-        self._tick = 0                                          # number of the next tick
-        self._idle = 0                                          # rounds in a row in which nothing ran
+        # of the long-run budgets, as of the last round
+        self.books = books.Books()
+        self._charged = self.world.rented.copy()  # dollars that are in the books
+        self._tick = 0  # number of the next tick
+        # rounds in a row in which nothing ran
+        self._idle = 0
         self._pending: tuple[float, Ints, Ints, Ints, Ints] | None = None
         number = {name: j for j, name in enumerate(workload.problem.jobs.job_id)}
-        self._after = {j: np.array([number[n] for n in names if n in number], dtype=np.int64)
-                       for j, names in enumerate(workload.problem.jobs.after) if names}
+        self._after = {
+            j: np.array([number[n] for n in names if n in number], dtype=np.int64)
+            for j, names in enumerate(workload.problem.jobs.after)
+            if names
+        }
 
     def wait(self) -> bool:
-        """Let time pass until the next round; False when every job is done, nothing moves any more, or time is up."""
+        """Let time pass until the next round; False when every job is done, nothing moves any
+        more, or time is up.
+        """
         world, o = self.world, self.world.options
         self._idle = 0 if self._alive() else self._idle + 1
         while not (world.over or self._idle >= STALLED):
@@ -48,7 +56,9 @@ class SimulatedCluster:
                 self._advance(o.until_s)
                 return False
             self._advance(due)
-            self._tick = max(self._tick, tick_at(world.now, self._start, self._problem.interval_s) + 1)
+            self._tick = max(
+                self._tick, tick_at(world.now, self._start, self._problem.interval_s) + 1
+            )
             if len(world.active):
                 self.last = world.now
                 return True
@@ -78,18 +88,39 @@ class SimulatedCluster:
     def observe(self) -> Problem:
         """The active jobs and the pools as they are now; speeds as believed."""
         w, p, a = self.world, self._problem, self.world.active
-        state = np.where(w.pool[a] >= 0, State.RUNNING, np.where(np.isnan(w.started_s[a]), State.QUEUED, State.PAUSED))
+        state = np.where(
+            w.pool[a] >= 0,
+            State.RUNNING,
+            np.where(np.isnan(w.started_s[a]), State.QUEUED, State.PAUSED),
+        )
         state[self._waits_for_the_future()] = State.HELD
         total, left = w.nature.believed_sizes(a, w.remaining[a])
         jobs = dataclasses.replace(
-            p.jobs.take(a), remaining_work=left, total_work=total, state=state, pool=w.pool[a], gpus=w.gpus[a],
-            resizes_left=w.resizes_left[a], attained_gpu_s=w.attained[a], restarts=np.maximum(0, w.starts[a] - 1),
-            largest_gpus=w.largest[a], host=np.where(w.host[a] < 0, -1, np.searchsorted(a, w.host[a])))
-        pools = dataclasses.replace(p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy())
+            p.jobs.take(a),
+            remaining_work=left,
+            total_work=total,
+            state=state,
+            pool=w.pool[a],
+            gpus=w.gpus[a],
+            resizes_left=w.resizes_left[a],
+            attained_gpu_s=w.attained[a],
+            restarts=np.maximum(0, w.starts[a] - 1),
+            largest_gpus=w.largest[a],
+            host=np.where(w.host[a] < 0, -1, np.searchsorted(a, w.host[a])),
+        )
+        pools = dataclasses.replace(
+            p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy()
+        )
         problem = dataclasses.replace(
-            p, now_s=w.now, jobs=jobs, pools=pools, received=w.received[a], nodes=Nodes((), _NONE, _NONE, _NONE, ()),
+            p,
+            now_s=w.now,
+            jobs=jobs,
+            pools=pools,
+            received=w.received[a],
+            nodes=Nodes((), _NONE, _NONE, _NONE, ()),
             placements=Placements(_NONE, _NONE, _NONE),
-            announced=w.workload.changes.between(w.now, w.now + w.options.announce_s))
+            announced=w.workload.changes.between(w.now, w.now + w.options.announce_s),
+        )
         self.settle(problem)
         return books.applied(problem, self.books)
 
@@ -97,12 +128,17 @@ class SimulatedCluster:
         """Bring the books up to the problem's time."""
         spent = self.world.rented - self._charged
         self._charged = self.world.rented.copy()
-        self.books = books.settled(self.books, problem, dict(zip(problem.tenants.tenant, spent.tolist(), strict=True)))
+        self.books = books.settled(
+            self.books, problem, dict(zip(problem.tenants.tenant, spent.tolist(), strict=True))
+        )
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """The long-run budgets as of now, "" = that of the whole cluster; empty where there are none."""
-        problem = dataclasses.replace(self._problem, now_s=self.world.now,
-                                      jobs=self._problem.jobs.take(self.world.active))
+        """The long-run budgets as of now, "" = that of the whole cluster; empty where there are
+        none.
+        """
+        problem = dataclasses.replace(
+            self._problem, now_s=self.world.now, jobs=self._problem.jobs.take(self.world.active)
+        )
         self.settle(problem)
         return books.report(self.books, books.budgets(problem), problem.interval_s)
 
@@ -111,11 +147,19 @@ class SimulatedCluster:
         w = self.world
         if not self._after:
             return _NONE
-        return np.array([i for i, j in enumerate(w.active.tolist())
-                         if j in self._after and (self._after[j] >= w.arrived).any()], dtype=np.int64)
+        return np.array(
+            [
+                i
+                for i, j in enumerate(w.active.tolist())
+                if j in self._after and (self._after[j] >= w.arrived).any()
+            ],
+            dtype=np.int64,
+        )
 
     def apply(self, decided: Decided, took_s: float) -> int:
-        """Start, resize, move and pause jobs as planned, now or after the latency that is charged."""
+        """Start, resize, move and pause jobs as planned, now or after the latency that is
+        charged.
+        """
         w, o = self.world, self.world.options
         plan = decided.allocation
         jobs = w.active
@@ -129,5 +173,9 @@ class SimulatedCluster:
     def _alive(self) -> bool:
         """Whether anything can happen without another decision."""
         w = self.world
-        return bool((w.pool[w.active] >= 0).any() or self._pending is not None or math.isfinite(w.next_arrival())
-                    or math.isfinite(w.next_change()))
+        return bool(
+            (w.pool[w.active] >= 0).any()
+            or self._pending is not None
+            or math.isfinite(w.next_arrival())
+            or math.isfinite(w.next_change())
+        )

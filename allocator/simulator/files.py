@@ -1,4 +1,6 @@
-"""What `allocator simulate --out` leaves: results.json and one CSV file per kind of row (contract section 7)."""
+"""What `allocator simulate --out` leaves: results.json and one CSV file per kind of row
+(contract section 7).
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,28 @@ SCHEMA_VERSION = 1
 
 def results_json(workload: str, seed: int, metrics: Mapping[str, Mapping[str, Any]]) -> str:
     """results.json: METRICS by policy; a number that does not exist is null."""
-    document = {"schema_version": SCHEMA_VERSION, "workload": workload, "seed": seed, "policies": metrics}
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "workload": workload,
+        "seed": seed,
+        "policies": metrics,
+    }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def frame_csv(frame: pd.DataFrame) -> str:
-    """A frame as CSV: shortest decimal of every float, empty cell = nan, line feeds; equal frames give equal bytes."""
+    """A frame as CSV: shortest decimal of every float, empty cell = nan, line feeds; equal
+    frames give equal bytes.
+    """
     text = frame.to_csv(index=False, lineterminator="\n")
     assert isinstance(text, str)
     return text
 
 
 def texts_of(simulations: Sequence[Simulation]) -> dict[str, str]:
-    """jobs.csv, timeline.csv, rounds.csv, spans.csv: the frames of all policies below each other."""
+    """jobs.csv, timeline.csv, rounds.csv, spans.csv: the frames of all policies below each
+    other.
+    """
     import pandas as pd
 
     out = {}
@@ -40,11 +51,19 @@ def texts_of(simulations: Sequence[Simulation]) -> dict[str, str]:
         parts = [getattr(s, name).assign(policy=s.policy) for s in simulations]
         full = [p for p in parts if len(p)] or parts[:1]
         whole = pd.concat(full, ignore_index=True)
-        out[f"{name}.csv"] = frame_csv(whole[["policy", *(c for c in whole.columns if c != "policy")]])
+        out[f"{name}.csv"] = frame_csv(
+            whole[["policy", *(c for c in whole.columns if c != "policy")]]
+        )
     return out
 
 
-def write_simulations(folder: Path, workload: str, seed: int, simulations: Sequence[Simulation]) -> dict[str, Path]:
-    """Write all files into the folder, each whole or not at all, results.json last; returns their paths."""
-    texts = texts_of(simulations) | {RESULTS: results_json(workload, seed, {s.policy: s.metrics for s in simulations})}
+def write_simulations(
+    folder: Path, workload: str, seed: int, simulations: Sequence[Simulation]
+) -> dict[str, Path]:
+    """Write all files into the folder, each whole or not at all, results.json last; returns
+    their paths.
+    """
+    texts = texts_of(simulations) | {
+        RESULTS: results_json(workload, seed, {s.policy: s.metrics for s in simulations})
+    }
     return write_files(folder, texts)

@@ -1,10 +1,12 @@
-"""What the jobs of a simulated cluster hold, alone or two by two, what that costs, and how fast they run on it.
+"""What the jobs of a simulated cluster hold, alone or two by two, what that costs, and how fast
+they run on it.
 
-Two jobs on the same GPUs (pairs.py): the host holds them and pays, the guest runs on them; when one is gone the other
-goes on alone at once, without a pause, and holds the GPUs. GPUs, GPU-seconds and dollars of a pair count once.
+Two jobs on the same GPUs (pairs.py): the host holds them and pays, the guest runs on them; when one
+is gone the other goes on alone at once, without a pause, and holds the GPUs. GPUs, GPU-seconds and
+dollars of a pair count once.
 
-Writing checkpoints takes checkpoint_s of every checkpoint_every_s + checkpoint_s seconds, spread evenly: the true rate
-is so much lower.
+Writing checkpoints takes checkpoint_s of every checkpoint_every_s + checkpoint_s seconds, spread
+evenly: the true rate is so much lower.
 """
 
 from __future__ import annotations
@@ -21,21 +23,23 @@ from allocator.simulator.revocations import HOUR, Spot
 
 
 class Holdings:
-    """State at the time `now`. Arrays have one entry per job of the workload, (N,), unless stated otherwise.
+    """State at the time `now`. Arrays have one entry per job of the workload, (N,), unless stated
+    otherwise.
 
-    active: numbers of the jobs submitted and not done, ascending. pool -1, gpus 0, rate 0: holds nothing. since_s: when
-    it got what it holds. starts: how often it got an allocation. received (N, T) seconds by type. capacity, price (P,).
-    host: whose GPUs a guest runs on, -1 = its own; mate: the other job on the same GPUs, -1 = none. attained:
-    GPU-seconds held; ran: those and the ones run on a host's.
-    event_s: when the first of its servers dies or is replaced, inf without spot servers; revocations: servers lost;
-    cycle_s: seconds from a checkpoint to the next, nan = none. rented (Q,): dollars for GPUs that are not reserved.
-    log: capacity and price (P,) since when.
-    left, from_s: remaining work when what a job holds or its speed changed last, and since when it works on it;
-    had_gpu_s, had_ran, had_s: attained, ran, and received of the type, when it got what it holds. All five count from
-    there, not from one stretch to the next, so that rounding does not depend on how many rounds there were.
-    luck: true over believed rate of this start. debt, turned_s: work since the last checkpoint when the company changed
-    last, and when that was.
-    spans: who held what and when, as columns (job, pool, gpus, from_s, to_s, host) of one array per step.
+    active: numbers of the jobs submitted and not done, ascending. pool -1, gpus 0, rate 0: holds
+    nothing. since_s: when it got what it holds. starts: how often it got an allocation. received
+    (N, T) seconds by type. capacity, price (P,). host: whose GPUs a guest runs on, -1 = its own;
+    mate: the other job on the same GPUs, -1 = none. attained: GPU-seconds held; ran: those and the
+    ones run on a host's. event_s: when the first of its servers dies or is replaced, inf without
+    spot servers; revocations: servers lost; cycle_s: seconds from a checkpoint to the next, nan =
+    none. rented (Q,): dollars for GPUs that are not reserved. log: capacity and price (P,) since
+    when. left, from_s: remaining work when what a job holds or its speed changed last, and since
+    when it works on it; had_gpu_s, had_ran, had_s: attained, ran, and received of the type, when it
+    got what it holds. All five count from there, not from one stretch to the next, so that rounding
+    does not depend on how many rounds there were. luck: true over believed rate of this start.
+    debt, turned_s: work since the last checkpoint when the company changed last, and when that was.
+    spans: who held what and when, as columns (job, pool, gpus, from_s, to_s, host) of one array per
+    step.
     """
 
     def __init__(self, workload: Workload, options: Options) -> None:
@@ -48,10 +52,20 @@ class Holdings:
         self.pool: Ints = np.full(n, -1)
         self.gpus: Ints = np.zeros(n, dtype=np.int64)
         self.rate, self.ready_s, self.since_s = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.left, self.from_s, self.had_gpu_s, self.had_s = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+        self.left, self.from_s, self.had_gpu_s, self.had_s = (
+            np.zeros(n),
+            np.zeros(n),
+            np.zeros(n),
+            np.zeros(n),
+        )
         self.host: Ints = np.full(n, -1)
         self.mate: Ints = np.full(n, -1)
-        self.ran, self.had_ran, self.luck, self.debt = np.zeros(n), np.zeros(n), np.ones(n), np.zeros(n)
+        self.ran, self.had_ran, self.luck, self.debt = (
+            np.zeros(n),
+            np.zeros(n),
+            np.ones(n),
+            np.zeros(n),
+        )
         self.turned_s: Floats = np.full(n, -np.inf)
         self.started_s: Floats = np.full(n, np.nan)
         self.finished_s: Floats = np.full(n, np.nan)
@@ -67,7 +81,9 @@ class Holdings:
         self.cycle_s: Floats = np.full(n, np.nan)
         self.revocations: Ints = np.zeros(n, dtype=np.int64)
         self.rented: Floats = np.zeros(len(problem.tenants))
-        self.log: list[tuple[float, Ints, Floats]] = [(self.now, self.capacity.copy(), self.price.copy())]
+        self.log: list[tuple[float, Ints, Floats]] = [
+            (self.now, self.capacity.copy(), self.price.copy())
+        ]
         self._spot = Spot(workload, options)
         self._rents: Bools = problem.pools.market != Market.RESERVED
         self._rents_any = bool(self._rents.any())
@@ -80,7 +96,9 @@ class Holdings:
     def used(self) -> Ints:
         """GPUs held in each pool, (P,)."""
         r = self._holding()
-        return np.bincount(self.pool[r], self.gpus[r], minlength=len(self.capacity)).astype(np.int64)
+        return np.bincount(self.pool[r], self.gpus[r], minlength=len(self.capacity)).astype(
+            np.int64
+        )
 
     def _holding(self) -> Ints:
         """The jobs that hold GPUs themselves."""
@@ -93,17 +111,26 @@ class Holdings:
 
     def _open(self, jobs: Ints, at: Floats | float) -> None:
         """The books of what the jobs hold, or run on, begin."""
-        self.since_s[jobs], self.had_gpu_s[jobs], self.had_ran[jobs] = at, self.attained[jobs], self.ran[jobs]
-        self.had_s[jobs] = self.received[jobs, self.workload.problem.pools.gpu_type[self.pool[jobs]]]
+        self.since_s[jobs], self.had_gpu_s[jobs], self.had_ran[jobs] = (
+            at,
+            self.attained[jobs],
+            self.ran[jobs],
+        )
+        self.had_s[jobs] = self.received[
+            jobs, self.workload.problem.pools.gpu_type[self.pool[jobs]]
+        ]
 
     def _close(self, jobs: Ints, at: Floats) -> None:
         """The books of what the jobs hold, or run on, end."""
-        self.spans.append(np.column_stack([jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at,
-                                           self.host[jobs]]))
+        self.spans.append(
+            np.column_stack(
+                [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at, self.host[jobs]]
+            )
+        )
 
     def _join(self, guests: Ints, hosts: Ints) -> Ints:
-        """The guests (n,) run on the GPUs of their hosts (n,); all hold something of the same pool and size. Returns
-        the jobs that have another company, or another part in it, than before."""
+        """The guests (n,) run on the GPUs of their hosts (n,); all hold something of the same pool
+        and size. Returns the jobs that have another company, or another part in it, than before."""
         new = np.flatnonzero(self.host[guests] != hosts)
         for g, h in zip(guests[new].tolist(), hosts[new].tolist(), strict=True):
             both = np.array([g, h])
@@ -127,7 +154,9 @@ class Holdings:
         self._pace(jobs, at)
 
     def _release(self, jobs: Ints, at: Floats) -> None:
-        """The jobs hold nothing, or run on nothing, from then on; a mate that is not among them goes on alone."""
+        """The jobs hold nothing, or run on nothing, from then on; a mate that is not among them
+        goes on alone.
+        """
         if len(jobs):
             mate = self.mate[jobs]
             behind = mate >= 0
@@ -137,8 +166,11 @@ class Holdings:
             if self._least_billed:
                 ends = (self.host[jobs] < 0) & ~behind
                 self._bill_least(jobs[ends], at[ends])
-            for j, m in zip(jobs.tolist(), np.where(behind, mate, -1).tolist(), strict=True) if self._spot.servers \
-                    else ():
+            for j, m in (
+                zip(jobs.tolist(), np.where(behind, mate, -1).tolist(), strict=True)
+                if self._spot.servers
+                else ()
+            ):
                 self._spot.hand(j, m) if m >= 0 else self._spot.stop(j)
             self.event_s[jobs] = np.inf
         self.pool[jobs], self.gpus[jobs], self.rate[jobs] = -1, 0, 0.0
@@ -149,7 +181,9 @@ class Holdings:
     def _bill_least(self, jobs: Ints, at: Floats) -> None:
         """What was held for less than the pool's shortest time is billed for that."""
         pool = self.pool[jobs]
-        short = np.maximum(0.0, self.workload.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs]))
+        short = np.maximum(
+            0.0, self.workload.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs])
+        )
         self._pay(jobs, pool, short * self.gpus[jobs] * self.price[pool] / HOUR)
 
     def _pay(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
@@ -162,19 +196,29 @@ class Holdings:
         """Jobs that run have the speed of their company from here on."""
         if not len(jobs):
             return
-        self.debt[jobs], self.turned_s[jobs] = self._unsaved(jobs, np.broadcast_to(at, jobs.shape)), at
+        self.debt[jobs], self.turned_s[jobs] = (
+            self._unsaved(jobs, np.broadcast_to(at, jobs.shape)),
+            at,
+        )
         self.rate[jobs] = self._true_rate(jobs)
-        for j in [j for j in np.where(self.host[jobs] < 0, jobs, self.host[jobs]).tolist() if j in self._spot.servers]:
+        for j in [
+            j
+            for j in np.where(self.host[jobs] < 0, jobs, self.host[jobs]).tolist()
+            if j in self._spot.servers
+        ]:
             self._follow(j, float(np.max(at)))
         self._count(jobs, at)
 
     def _count(self, jobs: Ints, at: Floats | float) -> None:
         """Count work from here, after a change of speed or remaining work."""
-        self.left[jobs], self.from_s[jobs] = self.remaining[jobs], np.maximum(at, self.ready_s[jobs])
+        self.left[jobs], self.from_s[jobs] = (
+            self.remaining[jobs],
+            np.maximum(at, self.ready_s[jobs]),
+        )
 
     def _follow(self, job: int, at: float) -> None:
-        """Speed of a job and its guest with the servers that it has, and when these change next. Synchronous ones wait
-        for all."""
+        """Speed of a job and its guest with the servers that it has, and when these change next.
+        Synchronous ones wait for all."""
         servers, company = self._spot.servers[job], self._company(job)
         self.event_s[job] = servers.dies_s.min()
         part = company[~self.workload.problem.jobs.synchronous[company]]
@@ -185,26 +229,40 @@ class Holdings:
             self.event_s[job] = min(self.event_s[job], later.min(initial=np.inf))
 
     def _up_s(self, holder: int, job: int) -> float:
-        """When a job can begin on servers: a synchronous one when all are up, another with the first."""
+        """When a job can begin on servers: a synchronous one when all are up, another with the
+        first.
+        """
         up = self._spot.servers[holder].up_s
         return float(up.max() if self.workload.problem.jobs.synchronous[job] else up.min())
 
     def _company(self, job: int) -> Ints:
         """The job, and its mate if it has one."""
-        return np.array([job, self.mate[job]])[:1 + (self.mate[job] >= 0)]
+        return np.array([job, self.mate[job]])[: 1 + (self.mate[job] >= 0)]
 
     def _fails(self, jobs: Ints, begin: Floats | float) -> Floats:
         """(n,) when the running jobs fail, as of `begin`."""
-        return np.asarray(begin + (self.strike[jobs] - self.ran[jobs] / HOUR) * HOUR / self.gpus[jobs])
+        return np.asarray(
+            begin + (self.strike[jobs] - self.ran[jobs] / HOUR) * HOUR / self.gpus[jobs]
+        )
 
     def _true_rate(self, jobs: Ints) -> Floats:
         """Of running jobs, in their company: what the policy believes times how wrong it is."""
-        believed = pairs.believed(self.workload.problem, self._slowdowns, jobs, self.pool[jobs], self.gpus[jobs],
-                                  self.host[jobs], self.mate[jobs])
+        believed = pairs.believed(
+            self.workload.problem,
+            self._slowdowns,
+            jobs,
+            self.pool[jobs],
+            self.gpus[jobs],
+            self.host[jobs],
+            self.mate[jobs],
+        )
         return np.asarray(believed * self.luck[jobs], dtype=np.float64)
+
     def _unsaved(self, jobs: Ints, at: Floats) -> Floats:
         """(n,) work that running jobs have done since their last checkpoint."""
-        ready, turned, cycle, rate = (x[jobs] for x in (self.ready_s, self.turned_s, self.cycle_s, self.rate))
+        ready, turned, cycle, rate = (
+            x[jobs] for x in (self.ready_s, self.turned_s, self.cycle_s, self.rate)
+        )
         worked = np.maximum(0.0, at - ready)
         with np.errstate(invalid="ignore"):
             lost_s = np.where(np.isnan(cycle), worked, worked % cycle)

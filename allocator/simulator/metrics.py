@@ -1,4 +1,6 @@
-"""What became of the jobs: jobs.csv, and METRICS of contract section 7. Letters: see the functions."""
+"""What became of the jobs: jobs.csv, and METRICS of contract section 7. Letters: see the
+functions.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,36 @@ def jobs_frame(world: World) -> pd.DataFrame:
     j = p.jobs
     started, finished = world.started_s[:n], world.finished_s[:n]
     asked = requested_s(p)[:n]
-    return pd.DataFrame({
-        "job_id": j.job_id[:n], "model": [p.models[m] for m in j.model[:n]],
-        "tenant": [p.tenants.tenant[q] for q in j.tenant[:n]], "submitted_s": j.submitted_s[:n], "started_s": started,
-        "finished_s": finished, "queue_s": started - j.submitted_s[:n], "jct_s": finished - j.submitted_s[:n],
-        "efficiency": asked / (finished - started), "ftf": (finished - j.submitted_s[:n]) / alone_s(world)[:n],
-        "restarts": np.maximum(0, world.starts[:n] - 1), "revocations": world.revocations[:n],
-        "gpu_hours": world.attained[:n] / HOUR, "dollars": world.dollars[:n], "requested_gpus": j.requested_gpus[:n],
-        "total_work": j.total_work[:n]})
+    return pd.DataFrame(
+        {
+            "job_id": j.job_id[:n],
+            "model": [p.models[m] for m in j.model[:n]],
+            "tenant": [p.tenants.tenant[q] for q in j.tenant[:n]],
+            "submitted_s": j.submitted_s[:n],
+            "started_s": started,
+            "finished_s": finished,
+            "queue_s": started - j.submitted_s[:n],
+            "jct_s": finished - j.submitted_s[:n],
+            "efficiency": asked / (finished - started),
+            "ftf": (finished - j.submitted_s[:n]) / alone_s(world)[:n],
+            "restarts": np.maximum(0, world.starts[:n] - 1),
+            "revocations": world.revocations[:n],
+            "gpu_hours": world.attained[:n] / HOUR,
+            "dollars": world.dollars[:n],
+            "requested_gpus": j.requested_gpus[:n],
+            "total_work": j.total_work[:n],
+        }
+    )
 
 
 def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str, Any]:
-    """METRICS: over all jobs that were submitted (queue_s: that were started; jct_s, efficiency, ftf: finished).
+    """METRICS: over all jobs that were submitted (queue_s: that were started; jct_s, efficiency,
+    ftf: finished).
 
-    makespan_s: first submission to last completion. utilisation: GPU-seconds held / GPU-seconds there were until then;
-    mean_gpus: / makespan_s. bill_dollars: what the owner pays until then: reserved GPUs used or not, others as held.
-    deadlines_met: share of the jobs with a deadline that are done by then.
-    Numbers that do not exist (no job finished ...) are None.
+    makespan_s: first submission to last completion. utilisation: GPU-seconds held / GPU-seconds
+    there were until then; mean_gpus: / makespan_s. bill_dollars: what the owner pays until then:
+    reserved GPUs used or not, others as held. deadlines_met: share of the jobs with a deadline that
+    are done by then. Numbers that do not exist (no job finished ...) are None.
     """
     ends = jobs["finished_s"].dropna()
     begin = world.workload.problem.now_s
@@ -51,18 +66,27 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
     out: dict[str, Any] = {"jobs": len(jobs), "finished": len(ends)}
     for name in ("queue_s", "jct_s"):
         out |= _spread(name, jobs[name], mean=None, median=50, p99=99)
-    due = world.workload.problem.jobs.deadline_s[:len(jobs)]
+    due = world.workload.problem.jobs.deadline_s[: len(jobs)]
     dated = ~np.isnan(due)
     met = (jobs["finished_s"].to_numpy() <= due + 1e-6)[dated]
     held = float(world.attained.sum())
-    out |= {"makespan_s": end - begin, **_spread("efficiency", jobs["efficiency"], mean=None),
-            "gpu_hours": held / HOUR, "mean_gpus": held / (end - begin) if end > begin else None,
-            "dollars": float(world.dollars.sum()), "bill_dollars": paid + float(world.rented.sum()),
-            "restarts": int(jobs["restarts"].sum()), "failures": int(world.failures.sum()),
-            "revocations": int(world.revocations.sum()), "deadlines_met": float(met.mean()) if len(met) else None,
-            "utilisation": held / there if there > 0 else None,
-            "rounds": len(rounds), **_spread("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
-            **_spread("gap", rounds["gap"], mean=None, max=100), **_spread("ftf", jobs["ftf"], mean=None, max=100)}
+    out |= {
+        "makespan_s": end - begin,
+        **_spread("efficiency", jobs["efficiency"], mean=None),
+        "gpu_hours": held / HOUR,
+        "mean_gpus": held / (end - begin) if end > begin else None,
+        "dollars": float(world.dollars.sum()),
+        "bill_dollars": paid + float(world.rented.sum()),
+        "restarts": int(jobs["restarts"].sum()),
+        "failures": int(world.failures.sum()),
+        "revocations": int(world.revocations.sum()),
+        "deadlines_met": float(met.mean()) if len(met) else None,
+        "utilisation": held / there if there > 0 else None,
+        "rounds": len(rounds),
+        **_spread("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
+        **_spread("gap", rounds["gap"], mean=None, max=100),
+        **_spread("ftf", jobs["ftf"], mean=None, max=100),
+    }
     return out
 
 
@@ -70,13 +94,24 @@ def _spread(name: str, column: pd.Series[Any], **parts: float | None) -> dict[st
     """{name_part: value}: the mean where a part's percentile is None."""
     values = column.dropna().to_numpy(dtype=np.float64)
     values = values[np.isfinite(values)]
-    return {f"{name}_{part}": None if not len(values) else
-            float(values.mean()) if percentile is None else float(np.percentile(values, percentile))
-            for part, percentile in parts.items()}
+    return {
+        f"{name}_{part}": (
+            None
+            if not len(values)
+            else (
+                float(values.mean())
+                if percentile is None
+                else float(np.percentile(values, percentile))
+            )
+        )
+        for part, percentile in parts.items()
+    }
 
 
 def slowest_rate(p: Problem, gpus: Ints) -> Floats:
-    """(N,) rate of each job at so many GPUs on its slowest allowed type of the cluster, nan where none has one."""
+    """(N,) rate of each job at so many GPUs on its slowest allowed type of the cluster, nan
+    where none has one.
+    """
     table, types = RateTable.of(p), allowed_types(p)
     out = np.full(len(p.jobs), np.nan)
     for t in np.unique(p.pools.gpu_type):
@@ -92,12 +127,14 @@ def requested_s(p: Problem) -> Floats:
 
 
 def alone_s(world: World) -> Floats:
-    """(N,) completion time alone on an equal share of the cluster: the denominator of finish-time fairness.
+    """(N,) completion time alone on an equal share of the cluster: the denominator of finish-time
+    fairness.
 
-    The share of job j is s = G / n, G and n the means of the cluster's GPUs and of the number of jobs there between
-    its submission and its completion (Themis, NSDI 2020, section 3, with the contention that really was). It runs at
-    the rate of s GPUs on its slowest allowed type: between whole numbers by a straight line, below min_gpus in
-    proportion (it has its turn), above max_gpus at max_gpus.
+    The share of job j is s = G / n, G and n the means of the cluster's GPUs and of the number of
+    jobs there between its submission and its completion (Themis, NSDI 2020, section 3, with the
+    contention that really was). It runs at the rate of s GPUs on its slowest allowed type: between
+    whole numbers by a straight line, below min_gpus in proportion (it has its turn), above max_gpus
+    at max_gpus.
     """
     p = world.workload.problem
     a, b = p.jobs.submitted_s, np.where(np.isnan(world.finished_s), world.now, world.finished_s)
@@ -135,11 +172,15 @@ def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
 
 
 def _until(world: World, end: float) -> tuple[float, float]:
-    """(GPU-seconds there were, dollars of the reserved ones used or not) from the first submission to `end`."""
+    """(GPU-seconds there were, dollars of the reserved ones used or not) from the first
+    submission to `end`.
+    """
     reserved = world.workload.problem.pools.market == Market.RESERVED
     times = [t for t, _, _ in world.log] + [end]
     passed = [max(0.0, min(t1, end) - t0) for t0, t1 in pairwise(times)]
     there = math.fsum(float(g.sum()) * s for (_, g, _), s in zip(world.log, passed, strict=True))
-    paid = math.fsum(float((g * price)[reserved].sum()) * s
-                     for (_, g, price), s in zip(world.log, passed, strict=True))
+    paid = math.fsum(
+        float((g * price)[reserved].sum()) * s
+        for (_, g, price), s in zip(world.log, passed, strict=True)
+    )
     return there, paid / HOUR

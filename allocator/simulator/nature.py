@@ -1,4 +1,6 @@
-"""What a policy does not know beforehand: start-ups, true speeds, failures; and when jobs write checkpoints."""
+"""What a policy does not know beforehand: start-ups, true speeds, failures; and when jobs write
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from allocator.simulator import chance
 from allocator.simulator.options import Options
 from allocator.simulator.revocations import HOUR
 
-OUTLIVED = 1.1           # total work of a job / what it has done, at least
+OUTLIVED = 1.1  # total work of a job / what it has done, at least
 
 
 class Nature:
-    """The draws of one simulation; arrays have one entry per job asked for, (n,). hazard (P,): deaths per GPU-hour.
-    starts: how often each job has got an allocation before this one."""
+    """The draws of one simulation; arrays have one entry per job asked for, (n,). hazard (P,):
+    deaths per GPU-hour. starts: how often each job has got an allocation before this one."""
 
     def __init__(self, problem: Problem, options: Options, hazard: Floats) -> None:
         self._problem, self._options, self._hazard = problem, options, hazard
@@ -23,27 +25,38 @@ class Nature:
         """Seconds until what the jobs begin to hold is there."""
         o = self._options
         return self._problem.pools.startup_s[pool] * chance.lognormal(
-            o.startup_spread, o.seed, chance.STARTUP, jobs, -1 - starts)
+            o.startup_spread, o.seed, chance.STARTUP, jobs, -1 - starts
+        )
 
     def checkpoints(self, jobs: Ints, pool: Ints, gpus: Ints) -> tuple[Floats, Floats]:
-        """Seconds from one checkpoint to the next (nan = none), and the share of them in which the job works.
+        """Seconds from one checkpoint to the next (nan = none), and the share of them in which the
+        job works.
 
-        Young (CACM 17, 1974) and Daly (FGCS 22, 2006): the best interval is sqrt(2 x cost / rate of failures).
+        Young (CACM 17, 1974) and Daly (FGCS 22, 2006): the best interval is sqrt(2 x cost / rate of
+        failures).
         """
         attributes = self._problem.jobs
         every, cost = attributes.checkpoint_every_s[jobs], attributes.checkpoint_s[jobs]
         hazard = self._hazard[pool] * gpus
         if self._options.checkpoints == "young-daly":
             chosen = (hazard > 0) & (cost > 0)
-            every = np.where(chosen, np.sqrt(2 * cost * HOUR / np.where(chosen, hazard, 1.0)), every)
+            every = np.where(
+                chosen, np.sqrt(2 * cost * HOUR / np.where(chosen, hazard, 1.0)), every
+            )
         return every + cost, np.where(np.isnan(every), 1.0, every / (every + cost))
 
     def luck(self, jobs: Ints, pool: Ints, starts: Ints) -> Floats:
-        """True over believed speed: how wrong the policy is about this job and type, times noise of this start."""
+        """True over believed speed: how wrong the policy is about this job and type, times noise
+        of this start.
+        """
         problem, o = self._problem, self._options
         types = len(problem.gpu_types)
-        wrong = chance.lognormal(o.misjudged, o.seed, chance.MISJUDGED, jobs * types + problem.pools.gpu_type[pool])
-        return np.asarray(wrong * chance.lognormal(o.noise, o.seed, chance.NOISE, jobs, starts), dtype=np.float64)
+        wrong = chance.lognormal(
+            o.misjudged, o.seed, chance.MISJUDGED, jobs * types + problem.pools.gpu_type[pool]
+        )
+        return np.asarray(
+            wrong * chance.lognormal(o.noise, o.seed, chance.NOISE, jobs, starts), dtype=np.float64
+        )
 
     def believed_sizes(self, jobs: Ints, remaining: Floats) -> tuple[Floats, Floats]:
         """total_work and remaining_work as they are believed where so much is truly left."""
@@ -51,7 +64,9 @@ class Nature:
         if o.misjudged_sizes == 0:
             return true, remaining
         done = true - remaining
-        wrong = chance.lognormal(o.misjudged_sizes, o.seed, chance.SIZE, jobs) * np.exp(o.misjudged_sizes**2 / 2)
+        wrong = chance.lognormal(o.misjudged_sizes, o.seed, chance.SIZE, jobs) * np.exp(
+            o.misjudged_sizes**2 / 2
+        )
         total = np.maximum(true * wrong, OUTLIVED * done)
         return total, total - done
 

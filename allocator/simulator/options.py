@@ -1,4 +1,6 @@
-"""How a workload is simulated. Every default leaves the world exactly as the policy believes it to be."""
+"""How a workload is simulated. Every default leaves the world exactly as the policy believes it
+to be.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +20,31 @@ CHECKPOINTS = ("given", "young-daly")
 class Options:
     """Values of one simulation.
 
-    seed: of everything random here, and of the solver. solver, gap, time_limit_s, threads: effort of each decision
-    (api.solve).
-    objective, budget (US dollars per hour), interval_s, ageing_s, horizon (intervals that the policy `horizon` plans):
-    instead of those of the workload.
-    budget_average (US dollars per hour), budget_amount (US dollars until until_s): long-run budget instead of that of
-    the workload; budget_window_s: windows of the average.
-    misjudged: standard deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
-    each start of an allocation anew. misjudged_sizes: standard deviation of log(believed / true total_work), median 1;
-    a job that outlives its size is believed to need a tenth of what it has done. sizes: what is known of them, instead
-    of the workload's; predicted ones are believed to be wrong by misjudged_sizes. failures_per_gpu_hour: rate at which
-    a running job fails and falls back to its last checkpoint.
-    revocations: spot servers are revoked at so many times revocations_per_gpu_hour of their pool (revocations.py); 0:
-    never. spot_batch: mean number of servers that one event takes in a zone whose spot pools are all in use (1: each by
-    itself). spot_burst: hazard before the age spot_burst_s over that after it.
-    startup_spread: standard deviation of log(start-up / startup_s), mean 1. Each server of a spot pool that can lose
-    some draws its own; elsewhere all GPUs of a start come up together.
-    victims: whose GPUs go when capacity falls, "youngest" (the last to start) or "random". checkpoints: "given", every
-    checkpoint_every_s, or "young-daly", every sqrt(2 checkpoint_s / (GPUs x hazard)) on pools with a hazard.
-    latency_s: a plan comes true so long after its round; latency_factor: so many times the seconds that it took to
-    decide come on top (1: as measured; such a run is not reproducible to the byte).
-    react_s: arrivals and completions cause early rounds, at least so long after the one before; inf: ticks only.
-    announce_s: changes of the workload's pools are in the snapshots so long before they come; 0: never, inf: all.
-    until_s: stop at this time on the workload's clock.
-    prove_every: policies that need no bound to decide get one in every so many rounds, for the gap; 0: never.
+    seed: of everything random here, and of the solver. solver, gap, time_limit_s, threads: effort
+    of each decision (api.solve). objective, budget (US dollars per hour), interval_s, ageing_s,
+    horizon (intervals that the policy `horizon` plans): instead of those of the workload.
+    budget_average (US dollars per hour), budget_amount (US dollars until until_s): long-run budget
+    instead of that of the workload; budget_window_s: windows of the average. misjudged: standard
+    deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
+    each start of an allocation anew. misjudged_sizes: standard deviation of log(believed / true
+    total_work), median 1; a job that outlives its size is believed to need a tenth of what it has
+    done. sizes: what is known of them, instead of the workload's; predicted ones are believed to be
+    wrong by misjudged_sizes. failures_per_gpu_hour: rate at which a running job fails and falls
+    back to its last checkpoint. revocations: spot servers are revoked at so many times
+    revocations_per_gpu_hour of their pool (revocations.py); 0: never. spot_batch: mean number of
+    servers that one event takes in a zone whose spot pools are all in use (1: each by itself).
+    spot_burst: hazard before the age spot_burst_s over that after it. startup_spread: standard
+    deviation of log(start-up / startup_s), mean 1. Each server of a spot pool that can lose some
+    draws its own; elsewhere all GPUs of a start come up together. victims: whose GPUs go when
+    capacity falls, "youngest" (the last to start) or "random". checkpoints: "given", every
+    checkpoint_every_s, or "young-daly", every sqrt(2 checkpoint_s / (GPUs x hazard)) on pools with
+    a hazard. latency_s: a plan comes true so long after its round; latency_factor: so many times
+    the seconds that it took to decide come on top (1: as measured; such a run is not reproducible
+    to the byte). react_s: arrivals and completions cause early rounds, at least so long after the
+    one before; inf: ticks only. announce_s: changes of the workload's pools are in the snapshots so
+    long before they come; 0: never, inf: all. until_s: stop at this time on the workload's clock.
+    prove_every: policies that need no bound to decide get one in every so many rounds, for the gap;
+    0: never.
     """
 
     seed: int = 0
@@ -77,12 +80,31 @@ class Options:
     prove_every: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("gap", "time_limit_s", "misjudged", "misjudged_sizes", "noise", "failures_per_gpu_hour",
-                     "revocations", "spot_burst_s", "startup_spread", "latency_s", "latency_factor", "react_s",
-                     "prove_every", "announce_s"):
+        for name in (
+            "gap",
+            "time_limit_s",
+            "misjudged",
+            "misjudged_sizes",
+            "noise",
+            "failures_per_gpu_hour",
+            "revocations",
+            "spot_burst_s",
+            "startup_spread",
+            "latency_s",
+            "latency_factor",
+            "react_s",
+            "prove_every",
+            "announce_s",
+        ):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
-        for name in ("interval_s", "ageing_s", "budget_average", "budget_amount", "budget_window_s"):
+        for name in (
+            "interval_s",
+            "ageing_s",
+            "budget_average",
+            "budget_amount",
+            "budget_window_s",
+        ):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"{name} {value} must be above 0")
@@ -96,18 +118,28 @@ class Options:
                 raise UsageError(f"{name} {getattr(self, name)} must be at least 1")
         for name, choices in (("victims", VICTIMS), ("checkpoints", CHECKPOINTS), ("sizes", SIZES)):
             if getattr(self, name) not in (None, *choices):
-                raise UsageError(f'{name} "{getattr(self, name)}" must be one of {", ".join(choices)}')
+                raise UsageError(
+                    f'{name} "{getattr(self, name)}" must be one of {", ".join(choices)}'
+                )
         if self.react_s <= 0:
             raise UsageError("react_s must be above 0")
 
     @property
     def chance(self) -> bool:
         """Whether two seeds make two different worlds of one workload, whatever it is."""
-        return (self.misjudged > 0 or self.misjudged_sizes > 0 or self.noise > 0 or self.failures_per_gpu_hour > 0
-                or self.startup_spread > 0 or self.victims == "random")
+        return (
+            self.misjudged > 0
+            or self.misjudged_sizes > 0
+            or self.noise > 0
+            or self.failures_per_gpu_hour > 0
+            or self.startup_spread > 0
+            or self.victims == "random"
+        )
 
     def _one_long_run_budget(self) -> None:
         if self.budget_average is not None and self.budget_amount is not None:
-            raise UsageError("budget_average and budget_amount are both given; a long-run budget is one of them")
+            raise UsageError(
+                "budget_average and budget_amount are both given; a long-run budget is one of them"
+            )
         if self.budget_amount is not None and math.isinf(self.until_s):
             raise UsageError("budget_amount needs until_s: an amount is spent until a date")

@@ -1,4 +1,6 @@
-"""What a simulation writes down: a row per round and pool, a row per round, a row per job, and who held what when."""
+"""What a simulation writes down: a row per round and pool, a row per round, a row per job, and
+who held what when.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TIMELINE = ("round", "at_s", "pool", "gpus", "used", "running", "queued", "price_per_gpu_hour")
-ROUNDS = ("round", "at_s", "active", "queued", "changes", "value", "bound", "gap", "decision_s", "status", "fallback",
-          "dollar_price", "spent", "balance")
+ROUNDS = (
+    "round",
+    "at_s",
+    "active",
+    "queued",
+    "changes",
+    "value",
+    "bound",
+    "gap",
+    "decision_s",
+    "status",
+    "fallback",
+    "dollar_price",
+    "spent",
+    "balance",
+)
 SPANS = ("job_id", "pool", "gpus", "from_s", "to_s", "shared_with")
 
 
@@ -26,27 +42,58 @@ class Recorder:
         self.rounds: list[tuple[object, ...]] = []
 
     def note(self, turn: Turn, world: World) -> None:
-        """A round is over; its bound is proven here, so that it does not count as time to decide."""
+        """A round is over; its bound is proven here, so that it does not count as time to
+        decide.
+        """
         holding = world.pool[world.active]
         on = holding[holding >= 0]
         queued = len(holding) - len(on)
         pools = world.workload.problem.pools
         jobs = np.bincount(on, minlength=len(pools)).tolist()
-        rows = zip(pools.pool, world.capacity.tolist(), world.used().tolist(), jobs, world.price.tolist(), strict=True)
-        self.timeline += [(turn.number, world.now, name, gpus, used, running, queued, price)
-                          for name, gpus, used, running, price in rows]
+        rows = zip(
+            pools.pool,
+            world.capacity.tolist(),
+            world.used().tolist(),
+            jobs,
+            world.price.tolist(),
+            strict=True,
+        )
+        self.timeline += [
+            (turn.number, world.now, name, gpus, used, running, queued, price)
+            for name, gpus, used, running, price in rows
+        ]
         head = (turn.number, world.now, len(holding), queued, turn.changes)
         if turn.decided is None:
             status = type(turn.failure).__name__
-            self.rounds.append((*head, None, None, None, turn.decision_s, status, str(turn.failure).split("\n")[0],
-                                *_money(turn, world)))
+            self.rounds.append(
+                (
+                    *head,
+                    None,
+                    None,
+                    None,
+                    turn.decision_s,
+                    status,
+                    str(turn.failure).split("\n")[0],
+                    *_money(turn, world),
+                )
+            )
             return
         decided = turn.decided
         every = world.options.prove_every
         proven = decided.task.has_dual or (every > 0 and turn.number % every == 0)
         bound, _, gap = decided.proof if proven else (None, "", None)
-        self.rounds.append((*head, decided.value, bound, gap, turn.decision_s, decided.decision.termination,
-                            decided.decision.fallback, *_money(turn, world)))
+        self.rounds.append(
+            (
+                *head,
+                decided.value,
+                bound,
+                gap,
+                turn.decision_s,
+                decided.decision.termination,
+                decided.decision.fallback,
+                *_money(turn, world),
+            )
+        )
 
     def timeline_frame(self) -> pd.DataFrame:
         """timeline.csv without its column policy."""
@@ -62,25 +109,41 @@ class Recorder:
 
 
 def _money(turn: Turn, world: World) -> tuple[float, float, float | None]:
-    """Price of a dollar in the round, dollars spent before it on GPUs that are not reserved, balance of the long-run
-    budget of the whole cluster."""
+    """Price of a dollar in the round, dollars spent before it on GPUs that are not reserved,
+    balance of the long-run budget of the whole cluster."""
     books = turn.problem.settings.get("longrun", {}).get("account")
     balance = None if books is None else books["income"] - books["spent"]
     return turn.problem.dollar_price, float(world.rented.sum()), balance
 
 
 def spans_frame(world: World) -> pd.DataFrame:
-    """spans.csv without its column policy, by start, then job; what still runs ends now. shared_with: the job that held
-    the GPUs, "" = the job itself; two jobs on the same GPUs are two rows, one of them with a host."""
+    """spans.csv without its column policy, by start, then job; what still runs ends now.
+    shared_with: the job that held the GPUs, "" = the job itself; two jobs on the same GPUs are two
+    rows, one of them with a host."""
     import pandas as pd
 
     r = world.active[world.pool[world.active] >= 0]
-    held = np.column_stack([r, world.pool[r], world.gpus[r], world.since_s[r], np.full(len(r), world.now),
-                            world.host[r]])
+    held = np.column_stack(
+        [
+            r,
+            world.pool[r],
+            world.gpus[r],
+            world.since_s[r],
+            np.full(len(r), world.now),
+            world.host[r],
+        ]
+    )
     rows = np.concatenate([*world.spans, held])
     rows = rows[np.lexsort((rows[:, 0], rows[:, 3]))]
     rows = rows[rows[:, 4] > rows[:, 3]]
     names, pools = world.workload.problem.jobs.job_id, world.workload.problem.pools.pool
-    return pd.DataFrame({"job_id": [names[int(j)] for j in rows[:, 0]], "pool": [pools[int(p)] for p in rows[:, 1]],
-                         "gpus": rows[:, 2].astype(np.int64), "from_s": rows[:, 3], "to_s": rows[:, 4],
-                         "shared_with": [names[int(h)] if h >= 0 else "" for h in rows[:, 5]]})
+    return pd.DataFrame(
+        {
+            "job_id": [names[int(j)] for j in rows[:, 0]],
+            "pool": [pools[int(p)] for p in rows[:, 1]],
+            "gpus": rows[:, 2].astype(np.int64),
+            "from_s": rows[:, 3],
+            "to_s": rows[:, 4],
+            "shared_with": [names[int(h)] if h >= 0 else "" for h in rows[:, 5]],
+        }
+    )

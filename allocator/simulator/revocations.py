@@ -1,18 +1,24 @@
 """Spot servers that vanish: when each dies, and what that does to the job it works for.
 
-A server (one GPU of a spot pool) is born when its start-up is over and dies at the age T, whichever comes first of
+A server (one GPU of a spot pool) is born when its start-up is over and dies at the age T, whichever
+comes first of
 
-    hazard     h = revocations_per_gpu_hour x Options.revocations; h x spot_burst before the age spot_burst_s
-    event      with spot_batch > 1 instead: events of a zone are a Poisson process of rate h N / spot_batch, N the GPUs
-               of the zone's spot pools at the start; each takes every server with probability spot_batch / N (times
-               spot_burst while it is young). A server's hazard is h as before, but several go at once: the
+    hazard     h = revocations_per_gpu_hour x Options.revocations; h x spot_burst before the age
+               spot_burst_s
+    event      with spot_batch > 1 instead: events of a zone are a Poisson process of rate h N /
+               spot_batch, N the GPUs
+               of the zone's spot pools at the start; each takes every server with probability
+                   spot_batch / N (times
+               spot_burst while it is young). A server's hazard is h as before, but several go at
+                   once: the
                common-shock model of Marshall and Olkin (JASA 62, 1967), with exchangeable servers
     lifetime   lifetime_s of the pool
 
-Pools with rows in capacity.csv lose GPUs when these say so and to no hazard: what a trace has seen is not drawn again.
-A replacement is asked for at once and is there startup_s later, times the spread that Options ask for. A synchronous
-job meanwhile stands still, having fallen back to its last checkpoint, and pays restart_s on top; an asynchronous one
-works on with the other servers' share.
+Pools with rows in capacity.csv lose GPUs when these say so and to no hazard: what a trace has seen
+is not drawn again. A replacement is asked for at once and is there startup_s later, times the
+spread that Options ask for. A synchronous job meanwhile stands still, having fallen back to its
+last checkpoint, and pays restart_s on top; an asynchronous one works on with the other servers'
+share.
 """
 
 from __future__ import annotations
@@ -38,24 +44,31 @@ class Servers:
 
 
 class Spot:
-    """Servers of the jobs on pools that can lose them. drawn (N,): servers that each job has had so far."""
+    """Servers of the jobs on pools that can lose them. drawn (N,): servers that each job has had
+    so far.
+    """
 
     def __init__(self, workload: Workload, options: Options) -> None:
         problem, pools = workload.problem, workload.problem.pools
         spot = pools.market == Market.SPOT
         traced = np.isin(np.arange(len(pools)), workload.changes.pool[workload.changes.gpus >= 0])
         self._options, self._startup_s = options, pools.startup_s
-        self.hazard: Floats = np.where(spot & ~traced, pools.revocations_per_gpu_hour * options.revocations, 0.0)
+        self.hazard: Floats = np.where(
+            spot & ~traced, pools.revocations_per_gpu_hour * options.revocations, 0.0
+        )
         self.lifetime_s: Floats = np.where(spot, pools.lifetime_s, np.inf)
         self.revocable: Bools = (self.hazard > 0) | np.isfinite(self.lifetime_s)
         self.servers: dict[int, Servers] = {}
         self.drawn: Ints = np.zeros(len(problem.jobs), dtype=np.int64)
         together = options.spot_batch > 1
         self._alone: Floats = np.zeros(len(pools)) if together else self.hazard
-        self._zone: Ints = np.where(self.hazard > 0, pools.zone, -1) if together else np.full(len(pools), -1)
+        self._zone: Ints = (
+            np.where(self.hazard > 0, pools.zone, -1) if together else np.full(len(pools), -1)
+        )
         zones = int(self._zone.max(initial=-1)) + 1
         size = np.bincount(self._zone[self._zone >= 0], pools.gpus[self._zone >= 0], zones)
-        worst = np.zeros(zones)                      # hazards of a zone's pools differ: thinned from the largest
+        # hazards of a zone's pools differ: thinned from the largest
+        worst = np.zeros(zones)
         np.maximum.at(worst, self._zone[self._zone >= 0], self.hazard[self._zone >= 0])
         self._take: Floats = np.minimum(1.0, options.spot_batch / np.maximum(size, 1.0))
         self._worst, self._per_s = worst, worst / np.maximum(self._take, 1e-12) / HOUR
@@ -99,7 +112,9 @@ class Spot:
         return float(self.next_event_s[z]), z
 
     def strike(self, zone: int, jobs: Ints, pool: Ints, now: float) -> list[tuple[int, Bools]]:
-        """The zone's event comes: which servers (k,) of which of the jobs (held in `pool`) it takes. Draws the next."""
+        """The zone's event comes: which servers (k,) of which of the jobs (held in `pool`) it
+        takes. Draws the next.
+        """
         o, number = self._options, int(self._events[zone])
         out = []
         for j, p in zip(jobs.tolist(), pool.tolist(), strict=True):
@@ -109,7 +124,9 @@ class Spot:
             chances = self._take[zone] * self.hazard[p] / self._worst[zone]
             chances = chances * np.where(now - up < o.spot_burst_s, o.spot_burst, 1.0)
             place = np.arange(len(up)) + (number << 16)
-            struck = (chance.uniform(o.seed, chance.EVENT, np.full(len(up), j), place) < chances) & (up <= now)
+            struck = (
+                chance.uniform(o.seed, chance.EVENT, np.full(len(up), j), place) < chances
+            ) & (up <= now)
             if struck.any():
                 out.append((j, struck))
         self._draw_event(zone)
@@ -118,7 +135,7 @@ class Spot:
     def _draw_event(self, zone: int) -> None:
         self._events[zone] += 1
         if self._per_s[zone] > 0:
-            place, number = np.array([-1 - zone]), self._events[zone:zone + 1]
+            place, number = np.array([-1 - zone]), self._events[zone : zone + 1]
             wait = chance.exponential(self._options.seed, chance.EVENT, place, number)
             self.next_event_s[zone] += float(wait[0]) / self._per_s[zone]
         else:
@@ -128,8 +145,9 @@ class Spot:
         """(count,) seconds at which servers asked for now are up, and die."""
         o = self._options
         serial = self.drawn[job] + np.arange(count)
-        up = now + self._startup_s[pool] * chance.lognormal(o.startup_spread, o.seed, chance.STARTUP,
-                                                            np.full(count, job), serial)
+        up = now + self._startup_s[pool] * chance.lognormal(
+            o.startup_spread, o.seed, chance.STARTUP, np.full(count, job), serial
+        )
         return up, up + self._lives(job, pool, count)
 
     def _lives(self, job: int, pool: int, count: int) -> Floats:
@@ -142,5 +160,7 @@ class Spot:
         if h > 0:
             e = chance.exponential(o.seed, chance.REVOCATION, np.full(count, job), serial)
             early = o.spot_burst * h * o.spot_burst_s
-            age = np.minimum(age, np.where(e < early, e / (o.spot_burst * h), o.spot_burst_s + (e - early) / h))
+            age = np.minimum(
+                age, np.where(e < early, e / (o.spot_burst * h), o.spot_burst_s + (e - early) / h)
+            )
         return age

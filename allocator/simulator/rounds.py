@@ -1,4 +1,6 @@
-"""Every round of a simulation as a snapshot folder with its plan: what `allocator solve` decides again."""
+"""Every round of a simulation as a snapshot folder with its plan: what `allocator solve` decides
+again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from allocator.simulator.run import State
 
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-    """Writes <folder>/<number>/: the round as it was believed, and plan.json and plan.csv as it was decided.
+    """Writes <folder>/<number>/: the round as it was believed, and plan.json and plan.csv as it was
+    decided.
 
     `allocator solve` with the policy, gap, seed and solver of the simulation gives the same plans.
     """
@@ -38,8 +41,27 @@ class Rounds:
         if turn.decided is None:
             return
         d = turn.decided
-        told = dataclasses.replace(d.round, problem=dataclasses.replace(turn.problem, name=name,
-                                                                        digest=snapshot.digest))
-        seconds = {"read": 0.0, "validate": 0.0, "build": d.build_s, "solve": d.solve_s, "total": turn.decision_s}
-        write_plan(result_of(told, d.task.dual, d.decision, d.witness, d.allocation, d.proof, policy=state.policy,
-                             seed=self.options.seed, seconds=seconds), path)
+        told = dataclasses.replace(
+            d.round, problem=dataclasses.replace(turn.problem, name=name, digest=snapshot.digest)
+        )
+        seconds = {
+            "read": 0.0,
+            "validate": 0.0,
+            "build": d.build_s,
+            "solve": d.solve_s,
+            "total": turn.decision_s,
+        }
+        write_plan(
+            result_of(
+                told,
+                d.task.dual,
+                d.decision,
+                d.witness,
+                d.allocation,
+                d.proof,
+                policy=state.policy,
+                seed=self.options.seed,
+                seconds=seconds,
+            ),
+            path,
+        )

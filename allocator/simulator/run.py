@@ -26,7 +26,9 @@ OnRound = Callable[["State", Turn], None]
 
 @dataclass
 class State:
-    """A simulation between two rounds: everything that it needs to go on, and that a checkpoint holds."""
+    """A simulation between two rounds: everything that it needs to go on, and that a checkpoint
+    holds.
+    """
 
     policy: str
     cluster: SimulatedCluster
@@ -42,9 +44,11 @@ class State:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulation left: METRICS of contract section 7, and the frames of its files (records.py, metrics.py).
+    """What a simulation left: METRICS of contract section 7, and the frames of its files
+    (records.py, metrics.py).
 
-    unfinished: names of jobs that were submitted and never done, because nothing could run them or time was up.
+    unfinished: names of jobs that were submitted and never done, because nothing could run them or
+    time was up.
     """
 
     policy: str
@@ -56,12 +60,18 @@ class Simulation:
     unfinished: tuple[str, ...]
 
 
-def simulate(workload: Workload, *, policy: str = "mip", options: Options | None = None,
-             on_round: OnRound | None = None) -> Simulation:
+def simulate(
+    workload: Workload,
+    *,
+    policy: str = "mip",
+    options: Options | None = None,
+    on_round: OnRound | None = None,
+) -> Simulation:
     """Simulate a workload under a policy, to the end.
 
-    on_round: called after every round, for progress, snapshots, checkpoints. Deterministic for a seed, unless a time
-    limit ends searches or measured latency is charged. Raises UsageError for names and values that make no sense.
+    on_round: called after every round, for progress, snapshots, checkpoints. Deterministic for a
+    seed, unless a time limit ends searches or measured latency is charged. Raises UsageError for
+    names and values that make no sense.
     """
     return go_on(begin(workload, policy, options or Options()), on_round)
 
@@ -79,16 +89,25 @@ def begin(workload: Workload, policy: str, options: Options) -> State:
     if options.misjudged_sizes > 0:
         problem = dataclasses.replace(problem, size_error=options.misjudged_sizes)
     problem = _long_run(problem, options)
-    return State(policy, SimulatedCluster(dataclasses.replace(workload, problem=problem), options), Recorder())
+    return State(
+        policy,
+        SimulatedCluster(dataclasses.replace(workload, problem=problem), options),
+        Recorder(),
+    )
 
 
 def _long_run(problem: Problem, options: Options) -> Problem:
     """The problem with the long-run budget that the options ask for."""
-    asked = {"average_per_hour": options.budget_average, "amount": options.budget_amount,
-             "until_s": None if options.budget_amount is None else options.until_s}
+    asked = {
+        "average_per_hour": options.budget_average,
+        "amount": options.budget_amount,
+        "until_s": None if options.budget_amount is None else options.until_s,
+    }
     given = dict(problem.settings.get("longrun", {}))
     if options.budget_average is not None or options.budget_amount is not None:
-        given = {k: v for k, v in given.items() if k not in asked} | {k: v for k, v in asked.items() if v is not None}
+        given = {k: v for k, v in given.items() if k not in asked} | {
+            k: v for k, v in asked.items() if v is not None
+        }
     if options.budget_window_s is not None:
         given["window_s"] = options.budget_window_s
     return dataclasses.replace(problem, settings={**problem.settings, "longrun": given})
@@ -119,5 +138,12 @@ def _result(state: State) -> Simulation:
     kept = state.cluster.report()
     if kept:
         told["longrun"] = kept
-    return Simulation(state.policy, told, jobs, state.recorder.timeline_frame(), rounds,
-                      spans_frame(world), tuple(names[j] for j in world.active.tolist()))
+    return Simulation(
+        state.policy,
+        told,
+        jobs,
+        state.recorder.timeline_frame(),
+        rounds,
+        spans_frame(world),
+        tuple(names[j] for j in world.active.tolist()),
+    )

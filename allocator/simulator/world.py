@@ -1,16 +1,20 @@
-"""The simulated cluster: jobs that run, finish and fail between decisions, machines that come and go.
+"""The simulated cluster: jobs that run, finish and fail between decisions, machines that come and
+go.
 
-Jobs do not influence each other between two decisions (GPUs that become free stay idle until the next one), but for
-those that share GPUs: a stretch of time in which no pair parts and nothing changes outside is one vectorised step,
-exact to the rounding of floats:
+Jobs do not influence each other between two decisions (GPUs that become free stay idle until the
+next one), but for those that share GPUs: a stretch of time in which no pair parts and nothing
+changes outside is one vectorised step, exact to the rounding of floats:
 
-    work done  = true rate x (end - ready_s)                      ready_s: when the pause of the last change is over
+    work done  = true rate x (end - ready_s)                      ready_s: when the pause of the
+        last change is over
     completion = ready_s + remaining at the last change / true rate
-    failure    = when the GPU-hours held reach the next strike (exponential, chance.py); the job falls back to its last
-                 checkpoint: the last change of its allocation, or the last multiple of checkpoint_every_s since then
+    failure    = when the GPU-hours held reach the next strike (exponential, chance.py); the job
+               falls back to its last
+                 checkpoint: the last change of its allocation, or the last multiple of
+                     checkpoint_every_s since then
 
-A job whose machines vanish falls back in the same way; an asynchronous one keeps the others (revocations.py). GPUs held
-during a pause are held: they count and they cost (holdings.py).
+A job whose machines vanish falls back in the same way; an asynchronous one keeps the others
+(revocations.py). GPUs held during a pause are held: they count and they cost (holdings.py).
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from allocator.simulator.holdings import Holdings
 from allocator.simulator.options import Options
 from allocator.simulator.revocations import HOUR
 
-DONE = 1e-9             # of the total work: less than that left is rounding, not work
+DONE = 1e-9  # of the total work: less than that left is rounding, not work
 
 
 class World(Holdings):
@@ -52,12 +56,16 @@ class World(Holdings):
         return float(at[self.changed]) if self.changed < len(at) else np.inf
 
     def next_completion(self) -> float:
-        """When the first of the running jobs will be done if nothing happens to it, inf if none runs."""
+        """When the first of the running jobs will be done if nothing happens to it, inf if none
+        runs.
+        """
         r = self.active[self.pool[self.active] >= 0]
         return float((self.from_s[r] + self.left[r] / self.rate[r]).min(initial=np.inf))
 
     def _next_parting(self) -> float:
-        """When the first of a pair is done, fails or loses servers if nothing happens to it, inf without pairs."""
+        """When the first of a pair is done, fails or loses servers if nothing happens to it, inf
+        without pairs.
+        """
         r = self.active[self.mate[self.active] >= 0]
         if not len(r):
             return np.inf
@@ -85,13 +93,15 @@ class World(Holdings):
         """(n,) which of the jobs would not stay on the very GPUs they run on, if they had these."""
         other: Bools = (self.pool[jobs] != pool) | (self.gpus[jobs] != gpus)
         if (host >= 0).any() or (self.host[jobs] >= 0).any():
-            return ~staying(jobs, ~other, host, np.where(self.host[jobs] < 0, jobs, self.host[jobs]))
+            return ~staying(
+                jobs, ~other, host, np.where(self.host[jobs] < 0, jobs, self.host[jobs])
+            )
         return other
 
     def give(self, jobs: Ints, pool: Ints, gpus: Ints, host: Ints | None = None) -> int:
-        """Let the jobs hold these GPUs from now on (pool -1: nothing), or run on those of their host (-1: their own);
-        returns how many change. Jobs that are done meanwhile are left alone, and what the pools cannot hold any more is
-        taken back from the last to start."""
+        """Let the jobs hold these GPUs from now on (pool -1: nothing), or run on those of their
+        host (-1: their own); returns how many change. Jobs that are done meanwhile are left alone,
+        and what the pools cannot hold any more is taken back from the last to start."""
         here = np.isnan(self.finished_s[jobs])
         host = (np.full(len(jobs), -1) if host is None else host)[here]
         jobs, pool, gpus = jobs[here], pool[here], gpus[here]
@@ -106,12 +116,16 @@ class World(Holdings):
         restart = np.where(again, restart_s(self.workload.problem, j, p, k, before[starts]), 0.0)
         self.ready_s[j] = self.now + self.nature.startup_s(j, p, self.starts[j]) + restart
         self.cycle_s[j], working = self.nature.checkpoints(j, p, k)
-        self.luck[j], self.debt[j], self.turned_s[j] = self.nature.luck(j, p, self.starts[j]) * working, 0.0, -np.inf
+        self.luck[j], self.debt[j], self.turned_s[j] = (
+            self.nature.luck(j, p, self.starts[j]) * working,
+            0.0,
+            -np.inf,
+        )
         turned = self._join(guests, hosts)
         self.rate[j] = self._true_rate(j)
         for i in np.flatnonzero(self._spot.revocable[p] & (self.host[j] < 0)).tolist():
             one = int(j[i])
-            if one not in self._spot.servers:           # those that a guest has held are up
+            if one not in self._spot.servers:  # those that a guest has held are up
                 self._spot.start(one, int(p[i]), int(k[i]), self.now)
                 self.ready_s[one] = self._up_s(one, one) + restart[i]
                 for guest in self._company(one)[1:].tolist():
@@ -123,13 +137,16 @@ class World(Holdings):
         self.started_s[j] = np.where(np.isnan(self.started_s[j]), self.now, self.started_s[j])
         self.starts[j] += 1
         self.largest[j] = np.maximum(self.largest[j], k)
-        self.resizes_left[j] = np.where(again & (self.resizes_left[j] > 0), self.resizes_left[j] - 1,
-                                        self.resizes_left[j])
+        self.resizes_left[j] = np.where(
+            again & (self.resizes_left[j] > 0), self.resizes_left[j] - 1, self.resizes_left[j]
+        )
         self._evict()
         return len(jobs)
 
     def _run(self, begin: float, end: float) -> None:
-        """A stretch of time in which nothing happens but work, completions, failures and deaths of servers."""
+        """A stretch of time in which nothing happens but work, completions, failures and deaths
+        of servers.
+        """
         r = self.active[self.pool[self.active] >= 0]
         if not len(r):
             return
@@ -144,8 +161,8 @@ class World(Holdings):
             self.active = self.active[np.isnan(self.finished_s[self.active])]
 
     def _stretch(self, r: Ints, begin: Floats, end: float) -> Ints:
-        """The running jobs r, each from its own begin until it is done or fails, or its servers change, at the latest
-        to the end; returns the jobs whose servers change."""
+        """The running jobs r, each from its own begin until it is done or fails, or its servers
+        change, at the latest to the end; returns the jobs whose servers change."""
         k, p = self.gpus[r], self.pool[r]
         finish = self.from_s[r] + self.left[r] / self.rate[r]
         fail = self._fails(r, begin)
@@ -160,19 +177,25 @@ class World(Holdings):
         self.attained[r], self.ran[r] = self.had_gpu_s[r] + since * own, self.had_ran[r] + since * k
         self._pay(r, p, held * own * self.price[p] / HOUR)
         self.received[r, self.workload.problem.pools.gpu_type[p]] = self.had_s[r] + since
-        done = (finish <= last) | (self.remaining[r] <= DONE * self.workload.problem.jobs.total_work[r])
+        done = (finish <= last) | (
+            self.remaining[r] <= DONE * self.workload.problem.jobs.total_work[r]
+        )
         self.remaining[r[done]] = 0.0
         self.finished_s[r[done]] = last[done]
         failed = ~done & (fail <= last)
         self._fall_back(r[failed], last[failed])
         self.failures[r[failed]] += 1
-        self.strike[r[failed]] = self.nature.strikes(r[failed], self.ran[r[failed]], self.failures[r[failed]])
+        self.strike[r[failed]] = self.nature.strikes(
+            r[failed], self.ran[r[failed]], self.failures[r[failed]]
+        )
         gone = done | failed
         self._release(r[gone], last[gone])
         return r[~gone & (self.event_s[r] <= last)] if loses else r[:0]
 
     def _lose(self, job: int, lost: Bools, at: float) -> None:
-        """Servers of a job and its guest change: the lost ones (k,) are replaced, others may have come up."""
+        """Servers of a job and its guest change: the lost ones (k,) are replaced, others may
+        have come up.
+        """
         servers, attributes = self._spot.servers[job], self.workload.problem.jobs
         if lost.any():
             self.revocations[job] += int(lost.sum())
@@ -180,7 +203,7 @@ class World(Holdings):
         up, company = servers.up_s, self._company(job)
         for j in company.tolist():
             if not attributes.synchronous[j]:
-                if not (up <= at).any():                # nothing until the first of them is back
+                if not (up <= at).any():  # nothing until the first of them is back
                     self.ready_s[j] = max(self.ready_s[j], up.min())
             elif lost.any():
                 self._fall_back(np.array([j]), np.array([at]))
@@ -214,20 +237,24 @@ class World(Holdings):
             self._evict()
 
     def _evict(self) -> None:
-        """Jobs and their guests lose what their pool does not have any more: the last to start first, or at random
-        (Options.victims). Of an asynchronous job the GPUs that are left work on, where its speed on so many is known,
-        without its guest."""
+        """Jobs and their guests lose what their pool does not have any more: the last to start
+        first, or at random (Options.victims). Of an asynchronous job the GPUs that are left work
+        on, where its speed on so many is known, without its guest."""
         problem, o = self.workload.problem, self.options
         for p in np.flatnonzero(self.used() > self.capacity).tolist():
             here = self._holding()
             here = here[self.pool[here] == p]
-            key = self.since_s[here] if o.victims == "youngest" else \
-                chance.uniform(o.seed, chance.VICTIM, here, self.changed)
+            key = (
+                self.since_s[here]
+                if o.victims == "youngest"
+                else chance.uniform(o.seed, chance.VICTIM, here, self.changed)
+            )
             order = here[np.lexsort((here, key))]
             held = np.cumsum(self.gpus[order])
             lost = order[held > self.capacity[p]]
-            if len(lost) and self._shrinks(lost[:1], self.gpus[lost[:1]] - held[held > self.capacity[p]][:1]
-                                           + self.capacity[p]):
+            if len(lost) and self._shrinks(
+                lost[:1], self.gpus[lost[:1]] - held[held > self.capacity[p]][:1] + self.capacity[p]
+            ):
                 lost = lost[1:]
             spot = problem.pools.market[p] == Market.SPOT
             self.revocations[lost] += self.gpus[lost] if spot else 0
@@ -242,11 +269,14 @@ class World(Holdings):
         if attributes.synchronous[job[0]] or gpus[0] < attributes.min_gpus[job[0]]:
             return False
         problem = self.workload.problem
-        if not pairs.believed(problem, self._slowdowns, job, pool, gpus, *np.full((2, 1), -1))[0] > 0:
+        if (
+            not pairs.believed(problem, self._slowdowns, job, pool, gpus, *np.full((2, 1), -1))[0]
+            > 0
+        ):
             return False
         guest, now = self.mate[job[self.mate[job] >= 0]], np.full(1, self.now)
-        self._fall_back(guest, now[:len(guest)])
-        self._release(guest, now[:len(guest)])
+        self._fall_back(guest, now[: len(guest)])
+        self._release(guest, now[: len(guest)])
         if problem.pools.market[pool[0]] == Market.SPOT:
             self.revocations[job] += self.gpus[job] - gpus
         kept = self._spot.servers.get(int(job[0]))

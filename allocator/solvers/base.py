@@ -1,6 +1,7 @@
 """The seam between formulations and solvers: what to solve, how hard to try, and what came back.
 
-Everything in an Answer is *as claimed by the solver*; whoever receives it checks it (policies/optimise).
+Everything in an Answer is *as claimed by the solver*; whoever receives it checks it
+(policies/optimise).
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from formulations.linear import Floats, LinearModel
 class Termination(StrEnum):
     """Why a search ended. `as claimed`: the receiver verifies value and bound."""
 
-    GAP = "gap"                    # the asked gap was proven (gap 0: optimal)
-    TIME_LIMIT = "time_limit"      # stopped by time; values may or may not be present
-    INFEASIBLE = "infeasible"      # proven: no plan keeps all rows
-    FAILED = "failed"              # crash, garbage, refused model, killed without answer: see detail
+    GAP = "gap"  # the asked gap was proven (gap 0: optimal)
+    TIME_LIMIT = "time_limit"  # stopped by time; values may or may not be present
+    INFEASIBLE = "infeasible"  # proven: no plan keeps all rows
+    # crash, garbage, refused model, killed without answer: see detail
+    FAILED = "failed"
 
 
 class Watch(Protocol):
     """Who is told how a search goes on. The plan does not depend on it."""
 
     def improved(self, value: float, bound: float) -> None:
-        """The best plan known has this value (-inf: none is known), and no plan has more than the bound."""
+        """The best plan known has this value (-inf: none is known), and no plan has more than
+        the bound.
+        """
 
     def note(self, text: str) -> None:
         """What was done, in one or more lines."""
@@ -38,8 +42,9 @@ class Watch(Protocol):
 class Limits:
     """How hard to try, and who is told.
 
-    time_s: wall seconds for the whole call, inf = none. gap: relative, (bound - value) / max(|value|, 1e-9).
-    threads, seed: passed to the solver. log: keep the solver's own log in the Answer. watch: stays in this process.
+    time_s: wall seconds for the whole call, inf = none. gap: relative, (bound - value) /
+    max(|value|, 1e-9). threads, seed: passed to the solver. log: keep the solver's own log in the
+    Answer. watch: stays in this process.
     """
 
     time_s: float = math.inf
@@ -52,9 +57,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Hint:
-    """A plan to start from and prices of the rows; either may be None. Wrong or infeasible hints are allowed.
+    """A plan to start from and prices of the rows; either may be None. Wrong or infeasible hints
+    are allowed.
 
-    values: (n,) one number per column. prices: (m,) one per row, >= 0 where only the upper bound binds.
+    values: (n,) one number per column. prices: (m,) one per row, >= 0 where only the upper bound
+    binds.
     """
 
     values: Floats | None = None
@@ -63,8 +70,8 @@ class Hint:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a solver claims. values (n,) or None; objective of the values; bound >= best possible (inf: none);
-    prices (m,): dual value of each row (>= 0 for a binding upper bound), or None."""
+    """What a solver claims. values (n,) or None; objective of the values; bound >= best possible
+    (inf: none); prices (m,): dual value of each row (>= 0 for a binding upper bound), or None."""
 
     termination: Termination
     values: Floats | None = None
@@ -79,11 +86,15 @@ class Answer:
 
 
 Report = Callable[[Floats | None, float], None]
-"""report(values or None, bound): an improving plan and / or a better bound, sent while the search goes on."""
+"""report(values or None, bound): an improving plan and / or a better bound, sent while the
+search goes on.
+"""
 
 
 class Solver(Protocol):
-    """A back end: one call. Raises nothing a caller must know; failure is an Answer with Termination.FAILED."""
+    """A back end: one call. Raises nothing a caller must know; failure is an Answer with
+    Termination.FAILED.
+    """
 
     name: str
 
@@ -91,6 +102,10 @@ class Solver(Protocol):
 
 
 class Backend(Protocol):
-    """The function `solve` of a back-end module (highs, cpsat, pulp); runs inside a worker process."""
+    """The function `solve` of a back-end module (highs, cpsat, pulp); runs inside a worker
+    process.
+    """
 
-    def __call__(self, model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer: ...
+    def __call__(
+        self, model: LinearModel, limits: Limits, hint: Hint, report: Report
+    ) -> Answer: ...

@@ -1,7 +1,7 @@
 """Messages between this process and a worker: pickles with their arrays beside them, over a socket.
 
-A message is MAGIC, the number of parts, the size of each part, then the parts: the pickle (protocol 5) and one part
-per array, sent and received without a copy in between.
+A message is MAGIC, the number of parts, the size of each part, then the parts: the pickle (protocol
+5) and one part per array, sent and received without a copy in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Garbage(Exception):
 
 
 class Channel:
-    """One end of a connected socket. Several threads may send; one receives. Deadlines are time.monotonic()."""
+    """One end of a connected socket. Several threads may send; one receives. Deadlines are
+    time.monotonic().
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -45,7 +47,9 @@ class Channel:
         arrays: list[pickle.PickleBuffer] = []
         text = pickle.dumps(message, protocol=5, buffer_callback=arrays.append)
         parts = [memoryview(text), *(a.raw() for a in arrays)]
-        head = HEAD.pack(MAGIC, len(parts)) + struct.pack(f"<{len(parts)}Q", *(len(p) for p in parts))
+        head = HEAD.pack(MAGIC, len(parts)) + struct.pack(
+            f"<{len(parts)}Q", *(len(p) for p in parts)
+        )
         with self._sending:
             if sum(map(len, parts)) < CHUNK:
                 self._send(b"".join([head, *parts]), deadline)
@@ -55,7 +59,9 @@ class Channel:
                 self._send(part, deadline)
 
     def receive(self, deadline: float = math.inf) -> Any:
-        """Raises TimeoutError after the deadline, EOFError at the end of the stream, Garbage and OSError."""
+        """Raises TimeoutError after the deadline, EOFError at the end of the stream, Garbage and
+        OSError.
+        """
         magic, count = HEAD.unpack(self._read(HEAD.size, deadline))
         if magic != MAGIC or not 1 <= count <= MOST_PARTS:
             raise Garbage("a message without a head")
@@ -73,7 +79,7 @@ class Channel:
         view = memoryview(data)
         while view:
             self._end.settimeout(_left(deadline))
-            view = view[self._end.send(view[:CHUNK]):]
+            view = view[self._end.send(view[:CHUNK]) :]
 
     def _read(self, size: int, deadline: float) -> memoryview:
         data = memoryview(np.empty(size, dtype=np.uint8).data) if size else memoryview(b"")

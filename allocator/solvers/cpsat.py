@@ -1,4 +1,5 @@
-"""OR-Tools CP-SAT: the model in whole numbers (integers.py), filled into its protocol buffer in bulk.
+"""OR-Tools CP-SAT: the model in whole numbers (integers.py), filled into its protocol buffer in
+bulk.
 
 Its bound is the integer model's, plus the proven error of the scaling.
 """
@@ -17,7 +18,7 @@ from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
 from allocator.solvers.integers import FREE, IntegerModel, NotInteger, integer_model
 from formulations.linear import Floats, LinearModel
 
-INT64 = 2 ** 63 - 1
+INT64 = 2**63 - 1
 
 
 def version() -> str:
@@ -31,8 +32,9 @@ def version() -> str:
 def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
     """Solve by CP-SAT; FAILED if a column is continuous or unbounded. See base.Backend.
 
-    A plan of the integer model can, in rare cases, break a row by less than rounding. Then the model rounded inwards
-    is solved as well, and the answer has the plan of that and the bound of this.
+    A plan of the integer model can, in rare cases, break a row by less than rounding. Then the
+    model rounded inwards is solved as well, and the answer has the plan of that and the bound of
+    this.
     """
     begin = time.monotonic()
     try:
@@ -40,15 +42,26 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
         if answer.values is None or model.feasible(answer.values):
             return answer
         left = replace(limits, time_s=max(0.0, limits.time_s - (time.monotonic() - begin)))
-        inner = _solve(model, integer_model(model, relaxed=False), left, hint, lambda values, _: report(
-            values, math.inf))
+        inner = _solve(
+            model,
+            integer_model(model, relaxed=False),
+            left,
+            hint,
+            lambda values, _: report(values, math.inf),
+        )
     except NotInteger as error:
         return Answer(Termination.FAILED, detail=str(error))
-    ended = Termination.GAP if inner.termination is answer.termination is Termination.GAP else Termination.TIME_LIMIT
+    ended = (
+        Termination.GAP
+        if inner.termination is answer.termination is Termination.GAP
+        else Termination.TIME_LIMIT
+    )
     return replace(inner, termination=ended, bound=answer.bound, log=answer.log + inner.log)
 
 
-def _solve(model: LinearModel, whole: IntegerModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+def _solve(
+    model: LinearModel, whole: IntegerModel, limits: Limits, hint: Hint, report: Report
+) -> Answer:
     from ortools.sat.python import cp_model
 
     begin = time.monotonic()
@@ -71,10 +84,14 @@ def _solve(model: LinearModel, whole: IntegerModel, limits: Limits, hint: Hint, 
         values = np.array(solver.response_proto.solution, dtype=np.float64)
         ended = Termination.GAP if status == cp_model.OPTIMAL else Termination.TIME_LIMIT
         return Answer(ended, values, float(model.value @ values), bound, log=text)
-    if status == cp_model.UNKNOWN:      # stopped before or in presolve its bound is 0: only what it announced counts
+    # stopped before or in presolve its bound is 0: only what it announced counts
+    if status == cp_model.UNKNOWN:
         return Answer(Termination.TIME_LIMIT, bound=min(proven), log=text)
-    return Answer(Termination.FAILED, log=text, detail=f"CP-SAT ended with {solver.status_name()}: "
-                                                       f"{program.validate()[:500]}")
+    return Answer(
+        Termination.FAILED,
+        log=text,
+        detail=f"CP-SAT ended with {solver.status_name()}: {program.validate()[:500]}",
+    )
 
 
 def _void(whole: IntegerModel) -> float:
@@ -83,7 +100,9 @@ def _void(whole: IntegerModel) -> float:
 
 
 def _fill(proto: Any, whole: IntegerModel, hint: Hint) -> None:
-    """Variables, rows, objective and start; maximisation is minimising the negative, as CP-SAT keeps it."""
+    """Variables, rows, objective and start; maximisation is minimising the negative, as CP-SAT
+    keeps it.
+    """
     for pair in np.stack([whole.lower, whole.upper], axis=1).tolist():
         proto.variables.add().domain.extend(pair)
     for columns, exactly in whole.groups:
@@ -93,13 +112,21 @@ def _fill(proto: Any, whole: IntegerModel, hint: Hint) -> None:
         row = proto.constraints.add().linear
         row.vars.extend(linear.column.tolist())
         row.coeffs.extend(linear.coef.tolist())
-        row.domain.extend([-INT64 - 1 if linear.lower <= -FREE else linear.lower,
-                           INT64 if linear.upper >= FREE else linear.upper])
+        row.domain.extend(
+            [
+                -INT64 - 1 if linear.lower <= -FREE else linear.lower,
+                INT64 if linear.upper >= FREE else linear.upper,
+            ]
+        )
     worth = np.flatnonzero(whole.value)
     proto.objective.vars.extend(worth.tolist())
     proto.objective.coeffs.extend((-whole.value[worth]).tolist())
     proto.objective.scaling_factor = -1.0
-    if hint.values is not None and hint.values.shape == whole.value.shape and np.isfinite(hint.values).all():
+    if (
+        hint.values is not None
+        and hint.values.shape == whole.value.shape
+        and np.isfinite(hint.values).all()
+    ):
         start = np.clip(np.rint(hint.values), whole.lower, whole.upper).astype(np.int64)
         proto.solution_hint.vars.extend(range(len(start)))
         proto.solution_hint.values.extend(start.tolist())
@@ -108,12 +135,13 @@ def _fill(proto: Any, whole: IntegerModel, hint: Hint) -> None:
 def _set(solver: Any, limits: Limits, log: list[str]) -> None:
     p = solver.parameters
     p.num_workers = max(1, limits.threads)
-    p.random_seed = limits.seed % 2 ** 31
+    p.random_seed = limits.seed % 2**31
     p.relative_gap_limit = min(max(0.0, limits.gap), 1e9)
     p.absolute_gap_limit = 0.0
     if math.isfinite(limits.time_s):
         p.max_time_in_seconds = max(0.0, limits.time_s)
-    # google/or-tools issue 5293: this presolve step can certify a wrong optimum when large sums overflow
+    # google/or-tools issue 5293: this presolve step can certify a wrong optimum when large sums
+    # overflow
     p.presolve_inclusion_work_limit = 0
     if limits.log:
         p.log_search_progress = True
@@ -121,8 +149,12 @@ def _set(solver: Any, limits: Limits, log: list[str]) -> None:
         solver.log_callback = log.append
 
 
-def _listener(cp_model: Any, whole: IntegerModel, report: Report, proven: list[float]) -> tuple[Any, Any]:
-    """(solution callback, bound callback); CP-SAT calls them from its own threads. Bounds are added to `proven`."""
+def _listener(
+    cp_model: Any, whole: IntegerModel, report: Report, proven: list[float]
+) -> tuple[Any, Any]:
+    """(solution callback, bound callback); CP-SAT calls them from its own threads. Bounds are
+    added to `proven`.
+    """
     lock = threading.Lock()
 
     def send(values: Floats | None, bound: float) -> None:

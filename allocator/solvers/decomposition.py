@@ -1,13 +1,15 @@
-"""Decomposition: prices for the few coupling rows, one best option per group at those prices, a small exact rest.
+"""Decomposition: prices for the few coupling rows, one best option per group at those prices, a
+small exact rest.
 
-    dual at one temperature -> round and fill -> knapsacks -> LP by column generation -> dive -> small MIPs
+    dual at one temperature -> round and fill -> knapsacks -> LP by column generation -> dive ->
+    small MIPs
 
-Works on models made of choices (formulations/choices.py); others go to HiGHS as they are. Each step runs only while
-the gap asked for is not reached. The bound is the Lagrangian one, computed from the model alone (float64, outward
-rounding), unless a MIP over all columns that a better plan may use closed the gap; `detail` says which. Rounds in which
-jobs may share GPUs have a way of their own (decomposition_pairs.py).
-A warm round starts at the last round's prices; nothing else needs to be kept. Method and measurements: docs/solvers.md;
-Dantzig and Wolfe 1960, Geoffrion 1974.
+Works on models made of choices (formulations/choices.py); others go to HiGHS as they are. Each step
+runs only while the gap asked for is not reached. The bound is the Lagrangian one, computed from the
+model alone (float64, outward rounding), unless a MIP over all columns that a better plan may use
+closed the gap; `detail` says which. Rounds in which jobs may share GPUs have a way of their own
+(decomposition_pairs.py). A warm round starts at the last round's prices; nothing else needs to be
+kept. Method and measurements: docs/solvers.md; Dantzig and Wolfe 1960, Geoffrion 1974.
 """
 
 from __future__ import annotations
@@ -30,18 +32,24 @@ from formulations.linear import Ints, LinearModel
 from formulations.pairing import shares
 from formulations.rounding import fill, repair, round_dual
 
-FULL_GROUPS = 3000       # up to so many groups the rest is left to HiGHS without limit of nodes
-CLOSE = 0.01             # relative gap from which the LP can start at such prices
-COLDEST = 1e-3           # temperature of the prices before the LP,
-COLDEST_OF_MANY, MANY = 2.5e-4, 20_000      # and from so many groups on, where the LP costs more
-FAR = 4.0                # times the asked gap: filling a repaired plan that is farther away will not do
-KNAP = 4.0               # times the asked gap: knapsacks will not close more
-VAIN = ((1_000, 2), (FULL_GROUPS, 3))       # (groups, looks): so many without a better plan end the dive
-PASSES = 6               # of one filling
-ROUNDING = 1e-8          # relative gaps below this are rounding errors of the certificate
-LAGRANGIAN, KNAPSACKS = "Lagrangian", "Lagrangian with the knapsacks of rows that concern few groups"
+FULL_GROUPS = 3000  # up to so many groups the rest is left to HiGHS without limit of nodes
+CLOSE = 0.01  # relative gap from which the LP can start at such prices
+COLDEST = 1e-3  # temperature of the prices before the LP,
+COLDEST_OF_MANY, MANY = 2.5e-4, 20_000  # and from so many groups on, where the LP costs more
+# times the asked gap: filling a repaired plan that is farther away will not do
+FAR = 4.0
+KNAP = 4.0  # times the asked gap: knapsacks will not close more
+# (groups, looks): so many without a better plan end the dive
+VAIN = ((1_000, 2), (FULL_GROUPS, 3))
+PASSES = 6  # of one filling
+ROUNDING = 1e-8  # relative gaps below this are rounding errors of the certificate
+LAGRANGIAN, KNAPSACKS = (
+    "Lagrangian",
+    "Lagrangian with the knapsacks of rows that concern few groups",
+)
 SEARCHED = "HiGHS on the columns left by the reduced-cost test"
-SMALL = ((300, 200), (1000, 400), (2500, 400), (6000, 1000))     # (near ties, nodes) of the MIPs of larger models
+# (near ties, nodes) of the MIPs of larger models
+SMALL = ((300, 200), (1000, 400), (2500, 400), (6000, 1000))
 
 
 def version() -> str:
@@ -50,7 +58,9 @@ def version() -> str:
 
 
 def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
-    """Solve by decomposition, see base.Backend; `seed` and `threads` are not used, the search is deterministic."""
+    """Solve by decomposition, see base.Backend; `seed` and `threads` are not used, the search is
+    deterministic.
+    """
     until = time.monotonic() + limits.time_s
     try:
         view = choices(model)
@@ -73,7 +83,9 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
 class Search:
     """The state of one search: best plan and value, best dual, best bound and who proved it."""
 
-    def __init__(self, view: Choices, gap: float, until: float, report: Report, log: bool = False) -> None:
+    def __init__(
+        self, view: Choices, gap: float, until: float, report: Report, log: bool = False
+    ) -> None:
         self.view, self.gap, self.until, self._report = view, max(0.0, gap), until, report
         self._log, self._begin = log, time.monotonic()
         self.plan: Ints | None = None
@@ -81,7 +93,7 @@ class Search:
         self.dual: Dual | None = None
         self.steps: list[str] = []
         self.closed = False
-        self._full: Ints | None = None           # the plan that filling has made
+        self._full: Ints | None = None  # the plan that filling has made
         self._ties: tuple[Dual, NearTies | None] | None = None
         top = group_max(view, np.abs(view.value), 0.0)
         mean = float(top[view.filled].mean()) if len(view.filled) else 1.0
@@ -97,7 +109,11 @@ class Search:
 
     def gap_now(self) -> float:
         """(bound - value) / max(|value|, 1e-9)."""
-        return (self.bound - self.value) / max(abs(self.value), 1e-9) if self.plan is not None else math.inf
+        return (
+            (self.bound - self.value) / max(abs(self.value), 1e-9)
+            if self.plan is not None
+            else math.inf
+        )
 
     def _gap_of(self, plan: Ints) -> float:
         value = self.view.value_of(plan)
@@ -126,8 +142,10 @@ class Search:
     def _tell(self, step: str) -> None:
         """A line of the log, which the worker hands over (solvers/worker)."""
         if self._log:
-            print(f"{time.monotonic() - self._begin:8.2f} s  value {self.value:.7g}  bound {self.bound:.7g}  "
-                  f"gap {self.gap_now():.3g}  {step}")
+            print(
+                f"{time.monotonic() - self._begin:8.2f} s  value {self.value:.7g}  bound"
+                f" {self.bound:.7g}  gap {self.gap_now():.3g}  {step}"
+            )
 
     def price(self, dual: Dual) -> None:
         """Take a dual if its bound is the best so far."""
@@ -140,7 +158,11 @@ class Search:
         view, prices = self.view, hint.prices
         if prices is not None and (len(prices) != view.model.m or not np.isfinite(prices).all()):
             prices = None
-        if hint.values is not None and len(hint.values) == view.n and np.isfinite(hint.values).all():
+        if (
+            hint.values is not None
+            and len(hint.values) == view.n
+            and np.isfinite(hint.values).all()
+        ):
             self.offer(view.from_x(hint.values), "hint")
         coldest = COLDEST if view.J < MANY else COLDEST_OF_MANY
         deadline = self._share(0.5)
@@ -149,7 +171,8 @@ class Search:
         assert self.dual is not None
         # the larger the model, the cheaper is filling against the LP
         self._polish(self.dual.choice, "rounding", FAR * max(1.0, view.J / 10_000))
-        if self.gap_now() > max(self.gap, CLOSE) and not cut:        # too far for the LP to start from these prices
+        # too far for the LP to start from these prices
+        if self.gap_now() > max(self.gap, CLOSE) and not cut:
             self.price(minimise(view, self.dual.prices, deadline=self._share(0.5)))
             self._polish(self.dual.choice, "rounding")
         if self.plan is None:
@@ -157,17 +180,23 @@ class Search:
         self._knapsacks(1)
 
     def _polish(self, choice: Ints, step: str, far: float = math.inf) -> None:
-        """Repair a choice; fill it if that may still help: not where its gap is more than `far` times what is asked."""
+        """Repair a choice; fill it if that may still help: not where its gap is more than `far`
+        times what is asked.
+        """
         assert self.dual is not None
         view, prices = self.view, self.dual.prices
         if self._ties is None or self._ties[0] is not self.dual:
             self._ties = self.dual, near_ties(view, prices)
-        first = self.plan is None                # some plan is needed in any case, a pass of filling better than none
+        # some plan is needed in any case, a pass of filling better than none
+        first = self.plan is None
         plan = repair(view, choice, prices, math.inf if first else self.until, self._ties[1])
         self.offer(plan, step)
         late = time.monotonic() >= self.until
-        if plan is not None and not self.reached() and (
-                first if late else self._gap_of(plan) <= far * max(self.gap, ROUNDING)):
+        if (
+            plan is not None
+            and not self.reached()
+            and (first if late else self._gap_of(plan) <= far * max(self.gap, ROUNDING))
+        ):
             self._fill(plan, step)
 
     def _fill(self, plan: Ints, step: str) -> None:
@@ -187,14 +216,21 @@ class Search:
         """Tighten the bound by the rows of few groups, and put their best choices into the plan."""
         for _ in range(turns):
             before = self.gap_now()
-            if self.done() or self.plan is None or self.dual is None or before > KNAP * max(self.gap, ROUNDING):
+            if (
+                self.done()
+                or self.plan is None
+                or self.dual is None
+                or before > KNAP * max(self.gap, ROUNDING)
+            ):
                 return
-            tighter = tighten(self.view, self.dual, self.plan, self.value + self.gap * abs(self.value), self.until)
+            tighter = tighten(
+                self.view, self.dual, self.plan, self.value + self.gap * abs(self.value), self.until
+            )
             self.prove(tighter.bound, KNAPSACKS)
             if self.done():
                 return
             self._polish(tighter.choice, "knapsacks")
-            if self.gap_now() > 0.75 * before:               # the LP will do more than another turn
+            if self.gap_now() > 0.75 * before:  # the LP will do more than another turn
                 return
 
     def settle(self) -> None:
@@ -218,7 +254,10 @@ class Search:
         if self.done():
             return
         # small models have a search over all that is left ahead of them, which knows better
-        vain, patience = 0, next((looks for groups, looks in VAIN if groups >= self.view.J), math.inf)
+        vain, patience = (
+            0,
+            next((looks for groups, looks in VAIN if groups >= self.view.J), math.inf),
+        )
         for candidate in dive(relaxation, 0.4 * self.gap * abs(self.bound), self.until):
             before = self.value
             self._polish(candidate, "dive", FAR)
@@ -251,21 +290,40 @@ class Search:
                 return
         field = survivors(self.view, self.dual, self.plan, credit)
         fallback = self.plan if self.plan is not None else self.dual.choice
-        found = self._branch(field, self.dual.choice, self.gap * abs(self.value), math.inf, 2**31 - 1, fallback)
+        found = self._branch(
+            field, self.dual.choice, self.gap * abs(self.value), math.inf, 2**31 - 1, fallback
+        )
         self.offer(found.plan, "branch and cut")
         if self.plan is not None:
             self.prove(max(found.bound, self.value), SEARCHED)
             self.closed = found.status == "Optimal"
 
-    def _branch(self, field: Field, fallback: Ints, gap: float, target: float, nodes: int,
-                start: Ints | None = None) -> Found:
+    def _branch(
+        self,
+        field: Field,
+        fallback: Ints,
+        gap: float,
+        target: float,
+        nodes: int,
+        start: Ints | None = None,
+    ) -> Found:
         def heard(plan: Ints, bound: float) -> None:
             if field.exact and self.plan is not None:
                 self.prove(max(bound, self.value), SEARCHED)
             self.offer(plan, "branch and cut" if field.exact else "MIP nearby")
 
-        return branch(self.view, self.plan if start is None else start, fallback, field, self.worth, gap, target, nodes,
-                      self.until, heard)
+        return branch(
+            self.view,
+            self.plan if start is None else start,
+            fallback,
+            field,
+            self.worth,
+            gap,
+            target,
+            nodes,
+            self.until,
+            heard,
+        )
 
     def _share(self, part: float) -> float | None:
         now = time.monotonic()
@@ -278,14 +336,33 @@ class Search:
         detail = f"bound: {self.proof}; plan: {', '.join(self.steps)}"
         if not reached and time.monotonic() < self.until:
             detail += "; the search is exhausted short of the gap"
-        return Answer(Termination.GAP if reached else Termination.TIME_LIMIT, self.view.to_x(self.plan), self.value,
-                      self.bound, self.dual.prices, "decomposition", detail=detail)
+        return Answer(
+            Termination.GAP if reached else Termination.TIME_LIMIT,
+            self.view.to_x(self.plan),
+            self.value,
+            self.bound,
+            self.dual.prices,
+            "decomposition",
+            detail=detail,
+        )
 
 
 def _rest(limits: Limits, until: float) -> Limits:
-    return Limits(max(0.0, until - time.monotonic()), limits.gap, limits.threads, limits.seed, limits.log)
+    return Limits(
+        max(0.0, until - time.monotonic()), limits.gap, limits.threads, limits.seed, limits.log
+    )
 
 
 def _noted(answer: Answer, detail: str) -> Answer:
-    return Answer(answer.termination, answer.values, answer.objective, answer.bound, answer.prices, answer.solver,
-                  answer.version, answer.seconds, answer.log, detail)
+    return Answer(
+        answer.termination,
+        answer.values,
+        answer.objective,
+        answer.bound,
+        answer.prices,
+        answer.solver,
+        answer.version,
+        answer.seconds,
+        answer.log,
+        detail,
+    )

@@ -1,7 +1,9 @@
-"""Small MIPs: around the best plan as a heuristic, or over all columns that a better plan may still use, as a proof.
+"""Small MIPs: around the best plan as a heuristic, or over all columns that a better plan may still
+use, as a proof.
 
-Reduced-cost test: at prices p with bound L(p), a plan that uses a column of loss d is worth at most L(p) - d. With a
-plan of value V in hand, columns with d > L(p) - V are in no better plan; a MIP over the others proves for all.
+Reduced-cost test: at prices p with bound L(p), a plan that uses a column of loss d is worth at most
+L(p) - d. With a plan of value V in hand, columns with d > L(p) - V are in no better plan; a MIP
+over the others proves for all.
 """
 
 from __future__ import annotations
@@ -35,23 +37,28 @@ class Field:
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a MIP: the best plan or None; bound on the value of every plan of the field; HiGHS's status."""
+    """Result of a MIP: the best plan or None; bound on the value of every plan of the field;
+    HiGHS's status.
+    """
 
     plan: Ints | None
     bound: float
     status: str
 
 
-def survivors(choices: Choices, dual: Dual, plan: Ints | None, credit: Floats | None = None) -> Field:
+def survivors(
+    choices: Choices, dual: Dual, plan: Ints | None, credit: Floats | None = None
+) -> Field:
     """All columns that a plan better than `plan` may use (every column without a plan).
 
-    credit (J,): what the bound lost by keeping rows (formulations/knapsacks, at the same prices); a column is charged
-    for its own block's rows already, so its group gets the credit back.
+    credit (J,): what the bound lost by keeping rows (formulations/knapsacks, at the same prices); a
+    column is charged for its own block's rows already, so its group gets the credit back.
     """
     slack = np.full(choices.J, math.inf)
     if plan is not None:
         given = np.zeros(choices.J) if credit is None else credit
-        blocks = np.unique(given)                             # one number per block: equal credits are one block
+        # one number per block: equal credits are one block
+        blocks = np.unique(given)
         slack = dual.bound - blocks.sum() - choices.value_of(plan) + given + 1e-9 * abs(dual.bound)
     loss = losses(choices, dual)
     near = loss <= slack[choices.group]
@@ -62,8 +69,8 @@ def survivors(choices: Choices, dual: Dual, plan: Ints | None, credit: Floats | 
 
 
 def neighbourhood(choices: Choices, dual: Dual, plan: Ints, fractional: Ints, want: int) -> Field:
-    """Near ties, fractional groups, groups the plan moved away from their best, and the lumps, as far as a better plan
-    may still use them."""
+    """Near ties, fractional groups, groups the plan moved away from their best, and the lumps, as
+    far as a better plan may still use them."""
     loss = losses(choices, dual)
     columns, free = doubtful(choices, dual, loss, want)
     near = np.zeros(choices.n, dtype=bool)
@@ -76,7 +83,9 @@ def neighbourhood(choices: Choices, dual: Dual, plan: Ints, fractional: Ints, wa
     return _field(choices, near, free, plan, dual, False)
 
 
-def _field(choices: Choices, near: Bools, free: Bools, plan: Ints | None, dual: Dual, exact: bool) -> Field:
+def _field(
+    choices: Choices, near: Bools, free: Bools, plan: Ints | None, dual: Dual, exact: bool
+) -> Field:
     """With the columns that the plan and the prices chose."""
     for held in (dual.choice, plan):
         if held is not None:
@@ -85,12 +94,23 @@ def _field(choices: Choices, near: Bools, free: Bools, plan: Ints | None, dual: 
     return Field(np.flatnonzero(near & free[choices.group]), free, exact)
 
 
-def branch(choices: Choices, plan: Ints | None, fallback: Ints, field: Field, worth: float, gap: float, target: float,
-           nodes: int, until: float, on_plan: OnPlan) -> Found:
+def branch(
+    choices: Choices,
+    plan: Ints | None,
+    fallback: Ints,
+    field: Field,
+    worth: float,
+    gap: float,
+    target: float,
+    nodes: int,
+    until: float,
+    on_plan: OnPlan,
+) -> Found:
     """Solve the field's MIP by HiGHS from `plan`; groups outside keep their column of `fallback`.
 
-    Stops at the relative gap, at the value `target`, after `nodes` nodes (the same on every machine), or at `until`
-    (time.monotonic). on_plan hears of every better plan with the bound at that time.
+    Stops at the relative gap, at the value `target`, after `nodes` nodes (the same on every
+    machine), or at `until` (time.monotonic). on_plan hears of every better plan with the bound at
+    that time.
     """
     core = Core(choices, field.free, fallback, field.columns, worth)
     core.load(True, None)
@@ -98,9 +118,14 @@ def branch(choices: Choices, plan: Ints | None, fallback: Ints, field: Field, wo
     base = core.base
     # presolve pays on what the reduced-cost test leaves (2.5 times), unlike on whole models
     options: dict[str, Any] = {
-        "presolve": "on", "mip_rel_gap": 0.0, "mip_abs_gap": max(0.0, gap) / worth, "mip_detect_symmetry": False,
+        "presolve": "on",
+        "mip_rel_gap": 0.0,
+        "mip_abs_gap": max(0.0, gap) / worth,
+        "mip_detect_symmetry": False,
         "mip_max_nodes": nodes,
-        "mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9}
+        "mip_feasibility_tolerance": 1e-9,
+        "primal_feasibility_tolerance": 1e-9,
+    }
     if math.isfinite(target):
         options["objective_target"] = (base - target) / worth
         options["mip_max_stall_nodes"] = max(50, nodes // 4)
@@ -109,15 +134,21 @@ def branch(choices: Choices, plan: Ints | None, fallback: Ints, field: Field, wo
     for name, value in options.items():
         engine.setOptionValue(name, value)
     if plan is not None:
-        start = np.concatenate([np.zeros(core.penalties), np.isin(core.columns, plan[plan >= 0]).astype(float)])
+        start = np.concatenate(
+            [np.zeros(core.penalties), np.isin(core.columns, plan[plan >= 0]).astype(float)]
+        )
         engine.setSolution(len(start), np.arange(len(start), dtype=np.int32), start)
 
     def upper(dual_bound: float) -> float:
         known = math.isfinite(dual_bound)
-        return float(base - dual_bound * worth) + 1e-9 * (abs(base) + abs(dual_bound) * worth) if known else math.inf
+        return (
+            float(base - dual_bound * worth) + 1e-9 * (abs(base) + abs(dual_bound) * worth)
+            if known
+            else math.inf
+        )
 
     def better(event: Any) -> None:
-        x = np.array(event.data_out.mip_solution)[core.penalties:]
+        x = np.array(event.data_out.mip_solution)[core.penalties :]
         on_plan(rounded(core, x), upper(event.data_out.mip_dual_bound))
 
     def late(event: Any) -> None:
@@ -134,4 +165,6 @@ def branch(choices: Choices, plan: Ints | None, fallback: Ints, field: Field, wo
     bound = upper(info.mip_dual_bound)
     if info.primal_solution_status != core.feasible_status:
         return Found(None, bound, name)
-    return Found(rounded(core, np.array(engine.getSolution().col_value)[core.penalties:]), bound, name)
+    return Found(
+        rounded(core, np.array(engine.getSolution().col_value)[core.penalties :]), bound, name
+    )

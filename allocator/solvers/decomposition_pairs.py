@@ -1,8 +1,10 @@
-"""The decomposition where jobs may share GPUs: prices by linear programmes, then a search over the columns that pay.
+"""The decomposition where jobs may share GPUs: prices by linear programmes, then a search over the
+columns that pay.
 
-The bound is the Lagrangian one (formulations/pairing.py). Plans come from searches by HiGHS, over the columns that the
-programme uses and those of the groups it could not settle, then over more, in the end over all that a better plan may
-use (reduced-cost test, decomposition_branch.py), whose bound counts, too.
+The bound is the Lagrangian one (formulations/pairing.py). Plans come from searches by HiGHS, over
+the columns that the programme uses and those of the groups it could not settle, then over more, in
+the end over all that a better plan may use (reduced-cost test, decomposition_branch.py), whose
+bound counts, too.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from formulations.linear import Bools, Floats, Ints, LinearModel
 from formulations.pairing import CLOSE, Guests, paired
 from formulations.pairing_plan import improve_paired, round_pairs
 
-FIELDS = (0, 3, math.inf)        # columns per group in the searches; 0: what the programme uses
+FIELDS = (0, 3, math.inf)  # columns per group in the searches; 0: what the programme uses
 EPS = 1e-6
-SHARE = 0.8                      # of the asked gap is left to the search, the rest to the bound
+SHARE = 0.8  # of the asked gap is left to the search, the rest to the bound
 
 
 def solve(view: Choices, limits: Limits, hint: Hint, report: Report) -> Answer:
@@ -47,7 +49,9 @@ def solve(view: Choices, limits: Limits, hint: Hint, report: Report) -> Answer:
         whole = len(columns) == view.n or bool(np.isin(np.flatnonzero(exact), columns).all())
         if field == math.inf and not whole:
             columns, whole = _with_hosts(view, exact, plan), True
-        answer, found = _search(view, columns, plan, dual, replace(limits, time_s=until - time.monotonic(), gap=gap))
+        answer, found = _search(
+            view, columns, plan, dual, replace(limits, time_s=until - time.monotonic(), gap=gap)
+        )
         if found is not None and view.value_of(found) > value:
             plan, value = found, view.value_of(found)
             steps.append(f"search over {len(columns)} columns")
@@ -55,29 +59,51 @@ def solve(view: Choices, limits: Limits, hint: Hint, report: Report) -> Answer:
         if whole and answer.termination is Termination.INFEASIBLE and plan is None:
             return Answer(Termination.INFEASIBLE, bound=-math.inf)
         if whole and max(answer.bound, value) < bound:
-            bound, proof = max(answer.bound, value), "HiGHS on the columns left by the reduced-cost test"
+            bound, proof = (
+                max(answer.bound, value),
+                "HiGHS on the columns left by the reduced-cost test",
+            )
         if whole:
             break
     if plan is None:
-        return highs.solve(view.model, replace(limits, time_s=max(0.0, until - time.monotonic())), hint, report)
+        return highs.solve(
+            view.model, replace(limits, time_s=max(0.0, until - time.monotonic())), hint, report
+        )
     reached = _gap(bound, value) <= max(gap, 1e-8)
     detail = f"bound: {proof}; plan: {', '.join(dict.fromkeys(steps)) or 'hint'}"
-    return Answer(Termination.GAP if reached else Termination.TIME_LIMIT, view.to_x(plan), value, max(bound, value),
-                  dual.prices, "decomposition", detail=detail)
+    return Answer(
+        Termination.GAP if reached else Termination.TIME_LIMIT,
+        view.to_x(plan),
+        value,
+        max(bound, value),
+        dual.prices,
+        "decomposition",
+        detail=detail,
+    )
 
 
-def _search(view: Choices, columns: Ints, plan: Ints | None, dual: Dual, limits: Limits) -> tuple[Answer, Ints | None]:
+def _search(
+    view: Choices, columns: Ints, plan: Ints | None, dual: Dual, limits: Limits
+) -> tuple[Answer, Ints | None]:
     """HiGHS over some columns, from `plan`: what it says, and the best plan that came of it."""
     start = None if plan is None else np.isin(columns, plan).astype(float)
     left = replace(limits, time_s=max(0.01, limits.time_s), gap=SHARE * limits.gap)
-    answer = highs.solve(_compressed(view.model.take(columns)), left, Hint(start), lambda values, _: None)
+    answer = highs.solve(
+        _compressed(view.model.take(columns)), left, Hint(start), lambda values, _: None
+    )
     if answer.values is None:
         return answer, None
     found = view.from_x(_spread(view, columns, answer.values))
     if not view.feasible(found):
         return answer, None
-    better = improve_paired(view, found, dual.prices, time.monotonic() + left.time_s) if limits.gap > 0 else None
-    return answer, found if better is None or view.value_of(better) < view.value_of(found) else better
+    better = (
+        improve_paired(view, found, dual.prices, time.monotonic() + left.time_s)
+        if limits.gap > 0
+        else None
+    )
+    return answer, (
+        found if better is None or view.value_of(better) < view.value_of(found) else better
+    )
 
 
 def _gap(bound: float, value: float) -> float:
@@ -85,16 +111,27 @@ def _gap(bound: float, value: float) -> float:
 
 
 def _dual(view: Choices, prices: Floats | None, close: float, until: float) -> Dual:
-    """From programmes by HiGHS, that start at given prices, those of the policy, if they are any good."""
-    good = prices is not None and len(prices) == view.model.m and bool(np.isfinite(prices).all()) and prices.any()
-    return paired(view, prices if good else None, until if math.isfinite(until) else None, _programme, close)
+    """From programmes by HiGHS, that start at given prices, those of the policy, if they are any
+    good.
+    """
+    good = (
+        prices is not None
+        and len(prices) == view.model.m
+        and bool(np.isfinite(prices).all())
+        and prices.any()
+    )
+    return paired(
+        view, prices if good else None, until if math.isfinite(until) else None, _programme, close
+    )
 
 
 def _programme(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
     if not model.n:
         return np.zeros(0), np.zeros(model.m)
     answer = highs.solve(model, Limits(seconds), Hint(), lambda values, _: None)
-    return None if answer.values is None or answer.prices is None else (answer.values, answer.prices)
+    return (
+        None if answer.values is None or answer.prices is None else (answer.values, answer.prices)
+    )
 
 
 def _start(view: Choices, values: Floats | None) -> Ints | None:
@@ -105,7 +142,9 @@ def _start(view: Choices, values: Floats | None) -> Ints | None:
 
 
 def _used(view: Choices, dual: Dual, plan: Ints | None) -> Ints:
-    """The columns that the programme uses, and all of groups that it splits between some or that must have one."""
+    """The columns that the programme uses, and all of groups that it splits between some or that
+    must have one.
+    """
     x = np.zeros(view.n) if dual.values is None else dual.values
     split = view.must.copy()
     split[view.group[(x > EPS) & (x < 1 - EPS)]] = True
@@ -113,7 +152,9 @@ def _used(view: Choices, dual: Dual, plan: Ints | None) -> Ints:
 
 
 def _columns(view: Choices, loss: Floats, field: float, plan: Ints | None) -> Ints:
-    """The columns that lose least, so many per group, those of the plan, and of groups that must have one."""
+    """The columns that lose least, so many per group, those of the plan, and of groups that must
+    have one.
+    """
     want = field * view.J
     limit = np.partition(loss, int(want) - 1)[int(want) - 1] if want < view.n else math.inf
     return _with_hosts(view, (loss <= limit) | view.must[view.group], plan)
@@ -140,4 +181,10 @@ def _compressed(model: LinearModel) -> LinearModel:
     used = np.bincount(model.index, minlength=model.m) > 0
     used |= (model.lower > 0) | (model.upper < 0)
     number = np.cumsum(used) - 1
-    return replace(model, index=number[model.index], lower=model.lower[used], upper=model.upper[used], families=())
+    return replace(
+        model,
+        index=number[model.index],
+        lower=model.lower[used],
+        upper=model.upper[used],
+        families=(),
+    )

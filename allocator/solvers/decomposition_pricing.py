@@ -1,8 +1,9 @@
-"""The LP relaxation by column generation: only groups in doubt are in the LP, prices of all others come by numpy.
+"""The LP relaxation by column generation: only groups in doubt are in the LP, prices of all others
+come by numpy.
 
-Every dual solution of the small LP gives a valid Lagrangian bound (formulations/lagrangian), so the bound holds
-whatever HiGHS does. Dantzig and Wolfe 1960; stabilised by pricing at a mixture of the best and the present prices
-(Wentges 1997) when a step makes the bound worse.
+Every dual solution of the small LP gives a valid Lagrangian bound (formulations/lagrangian), so the
+bound holds whatever HiGHS does. Dantzig and Wolfe 1960; stabilised by pricing at a mixture of the
+best and the present prices (Wentges 1997) when a step makes the bound worse.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from formulations.linear import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Relaxation:
-    """The core after pricing; dual: best prices and bound found; x (k,): the core's LP solution; value: of the LP."""
+    """The core after pricing; dual: best prices and bound found; x (k,): the core's LP solution;
+    value: of the LP.
+    """
 
     core: Core
     dual: Dual
@@ -29,18 +32,22 @@ class Relaxation:
     def fractional(self) -> Ints:
         """Groups that the LP solution splits."""
         part = (self.x > 1e-6) & (self.x < 1 - 1e-6)
-        return np.unique(self.core.choices.group[self.core.columns[:len(self.x)][part]])
+        return np.unique(self.core.choices.group[self.core.columns[: len(self.x)][part]])
 
 
 def losses(choices: Choices, dual: Dual) -> Floats:
     """What each column gives up against its group's best at the prices, (n,), 0 for the best."""
     p = project(choices, dual.prices)
     reduced = choices.value - choices.matrix @ p
-    return np.asarray(np.maximum(np.repeat(dual.reduced, np.diff(choices.start)) - reduced, 0.0), dtype=np.float64)
+    return np.asarray(
+        np.maximum(np.repeat(dual.reduced, np.diff(choices.start)) - reduced, 0.0), dtype=np.float64
+    )
 
 
 def doubtful(choices: Choices, dual: Dual, loss: Floats, want: int) -> tuple[Ints, Bools]:
-    """About `want` columns of least loss beside the best ones, and the groups (J,) in doubt because of them."""
+    """About `want` columns of least loss beside the best ones, and the groups (J,) in doubt
+    because of them.
+    """
     best = np.zeros(choices.n, dtype=bool)
     best[dual.choice[dual.choice >= 0]] = True
     nothing = np.where((dual.choice >= 0) & ~choices.must, dual.reduced, np.inf)
@@ -54,15 +61,21 @@ def doubtful(choices: Choices, dual: Dual, loss: Floats, want: int) -> tuple[Int
 
 
 def lumps(choices: Choices, most: int) -> Ints:
-    """The most valuable groups, owning about `most` columns: they decide how well the rest can be packed."""
+    """The most valuable groups, owning about `most` columns: they decide how well the rest can
+    be packed.
+    """
     size = np.diff(choices.start)
     top = np.zeros(choices.J)
-    top[choices.filled] = np.maximum.reduceat(choices.value, choices.start[choices.filled]) if choices.n else 0.0
+    top[choices.filled] = (
+        np.maximum.reduceat(choices.value, choices.start[choices.filled]) if choices.n else 0.0
+    )
     order = np.argsort(-top, kind="stable")
-    return order[:int(np.searchsorted(np.cumsum(size[order]), most))]
+    return order[: int(np.searchsorted(np.cumsum(size[order]), most))]
 
 
-def relax(choices: Choices, dual: Dual, worth: float, tol: float, want: int, rounds: int = 8) -> Relaxation | None:
+def relax(
+    choices: Choices, dual: Dual, worth: float, tol: float, want: int, rounds: int = 8
+) -> Relaxation | None:
     """The LP to a relative distance of tol between its value and the bound; None if HiGHS fails."""
     columns, free = doubtful(choices, dual, losses(choices, dual), want)
     big = lumps(choices, min(want // 2, choices.n // 8))
@@ -71,7 +84,9 @@ def relax(choices: Choices, dual: Dual, worth: float, tol: float, want: int, rou
     kept = dual.choice[free]
     columns = np.union1d(columns, kept[kept >= 0])
     core = Core(choices, free, dual.choice, columns, worth)
-    penalty = 4.0 * np.maximum(np.abs(project(choices, dual.prices)), 0.3 * _typical(choices, worth))
+    penalty = 4.0 * np.maximum(
+        np.abs(project(choices, dual.prices)), 0.3 * _typical(choices, worth)
+    )
     core.load(False, penalty)
     best, added, it = dual, False, 0
     while True:
@@ -102,10 +117,11 @@ def relax(choices: Choices, dual: Dual, worth: float, tol: float, want: int, rou
     return Relaxation(core, best, x, value)
 
 
-def violated(core: Core, here: Dual, p: Floats, u: Floats, which: Bools | None = None,
-             most: int = 1500) -> tuple[Ints, Ints, float]:
-    """Best columns of the groups (`which` (J,), None = all) that the LP values too low, the worst first, those groups,
-    and what the LP may still gain by columns it lacks."""
+def violated(
+    core: Core, here: Dual, p: Floats, u: Floats, which: Bools | None = None, most: int = 1500
+) -> tuple[Ints, Ints, float]:
+    """Best columns of the groups (`which` (J,), None = all) that the LP values too low, the worst
+    first, those groups, and what the LP may still gain by columns it lacks."""
     c = core.choices
     reduced = np.append(c.value - c.matrix @ p, 0.0)
     now = np.where(core.free, np.where(c.must, u, np.maximum(u, 0.0)), reduced[core.fixed])

@@ -1,4 +1,6 @@
-"""Plans from the LP solution of the core: a dive that settles the large fractional groups one by one."""
+"""Plans from the LP solution of the core: a dive that settles the large fractional groups one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,21 @@ from allocator.solvers.decomposition_pricing import Relaxation, violated
 from formulations.lagrangian import evaluate, spread
 from formulations.linear import Bools, Floats, Ints
 
-WHOLE = 1e-6             # closer to 0 or 1 than this counts as whole
-OPTIONS = 6              # columns of a group that the dive tries
-LUMP = 10.0              # times `skip`: a fractional group of more value spoils the first rounding
-MISSING = 140            # columns that repricing brings in at once: no more than a hot start can digest
-STOPS = (0, 1, 3, 8, 16, 32, 64)    # after so many settled groups the present LP solution is looked at
+WHOLE = 1e-6  # closer to 0 or 1 than this counts as whole
+OPTIONS = 6  # columns of a group that the dive tries
+LUMP = 10.0  # times `skip`: a fractional group of more value spoils the first rounding
+# columns that repricing brings in at once: no more than a hot start can digest
+MISSING = 140
+# after so many settled groups the present LP solution is looked at
+STOPS = (0, 1, 3, 8, 16, 32, 64)
 
 
 def dive(relaxation: Relaxation, skip: float, until: float) -> Iterator[Ints]:
-    """Settle fractional groups, the most valuable first, each at the column whose LP is best (hot dual simplex).
+    """Settle fractional groups, the most valuable first, each at the column whose LP is best (hot
+    dual simplex).
 
-    Yields choices (J,) on the way, at STOPS and at the end; they may still break rows. Groups whose values together
-    stay below `skip` are left to rounding.
+    Yields choices (J,) on the way, at STOPS and at the end; they may still break rows. Groups whose
+    values together stay below `skip` are left to rounding.
     """
     core, c = relaxation.core, relaxation.core.choices
     core.set_penalty(None)
@@ -51,10 +56,11 @@ def dive(relaxation: Relaxation, skip: float, until: float) -> Iterator[Ints]:
 
 
 def _reprice(core: Core, settled: Bools, tol: float, turns: int = 4) -> bool:
-    """Bring in the columns that the LP misses since a large group was settled, until they are worth less than tol;
-    False if HiGHS fails.
+    """Bring in the columns that the LP misses since a large group was settled, until they are worth
+    less than tol; False if HiGHS fails.
 
-    The core was made for the prices of the whole; without these columns the rest pays too much for the change."""
+    The core was made for the prices of the whole; without these columns the rest pays too much for
+    the change."""
     for _ in range(turns):
         _, p, u = core.solution()
         here = evaluate(core.choices, spread(core.choices, p))
@@ -68,7 +74,8 @@ def _reprice(core: Core, settled: Bools, tol: float, turns: int = 4) -> bool:
 
 
 def _settle(core: Core, j: int, x: Floats, p: Floats, rest: float) -> None:
-    """Fix group j where the LP loses least, after trying the columns that the LP or the prices like best.
+    """Fix group j where the LP loses least, after trying the columns that the LP or the prices like
+    best.
 
     rest: value of the LP without what it pays for the group."""
     c = core.choices
@@ -80,20 +87,21 @@ def _settle(core: Core, j: int, x: Floats, p: Floats, rest: float) -> None:
     tried = [(int(mine[k]), float(reduced[k])) for k in order]
     best, at = -math.inf, None
     for option, worth in [*tried, *([] if c.must[j] else [(-1, 0.0)])]:
-        if rest + worth <= best:        # by its reduced value the option cannot do better
+        if rest + worth <= best:  # by its reduced value the option cannot do better
             continue
         core.bound_columns(mine, (mine == option).astype(float), (mine == option).astype(float))
         if core.run(False) and core.objective() > best:
             best, at = core.objective(), option
-    if at is None:                       # no column of this group keeps the rows: leave it to rounding
+    # no column of this group keeps the rows: leave it to rounding
+    if at is None:
         core.bound_columns(mine, np.zeros(len(mine)), np.ones(len(mine)))
     else:
         core.bound_columns(mine, (mine == at).astype(float), (mine == at).astype(float))
 
 
 def _largest_open(core: Core, x: Floats, settled: Bools, skip: float) -> tuple[int, float]:
-    """The open group of the most valuable fractional column, and its value; -1 if what is open is worth less than
-    skip."""
+    """The open group of the most valuable fractional column, and its value; -1 if what is open is
+    worth less than skip."""
     c = core.choices
     part = np.flatnonzero((x > WHOLE) & (x < 1 - WHOLE))
     part = part[~settled[c.group[core.columns[part]]]]
@@ -106,8 +114,8 @@ def _largest_open(core: Core, x: Floats, settled: Bools, skip: float) -> tuple[i
 
 
 def rounded(core: Core, x: Floats) -> Ints:
-    """Fixed groups as fixed, core groups at their column if it is whole, the others at their larger part if it is above
-    one half."""
+    """Fixed groups as fixed, core groups at their column if it is whole, the others at their larger
+    part if it is above one half."""
     choice = core.fixed.copy()
     on = np.flatnonzero(x > 0.5)
     choice[core.choices.group[core.columns[on]]] = core.columns[on]

@@ -1,4 +1,5 @@
-"""HiGHS through its arrays: MIP with a start, streamed incumbents and bounds; LP relaxations with row prices.
+"""HiGHS through its arrays: MIP with a start, streamed incumbents and bounds; LP relaxations with
+row prices.
 
 HiGHS compares with absolute tolerances, hence the scaling (scaling.py).
 """
@@ -29,8 +30,8 @@ def version() -> str:
 def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
     """Solve by branch and cut, or as an LP with prices if no column is integer. See base.Backend.
 
-    Presolve is off for MIPs: on models of this shape it costs more than it saves. The search stops at the relative
-    gap alone (the absolute one is 0).
+    Presolve is off for MIPs: on models of this shape it costs more than it saves. The search stops
+    at the relative gap alone (the absolute one is 0).
     """
     import highspy
 
@@ -40,14 +41,21 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
     is_mip = bool(model.integer.any())
     scale = value_scale(model, 10)
     rows = row_scale(model)
-    failed = [name for name, value in _options(limits, is_mip).items()
-              if engine.setOptionValue(name, value) == highspy.HighsStatus.kError]
+    failed = [
+        name
+        for name, value in _options(limits, is_mip).items()
+        if engine.setOptionValue(name, value) == highspy.HighsStatus.kError
+    ]
     if failed:
         return Answer(Termination.FAILED, detail=f"HiGHS refused the options {', '.join(failed)}")
     if _pass(highspy, engine, model, scale, rows) == highspy.HighsStatus.kError:
         return Answer(Termination.FAILED, detail="HiGHS refused the model")
     if is_mip:
-        if hint.values is not None and len(hint.values) == model.n and np.isfinite(hint.values).all():
+        if (
+            hint.values is not None
+            and len(hint.values) == model.n
+            and np.isfinite(hint.values).all()
+        ):
             _start(highspy, engine, hint.values)
         _stream(engine, model, scale, report)
     status = engine.run()
@@ -56,10 +64,16 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
 
 def _options(limits: Limits, is_mip: bool) -> dict[str, Any]:
     options: dict[str, Any] = {
-        "output_flag": limits.log, "log_to_console": limits.log, "threads": max(1, limits.threads),
-        "random_seed": limits.seed % 2**31, "primal_feasibility_tolerance": TOLERANCE, "mip_abs_gap": 0.0,
-        "mip_rel_gap": min(max(limits.gap, 0.0), 1e30), "mip_feasibility_tolerance": TOLERANCE,
-        "small_matrix_value": 1e-12}
+        "output_flag": limits.log,
+        "log_to_console": limits.log,
+        "threads": max(1, limits.threads),
+        "random_seed": limits.seed % 2**31,
+        "primal_feasibility_tolerance": TOLERANCE,
+        "mip_abs_gap": 0.0,
+        "mip_rel_gap": min(max(limits.gap, 0.0), 1e30),
+        "mip_feasibility_tolerance": TOLERANCE,
+        "small_matrix_value": 1e-12,
+    }
     if is_mip:
         options["presolve"] = "off"
     if math.isfinite(limits.time_s):
@@ -69,10 +83,22 @@ def _options(limits: Limits, is_mip: bool) -> dict[str, Any]:
 
 def _pass(highspy: Any, engine: Any, model: LinearModel, scale: float, rows: Floats) -> Any:
     return engine.passModel(
-        model.n, model.m, len(model.coef), int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0,
-        -scale * model.value, model.col_lower, model.col_upper, model.lower * rows, model.upper * rows,
-        model.start.astype(np.int32), model.index.astype(np.int32), model.coef * rows[model.index],
-        model.integer.astype(np.int32))
+        model.n,
+        model.m,
+        len(model.coef),
+        int(highspy.MatrixFormat.kColwise),
+        int(highspy.ObjSense.kMinimize),
+        0.0,
+        -scale * model.value,
+        model.col_lower,
+        model.col_upper,
+        model.lower * rows,
+        model.upper * rows,
+        model.start.astype(np.int32),
+        model.index.astype(np.int32),
+        model.coef * rows[model.index],
+        model.integer.astype(np.int32),
+    )
 
 
 def _start(highspy: Any, engine: Any, values: Floats) -> None:
@@ -93,19 +119,30 @@ def _stream(engine: Any, model: LinearModel, scale: float, report: Report) -> No
         return float(seen.bound)
 
     def improving(event: Any) -> None:
-        report(rounded(model, np.array(event.data_out.mip_solution, dtype=np.float64)), bound_of(event))
+        report(
+            rounded(model, np.array(event.data_out.mip_solution, dtype=np.float64)), bound_of(event)
+        )
 
     def moving(event: Any) -> None:
         before = seen.bound
-        if bound_of(event) < before - 1e-9 * abs(before) or (before == math.inf and math.isfinite(seen.bound)):
+        if bound_of(event) < before - 1e-9 * abs(before) or (
+            before == math.inf and math.isfinite(seen.bound)
+        ):
             report(None, seen.bound)
 
     engine.cbMipImprovingSolution += improving
     engine.cbMipInterrupt += moving
 
 
-def _answer(highspy: Any, engine: Any, model: LinearModel, status: Any, is_mip: bool, scale: float,
-            rows: Floats) -> Answer:
+def _answer(
+    highspy: Any,
+    engine: Any,
+    model: LinearModel,
+    status: Any,
+    is_mip: bool,
+    scale: float,
+    rows: Floats,
+) -> Answer:
     """What HiGHS found, whatever it calls it: a status alone is never believed."""
     info, found = engine.getInfo(), engine.getModelStatus()
     kinds = highspy.HighsModelStatus
@@ -114,16 +151,22 @@ def _answer(highspy: Any, engine: Any, model: LinearModel, status: Any, is_mip: 
         return Answer(Termination.INFEASIBLE, bound=-math.inf)
     values, prices = None, None
     solution = engine.getSolution()
-    if info.primal_solution_status == highspy.kSolutionStatusFeasible or (found == kinds.kModelEmpty and not model.n):
+    if info.primal_solution_status == highspy.kSolutionStatusFeasible or (
+        found == kinds.kModelEmpty and not model.n
+    ):
         values = rounded(model, np.array(solution.col_value, dtype=np.float64))
     if status == highspy.HighsStatus.kError:
-        return Answer(Termination.FAILED, values, _objective(model, values), detail=f"HiGHS failed: {name}")
+        return Answer(
+            Termination.FAILED, values, _objective(model, values), detail=f"HiGHS failed: {name}"
+        )
     if not is_mip and info.dual_solution_status == highspy.kSolutionStatusFeasible:
         prices = -np.array(solution.row_dual, dtype=np.float64) * rows / scale
     objective = _objective(model, values)
     if found in (kinds.kOptimal, kinds.kModelEmpty) and values is not None:
         bound = max(objective, -info.mip_dual_bound / scale) if is_mip else objective
-        return Answer(Termination.GAP, values, objective, bound if math.isfinite(bound) else math.inf, prices)
+        return Answer(
+            Termination.GAP, values, objective, bound if math.isfinite(bound) else math.inf, prices
+        )
     bound = -info.mip_dual_bound / scale if is_mip else math.inf
     bound = math.inf if not math.isfinite(bound) else bound
     if found in (kinds.kTimeLimit, kinds.kInterrupt, kinds.kHighsInterrupt):

@@ -1,11 +1,14 @@
-"""Look several intervals ahead: plan columns priced by dynamic programming, prices by the smooth dual, then a choice.
+"""Look several intervals ahead: plan columns priced by dynamic programming, prices by the smooth
+dual, then a choice.
 
-    simple plans -> [prices of the plans known -> best plan of every job at them, and the bound] ... -> round -> solver
+    simple plans -> [prices of the plans known -> best plan of every job at them, and the bound] ...
+    -> round -> solver
 
-The bound is that of formulations/horizon_pricing, for the problem as it stands, whatever the solver claims. Known plans
-are a model of choices, so all that serves a single round serves here: formulations/lagrangian (prices by Newton steps),
-formulations/rounding (a plan from prices) and any Solver for the rest. Dantzig and Wolfe 1960; Lübbecke and Desrosiers
-2005, "Selected topics in column generation". Measurements: docs/horizon.md.
+The bound is that of formulations/horizon_pricing, for the problem as it stands, whatever the solver
+claims. Known plans are a model of choices, so all that serves a single round serves here:
+formulations/lagrangian (prices by Newton steps), formulations/rounding (a plan from prices) and any
+Solver for the rest. Dantzig and Wolfe 1960; Lübbecke and Desrosiers 2005, "Selected topics in
+column generation". Measurements: docs/horizon.md.
 """
 
 from __future__ import annotations
@@ -24,25 +27,34 @@ from formulations.lagrangian import Dual, evaluate, minimise
 from formulations.linear import Floats, Ints
 from formulations.rounding import round_dual
 
-ROUGH, FINE = (48, 50), (192, 400)    # (units, decisions) of pricing while prices are far off, and for the certificate
-COARSE = ((24, 0), (96, 0))           # the same on arrays, where a gap of LOOSE is enough: a finer grid takes seconds
+# (units, decisions) of pricing while prices are far off, and for the certificate
+ROUGH, FINE = (48, 50), (192, 400)
+# the same on arrays, where a gap of LOOSE is enough: a finer grid takes seconds
+COARSE = ((24, 0), (96, 0))
 LOOSE = 5e-3
-CLOSE = 0.1              # relative distance of bound and known plans from which pricing is fine
-TEMPERATURE = 1e-3       # of the prices of known plans
-KEPT = 0.2               # of the mean worth of a job at the prices: so much may a simple plan lose and be kept
-FEW = 3000               # known plans from which on they are forgotten
-ALL = 3000               # plans there are in all that are all taken: a small round is then decided exactly
-TURNS, NEARBY, SPREAD = 6, 4, 0.1     # of the solver; prices tried between two of them, and how far they are apart
-LEAST_S = 1.0            # for one turn
-ROUNDS = 40              # of pricing
-PART = 0.15              # of the asked gap that the missing plans may cost
-STEADY = 0.7             # share of the best prices in the next ones while they are far off (Wentges 1997)
-RESERVE = 1.5            # times the longest step so far and the last rounding: time left without which none begins
+CLOSE = 0.1  # relative distance of bound and known plans from which pricing is fine
+TEMPERATURE = 1e-3  # of the prices of known plans
+# of the mean worth of a job at the prices: so much may a simple plan lose and be kept
+KEPT = 0.2
+FEW = 3000  # known plans from which on they are forgotten
+# plans there are in all that are all taken: a small round is then decided exactly
+ALL = 3000
+# of the solver; prices tried between two of them, and how far they are apart
+TURNS, NEARBY, SPREAD = 6, 4, 0.1
+LEAST_S = 1.0  # for one turn
+ROUNDS = 40  # of pricing
+PART = 0.15  # of the asked gap that the missing plans may cost
+# share of the best prices in the next ones while they are far off (Wentges 1997)
+STEADY = 0.7
+# times the longest step so far and the last rounding: time left without which none begins
+RESERVE = 1.5
 
 
 @dataclass(frozen=True)
 class Start:
-    """What an earlier look ahead knew, both or either: plan (J, H) in the option numbers of now, prices (H, R)."""
+    """What an earlier look ahead knew, both or either: plan (J, H) in the option numbers of now,
+    prices (H, R).
+    """
 
     plan: Ints | None = None
     prices: Floats | None = None
@@ -50,9 +62,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Ahead:
-    """plan (J, H): option in every interval, -1 = none, None if none was found that keeps all rows. gain: what it is
-    worth more than holding nothing; bound: no plan gains more. prices (H, R): worth of one more unit of every row.
-    passes: of pricing; columns: plans looked at; detail: how it went."""
+    """plan (J, H): option in every interval, -1 = none, None if none was found that keeps all rows.
+    gain: what it is worth more than holding nothing; bound: no plan gains more. prices (H, R):
+    worth of one more unit of every row. passes: of pricing; columns: plans looked at; detail: how
+    it went."""
 
     plan: Ints | None
     gain: float
@@ -66,15 +79,24 @@ class Ahead:
     @property
     def gap(self) -> float:
         """(bound - gain) / max(|gain|, 1e-9), inf without a plan."""
-        return (self.bound - self.gain) / max(abs(self.gain), 1e-9) if self.plan is not None else math.inf
+        return (
+            (self.bound - self.gain) / max(abs(self.gain), 1e-9)
+            if self.plan is not None
+            else math.inf
+        )
 
 
-def look_ahead(x: Horizon, limits: Limits, start: Start | None = None, solver: Solver | None = None,
-               compiled: bool | None = None) -> Ahead:
+def look_ahead(
+    x: Horizon,
+    limits: Limits,
+    start: Start | None = None,
+    solver: Solver | None = None,
+    compiled: bool | None = None,
+) -> Ahead:
     """The best plans found within limits.time_s, or as soon as limits.gap is proven.
 
-    start.plan, if it keeps all rows, is never lost: the answer gains as much or more. solver: for what rounding leaves;
-    None: rounding only. compiled: see formulations.horizon_pricing.Pricing.
+    start.plan, if it keeps all rows, is never lost: the answer gains as much or more. solver: for
+    what rounding leaves; None: rounding only. compiled: see formulations.horizon_pricing.Pricing.
     """
     search = _Search(x, limits, solver, compiled)
     search.begin(start or Start())
@@ -86,15 +108,19 @@ def look_ahead(x: Horizon, limits: Limits, start: Start | None = None, solver: S
 def all_plans(x: Horizon) -> tuple[Ints, Ints]:
     """Every plan of every job: job (N,), plan (N, H)."""
     jobs, plans = [np.zeros(0, dtype=np.int64)], [np.zeros((0, x.H), dtype=np.int64)]
-    for j, (first, k) in enumerate(zip(x.start.tolist(), (np.diff(x.start) + 1).tolist(), strict=False)):
-        digit = np.arange(k ** x.H)[:, None] // k ** np.arange(x.H) % k
+    for j, (first, k) in enumerate(
+        zip(x.start.tolist(), (np.diff(x.start) + 1).tolist(), strict=False)
+    ):
+        digit = np.arange(k**x.H)[:, None] // k ** np.arange(x.H) % k
         plans.append(np.where(digit > 0, first + digit - 1, -1))
-        jobs.append(np.full(k ** x.H, j))
+        jobs.append(np.full(k**x.H, j))
     return np.concatenate(jobs), np.concatenate(plans)
 
 
 class _Columns:
-    """The plans known so far: job (N,), gain (N,), plan (N, H); the model of choosing among them."""
+    """The plans known so far: job (N,), gain (N,), plan (N, H); the model of choosing among
+    them.
+    """
 
     def __init__(self, x: Horizon) -> None:
         self.x = x
@@ -139,11 +165,18 @@ class _Columns:
         loss = dual.reduced[self.job] - reduced
         stays = loss <= KEPT * max(float(dual.reduced.mean()), 1e-12)
         self._seen -= set(self._keys(self.job[~stays], self.plan[~stays]))
-        self.job, self.gain, self.plan, self._view = self.job[stays], self.gain[stays], self.plan[stays], None
+        self.job, self.gain, self.plan, self._view = (
+            self.job[stays],
+            self.gain[stays],
+            self.plan[stays],
+            None,
+        )
 
     def _keys(self, job: Ints, plan: Ints) -> list[int]:
         with np.errstate(over="ignore"):
-            keys: list[int] = (((plan + 2) * self._mix[:-1]).sum(axis=1) + (job + 1) * self._mix[-1]).tolist()
+            keys: list[int] = (
+                ((plan + 2) * self._mix[:-1]).sum(axis=1) + (job + 1) * self._mix[-1]
+            ).tolist()
         return keys
 
     def find(self, plan: Ints) -> Ints:
@@ -157,7 +190,9 @@ class _Columns:
 class _Search:
     """Best plan, best bound and the prices that gave it."""
 
-    def __init__(self, x: Horizon, limits: Limits, solver: Solver | None, compiled: bool | None) -> None:
+    def __init__(
+        self, x: Horizon, limits: Limits, solver: Solver | None, compiled: bool | None
+    ) -> None:
         self.x, self.limits, self.solver = x, limits, solver
         self.begun = time.monotonic()
         self.until = self.begun + limits.time_s
@@ -169,12 +204,16 @@ class _Search:
         arrays = not (has_numba() if compiled is None else compiled)
         units = COARSE if arrays and limits.gap >= LOOSE else (ROUGH, FINE)
         self.grids = {fine: Pricing(x, *units[fine], not arrays) for fine in (False, True)}
-        self.ends_early = arrays             # without a search the last plans are missed however often prices change
-        self.all_known = x.H == 1            # every plan is an option
-        self._longest = self._rounding = 0.0                # seconds of a step of pricing, of the last rounding
+        # without a search the last plans are missed however often prices change
+        self.ends_early = arrays
+        self.all_known = x.H == 1  # every plan is an option
+        # seconds of a step of pricing, of the last rounding
+        self._longest = self._rounding = 0.0
 
     def begin(self, start: Start) -> None:
-        """Simple plans, and those of an earlier look: together they give first prices and a first plan."""
+        """Simple plans, and those of an earlier look: together they give first prices and a
+        first plan.
+        """
         x, every = self.x, np.arange(self.x.J)
         stay = np.repeat(x.current[:, None], x.H, axis=1)
         plans = [stay] if start.plan is None else [start.plan, stay]
@@ -194,7 +233,7 @@ class _Search:
         if start.prices is not None and start.prices.shape == (x.H, x.R):
             given = self.prices = np.where(np.isfinite(start.prices), start.prices, 0.0).reshape(-1)
         dual = self._master()
-        self.prices = dual.prices[x.J:]
+        self.prices = dual.prices[x.J :]
         self._round(dual)
         if self.all_known or not self._has_time():
             return
@@ -206,14 +245,14 @@ class _Search:
                 later[:, :late] = -1
                 self.columns.add(x.job[steady], later)
             dual = self._master()
-            self.prices = dual.prices[x.J:]
+            self.prices = dual.prices[x.J :]
         self.columns.keep(dual)
         if given is not None:
-            self.prices = given              # nearer than those of simple plans
+            self.prices = given  # nearer than those of simple plans
 
     def _move_when_rows_change(self) -> None:
-        """Jobs stay as they are until there is less or more of something, and then change: prices alone may ask for
-        such a plan of a part of a job only."""
+        """Jobs stay as they are until there is less or more of something, and then change: prices
+        alone may ask for such a plan of a part of a job only."""
         x, o = self.x, np.flatnonzero(self.x.current[self.x.job] >= 0)
         changes = 1 + np.flatnonzero((x.high[1:] != x.high[:-1]).any(axis=1))
         for h in changes.tolist():
@@ -229,7 +268,9 @@ class _Search:
         while self.passes < ROUNDS and self._has_time():
             begun = time.monotonic()
             fine = fine or self.bound - self.known <= CLOSE * abs(self.bound)
-            slack = 0.1 * enough * abs(self.known) / max(1, x.J) if math.isfinite(self.known) else 0.0
+            slack = (
+                0.1 * enough * abs(self.known) / max(1, x.J) if math.isfinite(self.known) else 0.0
+            )
             priced = self.grids[fine].price(prices, slack, self.until)
             if priced is None:
                 break
@@ -241,17 +282,21 @@ class _Search:
                     self.columns.keep(dual)
             new = self.columns.add(every, priced.plan)
             near = self.bound - self.known <= enough * abs(self.bound)
-            if (near or not new or (self.ends_early and 0 <= better <= enough * abs(self.bound))) and fine:
+            if (
+                near or not new or (self.ends_early and 0 <= better <= enough * abs(self.bound))
+            ) and fine:
                 break
             fine = fine or not new
             dual = self._master()
-            prices, self.known = dual.prices[x.J:], dual.bound
+            prices, self.known = dual.prices[x.J :], dual.bound
             if not fine:
                 prices = STEADY * self.prices + (1 - STEADY) * prices
             self._longest = max(self._longest, time.monotonic() - begun)
 
     def settle(self) -> None:
-        """The plan that the prices suggest, then the solver's; where the gap stays open, among more and more plans."""
+        """The plan that the prices suggest, then the solver's; where the gap stays open, among
+        more and more plans.
+        """
         if time.monotonic() < self.until:
             self._round(evaluate(self.columns.view(), self._all(self.prices)))
         rng = np.random.default_rng(self.limits.seed)
@@ -269,10 +314,21 @@ class _Search:
         dual = evaluate(view, self._all(self.prices))
         values = view.to_x(self.columns.find(self.plan)) if self.plan is not None else None
         missing = max(0.0, self.bound - dual.bound) / max(abs(self.bound), 1e-9)
-        gap = self.limits.gap if self.all_known else max(0.2 * self.limits.gap, 0.9 * (self.limits.gap - missing))
-        left = self.until - now if self.all_known else min(self.until - now, max(LEAST_S, now - self.begun))
-        answer = solver.solve(view.model, Limits(left, gap, self.limits.threads, self.limits.seed),
-                              Hint(values, dual.prices))
+        gap = (
+            self.limits.gap
+            if self.all_known
+            else max(0.2 * self.limits.gap, 0.9 * (self.limits.gap - missing))
+        )
+        left = (
+            self.until - now
+            if self.all_known
+            else min(self.until - now, max(LEAST_S, now - self.begun))
+        )
+        answer = solver.solve(
+            view.model,
+            Limits(left, gap, self.limits.threads, self.limits.seed),
+            Hint(values, dual.prices),
+        )
         if answer.values is not None:
             self._take(view, view.from_x(answer.values), "solver")
         if self.all_known and math.isfinite(answer.bound):
@@ -294,8 +350,16 @@ class _Search:
     def answer(self) -> Ahead:
         """What was found."""
         x = self.x
-        return Ahead(self.plan, self.gain, max(self.bound, self.gain), self.prices.reshape(x.H, x.R), self.passes,
-                     len(self.columns.job), time.monotonic() - self.begun, f"plan: {self.steps[-1]}")
+        return Ahead(
+            self.plan,
+            self.gain,
+            max(self.bound, self.gain),
+            self.prices.reshape(x.H, x.R),
+            self.passes,
+            len(self.columns.job),
+            time.monotonic() - self.begun,
+            f"plan: {self.steps[-1]}",
+        )
 
     def _master(self) -> Dual:
         deadline = None if math.isinf(self.until) else self.until
@@ -327,4 +391,6 @@ class _Search:
         return time.monotonic() + RESERVE * (self._longest + self._rounding) < self.until
 
     def _done(self) -> bool:
-        return self.plan is not None and self.bound - self.gain <= self.limits.gap * max(abs(self.gain), 1e-9)
+        return self.plan is not None and self.bound - self.gain <= self.limits.gap * max(
+            abs(self.gain), 1e-9
+        )

@@ -1,26 +1,31 @@
 """A LinearModel in whole numbers, for solvers that know no others, with a proven error.
 
-Rows. Column x_c has bounds l_c <= x_c <= u_c. A row side sum a_c x_c <= b (a lower side is mirrored: -a, -b) becomes
+Rows. Column x_c has bounds l_c <= x_c <= u_c. A row side sum a_c x_c <= b (a lower side is
+mirrored: -a, -b) becomes
 
     sum A_c x_c <= B,      B = floor(s (b + tolerance - a.l) + D) + A.l
 
-so that every point that LinearModel.feasible accepts is kept ("relaxed"); hence a bound of the integer model is one of
-the original. Two ways, tried in this order:
+so that every point that LinearModel.feasible accepts is kept ("relaxed"); hence a bound of the
+integer model is one of the original. Two ways, tried in this order:
 
-- exact: the smallest s = 1, 10, ..., 10^6 with s a_c whole up to rounding of the last digits; A_c = rint(s a_c), and
+- exact: the smallest s = 1, 10, ..., 10^6 with s a_c whole up to rounding of the last digits; A_c =
+    rint(s a_c), and
   D = sum_c (|s a_c - A_c| + 2^-51 |s a_c|) (u_c - l_c) covers those digits.
-- fine: s = 2^k, A_c = floor(s a_c), D = 0. As x_c - l_c >= 0, A.(x - l) <= s a.(x - l). k is so large that rounding
+- fine: s = 2^k, A_c = floor(s a_c), D = 0. As x_c - l_c >= 0, A.(x - l) <= s a.(x - l). k is so
+    large that rounding
   loosens the row by at most 2^-34 of max(1, |b|), less than a tenth of the tolerance itself.
 
-With relaxed=False the same is done inwards (ceil, -D, -tolerance/2): every point of that model is feasible.
+With relaxed=False the same is done inwards (ceil, -D, -tolerance/2): every point of that model is
+feasible.
 
 Values. V_c = rint(w v_c); for every feasible x: |v.x - V.x / w| <= error, with
 
     error = (1 / w) units(|w v_c - V_c| + 2^-51 |w v_c|)
 
-where units(q) >= sum_c q_c |x_c| for every feasible x: the largest q of each "at most one" row, plus q_c max|x_c| over
-the columns in none. Hence bound <= (integer bound) / w + error. w is a power of ten if the values are decimal
-fractions, else of two, so large that error <= 2^-30 units(|v|), about 1e-9.
+where units(q) >= sum_c q_c |x_c| for every feasible x: the largest q of each "at most one" row,
+plus q_c max|x_c| over the columns in none. Hence bound <= (integer bound) / w + error. w is a power
+of ten if the values are decimal fractions, else of two, so large that error <= 2^-30 units(|v|),
+about 1e-9.
 """
 
 from __future__ import annotations
@@ -32,14 +37,16 @@ import numpy as np
 
 from formulations.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
 
-LARGEST = 2.0 ** 53            # whole numbers up to here are exact in float64
-TOTAL = 2.0 ** 61              # sum of |A_c x_c| in a row: CP-SAT's limit is 2^63
-LAST_DIGITS = 2.0 ** -51       # relative: more than the rounding error of one product
-FREE = 2 ** 62                 # no bound
+LARGEST = 2.0**53  # whole numbers up to here are exact in float64
+TOTAL = 2.0**61  # sum of |A_c x_c| in a row: CP-SAT's limit is 2^63
+LAST_DIGITS = 2.0**-51  # relative: more than the rounding error of one product
+FREE = 2**62  # no bound
 
 
 class NotInteger(Exception):
-    """The model cannot be written in whole numbers: a continuous or unbounded column, or numbers too far apart."""
+    """The model cannot be written in whole numbers: a continuous or unbounded column, or numbers
+    too far apart.
+    """
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,11 @@ class Row:
 
 @dataclass(frozen=True)
 class IntegerModel:
-    """Maximise value @ x over whole x in [lower, upper]: groups with at most (`exact`: exactly) one 1, and rows.
+    """Maximise value @ x over whole x in [lower, upper]: groups with at most (`exact`: exactly) one
+    1, and rows.
 
-    value, lower, upper: (n,). A plan is worth value @ x / scale, with at most `error` difference from the original.
+    value, lower, upper: (n,). A plan is worth value @ x / scale, with at most `error` difference
+    from the original.
     """
 
     value: Ints
@@ -75,8 +84,14 @@ class IntegerModel:
 def integer_model(model: LinearModel, relaxed: bool = True) -> IntegerModel:
     """The model in whole numbers; see the module. Raises NotInteger."""
     if not model.integer.all():
-        raise NotInteger(f"{int((~model.integer).sum())} columns are continuous; this solver takes whole numbers only")
-    if not (np.abs(model.col_lower) < 2.0 ** 31).all() or not (np.abs(model.col_upper) < 2.0 ** 31).all():
+        raise NotInteger(
+            f"{int((~model.integer).sum())} columns are continuous; this solver takes whole numbers"
+            " only"
+        )
+    if (
+        not (np.abs(model.col_lower) < 2.0**31).all()
+        or not (np.abs(model.col_upper) < 2.0**31).all()
+    ):
         raise NotInteger("a column without bounds; this solver needs both on every column")
     lower, upper = np.ceil(model.col_lower - 1e-9), np.floor(model.col_upper + 1e-9)
     group = _groups(model, lower, upper)
@@ -93,16 +108,25 @@ def integer_model(model: LinearModel, relaxed: bool = True) -> IntegerModel:
             continue
         rows += _row(column[mine], coef[mine], low[r], high[r], lower, upper, relaxed)
     value, scale, error = _values(model.value, group, np.maximum(np.abs(lower), np.abs(upper)))
-    return IntegerModel(value, lower.astype(np.int64), upper.astype(np.int64), tuple(groups), tuple(rows), scale,
-                        error)
+    return IntegerModel(
+        value,
+        lower.astype(np.int64),
+        upper.astype(np.int64),
+        tuple(groups),
+        tuple(rows),
+        scale,
+        error,
+    )
 
 
 def _groups(model: LinearModel, lower: Floats, upper: Floats) -> Ints:
-    """The "at most one" row of every column, -1 for none, shape (n,); only rows that say exactly that count."""
+    """The "at most one" row of every column, -1 for none, shape (n,); only rows that say exactly
+    that count.
+    """
     kind = np.zeros(model.m, dtype=bool)
     for family in model.families:
         if family.kind == AT_MOST_ONE:
-            kind[family.first:family.stop] = True
+            kind[family.first : family.stop] = True
     kind &= (model.upper == 1.0) & ((model.lower == 1.0) | (model.lower <= 0.0))
     binary = (lower == 0.0) & (upper == 1.0)
     odd = (model.coef != 1.0) | ~binary[model.entry_column]
@@ -117,7 +141,9 @@ def _groups(model: LinearModel, lower: Floats, upper: Floats) -> Ints:
 
 
 def units(weight: Floats, group: Ints, most: Floats) -> float:
-    """A bound on sum_c weight_c |x_c| over all feasible x. weight >= 0, group, most (largest |x_c|): shape (n,)."""
+    """A bound on sum_c weight_c |x_c| over all feasible x. weight >= 0, group, most (largest
+    |x_c|): shape (n,).
+    """
     inside = group >= 0
     top = np.zeros(int(group.max(initial=-1)) + 1)
     np.maximum.at(top, group[inside], weight[inside])
@@ -128,8 +154,8 @@ def _values(v: Floats, group: Ints, most: Floats) -> tuple[Ints, float, float]:
     total = units(np.abs(v), group, most)
     if total < 1e-200:
         return np.zeros(len(v), dtype=np.int64), 1.0, total
-    tens = [10.0 ** k for k in range(7)]
-    fine = 2.0 ** math.ceil(math.log2(2.0 ** 29 * units(np.ones(len(v)), group, most) / total))
+    tens = [10.0**k for k in range(7)]
+    fine = 2.0 ** math.ceil(math.log2(2.0**29 * units(np.ones(len(v)), group, most) / total))
     for w in [*(t for t in tens if _whole(v * t).all()), fine]:
         scaled = w * v
         whole = np.rint(scaled)
@@ -141,22 +167,33 @@ def _values(v: Floats, group: Ints, most: Floats) -> tuple[Ints, float, float]:
 
 def _whole(scaled: Floats) -> Bools:
     """Which numbers are whole up to their last digits."""
-    whole: Bools = np.abs(scaled - np.rint(scaled)) <= 2.0 ** -50 * np.abs(scaled)
+    whole: Bools = np.abs(scaled - np.rint(scaled)) <= 2.0**-50 * np.abs(scaled)
     return whole
 
 
-def _row(column: Ints, a: Floats, low: float, high: float, lower: Floats, upper: Floats, relaxed: bool) -> list[Row]:
+def _row(
+    column: Ints, a: Floats, low: float, high: float, lower: Floats, upper: Floats, relaxed: bool
+) -> list[Row]:
     """The row as one integer row (exact), or as one for each side that binds (fine)."""
     base, span = lower[column], (upper - lower)[column]
     outwards = 1.0 if relaxed else -1.0
-    for s in (10.0 ** k for k in range(7)):
+    for s in (10.0**k for k in range(7)):
         scaled = s * a
         if _whole(scaled).all() and _fits(scaled, base, span, s, low, high):
             whole = np.rint(scaled)
-            digits = outwards * float(((np.abs(scaled - whole) + LAST_DIGITS * np.abs(scaled))
-                                       * (np.abs(base) + span)).sum())
-            return [Row(column, whole.astype(np.int64), -_floor(-s * low, digits, outwards),
-                        _floor(s * high, digits, outwards))]
+            digits = outwards * float(
+                (
+                    (np.abs(scaled - whole) + LAST_DIGITS * np.abs(scaled)) * (np.abs(base) + span)
+                ).sum()
+            )
+            return [
+                Row(
+                    column,
+                    whole.astype(np.int64),
+                    -_floor(-s * low, digits, outwards),
+                    _floor(s * high, digits, outwards),
+                )
+            ]
     rows = []
     if high < math.inf:
         rows.append(_fine(column, a, high, base, span, relaxed))
@@ -168,20 +205,31 @@ def _row(column: Ints, a: Floats, low: float, high: float, lower: Floats, upper:
 
 def _fits(scaled: Floats, base: Floats, span: Floats, s: float, low: float, high: float) -> bool:
     bounds = [abs(b) * s for b in (low, high) if math.isfinite(b)]
-    return float((np.abs(scaled) * (np.abs(base) + span)).sum()) < LARGEST and max(bounds, default=0.0) < LARGEST
+    return (
+        float((np.abs(scaled) * (np.abs(base) + span)).sum()) < LARGEST
+        and max(bounds, default=0.0) < LARGEST
+    )
 
 
 def _fine(column: Ints, a: Floats, b: float, base: Floats, span: Floats, relaxed: bool) -> Row:
     size = float((np.abs(a) * (np.abs(base) + span)).sum())
     rest = b - float(a @ base)
-    wanted = 2.0 ** 34 * max(1.0, float(span.sum())) / max(1.0, abs(b))
-    most = min(LARGEST / max(float(np.abs(a).max(initial=0.0)), abs(rest), 1e-280), TOTAL / max(size, 1e-280))
+    wanted = 2.0**34 * max(1.0, float(span.sum())) / max(1.0, abs(b))
+    most = min(
+        LARGEST / max(float(np.abs(a).max(initial=0.0)), abs(rest), 1e-280),
+        TOTAL / max(size, 1e-280),
+    )
     s = 2.0 ** math.floor(math.log2(min(2.0 * wanted, most)))
-    whole = np.floor(s * a) if relaxed else np.ceil(s * a)  # products with powers of two have no error
+    # products with powers of two have no error
+    whole = np.floor(s * a) if relaxed else np.ceil(s * a)
     outwards = 1.0 if relaxed else -1.0
-    digits = outwards * s * LAST_DIGITS * (len(a) * float((np.abs(a) * np.abs(base)).sum()) + abs(b))
+    digits = (
+        outwards * s * LAST_DIGITS * (len(a) * float((np.abs(a) * np.abs(base)).sum()) + abs(b))
+    )
     coef = whole.astype(np.int64)
-    return Row(column, coef, -FREE, _floor(s * rest, digits, outwards) + int(coef @ base.astype(np.int64)))
+    return Row(
+        column, coef, -FREE, _floor(s * rest, digits, outwards) + int(coef @ base.astype(np.int64))
+    )
 
 
 def _floor(b: float, slack: float, outwards: float) -> int:

@@ -1,8 +1,9 @@
-"""A solver in a process of its own: nothing a back end does can hang, crash or mislead this process.
+"""A solver in a process of its own: nothing a back end does can hang, crash or mislead this
+process.
 
-The worker is warm (kept between calls, one user at a time). At the time limit plus GRACE_S it is killed with all it
-started, and the answer is the best it had reported. So a time limit is a promise, and two libraries that cannot share
-a process work side by side.
+The worker is warm (kept between calls, one user at a time). At the time limit plus GRACE_S it is
+killed with all it started, and the answer is the best it had reported. So a time limit is a
+promise, and two libraries that cannot share a process work side by side.
 """
 
 from __future__ import annotations
@@ -20,17 +21,21 @@ from allocator.solvers.process import Pool, Worker
 from formulations.linear import Floats, LinearModel
 
 GRACE_S = 0.2
-START_S = 60.0          # a worker that has not loaded its back end by then is given up
-POOL = Pool()           # warm workers of this process
+START_S = 60.0  # a worker that has not loaded its back end by then is given up
+POOL = Pool()  # warm workers of this process
 
 
 class Isolated:
-    """The Solver whose back end `module` (a function `solve`, base.Backend) runs in a worker process.
+    """The Solver whose back end `module` (a function `solve`, base.Backend) runs in a worker
+    process.
 
-    paths: folders added to the worker's sys.path. Safe to use from several threads: each call has its own worker.
+    paths: folders added to the worker's sys.path. Safe to use from several threads: each call has
+    its own worker.
     """
 
-    def __init__(self, name: str, module: str, paths: tuple[str, ...] = (), pool: Pool = POOL) -> None:
+    def __init__(
+        self, name: str, module: str, paths: tuple[str, ...] = (), pool: Pool = POOL
+    ) -> None:
         self.name = name
         self._module, self._paths, self._pool = module, tuple(paths), pool
 
@@ -39,13 +44,16 @@ class Isolated:
         self._pool.prewarm(self._module, self._paths)
 
     def solve(self, model: LinearModel, limits: Limits, hint: Hint | None = None) -> Answer:
-        """Solve in a worker; returns by limits.time_s + GRACE_S. Only KeyboardInterrupt and the like get through."""
+        """Solve in a worker; returns by limits.time_s + GRACE_S. Only KeyboardInterrupt and the
+        like get through.
+        """
         begin = time.monotonic()
         if limits.time_s <= 0.0:
             return Answer(Termination.TIME_LIMIT, solver=self.name, detail="no time was given")
         call = _Call(self, model, limits, hint or Hint(), begin)
-        answer = dataclasses.replace(call.run(), solver=self.name, version=call.version,
-                                     seconds=time.monotonic() - begin)
+        answer = dataclasses.replace(
+            call.run(), solver=self.name, version=call.version, seconds=time.monotonic() - begin
+        )
         if limits.watch is not None:
             limits.watch.note(_told(answer, model))
         return answer
@@ -54,7 +62,9 @@ class Isolated:
 class _Call:
     """One call: the worker, the deadline, and the best reports so far."""
 
-    def __init__(self, solver: Isolated, model: LinearModel, limits: Limits, hint: Hint, begin: float) -> None:
+    def __init__(
+        self, solver: Isolated, model: LinearModel, limits: Limits, hint: Hint, begin: float
+    ) -> None:
         self._solver = solver
         # a copy without cached properties: they would be sent along
         self._model, self._hint, self._watch = dataclasses.replace(model), hint, limits.watch
@@ -88,16 +98,25 @@ class _Call:
         except TimeoutError:
             if time.monotonic() < worker.born + START_S:  # let it warm up for the next call
                 return self._best(Termination.TIME_LIMIT, "the worker was still starting"), True
-            return self._best(Termination.FAILED, f"the worker did not start in {START_S:g} s"), False
+            return (
+                self._best(Termination.FAILED, f"the worker did not start in {START_S:g} s"),
+                False,
+            )
         except (EOFError, OSError, Garbage) as error:
-            return self._best(Termination.FAILED, f"the worker did not start: {_what(error, worker)}"), False
+            return (
+                self._best(Termination.FAILED, f"the worker did not start: {_what(error, worker)}"),
+                False,
+            )
         if wrong:
             return self._best(Termination.FAILED, wrong), False
         self.version = worker.version
         kill_at = self._deadline + GRACE_S
         worker.uses += 1
         try:
-            worker.channel.send(("solve", worker.uses, self._model, self._limits, self._deadline, self._hint), kill_at)
+            worker.channel.send(
+                ("solve", worker.uses, self._model, self._limits, self._deadline, self._hint),
+                kill_at,
+            )
             answer = self._collect(worker, kill_at)
         except TimeoutError:
             detail = f"killed {GRACE_S:g} s after its time limit"
@@ -130,9 +149,13 @@ class _Call:
             self._watch.improved(self._objective, self._bound)
 
     def _judged(self, given: object) -> Answer:
-        """The back end's answer as it claims it, completed by its reports; FAILED if it is not an answer at all."""
+        """The back end's answer as it claims it, completed by its reports; FAILED if it is not
+        an answer at all.
+        """
         if not isinstance(given, Answer) or not isinstance(given.termination, Termination):
-            return self._best(Termination.FAILED, f"the solver returned a {type(given).__name__}, not an answer")
+            return self._best(
+                Termination.FAILED, f"the solver returned a {type(given).__name__}, not an answer"
+            )
         answer: Answer = given
         if fault := _fault(answer.values, answer.bound, self._model.n):
             return self._best(Termination.FAILED, f"the solver returned {fault}")
@@ -141,20 +164,35 @@ class _Call:
         if answer.termination is Termination.INFEASIBLE:
             return answer
         if answer.values is None:
-            return dataclasses.replace(self._best(answer.termination, str(answer.detail), str(answer.log)),
-                                       bound=min(float(answer.bound), self._bound), prices=answer.prices)
-        return dataclasses.replace(answer, objective=float(self._model.value @ answer.values),
-                                   bound=min(float(answer.bound), self._bound))
+            return dataclasses.replace(
+                self._best(answer.termination, str(answer.detail), str(answer.log)),
+                bound=min(float(answer.bound), self._bound),
+                prices=answer.prices,
+            )
+        return dataclasses.replace(
+            answer,
+            objective=float(self._model.value @ answer.values),
+            bound=min(float(answer.bound), self._bound),
+        )
 
     def _best(self, termination: Termination, detail: str, log: str = "") -> Answer:
-        return Answer(termination, self._values, self._objective, self._bound, detail=detail,
-                      log=log if self._limits.log else "")
+        return Answer(
+            termination,
+            self._values,
+            self._objective,
+            self._bound,
+            detail=detail,
+            log=log if self._limits.log else "",
+        )
 
 
 def _told(answer: Answer, model: LinearModel) -> str:
     """An answer as lines of a log."""
-    head = (f"{answer.solver} {answer.version}: {model.n} columns, {model.m} rows; ended by {answer.termination} after "
-            f"{answer.seconds:.2f} s, value {answer.objective:.7g}, bound {answer.bound:.7g}")
+    head = (
+        f"{answer.solver} {answer.version}: {model.n} columns, {model.m} rows; ended by"
+        f" {answer.termination} after {answer.seconds:.2f} s, value {answer.objective:.7g}, bound"
+        f" {answer.bound:.7g}"
+    )
     return "\n".join(filter(None, (head, answer.detail, answer.log.rstrip())))
 
 

@@ -1,4 +1,6 @@
-"""Worker processes as the parent sees them: started, handed out one user at a time, killed with all they started."""
+"""Worker processes as the parent sees them: started, handed out one user at a time, killed with
+all they started.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from allocator.solvers.channel import Channel
 from allocator.solvers.scratch import Scratch
 
 ROOT = str(Path(__file__).resolve().parents[2])
-SPOKEN = 2000           # characters of a dead worker's last words that are passed on
-USES = 1000             # calls after which a worker is replaced: solver libraries leak
+SPOKEN = 2000  # characters of a dead worker's last words that are passed on
+USES = 1000  # calls after which a worker is replaced: solver libraries leak
 
 
 class Worker:
@@ -38,9 +40,22 @@ class Worker:
         self.born = time.monotonic()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "allocator.solvers.worker", module, str(theirs.fileno()), str(lifeline)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._capture,
-                pass_fds=(theirs.fileno(), lifeline), start_new_session=True, env=_environment(paths, self.folder))
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "allocator.solvers.worker",
+                    module,
+                    str(theirs.fileno()),
+                    str(lifeline),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._capture,
+                pass_fds=(theirs.fileno(), lifeline),
+                start_new_session=True,
+                env=_environment(paths, self.folder),
+            )
         except BaseException:
             self.forget()
             self._scratch.remove()
@@ -58,11 +73,15 @@ class Worker:
         return self._process.poll() is None
 
     def wait_ready(self, deadline: float) -> str:
-        """Wait until the back end is loaded; '' or what went wrong. Raises TimeoutError, and like Channel.receive."""
+        """Wait until the back end is loaded; '' or what went wrong. Raises TimeoutError, and
+        like Channel.receive.
+        """
         if self.ready:
             return ""
         message = self.channel.receive(deadline)
-        if not (isinstance(message, tuple) and len(message) == 2 and message[0] in ("ready", "failed")):
+        if not (
+            isinstance(message, tuple) and len(message) == 2 and message[0] in ("ready", "failed")
+        ):
             return "the worker did not introduce itself"
         if message[0] == "failed":
             return str(message[1])
@@ -70,10 +89,13 @@ class Worker:
         return ""
 
     def printed(self) -> str:
-        """What the worker wrote to its standard error (and output, if asked to keep it) since the last request."""
+        """What the worker wrote to its standard error (and output, if asked to keep it) since
+        the last request.
+        """
         try:
-            return os.pread(self._capture.fileno(), os.fstat(self._capture.fileno()).st_size, 0).decode(
-                "utf-8", "replace")
+            return os.pread(
+                self._capture.fileno(), os.fstat(self._capture.fileno()).st_size, 0
+            ).decode("utf-8", "replace")
         except (OSError, ValueError):
             return ""
 
@@ -85,7 +107,11 @@ class Worker:
         if code is None:
             how = "still running"
         elif code < 0:
-            how = f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"signal {-code}"
+            how = (
+                f"killed by {signal.Signals(-code).name}"
+                if -code in set(signal.Signals)
+                else f"signal {-code}"
+            )
         else:
             how = f"exit code {code}"
         words = self.printed().strip()[-SPOKEN:]
@@ -110,7 +136,9 @@ class Worker:
 
 
 def _environment(paths: tuple[str, ...], folder: str) -> dict[str, str]:
-    """The caller's environment; modules are found where this process finds them, and `paths` first."""
+    """The caller's environment; modules are found where this process finds them, and `paths`
+    first.
+    """
     env = dict(os.environ)
     known = [p for p in sys.path if p]
     env["PYTHONPATH"] = os.pathsep.join([*paths, ROOT, *(p for p in known if p != ROOT)])
@@ -167,10 +195,11 @@ class Pool:
             worker.kill()
 
     def _forget(self) -> None:
-        """In a forked child: the workers belong to the parent; only the copies of their descriptors are closed."""
+        """In a forked child: the workers belong to the parent; only the copies of their
+        descriptors are closed.
+        """
         self._lock = threading.Lock()
         for waiting in self._idle.values():
             for worker in waiting:
                 worker.forget()
         self._idle = {}
-

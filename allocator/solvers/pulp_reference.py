@@ -1,7 +1,8 @@
-"""The readable reference: the model written out variable by variable with PuLP, solved by CBC or what PuLP finds.
+"""The readable reference: the model written out variable by variable with PuLP, solved by CBC or
+what PuLP finds.
 
-PuLP calls a plan "Optimal" that CBC only found before its time was up, and tells no bound; both are read from CBC's
-log. Without a log that can be read there is no bound.
+PuLP calls a plan "Optimal" that CBC only found before its time was up, and tells no bound; both are
+read from CBC's log. Without a log that can be read there is no bound.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
 from allocator.solvers.scaling import rounded, row_scale, value_scale
 from formulations.linear import AT_MOST_ONE, LinearModel
 
-SIZE = 17                # values up to 2^17: CBC prints its bound with three decimals
+SIZE = 17  # values up to 2^17: CBC prints its bound with three decimals
 DECIMALS = 0.5e-3
 PREFERRED = ("PULP_CBC_CMD", "COIN_CMD")
-INFEASIBLE = re.compile(r"^(Pre-processing says infeasible|Problem is infeasible|Result - Problem proven infeasible"
-                        r"|Result - Linear relaxation infeasible)", re.MULTILINE)
-TIME_LEFT = 0.9          # CBC out of time has called feasible problems infeasible: believed only with time to spare
+INFEASIBLE = re.compile(
+    r"^(Pre-processing says infeasible|Problem is infeasible|Result - Problem proven infeasible"
+    r"|Result - Linear relaxation infeasible)",
+    re.MULTILINE,
+)
+# CBC out of time has called feasible problems infeasible: believed only with time to spare
+TIME_LEFT = 0.9
 NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
 
 
@@ -37,12 +42,17 @@ def version() -> str:
 
 
 def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
-    """Solve by the engine PuLP offers, CBC if it can. See base.Backend. Nothing is reported on the way."""
+    """Solve by the engine PuLP offers, CBC if it can. See base.Backend. Nothing is reported on
+    the way.
+    """
     begin = time.monotonic()
     if not model.n:
         keeps = model.feasible(np.zeros(0))
-        return Answer(Termination.GAP, np.zeros(0), 0.0, 0.0) if keeps else \
-            Answer(Termination.INFEASIBLE, bound=-math.inf)
+        return (
+            Answer(Termination.GAP, np.zeros(0), 0.0, 0.0)
+            if keeps
+            else Answer(Termination.INFEASIBLE, bound=-math.inf)
+        )
     with tempfile.TemporaryDirectory(prefix="pulp-") as folder:
         problem, x, scale = written(model, hint)
         left = replace(limits, time_s=max(0.01, limits.time_s - (time.monotonic() - begin)))
@@ -57,7 +67,8 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
 
 
 def written(model: LinearModel, hint: Hint) -> tuple[Any, list[Any], float]:
-    """(LpProblem, its variables in the order of the columns, scale of its objective): the model as one reads it.
+    """(LpProblem, its variables in the order of the columns, scale of its objective): the model as
+    one reads it.
 
     Minimises the scaled loss; rows of dollars are scaled as well (scaling.py).
     """
@@ -67,8 +78,14 @@ def written(model: LinearModel, hint: Hint) -> tuple[Any, list[Any], float]:
     start = hint.values if hint.values is not None and len(hint.values) == model.n else None
     x = []
     for c, name in enumerate(_column_names(model)):
-        low, up = (None if math.isinf(b) else float(b) for b in (model.col_lower[c], model.col_upper[c]))
-        x.append(pulp.LpVariable(name, low, up, pulp.LpInteger if model.integer[c] else pulp.LpContinuous))
+        low, up = (
+            None if math.isinf(b) else float(b) for b in (model.col_lower[c], model.col_upper[c])
+        )
+        x.append(
+            pulp.LpVariable(
+                name, low, up, pulp.LpInteger if model.integer[c] else pulp.LpContinuous
+            )
+        )
         if start is not None and math.isfinite(start[c]):
             x[c].setInitialValue(float(start[c]), check=False)
     problem = pulp.LpProblem("allocation", pulp.LpMinimize)
@@ -77,7 +94,10 @@ def written(model: LinearModel, hint: Hint) -> tuple[Any, list[Any], float]:
     for r in range(model.m):
         mine = slice(first[r], first[r + 1])
         sides = _sides(float(model.lower[r] * rows[r]), float(model.upper[r] * rows[r]))
-        terms = [(x[c], a * rows[r]) for c, a in zip(column[mine].tolist(), coef[mine].tolist(), strict=True)]
+        terms = [
+            (x[c], a * rows[r])
+            for c, a in zip(column[mine].tolist(), coef[mine].tolist(), strict=True)
+        ]
         for sense, bound in sides:
             name = f"{_clean(model.row_name(r))}_{r}_{'le' if sense < 0 else 'ge' if sense > 0 else 'eq'}"
             problem += pulp.LpConstraint(pulp.LpAffineExpression(terms), sense, name, bound)
@@ -97,7 +117,9 @@ def _column_names(model: LinearModel) -> list[str]:
     for family in model.families:
         if family.kind == AT_MOST_ONE:
             inside = (model.index >= family.first) & (model.index < family.stop)
-            for c, r in zip(model.entry_column[inside].tolist(), model.index[inside].tolist(), strict=True):
+            for c, r in zip(
+                model.entry_column[inside].tolist(), model.index[inside].tolist(), strict=True
+            ):
                 label[c] = _clean(family.labels[r - family.first])
     return [f"x_{c}_{name}" for c, name in enumerate(label)]
 
@@ -111,15 +133,28 @@ def _engine(limits: Limits, folder: str, has_start: bool) -> tuple[Any, Path]:
     import pulp
 
     log_file = Path(folder) / "log.txt"
-    common: dict[str, Any] = {"msg": False, "gapRel": min(limits.gap / (1.0 + limits.gap), 1.0) if math.isfinite(
-        limits.gap) else 1.0}  # CBC measures the gap against the larger of value and bound
+    common: dict[str, Any] = {
+        "msg": False,
+        "gapRel": min(limits.gap / (1.0 + limits.gap), 1.0) if math.isfinite(limits.gap) else 1.0,
+    }  # CBC measures the gap against the larger of value and bound
     if math.isfinite(limits.time_s):
         common["timeLimit"] = limits.time_s
     seed = limits.seed % (2**31 - 2) + 1  # 0 would be the time of day
-    cbc = [f"randomSeed {seed}", f"randomCbcSeed {seed}", "primalTolerance 1e-9", "integerTolerance 1e-9"]
+    cbc = [
+        f"randomSeed {seed}",
+        f"randomCbcSeed {seed}",
+        "primalTolerance 1e-9",
+        "integerTolerance 1e-9",
+    ]
     for name in PREFERRED:
-        engine = pulp.getSolver(name, **common, options=cbc, warmStart=has_start, logPath=str(log_file),
-                                threads=limits.threads if limits.threads > 1 else None)
+        engine = pulp.getSolver(
+            name,
+            **common,
+            options=cbc,
+            warmStart=has_start,
+            logPath=str(log_file),
+            threads=limits.threads if limits.threads > 1 else None,
+        )
         if engine.available():
             engine.tmpDir = folder
             return engine, log_file
@@ -131,8 +166,15 @@ def _engine(limits: Limits, folder: str, has_start: bool) -> tuple[Any, Path]:
     return None, log_file
 
 
-def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: str, in_time: bool,
-            gap: float) -> Answer:
+def _answer(
+    model: LinearModel,
+    problem: Any,
+    x: list[Any],
+    scale: float,
+    log: str,
+    in_time: bool,
+    gap: float,
+) -> Answer:
     import pulp
 
     values, objective = None, -math.inf
@@ -141,27 +183,48 @@ def _answer(model: LinearModel, problem: Any, x: list[Any], scale: float, log: s
         objective = float(model.value @ values)
     said = problem.sol_status == pulp.LpSolutionInfeasible or INFEASIBLE.search(log)
     if values is None and said:
-        return Answer(Termination.INFEASIBLE, bound=-math.inf) if in_time else Answer(Termination.TIME_LIMIT)
+        return (
+            Answer(Termination.INFEASIBLE, bound=-math.inf)
+            if in_time
+            else Answer(Termination.TIME_LIMIT)
+        )
     by_log = read_log(log)
-    # without a line "Lower bound" CBC has cut off what lies within the asked gap, and calls that search complete
+    # without a line "Lower bound" CBC has cut off what lies within the asked gap, and calls that
+    # search complete
     unseen = 0.0 if "Lower bound:" in log or values is None else gap * max(abs(objective), 1e-9)
     bound = max(-by_log[1] / scale + unseen, objective) if by_log else math.inf
     if values is not None and problem.sol_status == pulp.LpSolutionOptimal and by_log and by_log[0]:
         return Answer(Termination.GAP, values, objective, bound)
     if not log and problem.sol_status == pulp.LpSolutionOptimal:
         return Answer(Termination.GAP, values, objective, bound)
-    if by_log or problem.sol_status in (pulp.LpSolutionIntegerFeasible, pulp.LpSolutionNoSolutionFound):
+    if by_log or problem.sol_status in (
+        pulp.LpSolutionIntegerFeasible,
+        pulp.LpSolutionNoSolutionFound,
+    ):
         return Answer(Termination.TIME_LIMIT, values, objective, bound)
-    return Answer(Termination.FAILED, values, objective, bound,
-                  detail=f"PuLP: {pulp.LpStatus[problem.status]}, {pulp.LpSolution[problem.sol_status]}")
+    return Answer(
+        Termination.FAILED,
+        values,
+        objective,
+        bound,
+        detail=f"PuLP: {pulp.LpStatus[problem.status]}, {pulp.LpSolution[problem.sol_status]}",
+    )
 
 
 def read_log(log: str) -> tuple[bool, float] | None:
-    """(whether CBC proved the asked gap, its lower bound of the minimum) from its log; None if it says neither."""
-    proven = re.search(r"^Result - Optimal solution found|^Optimal - objective value", log, re.MULTILINE) is not None
+    """(whether CBC proved the asked gap, its lower bound of the minimum) from its log; None if
+    it says neither.
+    """
+    proven = (
+        re.search(r"^Result - Optimal solution found|^Optimal - objective value", log, re.MULTILINE)
+        is not None
+    )
     if found := re.findall(rf"^Lower bound:\s+{NUMBER}", log, re.MULTILINE):
         return proven, float(found[-1]) - DECIMALS
-    if proven and (found := re.findall(rf"^(?:Objective value:|Optimal - objective value)\s+{NUMBER}", log,
-                                       re.MULTILINE)):
+    if proven and (
+        found := re.findall(
+            rf"^(?:Objective value:|Optimal - objective value)\s+{NUMBER}", log, re.MULTILINE
+        )
+    ):
         return proven, float(found[-1])
     return None

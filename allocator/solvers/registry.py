@@ -1,4 +1,6 @@
-"""The solvers by name, as data. A new one is a module with a function `solve` (base.Backend) and one line here."""
+"""The solvers by name, as data. A new one is a module with a function `solve` (base.Backend) and
+one line here.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class Entry:
     distribution: str
 
 
-BRANCH_AND_CUT_JOBS = 300        # up to here HiGHS on the whole model is as quick, and proves more
+BRANCH_AND_CUT_JOBS = 300  # up to here HiGHS on the whole model is as quick, and proves more
 
 
 SOLVERS = {
@@ -37,7 +39,9 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Solver:
-    """The solver of that name, in worker processes. Raises UsageError; "auto" is resolved by `choose`."""
+    """The solver of that name, in worker processes. Raises UsageError; "auto" is resolved by
+    `choose`.
+    """
     entry = _entry(name)
     if available(name) is None:
         raise UsageError(f'solver "{name}" needs {entry.distribution}, which is not installed')
@@ -55,7 +59,9 @@ def prewarm(name: str) -> None:
 
 
 def available(name: str) -> str | None:
-    """The installed version of the library a solver needs, None if there is none; found without importing it."""
+    """The installed version of the library a solver needs, None if there is none; found without
+    importing it.
+    """
     try:
         return importlib.metadata.version(_entry(name).distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,6 @@
-"""Powers of two that turn a solver's absolute tolerances into relative ones; they change no digit of a number."""
+"""Powers of two that turn a solver's absolute tolerances into relative ones; they change no
+digit of a number.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,24 @@ def value_scale(model: LinearModel, size: int) -> float:
 
 
 def row_scale(model: LinearModel) -> Floats:
-    """Powers of two (m,): 1 for rows of whole numbers; else the larger finite bound is brought to between 2 and 4.
+    """Powers of two (m,): 1 for rows of whole numbers; else the larger finite bound is brought to
+    between 2 and 4.
 
-    There an absolute tolerance of 1e-9 is at most half of LinearModel.tolerance. Bounds below 2 stay as they are.
+    There an absolute tolerance of 1e-9 is at most half of LinearModel.tolerance. Bounds below 2
+    stay as they are.
     """
     broken = np.zeros(model.m, dtype=bool)
     broken[model.index[model.coef != np.rint(model.coef)]] = True
-    size = np.maximum(np.where(np.isfinite(model.lower), np.abs(model.lower), 0.0),
-                      np.where(np.isfinite(model.upper), np.abs(model.upper), 0.0))
+    size = np.maximum(
+        np.where(np.isfinite(model.lower), np.abs(model.lower), 0.0),
+        np.where(np.isfinite(model.upper), np.abs(model.upper), 0.0),
+    )
     exponent = np.frexp(size)[1]
     return np.where(broken & (size >= 2.0), np.exp2(2.0 - exponent), 1.0)
 
 
 def rounded(model: LinearModel, x: Floats) -> Floats:
-    """Whole numbers where whole numbers are asked for, and nothing outside the column's bounds, shape (n,)."""
+    """Whole numbers where whole numbers are asked for, and nothing outside the column's bounds,
+    shape (n,).
+    """
     return np.clip(np.where(model.integer, np.rint(x), x), model.col_lower, model.col_upper)

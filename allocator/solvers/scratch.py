@@ -1,8 +1,8 @@
 """Temporary folders of this project, and the removal of those that a killed process left behind.
 
-A folder belongs to the process that made it for as long as that process holds a lock on it. The kernel gives the lock
-back however the process ends, so a folder whose lock is free has no owner any more. The first folder that a process
-makes also removes such folders of the same user.
+A folder belongs to the process that made it for as long as that process holds a lock on it. The
+kernel gives the lock back however the process ends, so a folder whose lock is free has no owner any
+more. The first folder that a process makes also removes such folders of the same user.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 PREFIX = "allocator-"
 KINDS = ("worker", "task", "bench", "workload")
-NEW_S = 60.0            # a younger folder may not have been locked yet
+NEW_S = 60.0  # a younger folder may not have been locked yet
 
 
 class Scratch:
@@ -28,7 +28,7 @@ class Scratch:
     kind: one of KINDS, part of its name. path: where it is.
     """
 
-    _swept: set[str] = set()    # noqa: RUF012 - folders in which this process has looked for remains
+    _swept: set[str] = set()  # noqa: RUF012 - folders in which this process has looked for remains
 
     def __init__(self, kind: str) -> None:
         if kind not in KINDS:
@@ -39,7 +39,8 @@ class Scratch:
             remove_stale(Path(parent))
         self.path = tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-")
         self._lock = os.open(self.path, os.O_RDONLY)
-        with contextlib.suppress(OSError):          # a file system without locks: nobody else gets one either
+        # a file system without locks: nobody else gets one either
+        with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:
@@ -48,7 +49,9 @@ class Scratch:
         self.forget()
 
     def forget(self) -> None:
-        """Give the lock up and leave the folder where it is: a forked child does not own its parent's."""
+        """Give the lock up and leave the folder where it is: a forked child does not own its
+        parent's.
+        """
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -76,7 +79,11 @@ def remove_stale(parent: Path) -> None:
 def _is_stale(path: Path) -> bool:
     """Whether a folder is ours, is not new, and has no process that holds its lock."""
     found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or time.time() - found.st_mtime < NEW_S:
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != os.getuid()
+        or time.time() - found.st_mtime < NEW_S
+    ):
         return False
     folder = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:

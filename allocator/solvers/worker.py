@@ -2,13 +2,14 @@
 
     python -m allocator.solvers.worker MODULE CHANNEL LIFELINE
 
-CHANNEL and LIFELINE are inherited file descriptors: a socket for messages, and a pipe whose other end only the
-parent holds. The child leads a session of its own. When the lifeline ends, the whole process group is killed, by the
-kernel where it can signal the end of a pipe (then even a back end that never lets Python run cannot stay behind), by
-a thread elsewhere.
+CHANNEL and LIFELINE are inherited file descriptors: a socket for messages, and a pipe whose other
+end only the parent holds. The child leads a session of its own. When the lifeline ends, the whole
+process group is killed, by the kernel where it can signal the end of a pipe (then even a back end
+that never lets Python run cannot stay behind), by a thread elsewhere.
 
-Messages: ("ready", version) or ("failed", detail) after loading; then for each ("solve", number, model, limits,
-deadline, hint) any number of ("report", number, values or None, bound) and one ("answer", number, Answer).
+Messages: ("ready", version) or ("failed", detail) after loading; then for each ("solve", number,
+model, limits, deadline, hint) any number of ("report", number, values or None, bound) and one
+("answer", number, Answer).
 """
 
 from __future__ import annotations
@@ -54,8 +55,12 @@ def main(module: str, channel_fd: int, lifeline_fd: int) -> None:
         channel.send(("answer", number, _serve(backend, channel, number, model, limits, hint)))
 
 
-def _serve(backend: Any, channel: Channel, number: int, model: LinearModel, limits: Limits, hint: Hint) -> Answer:
-    """One call of the back end; whatever it raises becomes a FAILED answer, whatever it prints stays here."""
+def _serve(
+    backend: Any, channel: Channel, number: int, model: LinearModel, limits: Limits, hint: Hint
+) -> Answer:
+    """One call of the back end; whatever it raises becomes a FAILED answer, whatever it prints
+    stays here.
+    """
     report = _reporter(channel, number)
     try:
         with _output(limits.log):
@@ -76,7 +81,9 @@ def _reporter(channel: Channel, number: int) -> Report:
 
 @contextlib.contextmanager
 def _output(kept: bool) -> Any:
-    """Empty the capture file (descriptor 2) and let standard output go there, or nowhere if it is not kept."""
+    """Empty the capture file (descriptor 2) and let standard output go there, or nowhere if it
+    is not kept.
+    """
     with contextlib.suppress(OSError):
         os.ftruncate(2, 0)
     target = os.dup(2) if kept else os.open(os.devnull, os.O_WRONLY)
@@ -110,14 +117,17 @@ def _die_with_parent(lifeline: int) -> None:
         import fcntl
 
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        set_signal = 10  # F_SETSIG, Linux: which signal tells that the pipe ended; needs no cooperation of Python
+        # F_SETSIG, Linux: which signal tells that the pipe ended; needs no cooperation of Python
+        set_signal = 10
         if sys.platform == "linux":
             fcntl.fcntl(lifeline, set_signal, signal.SIGKILL)
             fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _watch(lifeline: int, parent: int) -> None:
-    """Kill the group when the lifeline ends, or when the parent is gone but a copy of the lifeline is still open."""
+    """Kill the group when the lifeline ends, or when the parent is gone but a copy of the
+    lifeline is still open.
+    """
     import select
 
     while os.getppid() == parent:

@@ -1,4 +1,6 @@
-"""Reports a plan, a better one, a worse one, one that breaks a row, and bounds; then never returns."""
+"""Reports a plan, a better one, a worse one, one that breaks a row, and bounds; then never
+returns.
+"""
 
 import time
 

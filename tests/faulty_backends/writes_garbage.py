@@ -5,7 +5,7 @@ import stat
 
 
 def solve(model, limits, hint, report):
-    for fd in map(int, os.listdir("/proc/self/fd")):      # a busy process hands on high numbers
+    for fd in map(int, os.listdir("/proc/self/fd")):  # a busy process hands on high numbers
         try:
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
                 os.write(fd, b"Academic license - for non-commercial use only\n" * 100)

@@ -1,9 +1,10 @@
 """The process of one task: calls the runner, which writes the task's files into a folder, and ends.
 
-    python -m allocator.bench.sweep.child MODULE:FUNCTION FOLDER '{"path": ..., identity of the task}'
+    python -m allocator.bench.sweep.child MODULE:FUNCTION FOLDER '{"path": ..., identity of the
+    task}'
 
-Exit code 0: the files are complete. What went wrong goes to standard error. When standard input ends, whoever asked
-is gone, and this process ends itself with all it started.
+Exit code 0: the files are complete. What went wrong goes to standard error. When standard input
+ends, whoever asked is gone, and this process ends itself with all it started.
 """
 
 from __future__ import annotations

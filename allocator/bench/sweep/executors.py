@@ -19,18 +19,21 @@ class Executor(Protocol):
     """Does tasks somewhere, several at a time."""
 
     def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
-        """Every task with its outcome, as they finish. Closing the iterator, or an exception in it, kills what runs
-        and forgets the rest."""
+        """Every task with its outcome, as they finish. Closing the iterator, or an exception in it,
+        kills what runs and forgets the rest."""
         ...
 
 
 class Processes:
-    """A process per task on this machine, `workers` at a time (default: the cores this process may use).
+    """A process per task on this machine, `workers` at a time (default: the cores this process may
+    use).
 
     runner: see process.RUNNER; limit_s: seconds after which a task is killed.
     """
 
-    def __init__(self, workers: int | None = None, runner: str = RUNNER, limit_s: float = float("inf")) -> None:
+    def __init__(
+        self, workers: int | None = None, runner: str = RUNNER, limit_s: float = float("inf")
+    ) -> None:
         self.workers, self._runner, self._limit_s = workers or cores(), runner, limit_s
 
     def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
@@ -43,7 +46,8 @@ class Processes:
                 return
             try:
                 outcome = perform(task, self._runner, self._limit_s, stop.is_set)
-            except Exception as error:          # no process could be started, no folder made: a full disk, no memory
+            # no process could be started, no folder made: a full disk, no memory
+            except Exception as error:
                 outcome = Outcome(failure=f"not started: {error}")
             finished.put((task, outcome))
 

@@ -1,7 +1,8 @@
-"""Tasks on the workers of a Dask cluster (extra `dask`): each in a process of its own beside the worker.
+"""Tasks on the workers of a Dask cluster (extra `dask`): each in a process of its own beside the
+worker.
 
-A task that crashes, hangs or eats memory ends its own process and never the worker. Results come back as bytes, so no
-file system needs to be shared; folders of workloads travel the other way.
+A task that crashes, hangs or eats memory ends its own process and never the worker. Results come
+back as bytes, so no file system needs to be shared; folders of workloads travel the other way.
 """
 
 from __future__ import annotations
@@ -23,18 +24,23 @@ CONNECT_S = 10.0
 
 
 class OnDask:
-    """An Executor on the cluster whose scheduler listens at `address`, as many tasks at a time as it has threads.
+    """An Executor on the cluster whose scheduler listens at `address`, as many tasks at a time as
+    it has threads.
 
-    runner, limit_s: as in executors.Processes; the runner must be importable on the workers. quiet: turn the log of
-    Dask's client off, which tells in many lines what the tasks' outcomes say in one. Raises UsageError if Dask is not
-    installed or nobody answers.
+    runner, limit_s: as in executors.Processes; the runner must be importable on the workers. quiet:
+    turn the log of Dask's client off, which tells in many lines what the tasks' outcomes say in
+    one. Raises UsageError if Dask is not installed or nobody answers.
     """
 
-    def __init__(self, address: str, runner: str = RUNNER, limit_s: float = float("inf"), quiet: bool = False) -> None:
+    def __init__(
+        self, address: str, runner: str = RUNNER, limit_s: float = float("inf"), quiet: bool = False
+    ) -> None:
         self._address, self._runner, self._limit_s, self._quiet = address, runner, limit_s, quiet
 
     def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
-        """Executor.results; workers notice within a second that nobody waits any more, and kill the task."""
+        """Executor.results; workers notice within a second that nobody waits any more, and kill
+        the task.
+        """
         if not tasks:
             return
         client = _connect(self._address, self._quiet)
@@ -44,22 +50,41 @@ class OnDask:
 
         try:
             folders = {path: contents(Path(path)) for path in {t.path for t in tasks} if path}
-            data = {path: client.submit(_same, files, pure=False) for path, files in folders.items()}
-            call = uuid.uuid4().hex[:8]         # a result of an earlier call, perhaps a failure, does not count
-            asked = {client.submit(on_worker, task, data.get(task.path), self._runner, self._limit_s, _version(),
-                                   key=f"allocator-{call}-{task.key}", pure=False): task for task in tasks}
+            data = {
+                path: client.submit(_same, files, pure=False) for path, files in folders.items()
+            }
+            # a result of an earlier call, perhaps a failure, does not count
+            call = uuid.uuid4().hex[:8]
+            asked = {
+                client.submit(
+                    on_worker,
+                    task,
+                    data.get(task.path),
+                    self._runner,
+                    self._limit_s,
+                    _version(),
+                    key=f"allocator-{call}-{task.key}",
+                    pure=False,
+                ): task
+                for task in tasks
+            }
             for future in as_completed(list(asked), loop=client.loop):
                 task = asked.pop(future)
                 yield task, _outcome(future)
                 future.release()
         finally:
-            client.close()                      # the scheduler forgets what is still asked, workers then kill it
+            # the scheduler forgets what is still asked, workers then kill it
+            client.close()
 
 
-def on_worker(task: Task, files: Mapping[str, bytes] | None, runner: str, limit_s: float, version: str) -> Outcome:
+def on_worker(
+    task: Task, files: Mapping[str, bytes] | None, runner: str, limit_s: float, version: str
+) -> Outcome:
     """What a worker does: lay out the workload's files if it has any, and perform the task."""
     if version != _version():
-        return Outcome(failure=f"the worker has another version of the project: {_version()}, not {version}")
+        return Outcome(
+            failure=f"the worker has another version of the project: {_version()}, not {version}"
+        )
     stop = _cancelled()
     if files is None:
         return perform(task, runner, limit_s, stop)
@@ -77,7 +102,7 @@ def _outcome(future: Any) -> Outcome:
     """What the task returned, or why it could not: the worker died, or the scheduler did."""
     if future.status == "finished":
         try:
-            return future.result(timeout=60)    # type: ignore[no-any-return]
+            return future.result(timeout=60)  # type: ignore[no-any-return]
         except Exception as lost:
             return Outcome(failure=f"its result was lost: {type(lost).__name__}", words=str(lost))
     error = future.exception(timeout=60) if future.status == "error" else None
@@ -87,7 +112,9 @@ def _outcome(future: Any) -> Outcome:
 
 
 def _cancelled() -> Callable[[], bool]:
-    """Whether the client has taken back what this thread of the worker is doing, asked without leaving the worker."""
+    """Whether the client has taken back what this thread of the worker is doing, asked without
+    leaving the worker.
+    """
     from distributed import get_worker
 
     worker = get_worker()
@@ -104,7 +131,9 @@ def _connect(address: str, quiet: bool) -> Any:
     try:
         from distributed import Client as Connected
     except ImportError:
-        raise UsageError('Dask is not installed: it comes with the extra "dask" of this project') from None
+        raise UsageError(
+            'Dask is not installed: it comes with the extra "dask" of this project'
+        ) from None
     if quiet:
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
     connect: Callable[..., Any] = Connected

@@ -1,4 +1,6 @@
-"""A task as whoever asks for it sees it: a process started, heard, killed with all it started when late, and read."""
+"""A task as whoever asks for it sees it: a process started, heard, killed with all it started
+when late, and read.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,23 @@ from allocator.bench.sweep.tasks import Task
 from allocator.solvers.scratch import scratch_folder
 
 RUNNER = "allocator.bench.sweep.runner:run"
-"""Who does a task, "module:function": function(task, folder) writes the files of the result into the folder."""
+"""Who does a task, "module:function": function(task, folder) writes the files of the result into
+the folder.
+"""
 METRICS_FILE = "metrics.json"
 ROOT = str(Path(__file__).resolve().parents[3])
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-LOOK_S = 0.1             # how often to look whether somebody wants it to stop
-LAST_WORDS = 2000        # characters
+LOOK_S = 0.1  # how often to look whether somebody wants it to stop
+LAST_WORDS = 2000  # characters
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task: its files by name, or why there are none (`failure`) and its last words.
+    """What became of a task: its files by name, or why there are none (`failure`) and its last
+    words.
 
-    seconds: wall; cpu_s: of the process and the children it waited for; peak_mb: largest resident memory of one.
+    seconds: wall; cpu_s: of the process and the children it waited for; peak_mb: largest resident
+    memory of one.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -43,22 +49,45 @@ class Outcome:
     host: str = ""
 
 
-def perform(task: Task, runner: str = RUNNER, limit_s: float = float("inf"),
-            stop: Callable[[], bool] = lambda: False) -> Outcome:
-    """Run a task in a process of its own, of one thread per library; never raises for what happens to it.
+def perform(
+    task: Task,
+    runner: str = RUNNER,
+    limit_s: float = float("inf"),
+    stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Run a task in a process of its own, of one thread per library; never raises for what happens
+    to it.
 
-    After limit_s seconds, or as soon as stop() says so, the process is killed with its process group.
+    After limit_s seconds, or as soon as stop() says so, the process is killed with its process
+    group.
     """
     begin = time.monotonic()
     with scratch_folder("task") as home:
         out = Path(home, "out")
         out.mkdir()
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "allocator.bench.sweep.child", runner, str(out),
-             json.dumps({**task.identity, "path": task.path})],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **dict.fromkeys(ONE_THREAD, "1"), "TMPDIR": home, "PYTHONPATH": os.pathsep.join(
-                [ROOT, *(p for p in (os.environ.get("PYTHONPATH"),) if p)])})
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "allocator.bench.sweep.child",
+                runner,
+                str(out),
+                json.dumps({**task.identity, "path": task.path}),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={
+                **os.environ,
+                **dict.fromkeys(ONE_THREAD, "1"),
+                "TMPDIR": home,
+                "PYTHONPATH": os.pathsep.join(
+                    [ROOT, *(p for p in (os.environ.get("PYTHONPATH"),) if p)]
+                ),
+            },
+        )
         killed, words = "", b""
         try:
             killed, words = _wait(child, begin + limit_s, stop)
@@ -67,16 +96,29 @@ def perform(task: Task, runner: str = RUNNER, limit_s: float = float("inf"),
                 os.killpg(child.pid, signal.SIGKILL)
             cpu_s, peak_mb = _bury(child)
         failure = killed or _ended(child.returncode)
-        files = {} if failure else {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.is_file()}
+        files = (
+            {}
+            if failure
+            else {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.is_file()}
+        )
     if not failure and METRICS_FILE not in files:
         failure = f"left no {METRICS_FILE}"
-    return Outcome({} if failure else files, failure, words.decode("utf-8", "replace").strip()[-LAST_WORDS:],
-                   time.monotonic() - begin, cpu_s, peak_mb, platform.node())
+    return Outcome(
+        {} if failure else files,
+        failure,
+        words.decode("utf-8", "replace").strip()[-LAST_WORDS:],
+        time.monotonic() - begin,
+        cpu_s,
+        peak_mb,
+        platform.node(),
+    )
 
 
-def _wait(child: subprocess.Popen[bytes], deadline: float, stop: Callable[[], bool]) -> tuple[str, bytes]:
-    """(why it must be killed or "", end of what it said). Its children may keep its standard error open, so that
-    only the end of the process itself counts."""
+def _wait(
+    child: subprocess.Popen[bytes], deadline: float, stop: Callable[[], bool]
+) -> tuple[str, bytes]:
+    """(why it must be killed or "", end of what it said). Its children may keep its standard error
+    open, so that only the end of the process itself counts."""
     assert child.stderr is not None
     source, words, open_ = child.stderr.fileno(), b"", True
     while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -90,9 +132,9 @@ def _wait(child: subprocess.Popen[bytes], deadline: float, stop: Callable[[], bo
             time.sleep(min(pause, 0.01))
         elif select.select([source], [], [], pause)[0]:
             piece = os.read(source, 1 << 16)
-            words, open_ = (words + piece)[-8 * LAST_WORDS:], bool(piece)
+            words, open_ = (words + piece)[-8 * LAST_WORDS :], bool(piece)
     while open_ and select.select([source], [], [], 0)[0] and (piece := os.read(source, 1 << 16)):
-        words = (words + piece)[-8 * LAST_WORDS:]
+        words = (words + piece)[-8 * LAST_WORDS :]
     return "", words
 
 

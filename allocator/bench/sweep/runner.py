@@ -1,7 +1,7 @@
 """The real runner of a task: make or read the workload, simulate it, write the result as files.
 
-jobs.csv, timeline.csv, rounds.csv, spans.csv as `allocator simulate` writes them, and metrics.json. Only decision times
-(rounds.csv, decision_s_* of metrics.json) differ between two runs of a task.
+jobs.csv, timeline.csv, rounds.csv, spans.csv as `allocator simulate` writes them, and metrics.json.
+Only decision times (rounds.csv, decision_s_* of metrics.json) differ between two runs of a task.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ def run(task: Task, folder: Path) -> None:
     from allocator.simulator import Options, simulate
     from allocator.simulator.files import texts_of
 
-    simulation = simulate(workload(task), policy=task.policy, options=Options(seed=task.seed, **task.options))
+    simulation = simulate(
+        workload(task), policy=task.policy, options=Options(seed=task.seed, **task.options)
+    )
     for name, text in texts_of([simulation]).items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / METRICS_FILE).write_text(metrics_json(simulation.metrics), encoding="utf-8")
 
 
 def workload(task: Task) -> Workload:
-    """The workload of a task. Raises UsageError if the files of a folder are no longer what they were."""
+    """The workload of a task. Raises UsageError if the files of a folder are no longer what they
+    were.
+    """
     from allocator.bench.workloads import generate
     from allocator.files.workloads import read_workload
 
@@ -42,5 +46,7 @@ def workload(task: Task) -> Workload:
 
 def metrics_json(metrics: Mapping[str, object]) -> str:
     """Metrics as JSON; what is not a finite number becomes null."""
-    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()}
+    plain = {
+        k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()
+    }
     return json.dumps(plain, indent=1, allow_nan=False) + "\n"

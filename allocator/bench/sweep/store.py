@@ -1,4 +1,5 @@
-"""A sweep on disk: DIR/tasks/<key>/ per finished task, DIR/failed/<key>.json per task that failed last time.
+"""A sweep on disk: DIR/tasks/<key>/ per finished task, DIR/failed/<key>.json per task that failed
+last time.
 
 A task's folder appears whole or not at all: written beside, flushed to the disk, renamed.
 """
@@ -33,7 +34,8 @@ class Store:
         for made in (self.tasks, self.failed):
             made.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.folder / ".lock")
-        for left in self.tasks.glob(f"{_PART}*"):                     # of a sweep that was killed while writing
+        # of a sweep that was killed while writing
+        for left in self.tasks.glob(f"{_PART}*"):
             shutil.rmtree(left, ignore_errors=True)
 
     def __enter__(self) -> Store:
@@ -51,20 +53,38 @@ class Store:
         return dict(json.loads((self.tasks / task.key / METRICS_FILE).read_text(encoding="utf-8")))
 
     def add(self, task: Task, outcome: Outcome) -> None:
-        """Keep a result, or record a failure. Raises OSError if the disk takes no more; nothing half is left."""
+        """Keep a result, or record a failure. Raises OSError if the disk takes no more; nothing
+        half is left.
+        """
         record = self.failed / f"{task.key}.json"
         if outcome.failure:
-            write(record, _json({**task.identity, "failure": outcome.failure, "words": outcome.words,
-                                 "seconds": outcome.seconds, "host": outcome.host}))
+            write(
+                record,
+                _json(
+                    {
+                        **task.identity,
+                        "failure": outcome.failure,
+                        "words": outcome.words,
+                        "seconds": outcome.seconds,
+                        "host": outcome.host,
+                    }
+                ),
+            )
             return
-        files = {**outcome.files, TASK_FILE: _json(task.identity), RUN_FILE: _json(
-            {k: getattr(outcome, k) for k in ("seconds", "cpu_s", "peak_mb", "host")})}
+        files = {
+            **outcome.files,
+            TASK_FILE: _json(task.identity),
+            RUN_FILE: _json(
+                {k: getattr(outcome, k) for k in ("seconds", "cpu_s", "peak_mb", "host")}
+            ),
+        }
         part, place = self.tasks / f"{_PART}{task.key}", self.tasks / task.key
         try:
             part.mkdir()
             for name, content in files.items():
                 _flushed(part / name, content)
-            shutil.rmtree(place, ignore_errors=True)                  # a folder that somebody emptied by half
+            # a folder that somebody emptied by half
+            shutil.rmtree(place, ignore_errors=True)
             part.rename(place)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -72,7 +92,10 @@ class Store:
 
     def remember(self, tasks: Sequence[Task], baseline: str) -> None:
         """Note what was asked last, for `report`."""
-        write(self.folder / GRID_FILE, _json({"baseline": baseline, "tasks": [t.identity for t in tasks]}))
+        write(
+            self.folder / GRID_FILE,
+            _json({"baseline": baseline, "tasks": [t.identity for t in tasks]}),
+        )
 
     def remembered(self) -> tuple[list[Task], str]:
         """(tasks asked last, baseline). Raises UsageError where nothing was."""

@@ -18,18 +18,21 @@ Tell = Callable[[Task, Outcome], None]
 
 @dataclass(frozen=True)
 class Swept:
-    """What a call did: tasks that were there before, tasks that ran, and those of them that failed."""
+    """What a call did: tasks that were there before, tasks that ran, and those of them that
+    failed.
+    """
 
     before: int
     ran: int
     failed: tuple[Finished, ...]
 
 
-def sweep(tasks: Sequence[Task], store: Store, executor: Executor,
-          tell: Tell = lambda task, outcome: None) -> Swept:
-    """Run every task that has no result yet; tell(task, outcome) after each. What failed is recorded and counts as
-    missing next time. Stops at once, with everything finished kept, on an interrupt or when the disk of the results
-    is full (OSError)."""
+def sweep(
+    tasks: Sequence[Task], store: Store, executor: Executor, tell: Tell = lambda task, outcome: None
+) -> Swept:
+    """Run every task that has no result yet; tell(task, outcome) after each. What failed is
+    recorded and counts as missing next time. Stops at once, with everything finished kept, on an
+    interrupt or when the disk of the results is full (OSError)."""
     write(store.folder / MACHINE, (machine() + "\n").encode())
     missing = [task for task in tasks if not store.done(task)]
     failed: list[Finished] = []

@@ -1,4 +1,5 @@
-"""The tables of a sweep: results.csv, a row per finished task; comparison.csv and .md, every policy against a baseline.
+"""The tables of a sweep: results.csv, a row per finished task; comparison.csv and .md, every policy
+against a baseline.
 
 What the columns mean: docs/benchmark-policies.md.
 """
@@ -15,22 +16,71 @@ from allocator.bench.sweep.store import Store, write
 from allocator.bench.sweep.tasks import Task
 
 METRICS = (
-    "jobs", "finished", "queue_s_mean", "queue_s_median", "queue_s_p99", "jct_s_mean", "jct_s_median", "jct_s_p99",
-    "makespan_s", "efficiency_mean", "gpu_hours", "dollars", "restarts", "utilisation", "decision_s_mean",
-    "decision_s_p99", "decision_s_max", "gap_mean", "gap_max", "ftf_mean", "ftf_max", "rounds",
-    "bill_dollars", "revocations", "deadlines_met")
-COMPARED = {"queue_s_mean": "queueing", "jct_s_mean": "completion", "jct_s_p99": "completion p99",
-            "efficiency_mean": "efficiency", "makespan_s": "makespan", "dollars": "dollars", "ftf_max": "unfairness",
-            "restarts": "restarts", "bill_dollars": "bill", "revocations": "GPUs revoked"}
-"""Metrics compared with the baseline -> how the table calls them. Less is better in all but MORE_IS_BETTER."""
+    "jobs",
+    "finished",
+    "queue_s_mean",
+    "queue_s_median",
+    "queue_s_p99",
+    "jct_s_mean",
+    "jct_s_median",
+    "jct_s_p99",
+    "makespan_s",
+    "efficiency_mean",
+    "gpu_hours",
+    "dollars",
+    "restarts",
+    "utilisation",
+    "decision_s_mean",
+    "decision_s_p99",
+    "decision_s_max",
+    "gap_mean",
+    "gap_max",
+    "ftf_mean",
+    "ftf_max",
+    "rounds",
+    "bill_dollars",
+    "revocations",
+    "deadlines_met",
+)
+COMPARED = {
+    "queue_s_mean": "queueing",
+    "jct_s_mean": "completion",
+    "jct_s_p99": "completion p99",
+    "efficiency_mean": "efficiency",
+    "makespan_s": "makespan",
+    "dollars": "dollars",
+    "ftf_max": "unfairness",
+    "restarts": "restarts",
+    "bill_dollars": "bill",
+    "revocations": "GPUs revoked",
+}
+"""Metrics compared with the baseline -> how the table calls them. Less is better in all but
+MORE_IS_BETTER.
+"""
 WHERE_ANY = ("bill_dollars", "revocations")
 """Those that are compared for workloads where some value is not 0 only."""
 MORE_IS_BETTER = ("efficiency_mean",)
 RESULTS, COMPARISON, COMPARISON_TEXT = "results.csv", "comparison.csv", "comparison.md"
 POOLED = "all"
 """The load of rows that pool all loads of a workload."""
-FIELDS = ("workload", "load", "policy", "baseline", "metric", "n", "baseline_mean", "policy_mean", "change_percent",
-          "low_percent", "high_percent", "of_means_percent", "lower", "wilcoxon_p", "t_p", "verdict")
+FIELDS = (
+    "workload",
+    "load",
+    "policy",
+    "baseline",
+    "metric",
+    "n",
+    "baseline_mean",
+    "policy_mean",
+    "change_percent",
+    "low_percent",
+    "high_percent",
+    "of_means_percent",
+    "lower",
+    "wilcoxon_p",
+    "t_p",
+    "verdict",
+)
 
 Row = Mapping[str, object]
 Metrics = Mapping[Task, Mapping[str, object]]
@@ -41,7 +91,10 @@ def write_tables(store: Store, tasks: Sequence[Task], baseline: str) -> str:
     metrics = {task: store.metrics(task) for task in tasks if store.done(task)}
     rows = comparisons(metrics, baseline)
     text = markdown(rows, metrics, len(tasks), baseline)
-    write(store.folder / RESULTS, _csv(("workload", "load", "seed", "policy", *METRICS, "task"), results(metrics)))
+    write(
+        store.folder / RESULTS,
+        _csv(("workload", "load", "seed", "policy", *METRICS, "task"), results(metrics)),
+    )
     write(store.folder / COMPARISON, _csv(FIELDS, rows))
     write(store.folder / COMPARISON_TEXT, text.encode())
     return text
@@ -49,8 +102,17 @@ def write_tables(store: Store, tasks: Sequence[Task], baseline: str) -> str:
 
 def results(metrics: Metrics) -> list[Row]:
     """A row per finished task."""
-    return [{"workload": task.workload, "load": load_text(task.load), "seed": task.seed, "policy": task.policy,
-             **{name: found.get(name) for name in METRICS}, "task": task.key} for task, found in metrics.items()]
+    return [
+        {
+            "workload": task.workload,
+            "load": load_text(task.load),
+            "seed": task.seed,
+            "policy": task.policy,
+            **{name: found.get(name) for name in METRICS},
+            "task": task.key,
+        }
+        for task, found in metrics.items()
+    ]
 
 
 def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
@@ -61,12 +123,23 @@ def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
     for workload in dict.fromkeys(t.workload for t in metrics):
         mine = [t for t in metrics if t.workload == workload]
         loads = list(dict.fromkeys(t.load for t in mine))
-        compared = [name for name in COMPARED
-                    if name not in WHERE_ANY or any(_number(metrics[t].get(name)) > 0 for t in mine)]
+        compared = [
+            name
+            for name in COMPARED
+            if name not in WHERE_ANY or any(_number(metrics[t].get(name)) > 0 for t in mine)
+        ]
         for policy in dict.fromkeys(t.policy for t in mine if t.policy != baseline):
             for metric in compared:
-                x, b = ([[_number(cells.get((workload, load, name, seed), {}).get(metric)) for seed in seeds]
-                         for load in loads] for name in (policy, baseline))
+                x, b = (
+                    [
+                        [
+                            _number(cells.get((workload, load, name, seed), {}).get(metric))
+                            for seed in seeds
+                        ]
+                        for load in loads
+                    ]
+                    for name in (policy, baseline)
+                )
                 found = [(load_text(loads[i]), compare(x[i], b[i])) for i in range(len(loads))]
                 if len(loads) > 1:
                     found.append((POOLED, pooled(x, b)))
@@ -78,20 +151,42 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
     """The comparison as one table per workload, with what is needed to judge it."""
     n = max((int(str(row["n"])) for row in rows), default=0)
     short = sum(_number(m.get("finished")) < _number(m.get("jobs")) for m in metrics.values())
-    lines = [f"# Policies against {baseline}", "",
-             f"Change in percent, mean over {n} seeds, and its {CONFIDENCE:.0%} bootstrap interval. More is better for "
-             "efficiency, less for everything else. **Bold**: better, _slanted_: worse (the interval excludes 0 and "
-             f"Wilcoxon's paired test gives p < {LEVEL:g}); plain: open.", ""]
+    lines = [
+        f"# Policies against {baseline}",
+        "",
+        (
+            f"Change in percent, mean over {n} seeds, and its {CONFIDENCE:.0%} bootstrap interval."
+            " More is better for efficiency, less for everything else. **Bold**: better,"
+            " _slanted_: worse (the interval excludes 0 and Wilcoxon's paired test gives p <"
+            f" {LEVEL:g}); plain: open."
+        ),
+        "",
+    ]
     if 0 < n < FEWEST_SEEDS:
-        lines += [f"With {n} seeds that test cannot give less than p = {2 / 2 ** n:.2g}: everything stays open. Ask "
-                  f"for {FEWEST_SEEDS} seeds or more.", ""]
+        lines += [
+            (
+                f"With {n} seeds that test cannot give less than p = {2 / 2**n:.2g}: everything"
+                f" stays open. Ask for {FEWEST_SEEDS} seeds or more."
+            ),
+            "",
+        ]
     if len(metrics) < tasks:
         lines += [f"Incomplete: {tasks - len(metrics)} of {tasks} tasks have no result.", ""]
     if short:
-        lines += [f"In {short} of {len(metrics)} simulations not every job finished; completion times leave those "
-                  "jobs out.", ""]
+        lines += [
+            (
+                f"In {short} of {len(metrics)} simulations not every job finished; completion times"
+                " leave those jobs out."
+            ),
+            "",
+        ]
     for workload in dict.fromkeys(row["workload"] for row in rows):
-        lines += [f"## {workload}", "", *table([row for row in rows if row["workload"] == workload]), ""]
+        lines += [
+            f"## {workload}",
+            "",
+            *table([row for row in rows if row["workload"] == workload]),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -112,14 +207,37 @@ def _cell(row: Row) -> str:
     change, low, high = (_number(row[k]) for k in ("change_percent", "low_percent", "high_percent"))
     if math.isnan(change):
         return "–"
-    mark: Callable[[str], str] = {"better": "**{}**".format, "worse": "_{}_".format}.get(str(row["verdict"]), str)
+    mark: Callable[[str], str] = {"better": "**{}**".format, "worse": "_{}_".format}.get(
+        str(row["verdict"]), str
+    )
     return mark(f"{change:+.1f}") + ("" if math.isnan(low) else f" [{low:+.1f}, {high:+.1f}]")
 
 
 def _row(workload: str, load: str, policy: str, baseline: str, metric: str, c: Comparison) -> Row:
-    return dict(zip(FIELDS, (
-        workload, load, policy, baseline, metric, c.n, c.baseline_mean, c.policy_mean, c.change_percent, c.low, c.high,
-        c.of_means_percent, c.lower, c.wilcoxon_p, c.t_p, c.verdict(metric in MORE_IS_BETTER)), strict=True))
+    return dict(
+        zip(
+            FIELDS,
+            (
+                workload,
+                load,
+                policy,
+                baseline,
+                metric,
+                c.n,
+                c.baseline_mean,
+                c.policy_mean,
+                c.change_percent,
+                c.low,
+                c.high,
+                c.of_means_percent,
+                c.lower,
+                c.wilcoxon_p,
+                c.t_p,
+                c.verdict(metric in MORE_IS_BETTER),
+            ),
+            strict=True,
+        )
+    )
 
 
 def load_text(load: float | None) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.errors import UsageError
 
-if TYPE_CHECKING:       # heavy, and the process of a task does not need it before its runner does
+if TYPE_CHECKING:  # heavy, and the process of a task does not need it before its runner does
     from allocator.simulator.options import Options
 
 FORMAT = 1
@@ -22,9 +22,9 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Source:
-    """A workload. name: as in the tables. A generator has loads, in its own unit, and a number of jobs; a folder of
-    files has a path and the digest of its content, and is simulated as it is; revocable: it has spot servers with a
-    hazard, so that seeds differ."""
+    """A workload. name: as in the tables. A generator has loads, in its own unit, and a number of
+    jobs; a folder of files has a path and the digest of its content, and is simulated as it is;
+    revocable: it has spot servers with a hazard, so that seeds differ."""
 
     name: str
     loads: tuple[float, ...] = ()
@@ -36,10 +36,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Task:
-    """One simulation. load: of the generator, in its own unit, None for a folder. seed: of the generator and of the
-    simulation. jobs: how many to generate, None = the generator's own number. options: those of
-    allocator.simulator.Options that differ from their default, by name, so that an option to come changes no task that
-    is there. path: where a folder lies, which is no part of what the task is."""
+    """One simulation. load: of the generator, in its own unit, None for a folder. seed: of the
+    generator and of the simulation. jobs: how many to generate, None = the generator's own number.
+    options: those of allocator.simulator.Options that differ from their default, by name, so that
+    an option to come changes no task that is there. path: where a folder lies, which is no part of
+    what the task is."""
 
     workload: str
     load: float | None
@@ -53,8 +54,16 @@ class Task:
     @property
     def identity(self) -> dict[str, object]:
         """Everything the result depends on but the code, as plain JSON values."""
-        return {"format": FORMAT, "workload": self.workload, "digest": self.digest, "load": self.load,
-                "seed": self.seed, "jobs": self.jobs, "policy": self.policy, "options": dict(self.options)}
+        return {
+            "format": FORMAT,
+            "workload": self.workload,
+            "digest": self.digest,
+            "load": self.load,
+            "seed": self.seed,
+            "jobs": self.jobs,
+            "policy": self.policy,
+            "options": dict(self.options),
+        }
 
     @property
     def key(self) -> str:
@@ -70,7 +79,9 @@ class Task:
 def from_identity(identity: Mapping[str, object], path: str = "") -> Task:
     """The task of an identity; raises UsageError if it is one of another format."""
     if identity.get("format") != FORMAT:
-        raise UsageError(f"a task of format {identity.get('format')}, not {FORMAT}: choose another folder")
+        raise UsageError(
+            f"a task of format {identity.get('format')}, not {FORMAT}: choose another folder"
+        )
     values: dict[str, Any] = {k: v for k, v in identity.items() if k != "format"}
     return Task(**values, path=path)
 
@@ -79,39 +90,61 @@ def folder_source(path: Path | str) -> Source:
     """The workload in a folder. Raises UsageError where there is no workload.csv."""
     folder = Path(path)
     if not (folder / "workload.csv").is_file():
-        raise UsageError(f'"{path}" is neither a generator of workloads nor a folder with a workload.csv')
+        raise UsageError(
+            f'"{path}" is neither a generator of workloads nor a folder with a workload.csv'
+        )
     files = contents(folder)
     pools = csv.DictReader(io.StringIO(files.get("pools.csv", b"").decode("utf-8-sig", "replace")))
     hazards = {(row.get("revocations_per_gpu_hour") or "").strip() for row in pools}
-    return Source(folder.resolve().name, digest=digest(files), path=str(folder.resolve()),
-                  revocable=bool(hazards - {"", "0", "0.0"}))
+    return Source(
+        folder.resolve().name,
+        digest=digest(files),
+        path=str(folder.resolve()),
+        revocable=bool(hazards - {"", "0", "0.0"}),
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     """The files of a workload that a simulation reads: its CSV and TOML files, by name."""
-    return {p.name: p.read_bytes() for p in sorted(folder.iterdir())
-            if p.suffix in (".csv", ".toml") and p.is_file() and not p.name.startswith(".")}
+    return {
+        p.name: p.read_bytes()
+        for p in sorted(folder.iterdir())
+        if p.suffix in (".csv", ".toml") and p.is_file() and not p.name.startswith(".")
+    }
 
 
 def digest(files: Mapping[str, bytes]) -> str:
     """SHA-256 of names and contents."""
-    lines = "".join(f"{hashlib.sha256(content).hexdigest()} {name}\n" for name, content in sorted(files.items()))
+    lines = "".join(
+        f"{hashlib.sha256(content).hexdigest()} {name}\n" for name, content in sorted(files.items())
+    )
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def grid(sources: Sequence[Source], policies: Sequence[str], seeds: int, options: Options) -> list[Task]:
-    """All tasks, seed by seed, so that an early look compares policies on the same ground. options: of every
-    simulation, but for the seed, which is the task's.
+def grid(
+    sources: Sequence[Source], policies: Sequence[str], seeds: int, options: Options
+) -> list[Task]:
+    """All tasks, seed by seed, so that an early look compares policies on the same ground. options:
+    of every simulation, but for the seed, which is the task's.
 
-    A folder in a world without chance has seed 0 only: others would repeat the same simulation, and count as evidence.
-    Raises UsageError for two workloads of one name.
+    A folder in a world without chance has seed 0 only: others would repeat the same simulation, and
+    count as evidence. Raises UsageError for two workloads of one name.
     """
     if len({s.name for s in sources}) < len(sources):
         raise UsageError("two workloads have the same name; the tables could not tell them apart")
-    asked = {f.name: value for f in fields(options)
-             if f.name != "seed" and (value := getattr(options, f.name)) != f.default}
-    return [Task(source.name, load, policy, seed, source.jobs, source.digest, asked, source.path)
-            for seed in range(seeds) for source in sources
-            if not source.digest or options.chance or (source.revocable and options.revocations > 0) or seed == 0
-            for load in ((None,) if source.digest else dict.fromkeys(source.loads))
-            for policy in dict.fromkeys(policies)]
+    asked = {
+        f.name: value
+        for f in fields(options)
+        if f.name != "seed" and (value := getattr(options, f.name)) != f.default
+    }
+    return [
+        Task(source.name, load, policy, seed, source.jobs, source.digest, asked, source.path)
+        for seed in range(seeds)
+        for source in sources
+        if not source.digest
+        or options.chance
+        or (source.revocable and options.revocations > 0)
+        or seed == 0
+        for load in ((None,) if source.digest else dict.fromkeys(source.loads))
+        for policy in dict.fromkeys(policies)
+    ]

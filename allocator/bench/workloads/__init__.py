@@ -1,4 +1,5 @@
-"""Seeded generators of workloads, calibrated on measured clusters: generate("bursty", seed=1, load=1.0, jobs=300).
+"""Seeded generators of workloads, calibrated on measured clusters: generate("bursty", seed=1,
+load=1.0, jobs=300).
 
 Light to import: the list of generators needs no numpy.
 """

@@ -1,9 +1,10 @@
 """Heavy tails and sweeps, calibrated on Philly.
 
-Two tenants of six submit 70 % of the jobs, mostly sweeps of one-GPU jobs; duration is drawn given the number of GPUs,
-so that few large jobs carry most of the work. Submissions are batches of near-identical jobs seconds apart; batches
-come at an hourly rate that itself wanders by orders of magnitude (log-normal, correlated from hour to hour). Sizes and
-durations are drawn in strata, so that a small workload has its share of large jobs too.
+Two tenants of six submit 70 % of the jobs, mostly sweeps of one-GPU jobs; duration is drawn given
+the number of GPUs, so that few large jobs carry most of the work. Submissions are batches of
+near-identical jobs seconds apart; batches come at an hourly rate that itself wanders by orders of
+magnitude (log-normal, correlated from hour to hour). Sizes and durations are drawn in strata, so
+that a small workload has its share of large jobs too.
 """
 
 from __future__ import annotations
@@ -22,23 +23,25 @@ from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.tables import Columns, Tables
 from allocator.domain.problem import Floats, Ints
 
-LARGEST = 64                  # the most GPUs an elastic range allows
+LARGEST = 64  # the most GPUs an elastic range allows
 DAYS, NODE, FEWEST = 1, 8, 32  # window at least; GPUs in whole nodes, at least
-ALONE = {True: 0.60, False: 0.90}     # share of single jobs among the batches of sweeping tenants and of others
-TAIL = {True: 1.10, False: 2.0}       # Pareto exponent of the sizes of the other batches, from 2 on
-LARGEST_BATCH = 400           # and at most an eighth of all jobs
-SPACING_S = 6.5               # mean time between the jobs of a batch
-WANDER, MEMORY = 1.2, 0.7     # sd of ln(hourly rate), correlation of consecutive hours
-ALIKE = 0.97                  # correlation of the normal scores of durations within a batch
+# share of single jobs among the batches of sweeping tenants and of others
+ALONE = {True: 0.60, False: 0.90}
+TAIL = {True: 1.10, False: 2.0}  # Pareto exponent of the sizes of the other batches, from 2 on
+LARGEST_BATCH = 400  # and at most an eighth of all jobs
+SPACING_S = 6.5  # mean time between the jobs of a batch
+WANDER, MEMORY = 1.2, 0.7  # sd of ln(hourly rate), correlation of consecutive hours
+ALIKE = 0.97  # correlation of the normal scores of durations within a batch
 
 
-def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None,
-           longest_h: float | None = None) -> Tables:
+def bursty(
+    *, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float | None = None
+) -> Tables:
     """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted.
 
-    Without `gpus` the cluster is sized for the window: whole days, one at least, Philly's rate at most. longest_h: of
-    a run at the request, hours; default half the window, a week at most (Philly's, of up to 53 days, would decide
-    every comparison alone).
+    Without `gpus` the cluster is sized for the window: whole days, one at least, Philly's rate at
+    most. longest_h: of a run at the request, hours; default half the window, a week at most
+    (Philly's, of up to 53 days, would decide every comparison alone).
     """
     rng = np.random.default_rng(seed)
     names = list(PHILLY_TENANTS)
@@ -53,7 +56,9 @@ def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None,
         gpus = draw.cluster(float((size[batch] * run_s).sum()), days * 86_400.0, load, NODE, FEWEST)
         size = np.minimum(size, gpus)
     requested = size[batch]
-    model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), ("V100",), group=batch)
+    model, rate_1, c, curves = model_rows(
+        rng, family_of(requested * run_s / 3_600.0), ("V100",), group=batch
+    )
     rate = draw.overhead_rate(rate_1, c, requested)
     work = draw.digits(run_s * rate, 5)
     window = draw.window_s(float((work / rate * requested).sum()), gpus, load)
@@ -61,22 +66,46 @@ def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None,
     order = np.argsort(submitted, kind="stable")
     wide = draw.elastic_max(rng, size, min(LARGEST, gpus))[batch]
     workload: Columns = {
-        "job_id": draw.names(jobs), "submitted_s": submitted[order], "model": [model[i] for i in order.tolist()],
-        "total_work": work[order], "requested_gpus": requested[order], "min_gpus": np.ones(jobs, np.int64),
-        "max_gpus": wide[order], "tenant": [names[t] for t in tenant[batch][order].tolist()]}
-    pools: Columns = {"pool": ["v100"], "gpu_type": ["V100"], "gpus": [gpus], "price_per_gpu_hour": [1.95]}
-    return Tables("bursty", {"interval_s": 300, "restart_s": 45},
-                  {"workload.csv": workload, "pools.csv": pools, "models.csv": curves,
-                   "tenants.csv": {"tenant": names}}, window_s=window, load=load)
+        "job_id": draw.names(jobs),
+        "submitted_s": submitted[order],
+        "model": [model[i] for i in order.tolist()],
+        "total_work": work[order],
+        "requested_gpus": requested[order],
+        "min_gpus": np.ones(jobs, np.int64),
+        "max_gpus": wide[order],
+        "tenant": [names[t] for t in tenant[batch][order].tolist()],
+    }
+    pools: Columns = {
+        "pool": ["v100"],
+        "gpu_type": ["V100"],
+        "gpus": [gpus],
+        "price_per_gpu_hour": [1.95],
+    }
+    return Tables(
+        "bursty",
+        {"interval_s": 300, "restart_s": 45},
+        {
+            "workload.csv": workload,
+            "pools.csv": pools,
+            "models.csv": curves,
+            "tenants.csv": {"tenant": names},
+        },
+        window_s=window,
+        load=load,
+    )
 
 
 def _batches(rng: np.random.Generator, jobs: int, names: list[str]) -> tuple[Ints, Ints, Ints]:
-    """Number of the batch of each job, shape (J,); tenant and GPUs per job of each batch, shape (batches,)."""
+    """Number of the batch of each job, shape (J,); tenant and GPUs per job of each batch, shape
+    (batches,).
+    """
     share = {n: PHILLY_TENANTS[n] for n in names}
     sweeping = round(jobs * sum(share[n] for n in PHILLY_SWEEPING))
     batch, tenant, size, first = [], [], [], 0
     for sweeps, count in ((True, sweeping), (False, jobs - sweeping)):
-        own = _numbers(rng, count, min(LARGEST_BATCH, max(2, jobs // 8)), ALONE[sweeps], TAIL[sweeps])
+        own = _numbers(
+            rng, count, min(LARGEST_BATCH, max(2, jobs // 8)), ALONE[sweeps], TAIL[sweeps]
+        )
         batch.append(own + first)
         jobs_of = np.bincount(own)
         first += len(jobs_of)
@@ -88,13 +117,17 @@ def _batches(rng: np.random.Generator, jobs: int, names: list[str]) -> tuple[Int
 
 def _numbers(rng: np.random.Generator, jobs: int, most: int, alone: float, tail: float) -> Ints:
     """Number of the batch of each job from 0 upwards, shape (jobs,)."""
-    size = np.where(rng.random(jobs) < alone, 1.0, np.floor(2.0 * rng.random(jobs) ** (-1.0 / tail)))
+    size = np.where(
+        rng.random(jobs) < alone, 1.0, np.floor(2.0 * rng.random(jobs) ** (-1.0 / tail))
+    )
     ends = np.cumsum(np.minimum(size, most)).astype(np.int64)
     return np.searchsorted(ends, np.arange(jobs), side="right")
 
 
 def _scores(rng: np.random.Generator, size: Ints, jobs_of: Ints) -> Floats:
-    """A standard normal score per batch, spread evenly over the jobs of each size, shape (batches,)."""
+    """A standard normal score per batch, spread evenly over the jobs of each size, shape
+    (batches,).
+    """
     out = np.empty(len(size))
     for k in np.unique(size):
         out[size == k] = draw.scores_in_strata(rng, jobs_of[size == k])
@@ -102,12 +135,17 @@ def _scores(rng: np.random.Generator, size: Ints, jobs_of: Ints) -> Floats:
 
 
 def submissions(rng: np.random.Generator, batch: Ints, window: float) -> Floats:
-    """Times in whole seconds, shape (J,): each batch at a random time of the wandering rate, its jobs close by."""
+    """Times in whole seconds, shape (J,): each batch at a random time of the wandering rate, its
+    jobs close by.
+    """
     hours = max(1, int(np.ceil(window / 3_600.0)))
-    log = rng.normal(size=hours)                      # becomes a first-order autoregression of variance 1
+    # becomes a first-order autoregression of variance 1
+    log = rng.normal(size=hours)
     for h in range(1, hours):
         log[h] = MEMORY * log[h - 1] + np.sqrt(1.0 - MEMORY**2) * log[h]
-    start = rng.permutation(draw.arrivals(rng, np.exp(WANDER * log), window / hours, int(batch[-1]) + 1))
+    start = rng.permutation(
+        draw.arrivals(rng, np.exp(WANDER * log), window / hours, int(batch[-1]) + 1)
+    )
     first = np.concatenate([[True], batch[1:] != batch[:-1]])
     passed = np.cumsum(rng.exponential(SPACING_S, len(batch)))
     at: Floats = np.floor(np.minimum(start[batch] + passed - passed[first][batch], window))

@@ -1,8 +1,10 @@
-"""Jobs with deadlines, as many on-demand machines as anybody may want, and spot zones that cost a third.
+"""Jobs with deadlines, as many on-demand machines as anybody may want, and spot zones that cost a
+third.
 
-All GPUs are V100s at list prices, in zones as of zones.py; which machine to take, and when to wait for a cheap one, is
-all there is to decide. Every job has a deadline, 600 s and 1.5 to 3 times its run time at the request after its
-submission, and checkpoints, so that losing a machine costs minutes.
+All GPUs are V100s at list prices, in zones as of zones.py; which machine to take, and when to wait
+for a cheap one, is all there is to decide. Every job has a deadline, 600 s and 1.5 to 3 times its
+run time at the request after its submission, and checkpoints, so that losing a machine costs
+minutes.
 """
 
 from __future__ import annotations
@@ -14,22 +16,30 @@ import numpy as np
 
 from allocator.bench.workloads import availability, draw
 from allocator.bench.workloads.availability import Steps
-from allocator.bench.workloads.measured import CHECKPOINT_EVERY_S, CHECKPOINT_S, ON_DEMAND, STARTUP_S
+from allocator.bench.workloads.measured import (
+    CHECKPOINT_EVERY_S,
+    CHECKPOINT_S,
+    ON_DEMAND,
+    STARTUP_S,
+)
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.spot_tables import Walk, changes
 from allocator.bench.workloads.tables import Columns, Tables
 from allocator.bench.workloads.zones import LIFE_H, MACHINE, REGIONS
 from allocator.domain.problem import Floats
 
-GPUS = 40                                  # spot GPUs when all are there
-PLENTY = 16                                # on-demand GPUs for each of them: never too few
+GPUS = 40  # spot GPUs when all are there
+PLENTY = 16  # on-demand GPUs for each of them: never too few
 SIZES = {1: 0.40, 2: 0.25, 4: 0.20, 8: 0.15}
 MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 9_000.0, 1.0, 1_200.0, 86_400.0
-SLACK, GRACE_S = (1.5, 3.0), 600.0         # deadline - submission = GRACE_S + SLACK x run time at the request
+# deadline - submission = GRACE_S + SLACK x run time at the request
+SLACK, GRACE_S = (1.5, 3.0), 600.0
 
 
 def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
-    """load: GPU-hours demanded at the request / GPU-hours there are on spot. gpus: spot GPUs when all are there."""
+    """load: GPU-hours demanded at the request / GPU-hours there are on spot. gpus: spot GPUs
+    when all are there.
+    """
     rng = np.random.default_rng(seed)
     names = [f"{region}-{'abc'[i]}" for region, count in REGIONS.items() for i in range(count)]
     machines = max(1, round((gpus or GPUS) / MACHINE / len(names)))
@@ -44,7 +54,9 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> 
 
 @dataclass(frozen=True)
 class Demand:
-    """Jobs without times of submission, from which deadline_s counts; models.csv; GPU-seconds at the request (J,)."""
+    """Jobs without times of submission, from which deadline_s counts; models.csv; GPU-seconds at
+    the request (J,).
+    """
 
     jobs: Columns
     curves: Columns
@@ -64,18 +76,37 @@ class Zones:
 def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
     """What the jobs of this family want; no request is above `most` GPUs."""
     requested = np.minimum(draw.in_strata(rng, SIZES, np.ones(jobs)), most)
-    run_s = np.clip(MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S)
-    model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs))
+    run_s = np.clip(
+        MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S
+    )
+    model, rate_1, c, curves = model_rows(
+        rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
+    )
     rate = draw.overhead_rate(rate_1, c, requested)
     work = draw.digits(run_s * rate, 5)
-    return Demand({"job_id": draw.names(jobs), "model": model, "total_work": work, "requested_gpus": requested,
-             "min_gpus": np.ones(jobs, np.int64), "max_gpus": draw.elastic_max(rng, requested, 16),
-             "deadline_s": GRACE_S + rng.uniform(*SLACK, jobs) * run_s, "checkpoint_s": [CHECKPOINT_S] * jobs,
-             "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs}, curves, work / rate * requested)
+    return Demand(
+        {
+            "job_id": draw.names(jobs),
+            "model": model,
+            "total_work": work,
+            "requested_gpus": requested,
+            "min_gpus": np.ones(jobs, np.int64),
+            "max_gpus": draw.elastic_max(rng, requested, 16),
+            "deadline_s": GRACE_S + rng.uniform(*SLACK, jobs) * run_s,
+            "checkpoint_s": [CHECKPOINT_S] * jobs,
+            "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs,
+        },
+        curves,
+        work / rate * requested,
+    )
 
 
-def on_market(name: str, rng: np.random.Generator, wanted: Demand, zones: Zones, load: float) -> Tables:
-    """The jobs, submitted in the window in which the spot zones give their GPU-hours / load, beside these zones."""
+def on_market(
+    name: str, rng: np.random.Generator, wanted: Demand, zones: Zones, load: float
+) -> Tables:
+    """The jobs, submitted in the window in which the spot zones give their GPU-hours / load,
+    beside these zones.
+    """
     names, machine = zones.names, zones.machine
     at = np.unique(np.concatenate([z.at_s for z in zones.there]))
     gpus = machine * np.sum([z.at(at) for z in zones.there], axis=0)
@@ -86,16 +117,32 @@ def on_market(name: str, rng: np.random.Generator, wanted: Demand, zones: Zones,
     jobs, until = len(wanted.gpu_s), min(3.0 * window + 2 * 86_400.0, float(at[-1]))
     submitted = np.floor(draw.arrivals(rng, np.ones(1), window, jobs))
     pools: Columns = {
-        "pool": ["on-demand", *names], "gpu_type": ["V100"] * (1 + len(names)),
-        "gpus": [PLENTY * machine * int(max(z.value.max() for z in zones.there)) * len(names),
-                 *(int(z.value[0]) * machine for z in zones.there)],
-        "gpus_per_node": [MACHINE] * (1 + len(names)), "market": ["on_demand", *["spot"] * len(names)],
-        "price_per_gpu_hour": [ON_DEMAND["V100"], *(float(p[0]) for _, p in zones.walks)], "region": ["", *names],
+        "pool": ["on-demand", *names],
+        "gpu_type": ["V100"] * (1 + len(names)),
+        "gpus": [
+            PLENTY * machine * int(max(z.value.max() for z in zones.there)) * len(names),
+            *(int(z.value[0]) * machine for z in zones.there),
+        ],
+        "gpus_per_node": [MACHINE] * (1 + len(names)),
+        "market": ["on_demand", *["spot"] * len(names)],
+        "price_per_gpu_hour": [ON_DEMAND["V100"], *(float(p[0]) for _, p in zones.walks)],
+        "region": ["", *names],
         "startup_s": [STARTUP_S] * (1 + len(names)),
-        "revocations_per_gpu_hour": [0, *[round(1 / LIFE_H / MACHINE, 4)] * len(names)]}
-    return Tables(name, {"interval_s": 300, "restart_s": 45, "objective": "cost"}, {
-        "workload.csv": {**wanted.jobs, "submitted_s": submitted,
-                         "deadline_s": np.ceil(submitted + np.asarray(wanted.jobs["deadline_s"]))},
-        "pools.csv": pools, "models.csv": wanted.curves,
-        **changes(names, zones.there, machine, zones.walks, until)},
-        window_s=window, load=load)
+        "revocations_per_gpu_hour": [0, *[round(1 / LIFE_H / MACHINE, 4)] * len(names)],
+    }
+    return Tables(
+        name,
+        {"interval_s": 300, "restart_s": 45, "objective": "cost"},
+        {
+            "workload.csv": {
+                **wanted.jobs,
+                "submitted_s": submitted,
+                "deadline_s": np.ceil(submitted + np.asarray(wanted.jobs["deadline_s"])),
+            },
+            "pools.csv": pools,
+            "models.csv": wanted.curves,
+            **changes(names, zones.there, machine, zones.walks, until),
+        },
+        window_s=window,
+        load=load,
+    )

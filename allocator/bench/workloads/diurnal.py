@@ -1,7 +1,8 @@
 """Day and night, weekdays and weekends: submissions as on Helios Venus, from Monday midnight.
 
-A Poisson process whose rate follows the measured hours of the day and days of the week. Durations are log-normal with
-Helios' median and mean; the mean request is that of Venus, the shares of the sizes are assumed.
+A Poisson process whose rate follows the measured hours of the day and days of the week. Durations
+are log-normal with Helios' median and mean; the mean request is that of Venus, the shares of the
+sizes are assumed.
 """
 
 from __future__ import annotations
@@ -9,26 +10,40 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import HELIOS_DURATION_S, VENUS_HOURS, VENUS_JOBS_PER_H, VENUS_WEEKDAYS
+from allocator.bench.workloads.measured import (
+    HELIOS_DURATION_S,
+    VENUS_HOURS,
+    VENUS_JOBS_PER_H,
+    VENUS_WEEKDAYS,
+)
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.tables import Columns, Tables
 from allocator.domain.problem import Floats
 
-SIZES = {1: .38, 2: .09, 4: .11, 8: .30, 16: .07, 32: .035, 64: .015}     # mean 6.6; measured: 6.73
+SIZES = {
+    1: 0.38,
+    2: 0.09,
+    4: 0.11,
+    8: 0.30,
+    16: 0.07,
+    32: 0.035,
+    64: 0.015,
+}  # mean 6.6; measured: 6.73
 LARGEST = 64
 SHORTEST_S = 10.0
-DAYS = 2                       # at least; more jobs than Venus sees in that time take more days
+DAYS = 2  # at least; more jobs than Venus sees in that time take more days
 NODE, FEWEST = 8, 32
 TEAMS = ("vision", "language", "speech", "platform", "students")
 TEAM_SHARE = (0.35, 0.25, 0.20, 0.12, 0.08)
 
 
-def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None,
-            longest_h: float | None = None) -> Tables:
+def diurnal(
+    *, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float | None = None
+) -> Tables:
     """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted.
 
-    Without `gpus` the cluster is sized for the window: whole days, two at least, Venus' rate at most. longest_h: of
-    a run at the request, hours; default half the window, a week at most.
+    Without `gpus` the cluster is sized for the window: whole days, two at least, Venus' rate at
+    most. longest_h: of a run at the request, hours; default half the window, a week at most.
     """
     rng = np.random.default_rng(seed)
     sigma = float(np.sqrt(2.0 * np.log(HELIOS_DURATION_S["mean"] / HELIOS_DURATION_S["median"])))
@@ -40,19 +55,41 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None,
     if gpus is None:
         gpus = draw.cluster(demand, days * 86_400.0, load, NODE, FEWEST)
     requested = np.minimum(requested, gpus)
-    model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs))
+    model, rate_1, c, curves = model_rows(
+        rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
+    )
     rate = draw.overhead_rate(rate_1, c, requested)
     work = draw.digits(run_s * rate, 5)
     window = draw.window_s(float((work / rate * requested).sum()), gpus, load)
     team = rng.choice(len(TEAMS), jobs, p=TEAM_SHARE)
     workload: Columns = {
-        "job_id": draw.names(jobs), "submitted_s": np.floor(draw.arrivals(rng, *intensity(window), jobs)),
-        "model": model, "total_work": work, "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
-        "max_gpus": draw.elastic_max(rng, requested, min(LARGEST, gpus)), "tenant": [TEAMS[t] for t in team.tolist()]}
-    pools: Columns = {"pool": ["v100"], "gpu_type": ["V100"], "gpus": [gpus], "price_per_gpu_hour": [1.95]}
-    return Tables("diurnal", {"interval_s": 300, "restart_s": 45},
-                  {"workload.csv": workload, "pools.csv": pools, "models.csv": curves,
-                   "tenants.csv": {"tenant": list(TEAMS)}}, window_s=window, load=load)
+        "job_id": draw.names(jobs),
+        "submitted_s": np.floor(draw.arrivals(rng, *intensity(window), jobs)),
+        "model": model,
+        "total_work": work,
+        "requested_gpus": requested,
+        "min_gpus": np.ones(jobs, np.int64),
+        "max_gpus": draw.elastic_max(rng, requested, min(LARGEST, gpus)),
+        "tenant": [TEAMS[t] for t in team.tolist()],
+    }
+    pools: Columns = {
+        "pool": ["v100"],
+        "gpu_type": ["V100"],
+        "gpus": [gpus],
+        "price_per_gpu_hour": [1.95],
+    }
+    return Tables(
+        "diurnal",
+        {"interval_s": 300, "restart_s": 45},
+        {
+            "workload.csv": workload,
+            "pools.csv": pools,
+            "models.csv": curves,
+            "tenants.csv": {"tenant": list(TEAMS)},
+        },
+        window_s=window,
+        load=load,
+    )
 
 
 def intensity(window: float) -> tuple[Floats, float]:

@@ -1,8 +1,9 @@
 """Jobs with deadlines on a cluster that does not grow: 48 V100s and 16 A100s, all reserved.
 
-Jobs take ten minutes to six hours as requested, an hour in the median. Four of five have a deadline: 300 s and 0.5 to 3
-times the run time at the request after submission, so that some can be met only on more or faster GPUs than asked for
-(the traces of ElasticFlow have 0.5 to 1.5 times the run time). Weights 1, 2 and 4 are drawn apart.
+Jobs take ten minutes to six hours as requested, an hour in the median. Four of five have a
+deadline: 300 s and 0.5 to 3 times the run time at the request after submission, so that some can be
+met only on more or faster GPUs than asked for (the traces of ElasticFlow have 0.5 to 1.5 times the
+run time). Weights 1, 2 and 4 are drawn apart.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ POOLS = (("V100", 0.75), ("A100", 0.25))
 NODE = 8
 SIZES = {1: 0.40, 2: 0.25, 4: 0.20, 8: 0.15}
 MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 3_600.0, 1.0, 600.0, 21_600.0
-SLACK = ((0.5, 1.0), (1.0, 1.5), (1.5, 3.0))    # tight, usual, loose: time to the deadline over run time at the request
+# tight, usual, loose: time to the deadline over run time at the request
+SLACK = ((0.5, 1.0), (1.0, 1.5), (1.5, 3.0))
 GRACE_S = 300.0
 DATED = 0.8
 WEIGHTS = {1: 0.6, 2: 0.25, 4: 0.15}
@@ -26,30 +28,53 @@ LARGEST = 16
 
 
 def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
-    """load: V100-hours demanded at the request / V100-hours the cluster gives while jobs are submitted (an A100 counts
-    as many V100s as it is faster for this workload)."""
+    """load: V100-hours demanded at the request / V100-hours the cluster gives while jobs are
+    submitted (an A100 counts as many V100s as it is faster for this workload)."""
     rng = np.random.default_rng(seed)
     types = [t for t, _ in POOLS]
     size = [NODE * max(1, round(share * (gpus or GPUS) / NODE)) for _, share in POOLS]
     requested = draw.in_strata(rng, SIZES, np.ones(jobs))
-    run_s = np.clip(MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S)
-    model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), types, np.arange(jobs))
+    run_s = np.clip(
+        MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S
+    )
+    model, rate_1, c, curves = model_rows(
+        rng, family_of(requested * run_s / 3_600.0), types, np.arange(jobs)
+    )
     rate = draw.overhead_rate(rate_1, c, requested)
     work = draw.digits(run_s * rate, 5)
     demand = work / rate * requested
-    v100s = sum(n * float(np.average(draw.speed_ups(model, requested, t, curves), weights=demand))
-                for t, n in zip(types, size, strict=True))
+    v100s = sum(
+        n * float(np.average(draw.speed_ups(model, requested, t, curves), weights=demand))
+        for t, n in zip(types, size, strict=True)
+    )
     window = draw.window_s(float(demand.sum()), v100s, load)
     submitted = np.floor(draw.arrivals(rng, np.ones(1), window, jobs))
     low, high = np.array(SLACK)[rng.integers(0, len(SLACK), jobs)].T
     until = np.ceil(submitted + GRACE_S + rng.uniform(low, high) * run_s)
     dated = rng.random(jobs) < DATED
     workload: Columns = {
-        "job_id": draw.names(jobs), "submitted_s": submitted, "model": model, "total_work": work,
-        "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
-        "max_gpus": draw.elastic_max(rng, requested, LARGEST), "weight": draw.choose(rng, WEIGHTS, jobs),
-        "deadline_s": [d if there else None for d, there in zip(until.tolist(), dated.tolist(), strict=True)]}
-    pools: Columns = {"pool": [t.lower() for t in types], "gpu_type": types, "gpus": size,
-                      "gpus_per_node": [NODE] * len(types)}
-    return Tables("due", {"interval_s": 300, "restart_s": 45, "objective": "tardiness"},
-                  {"workload.csv": workload, "pools.csv": pools, "models.csv": curves}, window_s=window, load=load)
+        "job_id": draw.names(jobs),
+        "submitted_s": submitted,
+        "model": model,
+        "total_work": work,
+        "requested_gpus": requested,
+        "min_gpus": np.ones(jobs, np.int64),
+        "max_gpus": draw.elastic_max(rng, requested, LARGEST),
+        "weight": draw.choose(rng, WEIGHTS, jobs),
+        "deadline_s": [
+            d if there else None for d, there in zip(until.tolist(), dated.tolist(), strict=True)
+        ],
+    }
+    pools: Columns = {
+        "pool": [t.lower() for t in types],
+        "gpu_type": types,
+        "gpus": size,
+        "gpus_per_node": [NODE] * len(types),
+    }
+    return Tables(
+        "due",
+        {"interval_s": 300, "restart_s": 45, "objective": "tardiness"},
+        {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},
+        window_s=window,
+        load=load,
+    )

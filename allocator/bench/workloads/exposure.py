@@ -1,7 +1,8 @@
 """The jobs of deadlines.py, owned by tenants who must not lose too much when a zone goes.
 
-Two tenants have GPUs guaranteed and a limit, as a share of these, on what they hold on the spot machines of any one
-zone; the third has neither. A fifth of the jobs never goes on spot, another fifth with at most 4 GPUs.
+Two tenants have GPUs guaranteed and a limit, as a share of these, on what they hold on the spot
+machines of any one zone; the third has neither. A fifth of the jobs never goes on spot, another
+fifth with at most 4 GPUs.
 """
 
 from __future__ import annotations
@@ -15,16 +16,27 @@ from allocator.bench.workloads.tables import Columns, Tables
 
 TENANTS = {"steady": (8, 0.5, 0.4), "careful": (10, 0.3, 0.3), "free": (0, None, 0.3)}
 #         guaranteed_gpus, max_spot_share, share of the jobs
-SPOT_JOBS = ((0, 0.2), (4, 0.2), (None, 0.6))          # max_spot_gpus, share of the jobs
+SPOT_JOBS = ((0, 0.2), (4, 0.2), (None, 0.6))  # max_spot_gpus, share of the jobs
 
 
 def exposure(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
     """load, gpus: as of deadlines."""
-    made, rng = deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus), np.random.default_rng([seed, 1])
+    made, rng = (
+        deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus),
+        np.random.default_rng([seed, 1]),
+    )
     tenant = rng.choice(len(TENANTS), jobs, p=[share for _, _, share in TENANTS.values()])
     limit = rng.choice(len(SPOT_JOBS), jobs, p=[share for _, share in SPOT_JOBS])
-    owned: Columns = {**made.tables["workload.csv"], "tenant": [list(TENANTS)[i] for i in tenant.tolist()],
-             "max_spot_gpus": [SPOT_JOBS[i][0] for i in limit.tolist()]}
-    tenants: Columns = {"tenant": list(TENANTS), "guaranteed_gpus": [g for g, _, _ in TENANTS.values()],
-               "max_spot_share": [s for _, s, _ in TENANTS.values()]}
-    return replace(made, name="exposure", tables={**made.tables, "workload.csv": owned, "tenants.csv": tenants})
+    owned: Columns = {
+        **made.tables["workload.csv"],
+        "tenant": [list(TENANTS)[i] for i in tenant.tolist()],
+        "max_spot_gpus": [SPOT_JOBS[i][0] for i in limit.tolist()],
+    }
+    tenants: Columns = {
+        "tenant": list(TENANTS),
+        "guaranteed_gpus": [g for g, _, _ in TENANTS.values()],
+        "max_spot_share": [s for _, s, _ in TENANTS.values()],
+    }
+    return replace(
+        made, name="exposure", tables={**made.tables, "workload.csv": owned, "tenants.csv": tenants}
+    )

@@ -1,9 +1,11 @@
-"""Interactive sessions on one GPU each beside batch jobs that fill the cluster: what headroom is for.
+"""Interactive sessions on one GPU each beside batch jobs that fill the cluster: what headroom is
+for.
 
-Three jobs of five are sessions: they come at random times, stay for exponentially distributed seconds, and may not be
-moved. The others are elastic batch jobs with log-normal run times: half of them give GPUs back at short notice, half
-may not be moved either, so that a session waits until one of them ends unless GPUs are kept.
-interactive.csv says how many sessions come and how long they stay.
+Three jobs of five are sessions: they come at random times, stay for exponentially distributed
+seconds, and may not be moved. The others are elastic batch jobs with log-normal run times: half of
+them give GPUs back at short notice, half may not be moved either, so that a session waits until one
+of them ends unless GPUs are kept. interactive.csv says how many sessions come and how long they
+stay.
 """
 
 from __future__ import annotations
@@ -19,35 +21,66 @@ SESSIONS = 0.6
 SESSION_S, SHORTEST_S = 900.0, 30.0
 SIZES = {1: 0.3, 2: 0.3, 4: 0.25, 8: 0.15}
 MEDIAN_S, SIGMA, LONGEST_S = 5_400.0, 1.0, 43_200.0
-WEIGHT = 4.0                # of a session: somebody waits for it
+WEIGHT = 4.0  # of a session: somebody waits for it
 
 
 def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
-    """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted."""
+    """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are
+    submitted.
+    """
     rng = np.random.default_rng(seed)
     size = NODE * max(1, round((gpus or GPUS) / NODE))
     session = np.arange(jobs) < round(SESSIONS * jobs)
     session = session[rng.permutation(jobs)]
     requested = np.where(session, 1, draw.in_strata(rng, SIZES, np.ones(jobs)))
     batch_s = MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs)))
-    run_s = np.where(session, np.maximum(SHORTEST_S, rng.exponential(SESSION_S, jobs)), np.minimum(batch_s, LONGEST_S))
-    model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs))
+    run_s = np.where(
+        session,
+        np.maximum(SHORTEST_S, rng.exponential(SESSION_S, jobs)),
+        np.minimum(batch_s, LONGEST_S),
+    )
+    model, rate_1, c, curves = model_rows(
+        rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
+    )
     rate = draw.overhead_rate(rate_1, c, requested)
     work = draw.digits(run_s * rate, 5)
     window = draw.window_s(float((work / rate * requested).sum()), size, load)
     gives = ~session & (rng.random(jobs) < 0.5)
     most = np.where(session, 1, draw.elastic_max(rng, requested, LARGEST))
     workload: Columns = {
-        "job_id": draw.names(jobs), "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
-        "model": model, "total_work": work, "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
-        "max_gpus": np.minimum(most, size), "weight": np.where(session, WEIGHT, 1.0),
+        "job_id": draw.names(jobs),
+        "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
+        "model": model,
+        "total_work": work,
+        "requested_gpus": requested,
+        "min_gpus": np.ones(jobs, np.int64),
+        "max_gpus": np.minimum(most, size),
+        "weight": np.where(session, WEIGHT, 1.0),
         "preemptible": ["true" if g else "false" for g in gives.tolist()],
         "interactive": ["true" if s else "false" for s in session.tolist()],
-        "shrinkable": ["true" if g else "false" for g in gives.tolist()]}
+        "shrinkable": ["true" if g else "false" for g in gives.tolist()],
+    }
     mean_s = float((work / rate)[session].mean()) if session.any() else SESSION_S
-    pools: Columns = {"pool": ["v100"], "gpu_type": ["V100"], "gpus": [size], "gpus_per_node": [NODE]}
-    kept: Columns = {"pool": ["v100"], "sessions_per_hour": [float(session.sum()) / window * 3_600.0],
-                     "session_s": [mean_s]}
-    return Tables("interactive", {"interval_s": 300, "restart_s": 45}, {
-        "workload.csv": workload, "pools.csv": pools, "models.csv": curves, "interactive.csv": kept},
-        window_s=window, load=load)
+    pools: Columns = {
+        "pool": ["v100"],
+        "gpu_type": ["V100"],
+        "gpus": [size],
+        "gpus_per_node": [NODE],
+    }
+    kept: Columns = {
+        "pool": ["v100"],
+        "sessions_per_hour": [float(session.sum()) / window * 3_600.0],
+        "session_s": [mean_s],
+    }
+    return Tables(
+        "interactive",
+        {"interval_s": 300, "restart_s": 45},
+        {
+            "workload.csv": workload,
+            "pools.csv": pools,
+            "models.csv": curves,
+            "interactive.csv": kept,
+        },
+        window_s=window,
+        load=load,
+    )

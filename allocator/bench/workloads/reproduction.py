@@ -1,9 +1,11 @@
-"""The workload on which the published allocator is reproduced (MIP for elastic training, ModelArts 2021).
+"""The workload on which the published allocator is reproduced (MIP for elastic training, ModelArts
+2021).
 
-64 GPUs in one pool, rounds of 300 s, Poisson arrivals; the request is 1, 2, 4 or 8 GPUs with probability .5, .2, .15,
-.15; its run time there is log-normal, median 40 minutes, sigma 1.2, at most 1,200 minutes. Speed follows Amdahl's law
-with a parallel share of the job's own, uniform on (.9, .995). A job may hold any power of two up to four times its
-request, at most 32. A running job that changes size pauses for 30 s; starting and resuming cost nothing.
+64 GPUs in one pool, rounds of 300 s, Poisson arrivals; the request is 1, 2, 4 or 8 GPUs with
+probability .5, .2, .15, .15; its run time there is log-normal, median 40 minutes, sigma 1.2, at
+most 1,200 minutes. Speed follows Amdahl's law with a parallel share of the job's own, uniform on
+(.9, .995). A job may hold any power of two up to four times its request, at most 32. A running job
+that changes size pauses for 30 s; starting and resuming cost nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ ALLOWED = (1, 2, 4, 8, 16, 32)
 
 
 def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
-    """load: jobs per minute. Work is counted in seconds on one GPU, so every model's rate on one GPU is 1."""
+    """load: jobs per minute. Work is counted in seconds on one GPU, so every model's rate on one
+    GPU is 1.
+    """
     rng = np.random.default_rng(seed)
     submitted = np.round(np.cumsum(rng.exponential(60.0 / load, jobs)), 1)
     requested = draw.choose(rng, SIZES, jobs)
@@ -31,12 +35,28 @@ def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None = None) 
     ids, models = draw.names(jobs), draw.names(jobs, "model")
     speed = 1.0 / ((1.0 - parallel) + parallel / requested)
     workload: Columns = {
-        "job_id": ids, "submitted_s": submitted, "model": models, "total_work": draw.digits(run_s * speed, 6),
-        "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64), "max_gpus": largest,
-        "sizes": [tuple(k for k in ALLOWED if k <= most) for most in largest.tolist()]}
-    curves: Columns = {"model": models, "gpu_type": ["GPU"] * jobs, "kind": ["amdahl"] * jobs,
-              "parameters": [{"rate_1": 1, "parallel": p, "max_gpus": LARGEST} for p in parallel.tolist()]}
+        "job_id": ids,
+        "submitted_s": submitted,
+        "model": models,
+        "total_work": draw.digits(run_s * speed, 6),
+        "requested_gpus": requested,
+        "min_gpus": np.ones(jobs, np.int64),
+        "max_gpus": largest,
+        "sizes": [tuple(k for k in ALLOWED if k <= most) for most in largest.tolist()],
+    }
+    curves: Columns = {
+        "model": models,
+        "gpu_type": ["GPU"] * jobs,
+        "kind": ["amdahl"] * jobs,
+        "parameters": [
+            {"rate_1": 1, "parallel": p, "max_gpus": LARGEST} for p in parallel.tolist()
+        ],
+    }
     pools: Columns = {"pool": ["gpus"], "gpu_type": ["GPU"], "gpus": [gpus or GPUS]}
-    return Tables("reproduction", {"interval_s": 300, "restart_s": 30},
-                  {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},
-                  window_s=float(submitted[-1]), load=load)
+    return Tables(
+        "reproduction",
+        {"interval_s": 300, "restart_s": 30},
+        {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},
+        window_s=float(submitted[-1]),
+        load=load,
+    )

@@ -1,8 +1,10 @@
-"""Gang jobs of fixed sizes that could share GPUs two by two: memory, slowdowns and speeds of eight models.
+"""Gang jobs of fixed sizes that could share GPUs two by two: memory, slowdowns and speeds of eight
+models.
 
-Speeds, batches and memory: measured by Luo et al. ("Wise resource sharing", IWQoS 2024, artefact; speeds from the trace
-of Muri, SIGCOMM 2022). Their measured slowdowns are not public; here each model beside each is drawn from 1.1 to 2.5,
-the same at every size. Assumed: a tenth of a pass does not depend on its batch, two fifths of the memory neither.
+Speeds, batches and memory: measured by Luo et al. ("Wise resource sharing", IWQoS 2024, artefact;
+speeds from the trace of Muri, SIGCOMM 2022). Their measured slowdowns are not public; here each
+model beside each is drawn from 1.1 to 2.5, the same at every size. Assumed: a tenth of a pass does
+not depend on its batch, two fifths of the memory neither.
 """
 
 from __future__ import annotations
@@ -17,62 +19,137 @@ from allocator.bench.workloads.tables import Columns, Tables
 from formulations import accumulation
 
 GPUS, NODE, KIND = 32, 8, "A6000"
-GPU_GB = 47.99                                    # 49,140 MB
-MEMORY_MB: Mapping[str, int] = {"resnet18": 6432, "shufflenet": 5252, "vgg16": 4224, "vgg19": 4304, "dqn": 2230,
-                                "a2c": 2094, "bert": 8058, "gpt2": 10532}
-BATCH: Mapping[str, int] = {"resnet18": 128, "shufflenet": 128, "vgg16": 16, "vgg19": 16, "dqn": 128, "a2c": 64,
-                            "bert": 4, "gpt2": 4}                                     # of one GPU
-STEP_MS: Mapping[str, Mapping[int, int]] = {     # by GPUs
-    "resnet18": {1: 779, 2: 881, 4: 921, 8: 1010}, "shufflenet": {1: 798, 2: 850, 4: 886},
-    "vgg16": {1: 107, 2: 191, 4: 201, 8: 214}, "vgg19": {2: 205, 4: 212, 8: 226, 16: 302},
-    "dqn": {1: 490, 2: 495, 4: 505, 8: 509, 16: 525}, "a2c": {1: 517, 2: 525, 8: 555},
-    "bert": {1: 178, 2: 195, 4: 190, 8: 192}, "gpt2": {1: 426, 4: 433, 8: 437}}
-SIZES = {1: 0.44, 2: 0.17, 4: 0.22, 8: 0.13, 16: 0.04}      # of a published trace of 61 jobs, without its two of 32
-STEPS, SIGMA, MOST_STEPS = 2_000.0, 0.8, 7_000.0            # steps of a job there: 111 to 6,690
+GPU_GB = 47.99  # 49,140 MB
+MEMORY_MB: Mapping[str, int] = {
+    "resnet18": 6432,
+    "shufflenet": 5252,
+    "vgg16": 4224,
+    "vgg19": 4304,
+    "dqn": 2230,
+    "a2c": 2094,
+    "bert": 8058,
+    "gpt2": 10532,
+}
+BATCH: Mapping[str, int] = {
+    "resnet18": 128,
+    "shufflenet": 128,
+    "vgg16": 16,
+    "vgg19": 16,
+    "dqn": 128,
+    "a2c": 64,
+    "bert": 4,
+    "gpt2": 4,
+}  # of one GPU
+STEP_MS: Mapping[str, Mapping[int, int]] = {  # by GPUs
+    "resnet18": {1: 779, 2: 881, 4: 921, 8: 1010},
+    "shufflenet": {1: 798, 2: 850, 4: 886},
+    "vgg16": {1: 107, 2: 191, 4: 201, 8: 214},
+    "vgg19": {2: 205, 4: 212, 8: 226, 16: 302},
+    "dqn": {1: 490, 2: 495, 4: 505, 8: 509, 16: 525},
+    "a2c": {1: 517, 2: 525, 8: 555},
+    "bert": {1: 178, 2: 195, 4: 190, 8: 192},
+    "gpt2": {1: 426, 4: 433, 8: 437},
+}
+# of a published trace of 61 jobs, without its two of 32
+SIZES = {1: 0.44, 2: 0.17, 4: 0.22, 8: 0.13, 16: 0.04}
+STEPS, SIGMA, MOST_STEPS = 2_000.0, 0.8, 7_000.0  # steps of a job there: 111 to 6,690
 PASSES = (1, 2, 4)
-CONSTANT, FIXED = 0.1, 0.4                                   # of the time of a pass, of the memory
+CONSTANT, FIXED = 0.1, 0.4  # of the time of a pass, of the memory
 SLOWDOWN = (1.1, 2.5)
 
 
-def sharing(*, seed: int, load: float, jobs: int, gpus: int | None = None, memory_gb: float = GPU_GB,
-            slowdown: tuple[float, float] = SLOWDOWN) -> Tables:
-    """load: GPU-hours demanded alone / GPU-hours there are. memory_gb: of a GPU; below 20 accumulation is needed to
-    share. slowdown: range it is drawn from, equal ends = the same for all."""
+def sharing(
+    *,
+    seed: int,
+    load: float,
+    jobs: int,
+    gpus: int | None = None,
+    memory_gb: float = GPU_GB,
+    slowdown: tuple[float, float] = SLOWDOWN,
+) -> Tables:
+    """load: GPU-hours demanded alone / GPU-hours there are. memory_gb: of a GPU; below 20
+    accumulation is needed to share. slowdown: range it is drawn from, equal ends = the same for
+    all."""
     rng = np.random.default_rng(seed)
     total = gpus or GPUS
-    size = draw.in_strata(rng, {k: share for k, share in SIZES.items() if k <= total}, np.ones(jobs))
+    size = draw.in_strata(
+        rng, {k: share for k, share in SIZES.items() if k <= total}, np.ones(jobs)
+    )
     able = {k: [m for m, known in STEP_MS.items() if k in known] for k in SIZES}
     pick = rng.random(jobs)
-    model = [able[k][int(u * len(able[k]))] for k, u in zip(size.tolist(), pick.tolist(), strict=True)]
-    steps = np.clip(np.round(STEPS * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs)))), 100.0, MOST_STEPS)
+    model = [
+        able[k][int(u * len(able[k]))] for k, u in zip(size.tolist(), pick.tolist(), strict=True)
+    ]
+    steps = np.clip(
+        np.round(STEPS * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs)))),
+        100.0,
+        MOST_STEPS,
+    )
     run_s = steps * [STEP_MS[m][k] / 1e3 for m, k in zip(model, size.tolist(), strict=True)]
     window = draw.window_s(float((run_s * size).sum()), total, load)
     workload: Columns = {
-        "job_id": draw.names(jobs), "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
-        "model": model, "total_work": steps.astype(np.int64) * size * [BATCH[m] for m in model],
-        "requested_gpus": size, "min_gpus": size, "max_gpus": size,
-        "memory_gb": [round(MEMORY_MB[m] / 1024, 2) for m in model]}
-    pools: Columns = {"pool": ["gpus"], "gpu_type": [KIND], "gpus": [total], "gpus_per_node": [NODE],
-                      "memory_gb": [memory_gb], "sharing": ["any"]}
-    return Tables("sharing", {"interval_s": 150, "restart_s": 30}, {
-        "workload.csv": workload, "pools.csv": pools, "rates.csv": rates(),
-        "sharing.csv": _slowdowns(rng, slowdown)}, window_s=window, load=load)
+        "job_id": draw.names(jobs),
+        "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
+        "model": model,
+        "total_work": steps.astype(np.int64) * size * [BATCH[m] for m in model],
+        "requested_gpus": size,
+        "min_gpus": size,
+        "max_gpus": size,
+        "memory_gb": [round(MEMORY_MB[m] / 1024, 2) for m in model],
+    }
+    pools: Columns = {
+        "pool": ["gpus"],
+        "gpu_type": [KIND],
+        "gpus": [total],
+        "gpus_per_node": [NODE],
+        "memory_gb": [memory_gb],
+        "sharing": ["any"],
+    }
+    return Tables(
+        "sharing",
+        {"interval_s": 150, "restart_s": 30},
+        {
+            "workload.csv": workload,
+            "pools.csv": pools,
+            "rates.csv": rates(),
+            "sharing.csv": _slowdowns(rng, slowdown),
+        },
+        window_s=window,
+        load=load,
+    )
 
 
 def rates() -> Columns:
     """rates.csv: samples per second by model, GPUs and passes, with memory."""
-    rows = [(m, k, p) for m, known in STEP_MS.items() for k in known for p in PASSES if p <= BATCH[m]]
-    alone = np.array([min(STEP_MS[m].values()) for m, _, _ in rows]) / 1e3           # computing of a step in one pass
+    rows = [
+        (m, k, p) for m, known in STEP_MS.items() for k in known for p in PASSES if p <= BATCH[m]
+    ]
+    # computing of a step in one pass
+    alone = np.array([min(STEP_MS[m].values()) for m, _, _ in rows]) / 1e3
     whole = np.array([STEP_MS[m][k] for m, k, _ in rows]) / 1e3
-    batch, passes = (np.array(x, np.float64) for x in ([BATCH[m] for m, _, _ in rows], [p for _, _, p in rows]))
-    step = accumulation.step_s(CONSTANT * alone, (1 - CONSTANT) * alone / batch, whole - alone, np.ones(len(rows)),
-                               batch, passes)
+    batch, passes = (
+        np.array(x, np.float64) for x in ([BATCH[m] for m, _, _ in rows], [p for _, _, p in rows])
+    )
+    step = accumulation.step_s(
+        CONSTANT * alone,
+        (1 - CONSTANT) * alone / batch,
+        whole - alone,
+        np.ones(len(rows)),
+        batch,
+        passes,
+    )
     most = np.array([MEMORY_MB[m] for m, _, _ in rows]) / 1024
     memory = accumulation.memory(FIXED * most, (1 - FIXED) * most / batch, batch, passes)
     size = np.array([k for _, k, _ in rows])
-    return {"model": [m for m, _, _ in rows], "gpu_type": [KIND] * len(rows), "gpus": size,
-            "work_per_s": draw.digits(batch * size / step, 6), "batch_size": (batch * size).astype(np.int64),
-            "accumulation": passes.astype(np.int64), "memory_gb": np.round(memory, 2)}
+    return {
+        "model": [m for m, _, _ in rows],
+        "gpu_type": [KIND] * len(rows),
+        "gpus": size,
+        "work_per_s": draw.digits(batch * size / step, 6),
+        "batch_size": (batch * size).astype(np.int64),
+        "accumulation": passes.astype(np.int64),
+        "memory_gb": np.round(memory, 2),
+    }
 
 
 def _slowdowns(rng: np.random.Generator, between: tuple[float, float]) -> Columns:
@@ -80,5 +157,11 @@ def _slowdowns(rng: np.random.Generator, between: tuple[float, float]) -> Column
     pairs = list(itertools.combinations_with_replacement(MEMORY_MB, 2))
     a, b = np.round(rng.uniform(*between, (2, len(pairs))), 3)
     b = np.where([x == y for x, y in pairs], a, b)
-    return {"model_a": [x for x, _ in pairs], "model_b": [y for _, y in pairs], "gpu_type": [KIND] * len(pairs),
-            "gpus": [1] * len(pairs), "slowdown_a": a, "slowdown_b": b}
+    return {
+        "model_a": [x for x, _ in pairs],
+        "model_b": [y for _, y in pairs],
+        "gpu_type": [KIND] * len(pairs),
+        "gpus": [1] * len(pairs),
+        "slowdown_a": a,
+        "slowdown_b": b,
+    }

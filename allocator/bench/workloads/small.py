@@ -1,4 +1,6 @@
-"""The workloads that lie in data/workloads: one of each generator, the demo, and one whose machines come and go."""
+"""The workloads that lie in data/workloads: one of each generator, the demo, and one whose
+machines come and go.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,23 @@ from allocator.bench.workloads.registry import generate
 from allocator.bench.workloads.tables import Columns, Tables
 from allocator.domain.problem import Floats, Ints
 
-SIZES = {"reproduction": (1, 0.36, 120), "bursty": (2, 1.0, 150), "diurnal": (1, 0.8, 120), "mixed": (3, 1.3, 100)}
+SIZES = {
+    "reproduction": (1, 0.36, 120),
+    "bursty": (2, 1.0, 150),
+    "diurnal": (1, 0.8, 120),
+    "mixed": (3, 1.3, 100),
+}
 """Generator -> seed, load, jobs."""
 DEMO_SEED = 28
 
-# samples per second on one V100 (order of magnitude), and c of t1 n / (1 + c (n - 1)) from published 8-GPU values
-MODELS = {"resnet50": (800.0, 0.011), "bert": (54.0, 0.085), "gnmt": (620.0, 0.103), "yolov3": (60.0, 0.10)}
+# samples per second on one V100 (order of magnitude), and c of t1 n / (1 + c (n - 1)) from
+# published 8-GPU values
+MODELS = {
+    "resnet50": (800.0, 0.011),
+    "bert": (54.0, 0.085),
+    "gnmt": (620.0, 0.103),
+    "yolov3": (60.0, 0.10),
+}
 
 DEMO = """\
 # demo
@@ -41,7 +54,10 @@ checkpoints, so that a lost machine costs them minutes.
 
 def shipped() -> list[Tables]:
     """All shipped workloads, in order of names."""
-    made = [generate(name, seed=seed, load=load, jobs=jobs) for name, (seed, load, jobs) in SIZES.items()]
+    made = [
+        generate(name, seed=seed, load=load, jobs=jobs)
+        for name, (seed, load, jobs) in SIZES.items()
+    ]
     return sorted([*made, demo(), machines_come_and_go()], key=lambda t: t.name)
 
 
@@ -54,7 +70,9 @@ def machines_come_and_go() -> Tables:
     """Twenty-four jobs on eight reserved GPUs and up to sixteen on the spot market."""
     made = generate("spot", seed=5, load=1.2, jobs=24, gpus=24)
     name = "machines-come-and-go"
-    return replace(made, name=name, about=made.about.replace(f"# {made.name}", f"# {name}", 1) + COME_AND_GO)
+    return replace(
+        made, name=name, about=made.about.replace(f"# {made.name}", f"# {name}", 1) + COME_AND_GO
+    )
 
 
 def demo(seed: int = DEMO_SEED) -> Tables:
@@ -65,23 +83,45 @@ def demo(seed: int = DEMO_SEED) -> Tables:
     run_s = draw.truncated_lognormal(rng, 900.0, 1.0, 7_200.0, count)
     submitted = np.round(np.sort(rng.uniform(0.0, last_s, count)), -1)
     workload, curves = _jobs(rng, asked, run_s, submitted - submitted[0])
-    pools: Columns = {"pool": ["v100"], "gpu_type": ["V100"], "gpus": [gpus], "price_per_gpu_hour": [2.0]}
-    return Tables("demo", {"interval_s": 300, "restart_s": 30},
-                  {"workload.csv": workload, "pools.csv": pools, "models.csv": curves}, DEMO,
-                  float(submitted[-1] - submitted[0]))
+    pools: Columns = {
+        "pool": ["v100"],
+        "gpu_type": ["V100"],
+        "gpus": [gpus],
+        "price_per_gpu_hour": [2.0],
+    }
+    return Tables(
+        "demo",
+        {"interval_s": 300, "restart_s": 30},
+        {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},
+        DEMO,
+        float(submitted[-1] - submitted[0]),
+    )
 
 
-def _jobs(rng: np.random.Generator, asked: Ints, run_s: Floats, submitted: Floats) -> tuple[Columns, Columns]:
-    """workload.csv and models.csv of jobs that take run_s seconds at the size they ask for on a V100."""
+def _jobs(
+    rng: np.random.Generator, asked: Ints, run_s: Floats, submitted: Floats
+) -> tuple[Columns, Columns]:
+    """workload.csv and models.csv of jobs that take run_s seconds at the size they ask for on a
+    V100.
+    """
     names = list(MODELS)
     which = rng.integers(0, len(names), len(asked))
     rate_1, c = np.array([MODELS[n] for n in names])[which].T
     work = draw.digits(run_s * draw.overhead_rate(rate_1, c, asked), 3)
     model = [names[i] for i in which.tolist()]
     workload: Columns = {
-        "job_id": [f"{m}-{i:02d}" for i, m in enumerate(model, start=1)], "submitted_s": submitted, "model": model,
-        "total_work": work, "requested_gpus": asked, "min_gpus": np.ones(len(asked), np.int64),
-        "max_gpus": np.minimum(4 * asked, 16)}
-    curves: Columns = {"model": names, "gpu_type": ["V100"] * len(names), "kind": ["overhead"] * len(names),
-                       "parameters": [{"rate_1": MODELS[m][0], "c": MODELS[m][1]} for m in names]}
+        "job_id": [f"{m}-{i:02d}" for i, m in enumerate(model, start=1)],
+        "submitted_s": submitted,
+        "model": model,
+        "total_work": work,
+        "requested_gpus": asked,
+        "min_gpus": np.ones(len(asked), np.int64),
+        "max_gpus": np.minimum(4 * asked, 16),
+    }
+    curves: Columns = {
+        "model": names,
+        "gpu_type": ["V100"] * len(names),
+        "kind": ["overhead"] * len(names),
+        "parameters": [{"rate_1": MODELS[m][0], "c": MODELS[m][1]} for m in names],
+    }
     return workload, curves

@@ -1,9 +1,11 @@
-"""Machines that come and go: reserved V100s beside A100s on the spot market, whose number and price change.
+"""Machines that come and go: reserved V100s beside A100s on the spot market, whose number and price
+change.
 
-Groups of spot machines are there and gone in turns; the lengths are mixtures of a short and a long exponential, since
-measured ones are heavy-tailed (one V100 in us-west-2: there 88 % of the time, runs of 6 hours in the mean and one in
-the median, gaps of one hour and of 23 minutes). Removals take one machine or several, as groups are of several sizes.
-The spot price wanders slowly above a floor of 0.30 of the price on demand, as on AWS in 2020.
+Groups of spot machines are there and gone in turns; the lengths are mixtures of a short and a long
+exponential, since measured ones are heavy-tailed (one V100 in us-west-2: there 88 % of the time,
+runs of 6 hours in the mean and one in the median, gaps of one hour and of 23 minutes). Removals
+take one machine or several, as groups are of several sizes. The spot price wanders slowly above a
+floor of 0.30 of the price on demand, as on AWS in 2020.
 """
 
 from __future__ import annotations
@@ -12,29 +14,41 @@ import numpy as np
 
 from allocator.bench.workloads import draw
 from allocator.bench.workloads.availability import prices
-from allocator.bench.workloads.measured import CHECKPOINT_EVERY_S, CHECKPOINT_S, ON_DEMAND, SPOT_REVOCATIONS, STARTUP_S
+from allocator.bench.workloads.measured import (
+    CHECKPOINT_EVERY_S,
+    CHECKPOINT_S,
+    ON_DEMAND,
+    SPOT_REVOCATIONS,
+    STARTUP_S,
+)
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.tables import Columns, Tables
 from allocator.domain.problem import Floats, Ints
 
 GPUS = 48
-MACHINE = 4                                # GPUs that come and go together, at least
-RESERVED = 1 / 3                           # share of the GPUs
-GROUPS = (1, 2, 1, 4)                      # machines of one group, in turn
-THERE_H = ((0.55, 0.6), (0.45, 13.0))      # share and mean of the two kinds of runs: mean 6.2, median about 1
-GONE_H = ((0.70, 0.4), (0.30, 2.5))        # mean 1.0, median about 0.45
+MACHINE = 4  # GPUs that come and go together, at least
+RESERVED = 1 / 3  # share of the GPUs
+GROUPS = (1, 2, 1, 4)  # machines of one group, in turn
+# share and mean of the two kinds of runs: mean 6.2, median about 1
+THERE_H = ((0.55, 0.6), (0.45, 13.0))
+GONE_H = ((0.70, 0.4), (0.30, 2.5))  # mean 1.0, median about 0.45
 SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
 MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
 
 
 def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
-    """load: V100-hours demanded at the request / V100-hours' worth there is while jobs are submitted."""
+    """load: V100-hours demanded at the request / V100-hours' worth there is while jobs are
+    submitted.
+    """
     rng = np.random.default_rng(seed)
     reserved, machines = _machines(gpus or GPUS)
     requested = np.minimum(draw.in_strata(rng, SIZES, np.ones(jobs)), reserved)
-    run_s = np.minimum(MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S)
-    model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), ("V100", "A100"),
-                                          np.arange(jobs))
+    run_s = np.minimum(
+        MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S
+    )
+    model, rate_1, c, curves = model_rows(
+        rng, family_of(requested * run_s / 3_600.0), ("V100", "A100"), np.arange(jobs)
+    )
     rate = draw.overhead_rate(rate_1, c, requested)
     work = draw.digits(run_s * rate, 5)
     demand = work / rate * requested
@@ -46,21 +60,51 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Table
     window = float(np.interp(demand.sum() / load, given, np.append(at, horizon)))
     prices_at, price = prices(rng, ON_DEMAND["A100"], 3.0 * window + 86_400.0)
     workload: Columns = {
-        "job_id": draw.names(jobs), "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
-        "model": model, "total_work": work, "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
-        "max_gpus": draw.elastic_max(rng, requested, 16), "checkpoint_s": [CHECKPOINT_S] * jobs,
-        "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs}
+        "job_id": draw.names(jobs),
+        "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
+        "model": model,
+        "total_work": work,
+        "requested_gpus": requested,
+        "min_gpus": np.ones(jobs, np.int64),
+        "max_gpus": draw.elastic_max(rng, requested, 16),
+        "checkpoint_s": [CHECKPOINT_S] * jobs,
+        "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs,
+    }
     pools: Columns = {
-        "pool": ["v100", "a100-spot"], "gpu_type": ["V100", "A100"], "gpus": [reserved, int(there[0]) * MACHINE],
-        "gpus_per_node": [8, MACHINE], "market": ["reserved", "spot"], "price_per_gpu_hour": [1.95, float(price[0])],
-        "startup_s": [0, STARTUP_S], "revocations_per_gpu_hour": [0, SPOT_REVOCATIONS]}
+        "pool": ["v100", "a100-spot"],
+        "gpu_type": ["V100", "A100"],
+        "gpus": [reserved, int(there[0]) * MACHINE],
+        "gpus_per_node": [8, MACHINE],
+        "market": ["reserved", "spot"],
+        "price_per_gpu_hour": [1.95, float(price[0])],
+        "startup_s": [0, STARTUP_S],
+        "revocations_per_gpu_hour": [0, SPOT_REVOCATIONS],
+    }
     until = 3.0 * window + 86_400.0
     kept = np.flatnonzero(at <= until)[1:]
-    capacity: Columns = {"at_s": np.round(at[kept]), "pool": ["a100-spot"] * len(kept), "gpus": there[kept] * MACHINE}
-    walk: Columns = {"at_s": prices_at[1:], "pool": ["a100-spot"] * (len(price) - 1), "price_per_gpu_hour": price[1:]}
-    return Tables("spot", {"interval_s": 300, "restart_s": 45},
-                  {"workload.csv": workload, "pools.csv": pools, "models.csv": curves, "capacity.csv": capacity,
-                   "prices.csv": walk}, window_s=window, load=load)
+    capacity: Columns = {
+        "at_s": np.round(at[kept]),
+        "pool": ["a100-spot"] * len(kept),
+        "gpus": there[kept] * MACHINE,
+    }
+    walk: Columns = {
+        "at_s": prices_at[1:],
+        "pool": ["a100-spot"] * (len(price) - 1),
+        "price_per_gpu_hour": price[1:],
+    }
+    return Tables(
+        "spot",
+        {"interval_s": 300, "restart_s": 45},
+        {
+            "workload.csv": workload,
+            "pools.csv": pools,
+            "models.csv": curves,
+            "capacity.csv": capacity,
+            "prices.csv": walk,
+        },
+        window_s=window,
+        load=load,
+    )
 
 
 def _machines(gpus: int) -> tuple[int, int]:
@@ -70,7 +114,9 @@ def _machines(gpus: int) -> tuple[int, int]:
 
 
 def availability(rng: np.random.Generator, machines: int, until_s: float) -> tuple[Floats, Ints]:
-    """Times at which the number of machines that are there changes, from 0 on, and the number from then on."""
+    """Times at which the number of machines that are there changes, from 0 on, and the number
+    from then on.
+    """
     times, steps, left, turn = [np.zeros(1)], [np.zeros(1, np.int64)], machines, 0
     while left:
         size = min(left, GROUPS[turn % len(GROUPS)])
@@ -86,6 +132,8 @@ def availability(rng: np.random.Generator, machines: int, until_s: float) -> tup
     return at, np.cumsum(np.bincount(place, np.concatenate(steps))).astype(np.int64)
 
 
-def _mixture(rng: np.random.Generator, kinds: tuple[tuple[float, float], ...], count: int) -> Floats:
+def _mixture(
+    rng: np.random.Generator, kinds: tuple[tuple[float, float], ...], count: int
+) -> Floats:
     share, mean_h = np.array(kinds).T
     return np.asarray(rng.exponential(3_600.0 * mean_h[rng.choice(len(kinds), count, p=share)]))

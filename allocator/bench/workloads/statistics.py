@@ -1,4 +1,6 @@
-"""Statistics of a workload, to hold against what was measured: `arrivals`, `durations`, `shares`, `offered_load`."""
+"""Statistics of a workload, to hold against what was measured: `arrivals`, `durations`,
+`shares`, `offered_load`.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,21 @@ MARKETS = ("reserved", "on_demand", "spot")
 
 
 def run_s(tables: Tables, gpu_type: str | None = None) -> Floats:
-    """Seconds each job runs at its request on one GPU type (default: V100, or the only one), shape (J,)."""
+    """Seconds each job runs at its request on one GPU type (default: V100, or the only one),
+    shape (J,).
+    """
     if "models.csv" not in tables.tables:
         return _measured_s(tables, gpu_type)
     jobs, curves = tables.tables["workload.csv"], tables.tables["models.csv"]
     types = list(dict.fromkeys(curves["gpu_type"]))
     gpu_type = gpu_type or ("V100" if "V100" in types else types[0])
-    known = {m: (kind, q) for m, t, kind, q in zip(*(curves[c] for c in ("model", "gpu_type", "kind", "parameters")),
-                                                   strict=True) if t == gpu_type}
+    known = {
+        m: (kind, q)
+        for m, t, kind, q in zip(
+            *(curves[c] for c in ("model", "gpu_type", "kind", "parameters")), strict=True
+        )
+        if t == gpu_type
+    }
     speed = np.empty(len(jobs["model"]))
     requested = _ints(jobs["requested_gpus"])
     model = np.array(jobs["model"])
@@ -39,27 +48,41 @@ def _measured_s(tables: Tables, gpu_type: str | None) -> Floats:
     jobs, rows = tables.tables["workload.csv"], tables.tables["rates.csv"]
     gpu_type = gpu_type or str(rows["gpu_type"][0])
     best: dict[tuple[str, int], float] = {}
-    for m, t, k, r in zip(*(rows[c] for c in ("model", "gpu_type", "gpus", "work_per_s")), strict=True):
+    for m, t, k, r in zip(
+        *(rows[c] for c in ("model", "gpu_type", "gpus", "work_per_s")), strict=True
+    ):
         if t == gpu_type:
             best[m, int(k)] = max(best.get((m, int(k)), 0.0), float(r))
-    speed = [best[m, k] for m, k in zip(jobs["model"], _ints(jobs["requested_gpus"]).tolist(), strict=True)]
+    speed = [
+        best[m, k]
+        for m, k in zip(jobs["model"], _ints(jobs["requested_gpus"]).tolist(), strict=True)
+    ]
     return np.asarray(np.asarray(jobs["total_work"], float) / np.array(speed))
 
 
-def offered_load(tables: Tables, window_s: float | None = None, markets: Collection[str] = MARKETS) -> float:
-    """GPU-hours demanded at the request / GPU-hours of these markets in the window (default: the generator's).
+def offered_load(
+    tables: Tables, window_s: float | None = None, markets: Collection[str] = MARKETS
+) -> float:
+    """GPU-hours demanded at the request / GPU-hours of these markets in the window (default: the
+    generator's).
 
-    With several GPU types both sides are in V100-hours: a GPU counts as its speed-up over a V100 at the request,
-    mean over the jobs weighted by what they demand.
+    With several GPU types both sides are in V100-hours: a GPU counts as its speed-up over a V100 at
+    the request, mean over the jobs weighted by what they demand.
     """
     jobs, pools = tables.tables["workload.csv"], tables.tables["pools.csv"]
     base = run_s(tables)
     demand = base * _ints(jobs["requested_gpus"])
     window_s = window_s or tables.window_s
-    there = sum(n * float(np.average(base / run_s(tables, t), weights=demand))
-                for t, n, market in zip(pools["gpu_type"], mean_gpus(tables, window_s),
-                                        pools.get("market", ["reserved"] * len(pools["pool"])), strict=True)
-                if market in markets)
+    there = sum(
+        n * float(np.average(base / run_s(tables, t), weights=demand))
+        for t, n, market in zip(
+            pools["gpu_type"],
+            mean_gpus(tables, window_s),
+            pools.get("market", ["reserved"] * len(pools["pool"])),
+            strict=True,
+        )
+        if market in markets
+    )
     return float(demand.sum() / (there * window_s))
 
 
@@ -70,36 +93,58 @@ def mean_gpus(tables: Tables, window_s: float) -> list[float]:
     if moves is None:
         return out
     for i, pool in enumerate(pools["pool"]):
-        mine = [(0.0, out[i])] + [(float(t), float(n)) for t, p, n in zip(
-            moves["at_s"], moves["pool"], moves["gpus"], strict=True) if p == pool and t < window_s]
+        mine = [(0.0, out[i])] + [
+            (float(t), float(n))
+            for t, p, n in zip(moves["at_s"], moves["pool"], moves["gpus"], strict=True)
+            if p == pool and t < window_s
+        ]
         at, gpus = np.array(mine).T
         out[i] = float(np.diff(at, append=window_s) @ gpus) / window_s
     return out
 
 
 def arrivals(submitted_s: Floats) -> Mapping[str, float]:
-    """Hourly counts (mean, median, p95, p99, variance / mean) and gaps (median_s, cv, share within 2 s)."""
+    """Hourly counts (mean, median, p95, p99, variance / mean) and gaps (median_s, cv, share
+    within 2 s).
+    """
     counts = np.bincount((np.asarray(submitted_s) // 3_600).astype(np.int64))
     gaps = np.diff(np.sort(np.asarray(submitted_s, float)))
-    return {"mean": float(counts.mean()), "median": float(np.median(counts)), "p95": float(np.quantile(counts, .95)),
-            "p99": float(np.quantile(counts, .99)), "variance / mean": float(counts.var() / counts.mean()),
-            "median_s": float(np.median(gaps)), "cv": float(gaps.std() / gaps.mean()),
-            "within_2_s": float((gaps <= 2).mean())}
+    return {
+        "mean": float(counts.mean()),
+        "median": float(np.median(counts)),
+        "p95": float(np.quantile(counts, 0.95)),
+        "p99": float(np.quantile(counts, 0.99)),
+        "variance / mean": float(counts.var() / counts.mean()),
+        "median_s": float(np.median(gaps)),
+        "cv": float(gaps.std() / gaps.mean()),
+        "within_2_s": float((gaps <= 2).mean()),
+    }
 
 
 def shares(gpus: Ints, seconds: Floats, sizes: Sequence[int]) -> Mapping[int, tuple[float, float]]:
-    """Of jobs and of GPU time, by number of GPUs; those that are not listed count for the largest below."""
+    """Of jobs and of GPU time, by number of GPUs; those that are not listed count for the
+    largest below.
+    """
     place = np.searchsorted(np.array(sizes), gpus, side="right") - 1
     time = np.bincount(place, gpus * seconds, len(sizes))
     count = np.bincount(place, minlength=len(sizes))
-    return {k: (float(count[i] / count.sum()), float(time[i] / time.sum())) for i, k in enumerate(sizes)}
+    return {
+        k: (float(count[i] / count.sum()), float(time[i] / time.sum())) for i, k in enumerate(sizes)
+    }
 
 
 def weights(gpu_hours: Floats, ends: Sequence[float]) -> list[tuple[float, float]]:
-    """Of jobs and of GPU time, by classes of GPU-hours that end at `ends`; the last class has no end."""
+    """Of jobs and of GPU time, by classes of GPU-hours that end at `ends`; the last class has no
+    end.
+    """
     place = np.searchsorted(np.array(ends), gpu_hours, side="right")
-    count, time = np.bincount(place, minlength=len(ends) + 1), np.bincount(place, gpu_hours, len(ends) + 1)
-    return [(float(n), float(t)) for n, t in zip(count / count.sum(), time / time.sum(), strict=True)]
+    count, time = (
+        np.bincount(place, minlength=len(ends) + 1),
+        np.bincount(place, gpu_hours, len(ends) + 1),
+    )
+    return [
+        (float(n), float(t)) for n, t in zip(count / count.sum(), time / time.sum(), strict=True)
+    ]
 
 
 def by_hour(submitted_s: Floats) -> Floats:
@@ -110,7 +155,9 @@ def by_hour(submitted_s: Floats) -> Floats:
 
 
 def by_weekday(submitted_s: Floats) -> Floats:
-    """Share of submissions by day of the week from Monday, shape (7,), over the whole weeks there are."""
+    """Share of submissions by day of the week from Monday, shape (7,), over the whole weeks
+    there are.
+    """
     day = (np.asarray(submitted_s) // 86_400).astype(np.int64)
     weeks = max(1, int(day.max() + 1) // 7)
     count = np.bincount(day[day < 7 * weeks] % 7, minlength=7)

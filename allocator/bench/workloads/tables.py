@@ -1,7 +1,7 @@
 """A generated workload as columns of plain values, and the way to files and to a Workload.
 
-The text is a function of the values alone: the same tables give the same bytes. Columns, not rows, because a workload
-may have 80,000 jobs.
+The text is a function of the values alone: the same tables give the same bytes. Columns, not rows,
+because a workload may have 80,000 jobs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 class Tables:
     """One workload folder (contract section 7).
 
-    config: keys of config.toml. tables: file name -> column name -> values of equal length; None = an empty cell, a
-    tuple = a list, a mapping = JSON. about: text of README.md. window_s: seconds from 0 in which jobs are submitted.
-    load: what was asked for, in the unit of the generator.
+    config: keys of config.toml. tables: file name -> column name -> values of equal length; None =
+    an empty cell, a tuple = a list, a mapping = JSON. about: text of README.md. window_s: seconds
+    from 0 in which jobs are submitted. load: what was asked for, in the unit of the generator.
     """
 
     name: str
@@ -56,7 +56,8 @@ class Tables:
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write the files into `folder`, made if need be; returns it.
 
-        Raises UsageError if the folder holds anything already, AllocatorError where it cannot be written.
+        Raises UsageError if the folder holds anything already, AllocatorError where it cannot be
+        written.
         """
         path = Path(folder)
         if path.is_dir() and any(path.iterdir()):
@@ -65,7 +66,9 @@ class Tables:
         return path
 
     def workload(self) -> Workload:
-        """The workload that reading the folder gives, validated. Raises InvalidInput if it breaks a rule."""
+        """The workload that reading the folder gives, validated. Raises InvalidInput if it
+        breaks a rule.
+        """
         from allocator.files.workloads import workload_of
 
         return workload_of(self.name, self.files())

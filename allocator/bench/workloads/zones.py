@@ -1,7 +1,9 @@
-"""Spot pools in five zones of two regions beside reserved and on-demand machines: where to run, what to fall back on.
+"""Spot pools in five zones of two regions beside reserved and on-demand machines: where to run,
+what to fall back on.
 
-All GPUs are V100s at list prices. Availability and prices of the zones: availability.py. Every job has a deadline, 1.5
-to 4 times its run time at the request after its submission, and checkpoints, so that losing a machine costs minutes.
+All GPUs are V100s at list prices. Availability and prices of the zones: availability.py. Every job
+has a deadline, 1.5 to 4 times its run time at the request after its submission, and checkpoints, so
+that losing a machine costs minutes.
 """
 
 from __future__ import annotations
@@ -10,20 +12,26 @@ import numpy as np
 
 from allocator.bench.workloads import availability as spot_zones
 from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import CHECKPOINT_EVERY_S, CHECKPOINT_S, ON_DEMAND, STARTUP_S
+from allocator.bench.workloads.measured import (
+    CHECKPOINT_EVERY_S,
+    CHECKPOINT_S,
+    ON_DEMAND,
+    STARTUP_S,
+)
 from allocator.bench.workloads.speeds import family_of, model_rows
 from allocator.bench.workloads.spot_tables import changes
 from allocator.bench.workloads.tables import Columns, Tables
 
-GPUS = 64                                  # half of them spot machines when all are there
-MACHINE = 4                                # GPUs that come and go together, at least
-REGIONS = {"west": 3, "east": 2}           # zones of each
-RESERVED, ON_DEMAND_SHARE = 0.25, 0.25     # of the GPUs
+GPUS = 64  # half of them spot machines when all are there
+MACHINE = 4  # GPUs that come and go together, at least
+REGIONS = {"west": 3, "east": 2}  # zones of each
+RESERVED, ON_DEMAND_SHARE = 0.25, 0.25  # of the GPUs
 RESERVED_PRICE = 1.95
 SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
 MEDIAN_S, SIGMA, LONGEST_S = 3_600.0, 1.2, 43_200.0
-SLACK = (1.5, 4.0)                         # deadline / run time at the request
-LIFE_H = 6.2                               # mean run of a zone: what policies believe a machine lives
+SLACK = (1.5, 4.0)  # deadline / run time at the request
+# mean run of a zone: what policies believe a machine lives
+LIFE_H = 6.2
 
 
 def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
@@ -35,8 +43,12 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
     names = [f"{region}-{'abc'[i]}" for region, count in REGIONS.items() for i in range(count)]
     machines = max(1, round((total - reserved - rented) / MACHINE / len(names)))
     requested = np.minimum(draw.in_strata(rng, SIZES, np.ones(jobs)), reserved)
-    run_s = np.minimum(MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S)
-    model, rate_1, c, curves = model_rows(rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs))
+    run_s = np.minimum(
+        MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S
+    )
+    model, rate_1, c, curves = model_rows(
+        rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
+    )
     rate = draw.overhead_rate(rate_1, c, requested)
     work = draw.digits(run_s * rate, 5)
     demand = float((work / rate * requested).sum())
@@ -50,19 +62,38 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
     submitted = np.floor(draw.arrivals(rng, np.ones(1), window, jobs))
     slack = rng.uniform(*SLACK, jobs)
     workload: Columns = {
-        "job_id": draw.names(jobs), "submitted_s": submitted, "model": model, "total_work": work,
-        "requested_gpus": requested, "min_gpus": np.ones(jobs, np.int64),
-        "max_gpus": draw.elastic_max(rng, requested, 16), "deadline_s": np.ceil(submitted + slack * run_s),
-        "checkpoint_s": [CHECKPOINT_S] * jobs, "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs}
+        "job_id": draw.names(jobs),
+        "submitted_s": submitted,
+        "model": model,
+        "total_work": work,
+        "requested_gpus": requested,
+        "min_gpus": np.ones(jobs, np.int64),
+        "max_gpus": draw.elastic_max(rng, requested, 16),
+        "deadline_s": np.ceil(submitted + slack * run_s),
+        "checkpoint_s": [CHECKPOINT_S] * jobs,
+        "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs,
+    }
     walks = [spot_zones.prices(rng, ON_DEMAND["V100"], until) for _ in names]
     pools: Columns = {
-        "pool": ["reserved", "on-demand", *names], "gpu_type": ["V100"] * (2 + len(names)),
+        "pool": ["reserved", "on-demand", *names],
+        "gpu_type": ["V100"] * (2 + len(names)),
         "gpus": [reserved, rented, *(int(z.value[0]) * MACHINE for z in there)],
         "gpus_per_node": [MACHINE] * (2 + len(names)),
         "market": ["reserved", "on_demand", *["spot"] * len(names)],
         "price_per_gpu_hour": [RESERVED_PRICE, ON_DEMAND["V100"], *(float(p[0]) for _, p in walks)],
-        "region": ["", "", *names], "startup_s": [0, STARTUP_S, *[STARTUP_S] * len(names)],
-        "revocations_per_gpu_hour": [0, 0, *[round(1 / LIFE_H / MACHINE, 4)] * len(names)]}
-    return Tables("zones", {"interval_s": 300, "restart_s": 45}, {
-        "workload.csv": workload, "pools.csv": pools, "models.csv": curves,
-        **changes(names, there, MACHINE, walks, until)}, window_s=window, load=load)
+        "region": ["", "", *names],
+        "startup_s": [0, STARTUP_S, *[STARTUP_S] * len(names)],
+        "revocations_per_gpu_hour": [0, 0, *[round(1 / LIFE_H / MACHINE, 4)] * len(names)],
+    }
+    return Tables(
+        "zones",
+        {"interval_s": 300, "restart_s": 45},
+        {
+            "workload.csv": workload,
+            "pools.csv": pools,
+            "models.csv": curves,
+            **changes(names, there, MACHINE, walks, until),
+        },
+        window_s=window,
+        load=load,
+    )

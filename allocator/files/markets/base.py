@@ -14,8 +14,9 @@ from allocator.domain.problem import Floats, Ints
 
 @dataclass(frozen=True)
 class Options:
-    """What the user may ask of any format. gpus: of one machine; default the format's own knowledge, else 1.
-    on_demand: dollars per GPU-hour that spot prices are held against; default what the format knows."""
+    """What the user may ask of any format. gpus: of one machine; default the format's own
+    knowledge, else 1. on_demand: dollars per GPU-hour that spot prices are held against; default
+    what the format knows."""
 
     gpus: int | None = None
     on_demand: float | None = None
@@ -23,9 +24,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Series:
-    """One pool over time, from its first row on: GPUs there (s,) at gpus_at (s,), seconds on the source's clock (since
-    1970 where it has dates, else from 0); dollars per GPU-hour (r,) at price_at (r,), both in order of time. on_demand:
-    dollars per GPU-hour, nan = unknown. end: last moment known."""
+    """One pool over time, from its first row on: GPUs there (s,) at gpus_at (s,), seconds on the
+    source's clock (since 1970 where it has dates, else from 0); dollars per GPU-hour (r,) at
+    price_at (r,), both in order of time. on_demand: dollars per GPU-hour, nan = unknown. end: last
+    moment known."""
 
     pool: str
     gpu_type: str
@@ -39,8 +41,12 @@ class Series:
     @property
     def begin(self) -> float:
         """Its first moment."""
-        return float(min(self.gpus_at[0] if len(self.gpus_at) else np.inf,
-                         self.price_at[0] if len(self.price_at) else np.inf))
+        return float(
+            min(
+                self.gpus_at[0] if len(self.gpus_at) else np.inf,
+                self.price_at[0] if len(self.price_at) else np.inf,
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,9 @@ class Format(Protocol):
 
 
 def steps(at: Floats, value: Ints | Floats) -> tuple[Floats, Floats]:
-    """Sorted by time; of several values at one moment the last in the order given; without rows that change nothing."""
+    """Sorted by time; of several values at one moment the last in the order given; without rows
+    that change nothing.
+    """
     order = np.argsort(at, kind="stable")
     at, value = at[order], np.asarray(value, dtype=np.float64)[order]
     last = np.append(np.diff(at) > 0, True) if len(at) else np.zeros(0, dtype=bool)

@@ -1,9 +1,11 @@
-"""catalog: list prices per machine on demand and spot, by accelerator, number and zone (SkyPilot catalogue, CSV).
+"""catalog: list prices per machine on demand and spot, by accelerator, number and zone (SkyPilot
+catalogue, CSV).
 
-Columns InstanceType, AcceleratorName, AcceleratorCount, Price, SpotPrice, Region and perhaps AvailabilityZone. On
-Google Cloud a host and its GPUs are separate rows, which are added where the host of the machine is known (HOSTS). A
-price of 700 is a placeholder and dropped; an empty spot price means not offered. Spot prices that are not below the
-price on demand are named: some such rows are wrong matches of products.
+Columns InstanceType, AcceleratorName, AcceleratorCount, Price, SpotPrice, Region and perhaps
+AvailabilityZone. On Google Cloud a host and its GPUs are separate rows, which are added where the
+host of the machine is known (HOSTS). A price of 700 is a placeholder and dropped; an empty spot
+price means not offered. Spot prices that are not below the price on demand are named: some such
+rows are wrong matches of products.
 """
 
 from __future__ import annotations
@@ -18,13 +20,18 @@ from allocator.files.markets.money import dollars
 from allocator.files.traces.text import csv_rows, fail, lacks, raise_if, text
 
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Region", "Price", "SpotPrice")
-HOSTS = {"A100": "a2-highgpu-{}g", "A100-80GB": "a2-ultragpu-{}g", "H100": "a3-highgpu-{}g", "H200": "a3-ultragpu-{}g",
-         "B200": "a4-highgpu-{}g"}
+HOSTS = {
+    "A100": "a2-highgpu-{}g",
+    "A100-80GB": "a2-ultragpu-{}g",
+    "H100": "a3-highgpu-{}g",
+    "H200": "a3-ultragpu-{}g",
+    "B200": "a4-highgpu-{}g",
+}
 PLACEHOLDER = 700.0
 
 
 def recognise(source: Path) -> str:
-    """"" if the first line has the columns."""
+    """ "" if the first line has the columns."""
     return lacks(source, COLUMNS)
 
 
@@ -43,12 +50,21 @@ def read(source: Path, options: Options) -> Market:
         price[column] = values
     raise_if(source, faults)
     zone = [z or r for z, r in zip(rows["AvailabilityZone"], rows["Region"], strict=True)]
-    host = {(rows["InstanceType"][i], zone[i]): i for i in range(len(rows)) if not rows["AcceleratorName"][i]}
+    host = {
+        (rows["InstanceType"][i], zone[i]): i
+        for i in range(len(rows))
+        if not rows["AcceleratorName"][i]
+    }
     series: dict[str, Series] = {}
     alone, dropped = 0, 0
     for i, kind in enumerate(rows["AcceleratorName"]):
         gpus = _whole(rows["AcceleratorCount"][i])
-        if not kind or kind.lower().startswith("tpu") or price["Price"][i] == PLACEHOLDER or gpus < 1:
+        if (
+            not kind
+            or kind.lower().startswith("tpu")
+            or price["Price"][i] == PLACEHOLDER
+            or gpus < 1
+        ):
             dropped += bool(kind)
             continue
         own, spot = price["Price"][i], price["SpotPrice"][i]
@@ -59,15 +75,26 @@ def read(source: Path, options: Options) -> Market:
                 own, spot = own + price["Price"][base], spot + price["SpotPrice"][base]
         if spot > 0:
             name = f"{zone[i]}-{kind.lower()}x{gpus}"
-            series[name] = Series(name, kind, price_at=np.zeros(1), price=np.array([spot / gpus]), on_demand=own / gpus,
-                                  end=0.0)
+            series[name] = Series(
+                name,
+                kind,
+                price_at=np.zeros(1),
+                price=np.array([spot / gpus]),
+                on_demand=own / gpus,
+                end=0.0,
+            )
     if not series:
         raise fail(source, recognise(source) or "has no accelerator with a spot price")
     notes = [f"{source.name}: {len(series)} offers with a spot price"]
     if alone:
-        notes.append(f"{source.name}: {alone} rows of GPUs have no row of their host; their prices are without it")
+        notes.append(
+            f"{source.name}: {alone} rows of GPUs have no row of their host; their prices are"
+            " without it"
+        )
     if dropped:
-        notes.append(f"{source.name}: {dropped} rows dropped: TPUs, placeholders, no number of accelerators")
+        notes.append(
+            f"{source.name}: {dropped} rows dropped: TPUs, placeholders, no number of accelerators"
+        )
     return Market(tuple(series.values()), tuple(notes))
 
 

@@ -1,7 +1,8 @@
-"""spot-events: lines `milliseconds,add|remove,node` of a request for a fixed number of spot machines; no header.
+"""spot-events: lines `milliseconds,add|remove,node` of a request for a fixed number of spot
+machines; no header.
 
-Source of the format: the traces published with Thorpe et al., "Bamboo: Making Preemptible Instances Resilient for
-Affordable Training of Large DNNs", NSDI 2023.
+Source of the format: the traces published with Thorpe et al., "Bamboo: Making Preemptible Instances
+Resilient for Affordable Training of Large DNNs", NSDI 2023.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from allocator.files.traces.text import content, fail, head, raise_if
 
 
 def recognise(source: Path) -> str:
-    """"" if the first line is a number, add or remove, and a name."""
+    """ "" if the first line is a number, add or remove, and a name."""
     cells = next(iter(head(source)), "").split(",")
     mine = len(cells) == 3 and cells[0].strip().isdigit() and cells[1].strip() in ("add", "remove")
     return "" if mine else "its first line is no `milliseconds,add|remove,node`"
@@ -28,7 +29,9 @@ def read(source: Path, options: Options) -> Market:
     at: list[float] = []
     number: list[int] = []
     here: set[str] = set()
-    for line, row in enumerate(content(source).decode("utf-8-sig", "replace").splitlines(), start=1):
+    for line, row in enumerate(
+        content(source).decode("utf-8-sig", "replace").splitlines(), start=1
+    ):
         if not row.strip():
             continue
         cells = [c.strip() for c in row.split(",")]
@@ -44,8 +47,15 @@ def read(source: Path, options: Options) -> Market:
         raise fail(source, "has no line `milliseconds,add|remove,node`")
     times, count = steps(np.array(at), np.array(number))
     machines = options.gpus or 1
-    return Market((Series(source.stem, "GPU", times, count.astype(np.int64) * machines, end=at[-1]),),
-                  (f"{source.name}: at most {max(number)} machines of {machines} GPUs over {at[-1] / 3600:.1f} h",))
+    return Market(
+        (Series(source.stem, "GPU", times, count.astype(np.int64) * machines, end=at[-1]),),
+        (
+            (
+                f"{source.name}: at most {max(number)} machines of {machines} GPUs over"
+                f" {at[-1] / 3600:.1f} h"
+            ),
+        ),
+    )
 
 
 def _wrong(cells: list[str], here: set[str], at: list[float]) -> str:

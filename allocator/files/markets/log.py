@@ -1,9 +1,11 @@
-"""spot-log: a log of persistent requests, one machine per zone and kind, asked every few minutes whether it runs.
+"""spot-log: a log of persistent requests, one machine per zone and kind, asked every few minutes
+whether it runs.
 
-`[2020-03-15T10:07:33.000Z] Created instance NAME with 1 GPU(s) of type v100 in zone us-east-1b`, `Instance NAME running
-in zone Z`, `Instance NAME not running in zone Z`, `Instance ... creation failed`, `Successfully deleted instance NAME`.
-Source: the logs published with Narayanan et al. (DISPA 2020). A machine is there from its creation until it is first
-found not running; one that is never found running did not start, and is counted, not used.
+`[2020-03-15T10:07:33.000Z] Created instance NAME with 1 GPU(s) of type v100 in zone us-east-1b`,
+`Instance NAME running in zone Z`, `Instance NAME not running in zone Z`, `Instance ... creation
+failed`, `Successfully deleted instance NAME`. Source: the logs published with Narayanan et al.
+(DISPA 2020). A machine is there from its creation until it is first found not running; one that is
+never found running did not start, and is counted, not used.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from allocator.files.markets.base import Market, Options, Series, steps
 from allocator.files.traces.text import content, fail, head, raise_if
 
 LINE = re.compile(r"\[(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z)\] (?P<what>.+)")
-CREATED = re.compile(r"Created instance (?P<name>\S+) with (?P<gpus>\d{1,4}) GPU\(s\) of type (?P<type>\S+) "
-                     r"in zone (?P<zone>\S+)")
+CREATED = re.compile(
+    r"Created instance (?P<name>\S+) with (?P<gpus>\d{1,4}) GPU\(s\) of type (?P<type>\S+) "
+    r"in zone (?P<zone>\S+)"
+)
 ASKED = re.compile(r"Instance (?P<name>\S+) (?P<off>not )?running in zone \S+")
 OTHER = re.compile(r"Instance .*creation failed|Successfully deleted instance \S+")
 
@@ -29,7 +33,7 @@ Key = tuple[str, str, int]
 
 
 def recognise(source: Path) -> str:
-    """"" if the first line is one of such a log."""
+    """ "" if the first line is one of such a log."""
     first = LINE.fullmatch(next(iter(head(source)), ""))
     mine = first and any(p.fullmatch(first["what"]) for p in (CREATED, ASKED, OTHER))
     return "" if mine else "its first line is no `[time] Created instance ...`"
@@ -39,9 +43,13 @@ def read(source: Path, options: Options) -> Market:
     """A pool per zone, type and size of machine. Raises InvalidInput."""
     faults: list[Fault] = []
     fleet = _Fleet()
-    for number, text in enumerate(content(source).decode("utf-8-sig", "replace").splitlines(), start=1):
+    for number, text in enumerate(
+        content(source).decode("utf-8-sig", "replace").splitlines(), start=1
+    ):
         if text.strip() and not fleet.note(LINE.fullmatch(text.strip())):
-            faults.append(Fault(str(source), number, f'"{text.strip()[:60]}" is no line of such a log'))
+            faults.append(
+                Fault(str(source), number, f'"{text.strip()[:60]}" is no line of such a log')
+            )
     raise_if(source, faults)
     changes = fleet.over()
     if not changes:
@@ -50,13 +58,19 @@ def read(source: Path, options: Options) -> Market:
     for (zone, kind, gpus), rows in sorted(changes.items()):
         rows.sort()
         times, held = steps(np.array([t for t, _ in rows]), np.cumsum([n for _, n in rows]))
-        series.append(Series(f"{zone}-{kind.lower()}x{gpus}", kind, times, held.astype(np.int64), end=fleet.at))
+        series.append(
+            Series(
+                f"{zone}-{kind.lower()}x{gpus}", kind, times, held.astype(np.int64), end=fleet.at
+            )
+        )
     told = ", ".join(f"{n} {what}" for what, n in fleet.count.items() if n)
     return Market(tuple(series), (f"{source.name}: {told}",))
 
 
 class _Fleet:
-    """Machines by name while a log is read; changes (time, GPUs more) by (zone, type, GPUs of a machine)."""
+    """Machines by name while a log is read; changes (time, GPUs more) by (zone, type, GPUs of a
+    machine).
+    """
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -70,11 +84,22 @@ class _Fleet:
         what = line["what"] if line else ""
         made, asked = CREATED.fullmatch(what), ASKED.fullmatch(what)
         try:
-            self.at = datetime.fromisoformat(line["at"].replace("Z", "+00:00")).timestamp() if line else self.at
+            self.at = (
+                datetime.fromisoformat(line["at"].replace("Z", "+00:00")).timestamp()
+                if line
+                else self.at
+            )
         except ValueError:
             return False
         if made:
-            self._alive[made["name"]] = (made["zone"], made["type"].split("-")[-1].upper(), int(made["gpus"])), self.at
+            self._alive[made["name"]] = (
+                (
+                    made["zone"],
+                    made["type"].split("-")[-1].upper(),
+                    int(made["gpus"]),
+                ),
+                self.at,
+            )
             self._seen.discard(made["name"])
             self.count["created"] += 1
         elif asked and asked["off"]:

@@ -11,7 +11,9 @@ PLAIN = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+")
 
 
 def dollars(text: object) -> tuple[float, str]:
-    """The number, and why it is none ("" = it is one): a currency sign or a thousands separator is named."""
+    """The number, and why it is none ("" = it is one): a currency sign or a thousands separator
+    is named.
+    """
     shown = str(text)[:40].strip()
     if PLAIN.fullmatch(shown):
         value = float(shown)
@@ -29,5 +31,7 @@ def doubts(series: Series) -> list[str]:
     dear = int((series.price >= series.on_demand).sum()) if series.on_demand > 0 else 0
     if not dear:
         return []
-    return [f"{series.pool}: {dear} of {len(series.price)} spot prices are not below the price on demand, "
-            f"{series.on_demand:g} per GPU-hour (highest {series.price.max():g})"]
+    return [
+        f"{series.pool}: {dear} of {len(series.price)} spot prices are not below the price on"
+        f" demand, {series.on_demand:g} per GPU-hour (highest {series.price.max():g})"
+    ]

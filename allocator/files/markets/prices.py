@@ -1,9 +1,11 @@
-"""spot-prices: what the AWS command for spot price history answers, JSON; one file or a folder of such files.
+"""spot-prices: what the AWS command for spot price history answers, JSON; one file or a folder of
+such files.
 
-`{"SpotPriceHistory": [{"AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice": "0.918000", "Timestamp":
-"2020-02-27T13:48:57.000Z"} ...]}`, newest first, files overlapping. Prices are per machine and become prices per GPU by
-the instance types of GPUS; equal prices emitted again are dropped. Archived logs: Narayanan et al., "Analysis and
-Exploitation of Dynamic Pricing in the Public Cloud for ML Training", DISPA 2020.
+`{"SpotPriceHistory": [{"AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice":
+"0.918000", "Timestamp": "2020-02-27T13:48:57.000Z"} ...]}`, newest first, files overlapping. Prices
+are per machine and become prices per GPU by the instance types of GPUS; equal prices emitted again
+are dropped. Archived logs: Narayanan et al., "Analysis and Exploitation of Dynamic Pricing in the
+Public Cloud for ML Training", DISPA 2020.
 """
 
 from __future__ import annotations
@@ -20,20 +22,40 @@ from allocator.files.markets.base import Market, Options, Series, steps
 from allocator.files.markets.money import dollars
 from allocator.files.traces.text import content, fail, head, raise_if
 
-GPUS = {"p2.xlarge": 1, "p2.8xlarge": 8, "p2.16xlarge": 16, "p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8,
-        "g4dn.xlarge": 1, "g4dn.12xlarge": 4, "p4d.24xlarge": 8, "p5.48xlarge": 8}
+GPUS = {
+    "p2.xlarge": 1,
+    "p2.8xlarge": 8,
+    "p2.16xlarge": 16,
+    "p3.2xlarge": 1,
+    "p3.8xlarge": 4,
+    "p3.16xlarge": 8,
+    "g4dn.xlarge": 1,
+    "g4dn.12xlarge": 4,
+    "p4d.24xlarge": 8,
+    "p5.48xlarge": 8,
+}
 TYPE = {"p2": "K80", "p3": "V100", "g4dn": "T4", "p4d": "A100", "p5": "H100"}
-ON_DEMAND = {"p2": 0.90, "p3": 3.06}              # dollars per GPU-hour in the US; others by --on-demand
-LONG_H = 72.0                                     # between two records of a pool: more is worth a note
+# dollars per GPU-hour in the US; others by --on-demand
+ON_DEMAND = {"p2": 0.90, "p3": 3.06}
+# between two records of a pool: more is worth a note
+LONG_H = 72.0
 FIELDS = ("AvailabilityZone", "InstanceType", "SpotPrice", "Timestamp")
 
 
 def recognise(source: Path) -> str:
-    """"" if it begins as an object with SpotPriceHistory, or is a folder with such a file."""
+    """ "" if it begins as an object with SpotPriceHistory, or is a folder with such a file."""
     if source.is_dir():
-        return "" if any(not recognise(f) for f in sorted(source.glob("*.json"))[:20]) else "has no file of spot prices"
+        return (
+            ""
+            if any(not recognise(f) for f in sorted(source.glob("*.json"))[:20])
+            else "has no file of spot prices"
+        )
     begin = "".join(head(source))[:400]
-    return "" if begin.lstrip().startswith("{") and '"SpotPriceHistory"' in begin else 'has no "SpotPriceHistory"'
+    return (
+        ""
+        if begin.lstrip().startswith("{") and '"SpotPriceHistory"' in begin
+        else 'has no "SpotPriceHistory"'
+    )
 
 
 def read(source: Path, options: Options) -> Market:
@@ -63,22 +85,49 @@ def read(source: Path, options: Options) -> Market:
         times, value = steps(at, price / gpus)
         longest = float(np.diff(np.unique(at)).max(initial=0.0)) / 3600
         if longest > LONG_H:
-            gaps.append(f"{zone}-{instance}: no record for {longest:.0f} h; the price before it holds until the next")
-        known = options.on_demand if options.on_demand is not None else ON_DEMAND.get(family, np.nan)
-        series.append(Series(f"{zone}-{instance}", TYPE.get(family, family), price_at=times, price=value,
-                             on_demand=known, end=float(at.max())))
+            gaps.append(
+                f"{zone}-{instance}: no record for {longest:.0f} h; the price before it holds until"
+                " the next"
+            )
+        known = (
+            options.on_demand if options.on_demand is not None else ON_DEMAND.get(family, np.nan)
+        )
+        series.append(
+            Series(
+                f"{zone}-{instance}",
+                TYPE.get(family, family),
+                price_at=times,
+                price=value,
+                on_demand=known,
+                end=float(at.max()),
+            )
+        )
     if not series:
-        raise fail(source, f"has no instance type whose GPUs are known ({', '.join(sorted(unknown))}); say --gpus N")
+        raise fail(
+            source,
+            f"has no instance type whose GPUs are known ({', '.join(sorted(unknown))}); say"
+            " --gpus N",
+        )
     left = f"; left out, GPUs unknown: {', '.join(sorted(unknown))}" if unknown else ""
-    return Market(tuple(series), (f"{source.name}: {sum(map(len, found.values()))} records of {len(found)} pools, "
-                                  f"{sum(len(s.price) for s in series)} changes{left}", *gaps))
+    return Market(
+        tuple(series),
+        (
+            (
+                f"{source.name}: {sum(map(len, found.values()))} records of {len(found)} pools, "
+                f"{sum(len(s.price) for s in series)} changes{left}"
+            ),
+            *gaps,
+        ),
+    )
 
 
 def _rows(file: Path) -> list[Any]:
     try:
         rows = json.loads(content(file))["SpotPriceHistory"]
     except (ValueError, KeyError, TypeError) as error:
-        raise fail(file, f'is no {{"SpotPriceHistory": [...]}}: {error}', getattr(error, "lineno", None)) from None
+        raise fail(
+            file, f'is no {{"SpotPriceHistory": [...]}}: {error}', getattr(error, "lineno", None)
+        ) from None
     if not isinstance(rows, list):
         raise fail(file, "SpotPriceHistory is no list")
     return rows

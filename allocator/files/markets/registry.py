@@ -1,4 +1,6 @@
-"""The spot formats by name. To add one: write its module (see the package's docstring) and add its line here."""
+"""The spot formats by name. To add one: write its module (see the package's docstring) and add
+its line here.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,30 @@ class Entry:
 
 _HERE = "allocator.files.markets"
 MARKETS: Mapping[str, Entry] = {
-    "spot-counts": Entry(f"{_HERE}.counts", "JSON",
-                         "SkyPilot spot traces: machines that can be had, every so many seconds"),
-    "spot-events": Entry(f"{_HERE}.events", "CSV", "Bamboo spot traces: milliseconds, add or remove, node"),
-    "spot-held": Entry(f"{_HERE}.held", "TXT", "date, time and number of machines that run, in any order"),
-    "spot-prices": Entry(f"{_HERE}.prices", "JSON", "AWS spot price history: zone, instance type, price, time"),
-    "spot-log": Entry(f"{_HERE}.log", "OUT",
-                      "log of one persistent request per zone: created, running, not running, failed"),
-    "catalog": Entry(f"{_HERE}.catalog", "CSV",
-                     "SkyPilot catalogue: prices on demand and spot by accelerator and zone"),
+    "spot-counts": Entry(
+        f"{_HERE}.counts",
+        "JSON",
+        "SkyPilot spot traces: machines that can be had, every so many seconds",
+    ),
+    "spot-events": Entry(
+        f"{_HERE}.events", "CSV", "Bamboo spot traces: milliseconds, add or remove, node"
+    ),
+    "spot-held": Entry(
+        f"{_HERE}.held", "TXT", "date, time and number of machines that run, in any order"
+    ),
+    "spot-prices": Entry(
+        f"{_HERE}.prices", "JSON", "AWS spot price history: zone, instance type, price, time"
+    ),
+    "spot-log": Entry(
+        f"{_HERE}.log",
+        "OUT",
+        "log of one persistent request per zone: created, running, not running, failed",
+    ),
+    "catalog": Entry(
+        f"{_HERE}.catalog",
+        "CSV",
+        "SkyPilot catalogue: prices on demand and spot by accelerator and zone",
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""From the jobs selected to the files of a workload: workload.csv, pools.csv, rates.csv, config.toml."""
+"""From the jobs selected to the files of a workload: workload.csv, pools.csv, rates.csv,
+config.toml.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +17,33 @@ from allocator.files.traces.selection import largest_pool, measured_range
 
 
 def workload(trace: Trace, options: Options) -> Tables:
-    """The files of the workload; the third function of most formats. Jobs are in order of submission.
+    """The files of the workload; the third function of most formats. Jobs are in order of
+    submission.
 
-    min_gpus 1; max_gpus = max_factor x requested, at most most_gpus, never less than requested, at most what the
-    largest allowed pool and the measured speeds hold. rigid: requested_gpus is the only size. A requested size that
-    the contract's size rule does not offer is added to the sizes of that job, unless rule_sizes.
+    min_gpus 1; max_gpus = max_factor x requested, at most most_gpus, never less than requested, at
+    most what the largest allowed pool and the measured speeds hold. rigid: requested_gpus is the
+    only size. A requested size that the contract's size rule does not offer is added to the sizes
+    of that job, unless rule_sizes.
     """
     jobs = trace.jobs
     most = _most(trace, jobs, options)
     speeds = trace.speeds
     if speeds is None:
         speeds = curves.speeds(jobs.model, trace.pools, _measured_sizes(trace.pools, jobs, most))
-    files: dict[str, Cells] = {"workload.csv": _jobs(trace, jobs, most, options), "pools.csv": _pools(trace.pools),
-                               "rates.csv": _rates(speeds, trace.pools, set(jobs.model))}
+    files: dict[str, Cells] = {
+        "workload.csv": _jobs(trace, jobs, most, options),
+        "pools.csv": _pools(trace.pools),
+        "rates.csv": _rates(speeds, trace.pools, set(jobs.model)),
+    }
     return Tables(files, {} if np.isnan(trace.interval_s) else {"interval_s": trace.interval_s})
 
 
 def sized(pools: Sequence[Pool], gpus: int | None) -> tuple[Pool, ...]:
-    """The pools scaled to about so many GPUs in all, in whole nodes, shares kept by largest remainders.
+    """The pools scaled to about so many GPUs in all, in whole nodes, shares kept by largest
+    remainders.
 
-    Every pool keeps a node as long as there are enough. Raises UsageError where `gpus` is less than one node.
+    Every pool keeps a node as long as there are enough. Raises UsageError where `gpus` is less than
+    one node.
     """
     if gpus is None:
         return tuple(pools)
@@ -46,13 +55,21 @@ def sized(pools: Sequence[Pool], gpus: int | None) -> tuple[Pool, ...]:
         if (nodes * per_node).sum() + per_node[i] <= gpus:
             nodes[i] += 1
     if not nodes.any():
-        raise UsageError(f"--gpus {gpus} is less than one node of this trace's pools ({', '.join(map(str, per_node))})")
-    return tuple(Pool(p.pool, p.gpu_type, int(n) * p.gpus_per_node, p.gpus_per_node, p.speed)
-                 for p, n in zip(pools, nodes, strict=True) if n)
+        raise UsageError(
+            f"--gpus {gpus} is less than one node of this trace's pools"
+            f" ({', '.join(map(str, per_node))})"
+        )
+    return tuple(
+        Pool(p.pool, p.gpu_type, int(n) * p.gpus_per_node, p.gpus_per_node, p.speed)
+        for p, n in zip(pools, nodes, strict=True)
+        if n
+    )
 
 
 def one_pool(options: Options, gpu_type: str, gpus: int) -> tuple[Pool, ...]:
-    """A single pool of options.gpus (default gpus) in nodes of options.gpus_per_node (default 8, or fewer)."""
+    """A single pool of options.gpus (default gpus) in nodes of options.gpus_per_node (default 8,
+    or fewer).
+    """
     total = options.gpus or gpus
     per_node = options.gpus_per_node or min(8, total)
     if total < per_node:
@@ -60,8 +77,11 @@ def one_pool(options: Options, gpu_type: str, gpus: int) -> tuple[Pool, ...]:
     return (Pool("gpus", gpu_type, total, per_node),)
 
 
-def seconds_at_request(speeds: Speeds, pools: Sequence[Pool], model: Sequence[str], gpus: Ints, work: Floats) -> Floats:
-    """(n,) run time at the size asked for, mean over the types measured at it, weighted by their GPUs; nan = none.
+def seconds_at_request(
+    speeds: Speeds, pools: Sequence[Pool], model: Sequence[str], gpus: Ints, work: Floats
+) -> Floats:
+    """(n,) run time at the size asked for, mean over the types measured at it, weighted by their
+    GPUs; nan = none.
 
     Between measured sizes by straight lines; the fastest row of a size counts.
     """
@@ -70,7 +90,9 @@ def seconds_at_request(speeds: Speeds, pools: Sequence[Pool], model: Sequence[st
         held[p.gpu_type] = held.get(p.gpu_type, 0) + p.gpus
     best: dict[tuple[str, str], dict[int, float]] = {}
     rate = speeds.work_per_s * speeds.efficiency
-    for m, t, k, r in zip(speeds.model, speeds.gpu_type, speeds.gpus.tolist(), rate.tolist(), strict=True):
+    for m, t, k, r in zip(
+        speeds.model, speeds.gpu_type, speeds.gpus.tolist(), rate.tolist(), strict=True
+    ):
         if t in held and r > 0:
             sizes = best.setdefault((m, t), {})
             sizes[k] = max(r, sizes.get(k, 0.0))
@@ -91,10 +113,16 @@ def seconds_at_request(speeds: Speeds, pools: Sequence[Pool], model: Sequence[st
 
 
 def rule_sizes(pools: Sequence[Pool], largest: int) -> set[int]:
-    """Sizes that the contract's rule offers in any of the pools: powers of two in a node, then whole nodes."""
+    """Sizes that the contract's rule offers in any of the pools: powers of two in a node, then
+    whole nodes.
+    """
     out: set[int] = set()
     for p in pools:
-        out |= {2**i for i in range(p.gpus_per_node.bit_length()) if 2**i <= min(p.gpus_per_node, largest)}
+        out |= {
+            2**i
+            for i in range(p.gpus_per_node.bit_length())
+            if 2**i <= min(p.gpus_per_node, largest)
+        }
         out |= set(range(p.gpus_per_node, largest + 1, p.gpus_per_node))
     return out
 
@@ -117,14 +145,19 @@ def _measured_sizes(pools: Sequence[Pool], jobs: TraceJobs, most: Ints) -> Ints:
 
 
 def _work(trace: Trace, jobs: TraceJobs) -> Floats:
-    """(n,) given, or duration x rate at the size asked for on the slowest type that could hold the job."""
+    """(n,) given, or duration x rate at the size asked for on the slowest type that could hold
+    the job.
+    """
     if trace.speeds is not None:
         return jobs.work
     speed = {}
     for types, k in set(zip(jobs.gpu_types, jobs.gpus.tolist(), strict=True)):
         allowed = set(types.split("|")) if types else None
-        speed[types, k] = min(p.speed for p in trace.pools
-                              if p.gpus >= k and (allowed is None or p.gpu_type in allowed))
+        speed[types, k] = min(
+            p.speed
+            for p in trace.pools
+            if p.gpus >= k and (allowed is None or p.gpu_type in allowed)
+        )
     slowest = np.array([speed[key] for key in zip(jobs.gpu_types, jobs.gpus.tolist(), strict=True)])
     work: Floats = jobs.duration_s * (curves.rate(curves.overhead(jobs.model), jobs.gpus) * slowest)
     return work
@@ -132,18 +165,31 @@ def _work(trace: Trace, jobs: TraceJobs) -> Floats:
 
 def _jobs(trace: Trace, jobs: TraceJobs, most: Ints, options: Options) -> Cells:
     cells: dict[str, Sequence[str]] = {
-        "job_id": jobs.job_id, "submitted_s": texts(jobs.submitted_s), "model": jobs.model,
-        "total_work": texts(_work(trace, jobs)), "requested_gpus": _whole(jobs.gpus),
-        "min_gpus": _whole(jobs.gpus if options.rigid else np.ones_like(jobs.gpus)), "max_gpus": _whole(most),
-        "sizes": _sizes(trace.pools, jobs.gpus, most, options)}
-    optional = {"tenant": jobs.tenant, "gpu_types": jobs.gpu_types,
-                "restart_s": ["" if t == "nan" else t for t in texts(jobs.restart_s)],
-                "weight": ["" if t == "1" else t for t in texts(jobs.weight)]}
-    return {**{k: v for k, v in cells.items() if any(v)}, **{k: v for k, v in optional.items() if any(v)}}
+        "job_id": jobs.job_id,
+        "submitted_s": texts(jobs.submitted_s),
+        "model": jobs.model,
+        "total_work": texts(_work(trace, jobs)),
+        "requested_gpus": _whole(jobs.gpus),
+        "min_gpus": _whole(jobs.gpus if options.rigid else np.ones_like(jobs.gpus)),
+        "max_gpus": _whole(most),
+        "sizes": _sizes(trace.pools, jobs.gpus, most, options),
+    }
+    optional = {
+        "tenant": jobs.tenant,
+        "gpu_types": jobs.gpu_types,
+        "restart_s": ["" if t == "nan" else t for t in texts(jobs.restart_s)],
+        "weight": ["" if t == "1" else t for t in texts(jobs.weight)],
+    }
+    return {
+        **{k: v for k, v in cells.items() if any(v)},
+        **{k: v for k, v in optional.items() if any(v)},
+    }
 
 
 def _sizes(pools: Sequence[Pool], asked: Ints, most: Ints, options: Options) -> list[str]:
-    """"" where the rule offers the size asked for in every pool that could hold it; else the sizes by name."""
+    """ "" where the rule offers the size asked for in every pool that could hold it; else the
+    sizes by name.
+    """
     if options.rule_sizes and not options.rigid:
         return [""] * len(asked)
 
@@ -160,23 +206,37 @@ def _sizes(pools: Sequence[Pool], asked: Ints, most: Ints, options: Options) -> 
 
 
 def _pools(pools: Sequence[Pool]) -> Cells:
-    return {"pool": [p.pool for p in pools], "gpu_type": [p.gpu_type for p in pools],
-            "gpus": [str(p.gpus) for p in pools], "gpus_per_node": [str(p.gpus_per_node) for p in pools]}
+    return {
+        "pool": [p.pool for p in pools],
+        "gpu_type": [p.gpu_type for p in pools],
+        "gpus": [str(p.gpus) for p in pools],
+        "gpus_per_node": [str(p.gpus_per_node) for p in pools],
+    }
 
 
 def _rates(speeds: Speeds, pools: Sequence[Pool], models: set[str]) -> Cells:
     """Rows of the models in use on the types there are."""
     types = {p.gpu_type for p in pools}
-    use = [i for i, (m, t) in enumerate(zip(speeds.model, speeds.gpu_type, strict=True)) if m in models and t in types]
+    use = [
+        i
+        for i, (m, t) in enumerate(zip(speeds.model, speeds.gpu_type, strict=True))
+        if m in models and t in types
+    ]
 
     def whole(values: Ints) -> list[str]:
         return [str(v) if v else "" for v in values[use].tolist()]
 
     cells: dict[str, Sequence[str]] = {
-        "model": [speeds.model[i] for i in use], "gpu_type": [speeds.gpu_type[i] for i in use],
-        "gpus": _whole(speeds.gpus[use]), "work_per_s": texts(speeds.work_per_s[use])}
-    optional = {"efficiency": ["" if t == "1" else t for t in texts(speeds.efficiency[use])],
-                "batch_size": whole(speeds.batch_size), "accumulation": whole(speeds.accumulation)}
+        "model": [speeds.model[i] for i in use],
+        "gpu_type": [speeds.gpu_type[i] for i in use],
+        "gpus": _whole(speeds.gpus[use]),
+        "work_per_s": texts(speeds.work_per_s[use]),
+    }
+    optional = {
+        "efficiency": ["" if t == "1" else t for t in texts(speeds.efficiency[use])],
+        "batch_size": whole(speeds.batch_size),
+        "accumulation": whole(speeds.accumulation),
+    }
     return {**cells, **{k: v for k, v in optional.items() if any(v)}}
 
 

@@ -1,7 +1,7 @@
 """What a reader of traces gives and takes: raw jobs as columns, pools, measured speeds, options.
 
-n jobs, s measured speeds. Seconds count from the trace's own zero; a job's `duration_s` is its run time at the size
-its user asked for.
+n jobs, s measured speeds. Seconds count from the trace's own zero; a job's `duration_s` is its run
+time at the size its user asked for.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints
 
-Cells = Mapping[str, Sequence[str]]      # column -> text of every row
-CURVES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15)     # overhead of each further GPU, log-uniform (see curves.py)
+Cells = Mapping[str, Sequence[str]]  # column -> text of every row
+# overhead of each further GPU, log-uniform (see curves.py)
+CURVES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15)
 
 
 @dataclass(frozen=True)
 class Options:
     """What the user may ask of any format; None = the format's own default.
 
-    start: where the window begins, seconds on the trace's clock or a date ("2017-10-09 08:00"); hours: its length.
-    max_hours: longer jobs are cut to this. jobs: the first so many. load: offered load wanted (GPU-seconds asked for /
-    GPU-seconds there are). gpus, gpus_per_node: the cluster. max_factor: max_gpus = factor x requested_gpus, at most
-    most_gpus. rigid: every job runs at its requested size or not at all. rule_sizes: only sizes of the contract's rule.
-    curves: speed curves, one drawn per job. extra: options of one format by name, each with every value given
-    (registry.Extra).
+    start: where the window begins, seconds on the trace's clock or a date ("2017-10-09 08:00");
+    hours: its length. max_hours: longer jobs are cut to this. jobs: the first so many. load:
+    offered load wanted (GPU-seconds asked for / GPU-seconds there are). gpus, gpus_per_node: the
+    cluster. max_factor: max_gpus = factor x requested_gpus, at most most_gpus. rigid: every job
+    runs at its requested size or not at all. rule_sizes: only sizes of the contract's rule. curves:
+    speed curves, one drawn per job. extra: options of one format by name, each with every value
+    given (registry.Extra).
     """
 
     start: str | None = None
@@ -55,9 +57,9 @@ class Options:
 class TraceJobs:
     """Raw jobs, any order, every field with n entries.
 
-    submitted_s; duration_s (nan = the trace does not say); gpus asked for; model: key into the speeds, or the curve;
-    tenant ("" = default); gpu_types "A|B" ("" = any); work in the model's unit (nan = duration x speed);
-    restart_s (nan = the workload's default); weight.
+    submitted_s; duration_s (nan = the trace does not say); gpus asked for; model: key into the
+    speeds, or the curve; tenant ("" = default); gpu_types "A|B" ("" = any); work in the model's
+    unit (nan = duration x speed); restart_s (nan = the workload's default); weight.
     """
 
     job_id: tuple[str, ...]
@@ -84,22 +86,41 @@ class TraceJobs:
         return replace(self, **{f.name: some(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
 
 
-def trace_jobs(job_id: Sequence[str], submitted_s: Floats, duration_s: Floats, gpus: Ints, model: Sequence[str], *,
-               tenant: Sequence[str] | None = None, gpu_types: Sequence[str] | None = None, work: Floats | None = None,
-               restart_s: Floats | None = None, weight: Floats | None = None) -> TraceJobs:
+def trace_jobs(
+    job_id: Sequence[str],
+    submitted_s: Floats,
+    duration_s: Floats,
+    gpus: Ints,
+    model: Sequence[str],
+    *,
+    tenant: Sequence[str] | None = None,
+    gpu_types: Sequence[str] | None = None,
+    work: Floats | None = None,
+    restart_s: Floats | None = None,
+    weight: Floats | None = None,
+) -> TraceJobs:
     """TraceJobs with the defaults filled in."""
     n = len(job_id)
     unknown = np.full(n, np.nan)
     return TraceJobs(
-        tuple(job_id), submitted_s.astype(np.float64), duration_s.astype(np.float64), gpus.astype(np.int64),
-        tuple(model), tuple(tenant) if tenant is not None else ("",) * n,
-        tuple(gpu_types) if gpu_types is not None else ("",) * n, unknown if work is None else work,
-        unknown if restart_s is None else restart_s, np.ones(n) if weight is None else weight)
+        tuple(job_id),
+        submitted_s.astype(np.float64),
+        duration_s.astype(np.float64),
+        gpus.astype(np.int64),
+        tuple(model),
+        tuple(tenant) if tenant is not None else ("",) * n,
+        tuple(gpu_types) if gpu_types is not None else ("",) * n,
+        unknown if work is None else work,
+        unknown if restart_s is None else restart_s,
+        np.ones(n) if weight is None else weight,
+    )
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Identical GPUs; speed: of one GPU against the reference type, for jobs without measured speeds."""
+    """Identical GPUs; speed: of one GPU against the reference type, for jobs without measured
+    speeds.
+    """
 
     pool: str
     gpu_type: str
@@ -110,7 +131,9 @@ class Pool:
 
 @dataclass(frozen=True)
 class Speeds:
-    """Rows of rates.csv (s,): useful work per second is work_per_s x efficiency. batch_size, accumulation: 0 = none."""
+    """Rows of rates.csv (s,): useful work per second is work_per_s x efficiency. batch_size,
+    accumulation: 0 = none.
+    """
 
     model: tuple[str, ...]
     gpu_type: tuple[str, ...]
@@ -123,12 +146,13 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Trace:
-    """What `read` gives. speeds None: each job's model is a curve (curves.py), and its work is duration x speed.
+    """What `read` gives. speeds None: each job's model is a curve (curves.py), and its work is
+    duration x speed.
 
-    read_rows: rows of the source. dropped: reason -> rows. notes: what the reader did that its user should know.
-    origin_s: the trace's zero as seconds since 1970, nan = unknown. max_hours: cut longer jobs unless told otherwise.
-    interval_s: round length for config.toml, nan = the contract's. max_factor: max_gpus over requested_gpus unless told
-    otherwise.
+    read_rows: rows of the source. dropped: reason -> rows. notes: what the reader did that its user
+    should know. origin_s: the trace's zero as seconds since 1970, nan = unknown. max_hours: cut
+    longer jobs unless told otherwise. interval_s: round length for config.toml, nan = the
+    contract's. max_factor: max_gpus over requested_gpus unless told otherwise.
     """
 
     jobs: TraceJobs

@@ -1,11 +1,13 @@
 """Speed where a trace has none: each job gets one of a few measured curve forms.
 
-    rate(k) = speed k / (1 + c (k - 1))       work per second on k GPUs; 1 on one GPU of the reference type
+    rate(k) = speed k / (1 + c (k - 1))       work per second on k GPUs; 1 on one GPU of the
+                                              reference type
 
-c is what each further GPU costs all the others. Published scaling within a machine gives c from 0.005 (vision
-models, fast links) to 0.15 (translation models), see docs/traces.md; six values, evenly spaced in log c, are drawn
-with equal chance. The work of a job is its traced duration times its rate at the size asked for on the slowest type
-it may use, so that it runs exactly as long as traced where and as its user ran it, and faster on faster types.
+c is what each further GPU costs all the others. Published scaling within a machine gives c from
+0.005 (vision models, fast links) to 0.15 (translation models), see docs/traces.md; six values,
+evenly spaced in log c, are drawn with equal chance. The work of a job is its traced duration times
+its rate at the size asked for on the slowest type it may use, so that it runs exactly as long as
+traced where and as its user ran it, and faster on faster types.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ def draw(n: int, options: Options) -> tuple[str, ...]:
 
 
 def draw_by_model(models: Sequence[str], options: Options) -> tuple[str, ...]:
-    """One curve per distinct model: jobs of one model scale alike. The name keeps the model: "bert overhead-0.02"."""
+    """One curve per distinct model: jobs of one model scale alike. The name keeps the model:
+    "bert overhead-0.02".
+    """
     distinct = sorted(set(models))
     curve = dict(zip(distinct, draw(len(distinct), options), strict=True))
     return tuple(f"{m} {curve[m]}" if m else curve[m] for m in models)
@@ -50,16 +54,32 @@ def rate(c: Floats, k: Ints) -> Floats:
 
 
 def speeds(models: Sequence[str], pools: Sequence[Pool], sizes: Ints) -> Speeds:
-    """Rows for each distinct model, each GPU type and each size that a pool of the type can hold."""
+    """Rows for each distinct model, each GPU type and each size that a pool of the type can
+    hold.
+    """
     most: dict[str, int] = {}
     speed = {p.gpu_type: p.speed for p in pools}
     for p in pools:
         most[p.gpu_type] = max(p.gpus, most.get(p.gpu_type, 0))
-    rows = [(m, t, int(k), s) for m in sorted(set(models)) for t, s in speed.items() for k in sizes if k <= most[t]]
+    rows = [
+        (m, t, int(k), s)
+        for m in sorted(set(models))
+        for t, s in speed.items()
+        for k in sizes
+        if k <= most[t]
+    ]
     model, gpu_type, gpus, factor = zip(*rows, strict=True)
     k = np.array(gpus, dtype=np.int64)
     none = np.zeros(len(rows), dtype=np.int64)
-    return Speeds(model, gpu_type, k, rate(overhead(model), k) * np.array(factor), np.ones(len(rows)), none, none)
+    return Speeds(
+        model,
+        gpu_type,
+        k,
+        rate(overhead(model), k) * np.array(factor),
+        np.ones(len(rows)),
+        none,
+        none,
+    )
 
 
 def _stream(options: Options) -> np.random.Generator:
@@ -68,5 +88,8 @@ def _stream(options: Options) -> np.random.Generator:
 
 def _checked(curves: Sequence[float]) -> Sequence[float]:
     if not curves or not all(0 <= c <= 10 for c in curves):
-        raise UsageError(f"curves must be numbers from 0 to 10, got {', '.join(f'{c:g}' for c in curves) or 'none'}")
+        raise UsageError(
+            "curves must be numbers from 0 to 10, got"
+            f" {', '.join(f'{c:g}' for c in curves) or 'none'}"
+        )
     return curves

@@ -1,10 +1,12 @@
-"""gavel: a trace of job types and steps (tab separated, no header) with a table of steps per second (JSON).
+"""gavel: a trace of job types and steps (tab separated, no header) with a table of steps per second
+(JSON).
 
-Source of the formats: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
-Workloads", OSDI 2020, and Shockwave (NSDI 2023), which shares them. A line has 7 cells (type, command, steps argument,
-needs data, total steps, arrival s, GPUs) or 10 (type, command, folder, steps argument, needs data, total steps, GPUs,
-weight, deadline factor, arrival s). The table says for each GPU type and "('job type', GPUs)" the steps per second
-alone ("null"); pairs on the same GPUs and the `_unconsolidated` types (spread over nodes) are not used.
+Source of the formats: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep
+Learning Workloads", OSDI 2020, and Shockwave (NSDI 2023), which shares them. A line has 7 cells
+(type, command, steps argument, needs data, total steps, arrival s, GPUs) or 10 (type, command,
+folder, steps argument, needs data, total steps, GPUs, weight, deadline factor, arrival s). The
+table says for each GPU type and "('job type', GPUs)" the steps per second alone ("null"); pairs on
+the same GPUs and the `_unconsolidated` types (spread over nodes) are not used.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from allocator.files.traces import assemble
 from allocator.files.traces.base import Options, Pool, Speeds, Trace, trace_jobs
 from allocator.files.traces.text import content, fail, head, integer, number, raise_if
 
-LAYOUTS = {7: {"steps": 4, "submitted": 5, "gpus": 6}, 10: {"steps": 5, "gpus": 6, "weight": 7, "submitted": 9}}
+LAYOUTS = {
+    7: {"steps": 4, "submitted": 5, "gpus": 6},
+    10: {"steps": 5, "gpus": 6, "weight": 7, "submitted": 9},
+}
 NUMBERS = (number("steps"), number("submitted"), integer("gpus"), number("weight", required=False))
 POOLS = (Pool("k80", "k80", 36, 4), Pool("p100", "p100", 36, 4), Pool("v100", "v100", 36, 4))
 TABLES = ("simulation_throughputs.json", "throughputs.json", "physical_cluster_throughputs.json")
@@ -35,7 +40,7 @@ workload = assemble.workload
 
 
 def recognise(source: Path) -> str:
-    """"" if the first line has 7 or 10 cells between tabs, with numbers where they belong."""
+    """ "" if the first line has 7 or 10 cells between tabs, with numbers where they belong."""
     first = next(iter(head(source)), "")
     cells = first.split("\t")
     layout = LAYOUTS.get(len(cells))
@@ -46,16 +51,24 @@ def recognise(source: Path) -> str:
 
 
 def read(source: Path, options: Options) -> Trace:
-    """The jobs that have a measured speed, on k80, p100 and v100 nodes. Raises InvalidInput, UsageError."""
+    """The jobs that have a measured speed, on k80, p100 and v100 nodes. Raises InvalidInput,
+    UsageError.
+    """
     given = options.one("throughputs")
     beside = [source.parent / f"{name}{end}" for name in TABLES for end in ("", ".gz")]
     table = Path(given) if given else next((p for p in beside if p.is_file()), None)
     if table is None:
-        raise UsageError(f'there is no table of steps per second beside "{source}"; name it by --throughputs FILE')
+        raise UsageError(
+            f'there is no table of steps per second beside "{source}"; name it by --throughputs'
+            " FILE"
+        )
     speeds = _speeds(table)
     per_node = options.gpus_per_node
-    pools = [p if per_node is None else Pool(p.pool, p.gpu_type, p.gpus, per_node) for p in POOLS
-             if p.gpu_type in speeds.gpu_type]
+    pools = [
+        p if per_node is None else Pool(p.pool, p.gpu_type, p.gpus, per_node)
+        for p in POOLS
+        if p.gpu_type in speeds.gpu_type
+    ]
     if not pools:
         raise fail(table, f"has none of the GPU types {', '.join(p.gpu_type for p in POOLS)}")
     pools = list(assemble.sized(pools, options.gpus))
@@ -63,10 +76,19 @@ def read(source: Path, options: Options) -> Trace:
     gpus = values["gpus"]
     duration = assemble.seconds_at_request(speeds, pools, model, gpus, values["steps"])
     known = np.flatnonzero(~np.isnan(duration) & (duration > 0) & (gpus >= 1))
-    jobs = trace_jobs([f"gavel-{i + 1}" for i in range(len(model))], values["submitted"], duration, gpus, model,
-                      work=values["steps"], weight=values["weight"])
+    jobs = trace_jobs(
+        [f"gavel-{i + 1}" for i in range(len(model))],
+        values["submitted"],
+        duration,
+        gpus,
+        model,
+        work=values["steps"],
+        weight=values["weight"],
+    )
     dropped = {"have no measured speed at their size": len(model) - len(known)}
-    return Trace(jobs.take(known), tuple(pools), len(model), dropped, (f"speeds from {table.name}",), speeds)
+    return Trace(
+        jobs.take(known), tuple(pools), len(model), dropped, (f"speeds from {table.name}",), speeds
+    )
 
 
 def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
@@ -88,7 +110,9 @@ def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
             for name, column in cells.items():
                 column.append(parts[layout[name]] if name in layout else "")
         elif row.strip():
-            found.append(Fault(str(source), line, f"has {len(parts)} cells between tabs, not 7 or 10"))
+            found.append(
+                Fault(str(source), line, f"has {len(parts)} cells between tabs, not 7 or 10")
+            )
     values: dict[str, Any] = {}
     for wanted in NUMBERS:
         parsed, wrong = parse(wanted, cells[wanted.name])
@@ -105,11 +129,21 @@ def _speeds(path: Path) -> Speeds:
     """Steps per second of every job type alone; sizes that do not run (0) are left out."""
     model, types, gpus_, rate = zip(*alone(path, SPREAD), strict=True)
     none = np.zeros(len(rate), dtype=np.int64)
-    return Speeds(model, types, np.array(gpus_, dtype=np.int64), np.array(rate), np.ones(len(rate)), none, none)
+    return Speeds(
+        model,
+        types,
+        np.array(gpus_, dtype=np.int64),
+        np.array(rate),
+        np.ones(len(rate)),
+        none,
+        none,
+    )
 
 
 def alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, float]]:
-    """(job type, GPU type, GPUs, steps per second above 0) of every job type alone, GPU types that end so left out."""
+    """(job type, GPU type, GPUs, steps per second above 0) of every job type alone, GPU types
+    that end so left out.
+    """
     try:
         table = json.loads(content(path))
     except ValueError as error:
@@ -126,8 +160,20 @@ def alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, f
                     if not (isinstance(gpus, int) and 1 <= gpus <= MOST_GPUS and rate < math.inf):
                         raise ValueError
                     rows.append((str(name), gpu_type, gpus, rate))
-    except (AttributeError, KeyError, TypeError, ValueError, SyntaxError, OverflowError, RecursionError, MemoryError):
-        raise fail(path, 'is no table of steps per second: {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}') from None
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        SyntaxError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+    ):
+        raise fail(
+            path,
+            'is no table of steps per second: {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}',
+        ) from None
     if not rows:
         raise fail(path, "has no speed above 0")
     return rows

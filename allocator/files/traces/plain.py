@@ -5,9 +5,10 @@
     duration_s    run time at that size; or started_s and ended_s required
     job_id, tenant, model                                         optional
 
-`--map submitted_s=submit_time` names the column of each; without it the names above and those of ALIASES are looked
-for (Helios, Chronus, ElasticFlow, Muri and others use them). `--unit ms` where times are not seconds.
-`--where state=COMPLETED|Pass` keeps only rows with one of these texts. Jobs of one model scale alike.
+`--map submitted_s=submit_time` names the column of each; without it the names above and those of
+ALIASES are looked for (Helios, Chronus, ElasticFlow, Muri and others use them). `--unit ms` where
+times are not seconds. `--where state=COMPLETED|Pass` keeps only rows with one of these texts. Jobs
+of one model scale alike.
 """
 
 from __future__ import annotations
@@ -29,19 +30,29 @@ GPUS = 64
 UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 ALIASES = {
     "submitted_s": ("submit_time", "submission_time", "arrival_time", "timestamp", "time"),
-    "started_s": ("start_time",), "ended_s": ("end_time", "finish_time"),
+    "started_s": ("start_time",),
+    "ended_s": ("end_time", "finish_time"),
     "duration_s": ("duration", "run_time", "runtime"),
     "gpus": ("gpu_num", "num_gpu", "num_gpus", "gpu_request", "requested_gpus"),
-    "job_id": ("job", "name", "id"), "tenant": ("vc", "user", "cluster"), "model": ("model_name",),
+    "job_id": ("job", "name", "id"),
+    "tenant": ("vc", "user", "cluster"),
+    "model": ("model_name",),
 }
-KIND = {"submitted_s": Kind.TEXT, "started_s": Kind.TEXT, "ended_s": Kind.TEXT, "duration_s": Kind.NUMBER,
-        "gpus": Kind.INTEGER}
+KIND = {
+    "submitted_s": Kind.TEXT,
+    "started_s": Kind.TEXT,
+    "ended_s": Kind.TEXT,
+    "duration_s": Kind.NUMBER,
+    "gpus": Kind.INTEGER,
+}
 
 workload = assemble.workload
 
 
 def recognise(source: Path) -> str:
-    """"" if the first line names columns for the three required things, by our names or the aliases."""
+    """ "" if the first line names columns for the three required things, by our names or the
+    aliases.
+    """
     first = head(source)[:1]
     there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
     names = _names(there, {})
@@ -52,19 +63,26 @@ def recognise(source: Path) -> str:
 
 
 def read(source: Path, options: Options) -> Trace:
-    """All rows with GPUs and a duration, on one pool. Raises InvalidInput, UsageError for a wrong --map."""
+    """All rows with GPUs and a duration, on one pool. Raises InvalidInput, UsageError for a
+    wrong --map.
+    """
     first = head(source)[:1]
     there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
     if len(there) == 1 or "\0" in "".join(first):
-        csv_rows(source, [])                # no CSV at all: the reader says why, a column that is not there would not
+        # no CSV at all: the reader says why, a column that is not there would not
+        csv_rows(source, [])
     names = _names(there, _mapped(options.extra.get("map", ()), there, source))
     need = ["submitted_s", "gpus"]
     if not ({"started_s", "ended_s"} <= set(names)) or "duration_s" in names:
         need.append("duration_s")
     if there and any(f not in names for f in need):
         lost = ", ".join(f for f in need if f not in names)
-        raise fail(source, f"no column is known for {lost}; name it by --map, e.g. --map {lost.split(',')[0]}=COLUMN "
-                   f"(columns: {', '.join(there[:12])})", 1)
+        raise fail(
+            source,
+            f"no column is known for {lost}; name it by --map, e.g. --map"
+            f" {lost.split(',')[0]}=COLUMN (columns: {', '.join(there[:12])})",
+            1,
+        )
     where = [_condition(w, there) for w in options.extra.get("where", ())]
     wanted = {column: _column(column, field) for field, column in names.items()}
     wanted |= {column: text(column) for column, _ in where if column not in wanted}
@@ -72,13 +90,17 @@ def read(source: Path, options: Options) -> Trace:
     return _trace(rows, names, where, options)
 
 
-def _trace(rows: Rows, names: dict[str, str], where: Sequence[tuple[str, set[str]]], options: Options) -> Trace:
+def _trace(
+    rows: Rows, names: dict[str, str], where: Sequence[tuple[str, set[str]]], options: Options
+) -> Trace:
     unit = _unit(options)
     submitted, dated = _clock(rows, names["submitted_s"], unit)
     if "duration_s" in names:
         duration = rows[names["duration_s"]] * unit
     else:
-        duration = _clock(rows, names["ended_s"], unit)[0] - _clock(rows, names["started_s"], unit)[0]
+        duration = (
+            _clock(rows, names["ended_s"], unit)[0] - _clock(rows, names["started_s"], unit)[0]
+        )
     gpus = rows[names["gpus"]]
     wanted = np.ones(len(rows), dtype=bool)
     for column, values in where:
@@ -92,19 +114,37 @@ def _trace(rows: Rows, names: dict[str, str], where: Sequence[tuple[str, set[str
         return [rows[names[field]][i] for i in index] if field in names else [""] * len(index)
 
     ids = some("job_id") if "job_id" in names else [f"job-{rows.lines[i]}" for i in index]
-    jobs = trace_jobs(_unique(ids, [rows.lines[i] for i in index]), submitted[keep] - origin, duration[keep],
-                      gpus[keep],
-                      curves.draw_by_model(some("model"), options) if "model" in names
-                      else curves.draw(len(index), options), tenant=some("tenant"))
-    dropped = {"excluded by --where": int((~wanted).sum()),
-               "have no GPU, time or duration": int((wanted & ~works).sum())}
+    jobs = trace_jobs(
+        _unique(ids, [rows.lines[i] for i in index]),
+        submitted[keep] - origin,
+        duration[keep],
+        gpus[keep],
+        (
+            curves.draw_by_model(some("model"), options)
+            if "model" in names
+            else curves.draw(len(index), options)
+        ),
+        tenant=some("tenant"),
+    )
+    dropped = {
+        "excluded by --where": int((~wanted).sum()),
+        "have no GPU, time or duration": int((wanted & ~works).sum()),
+    }
     columns = ", ".join(f"{field} = {column}" for field, column in names.items())
-    return Trace(jobs, assemble.one_pool(options, "GPU", GPUS), len(rows), dropped, (f"columns: {columns}",),
-                 origin_s=origin if dated else np.nan)
+    return Trace(
+        jobs,
+        assemble.one_pool(options, "GPU", GPUS),
+        len(rows),
+        dropped,
+        (f"columns: {columns}",),
+        origin_s=origin if dated else np.nan,
+    )
 
 
 def _names(there: Sequence[str], mapped: dict[str, str]) -> dict[str, str]:
-    """Field -> column: as mapped, else a column of that name, else the first alias that is there."""
+    """Field -> column: as mapped, else a column of that name, else the first alias that is
+    there.
+    """
     out = dict(mapped)
     for field, aliases in ALIASES.items():
         hit = next((c for c in (field, *aliases) if c in there), None)
@@ -120,7 +160,11 @@ def _mapped(pairs: Sequence[str], there: Sequence[str], source: Path) -> dict[st
         if not equals or field not in ALIASES:
             raise UsageError(f"--map {pair}: write FIELD=COLUMN, FIELD one of {', '.join(ALIASES)}")
         if there and column not in there:
-            raise fail(source, f"has no column {quoted(column)} (--map {pair}){did_you_mean(column, there)}", 1)
+            raise fail(
+                source,
+                f"has no column {quoted(column)} (--map {pair}){did_you_mean(column, there)}",
+                1,
+            )
         out[field] = column
     return out
 
@@ -128,7 +172,9 @@ def _mapped(pairs: Sequence[str], there: Sequence[str], source: Path) -> dict[st
 def _condition(pair: str, there: Sequence[str]) -> tuple[str, set[str]]:
     column, equals, values = pair.partition("=")
     if not equals or column not in there:
-        raise UsageError(f"--where {pair}: write COLUMN=VALUE|VALUE, COLUMN one of {', '.join(there[:12])}")
+        raise UsageError(
+            f"--where {pair}: write COLUMN=VALUE|VALUE, COLUMN one of {', '.join(there[:12])}"
+        )
     return column, set(values.split("|"))
 
 

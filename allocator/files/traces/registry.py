@@ -1,4 +1,5 @@
-"""The formats by name. To add one: write its module (see the package's docstring) and add its line here.
+"""The formats by name. To add one: write its module (see the package's docstring) and add its line
+here.
 
 Nothing heavy is imported before a format is used, so that `allocator --help` stays quick.
 """
@@ -36,21 +37,71 @@ class Entry:
 
 _HERE = "allocator.files.traces"
 FORMATS: Mapping[str, Entry] = {
-    "philly": Entry(f"{_HERE}.philly", "CSV", "Philly jobs: timestamp, duration, num_gpus, cluster"),
-    "sia": Entry(f"{_HERE}.sia", "CSV", "Sia or Pollux workload with measured profiles", (
-        Extra("profiles", "DIR", "folder with one folder per application (default: `profiles` beside or above SOURCE)"),
-        Extra("speed", "KIND", "goodput (default): best batch size; batches: a row per batch size; tuned: only at the "
-              "batch size of each job; samples: as if every sample counted alike"),
-        Extra("calibrate", "yes|no", "divide speeds by the measured slow-down of a real cluster (default: yes)"))),
-    "alibaba-openb": Entry(f"{_HERE}.openb", "CSV", "Alibaba 2023 pods and nodes", (
-        Extra("nodes", "FILE", "node list (default: openb_node_list_gpu_node.csv beside SOURCE)"),)),
-    "gavel": Entry(f"{_HERE}.gavel", "TRACE", "Gavel or Shockwave trace with steps per second", (
-        Extra("throughputs", "FILE", "JSON of steps per second (default: simulation_throughputs.json beside it)"),)),
-    "csv": Entry(f"{_HERE}.plain", "CSV", "any table of jobs (Helios and others); columns by --map", (
-        Extra("map", "FIELD=COLUMN", "which column is submitted_s, duration_s, started_s, ended_s, gpus, job_id, "
-              "tenant, model", many=True),
-        Extra("where", "COLUMN=A|B", "keep only rows with one of these texts", many=True),
-        Extra("unit", "UNIT", "of times that are no dates: s (default), ms, min, h"))),
+    "philly": Entry(
+        f"{_HERE}.philly", "CSV", "Philly jobs: timestamp, duration, num_gpus, cluster"
+    ),
+    "sia": Entry(
+        f"{_HERE}.sia",
+        "CSV",
+        "Sia or Pollux workload with measured profiles",
+        (
+            Extra(
+                "profiles",
+                "DIR",
+                "folder with one folder per application (default: `profiles` beside or above"
+                " SOURCE)",
+            ),
+            Extra(
+                "speed",
+                "KIND",
+                "goodput (default): best batch size; batches: a row per batch size; tuned: only at"
+                " the batch size of each job; samples: as if every sample counted alike",
+            ),
+            Extra(
+                "calibrate",
+                "yes|no",
+                "divide speeds by the measured slow-down of a real cluster (default: yes)",
+            ),
+        ),
+    ),
+    "alibaba-openb": Entry(
+        f"{_HERE}.openb",
+        "CSV",
+        "Alibaba 2023 pods and nodes",
+        (
+            Extra(
+                "nodes", "FILE", "node list (default: openb_node_list_gpu_node.csv beside SOURCE)"
+            ),
+        ),
+    ),
+    "gavel": Entry(
+        f"{_HERE}.gavel",
+        "TRACE",
+        "Gavel or Shockwave trace with steps per second",
+        (
+            Extra(
+                "throughputs",
+                "FILE",
+                "JSON of steps per second (default: simulation_throughputs.json beside it)",
+            ),
+        ),
+    ),
+    "csv": Entry(
+        f"{_HERE}.plain",
+        "CSV",
+        "any table of jobs (Helios and others); columns by --map",
+        (
+            Extra(
+                "map",
+                "FIELD=COLUMN",
+                "which column is submitted_s, duration_s, started_s, ended_s, gpus, job_id, "
+                "tenant, model",
+                many=True,
+            ),
+            Extra("where", "COLUMN=A|B", "keep only rows with one of these texts", many=True),
+            Extra("unit", "UNIT", "of times that are no dates: s (default), ms, min, h"),
+        ),
+    ),
 }
 
 

@@ -14,30 +14,42 @@ from allocator.files.traces.selection import Summary, select
 from allocator.files.workloads import write_workload
 
 
-def import_trace(name: str, source: str | os.PathLike[str], options: Options) -> tuple[Tables, Summary]:
-    """The workload of a trace as text, and what became of its jobs. name: a key of registry.FORMATS, or "auto".
+def import_trace(
+    name: str, source: str | os.PathLike[str], options: Options
+) -> tuple[Tables, Summary]:
+    """The workload of a trace as text, and what became of its jobs. name: a key of
+    registry.FORMATS, or "auto".
 
-    Raises UsageError for an unknown format or options that cannot be met, InvalidInput for faults of the files.
+    Raises UsageError for an unknown format or options that cannot be met, InvalidInput for faults
+    of the files.
     """
     path = Path(source)
     chosen = recognised(path) if name == "auto" else name
     if chosen not in registry.FORMATS:
         known = ", ".join(registry.FORMATS)
-        raise UsageError(f'no format "{name}"{did_you_mean(name, registry.FORMATS)}; known: auto, {known}')
+        raise UsageError(
+            f'no format "{name}"{did_you_mean(name, registry.FORMATS)}; known: auto, {known}'
+        )
     form = registry.load(chosen)
     trace, summary = select(form.read(path, options), options, chosen)
     return form.workload(trace, options), summary
 
 
 def recognised(path: Path) -> str:
-    """The first format that takes the file for its own. Raises UsageError with every reason where none does."""
+    """The first format that takes the file for its own. Raises UsageError with every reason
+    where none does.
+    """
     return first_of(path, registry.FORMATS, lambda name: registry.load(name).recognise)
 
 
 def write_tables(tables: Tables, folder: str | os.PathLike[str]) -> Path:
-    """Check the workload and write it into a folder, made if need be; returns its path. Raises as write_workload."""
+    """Check the workload and write it into a folder, made if need be; returns its path. Raises
+    as write_workload.
+    """
     import pandas as pd
 
-    frames = {file.removesuffix(".csv"): pd.DataFrame(dict(cells), dtype=object)
-              for file, cells in tables.files.items()}
+    frames = {
+        file.removesuffix(".csv"): pd.DataFrame(dict(cells), dtype=object)
+        for file, cells in tables.files.items()
+    }
     return write_workload(folder, frames, config=tables.config)

@@ -1,4 +1,6 @@
-"""Reading the files of traces: plain or gzip, CSV with named columns, times; every fault with its file and line."""
+"""Reading the files of traces: plain or gzip, CSV with named columns, times; every fault with
+its file and line.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ from allocator.domain.problem import Floats
 from allocator.errors import Fault, InvalidInput
 from allocator.files.csv_table import Reading, parse_csv
 
-MOST_BYTES = 1 << 30      # of one file, unpacked
-MOST_RATIO = 200          # of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
-FREE_BYTES = 1 << 24      # unpacked, whatever the ratio
-SHOWN = 20                # faults of one file that are listed
+MOST_BYTES = 1 << 30  # of one file, unpacked
+# of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
+MOST_RATIO = 200
+FREE_BYTES = 1 << 24  # unpacked, whatever the ratio
+SHOWN = 20  # faults of one file that are listed
 GZIP = b"\x1f\x8b"
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 
@@ -46,7 +49,9 @@ def text(name: str, required: bool = True) -> Column:
 
 @dataclass(frozen=True)
 class Rows:
-    """The wanted columns of a CSV file, n rows: values as domain.cells.Parsed gives them, and the line of each row."""
+    """The wanted columns of a CSV file, n rows: values as domain.cells.Parsed gives them, and
+    the line of each row.
+    """
 
     file: str
     values: Mapping[str, Any]
@@ -65,7 +70,9 @@ def fail(path: Path, message: str, line: int | None = None) -> InvalidInput:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file, unpacked if they are gzip whatever the name says. Raises InvalidInput."""
+    """The bytes of a file, unpacked if they are gzip whatever the name says. Raises
+    InvalidInput.
+    """
     try:
         with open(path, "rb") as file:
             raw = file.read(MOST_BYTES + 1)
@@ -109,7 +116,9 @@ def head(path: Path) -> list[str]:
 
 
 def lacks(path: Path, columns: Sequence[str]) -> str:
-    """"" if the first line names all these columns of a CSV file, else which it lacks. Never raises."""
+    """ "" if the first line names all these columns of a CSV file, else which it lacks. Never
+    raises.
+    """
     lines = head(path)
     if not lines:
         return "has no first line that could be read"
@@ -119,7 +128,8 @@ def lacks(path: Path, columns: Sequence[str]) -> str:
 
 
 def csv_rows(path: Path, columns: Sequence[Column]) -> Rows:
-    """The wanted columns of a CSV file with a header, plain or gzip; others are ignored. Raises InvalidInput.
+    """The wanted columns of a CSV file with a header, plain or gzip; others are ignored. Raises
+    InvalidInput.
 
     A column that is not required may be absent.
     """
@@ -133,8 +143,14 @@ def csv_rows(path: Path, columns: Sequence[Column]) -> Rows:
         cells = table.columns.get(column.name)
         if cells is None and column.required:
             hint = did_you_mean(column.name, table.columns)
-            found.append(Fault(str(path), 1, f"has no column {quoted(column.name)}{hint}; it has "
-                               f"{', '.join(list(table.columns)[:12])}"))
+            found.append(
+                Fault(
+                    str(path),
+                    1,
+                    f"has no column {quoted(column.name)}{hint}; it has "
+                    f"{', '.join(list(table.columns)[:12])}",
+                )
+            )
             continue
         parsed, wrong = parse(column, [""] * len(table) if cells is None else cells)
         values[column.name] = parsed.value
@@ -157,20 +173,23 @@ def raise_if(path: Path, found: Sequence[Fault]) -> None:
 
 
 def seconds(rows: Rows, column: str) -> tuple[Floats, bool]:
-    """(n,) seconds of a TEXT column that holds numbers or (most of it) dates; True = dates, then seconds since 1970.
+    """(n,) seconds of a TEXT column that holds numbers or (most of it) dates; True = dates, then
+    seconds since 1970.
 
-    "2017-10-09 08:00:05", a T for the space, fractions; dates without a zone count as UTC. nan where the cell is
-    empty. Raises InvalidInput.
+    "2017-10-09 08:00:05", a T for the space, fractions; dates without a zone count as UTC. nan
+    where the cell is empty. Raises InvalidInput.
     """
     cells: list[str] = rows[column]
     if 2 * sum(map(bool, map(DATE.match, cells))) <= len(cells) - cells.count(""):
         parsed, wrong = parse(number(column, required=False), cells)
-        raise_if(Path(rows.file), [Fault(rows.file, rows.lines[i], message) for i, message in wrong])
+        raise_if(
+            Path(rows.file), [Fault(rows.file, rows.lines[i], message) for i, message in wrong]
+        )
         return parsed.value, False
     if all(map(DATE.fullmatch, cells)):
         try:
             return np.array(cells, dtype="datetime64[us]").astype(np.float64) / 1e6, True
-        except ValueError:                      # the 31st of April: say where
+        except ValueError:  # the 31st of April: say where
             pass
     return _dates(rows, column), True
 
@@ -183,8 +202,13 @@ def _dates(rows: Rows, column: str) -> Floats:
             try:
                 out[i] = instant(cell)
             except ValueError:
-                found.append(Fault(rows.file, rows.lines[i], f"{column} {quoted(cell)} is not a date like "
-                                   "2017-10-09 08:00:05"))
+                found.append(
+                    Fault(
+                        rows.file,
+                        rows.lines[i],
+                        f"{column} {quoted(cell)} is not a date like 2017-10-09 08:00:05",
+                    )
+                )
     raise_if(Path(rows.file), found)
     return out
 

@@ -1,12 +1,15 @@
-"""Fits of the kinds that know the batch, of one group: seven goodput parameters, and iterations with epochs.
+"""Fits of the kinds that know the batch, of one group: seven goodput parameters, and iterations
+with epochs.
 
-goodput: Gauss-Newton on logarithms, as in the published fit (Qiao et al., "Pollux", OSDI 2021, section 4.1): errors of
-the step, weakly those of its computing part where they were measured, and a preference for little overlap and for
-synchronisation that does not grow. Large errors count less (weights 1/sqrt(error)), since profiles have odd rows. What
-was never seen stays at its lower bound, which is optimistic: synchronisation inside a node if no job had more than one
-GPU; that between nodes is at least that inside one.
+goodput: Gauss-Newton on logarithms, as in the published fit (Qiao et al., "Pollux", OSDI 2021,
+section 4.1): errors of the step, weakly those of its computing part where they were measured, and a
+preference for little overlap and for synchronisation that does not grow. Large errors count less
+(weights 1/sqrt(error)), since profiles have odd rows. What was never seen stays at its lower bound,
+which is optimistic: synchronisation inside a node if no job had more than one GPU; that between
+nodes is at least that inside one.
 
-iteration: linear for a given noise, so the noise is searched: on a grid, then on a finer one around the best.
+iteration: linear for a given noise, so the noise is searched: on a grid, then on a finer one around
+the best.
 """
 
 from __future__ import annotations
@@ -19,16 +22,19 @@ from allocator.performance.fit.observations import Observations
 from allocator.performance.fit.squares import gauss_newton, non_negative
 
 NAMES = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n")
-LEAST, MOST = 1e-9, 1e4               # times the median step
-COMPUTE = 0.1                         # weight of the error of the computing part
-FEW = 0.02                            # errors up to here count in full
-STARTS = (1.5, 4.0)                   # gamma
-GRID, FINER = 161, 41                 # values of the noise
+LEAST, MOST = 1e-9, 1e4  # times the median step
+COMPUTE = 0.1  # weight of the error of the computing part
+FEW = 0.02  # errors up to here count in full
+STARTS = (1.5, 4.0)  # gamma
+GRID, FINER = 161, 41  # values of the noise
 
 
-def goodput(seen: Observations, per_node: int, near: dict[str, float] | None = None) -> dict[str, float]:
-    """Parameters of kind goodput from rows with a batch, without bounds of the batch. near: where to start, if the
-    parameters of almost the same rows are known; else the best of several starts."""
+def goodput(
+    seen: Observations, per_node: int, near: dict[str, float] | None = None
+) -> dict[str, float]:
+    """Parameters of kind goodput from rows with a batch, without bounds of the batch. near: where
+    to start, if the parameters of almost the same rows are known; else the best of several starts.
+    """
     k, b = seen.gpus.astype(np.float64), np.ceil(seen.batch / (seen.gpus * seen.passes) - 1e-9)
     step = seen.batch / seen.rate
     unit = float(np.median(step))
@@ -39,18 +45,26 @@ def goodput(seen: Observations, per_node: int, near: dict[str, float] | None = N
 
     def predict(x: Floats) -> tuple[Floats, Floats]:
         q = {name: np.exp(x[:, i, None]) for i, name in enumerate(NAMES)} | {"gamma": x[:, 6, None]}
-        return np.log(batched.goodput_s(q, k, seen.batch, seen.passes, nodes)), np.log(q["alpha_c"] + q["beta_c"] * b)
+        return np.log(batched.goodput_s(q, k, seen.batch, seen.passes, nodes)), np.log(
+            q["alpha_c"] + q["beta_c"] * b
+        )
 
-    low, high = np.append(np.full(6, np.log(LEAST * unit)), 1.0), np.append(np.full(6, np.log(MOST * unit)), 10.0)
+    low, high = (
+        np.append(np.full(6, np.log(LEAST * unit)), 1.0),
+        np.append(np.full(6, np.log(MOST * unit)), 10.0),
+    )
     for slow, rows in (((2, 3), local), ((4, 5), far)):
         high[list(slow)] = np.where(rows.any(), high[list(slow)], low[list(slow)] + 1e-6)
-        if np.unique(k[rows]).size < 2:                                  # one size: how it grows is not seen
+        # one size: how it grows is not seen
+        if np.unique(k[rows]).size < 2:
             high[slow[1]] = low[slow[1]] + 1e-6
     single = np.unique(b).size < 2
     usual = np.log(unit * np.array([0.4, 0.4 / np.median(b), 0.1, 0.01, 0.3, 0.03]))
     starts = [np.append(usual, gamma) for gamma in STARTS]
     if near is not None:
-        starts = [np.append(np.log(np.maximum([near[n] for n in NAMES], 2 * LEAST * unit)), near["gamma"])]
+        starts = [
+            np.append(np.log(np.maximum([near[n] for n in NAMES], 2 * LEAST * unit)), near["gamma"])
+        ]
     best, least = starts[0], np.inf
     for start in starts:
         x, weight = start, np.ones(len(k))
@@ -60,11 +74,19 @@ def goodput(seen: Observations, per_node: int, near: dict[str, float] | None = N
             def residuals(x: Floats, weight: Floats = weight, part: Floats = part) -> Floats:
                 many = np.atleast_2d(x)
                 log_step, log_grad = predict(many)
-                prior = np.stack([1e-2 * (many[:, 6] - 1.0), 1e-2 * np.exp(np.minimum(many[:, 3] - many[:, 2], 9.0)),
-                                  1e-2 * np.exp(np.minimum(many[:, 5] - many[:, 4], 9.0)),
-                                  single * 0.1 * (many[:, 0] - many[:, 1] - np.log(b[0]))], axis=1)
-                r = np.concatenate([weight * (log_step - np.log(step)), part * (log_grad - np.log(grad)), prior],
-                                   axis=1)
+                prior = np.stack(
+                    [
+                        1e-2 * (many[:, 6] - 1.0),
+                        1e-2 * np.exp(np.minimum(many[:, 3] - many[:, 2], 9.0)),
+                        1e-2 * np.exp(np.minimum(many[:, 5] - many[:, 4], 9.0)),
+                        single * 0.1 * (many[:, 0] - many[:, 1] - np.log(b[0])),
+                    ],
+                    axis=1,
+                )
+                r = np.concatenate(
+                    [weight * (log_step - np.log(step)), part * (log_grad - np.log(grad)), prior],
+                    axis=1,
+                )
                 return r[0] if x.ndim == 1 else r
 
             x = gauss_newton(residuals, x, low, high).x
@@ -72,49 +94,64 @@ def goodput(seen: Observations, per_node: int, near: dict[str, float] | None = N
             weight = 1.0 / np.sqrt(np.maximum(wrong, FEW) / FEW)
         if wrong.mean() < least:
             best, least = x, float(wrong.mean())
-    out = {name: 0.0 if value <= 2 * LEAST * unit else value
-           for name, value in zip(NAMES, np.exp(best[:6]).tolist(), strict=True)} | {"gamma": float(best[6])}
-    if local.any() and not far.any():                                    # between nodes it is not faster
+    out = {
+        name: 0.0 if value <= 2 * LEAST * unit else value
+        for name, value in zip(NAMES, np.exp(best[:6]).tolist(), strict=True)
+    } | {"gamma": float(best[6])}
+    # between nodes it is not faster
+    if local.any() and not far.any():
         out |= {"alpha_n": 1.1 * out["alpha_r"], "beta_n": 1.1 * out["beta_r"]}
     return out
 
 
 def noise_scale(seen: Observations, batch_0: float) -> float:
-    """phi of efficiency = (phi + B0) / (phi + B), least squares of 1 / efficiency - 1 = (B - B0) / (phi + B0); nan
-    where no efficiency below 1 was seen."""
+    """phi of efficiency = (phi + B0) / (phi + B), least squares of 1 / efficiency - 1 = (B - B0) /
+    (phi + B0); nan where no efficiency below 1 was seen."""
     some = ~np.isnan(seen.efficiency) & (seen.efficiency < 1.0) & (seen.batch > batch_0)
     if not some.any():
         return float("nan")
     x = seen.batch[some] - batch_0
     y = 1.0 / seen.efficiency[some] - 1.0
-    weight = seen.efficiency[some] ** 2                                  # errors of the efficiency, not of its inverse
+    # errors of the efficiency, not of its inverse
+    weight = seen.efficiency[some] ** 2
     slope = float((weight * x * y).sum() / (weight * x * x).sum())
     return max(0.0, 1.0 / slope - batch_0)
 
 
-def iteration(k: Floats, batch: Floats, rate: Floats, noise: Floats | None = None,
-              constant: bool = True) -> dict[str, Floats]:
-    """compute, sync, constant and noise (G,) of G groups from useful speeds (G, n) at sizes k and global batches.
+def iteration(
+    k: Floats, batch: Floats, rate: Floats, noise: Floats | None = None, constant: bool = True
+) -> dict[str, Floats]:
+    """compute, sync, constant and noise (G,) of G groups from useful speeds (G, n) at sizes k and
+    global batches.
 
-        batch / rate = (1 + u / sqrt B) / (1 + u / sqrt B0) (alpha B / K + beta K + const)       B0 = smallest batch
+        batch / rate = (1 + u / sqrt B) / (1 + u / sqrt B0) (alpha B / K + beta K + const)       B0
+            = smallest batch
 
-    noise (G,): u where it is known, else searched in (-0.9 sqrt B0, 30 sqrt B0). constant: whether there may be one;
-    four corner points do not tell it from the rest.
+    noise (G,): u where it is known, else searched in (-0.9 sqrt B0, 30 sqrt B0). constant: whether
+    there may be one; four corner points do not tell it from the rest.
     """
     first = np.sqrt(batch.min(axis=1))
     if noise is not None:
         return _linear(k, batch, rate, noise, constant)[0]
-    grid = np.concatenate([-np.geomspace(0.9, 0.005, GRID // 2), [0.0], np.geomspace(0.005, 30.0, GRID // 2)])
-    u = np.broadcast_to(grid, (len(k), len(grid)))                       # in units of sqrt B0
+    grid = np.concatenate(
+        [-np.geomspace(0.9, 0.005, GRID // 2), [0.0], np.geomspace(0.005, 30.0, GRID // 2)]
+    )
+    u = np.broadcast_to(grid, (len(k), len(grid)))  # in units of sqrt B0
     for closer in (0.1, 3e-3, 1e-4, 3e-6, 1e-7, 0.0):
         many_k, many_batch, many_rate = (np.repeat(v, u.shape[1], axis=0) for v in (k, batch, rate))
-        errors = _linear(many_k, many_batch, many_rate, (u * first[:, None]).reshape(-1), constant)[1].reshape(u.shape)
+        errors = _linear(many_k, many_batch, many_rate, (u * first[:, None]).reshape(-1), constant)[
+            1
+        ].reshape(u.shape)
         best = np.take_along_axis(u, np.argmin(errors, axis=1)[:, None], axis=1)
-        u = np.maximum(best + closer * np.maximum(np.abs(best), 0.06) * np.linspace(-1.0, 1.0, FINER), -0.9)
+        u = np.maximum(
+            best + closer * np.maximum(np.abs(best), 0.06) * np.linspace(-1.0, 1.0, FINER), -0.9
+        )
     return _linear(k, batch, rate, best[:, 0] * first, constant)[0]
 
 
-def _linear(k: Floats, batch: Floats, rate: Floats, noise: Floats, constant: bool) -> tuple[dict[str, Floats], Floats]:
+def _linear(
+    k: Floats, batch: Floats, rate: Floats, noise: Floats, constant: bool
+) -> tuple[dict[str, Floats], Floats]:
     """The fit for given noise, and its sum of squared relative errors (G,)."""
     root, first = np.sqrt(batch), np.sqrt(batch.min(axis=1))[:, None]
     more = (1.0 + noise[:, None] / root) / (1.0 + noise[:, None] / first)
@@ -124,4 +161,9 @@ def _linear(k: Floats, batch: Floats, rate: Floats, noise: Floats, constant: boo
     x = non_negative(a, np.ones_like(seconds))
     wrong = ((np.einsum("gnp,gp->gn", a, x) - 1.0) ** 2).sum(axis=1)
     left = x[:, 2] if constant else np.zeros(len(k))
-    return {"compute": np.maximum(x[:, 0], 1e-15), "sync": x[:, 1], "constant": left, "noise": noise}, wrong
+    return {
+        "compute": np.maximum(x[:, 0], 1e-15),
+        "sync": x[:, 1],
+        "constant": left,
+        "noise": noise,
+    }, wrong

@@ -24,28 +24,36 @@ from allocator.performance.fit import batches
 from allocator.performance.fit.forms import FORMS
 from allocator.performance.fit.observations import Observations
 
-KIND = {"overhead": "overhead", "power": "power", "capped": "capped", "iteration": "iteration",
-        "iteration over batches": "iteration", "goodput": "goodput"}        # form -> kind of models.csv
+KIND = {
+    "overhead": "overhead",
+    "power": "power",
+    "capped": "capped",
+    "iteration": "iteration",
+    # form -> kind of models.csv
+    "iteration over batches": "iteration",
+    "goodput": "goodput",
+}
 ORDER = tuple(KIND)
 MARGIN = 0.95
-WORTH = 0.02              # error that is accepted for knowing which batch is best
-ASTRAY = 0.15             # error beyond which that is not accepted
+WORTH = 0.02  # error that is accepted for knowing which batch is best
+ASTRAY = 0.15  # error beyond which that is not accepted
 MANY = 10  # rows: fewer do not tell seven parameters, nor that no form with a batch fits
-UNSEEN = 0.3              # relative error where no size could be left out
-UNTESTED = 0.2            # relative error where no row could be left out of a form over batches
-SIZES = 4                 # that there are at least where sizes are left out of several batches
-CORNERS = 3               # rows that settle iteration over batches without a constant
-CONSTANT_ROWS = 6         # rows of three sizes from which a constant is told from the rest
-FOLDS = 6                 # parts left out in turn, for the fits that take longer
-NODE = 8                  # GPUs per node where the rows do not tell
+UNSEEN = 0.3  # relative error where no size could be left out
+UNTESTED = 0.2  # relative error where no row could be left out of a form over batches
+SIZES = 4  # that there are at least where sizes are left out of several batches
+CORNERS = 3  # rows that settle iteration over batches without a constant
+CONSTANT_ROWS = 6  # rows of three sizes from which a constant is told from the rest
+FOLDS = 6  # parts left out in turn, for the fits that take longer
+NODE = 8  # GPUs per node where the rows do not tell
 Parameters = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The model of one group. kind, parameters: a row of models.csv. form: of ORDER. tried: form -> mean relative error
-    in cross-validation. mean, median, rms: of the chosen form; inside: mean relative error on the rows it was fitted
-    to. deviation: standard deviation of each parameter. seen: the rows, equal settings averaged. sizes: distinct."""
+    """The model of one group. kind, parameters: a row of models.csv. form: of ORDER. tried: form ->
+    mean relative error in cross-validation. mean, median, rms: of the chosen form; inside: mean
+    relative error on the rows it was fitted to. deviation: standard deviation of each parameter.
+    seen: the rows, equal settings averaged. sizes: distinct."""
 
     model: str
     gpu_type: str
@@ -66,8 +74,8 @@ class Fitted:
 class _Group:
     model: str
     gpu_type: str
-    rows: Observations            # averaged
-    best: Observations            # fastest of each size
+    rows: Observations  # averaged
+    best: Observations  # fastest of each size
 
     @property
     def varies_batch(self) -> bool:
@@ -77,22 +85,35 @@ class _Group:
 
 
 def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[Fitted]:
-    """The best model of every (model, GPU type), in order of first appearance; those that no form can fit are left out.
+    """The best model of every (model, GPU type), in order of first appearance; those that no form
+    can fit are left out.
 
     forms: of ORDER; those over batches need several batches and sizes.
     """
-    groups = [_Group(m, t, rows, rows.take(rows.fastest())) for m, t, rows in
-              ((m, t, some.averaged()) for m, t, some in seen.groups())]
-    with np.errstate(all="ignore"):                                      # speeds that differ by many powers of ten
+    groups = [
+        _Group(m, t, rows, rows.take(rows.fastest()))
+        for m, t, rows in ((m, t, some.averaged()) for m, t, some in seen.groups())
+    ]
+    # speeds that differ by many powers of ten
+    with np.errstate(all="ignore"):
         plain = _plain(groups, [f for f in forms if f in FORMS]) if groups else {}
-        tried = [{**{f: p[i] for f, p in plain.items()}, **_batched(g, forms)} for i, g in enumerate(groups)]
+        tried = [
+            {**{f: p[i] for f, p in plain.items()}, **_batched(g, forms)}
+            for i, g in enumerate(groups)
+        ]
         return [_chosen(g, found) for g, found in zip(groups, tried, strict=True) if found]
 
 
-def _plain(groups: list[_Group], forms: Sequence[str]) -> dict[str, list[tuple[Parameters, Floats]]]:
+def _plain(
+    groups: list[_Group], forms: Sequence[str]
+) -> dict[str, list[tuple[Parameters, Floats]]]:
     """Form -> per group (parameters, error of each size when left out), all groups at once."""
     most = max(len(g.best) for g in groups)
-    k, rate, weight = np.ones((len(groups), most)), np.ones((len(groups), most)), np.zeros((len(groups), most))
+    k, rate, weight = (
+        np.ones((len(groups), most)),
+        np.ones((len(groups), most)),
+        np.zeros((len(groups), most)),
+    )
     for i, g in enumerate(groups):
         s = len(g.best)
         k[i, :s], rate[i, :s], weight[i, :s] = g.best.gpus, g.best.useful, 1.0
@@ -108,8 +129,10 @@ def _plain(groups: list[_Group], forms: Sequence[str]) -> dict[str, list[tuple[P
                 without[:, s] = 0.0
                 p = FORMS[form](k[left], rate[left], without)
                 wrong[left, s] = curves.KINDS[KIND[form]](p, k[left, s]) / rate[left, s] - 1.0
-        out[form] = [({name: float(v[i]) for name, v in q.items()}, wrong[i, : len(g.best)])
-                     for i, g in enumerate(groups)]
+        out[form] = [
+            ({name: float(v[i]) for name, v in q.items()}, wrong[i, : len(g.best)])
+            for i, g in enumerate(groups)
+        ]
     return out
 
 
@@ -119,9 +142,16 @@ def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
     if "max_batch" not in q:
         return curves.KINDS[kind](q, k)
     wide = {name: np.asarray(v, dtype=np.float64) for name, v in q.items()}
-    wide |= {"max_local": np.asarray(np.inf), "max_batch": np.asarray(np.inf), "min_local": np.asarray(0.0)}
-    nodes = np.where(rows.nodes > 0, rows.nodes, np.ceil(k / batched.number(wide, "gpus_per_node", float(NODE))))
-    if kind == "goodput":                                              # rows below the smallest useful batch too
+    wide |= {
+        "max_local": np.asarray(np.inf),
+        "max_batch": np.asarray(np.inf),
+        "min_local": np.asarray(0.0),
+    }
+    nodes = np.where(
+        rows.nodes > 0, rows.nodes, np.ceil(k / batched.number(wide, "gpus_per_node", float(NODE)))
+    )
+    # rows below the smallest useful batch too
+    if kind == "goodput":
         step = batched.goodput_s(wide, k, rows.batch, rows.passes, nodes)
         useful = batched.goodput_efficiency(wide, np.maximum(rows.batch, wide["batch_0"]))
         return np.asarray(rows.batch / step * useful)
@@ -135,8 +165,12 @@ def _batched(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Flo
         return {}
     target, folds = _folds(g)
     for form, kind in (("iteration over batches", "iteration"), ("goodput", "goodput")):
-        if form not in forms or (kind == "goodput" and g.varies_batch and len(rows) < MANY
-                                 and "iteration over batches" in forms):
+        if form not in forms or (
+            kind == "goodput"
+            and g.varies_batch
+            and len(rows) < MANY
+            and "iteration over batches" in forms
+        ):
             continue
         wrong, whole = np.full(len(target), np.nan), fit_batched(kind, rows, rows)
         for kept, left in folds:
@@ -163,19 +197,28 @@ def _folds(g: _Group) -> tuple[Observations, list[tuple[Bools, Bools]]]:
         place = np.arange(len(g.best)) % FOLDS
         return g.best, [(fold != f, place == f) for f in range(min(FOLDS, len(g.best)))]
     one = np.eye(len(rows), dtype=np.bool_)
-    return rows, [(~left, left) for left in one if len(rows) > CORNERS and _Group(
-        g.model, g.gpu_type, rows.take(~left), rows.take(~left).take(rows.take(~left).fastest())
-    ).varies_batch]
+    return rows, [
+        (~left, left)
+        for left in one
+        if len(rows) > CORNERS
+        and _Group(
+            g.model, g.gpu_type, rows.take(~left), rows.take(~left).take(rows.take(~left).fastest())
+        ).varies_batch
+    ]
 
 
-def fit_batched(kind: str, some: Observations, every: Observations, near: Parameters | None = None) -> Parameters:
-    """Parameters of kind goodput or iteration from some rows of a group, with the bounds of every row of it. near:
-    parameters of almost the same rows, to start from."""
+def fit_batched(
+    kind: str, some: Observations, every: Observations, near: Parameters | None = None
+) -> Parameters:
+    """Parameters of kind goodput or iteration from some rows of a group, with the bounds of every
+    row of it. near: parameters of almost the same rows, to start from."""
     known = ~np.isnan(every.efficiency) & (every.efficiency > 0)
     first = float(every.batch[known].min()) if known.any() else float(every.batch.min())
     local = np.ceil(every.batch / (every.gpus * every.passes) - 1e-9)
-    q: Parameters = {"max_batch": float(every.batch[known].max() if known.any() else every.batch.max()),
-                     "max_local": float(local.max())}
+    q: Parameters = {
+        "max_batch": float(every.batch[known].max() if known.any() else every.batch.max()),
+        "max_local": float(local.max()),
+    }
     if kind == "iteration":
         q["min_batch"] = first
         k, batch, rate = (v[None] for v in (some.gpus.astype(np.float64), some.batch, some.useful))
@@ -194,7 +237,8 @@ def fit_batched(kind: str, some: Observations, every: Observations, near: Parame
     phi = batches.noise_scale(every, first)
     if not np.isnan(phi):
         q["noise_scale"] = phi
-    if known.any():                                     # the level of the useful share goes into the seconds
+    # the level of the useful share goes into the seconds
+    if known.any():
         model = batched.goodput_efficiency(q, np.maximum(every.batch[known], first))
         level = float(np.exp(np.mean(np.log(every.efficiency[known] / model))))
         q |= {name: q[name] / level for name in batches.NAMES}
@@ -203,18 +247,31 @@ def fit_batched(kind: str, some: Observations, every: Observations, near: Parame
 
 def _chosen(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Fitted:
     several = len(g.best) > 1
-    mean = {form: float(np.nanmean(np.abs(wrong))) if several and not np.isnan(wrong).all()
-            else UNTESTED if several else UNSEEN for form, (_, wrong) in tried.items()}
+    mean = {
+        form: (
+            float(np.nanmean(np.abs(wrong)))
+            if several and not np.isnan(wrong).all()
+            else UNTESTED
+            if several
+            else UNSEEN
+        )
+        for form, (_, wrong) in tried.items()
+    }
     knowing = {form: value for form, value in mean.items() if form not in FORMS}
-    if g.varies_batch and knowing and (not _is_wide(g) or min(knowing.values()) <= min(
-            mean.values()) + ASTRAY):
+    if (
+        g.varies_batch
+        and knowing
+        and (not _is_wide(g) or min(knowing.values()) <= min(mean.values()) + ASTRAY)
+    ):
         eligible = knowing
     else:
         eligible = mean
     form = next(iter(eligible))
     for other, value in eligible.items():
         more = WORTH if form in FORMS and other not in FORMS else 0.0
-        form = other if value < max(MARGIN * mean[form], mean[form] + more if more else 0.0) else form
+        form = (
+            other if value < max(MARGIN * mean[form], mean[form] + more if more else 0.0) else form
+        )
     q, wrong = tried[form]
     kind = KIND[form]
     tested = several and not np.isnan(wrong).all()
@@ -222,9 +279,21 @@ def _chosen(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Fitted:
     known: Bools = g.best.useful > 0
     inside = at_rows(kind, q, g.best)[known] / g.best.useful[known] - 1.0
     bounds = {"min_gpus": float(g.best.gpus.min()), "max_gpus": float(g.best.gpus.max())}
-    return Fitted(g.model, g.gpu_type, kind, form, q | bounds | {"error": rms}, _deviations(kind, q, g.rows), mean,
-                  mean[form], float(np.nanmedian(np.abs(wrong))) if tested else mean[form], rms,
-                  float(np.mean(np.abs(inside))), g.rows, tuple(g.best.gpus.tolist()))
+    return Fitted(
+        g.model,
+        g.gpu_type,
+        kind,
+        form,
+        q | bounds | {"error": rms},
+        _deviations(kind, q, g.rows),
+        mean,
+        mean[form],
+        float(np.nanmedian(np.abs(wrong))) if tested else mean[form],
+        rms,
+        float(np.mean(np.abs(inside))),
+        g.rows,
+        tuple(g.best.gpus.tolist()),
+    )
 
 
 def stretched(f: Fitted, reach: float) -> Fitted:
@@ -233,12 +302,19 @@ def stretched(f: Fitted, reach: float) -> Fitted:
     return replace(f, parameters={**f.parameters, "max_gpus": most})
 
 
-FREE = {"overhead": ("rate_1", "c"), "power": ("rate_1", "exponent"), "capped": ("rate_1", "cap"),
-        "iteration": ("compute", "sync", "constant", "noise"), "goodput": (*batches.NAMES, "gamma")}
+FREE = {
+    "overhead": ("rate_1", "c"),
+    "power": ("rate_1", "exponent"),
+    "capped": ("rate_1", "cap"),
+    "iteration": ("compute", "sync", "constant", "noise"),
+    "goodput": (*batches.NAMES, "gamma"),
+}
 
 
 def _deviations(kind: str, q: Parameters, rows: Observations) -> dict[str, float]:
-    """Standard deviation of each fitted parameter: (J'J)^-1 s^2 of the logarithms of the speeds, J by differences."""
+    """Standard deviation of each fitted parameter: (J'J)^-1 s^2 of the logarithms of the speeds,
+    J by differences.
+    """
     if "max_batch" not in q:
         rows = rows.take(rows.fastest())
     names = [n for n in FREE[kind] if abs(q.get(n, 0.0)) > 0]
@@ -246,10 +322,22 @@ def _deviations(kind: str, q: Parameters, rows: Observations) -> dict[str, float
     if free < 1:
         return {}
     base = np.log(at_rows(kind, q, rows))
-    slopes = np.stack([np.log(at_rows(kind, q | {n: q[n] * 1.0001}, rows)) - base for n in names], axis=1) / 1e-4
+    slopes = (
+        np.stack(
+            [np.log(at_rows(kind, q | {n: q[n] * 1.0001}, rows)) - base for n in names], axis=1
+        )
+        / 1e-4
+    )
     good = np.isfinite(base) & np.isfinite(slopes).all(axis=1)
     if good.sum() <= len(names):
         return {}
     wrong = np.log(rows.useful[good]) - base[good]
-    spread = np.linalg.pinv(slopes[good].T @ slopes[good]) * float(wrong @ wrong) / max(1, int(good.sum()) - len(names))
-    return {n: float(abs(q[n]) * np.sqrt(max(0.0, v))) for n, v in zip(names, np.diag(spread), strict=True)}
+    spread = (
+        np.linalg.pinv(slopes[good].T @ slopes[good])
+        * float(wrong @ wrong)
+        / max(1, int(good.sum()) - len(names))
+    )
+    return {
+        n: float(abs(q[n]) * np.sqrt(max(0.0, v)))
+        for n, v in zip(names, np.diag(spread), strict=True)
+    }

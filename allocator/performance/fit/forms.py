@@ -1,12 +1,16 @@
-"""Closed-form fits of the curves in the size alone, of G groups at once: k, rate, weight are (G, S), weight 0 = absent.
+"""Closed-form fits of the curves in the size alone, of G groups at once: k, rate, weight are (G,
+S), weight 0 = absent.
 
-Least squares of relative errors. Where the points leave the shape open, it is SHAPE: the overhead and exponent that
-are usual (docs/speed-models.md), which enters as one weak observation and so hardly moves a fit that the points decide.
+Least squares of relative errors. Where the points leave the shape open, it is SHAPE: the overhead
+and exponent that are usual (docs/speed-models.md), which enters as one weak observation and so
+hardly moves a fit that the points decide.
 
-    overhead   k / rate = a + b (k - 1)           linear in a, b >= 0; c = b / a. Amdahl's law is this form: p = 1 - c
+    overhead   k / rate = a + b (k - 1)           linear in a, b >= 0; c = b / a. Amdahl's law is
+                                                  this form: p = 1 - c
     iteration  1 / rate = alpha / k + beta k + c  linear, all >= 0
     power      log rate = log rate_1 + a log k    linear
-    capped     the first m sizes at k rate_1, the others at the cap: each mean of logarithms, the best m
+    capped     the first m sizes at k rate_1, the others at the cap: each mean of logarithms, the
+               best m
 """
 
 from __future__ import annotations
@@ -38,7 +42,11 @@ def iteration(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
     rows = np.stack([rate / k, rate * k, rate], axis=2) * weight[:, :, None]
     shape = WEAK * scale * np.array([[-USUAL_C, 0.0, 1.0], [0.0, 1.0, 0.0]])
     x = non_negative(np.concatenate([rows, shape], axis=1), np.pad(weight, ((0, 0), (0, 2))))
-    return {"compute": np.maximum(x[:, 0], 1e-12 / scale[:, 0, 0]), "sync": x[:, 1], "constant": x[:, 2]}
+    return {
+        "compute": np.maximum(x[:, 0], 1e-12 / scale[:, 0, 0]),
+        "sync": x[:, 1],
+        "constant": x[:, 2],
+    }
 
 
 def power(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
@@ -46,7 +54,9 @@ def power(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
     total = w.sum(axis=1)
     mx, my = (w * x).sum(axis=1) / total, (w * y).sum(axis=1) / total
     dx = x - mx[:, None]
-    slope = ((w * dx * (y - my[:, None])).sum(axis=1) + WEAK**2 * USUAL_EXPONENT) / ((w * dx**2).sum(axis=1) + WEAK**2)
+    slope = ((w * dx * (y - my[:, None])).sum(axis=1) + WEAK**2 * USUAL_EXPONENT) / (
+        (w * dx**2).sum(axis=1) + WEAK**2
+    )
     slope = np.clip(slope, 0.0, 4.0)
     return {"rate_1": np.exp(my - slope * mx), "exponent": slope}
 
@@ -58,19 +68,35 @@ def capped(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
     best = np.full(len(k), np.inf)
     out = {"rate_1": np.zeros(len(k)), "cap": np.zeros(len(k))}
     for m in range(1, k.shape[1] + 1):
-        first, rest = np.where(np.arange(k.shape[1]) < m, w, 0.0), np.where(np.arange(k.shape[1]) < m, 0.0, w)
+        first, rest = (
+            np.where(np.arange(k.shape[1]) < m, w, 0.0),
+            np.where(np.arange(k.shape[1]) < m, 0.0, w),
+        )
         rate_1 = np.exp((first * each).sum(axis=1) / np.maximum(first.sum(axis=1), 1e-300))
-        most = rate_1 * np.max(np.where(w > 0, k, 0.0), axis=1) * 2.0       # no bottleneck seen
-        cap = np.where(rest.sum(axis=1) > 0, np.exp((rest * level).sum(axis=1) / np.maximum(rest.sum(axis=1), 1e-300)),
-                       most)
-        wrong = (w * (np.log(np.minimum(k * rate_1[:, None], cap[:, None])) - level) ** 2).sum(axis=1)
+        most = rate_1 * np.max(np.where(w > 0, k, 0.0), axis=1) * 2.0  # no bottleneck seen
+        cap = np.where(
+            rest.sum(axis=1) > 0,
+            np.exp((rest * level).sum(axis=1) / np.maximum(rest.sum(axis=1), 1e-300)),
+            most,
+        )
+        wrong = (w * (np.log(np.minimum(k * rate_1[:, None], cap[:, None])) - level) ** 2).sum(
+            axis=1
+        )
         better = wrong < best * (1.0 - 1e-9)
         best = np.where(better, wrong, best)
-        out = {"rate_1": np.where(better, rate_1, out["rate_1"]), "cap": np.where(better, cap, out["cap"])}
+        out = {
+            "rate_1": np.where(better, rate_1, out["rate_1"]),
+            "cap": np.where(better, cap, out["cap"]),
+        }
     return out
 
 
-FORMS: Mapping[str, Fit] = {"overhead": overhead, "power": power, "capped": capped, "iteration": iteration}
+FORMS: Mapping[str, Fit] = {
+    "overhead": overhead,
+    "power": power,
+    "capped": capped,
+    "iteration": iteration,
+}
 
 
 def _mean(values: Floats, weight: Floats) -> Floats:

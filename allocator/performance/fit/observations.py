@@ -15,9 +15,9 @@ from allocator.domain.problem import Bools, Floats, Ints
 class Observations:
     """n measurements. models, gpu_types: names; all others (n,).
 
-    model, gpu_type: index into the names; gpus; rate: work per second; efficiency: useful share of it, nan = unknown;
-    batch: global batch, 0 = unknown; passes: accumulation, at least 1; nodes: 0 = unknown; compute_s: seconds of a step
-    without synchronisation, nan = unknown.
+    model, gpu_type: index into the names; gpus; rate: work per second; efficiency: useful share of
+    it, nan = unknown; batch: global batch, 0 = unknown; passes: accumulation, at least 1; nodes: 0
+    = unknown; compute_s: seconds of a step without synchronisation, nan = unknown.
     """
 
     models: tuple[str, ...]
@@ -33,17 +33,33 @@ class Observations:
     compute_s: Floats
 
     @classmethod
-    def of(cls, model: list[str], gpu_type: list[str], gpus: Any, rate: Any, **more: Any) -> Observations:
+    def of(
+        cls, model: list[str], gpu_type: list[str], gpus: Any, rate: Any, **more: Any
+    ) -> Observations:
         """From one name per row; what is not given is unknown."""
         models, types = tuple(dict.fromkeys(model)), tuple(dict.fromkeys(gpu_type))
         n = len(model)
-        default = {"efficiency": np.nan, "batch": 0.0, "passes": 1.0, "nodes": 0.0, "compute_s": np.nan}
-        filled = {name: np.asarray(more.get(name, np.full(n, value)), dtype=np.float64)
-                  for name, value in default.items()}
+        default = {
+            "efficiency": np.nan,
+            "batch": 0.0,
+            "passes": 1.0,
+            "nodes": 0.0,
+            "compute_s": np.nan,
+        }
+        filled = {
+            name: np.asarray(more.get(name, np.full(n, value)), dtype=np.float64)
+            for name, value in default.items()
+        }
         code_m, code_t = {m: i for i, m in enumerate(models)}, {t: i for i, t in enumerate(types)}
-        return cls(models, types, np.array([code_m[m] for m in model], dtype=np.int64),
-                   np.array([code_t[t] for t in gpu_type], dtype=np.int64), np.asarray(gpus, dtype=np.int64),
-                   np.asarray(rate, dtype=np.float64), **filled)
+        return cls(
+            models,
+            types,
+            np.array([code_m[m] for m in model], dtype=np.int64),
+            np.array([code_t[t] for t in gpu_type], dtype=np.int64),
+            np.asarray(gpus, dtype=np.int64),
+            np.asarray(rate, dtype=np.float64),
+            **filled,
+        )
 
     def __len__(self) -> int:
         return len(self.gpus)
@@ -58,10 +74,16 @@ class Observations:
         some = self.take(self.rate > 0)
         key = some.model * max(1, len(self.gpu_types)) + some.gpu_type
         _, first, code = np.unique(key, return_index=True, return_inverse=True)
-        rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code.reshape(-1)))[:-1])
+        rows = np.split(
+            np.argsort(code, kind="stable"), np.cumsum(np.bincount(code.reshape(-1)))[:-1]
+        )
         for g in np.argsort(first).tolist():
             row = int(first[g])
-            yield self.models[some.model[row]], self.gpu_types[some.gpu_type[row]], some.take(rows[g])
+            yield (
+                self.models[some.model[row]],
+                self.gpu_types[some.gpu_type[row]],
+                some.take(rows[g]),
+            )
 
     def averaged(self) -> Observations:
         """Equal settings as one row, its speeds the geometric mean; for the rows of one group."""
@@ -75,8 +97,19 @@ class Observations:
                 return np.exp(np.bincount(code, np.log(values)) / count)
 
         out = self.take(first)
-        return Observations(self.models, self.gpu_types, out.model, out.gpu_type, out.gpus, mean(self.rate),
-                            mean(self.efficiency), out.batch, out.passes, out.nodes, mean(self.compute_s))
+        return Observations(
+            self.models,
+            self.gpu_types,
+            out.model,
+            out.gpu_type,
+            out.gpus,
+            mean(self.rate),
+            mean(self.efficiency),
+            out.batch,
+            out.passes,
+            out.nodes,
+            mean(self.compute_s),
+        )
 
     @property
     def useful(self) -> Floats:

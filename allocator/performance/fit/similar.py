@@ -1,10 +1,11 @@
 """Speeds of what was never measured, from what is alike: ridge regression on logarithms.
 
-    log rate = m_model + g_type + (a + a_model) log2 k        ridge: small effects unless the rows insist
+    log rate = m_model + g_type + (a + a_model) log2 k        ridge: small effects unless the rows
+        insist
 
-so that a model gets on a type it never ran on what it does elsewhere times what that type does for others; with the
-same exponent this is the rule of Sia (Jayaram Subramanya et al., SOSP 2023, section 3.2). Works with any features:
-`ridge` knows nothing of models and types.
+so that a model gets on a type it never ran on what it does elsewhere times what that type does for
+others; with the same exponent this is the rule of Sia (Jayaram Subramanya et al., SOSP 2023,
+section 3.2). Works with any features: `ridge` knows nothing of models and types.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints
 from allocator.performance.fit.observations import Observations
 
-STRENGTH = 1e-3           # of the penalty of an effect, against one row
+STRENGTH = 1e-3  # of the penalty of an effect, against one row
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """y = x beta + noise. beta (p,); spread (p, p): covariance of beta; noise: standard deviation of one y."""
+    """y = x beta + noise. beta (p,); spread (p, p): covariance of beta; noise: standard
+    deviation of one y.
+    """
 
     beta: Floats
     spread: Floats
@@ -33,7 +36,8 @@ class Ridge:
 
 
 def ridge(x: Floats, y: Floats, penalty: Floats) -> Ridge:
-    """Least squares of y (n,) on x (n, p) with penalty (p,) on the squares of the weights (Hoerl and Kennard 1970).
+    """Least squares of y (n,) on x (n, p) with penalty (p,) on the squares of the weights (Hoerl
+    and Kennard 1970).
 
     The noise counts n less the effective number of parameters, trace of x (x'x + P)^-1 x'.
     """
@@ -57,11 +61,16 @@ def left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floats:
 
         y = u_(model, type) + v_(model, size) + w_(type, size)
 
-    a model's own way to scale, whatever its form, is seen where it runs on other types, that of a type by other models.
-    Ridge regression with the rows left out in closed form (Hastie, Tibshirani and Friedman 2009, eq. 7.64).
+    a model's own way to scale, whatever its form, is seen where it runs on other types, that of a
+    type by other models. Ridge regression with the rows left out in closed form (Hastie, Tibshirani
+    and Friedman 2009, eq. 7.64).
     """
     blocks, penalty = [], []
-    for a, b, strength in ((model, gpu_type, STRENGTH), (model, gpus, 30 * STRENGTH), (gpu_type, gpus, 10 * STRENGTH)):
+    for a, b, strength in (
+        (model, gpu_type, STRENGTH),
+        (model, gpus, 30 * STRENGTH),
+        (gpu_type, gpus, 10 * STRENGTH),
+    ):
         effect = np.unique(np.stack([a, b]), axis=1, return_inverse=True)[1].reshape(-1)
         blocks.append(np.eye(int(effect.max()) + 1)[effect])
         penalty.append(np.full(blocks[-1].shape[1], strength))
@@ -72,7 +81,9 @@ def left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Guess:
-    """A row of models.csv of kind power for a pair that was never measured; error: relative standard error."""
+    """A row of models.csv of kind power for a pair that was never measured; error: relative
+    standard error.
+    """
 
     model: str
     gpu_type: str
@@ -80,15 +91,21 @@ class Guess:
 
 
 def guesses(seen: Observations) -> list[Guess]:
-    """Curves of all pairs without a row whose model and type both have some; [] where nothing can be compared.
+    """Curves of all pairs without a row whose model and type both have some; [] where nothing can
+    be compared.
 
-    The error is that of predicting measured pairs left out whole, where there are such, at least the ridge's own.
+    The error is that of predicting measured pairs left out whole, where there are such, at least
+    the ridge's own.
     """
     groups = [rows.take(rows.fastest()) for _, _, rows in seen.groups()]
     if len(groups) < 3:
         return []
-    m, t, k, y = (np.concatenate(parts) for parts in zip(
-        *((g.model, g.gpu_type, g.gpus, np.log(g.useful)) for g in groups), strict=True))
+    m, t, k, y = (
+        np.concatenate(parts)
+        for parts in zip(
+            *((g.model, g.gpu_type, g.gpus, np.log(g.useful)) for g in groups), strict=True
+        )
+    )
     owner = np.repeat(np.arange(len(groups)), [len(g) for g in groups])
     shape = len(seen.models), len(seen.gpu_types)
     x = features(m, t, k, *shape)
@@ -111,7 +128,17 @@ def guesses(seen: Observations) -> list[Guess]:
             mean, deviation = found.predict(ends)
             exponent = float(np.clip(mean[1] - mean[0], 0.0, np.log(4.0))) / float(np.log(2.0))
             most = int(k[m == a].max())
-            out.append(Guess(seen.models[a], seen.gpu_types[b], {
-                "rate_1": float(np.exp(np.clip(mean[0], -60.0, 60.0))), "exponent": exponent,
-                "min_gpus": 1.0, "max_gpus": float(most), "error": max(error, float(deviation[0]))}))
+            out.append(
+                Guess(
+                    seen.models[a],
+                    seen.gpu_types[b],
+                    {
+                        "rate_1": float(np.exp(np.clip(mean[0], -60.0, 60.0))),
+                        "exponent": exponent,
+                        "min_gpus": 1.0,
+                        "max_gpus": float(most),
+                        "error": max(error, float(deviation[0])),
+                    },
+                )
+            )
     return out

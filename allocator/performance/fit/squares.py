@@ -13,14 +13,16 @@ import numpy as np
 
 from allocator.domain.problem import Floats
 
-RIDGE = 1e-13             # against a diagonal of 1: keeps a column that says nothing from dividing by 0
+# against a diagonal of 1: keeps a column that says nothing from dividing by 0
+RIDGE = 1e-13
 
 
 def non_negative(a: Floats, y: Floats) -> Floats:
-    """min |a x - y|^2 with x >= 0, for G problems at once: a (G, n, p), y (G, n) -> x (G, p), p at most 4.
+    """min |a x - y|^2 with x >= 0, for G problems at once: a (G, n, p), y (G, n) -> x (G, p), p at
+    most 4.
 
-    The best of the least-squares solutions over all supports whose entries are >= 0: exact, since the optimum is one
-    of them (Lawson and Hanson 1974, ch. 23, by enumeration).
+    The best of the least-squares solutions over all supports whose entries are >= 0: exact, since
+    the optimum is one of them (Lawson and Hanson 1974, ch. 23, by enumeration).
     """
     g, _, p = a.shape
     scale = np.sqrt(np.maximum((a**2).sum(axis=1), 1e-300))
@@ -44,17 +46,23 @@ def non_negative(a: Floats, y: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Found:
-    """x (p,), half the sum of squares there, and the covariance of x (p, p) if the residuals have variance 1."""
+    """x (p,), half the sum of squares there, and the covariance of x (p, p) if the residuals
+    have variance 1.
+    """
 
     x: Floats
     value: float
     covariance: Floats
 
 
-def gauss_newton(residuals: Callable[[Floats], Floats], x: Floats, low: Floats, high: Floats, steps: int = 60) -> Found:
-    """Levenberg and Marquardt's method inside a box: steps that leave it are cut, and do not count if they are worse.
+def gauss_newton(
+    residuals: Callable[[Floats], Floats], x: Floats, low: Floats, high: Floats, steps: int = 60
+) -> Found:
+    """Levenberg and Marquardt's method inside a box: steps that leave it are cut, and do not count
+    if they are worse.
 
-    residuals: x (p,) or many at once (m, p) -> (n,) or (m, n). Stops when a step gains less than a millionth.
+    residuals: x (p,) or many at once (m, p) -> (n,) or (m, n). Stops when a step gains less than a
+    millionth.
     """
     p, damping = len(x), 1e-2
     x = np.clip(x, low, high)

@@ -13,9 +13,13 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
-        "learned", sa.Column("model", sa.Text, nullable=False), sa.Column("gpu_type", sa.Text, nullable=False),
-        sa.Column("gpus", sa.Integer, nullable=False), sa.Column("work_per_s", sa.Double),
+        "learned",
+        sa.Column("model", sa.Text, nullable=False),
+        sa.Column("gpu_type", sa.Text, nullable=False),
+        sa.Column("gpus", sa.Integer, nullable=False),
+        sa.Column("work_per_s", sa.Double),
         sa.Column("state", sa.Text, nullable=False, server_default="{}"),
         sa.Column("updated_s", sa.Double, nullable=False),
         sa.PrimaryKeyConstraint("model", "gpu_type", "gpus", name="learned_key"),
-        sa.CheckConstraint("gpus > 0", name="learned_gpus"))
+        sa.CheckConstraint("gpus > 0", name="learned_gpus"),
+    )

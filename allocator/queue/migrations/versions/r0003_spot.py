@@ -10,8 +10,11 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-CELLS = {"jobs": ("max_spot_gpus", "synchronous"), "pools": ("lifetime_s", "availability", "min_billing_s"),
-         "tenants": ("max_spot_gpus", "max_spot_share", "dollar_price")}
+CELLS = {
+    "jobs": ("max_spot_gpus", "synchronous"),
+    "pools": ("lifetime_s", "availability", "min_billing_s"),
+    "tenants": ("max_spot_gpus", "max_spot_share", "dollar_price"),
+}
 
 
 def upgrade() -> None:

@@ -1,4 +1,6 @@
-"""Long-run budgets of tenants; and allocations by their end, so that books find what a stretch of time cost."""
+"""Long-run budgets of tenants; and allocations by their end, so that books find what a stretch
+of time cost.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.create_table("forgotten", sa.Column("job_id", sa.Text, primary_key=True),
-                    sa.Column("generation", sa.Integer, nullable=False))
-    op.add_column("jobs", sa.Column("first_generation", sa.Integer, nullable=False,
-                                    server_default="1"))
+    op.create_table(
+        "forgotten",
+        sa.Column("job_id", sa.Text, primary_key=True),
+        sa.Column("generation", sa.Integer, nullable=False),
+    )
+    op.add_column(
+        "jobs", sa.Column("first_generation", sa.Integer, nullable=False, server_default="1")
+    )
