@@ -63,7 +63,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1_000)
     args = parser.parse_args()
-    setattr(registry, "get", lambda name: Inside())  # noqa: B010 - what is a worker process elsewhere
+    # what is a worker process elsewhere
+    setattr(registry, "get", lambda name: Inside())  # noqa: B010
     print(
         f"{machine()}; {args.jobs:,} jobs, seeds 1 to {args.seeds}; CPU seconds: mean (largest)\n"
     )

@@ -131,11 +131,12 @@ def whole(jobs: int, prove_every: int) -> str:
         total, decisions = time.process_time() - started, sum(meter.spent["decide"])
     active = float(done.rounds["active"].mean())
     rest = total - decisions
+    proved = {0: "never", 1: "every round"}.get(prove_every, f"every {prove_every}th")
     return (
         f"| {jobs:,} | {int(workload.problem.pools.gpus.sum()):,} | {len(done.rounds):,} |"
         f" {active:,.0f} |"
-        f" {'never' if not prove_every else 'every round' if prove_every == 1 else f'every {prove_every}th'}"
-        f" | {total:.1f} | {decisions:.1f} | {rest:.1f} | {1000 * rest / len(done.rounds):.2f} |"
+        f" {proved} | {total:.1f} | {decisions:.1f} | {rest:.1f} |"
+        f" {1000 * rest / len(done.rounds):.2f} |"
     )
 
 

@@ -56,7 +56,7 @@ def draw_pools(axes: Axes, results: dict[str, Result]) -> None:
     """One bar per policy and pool, cut into the jobs that hold its GPUs."""
     first = results[POLICIES[0]]
     names = list(first.jobs["job_id"])
-    colours = dict(zip(names, plt.get_cmap("tab20").colors, strict=False))  # type: ignore[attr-defined]
+    colours = dict(zip(names, plt.get_cmap("tab20").colors, strict=False))
     bars = [(policy, pool) for pool in first.pools for policy in POLICIES]
     for y, (policy, pool) in enumerate(bars):
         left = 0

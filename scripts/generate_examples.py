@@ -22,7 +22,8 @@ NOISE = 0.03  # standard deviation of the logarithm of a measurement
 README = """\
 # Generated examples
 
-Small inputs for commands that need measurements or deadlines. All are made by `scripts/generate_examples.py`; no line
+Small inputs for commands that need measurements or deadlines. All are made by \
+`scripts/generate_examples.py`; no line
 was measured anywhere.
 
     allocator promise data/examples/deadlines
@@ -34,9 +35,11 @@ was measured anywhere.
     allocator spot fit cap data/examples/speeds.csv
 
 - `deadlines/`: a snapshot with five deadlines of which four can be kept.
-- `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured nowhere.
+- `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured \
+nowhere.
 - `observations.csv`: steps of two models on 1 to 8 GPUs with three batches, 3 % noise.
-- `lifetimes.csv`: 200 spot servers, 0.2 revocations an hour, half as many after six hours, watched for a day.
+- `lifetimes.csv`: 200 spot servers, 0.2 revocations an hour, half as many after six hours, \
+watched for a day.
 - `checkpoints.csv`: seconds = 2 + MB / 50, 3 % noise.
 - `starts.csv`: 20 starts: 40 s to boot, 25 s for the image, 10 s for the job, 3 % noise.
 - `speeds.csv`: 1 to 8 workers of 5 steps a second, at most 28 together, 3 % noise.
@@ -116,7 +119,8 @@ def table(head: str, rows: Iterable[Sequence[object]]) -> str:
 TUNING = {
     "config.toml": "now_s = 0\ninterval_s = 300\n",
     "jobs.csv": (
-        "job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,memory_gb\ntune,bert,0,20000000,1,8,20\n"
+        "job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,memory_gb\n"
+        "tune,bert,0,20000000,1,8,20\n"
     ),
     "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na100,A100,8,2\n",
     "rates.csv": "model,gpu_type,gpus,work_per_s,batch_size\n",

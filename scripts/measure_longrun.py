@@ -139,7 +139,20 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for case in args.cases:
         for seed in range(args.seeds):
             for name in NAMES:
-                key = f"{name}-{seed}-{case}-{args.policy}-{args.jobs}-{args.factor:g}-{args.interval:g}"
+                key = "-".join(
+                    map(
+                        str,
+                        (
+                            name,
+                            seed,
+                            case,
+                            args.policy,
+                            args.jobs,
+                            f"{args.factor:g}",
+                            f"{args.interval:g}",
+                        ),
+                    )
+                )
                 path = args.out / f"{key.replace(' ', '_')}.json"
                 if not path.exists():
                     path.write_text(json.dumps(measure(name, seed, case, args)))

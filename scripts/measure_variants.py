@@ -47,7 +47,7 @@ def measure(case: Case) -> list[float]:
     """The metrics of COLUMNS of one simulation."""
     load, seed, policy, variant = case
     workload = generate("reproduction", seed=seed, load=load).workload()
-    options = Options(objective="progress", prove_every=0, **VARIANTS[variant])  # type: ignore[arg-type]
+    options = Options(objective="progress", prove_every=0, **VARIANTS[variant])
     found: dict[str, Any] = simulate(workload, policy=policy, options=options).metrics
     return [found[key] for key in COLUMNS.values()]
 

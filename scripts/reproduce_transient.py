@@ -29,10 +29,7 @@ from formulations.transient import HOUR_S, best_interval_s, revoked_within, youn
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-from test_transient_fit import (
-    CHECKPOINTS,
-    HELD_OUT,
-)  # noqa: E402  (the sixteen models, cited there)
+from test_transient_fit import CHECKPOINTS, HELD_OUT  # noqa: E402  (sixteen models, cited there)
 
 N = (1, 2, 4, 6, 8)
 # steps per second of N workers, ICDCS 2020: model, GPU, parameter servers; published bottleneck

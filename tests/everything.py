@@ -36,10 +36,14 @@ window_s = 86400
     ),
     "jobs.csv": (
         """\
-job_id,model,submitted_s,remaining_work,total_work,tenant,state,pool,gpus,min_gpus,max_gpus,requested_gpus,sizes,\
-gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,\
-max_spot_gpus,synchronous,attained_gpu_s,restarts,largest_gpus,shared_with,interactive,shrinkable,every_s,times
-bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,,6,false,7200,2,8,,no,yes,3600,5
+job_id,model,submitted_s,remaining_work,total_work,tenant,state,pool,gpus,min_gpus,max_gpus,\
+requested_gpus,sizes,\
+gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,\
+checkpoint_every_s,after,\
+max_spot_gpus,synchronous,attained_gpu_s,restarts,largest_gpus,shared_with,interactive,shrinkable,\
+every_s,times
+bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,,6,false,\
+7200,2,8,,no,yes,3600,5
 bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1,,,,,,,,,,
 gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,0,,30,1,2,,,,,
 "gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,,,,,yes,,,
@@ -49,7 +53,8 @@ gnmt-4,gnmt,991,9,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,gnmt-3,,,,
     ),
     "pools.csv": (
         """\
-pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,revocations_per_gpu_hour,memory_gb,lifetime_s,availability,min_billing_s,sharing
+pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,\
+revocations_per_gpu_hour,memory_gb,lifetime_s,availability,min_billing_s,sharing
 east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,0.6,60,tenant
 west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,,600,any
 north,V100,6,,,0.4,,,,16,,,,none
@@ -85,7 +90,8 @@ at_s,pool,price_per_gpu_hour,gpus
     ),
     "tenants.csv": (
         """\
-tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour,max_spot_gpus,max_spot_share,dollar_price,average_per_hour,\
+tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour,max_spot_gpus,max_spot_share,dollar_price,\
+average_per_hour,\
 amount,until_s
 red,2,12,4,100,10,1,0.5,20,,
 blue,1,,1,50,,,,,900,90000

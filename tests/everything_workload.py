@@ -28,8 +28,10 @@ WORKLOAD_TEXTS = {
     },
     "workload.csv": (
         """\
-job_id,submitted_s,model,total_work,requested_gpus,min_gpus,max_gpus,tenant,sizes,gpu_types,weight,deadline_s,\
-preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,max_spot_gpus,synchronous,interactive,shrinkable,\
+job_id,submitted_s,model,total_work,requested_gpus,min_gpus,max_gpus,tenant,sizes,gpu_types,weight,\
+deadline_s,\
+preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,after,max_spot_gpus,\
+synchronous,interactive,shrinkable,\
 every_s,times
 bert-2,1010,bert,800.5,2,1,4,red,,A100|V100,1,,yes,,,,,,bert-1,2,,yes,,,
 bert-1,1000,bert,9000,4,2,8,red,2|4|8,A100,2,19000,false,60,7,11,5,900,,,false,,true,,

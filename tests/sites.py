@@ -165,4 +165,4 @@ class Site:
             fence = json.loads((state / "fence.json").read_text())["token"]
             for one in executor.ledger.known():
                 executor.stop(one.job_id, one.generation, fence)
-            wait_for(lambda ex=executor: all(o.phase != "running" for o in ex.observe()))  # type: ignore[misc]
+            wait_for(lambda ex=executor: all(o.phase != "running" for o in ex.observe()))

@@ -109,7 +109,8 @@ from allocator.bench.solvers import run_all
 runs = grid(["highs", "cpsat"], ["{TINY}"], 1, ["standard"], gap=lambda s, r: 1e-3, limit_s=20)
 rows = []
 run_all(runs, Store({str(tmp_path)!r}), lambda run, row: rows.append(row))
-print([r["ended"] for r in rows if r], [n for n in ("highspy", "ortools", "pulp") if n in sys.modules])
+print([r["ended"] for r in rows if r], [n for n in ("highspy", "ortools", "pulp") if n in \
+sys.modules])
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE.parent

@@ -185,7 +185,7 @@ def test_a_plan_of_500_jobs_fits_a_terminal(columns: int) -> None:
         "jobs",
     ]
     rows = [line.split() for line in lines if line.startswith(" job-")]
-    hidden = int(re.search(r"(\d+) more jobs are not shown", shown).group(1))  # type: ignore[union-attr]
+    hidden = int(re.search(r"(\d+) more jobs are not shown", shown).group(1))
     assert len(rows) >= 12 and len(rows) + hidden == 500
     assert all({"start", "grow", "move"} & set(row) for row in rows)
     counted = [

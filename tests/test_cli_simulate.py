@@ -23,10 +23,10 @@ from test_cli_process import (
     dead,
     environment,
     family,
-    hanging,
+    hanging,  # noqa: F401 - a fixture
     until,
     workers,
-)  # noqa: F401 - a fixture
+)
 from worlds import workload
 
 from allocator import read_workload, write_workload
@@ -61,7 +61,8 @@ METRICS = [
 MORE = ["failures", "rounds", "revocations", "mean_gpus", "bill_dollars", "deadlines_met"]
 COLUMNS = {
     "jobs.csv": (
-        "policy,job_id,model,tenant,submitted_s,started_s,finished_s,queue_s,jct_s,efficiency,ftf,restarts,"
+        "policy,job_id,model,tenant,submitted_s,started_s,finished_s,queue_s,jct_s,"
+        "efficiency,ftf,restarts,"
         "revocations,gpu_hours,dollars,requested_gpus,total_work"
     ),
     "timeline.csv": "policy,round,at_s,pool,gpus,used,running,queued,price_per_gpu_hour",
@@ -436,8 +437,13 @@ def test_rounds_of_an_earlier_simulation_do_not_stay(capsys: Output, tmp_path: P
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
 def test_interrupted(
-    capsys: Output, hanging: Path, tmp_path: Path, number: int, code: int, word: str
-) -> None:  # noqa: F811
+    capsys: Output,
+    hanging: Path,  # noqa: F811
+    tmp_path: Path,
+    number: int,
+    code: int,
+    word: str,
+) -> None:
     """Ctrl-C (and a polite kill) while the second policy waits for a solver that hangs: a line how
     to go on, the exit code, no process left, whole checkpoints, no results. Then the same command,
     with a solver that works, goes on."""

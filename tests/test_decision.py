@@ -249,7 +249,7 @@ def more_valuable(*args: Any) -> Audit:
 
 
 PATHS: dict[str, Callable[[Problem], object]] = {
-    **{name: lambda p, name=name: decide(p, policy=name) for name in POLICIES},  # type: ignore[misc]
+    **{name: lambda p, name=name: decide(p, policy=name) for name in POLICIES},
     "rounds": lambda p: Rounds().decide(p),
     "fallback": lambda p: decide(p, solver=Scripted(LIES["crash"]), limits=EXACT),
     "solver": lambda p: decide(p, solver="highs", limits=EXACT),

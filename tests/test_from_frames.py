@@ -20,7 +20,7 @@ TABLES = {name[:-4]: text for name, text in TEXTS.items() if name.endswith(".csv
 
 
 def frames(**options: object) -> dict[str, pd.DataFrame]:
-    return {name: pd.read_csv(io.StringIO(text), **options) for name, text in TABLES.items()}  # type: ignore[call-overload]
+    return {name: pd.read_csv(io.StringIO(text), **options) for name, text in TABLES.items()}
 
 
 @pytest.mark.parametrize(

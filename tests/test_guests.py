@@ -119,7 +119,8 @@ def test_tables_and_explanations_name_the_partner(
     for name, text in {
         "jobs.csv": (
             "job_id,model,submitted_s,remaining_work,max_gpus,min_gpus,state,pool,gpus,shared_with,"
-            "memory_gb,preemptible\na,m,0,3600,2,2,running,p,2,,10,false\nb,m,9,3600,2,2,running,p,2,a,10,false\n"
+            "memory_gb,preemptible\na,m,0,3600,2,2,running,p,2,,10,false\n"
+            "b,m,9,3600,2,2,running,p,2,a,10,false\n"
         ),
         "pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\np,A,2,40,any\n",
         "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,2,1\n",

@@ -144,7 +144,7 @@ def test_time_limits_are_kept(limit: float) -> None:
 def test_how_good_it_is_and_what_it_does_not_know() -> None:
     """The bound of the look ahead is told; the objective `cost` is decided as a single round."""
     p = problem([{}, {"remaining_work": 5e4}], [{"gpus": 4}])
-    assert decide(p, policy="horizon").solver_choice.startswith("look ahead: 6 intervals, within")  # type: ignore[union-attr]
+    assert decide(p, policy="horizon").solver_choice.startswith("look ahead: 6 intervals, within")
     r = decide(p, policy="horizon", objective="cost")
     assert r.fallback == "mip" and "no look ahead" in r.warnings[-1]
     round_ = compile_round(problem([{}], config={"objective": "cost"}), prunes=False)

@@ -319,14 +319,12 @@ def test_queues_warn_and_refuse_where_a_job_comes_in(tmp_path: Path, capsys: Out
         "--job-id",
     )
     code, out, err = call(capsys, *job, "a")
-    assert (
-        (code, out)
-        == (
-            0,
-            "a\n",
-        )
-        and err
-        == 'warning: submission: tenant "rde" is not in tenants.csv, whose limits do not hold for it; did you mean "red", which has no jobs? (job "a")\n'
+    assert (code, out) == (
+        0,
+        "a\n",
+    ) and err == (
+        'warning: submission: tenant "rde" is not in tenants.csv,'
+        ' whose limits do not hold for it; did you mean "red", which has no jobs? (job "a")\n'
     )
     (tmp_path / "jobs.csv").write_text(
         "job_id,model,total_work,max_gpus,tenant\nb,m,9,1,blue\nc,m,9,1,rde\n"

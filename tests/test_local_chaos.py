@@ -22,13 +22,16 @@ STEPS = 25
 JOBS = ("j", "k", "l")
 SCRIPT = f"""
 mkdir running 2>/dev/null || echo twice >> clashes
-for gpu in $(echo $CUDA_VISIBLE_DEVICES | tr , ' '); do mkdir ../../../gpu$gpu 2>/dev/null || echo $gpu >> clashes; done
+for gpu in $(echo $CUDA_VISIBLE_DEVICES | tr , ' '); do mkdir ../../../gpu$gpu 2>/dev/null || echo \
+$gpu >> clashes; done
 n=$(cat checkpoint 2>/dev/null || echo 0); echo $n >> starts
-free() {{ rmdir running; for gpu in $(echo $CUDA_VISIBLE_DEVICES | tr , ' '); do rmdir ../../../gpu$gpu; done; }}
+free() {{ rmdir running; for gpu in $(echo $CUDA_VISIBLE_DEVICES | tr , ' '); do rmdir \
+../../../gpu$gpu; done; }}
 trap 'free; exit 143' TERM
 report() {{ echo $n $n > $ALLOCATOR_PROGRESS.new; mv $ALLOCATOR_PROGRESS.new $ALLOCATOR_PROGRESS; }}
 report
-while [ $n -lt {STEPS} ]; do sleep 0.02; n=$((n + 1)); echo $n > new; mv new checkpoint; report; done
+while [ $n -lt {STEPS} ]; do sleep 0.02; n=$((n + 1)); echo $n > new; mv new checkpoint; report; \
+done
 free
 """
 

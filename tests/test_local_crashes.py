@@ -225,7 +225,7 @@ def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(
                     starts_are(rig, "j", generation)
                 executor = surely(lambda e, g=generation: e.stop("j", g, 1))  # type: ignore[misc]
                 wait(rig, executor, "j", *ENDED)
-                executor = surely(lambda e, g=generation: e.acknowledge("j", g))  # type: ignore[misc]
+                executor = surely(lambda e, g=generation: e.acknowledge("j", g))
                 assert executor.observe() == []
             came = crashed()
         started = (rig.folder / "jobs" / "j" / "work" / "started").read_text()

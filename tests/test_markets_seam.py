@@ -38,9 +38,11 @@ SAMPLES = {
     "spot-prices": (
         "p3.json",
         """{"NextToken": "", "SpotPriceHistory": [
-{"AvailabilityZone": "e-1a", "InstanceType": "p3.8xlarge", "ProductDescription": "L", "SpotPrice": "4.000000",
+{"AvailabilityZone": "e-1a", "InstanceType": "p3.8xlarge", "ProductDescription": "L",\
+ "SpotPrice": "4.000000",
 "Timestamp": "2020-02-27T14:00:00.000Z"},
-{"AvailabilityZone": "e-1a", "InstanceType": "p3.8xlarge", "ProductDescription": "L", "SpotPrice": "3.600000",
+{"AvailabilityZone": "e-1a", "InstanceType": "p3.8xlarge", "ProductDescription": "L",\
+ "SpotPrice": "3.600000",
 "Timestamp": "2020-02-27T13:00:00.000Z"}]}""",
     ),
     "spot-log": (

@@ -46,7 +46,7 @@ def decided() -> list[tuple[Snapshot, Problem, Result]]:
 
 
 def value(p: Problem, **limits: float) -> float:
-    return decide(p, limits=dataclasses.replace(EXACT, **limits)).objective_value  # type: ignore[arg-type]
+    return decide(p, limits=dataclasses.replace(EXACT, **limits)).objective_value
 
 
 def test_more_capacity_never_hurts(decided: list[tuple[Snapshot, Problem, Result]]) -> None:

@@ -382,7 +382,10 @@ def test_cells_that_are_remembered_are_those_of_the_rows(queue: Queue) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_snapshot_survives_its_way_through_the_queue(backend: str, tmp_path: Path) -> None:
     """Loaded and exported at the same time, it is the same problem: arrays, names, settings."""
-    rows = "r,m,1699999990,50,4,running,a,2\np,n,1699999991,5.25,1,paused,,\nq,m,1699999992,1e-3,4,held,,\n"
+    rows = (
+        "r,m,1699999990,50,4,running,a,2\np,n,1699999991,5.25,1,paused,,\n"
+        "q,m,1699999992,1e-3,4,held,,\n"
+    )
     config = f"now_s = {NOW}\nbudget_per_hour = 30\nmax_changes = 3\n[horizon]\nrounds = 4\n"
     source = cluster(
         rows,

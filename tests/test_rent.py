@@ -24,7 +24,10 @@ from allocator.market.history import History, estimate
 from allocator.market.rent import rent
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAD = "class_id,arrivals_per_hour,mean_work_gpu_hours,kind,parameter,points,weight,gpu_type,relative_speed,max_gpus\n"
+HEAD = (
+    "class_id,arrivals_per_hour,mean_work_gpu_hours,kind,parameter,points,weight,gpu_type,"
+    "relative_speed,max_gpus\n"
+)
 EXAMPLE = HEAD + "amdahl,0.4,1,amdahl,0.8,,,,,\nroot,0.4,1,power,0.5,,,,,\n"
 POOLS = "pool,gpu_type,price_per_gpu_hour\nbig,A100,3\nsmall,V100,1\ndear,V100,2\n"
 

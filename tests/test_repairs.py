@@ -112,7 +112,7 @@ def test_cut_quota_is_legal_and_the_plan_shrinks() -> None:
         ),
     ],
 )
-def test_rules_that_clash_are_named(build: dict, conflict: list[str], relaxation: str) -> None:  # type: ignore[type-arg]
+def test_rules_that_clash_are_named(build: dict, conflict: list[str], relaxation: str) -> None:
     """Exit 4 with the clashing rules and a relaxation that can be checked by hand."""
     with pytest.raises(Infeasible) as e:
         decide(problem(**build))

@@ -139,7 +139,7 @@ def test_sigterm_while_deciding(tmp_path: Path, processes: list[Process]) -> Non
             until(lambda one=one: one.events("started"))  # type: ignore[misc]
             time.sleep(wait_s)
             one.send(signal.SIGTERM)
-            assert one.child.wait(PATIENCE_S) == 0 and one.child.stderr.read() == b""  # type: ignore[union-attr]
+            assert one.child.wait(PATIENCE_S) == 0 and one.child.stderr.read() == b""
             held = queue.lease()
             assert held is None or held.holder == ""
 

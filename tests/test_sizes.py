@@ -154,7 +154,7 @@ def test_misjudged_sizes_are_what_policies_see_and_not_what_happens() -> None:
     w = generate("reproduction", seed=1, load=0.5, jobs=20).workload()
 
     def mean(policy: str, **world: object) -> float:
-        told = simulate(w, policy=policy, options=Options(prove_every=0, objective="flow", **world))  # type: ignore[arg-type]
+        told = simulate(w, policy=policy, options=Options(prove_every=0, objective="flow", **world))
         assert told.metrics["finished"] == 20
         return float(told.metrics["jct_s_mean"])
 

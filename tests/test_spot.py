@@ -254,9 +254,11 @@ def test_every_fault_at_once(tmp_path: Path, capsys: Output) -> None:
     """
     path = tmp_path / "c.csv"
     path.write_text(
-        "cluster,gpu_type,workers,work_per_s,price_per_hour,market,revocations_per_hour,hazard_by_age,"
+        "cluster,gpu_type,workers,work_per_s,price_per_hour,market,"
+        "revocations_per_hour,hazard_by_age,"
         "cap_per_s\n"
-        "a,T,1,1,1,on_demand,0.1,,\nb,T,1,1,2,spot,0.1,0:1,\nd,T,1,1,1,spot,,1:1,5\nd,U,1,1,1,spot,,,6\n",
+        "a,T,1,1,1,on_demand,0.1,,\nb,T,1,1,2,spot,0.1,0:1,\n"
+        "d,T,1,1,1,spot,,1:1,5\nd,U,1,1,1,spot,,,6\n",
         encoding="utf-8",
     )
     code, out, err = call(capsys, "spot", "plan", path, "--work", 10)

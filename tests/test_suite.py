@@ -21,7 +21,8 @@ HERE = Path(__file__).resolve().parent
 IGNORING = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-os.execv(sys.executable, [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", \
+*sys.argv[1:]])
 """
 MANY = 200
 
@@ -91,7 +92,8 @@ import sys, threading
 sys.path.insert(0, {str(HERE)!r})
 from queue_child import say
 sys.setswitchinterval(1e-6)
-threads = [threading.Thread(target=lambda: [say("file", "ended", 0) for _ in range({MANY})]) for _ in range(8)]
+threads = [threading.Thread(target=lambda: [say("file", "ended", 0) for _ in range({MANY})]) for _ \
+in range(8)]
 [t.start() for t in threads]
 [t.join() for t in threads]
 """

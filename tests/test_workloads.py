@@ -115,7 +115,10 @@ def test_changes_and_pools_at_the_start() -> None:
     capacity wins; empty rows say nothing."""
     workload = made(
         capacity="at_s,pool,gpus\n30,q,1\n5,p,9\n10,q,2\n20,p,0\n",
-        prices="at_s,pool,price_per_gpu_hour,gpus\n10,p,1.5,7\n10,q,,3\n20,p,2,5\n40,q,,\n30,p,3,\n15,q,,8\n",
+        prices=(
+            "at_s,pool,price_per_gpu_hour,gpus\n10,p,1.5,7\n10,q,,3\n20,p,2,5\n"
+            "40,q,,\n30,p,3,\n15,q,,8\n"
+        ),
     )
     assert workload.problem.pools.gpus.tolist() == [7, 2]
     assert workload.problem.pools.price_per_gpu_hour.tolist() == [1.5, 0]
@@ -144,7 +147,10 @@ def test_nodes_count_at_the_start_only() -> None:
 def test_every_fault_of_every_file_at_once() -> None:
     """Located in the files the user has, never in jobs.csv."""
     said = faults(
-        workload="job_id,submitted_s,model,total_work,min_gpus,max_gpus,after\na,5,m,10,1,1,\na,x,m,10,4,2,\nb,1,n,0,1,1,b\n",
+        workload=(
+            "job_id,submitted_s,model,total_work,min_gpus,max_gpus,after\n"
+            "a,5,m,10,1,1,\na,x,m,10,4,2,\nb,1,n,0,1,1,b\n"
+        ),
         capacity="at_s,pool,gpus\n0,p,-1\nsoon,p,3\n7,r,3\n8,q,1\n8.0,q,2\n9,q,\n",
         config="interval_s = 0",
         tenants="tenant,weight\nx,0\n",

@@ -22,7 +22,8 @@ b,60,60,1060,4,COMPLETED,resnet
 c,90,100,300,2,CANCELLED,bert
 d,120,130,140,2,COMPLETED,bert
 """
-PODS = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+PODS = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,\
+deletion_time,scheduled_time
 pod-0,8000,1024,1,1000,,LS,Running,0,1010,10
 pod-1,8000,1024,1,300,T4,BE,Succeeded,100,600,100
 pod-2,8000,1024,0,0,,LS,Running,120,700,130

@@ -26,9 +26,10 @@ allocator bench solvers --files round.npz --engines decomposition,highs --out re
 allocator bench solvers report --out results            pictures and tables of what is there
 """
 ABOUT = """\
-Run every engine on every instance, each in a process of its own that is killed some time after the limit. Rows go to
-OUT/runs.csv (and plans and bounds over time to OUT/trace.csv); what is there is not run again. Then, or with `report`
-alone, the tables go to standard output and OUT/tables.md; `report` draws the pictures too (extra `plots`)."""
+Run every engine on every instance, each in a process of its own that is killed some time after the
+limit. Rows go to OUT/runs.csv (and plans and bounds over time to OUT/trace.csv); what is there is
+not run again. Then, or with `report` alone, the tables go to standard output and OUT/tables.md;
+`report` draws the pictures too (extra `plots`)."""
 
 
 def add(commands: Any) -> None:

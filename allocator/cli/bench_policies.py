@@ -23,16 +23,20 @@ if TYPE_CHECKING:
     from allocator.bench.sweep.tasks import Source, Task
 
 EXAMPLES = """
-allocator bench policies --workloads bursty --loads 1 --jobs-per-workload 40 --policies las,mip --seeds 6 --out results
-allocator bench policies --workloads reproduction --loads 0.3,0.36 --policies greedy,mip --seeds 10 --out results
-allocator bench policies --workloads bursty,data/workloads/demo --loads 1 --policies las,srtf,mip --out results
+allocator bench policies --workloads bursty --loads 1 --jobs-per-workload 40 --policies las,mip \
+--seeds 6 --out results
+allocator bench policies --workloads reproduction --loads 0.3,0.36 --policies greedy,mip --seeds \
+10 --out results
+allocator bench policies --workloads bursty,data/workloads/demo --loads 1 --policies las,srtf,mip \
+--out results
 allocator bench policies --executor dask --scheduler tcp://head:8786 --seeds 10 --out results
 allocator bench policies report --out results           tables and report of what is there
 """
 ABOUT = """\
-Simulate every policy on every workload at every load with every seed, each task in a process of its own. Finished
-tasks are kept in OUT/tasks; what is there is not run again, what failed is tried again by the next call. Then results
-and paired differences from the baseline go to OUT/*.csv, OUT/report.html and, as a table, to standard output."""
+Simulate every policy on every workload at every load with every seed, each task in a process of its
+own. Finished tasks are kept in OUT/tasks; what is there is not run again, what failed is tried
+again by the next call. Then results and paired differences from the baseline go to OUT/*.csv,
+OUT/report.html and, as a table, to standard output."""
 
 
 def add(kinds: Any) -> None:

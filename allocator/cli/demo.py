@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 allocator demo
 allocator demo --solver cpsat
-allocator demo --live              ten training jobs on eight pretended GPUs, run by the real controller
+allocator demo --live              ten training jobs on eight pretended GPUs, run by the real \
+controller
 """
 ROWS_SHOWN = (
     "jct_s_mean",

@@ -150,7 +150,10 @@ def _snapshot() -> Any:
         {
             "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
             "pools.csv": (
-                f"pool,gpu_type,gpus,gpus_per_node,price_per_gpu_hour\n{POOL},{KIND},{GPUS},{GPUS},1\n".encode()
+                (
+                    "pool,gpu_type,gpus,gpus_per_node,price_per_gpu_hour\n"
+                    f"{POOL},{KIND},{GPUS},{GPUS},1\n"
+                ).encode()
             ),
             "rates.csv": f"model,gpu_type,gpus,work_per_s\n{rates}".encode(),
             "config.toml": f"interval_s = {EVERY_S}\nrestart_s = 1.5\n".encode(),

@@ -11,13 +11,15 @@ from allocator.cli.parsing import number, words
 
 EXAMPLES = """
 allocator fit data/snapshots/medium/rates.csv
-allocator fit data/examples/observations.csv --out fitted      models.csv for a snapshot, fit.csv, fit.svg
+allocator fit data/examples/observations.csv --out fitted      models.csv for a snapshot, fit.csv, \
+fit.svg
 allocator fit profiles --from sia --forms goodput --format csv
 """
 ABOUT = """\
-For each model and GPU type the form of speed curve that predicts best what it has not seen (each size is left out in
-turn), fitted to everything: a row of models.csv, its error, the sizes it holds for. docs/speed-models.md has the
-formulas. Sources: rates = a CSV like rates.csv (default); sia, gavel, mlperf = published profiles."""
+For each model and GPU type the form of speed curve that predicts best what it has not seen (each
+size is left out in turn), fitted to everything: a row of models.csv, its error, the sizes it holds
+for. docs/speed-models.md has the formulas. Sources: rates = a CSV like rates.csv (default); sia,
+gavel, mlperf = published profiles."""
 
 
 def add(commands: Any) -> None:

@@ -17,16 +17,20 @@ if TYPE_CHECKING:
     from allocator.frontier.sweep import Effort, Tell
 
 EXAMPLES = """
-allocator frontier data/snapshots/medium --points 25 --out curve     progress against dollars per hour
-allocator frontier data/snapshots/medium --keep 95% --out cheaper    the cheapest plan that keeps 95 % of the progress
-allocator frontier data/snapshots/demo --jobs pretrain,llm-tune      hours against dollars, to the end of the jobs
+allocator frontier data/snapshots/medium --points 25 --out curve     progress against dollars per \
+hour
+allocator frontier data/snapshots/medium --keep 95% --out cheaper    the cheapest plan that keeps \
+95 % of the progress
+allocator frontier data/snapshots/demo --jobs pretrain,llm-tune      hours against dollars, to the \
+end of the jobs
 """
 # few budgets are hard to prove to the last digit, and a curve shows what is open
 PLAN_S = 5.0
 ABOUT = """\
-What money buys. Of a snapshot: the round at a series of budgets, each plan with the bound that none beats, the price
-of a dollar, and the curve that bounds all plans in between. With --jobs: every way (pool, size) to run these jobs to
-their end, starting now, and for several the sum of weighted hours against the sum of dollars. docs/frontier.md."""
+What money buys. Of a snapshot: the round at a series of budgets, each plan with the bound that none
+beats, the price of a dollar, and the curve that bounds all plans in between. With --jobs: every way
+(pool, size) to run these jobs to their end, starting now, and for several the sum of weighted hours
+against the sum of dollars. docs/frontier.md."""
 
 
 def add(commands: Any) -> None:

@@ -16,8 +16,9 @@ allocator import sia workloads/philly/workload-1.csv --out sia-1
 allocator import csv jobs.csv --map submitted_s=submit_time --map gpus=gpu_num --gpus 64 --out mine
 """
 ABOUT = """\
-Turn a published trace into a workload folder (workload.csv, pools.csv, rates.csv). `auto` recognises the format.
-What was read, dropped and why goes to standard error. docs/traces.md describes every format."""
+Turn a published trace into a workload folder (workload.csv, pools.csv, rates.csv). `auto`
+recognises the format. What was read, dropped and why goes to standard error. docs/traces.md
+describes every format."""
 
 
 def add(commands: Any) -> None:

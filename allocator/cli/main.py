@@ -144,7 +144,9 @@ def _call(argv: Sequence[str] | None) -> int:
     # for programs: UTF-8 whatever the terminal is set to
     if getattr(args, "format", "") in ("json", "csv"):
         with suppress(AttributeError, ValueError):
-            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+            sys.stdout.reconfigure(  # type: ignore[union-attr]
+                encoding="utf-8", errors="backslashreplace"
+            )
     if args.version:
         from allocator import __version__
 

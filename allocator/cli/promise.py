@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLES = """
-allocator promise data/examples/deadlines                   which deadlines can be kept, and why the others cannot
-allocator promise my-cluster --format csv > promises.csv    every job, with the earliest deadline to offer
+allocator promise data/examples/deadlines                   which deadlines can be kept, and why \
+the others cannot
+allocator promise my-cluster --format csv > promises.csv    every job, with the earliest deadline \
+to offer
 allocator promise my-cluster --out answers                  promises.csv and promises.json
 """
 

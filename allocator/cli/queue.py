@@ -13,13 +13,16 @@ from allocator.cli.job_options import JOB_OPTIONS
 from allocator.cli.parsing import Parser, number, whole
 
 EXAMPLES = """
-allocator queue init cluster.db --from data/snapshots/demo      a queue with the pools, rates and jobs of a snapshot
-allocator queue submit cluster.db --job-id bert-1 --model bert --total-work 9e6 --max-gpus 8 -- python train.py
+allocator queue init cluster.db --from data/snapshots/demo      a queue with the pools, rates and \
+jobs of a snapshot
+allocator queue submit cluster.db --job-id bert-1 --model bert --total-work 9e6 --max-gpus 8 -- \
+python train.py
 allocator queue list cluster.db --state active                  what waits and runs
 """
 ABOUT = """\
-QUEUE is a path (an SQLite file, nothing to set up) or a URL (postgresql://USER@HOST/DATABASE, for several hosts).
-What a command confirmed with exit code 0 is on disk. Every verb can be repeated: it does nothing twice."""
+QUEUE is a path (an SQLite file, nothing to set up) or a URL (postgresql://USER@HOST/DATABASE, for
+several hosts). What a command confirmed with exit code 0 is on disk. Every verb can be repeated: it
+does nothing twice."""
 
 
 def add(commands: Any) -> None:
@@ -53,9 +56,9 @@ class VerbParser(Parser):
 
     takes_command = False
 
-    def parse_known_args(
+    def parse_known_args(  # type: ignore[override]
         self,
-        args: Sequence[str] | None = None,  # type: ignore[override]
+        args: Sequence[str] | None = None,
         namespace: argparse.Namespace | None = None,
     ) -> tuple[argparse.Namespace, list[str]]:
         given = list(sys.argv[1:] if args is None else args)

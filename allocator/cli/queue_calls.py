@@ -154,7 +154,9 @@ def export_csv(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
         content = csv_jobs.exported(connection, jobs.listed(connection, states=args.state))
     if args.file == "-":
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+        sys.stdout.reconfigure(  # type: ignore[union-attr]
+            encoding="utf-8", errors="backslashreplace"
+        )
         sys.stdout.write(content)
     else:
         path = Path(args.file)

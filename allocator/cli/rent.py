@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from allocator.market.rent import Rent
 
 EXAMPLES = """
-allocator rent data/rental/example.csv --budget 2                         2 GPUs in the long-run mean
-allocator rent data/rental/classes.csv --pools data/rental/pools.csv --budget 50 --dollars --whole --out rented
+allocator rent data/rental/example.csv --budget 2                         2 GPUs in the long-run \
+mean
+allocator rent data/rental/classes.csv --pools data/rental/pools.csv --budget 50 --dollars --whole \
+--out rented
 allocator rent --from-workload data/workloads/demo > classes.csv         classes estimated from jobs
 """
 RULES = {
@@ -26,10 +28,11 @@ RULES = {
     "equal_spend": "equal spending on every class",
 }
 ABOUT = """\
-GPUs are rented when jobs arrive and given back when they end: nobody queues, and every class of jobs has a width of
-its own. The widths here give the least mean response time of all policies that rent as much on average
-(docs/rental.md). CLASSES.csv has a row per class: class_id, arrivals_per_hour, mean_work_gpu_hours, kind (amdahl,
-power, table), parameter or points, and perhaps weight, gpu_type, relative_speed, max_gpus."""
+GPUs are rented when jobs arrive and given back when they end: nobody queues, and every class of
+jobs has a width of its own. The widths here give the least mean response time of all policies that
+rent as much on average (docs/rental.md). CLASSES.csv has a row per class: class_id,
+arrivals_per_hour, mean_work_gpu_hours, kind (amdahl, power, table), parameter or points, and
+perhaps weight, gpu_type, relative_speed, max_gpus."""
 
 
 def add(commands: Any) -> None:

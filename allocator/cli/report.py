@@ -10,15 +10,19 @@ from typing import Any
 from allocator.cli.parsing import whole
 
 EXAMPLES = """
-allocator report results                         of `allocator simulate WORKLOAD --out results`, or of a benchmark
-allocator report results --out week-47.html      elsewhere; pictures go to the folder `pictures` beside it
-allocator report cluster.db --last 200           the last 200 rounds of a queue that `allocator run` runs
+allocator report results                         of `allocator simulate WORKLOAD --out results`, \
+or of a benchmark
+allocator report results --out week-47.html      elsewhere; pictures go to the folder `pictures` \
+beside it
+allocator report cluster.db --last 200           the last 200 rounds of a queue that `allocator \
+run` runs
 """
 ABOUT = """\
-Write DIR/report.html, one file that needs neither network nor scripts, and its pictures as PNG and SVG in
-DIR/pictures. DIR is what `allocator simulate`, `allocator bench policies` or `allocator bench solvers` left with --out
-DIR. Of a queue (path or database URL) the page shows its journal, who held which GPUs, and its jobs; it is written to
-QUEUE.report. The path of the page goes to standard output."""
+Write DIR/report.html, one file that needs neither network nor scripts, and its pictures as PNG and
+SVG in DIR/pictures. DIR is what `allocator simulate`, `allocator bench policies` or `allocator
+bench solvers` left with --out DIR. Of a queue (path or database URL) the page shows its journal,
+who held which GPUs, and its jobs; it is written to QUEUE.report. The path of the page goes to
+standard output."""
 
 
 def add(commands: Any) -> None:

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from allocator.service.options import Options
 
 EXAMPLES = """
-allocator run cluster.db                                       dry run: say what would be done now, do nothing
+allocator run cluster.db                                       dry run: say what would be done \
+now, do nothing
 allocator run cluster.db --executor local --devices a100=0-7,v100=8-15
-allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics /run/allocator.prom
+allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics \
+/run/allocator.prom
 """
 DRY = "dry-run"
 ACTING = ("state", "devices", "metrics", "port", "log")
@@ -33,13 +35,13 @@ ACTING = ("state", "devices", "metrics", "port", "log")
 # what is killed when the grace period is over is seen to be dead so much later, at the latest
 KILLED_S = 5.0
 ABOUT = """\
-Without --executor this is a dry run: it decides one round, says what that would stop and start, and writes nothing.
-With --executor files or local it acts.
+Without --executor this is a dry run: it decides one round, says what that would stop and start, and
+writes nothing. With --executor files or local it acts.
 
-Decides every S seconds which job gets which GPUs, writes the round to the journal, and has it carried out. It may be
-killed at any time and started again; started twice, the second one stands by and takes over when the first is gone.
-SIGTERM ends it in order: jobs run on. The exit code is then 0. A decision may take half of the interval, unless
---time-limit says otherwise."""
+Decides every S seconds which job gets which GPUs, writes the round to the journal, and has it
+carried out. It may be killed at any time and started again; started twice, the second one stands by
+and takes over when the first is gone. SIGTERM ends it in order: jobs run on. The exit code is then
+0. A decision may take half of the interval, unless --time-limit says otherwise."""
 
 
 def add(commands: Any) -> None:

@@ -24,8 +24,9 @@ allocator simulate data/workloads/bursty --policy mip,greedy,las,srtf --out resu
 allocator simulate data/workloads/demo --policy mip --misjudged 0.3 --failures 0.01 --seed 7
 """
 ABOUT = """\
-Every policy gets the same jobs, machines and luck. With --out, results.json, jobs.csv, timeline.csv, rounds.csv and
-spans.csv are written there, and a simulation that was killed goes on where it was when the same command is given."""
+Every policy gets the same jobs, machines and luck. With --out, results.json, jobs.csv,
+timeline.csv, rounds.csv and spans.csv are written there, and a simulation that was killed goes on
+where it was when the same command is given."""
 
 
 def add(commands: Any) -> None:

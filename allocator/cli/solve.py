@@ -16,8 +16,9 @@ allocator solve data/snapshots/demo --solver highs --time-limit 1 --out plans --
 allocator solve snapshots/* --jobs 2 --out plans          a batch: plans/NAME/plan.json, a line each
 """
 ABOUT = """\
-Decide which job gets what. Several folders are a batch: a summary line each (JSON lines with --format json), one
-failure does not stop the others, and the exit code is the gravest: 1, then 2, 3, 4, 5, 0."""
+Decide which job gets what. Several folders are a batch: a summary line each (JSON lines with
+--format json), one failure does not stop the others, and the exit code is the gravest: 1, then 2,
+3, 4, 5, 0."""
 
 
 def add(commands: Any) -> None:

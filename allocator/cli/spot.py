@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from allocator.market.spot import Choice, Outlook
 
 EXAMPLES = """
-allocator spot plan data/spot/resnet32.csv --work 64000 --cost 1.2    time and cost per cluster, and which to take
+allocator spot plan data/spot/resnet32.csv --work 64000 --cost 1.2    time and cost per cluster, \
+and which to take
 allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6      what measurements say
 """
 PLAN_EXAMPLES = """
@@ -28,8 +29,9 @@ allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6      hours, rev
 allocator spot fit startup data/examples/starts.csv                   a column of seconds per phase
 """
 ABOUT = """\
-One job on each of several clusters: expected time, dollars, servers lost and share of useful time, and which cluster
-is cheapest, fastest, fastest for at most --cost dollars, cheapest within --deadline seconds (docs/transient.md)."""
+One job on each of several clusters: expected time, dollars, servers lost and share of useful time,
+and which cluster is cheapest, fastest, fastest for at most --cost dollars, cheapest within
+--deadline seconds (docs/transient.md)."""
 
 
 def add(commands: Any) -> None:

@@ -16,8 +16,9 @@ allocator validate my-workload                   a folder with workload.csv
 allocator validate my-cluster --format json      every fault by itself, for programs
 """
 ABOUT = """\
-Check a snapshot or workload folder. Faults go to standard error, exit code 3; many that differ only in their line and
-job are one line with their number. With --format json standard output has every fault and every warning."""
+Check a snapshot or workload folder. Faults go to standard error, exit code 3; many that differ only
+in their line and job are one line with their number. With --format json standard output has every
+fault and every warning."""
 
 
 def add(commands: Any) -> None:

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 EXAMPLES = """
 allocator whatif data/snapshots/demo --set pools.a100.gpus=12                      four more GPUs
 allocator whatif data/snapshots/demo --set budget_per_hour=24 --set jobs.rank.weight=2
-allocator whatif data/snapshots/demo --set pools.spot.gpu_type=A100 --set pools.spot.gpus=8 --out bigger
+allocator whatif data/snapshots/demo --set pools.spot.gpu_type=A100 --set pools.spot.gpus=8 --out \
+bigger
 """
 ABOUT = """\
-Decide the round as it is and once more with other values; show the jobs that differ, what both plans are worth in one
-scale, the hours of work and the dollars; and where nothing changes, which limits bind.
-WHERE is a setting of config.toml (budget_per_hour, horizon.rounds) or FILE.NAME.COLUMN: pools.a100.gpus,
-jobs.bert-3.weight, tenants.team-1.max_gpus. An empty value is the default. A new pool needs its gpu_type and gpus."""
+Decide the round as it is and once more with other values; show the jobs that differ, what both
+plans are worth in one scale, the hours of work and the dollars; and where nothing changes, which
+limits bind. WHERE is a setting of config.toml (budget_per_hour, horizon.rounds) or
+FILE.NAME.COLUMN: pools.a100.gpus, jobs.bert-3.weight, tenants.team-1.max_gpus. An empty value is
+the default. A new pool needs its gpu_type and gpus."""
 
 
 def add(commands: Any) -> None:

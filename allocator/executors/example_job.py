@@ -142,7 +142,8 @@ class Run:
             if out.tell() == 0:
                 out.write("event,generation,step,gpus,loss\n")
             out.write(
-                f"{event},{os.environ.get('ALLOCATOR_GENERATION', '0')},{model.step},{self.gpus},{now:.6f}\n"
+                f"{event},{os.environ.get('ALLOCATOR_GENERATION', '0')},{model.step},"
+                f"{self.gpus},{now:.6f}\n"
             )
 
     def _tell(self, number: int, frame: object) -> None:

@@ -117,8 +117,10 @@ def classes(table: Grid, found: Findings, rented: Rented | None = None) -> Renta
     for column, of in (("parameter", ~is_table), ("points", is_table)):
         given = table.given(column)
         table.faults(
-            found, known & of & ~given, lambda i, c=column: f"kind {KINDS[kind[i]]} needs {c}"
-        )  # type: ignore[misc]
+            found,
+            known & of & ~given,
+            lambda i, c=column: f"kind {KINDS[kind[i]]} needs {c}",  # type: ignore[misc]
+        )
         table.faults(
             found,
             known & ~of & given,

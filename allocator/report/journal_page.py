@@ -280,9 +280,8 @@ def _job(
     gpu_s = job.attained_gpu_s + since * (held.gpus if held is not None and not held.host else 0)
     why = job.park_reason
     if job.state in ("queued", "paused") and job.retry_at_s is not None and job.retry_at_s > now:
-        why = f"tried again at {when(job.retry_at_s)} after {job.failures} failures in a row; {why}".rstrip(
-            "; "
-        )
+        again = f"tried again at {when(job.retry_at_s)}"
+        why = f"{again} after {job.failures} failures in a row; {why}".rstrip("; ")
     return [
         escape(job.job_id),
         escape(job.cells["model"]),

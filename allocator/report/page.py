@@ -11,20 +11,23 @@ from html import escape
 
 STYLE = """
 :root{color-scheme:light}
-body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:#222;background:#fff;
+body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:#222;
+background:#fff;
  margin:0 auto;padding:1.2rem 1.6rem 4rem;max-width:1400px}
 figure{max-width:1180px}
 h1{font-size:1.6rem;margin:.2rem 0}
 h2{font-size:1.25rem;margin:2.4rem 0 .3rem;border-top:2px solid #ddd;padding-top:.9rem}
 h3{font-size:1.02rem;margin:1.8rem 0 .1rem}p{margin:.4rem 0;max-width:72em}
-.lead{font-size:1.15rem}.about{color:#666}.note{background:#fdf0e6;border-left:4px solid #d55e00;padding:.4rem .8rem}
+.lead{font-size:1.15rem}.about{color:#666}
+.note{background:#fdf0e6;border-left:4px solid #d55e00;padding:.4rem .8rem}
 .caption{color:#555;font-size:.92rem}
 figure{margin:.3rem 0 1rem}figure svg{width:100%;height:auto;display:block}
 svg *{stroke-linejoin:round;stroke-linecap:butt}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.8rem;margin:.6rem 0}
 th,td{padding:.25rem .35rem;text-align:right;vertical-align:top;white-space:nowrap}
 td{font-variant-numeric:tabular-nums}
-thead th{border-bottom:2px solid #888;white-space:normal;min-width:3.4em;font-size:.94em;vertical-align:bottom}
+thead th{border-bottom:2px solid #888;white-space:normal;min-width:3.4em;font-size:.94em;
+vertical-align:bottom}
 tbody th{text-align:left}tr.first td,tr.first th{border-top:1px solid #bbb}
 small{display:block;font-weight:400;color:#666;font-size:.8em}.policy small{display:inline}
 .text{text-align:left;white-space:normal;min-width:16em}
@@ -35,7 +38,8 @@ nav a{margin-right:1em}a{color:#0072b2}code{background:#f3f3f3;padding:0 .2em}
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
+ content="default-src 'none'; style-src 'unsafe-inline';
+  img-src data:; base-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">
 <style>{style}</style></head>
 <body>
@@ -83,7 +87,8 @@ def shown(picture: Picture) -> str:
     return (
         f"<h3>{escape(picture.title)}</h3>\n<p class=caption>{picture.caption}</p>\n"
         "<figure"
-        f' id="{escape(picture.name)}">{inline(picture.svg.decode(), picture.name, picture.title)}</figure>'
+        f' id="{escape(picture.name)}">'
+        f"{inline(picture.svg.decode(), picture.name, picture.title)}</figure>"
     )
 
 

@@ -89,7 +89,8 @@ def _cell(
     star = "*" if best(study, workload, load, measure.key) == policy else ""
     text = number(value / size) if math.isfinite(value) else "–"
     full = f' data-metric={measure.key} title="{value!r}"' if math.isfinite(value) else ""
-    return f'<td class="{" ".join(filter(None, (kind, "best" if star else "")))}"{full}>{text}{star}{below}</td>'
+    classes = " ".join(filter(None, (kind, "best" if star else "")))
+    return f'<td class="{classes}"{full}>{text}{star}{below}</td>'
 
 
 def _finished(study: Study, workload: str, load: str, policy: str) -> str:

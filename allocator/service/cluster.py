@@ -134,7 +134,7 @@ class QueueCluster:
         return float(cluster.config(connection).get("interval_s", INTERVAL_S))
 
     # ---- one look
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def wait(self) -> bool:
         """Take or keep the lease, record what the executor observed, order and give out starts and
@@ -310,7 +310,7 @@ class QueueCluster:
         )
 
     # ---- one round
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def observe(self) -> Problem:
         """The problem of now, exactly as the journal will keep it. Raises InvalidInput."""

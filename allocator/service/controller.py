@@ -71,7 +71,7 @@ class Controller:
         self._standing_by = ""
 
     # ---- one step
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def step(self) -> Turn | None:
         """One look, and one round if it is due; None: none was. Raises Standby, LeaseLost,
@@ -198,7 +198,7 @@ class Controller:
         self.log.write()
 
     # ---- running
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def run(self, *, once: bool = False) -> int:
         """Step until told to stop (self.stopping); or make one round and go on looking until all

@@ -30,7 +30,8 @@ class Worker:
     def __init__(self, module: str, paths: tuple[str, ...] = ()) -> None:
         self._scratch = Scratch("worker")
         self.folder = self._scratch.path
-        self._capture = tempfile.TemporaryFile(mode="a+b", buffering=0)  # noqa: SIM115 - closed with the worker
+        # closed with the worker
+        self._capture = tempfile.TemporaryFile(mode="a+b", buffering=0)  # noqa: SIM115
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
         lifeline, self._lifeline = os.pipe()

@@ -99,7 +99,8 @@ def written(model: LinearModel, hint: Hint) -> tuple[Any, list[Any], float]:
             for c, a in zip(column[mine].tolist(), coef[mine].tolist(), strict=True)
         ]
         for sense, bound in sides:
-            name = f"{_clean(model.row_name(r))}_{r}_{'le' if sense < 0 else 'ge' if sense > 0 else 'eq'}"
+            relation = "le" if sense < 0 else "ge" if sense > 0 else "eq"
+            name = f"{_clean(model.row_name(r))}_{r}_{relation}"
             problem += pulp.LpConstraint(pulp.LpAffineExpression(terms), sense, name, bound)
     return problem, x, scale
 

@@ -35,20 +35,21 @@ MODELS = {
 DEMO = """\
 # demo
 
-Twenty-four jobs in not quite two hours on 16 equal GPUs, at 2 dollars per GPU-hour: short jobs arrive while long and
-wide ones run. Every job may use up to four times the GPUs it asks for, at most 16. Rounds of 300 s; a running job that
-changes size loses 30 s.
+Twenty-four jobs in not quite two hours on 16 equal GPUs, at 2 dollars per GPU-hour: short jobs
+arrive while long and wide ones run. Every job may use up to four times the GPUs it asks for, at
+most 16. Rounds of 300 s; a running job that changes size loses 30 s.
 
-`allocator demo` simulates it. Greedy serves jobs in the order of submission, at the size they ask for, and only then
-widens those that gain most; MIP shrinks or pauses a long job for a round or two when that finishes several short ones.
-The mean completion time is about a third shorter; the last job ends a little later.
+`allocator demo` simulates it. Greedy serves jobs in the order of submission, at the size they ask
+for, and only then widens those that gain most; MIP shrinks or pauses a long job for a round or two
+when that finishes several short ones. The mean completion time is about a third shorter; the last
+job ends a little later.
 
-Made by `allocator/bench/workloads/small.py`. The seed is one of 30 and was chosen because it shows the difference
-well; over all 30 the median difference is about a seventh. Comparisons belong on many seeds and loads.
+Made by `allocator/bench/workloads/small.py`. The seed is one of 30 and was chosen because it shows
+the difference well; over all 30 the median difference is about a seventh. Comparisons belong on
+many seeds and loads.
 """
-COME_AND_GO = """
-A third of the GPUs stay; the spot machines come and go by capacity.csv and their price by prices.csv. Jobs take
-checkpoints, so that a lost machine costs them minutes.
+COME_AND_GO = """ A third of the GPUs stay; the spot machines come and go by capacity.csv and their
+price by prices.csv. Jobs take checkpoints, so that a lost machine costs them minutes.
 """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -81,9 +81,12 @@ class TraceJobs:
         index = rows.tolist()
 
         def some(value: object) -> object:
-            return value[rows] if isinstance(value, np.ndarray) else tuple(value[i] for i in index)  # type: ignore[index]
+            if isinstance(value, np.ndarray):
+                return value[rows]
+            return tuple(value[i] for i in index)  # type: ignore[index]
 
-        return replace(self, **{f.name: some(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
+        chosen: dict[str, Any] = {f.name: some(getattr(self, f.name)) for f in fields(self)}
+        return replace(self, **chosen)
 
 
 def trace_jobs(
