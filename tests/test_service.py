@@ -399,7 +399,7 @@ def test_labels_are_escaped() -> None:
     """Names with quotes, backslashes and line ends make no new lines."""
     metrics = Metrics()
     metrics.set("pool_gpus", 3, pool='a"b\\c\nd')
-    assert metrics.text().splitlines()[-1] == 'allocator_pool_gpus{pool="a\\"b\\\\c\\nd"} 3'
+    assert metrics.text().splitlines()[-1] == 'allocator_pool_gpus{pool="a\\"b\\\\c\\nd"} 3.0'
 
 
 def test_old_snapshots_are_dropped(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +21,8 @@ from allocator.files.plans import write_files
 
 if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer
+
+    from prometheus_client import Metric
 
     from allocator.domain.problem import Problem
     from allocator.domain.result import Result
@@ -69,7 +71,11 @@ Label = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """Numbers by name and labels; any thread may read them as text."""
+    """Numbers by name and labels: a collector of prometheus-client that any thread may read.
+
+    The instruments of the library show a gauge as 0 before its first value, write the bucket
+    `le="1"` as `le="1.0"` and add the time of creation of each counter; this class does not.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, dict[Label, float]] = {}
@@ -99,31 +105,24 @@ class Metrics:
         self.add(f"{name}_sum", value)
         self.add(f"{name}_count")
 
-    def text(self) -> str:
-        """All of them in Prometheus' text format."""
-        lines: list[str] = []
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric that has a value, as prometheus-client reads them."""
+        from prometheus_client import Metric
+
         with self._lock:
-            for name, (sort, words) in HELP.items():
-                parts = [
-                    n
-                    for n in (name, f"{name}_bucket", f"{name}_sum", f"{name}_count")
-                    if n in self._values
-                ]
-                if parts:
-                    lines += [f"# HELP {PREFIX}{name} {words}", f"# TYPE {PREFIX}{name} {sort}"]
-                for part in parts:
-                    lines += [
-                        f"{PREFIX}{part}{_labels(key)} {value:.17g}"
-                        for key, value in self._values[part].items()
-                    ]
-        return "\n".join(lines) + "\n"
+            for name, (kind, words) in HELP.items():
+                metric = Metric(PREFIX + name.removesuffix("_total"), words, kind)
+                for part in (name, f"{name}_bucket", f"{name}_sum", f"{name}_count"):
+                    for key, value in self._values.get(part, {}).items():
+                        metric.add_sample(PREFIX + part, dict(key), value)
+                if metric.samples:
+                    yield metric
 
+    def text(self) -> str:
+        """Return all metrics in the text format of Prometheus."""
+        from prometheus_client import generate_latest
 
-def _labels(key: Label) -> str:
-    escaped = [
-        (n, v.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')) for n, v in key
-    ]
-    return "{" + ",".join(f'{n}="{v}"' for n, v in escaped) + "}" if key else ""
+        return generate_latest(self).decode()
 
 
 @dataclass
