@@ -16,10 +16,10 @@ import sys
 import time
 
 import allocator
-from allocator.bench.clusters import Spec, generate
 from allocator.bench.machine import machine
-from allocator.bench.shipped import MEDIUM, MEDIUM_SEED, PUBLISHED
 from allocator.solvers.registry import available
+from scripts.cases.clusters import Spec, generate
+from scripts.cases.shipped import MEDIUM, MEDIUM_SEED, PUBLISHED
 
 CASES: dict[str, tuple[Spec, float, int]] = {
     # spec, gap, first seed

@@ -5,7 +5,7 @@ the same instances.
     compiled,arrays,warm] python scripts/bench_horizon.py --forms monolithic --sizes S --seeds 1
     --limit 60
 
-Instances: allocator/bench/horizons.py, whole units of work and any rates. CPU seconds are those of
+Instances: scripts/cases/horizons.py, whole units of work and any rates. CPU seconds are those of
 this process, from the instance's arrays to the checked plan; numba's code is loaded before. The gap
 is the answer's own bound against the value of its plan, recomputed here. compiled: with numba;
 arrays: without; warm: compiled, the round after (2 % of the jobs lose half of their work, all plans
@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.horizons import horizon
 from allocator.bench.machine import machine
 from allocator.solvers import decomposition, highs
 from allocator.solvers.base import Answer, Hint, Limits
@@ -37,6 +36,7 @@ from formulations.horizon import Horizon, feasible, follow, shifted
 from formulations.horizon_monolithic import monolithic
 from formulations.horizon_pricing import Pricing, has_numba
 from formulations.linear import LinearModel
+from scripts.cases.horizons import horizon
 
 # one thread, so that CPU seconds are wall seconds; read when numpy is loaded
 THREADS = "OPENBLAS_NUM_THREADS"

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import allocator
-from allocator.bench.clusters import generate
-from allocator.bench.shipped import MEDIUM
 from allocator.domain.snapshot import Snapshot
+from scripts.cases.clusters import generate
+from scripts.cases.shipped import MEDIUM
 
 POLICIES = ("greedy-naive", "greedy", "marginal", "mip")
 SHIPPED = Path(__file__).resolve().parent.parent / "data" / "snapshots"

@@ -19,11 +19,11 @@ from matplotlib.axes import Axes
 
 from allocator.bench.workloads import GENERATORS, generate
 from allocator.bench.workloads import measured as m
-from allocator.bench.workloads import statistics as st
 from allocator.bench.workloads.bursty import bursty
-from allocator.bench.workloads.calibration import SECTIONS, WHOLE, column, demanded, markdown
 from allocator.bench.workloads.diurnal import diurnal
 from allocator.bench.workloads.tables import Tables
+from scripts.cases import statistics as st
+from scripts.cases.calibration import SECTIONS, WHOLE, column, demanded, markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, PICTURES = ROOT / "docs" / "workloads.md", ROOT / "docs" / "pictures"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from allocator.bench.shipped import write_all
+from scripts.cases.shipped import write_all
 
 if __name__ == "__main__":
     target = (

@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from allocator.bench.workloads.small import shipped
+from scripts.cases.small import shipped
 
 if __name__ == "__main__":
     target = (

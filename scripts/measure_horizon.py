@@ -28,9 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.clusters import generate as generate_cluster
 from allocator.bench.paired import compare
-from allocator.bench.shipped import MEDIUM
 from allocator.bench.workloads import generate
 from allocator.decision import decide_round, overridden
 from allocator.domain.problem import Problem, State
@@ -40,6 +38,8 @@ from allocator.policies.memory import Memory
 from allocator.simulator import Options, simulate
 from allocator.solvers.base import Limits
 from formulations.objectives import HOUR
+from scripts.cases.clusters import generate as generate_cluster
+from scripts.cases.shipped import MEDIUM
 
 LOOKS = (3, 6, 12)
 

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from allocator.bench.clusters import PoolSpec, Spec, generate
+from scripts.cases.clusters import PoolSpec, Spec, generate
 
 SHARE = {"H100": 1, "A100": 5, "V100": 6, "T4": 4}  # of the GPUs, sixteenths
 MARKET = {"A100": "on_demand", "T4": "spot"}

@@ -20,11 +20,11 @@ import time
 
 import numpy as np
 
-from allocator.bench import rental_case as case
 from allocator.bench.machine import machine
 from allocator.domain.problem import Floats
 from allocator.policies.registry import POLICIES
 from allocator.simulator import Options, Simulation, simulate
+from scripts.cases import rental as case
 
 # interval of those that look one ahead
 AHEAD_S = dict.fromkeys(("mip", "marginal", "sia"), 600.0)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from allocator.bench import transient_case as case
 from allocator.bench.machine import machine
 from allocator.domain.spot_columns import CLUSTERS
 from allocator.files.one_table import read_numbers, read_table, sound
@@ -26,6 +25,7 @@ from allocator.performance import transient_fit as fit
 from allocator.report.spot_picture import picture
 from formulations.lifetimes import useful_fraction
 from formulations.transient import HOUR_S, best_interval_s, revoked_within, young_s
+from scripts.cases import transient as case
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))

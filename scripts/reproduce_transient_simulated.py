@@ -1,5 +1,5 @@
 """Measured training on transient servers, simulated from single-worker figures
-(allocator/bench/transient_runs.py).
+(scripts/cases/transient_runs.py).
 
     python scripts/reproduce_transient_simulated.py [--runs 2000] [--seed 0] [--startup FOLDER]
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from allocator.bench import transient_runs as case
 from allocator.bench.machine import machine
+from scripts.cases import transient_runs as case
 
 
 def main() -> int:

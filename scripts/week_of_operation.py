@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from allocator.bench.twin import Twin, alike, simulated
 from allocator.control.loop import Turn
 from allocator.domain.workload import Workload
+from scripts.cases.twin import Twin, alike, simulated
 
 HEADS = {
     "workload.csv": "job_id,model,submitted_s,total_work,max_gpus,requested_gpus,checkpoint_every_s"

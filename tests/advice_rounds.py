@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fakes.random_rounds import random_snapshot
 
 from allocator.bench.folders import Folder
-from allocator.bench.random_rounds import random_snapshot
 from allocator.cli import main
 from allocator.domain.columns import OBJECTIVES
 

@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import sqlalchemy as sa
+from fakes.executor_faults import CrashHere, Unreliable
 from queues import NOW, cluster
 
 from allocator.control.executor import Observation, Order
 from allocator.decision import Decided, decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
-from allocator.executors.faults import CrashHere, Unreliable
 from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
 from allocator.queue import snapshot as snapshots
 from allocator.queue.cluster import get_meta

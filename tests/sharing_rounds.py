@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from fakes.random_rounds import random_snapshot
 from oracle import Choice, Contract, Row
 
 from allocator.bench.folders import Folder
-from allocator.bench.random_rounds import random_snapshot
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import LINEAR, problem
+from fakes.random_rounds import random_snapshot
 
-from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import NO_LIMITS, decide, settle
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate

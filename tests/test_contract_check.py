@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from fakes.random_rounds import random_snapshot
 from oracle import Contract, knapsack
 
 import allocator
 from allocator.bench.folders import Folder
-from allocator.bench.random_rounds import random_snapshot
 
 SOLVERS = ("highs", "cpsat", "pulp")
 TINY_ROUNDS = 220

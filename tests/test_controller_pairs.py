@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from fakes.executor_faults import CrashHere
 from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 from service_worlds import Fate, FaultyExecutor, FaultyStore
 from test_service import RATES, Rig, submit
 
 from allocator.domain.validate import validate
-from allocator.executors.faults import CrashHere
 from allocator.executors.simulated import SimulatedExecutor, Truth
 from allocator.queue import cluster as queue_cluster
 from allocator.queue import jobs as queue_jobs

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
+from fakes.random_rounds import random_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import workload
 
-from allocator.bench.random_rounds import random_snapshot
 from allocator.cli import main
 from allocator.decision import decide
 from allocator.domain.problem import Problem

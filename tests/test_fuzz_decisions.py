@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes.random_rounds import random_snapshot
 from mutations import mutate
 
-from allocator.bench.demo import demo
-from allocator.bench.random_rounds import random_snapshot
-from allocator.bench.shipped import full
 from allocator.decision import decide
 from allocator.domain.validate import validate
 from allocator.errors import Infeasible, InvalidInput, NoPlanInTime
 from allocator.files.snapshots import read_snapshot
 from allocator.solvers.base import Limits
+from scripts.cases.demo import demo
+from scripts.cases.shipped import full
 
 POLICIES = ("mip", "mip", "greedy", "greedy-naive", "marginal")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from everything import EVERYTHING, content
+from fakes.random_rounds import random_snapshot
 from mutations import mutate
 
-from allocator.bench.random_rounds import random_snapshot
 from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot
 from allocator.domain.validate import validate

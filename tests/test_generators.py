@@ -15,14 +15,14 @@ import pytest
 
 from allocator.bench.workloads import GENERATORS, generate
 from allocator.bench.workloads import measured as m
-from allocator.bench.workloads import statistics as st
 from allocator.bench.workloads.bursty import bursty
-from allocator.bench.workloads.calibration import SECTIONS, demanded, markdown
 from allocator.bench.workloads.diurnal import diurnal
 from allocator.bench.workloads.tables import Tables
 from allocator.cli import main
 from allocator.domain.workload_columns import WORKLOAD
 from allocator.errors import UsageError
+from scripts.cases import statistics as st
+from scripts.cases.calibration import SECTIONS, demanded, markdown
 
 MANY = 40_000
 # theirs count jobs

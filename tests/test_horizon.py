@@ -9,10 +9,9 @@ import dataclasses
 import horizons
 import numpy as np
 import pytest
+from fakes.random_rounds import random_snapshot
 from scipy import sparse
 
-from allocator.bench.horizons import horizon
-from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
@@ -25,6 +24,7 @@ from formulations.choices import choices
 from formulations.horizon import Horizon, feasible, follow, plan_model, shifted, use
 from formulations.horizon_monolithic import monolithic, plans
 from formulations.horizon_pricing import Pricing, has_numba
+from scripts.cases.horizons import horizon
 
 EXACT = Limits(time_s=20.0, gap=1e-9)
 FORMS = (False, True) if has_numba() else (False,)

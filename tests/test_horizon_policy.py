@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 from builders import problem
+from fakes.random_rounds import random_snapshot
 
-from allocator.bench.random_rounds import random_snapshot
 from allocator.bench.workloads import generate
 from allocator.decision import decide
 from allocator.domain.problem import Problem

@@ -12,13 +12,13 @@ import pytest
 from builders import problem
 from test_spot import one
 
-from allocator.bench.transient_case import play
 from allocator.decision import decide
 from allocator.market.spot import outlook
 from allocator.performance.useful import useful
 from formulations.lifetimes import event_rate, lifetime_seconds, useful_fraction
 from formulations.transient import HOUR_S, losses
 from formulations.transient import Hazard as Law
+from scripts.cases.transient import play
 
 RUNS = 30
 

@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from fakes.executor_faults import CrashHere
 
 from allocator.control.executor import ENDED, Phase
 from allocator.errors import AllocatorError
 from allocator.executors import disk, ledger, local
 from allocator.executors.disk import try_lock
 from allocator.executors.errors import NotNow
-from allocator.executors.faults import CrashHere
 from allocator.executors.keeper import main as keeper_main
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import Process, boot, orphans, process

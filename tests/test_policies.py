@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
+from fakes.random_rounds import random_snapshot
 
 from allocator.bench.folders import Folder
-from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result

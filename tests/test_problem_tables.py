@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from everything import EVERYTHING, content
 from everything_workload import EVERY_WORKLOAD
+from fakes.random_rounds import random_snapshot
 
-from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import decide
 from allocator.domain.problem import Problem, State
 from allocator.domain.validate import validate

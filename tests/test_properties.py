@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import snapshot
+from fakes.random_rounds import random_snapshot
 
-from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from builders import problem
+from fakes.random_rounds import random_snapshot
 from reason_checks import Checker, table
 
 from allocator import read_snapshot
-from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import decide
 from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem

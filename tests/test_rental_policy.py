@@ -11,9 +11,9 @@ import pytest
 from builders import problem
 from worlds import workload
 
-from allocator.bench import rental_case as case
 from allocator.decision import decide
 from allocator.simulator import Options, simulate
+from scripts.cases import rental as case
 
 AT_ONCE = Options(react_s=1e-6, prove_every=0)
 SQRT = {k: float(np.sqrt(k)) for k in range(1, 17)}

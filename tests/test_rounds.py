@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+from fakes.random_rounds import random_snapshot
 
-from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate

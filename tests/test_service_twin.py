@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allocator.bench.twin import Twin, alike, simulated
 from allocator.bench.workloads.sharing import sharing
 from allocator.control.ticks import tick_at
 from allocator.domain.problem import Pauses, Problem
 from allocator.files.workloads import read_workload
 from allocator.simulator import simulate
 from allocator.simulator.options import Options
+from scripts.cases.twin import Twin, alike, simulated
 
 ROOT = Path(__file__).resolve().parent.parent
 

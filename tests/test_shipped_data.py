@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes.random_rounds import random_snapshot
 from folders import content
 
 import allocator
-from allocator.bench.clusters import generate
-from allocator.bench.faulty import FAULTS, INFEASIBLE, REPAIRED
-from allocator.bench.random_rounds import random_snapshot
-from allocator.bench.shipped import MEDIUM, MEDIUM_SEED, full, write_all
 from allocator.domain.columns import CONFIG, CONFIG_TABLES, TABLES
+from scripts.cases.clusters import generate
+from scripts.cases.faulty import FAULTS, INFEASIBLE, REPAIRED
+from scripts.cases.shipped import MEDIUM, MEDIUM_SEED, full, write_all
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "snapshots"
 POLICIES = ("mip", "greedy", "greedy-naive", "marginal")

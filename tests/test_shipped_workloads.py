@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from folders import content
 
-from allocator.bench.workloads.small import shipped, write_all
 from allocator.files.workloads import read_workload
 from allocator.simulator.run import simulate
+from scripts.cases.small import shipped, write_all
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "data" / "workloads"

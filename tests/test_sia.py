@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import LINEAR, problem
+from fakes.random_rounds import random_snapshot
 from test_sia_ilp import ROUND, saved
 
-from allocator.bench.random_rounds import random_snapshot
 from allocator.decision import decide
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate

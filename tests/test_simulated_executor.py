@@ -6,9 +6,9 @@ import math
 from itertools import pairwise
 
 import pytest
+from fakes.executor_faults import CrashHere, Crashing, Point, Unreliable
 
 from allocator.control.executor import ENDED, Executor, Observation, Order, Phase
-from allocator.executors.faults import CrashHere, Crashing, Point, Unreliable
 from allocator.executors.simulated import HOUR, SimulatedCluster, SimulatedExecutor, Truth
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allocator.bench import transient_case as case
 from allocator.domain.spot_columns import CLUSTERS
 from allocator.files.one_table import read_table
 from allocator.market.clusters import clusters
 from allocator.market.spot import Outlook, outlook
 from allocator.performance.transient_fit import fit_hazard_counts
+from scripts.cases import transient as case
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data" / "spot" / "resnet32.csv"
 

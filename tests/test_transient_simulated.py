@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from allocator.bench import transient_runs as case
+from scripts.cases import transient_runs as case
 
 
 def test_eight_transient_k80() -> None:

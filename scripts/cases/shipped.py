@@ -7,13 +7,13 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from allocator.bench import faulty
-from allocator.bench.clusters import PoolSpec, Spec, generate
-from allocator.bench.demo import demo
 from allocator.bench.folders import Folder
 from allocator.domain.validate import validate
 from allocator.errors import InvalidInput
 from allocator.files.snapshots import read_snapshot
+from scripts.cases import faulty
+from scripts.cases.clusters import PoolSpec, Spec, generate
+from scripts.cases.demo import demo
 
 MEDIUM = Spec(
     "medium",

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from allocator.bench.workloads import measured as m
-from allocator.bench.workloads import statistics as st
 from allocator.bench.workloads.bursty import bursty
 from allocator.bench.workloads.diurnal import diurnal
 from allocator.bench.workloads.spot import MACHINE, spot
 from allocator.bench.workloads.tables import Tables
 from allocator.domain.problem import Floats
+from scripts.cases import statistics as st
 
 SEEDS, JOBS = range(5), 80_000
 WHOLE = 1e9  # hours: no longest run

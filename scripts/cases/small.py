@@ -44,7 +44,7 @@ for, and only then widens those that gain most; MIP shrinks or pauses a long job
 when that finishes several short ones. The mean completion time is about a third shorter; the last
 job ends a little later.
 
-Made by `allocator/bench/workloads/small.py`. The seed is one of 30 and was chosen because it shows
+Made by `scripts/cases/small.py`. The seed is one of 30 and was chosen because it shows
 the difference well; over all 30 the median difference is about a seventh. Comparisons belong on
 many seeds and loads.
 """
