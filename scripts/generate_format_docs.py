@@ -25,6 +25,12 @@ Units: seconds, US dollars, GPUs, and work in each model's own unit.
 nodes; both only
   within [min_gpus, max_gpus], and only where a speed is known. What a running job holds is always \
 offered.
+  Above 1,024 nodes not every number of whole nodes is offered, but those of at most eight \
+significant binary digits,
+  which differ by less than 0.8 %, and those that the job names (min_gpus rounded up, max_gpus \
+rounded down,
+  requested_gpus) or where its model was measured; a warning says so. The plan is optimal among \
+these.
 - **Speed.** The rate of a row of rates.csv is work_per_s x efficiency; several
   rows of one model, type and size are alternatives, of which the fastest counts. A size k between \
 two measured ones,

@@ -54,7 +54,12 @@ class Contract:
 
     def _sizes(self, job: Row, pool: Row) -> set[int]:
         per, low, high = pool.get("gpus_per_node", 8), job.get("min_gpus", 1), job["max_gpus"]
-        rule = [k for k in (1, 2, 4, 8, 16, 32) if k <= per] + list(range(per, high + 1, per))
+        rule = [k for k in (1, 2, 4, 8, 16, 32) if k <= per]
+        named = {-(-low // per) * per, high // per * per, job.get("requested_gpus")}
+        named |= set(self.rates.get((job["model"], pool["gpu_type"]), ()))
+        for k in range(per, high + 1, per):
+            digits = len(f"{k // per:b}".rstrip("0"))
+            rule += [k] if k // per <= 1024 or digits <= 8 or k in named else []
         return {k for k in job.get("sizes") or rule if low <= k <= high}
 
     def _choices(self, job: Row) -> list[Choice]:

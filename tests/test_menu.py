@@ -11,7 +11,8 @@ import pytest
 from builders import LINEAR, problem
 
 from allocator.domain.problem import Problem
-from allocator.options.menu import Menu, menu, sizes_by_rule
+from allocator.domain.size_rule import sizes_by_rule
+from allocator.options.menu import Menu, menu
 from allocator.options.round import compile_round
 from allocator.performance.table import RateTable
 

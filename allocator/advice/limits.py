@@ -21,8 +21,9 @@ from allocator.advice.trials import Command
 from allocator.domain.columns import LEAST_NUMBER
 from allocator.domain.objectives import names
 from allocator.domain.problem import Problem, State
+from allocator.domain.size_rule import sizes_by_rule
 from allocator.options.headroom import wanted
-from allocator.options.menu import Menu, blocked, locked, menu, sizes_by_rule
+from allocator.options.menu import Menu, blocked, locked, menu
 from allocator.options.round import Round
 from allocator.options.types import allowed_types
 from allocator.performance.table import RateTable

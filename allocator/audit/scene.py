@@ -12,6 +12,7 @@ import numpy as np
 from allocator.audit.sharing import Judge
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
+from allocator.domain.size_rule import EVERY_NODES, NODE_DIGITS
 from allocator.performance.interference import Measured
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful
@@ -197,13 +198,7 @@ class Scene:
                 sizes = (
                     self.problem.size_lists[code]
                     if code >= 0
-                    else np.array(
-                        sorted(
-                            {1 << i for i in range(node.bit_length())}
-                            | set(range(node, top + 1, node))
-                        ),
-                        dtype=np.int64,
-                    )
+                    else np.array(_by_rule(node, top), dtype=np.int64)
                 )
                 first = np.searchsorted(sizes, jobs.min_gpus[able])
                 count = np.maximum(0, np.searchsorted(sizes, most, side="right") - first)
@@ -211,6 +206,9 @@ class Scene:
                 gpus = sizes[
                     np.arange(len(job)) + np.repeat(first - np.cumsum(count) + count, count)
                 ]
+                if code < 0 and top > EVERY_NODES * node:
+                    more = self._named(able, p, most)
+                    job, gpus = (np.append(a, b) for a, b in zip((job, gpus), more, strict=True))
                 new = ~(self.running[job] & (jobs.pool[job] == p) & (jobs.gpus[job] == gpus))
                 found.append((job[new], np.full(int(new.sum()), p), gpus[new]))
         job, pool, gpus = (np.concatenate(part) for part in zip(*found, strict=True))
@@ -223,6 +221,27 @@ class Scene:
         order = np.flatnonzero((rate > 0) & ~rigid)
         order = order[np.argsort(job[order], kind="stable")]
         return job[order], pool[order], gpus[order], rate[order]
+
+    def _named(self, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
+        """Job, gpus of sizes in whole nodes that the rule passes over and a job names itself, or
+        at which its model was measured.
+        """
+        jobs, pools, rates = self.problem.jobs, self.problem.pools, self.problem.rates
+        node, measured = int(pools.gpus_per_node[pool]), {}
+        of_type = rates.gpu_type == pools.gpu_type[pool]
+        for m in np.unique(jobs.model[able]).tolist():
+            measured[m] = set(rates.gpus[of_type & (rates.model == m)].tolist())
+        found = [
+            (j, k)
+            for j, top in zip(able.tolist(), most.tolist(), strict=True)
+            for low, high, asked in [
+                (int(n[j]) for n in (jobs.min_gpus, jobs.max_gpus, jobs.requested_gpus))
+            ]
+            for k in {low + -low % node, high - high % node, asked, *measured[jobs.model[j]]}
+            if low <= k <= top and k % node == 0 and _is_passed_over(k // node)
+        ]
+        job, gpus = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return job, gpus
 
     def options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
         """Job, pool, gpus, rate of all options of the chosen jobs (None: of all), each (n,), in
@@ -264,6 +283,21 @@ class Scene:
         """What running job j holds, in words."""
         jobs = self.problem.jobs
         return what(self.problem, int(jobs.pool[j]), int(jobs.gpus[j]))
+
+
+def _is_passed_over(nodes: int) -> bool:
+    """Whether a job whose sizes follow the rule is not offered that many nodes."""
+    return nodes > EVERY_NODES and nodes.bit_length() - (nodes & -nodes).bit_length() >= NODE_DIGITS
+
+
+def _by_rule(node: int, top: int) -> list[int]:
+    """All sizes of the rule up to `top`, and powers of two inside a node; ascending."""
+    sizes = {1 << i for i in range(node.bit_length())}
+    nodes = 1
+    while nodes * node <= top:
+        sizes.add(nodes * node)
+        nodes += 1 << max(0, nodes.bit_length() - NODE_DIGITS) if nodes >= EVERY_NODES else 1
+    return sorted(sizes)
 
 
 def what(problem: Problem, pool: int, gpus: int) -> str:

@@ -16,6 +16,7 @@ from allocator.domain.grid import Grid
 from allocator.domain.names import Names
 from allocator.domain.problem import Ints, State
 from allocator.domain.settings import Settings
+from allocator.domain.size_rule import EVERY_NODES
 
 LIMITS = (
     "max_gpus",
@@ -41,6 +42,7 @@ def check(
     if jobs.present and jobs.whole and not len(jobs):
         found.warn(jobs.schema.file, None, "has no jobs")
     _sizes(jobs, found)
+    _passed_over(jobs, grids["pools.csv"], found)
     _work(jobs, now_s, found)
     _holdings(jobs, grids["pools.csv"], names, found)
     _guests(jobs, names, found)
@@ -83,6 +85,21 @@ def _sizes(jobs: Grid, found: Findings) -> None:
         none[i] = not any(low[i] <= k <= high[i] for k in jobs["sizes"][i])
     jobs.faults(
         found, none, lambda i: f"sizes {quoted(jobs.cells['sizes'][i])} has none within {span(i)}"
+    )
+
+
+def _passed_over(jobs: Grid, pools: Grid, found: Findings) -> None:
+    """Pools of so many nodes that jobs without `sizes` are not offered every number of them."""
+    ruled = jobs.ok("sizes", "max_gpus") & ~jobs.given("sizes")
+    top = np.minimum(pools["gpus"], max(jobs["max_gpus"][ruled], default=0))
+    pools.warnings(
+        found,
+        pools.ok("gpus", "gpus_per_node") & (top > EVERY_NODES * pools["gpus_per_node"]),
+        lambda i: (
+            f"has {top[i] // pools['gpus_per_node'][i]:,} nodes for one job; above {EVERY_NODES:,} "
+            "nodes a job without sizes is offered only numbers that differ by less than 0.8 %"
+        ),
+        "pools of very many nodes",
     )
 
 

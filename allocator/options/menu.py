@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
+from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
 from allocator.options.scene import Offer
 from allocator.options.types import allowed_types
 from allocator.options.worth import worth
@@ -78,17 +79,6 @@ def locked(problem: Problem) -> Bools:
     return fixed
 
 
-def sizes_by_rule(gpus_per_node: int, largest: int) -> Ints:
-    """Powers of two up to gpus_per_node, then whole multiples of it, none above `largest`,
-    ascending.
-    """
-    inside = 2 ** np.arange(int(gpus_per_node).bit_length(), dtype=np.int64)
-    sizes = np.union1d(
-        inside[inside <= gpus_per_node], np.arange(1, largest // gpus_per_node + 1) * gpus_per_node
-    )
-    return sizes[sizes <= largest]
-
-
 def menu(problem: Problem, table: RateTable) -> Menu:
     """All options of all jobs, worth and cost included.
 
@@ -136,6 +126,9 @@ def sizes_in(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints,
     code = np.where(code < 0, len(lists) - 1, code)
     owner, k = ragged(begin[code], begin[code + 1])
     gpus = flat[k]
+    if largest > EVERY_NODES * int(problem.pools.gpus_per_node[pool]):
+        named = named_sizes(problem, able, pool)
+        owner, gpus = np.unique(np.hstack([(owner, gpus), named]), axis=1)
     fits = (gpus >= jobs.min_gpus[able][owner]) & (gpus <= most[owner])
     return able[owner[fits]], gpus[fits]
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
+from allocator.domain.size_rule import sizes_by_rule
 from allocator.errors import UsageError
 from allocator.files.numbers_text import texts
 from allocator.files.traces import curves
@@ -113,18 +114,8 @@ def seconds_at_request(
 
 
 def rule_sizes(pools: Sequence[Pool], largest: int) -> set[int]:
-    """Sizes that the contract's rule offers in any of the pools: powers of two in a node, then
-    whole nodes.
-    """
-    out: set[int] = set()
-    for p in pools:
-        out |= {
-            2**i
-            for i in range(p.gpus_per_node.bit_length())
-            if 2**i <= min(p.gpus_per_node, largest)
-        }
-        out |= set(range(p.gpus_per_node, largest + 1, p.gpus_per_node))
-    return out
+    """Sizes that the contract's rule offers in any of the pools."""
+    return {k for p in pools for k in sizes_by_rule(p.gpus_per_node, largest).tolist()}
 
 
 def _most(trace: Trace, jobs: TraceJobs, options: Options) -> Ints:
