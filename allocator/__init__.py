@@ -1,79 +1,141 @@
 """Decide which training job gets which and how many GPUs, round by round, with a proof.
 
-    import allocator
-    snapshot = allocator.read_snapshot("data/snapshots/demo")
-    result = allocator.solve(snapshot, policy="mip", time_limit_s=1.0)
-    result.to_frame()
-
-    workload = allocator.read_workload("data/workloads/demo") simulation =
-    allocator.simulate(workload, policy="mip", options=allocator.SimulationOptions(seed=1))
-    simulation.metrics, simulation.jobs
+Examples
+--------
+>>> import allocator
+>>> problem = allocator.Problem.build(
+...     jobs=[allocator.Job("bert-1", "bert", remaining_work=90_000, max_gpus=4)],
+...     pools=[allocator.Pool("a100", "A100", 8)],
+...     rates=[allocator.Rate("bert", "A100", 1, 3.0), allocator.Rate("bert", "A100", 4, 11.0)],
+... )
+>>> plan = allocator.solve(problem)
+>>> plan.to_frame()[["job_id", "pool", "gpus", "action"]]
+   job_id  pool  gpus action
+0  bert-1  a100     4  start
 
 Importing the package loads no solver and no pandas; names are resolved on first use.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from allocator.api import audit as audit
+    from allocator.api import explain as explain
     from allocator.api import solve as solve
+    from allocator.api import whatif as whatif
+    from allocator.audit.witness import Audit as Audit
     from allocator.domain.changes import changed as changed
+    from allocator.domain.records import Colocation as Colocation
+    from allocator.domain.records import InteractiveReserve as InteractiveReserve
+    from allocator.domain.records import Job as Job
+    from allocator.domain.records import Node as Node
+    from allocator.domain.records import Pause as Pause
+    from allocator.domain.records import Placement as Placement
+    from allocator.domain.records import Pool as Pool
+    from allocator.domain.records import PoolChange as PoolChange
+    from allocator.domain.records import Rate as Rate
+    from allocator.domain.records import Received as Received
+    from allocator.domain.records import SpeedModel as SpeedModel
+    from allocator.domain.records import Tenant as Tenant
     from allocator.domain.result import Result as Result
     from allocator.domain.snapshot import Snapshot as Snapshot
     from allocator.domain.validate import validate as validate
     from allocator.domain.workload import Workload as Workload
-    from allocator.errors import (
-        AllocatorError as AllocatorError,
-    )
-    from allocator.errors import (
-        Infeasible as Infeasible,
-    )
-    from allocator.errors import (
-        InvalidInput as InvalidInput,
-    )
-    from allocator.errors import (
-        NoPlanInTime as NoPlanInTime,
-    )
+    from allocator.errors import AllocatorError as AllocatorError
+    from allocator.errors import AuditFailure as AuditFailure
+    from allocator.errors import Fault as Fault
+    from allocator.errors import Infeasible as Infeasible
+    from allocator.errors import InvalidInput as InvalidInput
+    from allocator.errors import NoPlanInTime as NoPlanInTime
+    from allocator.errors import Relaxation as Relaxation
+    from allocator.errors import UsageError as UsageError
+    from allocator.explain import Explanation as Explanation
     from allocator.files.snapshots import read_snapshot as read_snapshot
     from allocator.files.workloads import read_workload as read_workload
     from allocator.files.workloads import write_workload as write_workload
+    from allocator.policies.base import Decision as Decision
+    from allocator.policies.base import Task as Task
+    from allocator.policies.registry import Entry
+    from allocator.problem import Problem as Problem
     from allocator.queue.face import Queue as Queue
     from allocator.rounds import Rounds as Rounds
-    from allocator.simulator import Simulation as Simulation
-    from allocator.simulator import simulate as simulate
     from allocator.simulator.options import Options
+    from allocator.simulator.run import Simulation as Simulation
+    from allocator.simulator.run import simulate as simulate
+    from allocator.whatif import Comparison as Comparison
 
-    SimulationOptions = Options
+    Plan, PolicyEntry, SimulationOptions = Result, Entry, Options
 
 _HOME = {
-    "solve": "allocator.api",
-    "Result": "allocator.domain.result",
-    "Snapshot": "allocator.domain.snapshot",
-    "changed": "allocator.domain.changes",
-    "validate": "allocator.domain.validate",
-    "read_snapshot": "allocator.files.snapshots",
-    "Rounds": "allocator.rounds",
-    "Workload": "allocator.domain.workload",
-    "read_workload": "allocator.files.workloads",
-    "write_workload": "allocator.files.workloads",
-    "Queue": "allocator.queue.face",
-    "simulate": "allocator.simulator",
-    "Simulation": "allocator.simulator",
-    "SimulationOptions": "allocator.simulator",
-    "AllocatorError": "allocator.errors",
-    "InvalidInput": "allocator.errors",
-    "Infeasible": "allocator.errors",
-    "NoPlanInTime": "allocator.errors",
+    "allocator.api": ("audit", "explain", "solve", "whatif"),
+    "allocator.audit.witness": ("Audit",),
+    "allocator.domain.changes": ("changed",),
+    "allocator.domain.records": (
+        "Colocation",
+        "InteractiveReserve",
+        "Job",
+        "Node",
+        "Pause",
+        "Placement",
+        "Pool",
+        "PoolChange",
+        "Rate",
+        "Received",
+        "SpeedModel",
+        "Tenant",
+    ),
+    "allocator.domain.result": ("Result",),
+    "allocator.domain.snapshot": ("Snapshot",),
+    "allocator.domain.validate": ("validate",),
+    "allocator.domain.workload": ("Workload",),
+    "allocator.errors": (
+        "AllocatorError",
+        "AuditFailure",
+        "Fault",
+        "Infeasible",
+        "InvalidInput",
+        "NoPlanInTime",
+        "Relaxation",
+        "UsageError",
+    ),
+    "allocator.explain": ("Explanation",),
+    "allocator.files.snapshots": ("read_snapshot",),
+    "allocator.files.workloads": ("read_workload", "write_workload"),
+    "allocator.policies.base": ("Decision", "Task"),
+    "allocator.problem": ("Problem",),
+    "allocator.queue.face": ("Queue",),
+    "allocator.rounds": ("Rounds",),
+    "allocator.simulator.run": ("Simulation", "simulate"),
+    "allocator.whatif": ("Comparison",),
 }
-_THERE = {"SimulationOptions": "Options"}  # names that are others at home
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - names are strings
+_PLACES = {name: (module, name) for module, names in _HOME.items() for name in names} | {
+    "Plan": ("allocator.domain.result", "Result"),
+    "PolicyEntry": ("allocator.policies.registry", "Entry"),
+    "SimulationOptions": ("allocator.simulator.options", "Options"),
+}
+__all__ = [*sorted(_PLACES), "__version__"]  # noqa: PLE0604 - names are strings
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    """Resolve a public name on first use."""
+    if name not in _PLACES:
         raise AttributeError(f"module 'allocator' has no attribute '{name}'")
-    import importlib
+    module, known_as = _PLACES[name]
+    return getattr(importlib.import_module(module), known_as)
 
-    return getattr(importlib.import_module(_HOME[name]), _THERE.get(name, name))
+
+class _Package(ModuleType):
+    """Keep submodules from hiding the public functions of the same name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in _PLACES):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,26 +1,43 @@
-"""The Python calls of contract section 6."""
+"""The verbs of the public API: solve, explain, whatif, audit."""
 
 from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from allocator.decision import decide
-from allocator.domain.validate import validate
+import numpy as np
+
+from allocator.advice.trials import Command
+from allocator.audit import Audit
+from allocator.audit import audit as audit_allocation
+from allocator.audit.scene import Scene
+from allocator.decision import decide, overridden
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import State
+from allocator.domain.result import Result
+from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
+from allocator.explain import Explanation
+from allocator.explain import explain as explain_job
+from allocator.options.guests import Guests
+from allocator.options.round import compile_round
+from allocator.performance.table import RateTable
+from allocator.policies.registry import AnyPolicy
+from allocator.problem import Problem, as_problem
 from allocator.solvers.base import Limits, Solver
 from allocator.solvers.effort import GAP
+from allocator.whatif import Comparison, compare
 
 if TYPE_CHECKING:
-    from allocator.domain.result import Result
-    from allocator.domain.snapshot import Snapshot
+    from allocator.domain.problem import Problem as CheckedProblem
 
 
 def solve(
-    snapshot: Snapshot,
+    problem: Problem | Snapshot,
     *,
-    policy: str = "mip",
+    policy: AnyPolicy = "mip",
     objective: str | None = None,
     solver: str | Solver = "auto",
     time_limit_s: float = math.inf,
@@ -31,32 +48,280 @@ def solve(
     threads: int = 1,
     read_s: float = 0.0,
 ) -> Result:
-    """One audited decision for a snapshot. Nothing is printed, nothing is changed.
+    """Decide one round: which job gets which GPUs. Nothing is printed, nothing is changed.
 
-    objective, budget (US dollars per hour), horizon (intervals that the policy `horizon` plans):
-    override config.toml. time_limit_s: seconds for the whole decision; a plan is there by then plus
-    one second. gap: relative proof to stop at, (bound - value) / max(|value|, 1e-9); its default is
-    that of the commands (solvers/effort.py), which have a time limit by default, too. seed,
-    threads: handed to the solver. read_s: seconds spent reading, for the report of timings. Raises
-    InvalidInput, Infeasible, NoPlanInTime, UsageError (allocator/errors.py).
+    Parameters
+    ----------
+    problem : Problem or Snapshot
+        The round; a snapshot is checked first.
+    policy : str, Policy or PolicyEntry
+        Who decides: the name of a policy, or a function from a `Task` to a `Decision`.
+    objective : str, optional
+        What a plan is valued by, instead of the problem's: a name, a sum "a=1,b=0.2", or ranks
+        "a > b".
+    solver : str or Solver
+        Name of a solver, "auto", or an object with the method `solve`.
+    time_limit_s : float
+        Seconds for the whole decision; a plan is there by then plus one second.
+    gap : float
+        Relative proof to stop at, (bound - value) / max(abs(value), 1e-9).
+    budget : float, optional
+        US dollars per hour, instead of the problem's.
+    horizon : int, optional
+        Intervals that the policy `horizon` plans, instead of the problem's.
+    seed, threads : int
+        For the solver.
+    read_s : float
+        Seconds that were spent reading, for the timings of the plan.
+
+    Returns
+    -------
+    Plan
+        The audited decision with its proof, prices and reasons.
+
+    Raises
+    ------
+    InvalidInput
+        If the snapshot breaks rules.
+    UsageError
+        For names and values that make no sense.
+    Infeasible
+        If no plan keeps all hard rules.
+    NoPlanInTime
+        If there was no plan by the time limit.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> plan = allocator.solve(allocator.Problem.read("data/snapshots/demo"), time_limit_s=10)
+    >>> plan.status, round(plan.objective_value, 3)
+    ('optimal', 7.14)
     """
+    limits = _limits(time_limit_s, gap, threads, seed)
+    begin = time.monotonic()
+    checked = as_problem(problem).checked
+    validate_s = time.monotonic() - begin
+    return decide(
+        checked,
+        policy=policy,
+        solver=solver,
+        limits=Limits(max(0.0, limits.time_s - validate_s), gap, threads, seed),
+        objective=objective,
+        budget=budget,
+        horizon=horizon,
+        seconds={"read": read_s, "validate": validate_s},
+    )
+
+
+def explain(
+    problem: Problem | Snapshot,
+    job_id: str,
+    *,
+    policy: AnyPolicy = "mip",
+    objective: str | None = None,
+    solver: str = "auto",
+    time_limit_s: float = math.inf,
+    gap: float = GAP,
+    budget: float | None = None,
+    horizon: int | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    tries: int | None = None,
+) -> Explanation:
+    """Explain what one job gets, and search for changes that would give it more.
+
+    Parameters
+    ----------
+    problem : Problem or Snapshot
+        The round.
+    job_id : str
+        The job.
+    policy, objective, solver, time_limit_s, gap, budget, horizon, seed, threads
+        As of `solve`; the limits hold for each decision made on the way.
+    tries : int, optional
+        Decisions that the search may make. Default: fewer where the round has more options.
+
+    Returns
+    -------
+    Explanation
+        Reason, price to beat, verified changes, and who would lose.
+
+    Raises
+    ------
+    UsageError
+        For an unknown job, and for names and values that make no sense.
+    InvalidInput, Infeasible, NoPlanInTime
+        As of `solve`.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> allocator.explain(problem, "pretrain").got["reason"]
+    'outranked'
+    """
+    return explain_job(
+        as_problem(problem).snapshot,
+        job_id,
+        policy=policy,
+        objective=objective,
+        budget=budget,
+        horizon=horizon,
+        solver=solver,
+        limits=_limits(time_limit_s, gap, threads, seed),
+        tries=tries,
+    )
+
+
+def whatif(
+    problem: Problem | Snapshot,
+    values: Mapping[str, Any],
+    *,
+    policy: AnyPolicy = "mip",
+    objective: str | None = None,
+    solver: str = "auto",
+    time_limit_s: float = math.inf,
+    gap: float = GAP,
+    seed: int = 0,
+    threads: int = 1,
+) -> Comparison:
+    """Decide the round as it is and with other values, and compare both plans.
+
+    Parameters
+    ----------
+    problem : Problem or Snapshot
+        The round.
+    values : mapping of str to object
+        New values by place, as of `Problem.change`.
+    policy, objective, solver, time_limit_s, gap, seed, threads
+        As of `solve`; the limits hold for each of the two decisions.
+
+    Returns
+    -------
+    Comparison
+        Jobs that differ, and value, work and dollars of both plans.
+
+    Raises
+    ------
+    UsageError
+        For a place that does not exist, and for names and values that make no sense.
+    InvalidInput, Infeasible, NoPlanInTime
+        As of `solve`, for either round.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> more = allocator.whatif(problem, {"pools.v100.gpus": 12})
+    >>> more.gpus
+    (15, 18)
+    """
+    limits = _limits(time_limit_s, gap, threads, seed)
+    command = Command(policy, objective, solver=solver, limits=limits)
+    before, after = (
+        command.decide(overridden(one.checked, objective, None))
+        for one in (as_problem(problem), as_problem(problem).change(values))
+    )
+    return compare(before, after, values)
+
+
+def audit(
+    problem: Problem | Snapshot,
+    plan: Result | Mapping[str, tuple[str, int]],
+    *,
+    objective: str | None = None,
+) -> Audit:
+    """Check a plan against every hard rule and recompute its value.
+
+    Parameters
+    ----------
+    problem : Problem or Snapshot
+        The round.
+    plan : Plan or mapping of str to (str, int)
+        A plan of `solve`, or (pool, GPUs) by job; a job that is not named gets nothing.
+    objective : str, optional
+        What the plan is valued by, instead of the problem's.
+
+    Returns
+    -------
+    Audit
+        Faults, and value, speed and cost of every job. A legal plan has no faults.
+
+    Raises
+    ------
+    UsageError
+        For an unknown job or pool.
+    Infeasible
+        If no plan keeps all hard rules.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> allocator.audit(problem, allocator.solve(problem)).faults
+    ()
+    >>> allocator.audit(problem, {"pretrain": ("a100", 16)}).faults[0]
+    'job "pretrain" gets 16 GPUs of pool "a100", outside its range 1 to 8'
+    """
+    checked = overridden(as_problem(problem).checked, objective, None)
+    repairs = compile_round(checked, True, Guests.RUNNING).repairs
+    allocation = _allocation(checked, plan)
+    table = RateTable.of(checked)
+    scene = Scene(checked, allocation, repairs, table)
+    told = Allocation(allocation.pool, allocation.gpus, scene.row, allocation.host)
+    return audit_allocation(checked, told, repairs, table)
+
+
+def _allocation(
+    problem: CheckedProblem, plan: Result | Mapping[str, tuple[str, int]]
+) -> Allocation:
+    """Turn a plan into numbers of jobs and pools; every rate row is left open."""
+    number = {name: j for j, name in enumerate(problem.jobs.job_id)}
+    pools = {name: p for p, name in enumerate(problem.pools.pool)}
+    pool, gpus, host = (
+        np.full(len(number), -1),
+        np.zeros(len(number), int),
+        np.full(len(number), -1),
+    )
+    gets = _holdings(plan) if isinstance(plan, Result) else dict(plan)
+    for name, (place, size) in gets.items():
+        if name not in number:
+            raise UsageError(f'no job "{name}" in the problem')
+        if place not in pools:
+            raise UsageError(f'job "{name}": no pool "{place}" in the problem')
+        pool[number[name]], gpus[number[name]] = pools[place], size
+    if isinstance(plan, Result):
+        for one, other in _pairs(plan):
+            primary, secondary = _in_roles(problem, number[one], number[other])
+            host[secondary] = primary
+    return Allocation(pool, gpus, np.full(len(number), -1), host)
+
+
+def _holdings(plan: Result) -> dict[str, tuple[str, int]]:
+    """(pool, GPUs) of every job that the plan gives something."""
+    rows = zip(*(plan.jobs[name] for name in ("job_id", "pool", "gpus")), strict=True)
+    return {job: (pool, gpus) for job, pool, gpus in rows if pool is not None}
+
+
+def _pairs(plan: Result) -> Iterator[tuple[str, str]]:
+    """Jobs that run on the same GPUs, each pair once."""
+    for job, other in zip(plan.jobs["job_id"], plan.jobs["shared_with"], strict=True):
+        if other is not None and job < other:
+            yield job, other
+
+
+def _in_roles(problem: CheckedProblem, one: int, other: int) -> tuple[int, int]:
+    """(primary, secondary): the secondary job is the one that is so now, or that does not run."""
+    jobs = problem.jobs
+    is_second = jobs.host[one] == other or jobs.state[one] != State.RUNNING
+    return (other, one) if is_second and jobs.host[other] != one else (one, other)
+
+
+def _limits(time_limit_s: float, gap: float, threads: int, seed: int) -> Limits:
+    """Check the effort that a caller asks for. Raises UsageError."""
     if not (time_limit_s >= 0 and gap >= 0 and threads >= 1):
         raise UsageError(
             f"time_limit_s {time_limit_s}, gap {gap} must not be negative, threads {threads} at"
             " least 1"
         )
-    begin = time.monotonic()
-    problem = validate(snapshot)
-    validate_s = time.monotonic() - begin
-    seconds = {"read": read_s, "validate": validate_s}
-    limits = Limits(max(0.0, time_limit_s - validate_s), gap, threads, seed)
-    return decide(
-        problem,
-        policy=policy,
-        solver=solver,
-        limits=limits,
-        objective=objective,
-        budget=budget,
-        horizon=horizon,
-        seconds=seconds,
-    )
+    return Limits(time_limit_s, gap, threads, seed)

@@ -28,6 +28,7 @@ from allocator.policies import registry as policies
 from allocator.policies.base import Decision, Policy, Task, relative_gap
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import whole_bound
+from allocator.policies.registry import AnyPolicy
 from allocator.results import result_of
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits, Solver
@@ -125,7 +126,7 @@ def _differing_accounts(round_: Round, choice: Ints, witness: Audit) -> Iterator
 def decide(
     problem: Problem,
     *,
-    policy: str = "mip",
+    policy: AnyPolicy = "mip",
     solver: str | Solver = "auto",
     limits: Limits = NO_LIMITS,
     objective: str | None = None,
@@ -150,7 +151,7 @@ def decide_after(
     memory: Memory | None,
     problem: Problem,
     *,
-    policy: str = "mip",
+    policy: AnyPolicy = "mip",
     solver: str | Solver = "auto",
     limits: Limits = NO_LIMITS,
     seconds: Mapping[str, float] | None = None,
@@ -177,7 +178,7 @@ def result_with_reasons(
     problem: Problem,
     decided: Decided,
     *,
-    policy: str,
+    policy: AnyPolicy,
     solver: str | Solver = "auto",
     limits: Limits = NO_LIMITS,
     seconds: Mapping[str, float] | None = None,
@@ -204,7 +205,7 @@ def result_with_reasons(
         decided.witness,
         decided.allocation,
         decided.proof,
-        policy=policy,
+        policy=policies.name_of(policy),
         seed=limits.seed,
         seconds=spent,
         search=search,
@@ -217,7 +218,7 @@ def _search(
     decided: Decided,
     left_s: float,
     *,
-    policy: str,
+    policy: AnyPolicy,
     solver: str | Solver,
     limits: Limits,
 ) -> Search | None:
@@ -241,7 +242,7 @@ def _search(
 def decide_round(
     problem: Problem,
     *,
-    policy: str = "mip",
+    policy: AnyPolicy = "mip",
     solver: str | Solver = "auto",
     limits: Limits = NO_LIMITS,
     memory: Memory | None = None,

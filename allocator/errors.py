@@ -21,8 +21,23 @@ NAMED = 3  # subjects and ranges of lines that one line for more of them names
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One fault of the input: where, which rule the value breaks, and whom it concerns ('job
-    "a"', "" = nobody).
+    """State one fault of the input.
+
+    Parameters
+    ----------
+    file : str
+        File, or the file that the records or the frame stand for.
+    line : int, optional
+        Line of the file; the header is line 1.
+    message : str
+        Which rule the value breaks.
+    subject : str
+        The object, such as 'job "a"'; empty: none.
+
+    Examples
+    --------
+    >>> print(Fault("jobs.csv", 17, "max_gpus 2 is below min_gpus 4", 'job "bert-3"'))
+    jobs.csv:17: max_gpus 2 is below min_gpus 4 (job "bert-3")
     """
 
     file: str
@@ -75,8 +90,19 @@ def _ranges(lines: Sequence[int]) -> str:
 
 
 class AllocatorError(Exception):
-    """Base of all errors raised on purpose. warnings: what else there is to say of the input,
-    not part of the text.
+    """Base of all errors that are raised on purpose.
+
+    Attributes
+    ----------
+    exit_code : int
+        Exit code of the command line.
+    warnings : tuple of str
+        What else there is to say of the input; not part of the text.
+
+    Examples
+    --------
+    >>> UsageError.exit_code, issubclass(UsageError, AllocatorError)
+    (2, True)
     """
 
     exit_code = 1
@@ -84,14 +110,38 @@ class AllocatorError(Exception):
 
 
 class UsageError(AllocatorError):
-    """The call itself is wrong: unknown policy, negative limit."""
+    """Report a wrong call, such as an unknown policy or a negative limit.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.solve(allocator.Problem.read("data/snapshots/demo"), policy="mop")
+    Traceback (most recent call last):
+        ...
+    allocator.errors.UsageError: unknown policy "mop", did you mean "mip"? (known: mip, ...
+    """
 
     exit_code = 2
 
 
 class InvalidInput(AllocatorError):
-    """The snapshot breaks rules of the contract; `faults` lists all of them, the text has one
-    line for equal ones.
+    """Report an input that breaks rules.
+
+    Attributes
+    ----------
+    faults : tuple of Fault
+        All faults; the text has one line for equal ones.
+    warnings : tuple of str
+        What else there is to say of the input.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> try:
+    ...     allocator.Problem.read("data/snapshots/fault-min-above-max")
+    ... except allocator.InvalidInput as error:
+    ...     print(error)
+    jobs.csv:3: max_gpus 4 is below min_gpus 8 (job "bert-2")
     """
 
     exit_code = 3
@@ -106,7 +156,22 @@ class InvalidInput(AllocatorError):
 
 @dataclass(frozen=True)
 class Relaxation:
-    """One hard rule and the least it must give way: 'budget_per_hour 100 -> 126.4'."""
+    """State one hard rule and the least by which it must give way.
+
+    Parameters
+    ----------
+    rule : str
+        Name of the rule.
+    subject : str
+        Pool, tenant or job; empty: none.
+    current, needed : float
+        Limit as it is, and as it would have to be.
+
+    Examples
+    --------
+    >>> print(Relaxation("budget_per_hour", "", 100, 126.4))
+    budget_per_hour: 100 would have to be 126.4
+    """
 
     rule: str
     subject: str
@@ -119,8 +184,24 @@ class Relaxation:
 
 
 class Infeasible(AllocatorError):
-    """No plan keeps every hard rule. conflict: rules that clash; relaxations: the smallest
-    change that would do.
+    """Report that no plan keeps every hard rule.
+
+    Attributes
+    ----------
+    conflict : tuple of str
+        Rules that cannot all hold.
+    relaxations : tuple of Relaxation
+        The smallest change that would do.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> problem = allocator.Problem.read("data/snapshots/infeasible-fixed-above-budget")
+    >>> try:
+    ...     allocator.solve(problem)
+    ... except allocator.Infeasible as error:
+    ...     print(error.relaxations[0])
+    budget_per_hour: 6 would have to be 8.5
     """
 
     exit_code = 4
@@ -139,13 +220,30 @@ class Infeasible(AllocatorError):
 
 
 class NoPlanInTime(AllocatorError):
-    """The time limit passed before any plan that keeps the hard rules was known."""
+    """Report that no plan was known at the time limit.
+
+    Examples
+    --------
+    >>> NoPlanInTime.exit_code
+    5
+    """
 
     exit_code = 5
 
 
 class AuditFailure(AllocatorError):
-    """The independent audit found faults in a plan; nothing was written."""
+    """Report a plan in which the independent audit found faults; it is withheld.
+
+    Attributes
+    ----------
+    faults : tuple of str
+        Sentences that name object, value and rule.
+
+    Examples
+    --------
+    >>> AuditFailure(['job "a" gets 4 GPUs, more than its range']).faults
+    ('job "a" gets 4 GPUs, more than its range',)
+    """
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)

@@ -30,6 +30,7 @@ from allocator.errors import Infeasible, NoPlanInTime, UsageError
 from allocator.options.round import Round
 from allocator.performance.pipelines import due
 from allocator.policies.optimise import marginal, mip
+from allocator.policies.registry import AnyPolicy, name_of
 from allocator.reasons import Prices, price_to_beat
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import Limits
@@ -42,19 +43,44 @@ UNSOLVED = 1.5  # times as many where prices prove the plan
 EXACTLY = 1000  # options up to which the plan that serves the job is searched to the gap
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """Everything known about one job's decision.
+    """State why one job got what it got, and what would change that.
 
-    got: the job's entry of the plan. due_s: when it should be done, None = at no certain time;
-    due_for: the job whose deadline that is, itself or one that comes after it. options: its best
-    options with value, price and surplus (value - price), best first. offered, needed: value per
-    GPU-hour of the best better option, and the price of its GPUs; None if it has all it can use.
-    changes: verified changes of the input that would admit it (or give it more). untried: kinds of
-    changes for which no decision was left. losers: who would give way and what it would cost if it
-    had to be served; empty where it has all it can use. is_late: a trial was cut off by the time
-    limit and proves nothing. start: an estimate for a job that got nothing, None = not known.
-    summary: all that in plain words.
+    Attributes
+    ----------
+    job_id : str
+        The job.
+    got : dict
+        Its entry of the plan.
+    due_s, due_for : float and str, optional
+        When it should be done, and the job whose deadline that is: itself or one that comes after.
+    options : tuple of dict
+        Its best options with value, price and surplus (value - price), best first.
+    offered, needed : float, optional
+        Value per GPU-hour of the best better option, and the price of its GPUs. None if the job
+        has all it can use.
+    changes : tuple of Change
+        Changes of the input that would give it more, each verified by deciding again.
+    untried : tuple of str
+        Kinds of changes for which no decision was left.
+    losers : tuple of str
+        Who would give way if it had to be served, and what the plan would lose.
+    is_late : bool
+        A trial was cut off by the time limit and proves nothing.
+    start : Start, optional
+        When a job that got nothing can be expected to start.
+    summary : str
+        All that in plain words.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> told = allocator.explain(allocator.Problem.read("data/snapshots/demo"), "pretrain")
+    >>> told
+    Explanation('pretrain', action='pause', reason='outranked', changes=1)
+    >>> len(told.lines()) > 5
+    True
     """
 
     job_id: str
@@ -71,8 +97,22 @@ class Explanation:
     start: Start | None
     summary: str
 
+    def __repr__(self) -> str:
+        """Summarise the explanation on one line."""
+        action, reason = self.got["action"], self.got["reason"]
+        return (
+            f"Explanation({self.job_id!r}, action={action!r}, reason={reason!r},"
+            f" changes={len(self.changes)})"
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Return plain data, for JSON.
+
+        Returns
+        -------
+        dict
+            The attributes.
+        """
         return dataclasses.asdict(self) | {"changes": [c.to_dict() for c in self.changes]}
 
     @property
@@ -81,7 +121,13 @@ class Explanation:
         return self.got["reason"] is None
 
     def lines(self) -> list[str]:
-        """The explanation in sentences."""
+        """Say the explanation in sentences.
+
+        Returns
+        -------
+        list of str
+            One line each.
+        """
         got = self.got
         what = f"{got['gpus']} x {got['pool']}" if got["pool"] else "nothing"
         if got["shared_with"]:
@@ -133,7 +179,7 @@ def explain(
     snapshot: Snapshot,
     job_id: str,
     *,
-    policy: str = "mip",
+    policy: AnyPolicy = "mip",
     objective: str | None = None,
     budget: float | None = None,
     horizon: int | None = None,
@@ -194,7 +240,7 @@ def explain(
         (),
         False,
         start,
-        summary(got, policy, dollars, (), start),
+        summary(got, name_of(policy), dollars, (), start),
     )
     if got["reason"] is None:
         return about
@@ -211,7 +257,7 @@ def explain(
         changes=advice.changes,
         untried=advice.untried,
         is_late=trials.late > 0,
-        summary=summary(got, policy, dollars, advice.changes, start),
+        summary=summary(got, name_of(policy), dollars, advice.changes, start),
         losers=tuple(_losers(decided, j, served)),
     )
 

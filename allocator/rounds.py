@@ -12,7 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 from allocator.decision import decide_after
-from allocator.domain.validate import validate
+from allocator.policies.registry import AnyPolicy, name_of
+from allocator.problem import Problem as UserProblem
+from allocator.problem import as_problem
 from allocator.solvers.base import Limits
 from allocator.solvers.effort import GAP
 
@@ -24,38 +26,102 @@ if TYPE_CHECKING:
 
 
 class Rounds:
-    """Decides one round after another; each starts from the prices of the one before.
+    """Decide one round after another; each starts from the prices of the one before.
 
-    The plan found may differ from that of a cold start, within the gap. `note` says what the last
-    round started from, or why it could not.
+    The plan found may differ from that of a cold start, within the gap.
+
+    Parameters
+    ----------
+    policy, solver, time_limit_s, gap, seed, threads
+        As of `allocator.solve`; they hold for every round.
+
+    Attributes
+    ----------
+    note : str
+        What the last round started from, or why it could not.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> rounds = allocator.Rounds(gap=1e-3)
+    >>> for gpus in (8, 12):
+    ...     plan = rounds.solve(
+    ...         allocator.Problem.read("data/snapshots/demo").change({"pools.a100.gpus": gpus})
+    ...     )
+    ...     print(rounds.note.partition(":")[0], plan.status)
+    cold optimal
+    warm optimal
     """
 
     def __init__(
         self,
         *,
-        policy: str = "mip",
+        policy: AnyPolicy = "mip",
         solver: str = "auto",
         time_limit_s: float = math.inf,
         gap: float = GAP,
         seed: int = 0,
         threads: int = 1,
     ) -> None:
-        """Parameters as of `allocator.solve`; they hold for every round."""
         self._policy, self._solver = policy, solver
         self._limits = Limits(time_limit_s, gap, threads, seed)
         self._memory: Memory | None = None
         self.note = "no round yet"
 
-    def solve(self, snapshot: Snapshot) -> Result:
-        """Decide the next round from a snapshot; errors as of `allocator.solve`. A failed round
-        is not remembered.
+    def __repr__(self) -> str:
+        """Summarise the handle on one line."""
+        return f"Rounds(policy={name_of(self._policy)!r}, note={self.note!r})"
+
+    def solve(self, problem: UserProblem | Snapshot) -> Result:
+        """Decide the next round; a failed round is not remembered.
+
+        Parameters
+        ----------
+        problem : Problem or Snapshot
+            The round; a snapshot is checked first.
+
+        Returns
+        -------
+        Plan
+            The audited decision.
+
+        Raises
+        ------
+        InvalidInput, UsageError, Infeasible, NoPlanInTime
+            As of `allocator.solve`.
+
+        Examples
+        --------
+        >>> import allocator
+        >>> allocator.Rounds().solve(allocator.Problem.read("data/snapshots/demo")).status
+        'optimal'
         """
         begin = time.monotonic()
-        problem = validate(snapshot)
-        return self.decide(problem, time.monotonic() - begin)
+        checked = as_problem(problem).checked
+        return self.decide(checked, time.monotonic() - begin)
 
     def decide(self, problem: Problem, validate_s: float = 0.0) -> Result:
-        """The same for a validated problem."""
+        """Decide the next round from a checked problem.
+
+        Parameters
+        ----------
+        problem : allocator.domain.problem.Problem
+            The round as arrays.
+        validate_s : float
+            Seconds that checking took, for the timings of the plan.
+
+        Returns
+        -------
+        Plan
+            The audited decision.
+
+        Examples
+        --------
+        >>> import allocator
+        >>> problem = allocator.Problem.read("data/snapshots/demo")
+        >>> allocator.Rounds().decide(problem.checked).status
+        'optimal'
+        """
         self.note = self._warmth(problem)
         result, self._memory = decide_after(
             self._memory,

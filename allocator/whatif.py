@@ -62,14 +62,36 @@ class Limit:
     price: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Two plans side by side.
+    """Compare the plan as it is with the plan with other values, (before, after) each.
 
-    scale: whose values count, WITH or AS_IS. value: of both plans in that scale; doubt: how far the
-    plan that was decided in that scale may be from the best. work_h: hours of work that this round
-    does; dollars: per hour; gpus: in use; running: jobs that hold some. limits: those that bind;
-    slack: those that were set and do not.
+    Attributes
+    ----------
+    scale : str
+        Whose values count: "with the other values" or "as it is".
+    value : tuple of float
+        Value of both plans in that scale.
+    doubt : float
+        How far the plan that was decided in that scale may be from the best.
+    work_h, dollars : tuple of float
+        Hours of work that the round does, and US dollars per hour.
+    gpus, running : tuple of int
+        GPUs in use, and jobs that hold some.
+    jobs : tuple of JobChange
+        Jobs that get something else.
+    limits : tuple of Limit
+        Limits that bind with the other values.
+    slack : tuple of str
+        Limits that were set and do not bind.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> more = allocator.whatif(problem, {"pools.v100.gpus": 12})
+    >>> more
+    Comparison(jobs=2, gpus=(15, 18), value=(7.14, 7.34))
     """
 
     scale: str
@@ -83,12 +105,32 @@ class Comparison:
     limits: tuple[Limit, ...]
     slack: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Summarise the comparison on one line."""
+        before, after = self.value
+        return (
+            f"Comparison(jobs={len(self.jobs)}, gpus={self.gpus},"
+            f" value=({before:.6g}, {after:.6g}))"
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Return plain data, for JSON.
+
+        Returns
+        -------
+        dict
+            The attributes.
+        """
         return dataclasses.asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """The comparison in sentences."""
+        """Say the comparison in sentences.
+
+        Returns
+        -------
+        iterator of str
+            One sentence each.
+        """
         if self.jobs:
             yield f"jobs: {self._jobs()}"
             yield f"work of this round: {_more(*self.work_h, 'h', 'hours of work as requested')}"

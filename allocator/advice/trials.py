@@ -21,6 +21,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot
 from allocator.domain.validate import validate
 from allocator.errors import AllocatorError
+from allocator.policies.registry import AnyPolicy
 from allocator.solvers.base import Limits
 
 MORE = 1e-9  # relative: a value that is higher by less is the same value
@@ -31,7 +32,7 @@ class Command:
     """How the user decides: the options of `allocator solve`. budget: US dollars per hour; horizon:
     intervals."""
 
-    policy: str = "mip"
+    policy: AnyPolicy = "mip"
     objective: str | None = None
     budget: float | None = None
     horizon: int | None = None

@@ -19,14 +19,27 @@ from allocator.domain.problem import Floats, Problem
 from allocator.performance.table import RateTable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
-    """The witness's statement.
+    """State what an independent check found out about a plan.
 
-    faults: sentences naming object, value and rule; empty = the plan is legal. value (J,) in the
-    objective; rate (J,) work per second; cost (J,) dollars per hour; 0 for jobs that get nothing.
-    objective_value: sum of `value`; rounding: what rounding may do to it
-    (allocator/audit/rounding.py).
+    Attributes
+    ----------
+    faults : tuple of str
+        Sentences that name object, value and rule; empty: the plan is legal.
+    value, rate, cost : ndarray of float, shape (jobs,)
+        Value in the objective, work per second, US dollars per hour; 0 for jobs that get nothing.
+    objective_value : float
+        Sum of `value`.
+    rounding : float
+        What rounding may do to it.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> allocator.audit(problem, allocator.solve(problem))
+    Audit(faults=0, objective_value=7.14)
     """
 
     faults: tuple[str, ...]
@@ -35,6 +48,10 @@ class Audit:
     cost: Floats
     objective_value: float
     rounding: float = 0.0
+
+    def __repr__(self) -> str:
+        """Summarise the audit on one line."""
+        return f"Audit(faults={len(self.faults)}, objective_value={self.objective_value:.6g})"
 
 
 def audit(

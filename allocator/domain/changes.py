@@ -19,14 +19,34 @@ PLACES = f"a setting of config.toml, or FILE.NAME.COLUMN with FILE one of {', '.
 
 
 def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
-    """The snapshot with other values, each by its place.
+    """Return the snapshot with other values; only the places are checked.
 
-    A place is a key of config.toml ("budget_per_hour", "horizon.rounds"), or FILE.NAME.COLUMN
-    ("pools.a100.gpus", "jobs.bert-3.weight"): a cell of the row of that name in a file whose rows
-    have names. A name that is not there becomes a row of its own if all its required columns are
-    given, of tenants if one of the jobs is theirs. None or "" is the default. Nothing is checked
-    here but places: `validate` does, as if the files said so. Raises UsageError for a place that
-    does not exist.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The snapshot, which stays as it is.
+    values : mapping of str to object
+        New values by place: a setting ("budget_per_hour", "horizon.rounds"), or FILE.NAME.COLUMN
+        ("pools.a100.gpus", "jobs.bert-3.weight"). A new name becomes a row of its own if all its
+        required columns are given; a new tenant must have a job. None or "" is the default.
+
+    Returns
+    -------
+    Snapshot
+        The changed snapshot, not yet checked.
+
+    Raises
+    ------
+    UsageError
+        For a place that does not exist.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> snapshot = allocator.read_snapshot("data/snapshots/demo")
+    >>> more = allocator.changed(snapshot, {"pools.a100.gpus": 12})
+    >>> allocator.validate(more).pools.gpus.tolist()
+    [12, 8]
     """
     config = {
         key: dict(value) if isinstance(value, Mapping) else value

@@ -59,15 +59,52 @@ class Columns(Mapping[str, Sequence[Any]]):
         return dict, (dict(self),)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """Everything in plan.json. `jobs` holds one sequence per field of JOB_FIELDS, each with one
-    entry per job.
+    """Hold the audited decision of one round: who gets what, why, and how good it is.
 
-    Proven: objective_value <= best possible <= bound. `bound_by` names who proved the bound:
-    "lagrangian" (recomputed here from prices, trusting no solver) or a solver. solver_choice: why
-    `auto` picked it, and how it found and proved the plan. Waiting jobs have pool None and gpus 0.
-    `reason` and `detail` are found when they are first read.
+    objective_value <= best possible <= bound is proven.
+
+    Attributes
+    ----------
+    snapshot, digest : str
+        Name of the problem, and SHA-256 of its content.
+    now_s, interval_s : float
+        Time and length of the round, in seconds.
+    policy, objective : str
+        Who decided, and what the plan is valued by.
+    solver, solver_version, solver_choice : str, optional
+        Solver that was used, its version, and why `auto` chose it.
+    seed : int
+        Of the decision.
+    status, termination : str
+        "optimal" or "feasible"; "gap", "time_limit" or "heuristic".
+    fallback : str, optional
+        Who made the plan, if it was not the policy.
+    objective_value, bound, gap : float
+        Value of the plan, proven upper bound, and (bound - value) / max(abs(value), 1e-9).
+    bound_by : str
+        Who proved the bound: "lagrangian" (computed here, without a solver) or a solver.
+    seconds : mapping of str to float
+        Wall seconds by phase: read, validate, build, solve, total.
+    jobs : mapping of str to sequence
+        One sequence for each of JOB_FIELDS, with one entry per job. A waiting job has pool None
+        and gpus 0. `reason` and `detail` are computed when they are first read.
+    pools, tenants : sequence of mapping
+        GPUs and GPUs in use of each pool; GPUs and cost of each tenant.
+    budget : mapping of str to float
+        US dollars per hour: the limit, what the plan spends, and the value of one more.
+    warnings : tuple of str
+        What a user should know.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> plan = allocator.solve(allocator.Problem.read("data/snapshots/demo"))
+    >>> plan
+    Plan('demo', policy='mip', status='optimal', value=7.14, gap=0.0000, jobs=12)
+    >>> plan.jobs["action"][:3]
+    ['pause', 'pause', 'move']
     """
 
     snapshot: str
@@ -94,8 +131,28 @@ class Result:
     budget: Mapping[str, float | None]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Summarise the plan on one line."""
+        return (
+            f"Plan({self.snapshot!r}, policy={self.policy!r}, status={self.status!r},"
+            f" value={self.objective_value:.6g}, gap={self.gap:.4f},"
+            f" jobs={len(self.jobs['job_id'])})"
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """The document of contract section 5, in its order of fields."""
+        """Return the document of plan.json, in its order of fields.
+
+        Returns
+        -------
+        dict
+            Plain data, for JSON.
+
+        Examples
+        --------
+        >>> import allocator
+        >>> allocator.solve(allocator.Problem.read("data/snapshots/demo")).to_dict()["status"]
+        'optimal'
+        """
         head = {"schema_version": SCHEMA_VERSION}
         body = {name: getattr(self, name) for name in self.__dataclass_fields__}
         body["jobs"] = [
@@ -106,7 +163,22 @@ class Result:
         return head | body
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per job, columns JOB_FIELDS."""
+        """Return the jobs as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per job, columns JOB_FIELDS.
+
+        Examples
+        --------
+        >>> import allocator
+        >>> frame = allocator.solve(allocator.Problem.read("data/snapshots/demo")).to_frame()
+        >>> frame.loc[frame.action == "start", ["job_id", "pool", "gpus"]].head(2)
+            job_id  pool  gpus
+        3  sweep-a  v100     2
+        4  sweep-b  v100     2
+        """
         import pandas as pd
 
         return pd.DataFrame({f: list(self.jobs[f]) for f in JOB_FIELDS})

@@ -30,12 +30,31 @@ class Table:
         return len(self.lines)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Snapshot:
-    """A folder as read: config, raw tables, and the faults and warnings met while reading
-    (encoding, ragged rows ...).
+    """Hold the tables and settings of a round as they were read, not yet checked.
 
-    `validate` (domain/validate.py) turns it into a Problem or raises InvalidInput with all faults.
+    Attributes
+    ----------
+    name : str
+        Name of the folder.
+    config : mapping of str to object
+        Settings of config.toml.
+    tables : mapping of str to Table
+        Tables by file name.
+    faults, warnings : tuple
+        What was wrong while reading (encoding, ragged rows ...).
+    config_lines : mapping of str to int
+        Line of each setting in config.toml.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> snapshot = allocator.read_snapshot("data/snapshots/demo")
+    >>> snapshot
+    Snapshot('demo', jobs=12, pools=2, rates=24)
+    >>> allocator.Problem(snapshot).checked.pools.pool
+    ('a100', 'v100')
     """
 
     name: str
@@ -44,6 +63,11 @@ class Snapshot:
     faults: tuple[Fault, ...] = ()
     warnings: tuple[str, ...] = ()
     config_lines: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Summarise the tables on one line."""
+        rows = [f"{file.removesuffix('.csv')}={len(t)}" for file, t in self.tables.items()]
+        return f"Snapshot({', '.join([repr(self.name), *rows])})"
 
     @cached_property
     def digest(self) -> str:
@@ -66,11 +90,34 @@ class Snapshot:
         config: Mapping[str, Any] | None = None,
         **frames: pd.DataFrame,
     ) -> Snapshot:
-        """Snapshot from pandas frames named like the files: jobs=, pools=, rates=, tenants= ...
+        """Take the tables from pandas data frames.
 
-        Row i of a frame is reported as line i + 2, as if it had been written to CSV. Missing values
-        are empty cells; a list in a cell is written with bars, a dict as JSON. Raises UsageError
-        for an unknown table, or two columns of one name.
+        Parameters
+        ----------
+        name : str
+            Name of the snapshot.
+        config : mapping of str to object, optional
+            Settings of config.toml.
+        **frames : pandas.DataFrame
+            Tables named like the files: jobs, pools, rates, tenants ... Row i is reported as line
+            i + 2. A missing value is an empty cell; a list is written with bars, a dict as JSON.
+
+        Returns
+        -------
+        Snapshot
+            The tables, not yet checked.
+
+        Raises
+        ------
+        UsageError
+            For an unknown table, or two columns of one name.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> pools = pd.DataFrame({"pool": ["a"], "gpu_type": ["A"], "gpus": [8]})
+        >>> Snapshot.from_frames(pools=pools)
+        Snapshot('frames', pools=1)
         """
         return cls(name, dict(config or {}), tables_of_frames(frames, TABLES, "from_frames"))
 
@@ -98,13 +145,17 @@ def tables_of_frames(
 def _cells(column: pd.Series[Any]) -> list[str]:
     missing = column.isna().tolist()
     return [
-        "" if gone else _cell(v).strip() for v, gone in zip(column.tolist(), missing, strict=True)
+        "" if gone else cell_text(v).strip()
+        for v, gone in zip(column.tolist(), missing, strict=True)
     ]
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """Return the text of a value as a file would have it; None is an empty cell."""
+    if value is None:
+        return ""
     if isinstance(value, float):
         return repr(float(value))  # numpy's own repr is no number
     if isinstance(value, (list, tuple)):
-        return "|".join(map(_cell, value))
+        return "|".join(map(cell_text, value))
     return json.dumps(value) if isinstance(value, dict) else str(value)

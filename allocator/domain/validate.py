@@ -25,10 +25,28 @@ from allocator.errors import InvalidInput
 
 
 def validate(snapshot: Snapshot) -> Problem:
-    """The checked Problem of a snapshot, its warnings included.
+    """Check a snapshot against every rule, and return it as arrays.
 
-    Raises InvalidInput with all faults, sorted by file and line, among them those met while
-    reading.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        Tables and settings as they were read.
+
+    Returns
+    -------
+    allocator.domain.problem.Problem
+        The checked problem, with its warnings.
+
+    Raises
+    ------
+    InvalidInput
+        With all faults by file and line, those met while reading included.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.validate(allocator.read_snapshot("data/snapshots/demo")).pools.gpus.tolist()
+    [8, 8]
     """
     found = Findings(snapshot.faults)
     config = settings(snapshot, found)

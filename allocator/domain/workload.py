@@ -11,10 +11,32 @@ from allocator.domain.problem import Changes, Problem
 __all__ = ["Changes", "Workload"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
-    """problem: all jobs by time of submission, each queued with its total work left; pools as they
-    are at the start, problem.now_s. changes: what happens to the pools after that."""
+    """Hold every job that is ever submitted, and what happens to the pools meanwhile.
+
+    Attributes
+    ----------
+    problem : allocator.domain.problem.Problem
+        All jobs by time of submission, each queued with its total work left; pools as they are at
+        the start, `problem.now_s`.
+    changes : Changes
+        What happens to the pools after that.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.read_workload("data/workloads/demo")
+    Workload('demo', jobs=24, pools=1, changes=0)
+    """
 
     problem: Problem
     changes: Changes
+
+    def __repr__(self) -> str:
+        """Summarise the workload on one line."""
+        p = self.problem
+        return (
+            f"Workload({p.name!r}, jobs={len(p.jobs)}, pools={len(p.pools)},"
+            f" changes={len(self.changes)})"
+        )

@@ -29,10 +29,29 @@ FILES = SNAPSHOT.files
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """The snapshot in a folder. Its faults of form are in `faults`, for `validate` to report with
-    all others.
+    """Read the tables of a snapshot folder; `Problem.read` checks them, too.
 
-    Raises InvalidInput if there is no such folder or it cannot be listed.
+    Parameters
+    ----------
+    path : str or path
+        Folder with jobs.csv, pools.csv, rates.csv and the optional files.
+
+    Returns
+    -------
+    Snapshot
+        The tables. Its faults of form are in `faults`, and reported with all others when it is
+        checked.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such folder, or it cannot be listed.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.read_snapshot("data/snapshots/demo").faults
+    ()
     """
     return read_folder(path, SNAPSHOT)
 

@@ -46,14 +46,30 @@ def is_workload(path: str | os.PathLike[str]) -> bool:
 
 
 def read_workload(path: str | os.PathLike[str]) -> Workload:
-    """The workload in a folder: workload.csv, pools.csv, rates.csv or models.csv, and the optional
-    files.
+    """Read the workload in a folder.
 
-    Jobs come sorted by submitted_s. Times are seconds on the clock of submitted_s; the workload
-    starts (problem.now_s) at the earliest submission, or at now_s of config.toml if that is
-    earlier. Later rows of capacity.csv and prices.csv are its changes; for the GPUs of a pool at
-    one time capacity.csv wins. Warnings are in problem.warnings. Raises InvalidInput with every
-    fault of every file, by file and line, or if there is no such folder.
+    Parameters
+    ----------
+    path : str or path
+        Folder with workload.csv, pools.csv, rates.csv or models.csv, and the optional files.
+
+    Returns
+    -------
+    Workload
+        Jobs by `submitted_s`. It starts at the earliest submission, or at now_s of config.toml if
+        that is earlier. Later rows of capacity.csv and prices.csv are its changes; for the GPUs of
+        a pool at one time capacity.csv wins. Warnings are in `problem.warnings`.
+
+    Raises
+    ------
+    InvalidInput
+        With every fault, by file and line; or if there is no such folder.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.read_workload("data/workloads/demo").problem.now_s
+    0.0
     """
     return validate_workload(read_folder(path, FOLDER))
 
@@ -71,14 +87,40 @@ def write_workload(
     *,
     config: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a workload into a folder, made if need be; returns its path. Reading it again gives
-    equal arrays.
+    """Write a workload into a folder; reading it again gives equal arrays.
 
-    content: a Workload, or pandas frames named like the files: {"workload": ..., "pools": ...,
-    "rates": ...}. config: keys of config.toml, with frames only. Frames are checked before anything
-    is written. Raises InvalidInput for frames that break a rule, UsageError for an unknown table or
-    if the folder holds a further file that would be read as part of the workload, AllocatorError
-    where the folder cannot be written.
+    Parameters
+    ----------
+    path : str or path
+        Folder, made if need be.
+    content : Workload or mapping of str to pandas.DataFrame
+        The workload, or frames named like the files: workload, pools, rates ... Frames are checked
+        before anything is written.
+    config : mapping of str to object, optional
+        Settings of config.toml, with frames only.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    InvalidInput
+        For frames that break a rule.
+    UsageError
+        For an unknown table, or if the folder has a further file that would be read as part of
+        the workload.
+    AllocatorError
+        If the folder cannot be written.
+
+    Examples
+    --------
+    >>> import allocator, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = allocator.write_workload(folder, allocator.read_workload("data/workloads/demo"))
+    ...     len(allocator.read_workload(path).problem.jobs)
+    24
     """
     if isinstance(content, Workload):
         raw = _raw(content)

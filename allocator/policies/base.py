@@ -23,14 +23,36 @@ from formulations.pairing import CLOSE, best_prices
 
 @dataclass(frozen=True)
 class Task:
-    """One round to decide: the compiled round, effort and solver; its structure and dual are found
-    when asked for.
+    """Hold one round to decide, the effort and the solver: what a policy is given.
 
-    limits: effort; its time_s gives way to what is left until `deadline` (time.monotonic). solver:
-    the back end that `mip` calls, also the last resort of the others when no heuristic finds a
-    plan; None = chosen by size and structure when it is needed. prices: row prices (m,) to start
-    the dual from, None = none known; plans: of the look ahead before. known: no plan is worth more;
-    others: no plan with a pair of jobs that the round leaves out is (policies/pairs.py).
+    Attributes
+    ----------
+    round : Round
+        The compiled round: `round.problem` (jobs and pools as arrays), `round.instance` (options,
+        capacities and rules as arrays) and `round.model` (the linear model, a column for each
+        option).
+    limits : Limits
+        Effort; its time gives way to what is left until `deadline`.
+    solver : Solver, optional
+        The solver to call. None: chosen by size and structure, see `engine`.
+    deadline : float
+        Until when to decide, on the clock `time.monotonic`.
+    prices : ndarray of float, shape (rows,), optional
+        Row prices to start the dual from.
+    plans : Plans, optional
+        What the look ahead of the round before left.
+    known : float
+        No plan has a higher value.
+    others : float
+        No plan with a pair of jobs that the round leaves out has a higher value.
+
+    Examples
+    --------
+    >>> import allocator, numpy as np
+    >>> def wait(task: allocator.Task) -> allocator.Decision:
+    ...     return allocator.Decision(np.full(len(task.round.problem.jobs), -1))
+    >>> allocator.solve(allocator.Problem.read("data/snapshots/demo"), policy=wait).jobs["gpus"][:3]
+    [0, 0, 0]
     """
 
     round: Round
@@ -73,11 +95,23 @@ class Task:
         return "dual" in vars(self)
 
     def left(self) -> Limits:
-        """The limits with the time that is left now: several searches share one promise."""
+        """Give the limits with the time that is left now.
+
+        Returns
+        -------
+        Limits
+            Several searches in turn keep one time limit together.
+        """
         return dataclasses.replace(self.limits, time_s=max(0.0, self.deadline - time.monotonic()))
 
     def engine(self) -> tuple[Solver, str]:
-        """The solver to call, and why it if the choice was left to us."""
+        """Choose the solver to call.
+
+        Returns
+        -------
+        tuple of Solver and str
+            The solver, and why it was chosen; empty: it was given.
+        """
         if self.solver is not None:
             return self.solver, ""
         name, why = registry.choose(self.round.model)
@@ -86,13 +120,38 @@ class Task:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a policy decided: choice (J,) columns of the round's model, -1 = nothing; it keeps every
-    hard rule.
+    """State what a policy decided.
 
-    bound: of all plans, proven by `bound_by`, inf when the policy proves nothing itself.
-    termination: "gap", "time_limit" or "heuristic". fallback: who made the plan if it was not the
-    policy. detail: anything a user should be told. plans: what a look ahead leaves to the next one.
-    task: whose columns these are, if not the given one's: with more pairs.
+    Parameters
+    ----------
+    choice : ndarray of int, shape (jobs,)
+        Column of the round's model for each job, -1: nothing. It keeps every hard rule.
+    bound : float
+        No plan has a higher value, proven by `bound_by`; inf: the policy proves nothing.
+    bound_by : str
+        Who proved the bound.
+    termination : str
+        "gap", "time_limit" or "heuristic".
+    solver, solver_version : str, optional
+        Solver that was used.
+    solver_choice : str
+        Why the solver was chosen.
+    fallback : str, optional
+        Who made the plan, if it was not the policy.
+    detail : str
+        Anything that a user should be told.
+    log : str
+        Log of the solver.
+    plans : Plans, optional
+        What a look ahead leaves to the next one.
+    task : Task, optional
+        The task whose columns these are, if it is not the given one.
+
+    Examples
+    --------
+    >>> import allocator, numpy as np
+    >>> allocator.Decision(np.array([4, -1])).termination
+    'heuristic'
     """
 
     choice: Ints

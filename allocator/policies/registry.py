@@ -29,9 +29,26 @@ from allocator.policies.static import static
 
 @dataclass(frozen=True)
 class Entry:
-    """decide: the policy. prunes: it maximises the objective, so dominated options may be removed
-    before it looks. shares: which pairs of jobs it looks at where pools let jobs share; most
-    policies leave running ones together at most."""
+    """State what the product needs to know of a policy.
+
+    Parameters
+    ----------
+    decide : Policy
+        Function from a `Task` to a `Decision`.
+    prunes : bool
+        It maximises the objective, so that dominated options may be removed before it decides.
+    shares : Guests
+        Which pairs of jobs it considers where pools let jobs share GPUs. Most policies leave
+        running pairs together at most.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> from allocator.policies.static import static
+    >>> entry = allocator.PolicyEntry(static, prunes=False)
+    >>> allocator.solve(allocator.Problem.read("data/snapshots/demo"), policy=entry).policy
+    'static'
+    """
 
     decide: Policy
     prunes: bool
@@ -62,10 +79,31 @@ POLICIES: Mapping[str, Entry] = {
 }
 
 
-def policy(name: str) -> Entry:
-    """The policy of that name; raises UsageError with the nearest known name."""
-    if name not in POLICIES:
-        near = difflib.get_close_matches(name, POLICIES, 1)
+AnyPolicy = str | Policy | Entry
+
+
+def policy(policy: AnyPolicy) -> Entry:
+    """Return the policy of a name, or a policy given as a function or an entry.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name, with the nearest known one.
+    """
+    if isinstance(policy, Entry):
+        return policy
+    if callable(policy):
+        return Entry(policy, prunes=False)
+    if policy not in POLICIES:
+        near = difflib.get_close_matches(policy, POLICIES, 1)
         hint = f', did you mean "{near[0]}"?' if near else ""
-        raise UsageError(f'unknown policy "{name}"{hint} (known: {", ".join(POLICIES)})')
-    return POLICIES[name]
+        raise UsageError(f'unknown policy "{policy}"{hint} (known: {", ".join(POLICIES)})')
+    return POLICIES[policy]
+
+
+def name_of(policy: AnyPolicy) -> str:
+    """Return the name that a plan states for its policy."""
+    if isinstance(policy, str):
+        return policy
+    decide = policy.decide if isinstance(policy, Entry) else policy
+    return getattr(decide, "__name__", type(decide).__name__)

@@ -18,33 +18,66 @@ CHECKPOINTS = ("given", "young-daly")
 
 @dataclass(frozen=True)
 class Options:
-    """Values of one simulation.
+    """Say how a workload is simulated.
 
-    seed: of everything random here, and of the solver. solver, gap, time_limit_s, threads: effort
-    of each decision (api.solve). objective, budget (US dollars per hour), interval_s, ageing_s,
-    horizon (intervals that the policy `horizon` plans): instead of those of the workload.
-    budget_average (US dollars per hour), budget_amount (US dollars until until_s): long-run budget
-    instead of that of the workload; budget_window_s: windows of the average. misjudged: standard
-    deviation of log(true speed / believed speed) of each job on each GPU type; noise: the same for
-    each start of an allocation anew. misjudged_sizes: standard deviation of log(believed / true
-    total_work), median 1; a job that outlives its size is believed to need a tenth of what it has
-    done. sizes: what is known of them, instead of the workload's; predicted ones are believed to be
-    wrong by misjudged_sizes. failures_per_gpu_hour: rate at which a running job fails and falls
-    back to its last checkpoint. revocations: spot servers are revoked at so many times
-    revocations_per_gpu_hour of their pool (revocations.py); 0: never. spot_batch: mean number of
-    servers that one event takes in a zone whose spot pools are all in use (1: each by itself).
-    spot_burst: hazard before the age spot_burst_s over that after it. startup_spread: standard
-    deviation of log(start-up / startup_s), mean 1. Each server of a spot pool that can lose some
-    draws its own; elsewhere all GPUs of a start come up together. victims: whose GPUs go when
-    capacity falls, "youngest" (the last to start) or "random". checkpoints: "given", every
-    checkpoint_every_s, or "young-daly", every sqrt(2 checkpoint_s / (GPUs x hazard)) on pools with
-    a hazard. latency_s: a plan comes true so long after its round; latency_factor: so many times
-    the seconds that it took to decide come on top (1: as measured; such a run is not reproducible
-    to the byte). react_s: arrivals and completions cause early rounds, at least so long after the
-    one before; inf: ticks only. announce_s: changes of the workload's pools are in the snapshots so
-    long before they come; 0: never, inf: all. until_s: stop at this time on the workload's clock.
-    prove_every: policies that need no bound to decide get one in every so many rounds, for the gap;
-    0: never.
+    Parameters
+    ----------
+    seed : int
+        Of everything random, and of the solver.
+    solver, gap, time_limit_s, threads
+        Effort of each decision, as of `allocator.solve`.
+    objective, sizes, budget, interval_s, ageing_s, horizon
+        Instead of those of the workload: the objective, what is known of job sizes, US dollars per
+        hour, seconds of a round, seconds of ageing, intervals that the policy `horizon` plans.
+    budget_average, budget_amount, budget_window_s : float, optional
+        Long-run budget instead of the workload's: US dollars per hour on average, in windows of so
+        many seconds; or US dollars until `until_s`.
+    misjudged, noise : float
+        Standard deviation of log(true speed / believed speed) of each job on each GPU type, and of
+        each start of an allocation anew.
+    misjudged_sizes : float
+        Standard deviation of log(believed / true total work), median 1. A job that outlives its
+        size is believed to need a tenth of what it has done.
+    failures_per_gpu_hour : float
+        Rate at which a running job fails and falls back to its last checkpoint.
+    revocations : float
+        Spot servers are revoked at so many times `revocations_per_gpu_hour` of their pool.
+    spot_batch : float
+        Mean number of servers that one event takes in a zone whose spot pools are all in use.
+    spot_burst, spot_burst_s : float
+        Hazard before this age in seconds, relative to that after it.
+    startup_spread : float
+        Standard deviation of log(start-up time / `startup_s`), mean 1. Each server of a spot pool
+        that can lose some draws its own; elsewhere all GPUs of a start come up together.
+    victims : str
+        Whose GPUs go when capacity falls: "youngest" (the last to start) or "random".
+    checkpoints : str
+        "given": every `checkpoint_every_s`; "young-daly": every sqrt(2 checkpoint_s / (GPUs x
+        hazard)) on pools with a hazard.
+    latency_s, latency_factor : float
+        A plan takes effect so many seconds after its round, plus so many times the seconds that
+        deciding took. With a factor a run is not reproducible to the byte.
+    react_s : float
+        Arrivals and completions cause early rounds, at least so many seconds after the one before.
+    announce_s : float
+        Changes of the pools are known so many seconds before they come.
+    until_s : float
+        Stop at this time, in seconds on the workload's clock.
+    prove_every : int
+        Policies that need no bound to decide get one every so many rounds, for the gap; 0: never.
+
+    Raises
+    ------
+    UsageError
+        For values that make no sense.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> options = allocator.SimulationOptions(seed=1, misjudged=0.2)
+    >>> workload = allocator.read_workload("data/workloads/demo")
+    >>> allocator.simulate(workload, policy="greedy", options=options).policy
+    'greedy'
     """
 
     seed: int = 0

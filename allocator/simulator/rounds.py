@@ -12,6 +12,7 @@ from allocator.control.loop import Turn
 from allocator.files.plans import write_plan
 from allocator.files.problem_tables import snapshot_folder
 from allocator.files.snapshots import write_snapshot
+from allocator.policies.registry import name_of
 from allocator.results import result_of
 from allocator.simulator.options import Options
 from allocator.simulator.run import State
@@ -59,7 +60,7 @@ class Rounds:
                 d.witness,
                 d.allocation,
                 d.proof,
-                policy=state.policy,
+                policy=name_of(state.policy),
                 seed=self.options.seed,
                 seconds=seconds,
             ),

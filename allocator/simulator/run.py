@@ -12,6 +12,8 @@ from allocator.decision import Decided, decide_round, overridden
 from allocator.domain.problem import Problem
 from allocator.domain.workload import Workload
 from allocator.policies import registry as policies
+from allocator.policies.registry import AnyPolicy
+from allocator.problem import Problem as UserProblem
 from allocator.simulator.cluster import SimulatedCluster
 from allocator.simulator.metrics import jobs_frame, metrics
 from allocator.simulator.options import Options
@@ -30,7 +32,7 @@ class State:
     holds.
     """
 
-    policy: str
+    policy: AnyPolicy
     cluster: SimulatedCluster
     recorder: Recorder
     rounds: int = 0
@@ -42,13 +44,29 @@ class State:
         return (world.arrived - len(world.active)) / max(1, len(world.remaining))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Simulation:
-    """What a simulation left: METRICS of contract section 7, and the frames of its files
-    (records.py, metrics.py).
+    """Hold what a simulation left.
 
-    unfinished: names of jobs that were submitted and never done, because nothing could run them or
-    time was up.
+    Attributes
+    ----------
+    policy : str
+        Who decided.
+    metrics : dict
+        Numbers of the whole run, as results.json has them.
+    jobs, timeline, rounds, spans : pandas.DataFrame
+        A row per job; per round and pool; per round; per time in which a job held GPUs.
+    unfinished : tuple of str
+        Jobs that were submitted and never done, because nothing could run them or time was up.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> done = allocator.simulate(allocator.read_workload("data/workloads/demo"), policy="srtf")
+    >>> done.to_frame()[["job_id", "started_s"]].head(2)
+            job_id  started_s
+    0      gnmt-01        0.0
+    1  resnet50-02      300.0
     """
 
     policy: str
@@ -59,24 +77,76 @@ class Simulation:
     spans: pd.DataFrame
     unfinished: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Summarise the simulation on one line."""
+        return (
+            f"Simulation({self.policy!r}, jobs={len(self.jobs)},"
+            f" finished={self.metrics['finished']}, rounds={len(self.rounds)})"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the jobs as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per job.
+
+        Examples
+        --------
+        >>> import allocator
+        >>> workload = allocator.read_workload("data/workloads/demo")
+        >>> len(allocator.simulate(workload, policy="srtf").to_frame())
+        24
+        """
+        return self.jobs
+
 
 def simulate(
-    workload: Workload,
+    workload: Workload | UserProblem,
     *,
-    policy: str = "mip",
+    policy: AnyPolicy = "mip",
     options: Options | None = None,
     on_round: OnRound | None = None,
 ) -> Simulation:
     """Simulate a workload under a policy, to the end.
 
-    on_round: called after every round, for progress, snapshots, checkpoints. Deterministic for a
-    seed, unless a time limit ends searches or measured latency is charged. Raises UsageError for
-    names and values that make no sense.
+    It is deterministic for a seed, unless a time limit ends searches or measured latency counts.
+
+    Parameters
+    ----------
+    workload : Workload or Problem
+        Jobs by time of submission; of a problem, `Problem.to_workload`.
+    policy : str, Policy or PolicyEntry
+        Who decides, as of `allocator.solve`.
+    options : SimulationOptions, optional
+        Seed, effort, and what the simulated cluster does by chance.
+    on_round : callable, optional
+        Called with the state and the round after every round, for progress and checkpoints.
+
+    Returns
+    -------
+    Simulation
+        Metrics, and a frame for jobs, rounds, pools and times.
+
+    Raises
+    ------
+    UsageError
+        For names and values that make no sense.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> workload = allocator.read_workload("data/workloads/demo")
+    >>> allocator.simulate(workload, policy="greedy")
+    Simulation('greedy', jobs=24, finished=24, rounds=27)
     """
+    if isinstance(workload, UserProblem):
+        workload = workload.to_workload()
     return go_on(begin(workload, policy, options or Options()), on_round)
 
 
-def begin(workload: Workload, policy: str, options: Options) -> State:
+def begin(workload: Workload, policy: AnyPolicy, options: Options) -> State:
     """The state before the first round."""
     policies.policy(policy)
     problem = overridden(workload.problem, options.objective, options.budget, options.horizon)
@@ -139,7 +209,7 @@ def _result(state: State) -> Simulation:
     if kept:
         told["longrun"] = kept
     return Simulation(
-        state.policy,
+        policies.name_of(state.policy),
         told,
         jobs,
         state.recorder.timeline_frame(),
