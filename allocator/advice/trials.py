@@ -119,9 +119,9 @@ class Trials:
             given = self.snapshot.config.get(place)
             default = next(c.default for c in CONFIG if c.name == place)
             return str(default if given is None else given)
-        cells = self.snapshot.tables[f"{table}.csv"].columns
-        row = list(cells[TABLES[f"{table}.csv"].key[0]]).index(name)
-        text = str(cells[column][row]) if column in cells else ""
+        cells = self.snapshot.tables[f"{table}.csv"]
+        row = list(cells.texts(TABLES[f"{table}.csv"].key[0])).index(name)
+        text = cells.texts(column)[row]
         default = TABLES[f"{table}.csv"].column(column).default
         if text or default in (None, RULE):
             return text

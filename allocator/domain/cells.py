@@ -1,8 +1,10 @@
-"""From the text of cells to values: one column at a time, and cell by cell only where something is
+"""From cells to checked values: one column at a time, and cell by cell only where something is
 wrong.
 
-Everything follows the Column (domain/columns.py): kind, range, default, choices. A number is plain
-decimal text, "8", "8.0" or "1e3": no nan, no infinity, no "1_000", no digits of other scripts.
+Cells are text, as CSV files have them, or values, as data frames and databases have them
+(domain/texts.py); the same rules hold for both. Everything follows the Column (domain/columns.py):
+kind, range, default, choices. A number is plain decimal text, "8", "8.0" or "1e3": no nan, no
+infinity, no "1_000", no digits of other scripts.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import numpy as np
 from allocator.domain.columns import LEAST_NUMBER, MOST_INTEGER, MOST_NUMBER, RULE, Column, Kind
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.domain.objectives import canonical
-from allocator.domain.problem import Bools, Floats
+from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.texts import Cells, picked, text_of, texts_of
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 NOT_PLAIN = re.compile(r"[^0-9eE+.-]")
@@ -43,28 +46,43 @@ class Parsed:
     given: Bools
     ok: Bools
 
+    def take(self, rows: Ints) -> Parsed:
+        """The column of these rows, in their order."""
+        return Parsed(picked(self.value, rows), self.given[rows], self.ok[rows])
+
 
 class _Misread(Exception):
     """Why one cell cannot be understood, without the name of the column."""
 
 
-def parse(column: Column, cells: Sequence[str]) -> tuple[Parsed, list[Complaint]]:
+def parse(column: Column, cells: Cells) -> tuple[Parsed, list[Complaint]]:
     """The column's values and what is wrong with its cells, by row."""
-    given = (
-        np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
-        if "" in cells
-        else np.ones(len(cells), bool)
-    )
     wrong: dict[int, str] = {}
     if column.kind in (Kind.NUMBER, Kind.INTEGER):
-        value: Any = _numbers(column, cells, given, wrong)
+        number, given = (
+            _typed(column, cells, wrong)
+            if isinstance(cells, np.ndarray)
+            else _floats(column, texts_of(cells), wrong)
+        )
+        value: Any = _numbers(column, cells, number, given, wrong)
+    elif isinstance(cells, np.ndarray) and column.kind is Kind.BOOLEAN and cells.dtype == np.bool_:
+        value, given = cells, np.ones(len(cells), dtype=bool)
     else:
-        value = _objects(column, cells, wrong)
+        lists = column.kind in (Kind.TEXTS, Kind.INTEGERS) and not isinstance(cells, np.ndarray)
+        read = cells if lists else texts_of(cells)
+        value, given = _objects(column, read, wrong), _given(read)
     if column.required:
         wrong |= {int(i): f"{column.name} is empty" for i in np.flatnonzero(~given)}
     ok = np.ones(len(cells), dtype=bool)
     ok[list(wrong)] = False
     return Parsed(value, given, ok), sorted(wrong.items())
+
+
+def _given(cells: Cells) -> Bools:
+    """(n,) True where a cell is not empty."""
+    if all(cells):
+        return np.ones(len(cells), dtype=bool)
+    return np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
 
 
 def absent(column: Column, rows: int) -> Parsed:
@@ -88,9 +106,10 @@ def absent(column: Column, rows: int) -> Parsed:
     return Parsed([default] * rows, given, ok)
 
 
-def _numbers(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int, str]) -> Any:
+def _numbers(
+    column: Column, cells: Cells, value: Floats, given: Bools, wrong: dict[int, str]
+) -> Any:
     whole = column.kind is Kind.INTEGER
-    value = _floats(column, cells, given, wrong)
     if given.any():
         for i, message in _out_of_range(column, cells, value, given, whole):
             wrong.setdefault(i, message)
@@ -106,14 +125,28 @@ def _missing(column: Column) -> float:
     return math.nan if column.default in (None, RULE) else float(column.default) + 0.0
 
 
-def _floats(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int, str]) -> Floats:
-    """(n,) floats, nan where empty or not a number; at once if all are plain, else cell by cell."""
+def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, Bools]:
+    """(n,) floats of an array, nan where empty or not a finite number; and where not empty."""
+    if cells.dtype.kind not in "fiu":
+        return _floats(column, texts_of(cells), wrong)
+    value = cells.astype(np.float64)
+    given = ~np.isnan(value)
+    for i in np.flatnonzero(np.isinf(value)).tolist():
+        wrong[i] = f"{column.name} {quoted(text_of(cells[i]))} is not a finite number"
+        value[i] = np.nan
+    return value, given
+
+
+def _floats(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> tuple[Floats, Bools]:
+    """(n,) floats of texts, nan where empty or not a number; and where not empty. At once if all
+    are plain, else cell by cell."""
+    given = _given(cells)
     if not given.any():
-        return np.full(len(cells), np.nan)
+        return np.full(len(cells), np.nan), given
     if not NOT_PLAIN.search("".join(cells)):
         try:
             texts = cells if given.all() else [c or "nan" for c in cells]
-            return np.fromiter(map(float, texts), dtype=np.float64, count=len(cells))
+            return np.fromiter(map(float, texts), dtype=np.float64, count=len(cells)), given
         except ValueError:
             pass
     value = np.full(len(cells), np.nan)
@@ -129,7 +162,7 @@ def _floats(column: Column, cells: Sequence[str], given: Bools, wrong: dict[int,
                 else "a number"
             )
             wrong[i] = f"{column.name} {quoted(cells[i])} is not {odd}"
-    return value
+    return value, given
 
 
 def _is_nan_or_inf(text: str) -> bool:
@@ -137,7 +170,7 @@ def _is_nan_or_inf(text: str) -> bool:
 
 
 def _out_of_range(
-    column: Column, cells: Sequence[str], value: Floats, given: Bools, whole: bool
+    column: Column, cells: Cells, value: Floats, given: Bools, whole: bool
 ) -> Iterator[Complaint]:
     most = MOST_INTEGER if whole else MOST_NUMBER
     size = np.abs(value)
@@ -153,7 +186,7 @@ def _out_of_range(
     for mask, words, bound in tests:
         if mask.any():
             for i in np.flatnonzero(mask & given).tolist():
-                yield i, f"{column.name} {cells[i][:40]} {words.format(plain(bound))}"
+                yield i, f"{column.name} {text_of(cells[i])[:40]} {words.format(plain(bound))}"
 
 
 def plain(number: float) -> str:
@@ -165,13 +198,13 @@ def plain(number: float) -> str:
     )
 
 
-def _objects(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> Any:
-    """Each distinct text is read once; most columns of names repeat a few."""
+def _objects(column: Column, cells: Cells, wrong: dict[int, str]) -> Any:
+    """Each distinct cell is read once; most columns of names repeat a few."""
     if column.kind is Kind.TEXT and "" not in cells and "".join(cells).isprintable():
         return list(cells)  # names without a strange character, at once
     read = READERS[column.kind]
-    seen: dict[str, Any] = {}
-    bad: dict[str, str] = {}
+    seen: dict[Any, Any] = {}
+    bad: dict[Any, str] = {}
     for text in dict.fromkeys(cells):
         try:
             seen[text] = read(column, text) if text else _default(column)
@@ -223,24 +256,29 @@ def _boolean(_column: Column, text: str) -> bool:
     return BOOLEANS[text.lower()]
 
 
-def _parts(_column: Column, text: str) -> list[str]:
-    parts = [part.strip() for part in text.split("|")]
+def _parts(_column: Column, cell: Any) -> list[str]:
+    parts = (
+        list(map(text_of, cell))
+        if isinstance(cell, tuple)
+        else [part.strip() for part in cell.split("|")]
+    )
     if "" in parts:
-        raise _Misread(f"{quoted(text)} has nothing between two bars, or at an end")
+        raise _Misread(f"{quoted(text_of(cell))} has nothing between two bars, or at an end")
     return parts
 
 
-def _texts(column: Column, text: str) -> tuple[str, ...]:
-    return tuple(_text(column, part) for part in dict.fromkeys(_parts(column, text)))
+def _texts(column: Column, cell: Any) -> tuple[str, ...]:
+    return tuple(_text(column, part) for part in dict.fromkeys(_parts(column, cell)))
 
 
-def _integers(column: Column, text: str) -> tuple[int, ...]:
+def _integers(column: Column, cell: Any) -> tuple[int, ...]:
     one = Column(
         column.name, Kind.INTEGER, "", low=column.low, high=column.high, above=column.above
     )
-    parsed, complaints = parse(one, _parts(column, text))
+    parsed, complaints = parse(one, _parts(column, cell))
     if complaints:
-        raise _Misread(f"{quoted(text)}: {complaints[0][1].removeprefix(column.name + ' ')}")
+        why = complaints[0][1].removeprefix(column.name + " ")
+        raise _Misread(f"{quoted(text_of(cell))}: {why}")
     return tuple(sorted(set(parsed.value.tolist())))
 
 
@@ -260,7 +298,7 @@ def _json(_column: Column, text: str) -> dict[str, Any]:
     return value
 
 
-READERS: dict[Kind, Callable[[Column, str], Any]] = {
+READERS: dict[Kind, Callable[[Column, Any], Any]] = {
     Kind.TEXT: _text,
     Kind.CHOICE: _choice,
     Kind.BOOLEAN: _boolean,

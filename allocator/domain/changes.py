@@ -10,6 +10,7 @@ from typing import Any
 from allocator.domain.columns import CONFIG, CONFIG_TABLES, TABLES, TableSchema
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.texts import text_of
 from allocator.errors import UsageError
 
 NAMED = {
@@ -83,7 +84,7 @@ def _with_cell(
             f"{schema.file} has no column {quoted(column)}{did_you_mean(column, known)}"
         )
     key = schema.key[0]
-    columns = {} if table is None else {name: list(cells) for name, cells in table.columns.items()}
+    columns = {} if table is None else {name: list(table.texts(name)) for name in table.columns}
     lines = [] if table is None else list(table.lines)
     names = columns.setdefault(key, [""] * len(lines))
     added = row not in names
@@ -91,17 +92,8 @@ def _with_cell(
         lines.append(max(lines, default=1) + 1)
         for name, cells in columns.items():
             cells.append(row if name == key else "")
-    columns.setdefault(column, [""] * len(lines))[names.index(row)] = _cell(value)
+    columns.setdefault(column, [""] * len(lines))[names.index(row)] = text_of(value)
     return Table(schema.file, columns, lines), added
-
-
-def _cell(value: Any) -> str:
-    """The text of a value as a file would have it."""
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, list | tuple):
-        return "|".join(map(str, value))
-    return "" if value is None else json.dumps(value)
 
 
 def _configure(config: dict[str, Any], place: str, value: Any) -> None:
@@ -134,14 +126,10 @@ def _setting(value: Any) -> Any:
 def _check_new(snapshot: Snapshot, schema: TableSchema, row: str, given: set[str]) -> None:
     lacking = [c.name for c in schema.columns if c.required and c.name not in given]
     table = snapshot.tables.get(schema.file)
-    there = list(table.columns.get(schema.key[0], ())) if table is not None else []
+    there = [] if table is None else list(table.texts(schema.key[0]))
     if schema.file == "tenants.csv":
         jobs = snapshot.tables.get("jobs.csv")
-        there += (
-            {name or "default" for name in jobs.columns.get("tenant", ("default",))}
-            if jobs is not None
-            else ()
-        )
+        there += {name or "default" for name in jobs.texts("tenant")} if jobs is not None else ()
         if row not in there:
             raise UsageError(f"no job is of a tenant {quoted(row)}{did_you_mean(row, there)}")
     if lacking:

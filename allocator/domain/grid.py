@@ -5,7 +5,7 @@ with what is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from typing import Any
@@ -17,6 +17,7 @@ from allocator.domain.columns import TABLES, TableSchema
 from allocator.domain.findings import HINTED, Findings, did_you_mean, hints, meant, quoted
 from allocator.domain.problem import Bools, Ints
 from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.texts import Cells, picked, text_of
 
 HEADER = 1  # line of the header
 
@@ -29,7 +30,7 @@ class Grid:
 
     schema: TableSchema
     lines: Sequence[int]
-    cells: Mapping[str, Sequence[str]]
+    cells: Mapping[str, Cells]
     columns: Mapping[str, Parsed]
     present: bool
     whole: bool
@@ -55,7 +56,7 @@ class Grid:
     def text(self, column: str, row: int) -> str:
         """What a message shows of a cell: its text, or the default in its place."""
         if self.given(column)[row]:
-            return self.cells[column][row]
+            return text_of(self.cells[column][row])
         return f"{self[column][row]:g}"
 
     @cached_property
@@ -69,6 +70,15 @@ class Grid:
         fault.
         """
         return self.whole and bool(self.ok(self.schema.key[0]).all())
+
+    def take(self, rows: Ints) -> Grid:
+        """The table of these rows, in their order."""
+        return replace(
+            self,
+            lines=[self.lines[i] for i in rows.tolist()],
+            cells={name: picked(cells, rows) for name, cells in self.cells.items()},
+            columns={name: parsed.take(rows) for name, parsed in self.columns.items()},
+        )
 
     def subject(self, row: int) -> str:
         """'job "bert-3"': whom a message is about, "" where rows have no names."""
@@ -188,5 +198,5 @@ def _keys(table: Grid, found: Findings) -> None:
 
 
 def _shown(table: Grid, column: str, row: int) -> str:
-    text = table.cells[column][row] if column in table.cells else ""
+    text = text_of(table.cells[column][row]) if column in table.cells else ""
     return text if isinstance(table[column], np.ndarray) else quoted(text)

@@ -84,7 +84,7 @@ def _sizes(jobs: Grid, found: Findings) -> None:
     for i in np.flatnonzero(listed).tolist():
         none[i] = not any(low[i] <= k <= high[i] for k in jobs["sizes"][i])
     jobs.faults(
-        found, none, lambda i: f"sizes {quoted(jobs.cells['sizes'][i])} has none within {span(i)}"
+        found, none, lambda i: f"sizes {quoted(jobs.text('sizes', i))} has none within {span(i)}"
     )
 
 
@@ -221,7 +221,7 @@ def hosts(jobs: Grid, names: Names) -> Ints:
 
 
 def _shown(jobs: Grid, column: str, i: int) -> str:
-    text = jobs.cells[column][i]
+    text = jobs.text(column, i)
     return text[:40] if column == "gpus" else quoted(text)
 
 

@@ -8,7 +8,6 @@ submission to deadline.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,8 @@ def repeated(table: Grid, found: Findings) -> Grid:
     row = np.repeat(np.arange(len(table)), times)
     number = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + 1
     later = np.where(number > 1, (number - 1) * np.nan_to_num(table["every_s"])[row], 0.0)
-    columns = {name: _taken(parsed, row) for name, parsed in table.columns.items()}
+    out = table.take(row)
+    columns = dict(out.columns)
     for name in ("submitted_s", "deadline_s"):
         columns[name] = replace(columns[name], value=columns[name].value + later)
     count = dict(zip(table["job_id"], times.tolist(), strict=True))
@@ -52,14 +52,7 @@ def repeated(table: Grid, found: Findings) -> Grid:
     nothing = np.zeros(len(row), dtype=bool)
     columns["every_s"] = replace(columns["every_s"], value=np.full(len(row), np.nan), given=nothing)
     columns["times"] = replace(columns["times"], value=np.full(len(row), -1), given=nothing)
-    out = Grid(
-        table.schema,
-        [table.lines[i] for i in row.tolist()],
-        {name: [texts[i] for i in row.tolist()] for name, texts in table.cells.items()},
-        columns,
-        table.present,
-        table.whole,
-    )
+    out = replace(out, columns=columns)
     single = set(ids)
     for i in np.flatnonzero(number > 1).tolist():
         if names[i] in single:
@@ -73,12 +66,3 @@ def repeated(table: Grid, found: Findings) -> Grid:
 
 def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}@{number}"
-
-
-def _taken(parsed: Parsed, row: Any) -> Parsed:
-    value = (
-        parsed.value[row]
-        if isinstance(parsed.value, np.ndarray)
-        else [parsed.value[i] for i in row.tolist()]
-    )
-    return Parsed(value, parsed.given[row], parsed.ok[row])

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.domain.columns import TABLES
-from allocator.domain.snapshot import Snapshot, Table, cell_text
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.texts import text_of
 from allocator.errors import UsageError
 
 
@@ -582,7 +583,7 @@ def snapshot_of_records(
         if not listed and not TABLES[file].required:
             continue
         columns = {
-            field.name: [cell_text(getattr(row, field.name)) for row in listed]
+            field.name: [text_of(getattr(row, field.name)) for row in listed]
             for field in dataclasses.fields(kind)
         }
         tables[file] = Table(file, columns, range(2, len(listed) + 2))

@@ -1,4 +1,4 @@
-"""What was read: the raw text of every table with its line numbers. A Snapshot promises nothing."""
+"""What was read or given: cells of every table with their lines. A Snapshot promises nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from allocator.domain.columns import TABLES, TableSchema
+import numpy as np
+
+from allocator.domain.columns import TABLES, Kind, TableSchema
+from allocator.domain.texts import Cells, has_values, text_of, texts_of
 from allocator.errors import Fault, UsageError
 
 if TYPE_CHECKING:
@@ -18,13 +21,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of one CSV file, stripped, by column; `lines[i]` is the line of row i in the file
-    (header = line 1).
+    """Cells of one file by column, stripped text or values (domain/texts.py); `lines[i]` is the
+    line of row i in the file (header = line 1).
     """
 
     file: str
-    columns: Mapping[str, Sequence[str]]
+    columns: Mapping[str, Cells]
     lines: Sequence[int]
+
+    @classmethod
+    def of(cls, schema: TableSchema, columns: Mapping[str, Cells]) -> Table:
+        """A table of these columns; one without any value is left out unless it is required."""
+        kept = {
+            name: cells
+            for name, cells in columns.items()
+            if schema.column(name).required or has_values(cells)
+        }
+        return cls(schema.file, kept, range(2, len(next(iter(columns.values()))) + 2))
+
+    def texts(self, column: str) -> Sequence[str]:
+        """The cells of a column as text, empty ones if the table does not have it."""
+        return texts_of(self.columns[column]) if column in self.columns else [""] * len(self)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -79,7 +96,7 @@ class Snapshot:
             table = self.tables[file]
             for name in sorted(table.columns):
                 h.update(f"\x1d{file}\x1e{name}\x1e".encode("utf-8", "surrogatepass"))
-                h.update("\x1f".join(table.columns[name]).encode("utf-8", "surrogatepass"))
+                h.update("\x1f".join(table.texts(name)).encode("utf-8", "surrogatepass"))
         return h.hexdigest()
 
     @classmethod
@@ -137,25 +154,28 @@ def tables_of_frames(
         names = [str(c).strip() for c in frame.columns]
         if len(set(names)) < len(names):
             raise UsageError(f"{call}: {key} has two columns of one name: {', '.join(names)}")
-        columns = {name: _cells(frame.iloc[:, i]) for i, name in enumerate(names)}
+        kinds = {c.name: c.kind for c in known[file].columns}
+        columns = {
+            name: _cells(frame.iloc[:, i], kinds.get(name, Kind.TEXT))
+            for i, name in enumerate(names)
+        }
         tables[file] = Table(file, columns, range(2, len(frame) + 2))
     return tables
 
 
-def _cells(column: pd.Series[Any]) -> list[str]:
-    missing = column.isna().tolist()
+def _cells(column: pd.Series[Any], kind: Kind) -> Cells:
+    """The cells of a frame's column: numbers and bools as they are, the rest one by one."""
+    missing = column.isna().to_numpy(dtype=bool)
+    if column.dtype.kind == "f" or (column.dtype.kind in "iu" and missing.any()):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if column.dtype.kind in "iub" and not missing.any():
+        return np.asarray(column.tolist())
+    lists = kind in (Kind.TEXTS, Kind.INTEGERS)
     return [
-        "" if gone else cell_text(v).strip()
-        for v, gone in zip(column.tolist(), missing, strict=True)
+        ""
+        if gone
+        else tuple(value)
+        if lists and isinstance(value, (list, tuple))
+        else text_of(value)
+        for value, gone in zip(column.tolist(), missing.tolist(), strict=True)
     ]
-
-
-def cell_text(value: Any) -> str:
-    """Return the text of a value as a file would have it; None is an empty cell."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return repr(float(value))  # numpy's own repr is no number
-    if isinstance(value, (list, tuple)):
-        return "|".join(map(cell_text, value))
-    return json.dumps(value) if isinstance(value, dict) else str(value)

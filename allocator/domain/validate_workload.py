@@ -10,14 +10,12 @@ the start nodes.csv wins over both, as in a snapshot; later rows count whatever 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from allocator.domain import cluster_rules, job_rules
-from allocator.domain.cells import Parsed, absent
+from allocator.domain.cells import absent
 from allocator.domain.columns import JOBS, PLACEMENTS, RECEIVED
 from allocator.domain.findings import Findings, hints, quoted
 from allocator.domain.grid import HEADER, Grid, grids
@@ -96,26 +94,13 @@ def _as_jobs(table: Grid) -> Grid:
     """workload.csv as a table of queued jobs with all columns of jobs.csv, sorted by
     submitted_s.
     """
-    order = np.argsort(table["submitted_s"], kind="stable")
-    columns = {name: _taken(parsed, order) for name, parsed in table.columns.items()}
+    table = table.take(np.argsort(table["submitted_s"], kind="stable"))
+    columns = dict(table.columns)
     columns["remaining_work"] = columns["total_work"]
     columns |= {c.name: absent(c, len(table)) for c in SUBMITTED.columns if c.name not in columns}
-    cells = {name: _picked(texts, order) for name, texts in table.cells.items()}
+    cells = dict(table.cells)
     cells |= {"remaining_work": cells["total_work"]} if "total_work" in cells else {}
-    return Grid(SUBMITTED, _picked(table.lines, order), cells, columns, table.present, table.whole)
-
-
-def _taken(parsed: Parsed, order: Any) -> Parsed:
-    value = (
-        parsed.value[order]
-        if isinstance(parsed.value, np.ndarray)
-        else _picked(parsed.value, order)
-    )
-    return Parsed(value, parsed.given[order], parsed.ok[order])
-
-
-def _picked(values: Sequence[Any], order: Any) -> list[Any]:
-    return [values[i] for i in order.tolist()]
+    return replace(table, schema=SUBMITTED, cells=cells, columns=columns)
 
 
 def _unlikely(jobs: Grid, known: Names, found: Findings) -> None:

@@ -217,15 +217,14 @@ def _csv(table: Table) -> str:
     """The table as CSV. Every cell is quoted if one has a carriage return, which the writer
     would leave bare.
     """
-    bare_return = any(
-        "\r" in cell for column in (table.columns, *table.columns.values()) for cell in column
-    )
+    columns = [table.texts(name) for name in table.columns]
+    bare_return = any("\r" in cell for column in (table.columns, *columns) for cell in column)
     out = io.StringIO()
     writer = csv.writer(
         out, lineterminator="\n", quoting=csv.QUOTE_ALL if bare_return else csv.QUOTE_MINIMAL
     )
     writer.writerow(table.columns)
-    writer.writerows(zip(*table.columns.values(), strict=True))
+    writer.writerows(zip(*columns, strict=True))
     text = out.getvalue()
     # reading takes a first U+FEFF for a byte order mark
     return "\ufeff" * text.startswith("\ufeff") + text

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from allocator.domain.texts import texts
 from allocator.files.model_names import column_names, row_names
-from allocator.files.numbers_text import texts
 from formulations.linear import Floats, Ints, LinearModel
 
 PER_LINE = 4  # terms

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from allocator.domain.texts import texts
 from allocator.files.model_names import column_names, row_names
-from allocator.files.numbers_text import texts
 from formulations.linear import Bools, LinearModel
 
 CHUNK = 50_000  # columns formatted at a time: a bounded amount of text in memory

@@ -1,4 +1,4 @@
-"""From a checked Problem back to the text of its tables, so that reading them gives the same
+"""From a checked Problem back to its tables, so that reading them gives the same
 Problem.
 
 Names keep their numbers: pools, rates, curves and tenants are written whole and in order, used or
@@ -8,9 +8,8 @@ plain values.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from allocator.domain.columns import JOBS, TABLES, Column, Kind, TableSchema
 from allocator.domain.problem import Ints, Problem, State
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.files.numbers_text import texts
+from allocator.domain.texts import Cells, text_of
 
 Values = Mapping[str, Any]
 
@@ -196,49 +195,25 @@ def add(tables: dict[str, Table], file: str, values: Values) -> None:
 
 
 def table(schema: TableSchema, values: Values) -> Table:
-    """The columns of the schema that have values as text; columns without any value are left out
-    unless required.
+    """The columns of the schema that have values; columns without any value are left out unless
+    required.
     """
-    columns = {
-        c.name: WRITERS.get(c.kind, _same)(c, values[c.name])
-        for c in schema.columns
-        if c.name in values
-    }
-    columns = {
-        name: cells for name, cells in columns.items() if schema.column(name).required or any(cells)
-    }
-    return Table(schema.file, columns, range(2, len(next(iter(columns.values()))) + 2))
+    return Table.of(
+        schema,
+        {c.name: _cells(c, values[c.name]) for c in schema.columns if c.name in values},
+    )
 
 
-def _same(_column: Column, values: Iterable[str]) -> list[str]:
-    return list(values)
-
-
-def _numbers(_column: Column, values: Any) -> list[str]:
-    """nan and inf, "no value" and "no limit", are empty."""
-    numbers = np.asarray(values, dtype=np.float64)
-    return [
-        t if f else "" for t, f in zip(texts(numbers), np.isfinite(numbers).tolist(), strict=True)
-    ]
-
-
-def _integers(column: Column, values: Any) -> list[str]:
-    """-1, "no value", and inf, "no limit", are empty."""
-    numbers = np.asarray(values)
-    given = np.isfinite(numbers) & (numbers >= max(column.low, 0))
-    return [str(int(v)) if g else "" for v, g in zip(numbers.tolist(), given.tolist(), strict=True)]
-
-
-def _bars(_column: Column, values: Iterable[Iterable[Any]]) -> list[str]:
-    return ["|".join(map(str, v)) for v in values]
-
-
-WRITERS: Mapping[Kind, Callable[[Column, Any], list[str]]] = {
-    Kind.NUMBER: _numbers,
-    Kind.INTEGER: _integers,
-    Kind.INTEGERS: _bars,
-    Kind.TEXTS: _bars,
-    Kind.BOOLEAN: lambda _, values: ["true" if v else "false" for v in values],
-    Kind.CHOICE: lambda column, values: [column.choices[i] for i in np.asarray(values).tolist()],
-    Kind.JSON: lambda _, values: [json.dumps(dict(v)) for v in values],
-}
+def _cells(column: Column, values: Any) -> Cells:
+    """A column of a Problem as cells. "No value" and "no limit" are empty: -1, nan and inf."""
+    if column.kind in (Kind.NUMBER, Kind.INTEGER):
+        numbers = np.asarray(values, dtype=np.float64)
+        least = max(column.low, 0) if column.kind is Kind.INTEGER else -np.inf
+        return np.where(np.isfinite(numbers) & (numbers >= least), numbers, np.nan)
+    if column.kind is Kind.CHOICE:
+        return [column.choices[i] for i in np.asarray(values).tolist()]
+    if column.kind is Kind.BOOLEAN:
+        return np.asarray(values, dtype=np.bool_)
+    if column.kind is Kind.JSON:
+        return list(map(text_of, values))
+    return list(map(tuple, values)) if column.kind in (Kind.TEXTS, Kind.INTEGERS) else list(values)

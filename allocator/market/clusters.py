@@ -144,7 +144,7 @@ def _alike(table: Grid, same: list[int], found: Findings) -> None:
                 table.fault(
                     found,
                     i,
-                    f"{column} {table.cells[column][i]} differs from that in line "
+                    f"{column} {table.text(column, i)} differs from that in line "
                     f"{table.lines[given[0]]} of the same cluster {quoted(table['cluster'][i])}",
                 )
     states = math.prod(int(table["workers"][i]) + 1 for i in same if table.ok("workers")[i])

@@ -73,7 +73,7 @@ def tables(connection: Connection) -> dict[str, Table]:
             columns = _corrected(
                 connection,
                 columns,
-                out["pools.csv"].columns,
+                out["pools.csv"],
                 stored(connection, "models.csv")["model"],
             )
         if file == "pools.csv" or len(next(iter(columns.values()))):
@@ -109,7 +109,7 @@ def table_of(file: str, columns: Mapping[str, list[str]]) -> Table:
 def _corrected(
     connection: Connection,
     rates: Mapping[str, list[str]],
-    pools: Mapping[str, Sequence[str]],
+    pools: Table,
     fitted: Sequence[str],
 ) -> dict[str, list[str]]:
     """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that
@@ -117,9 +117,7 @@ def _corrected(
     own, which is marked as observed where its model has neither a given row nor a curve (fitted:
     those with one)."""
     room: dict[str, float] = {}
-    for kind, memory in zip(
-        pools["gpu_type"], pools.get("memory_gb", [""] * len(pools["gpu_type"])), strict=True
-    ):
+    for kind, memory in zip(pools.texts("gpu_type"), pools.texts("memory_gb"), strict=True):
         room[kind] = max(room.get(kind, 0.0), float(memory or "inf"))
     found = connection.execute(_LEARNED).all()
     out = {name: list(cells) for name, cells in rates.items()}
@@ -226,7 +224,7 @@ def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
         table = snapshot.tables.get(file)
         if table is None or not len(table):
             continue
-        columns = {name: list(cells) for name, cells in table.columns.items() if name in home.c}
+        columns = {name: list(table.texts(name)) for name in table.columns if name in home.c}
         if file == "rates.csv":
             observed = _observed(table)
             columns = {
@@ -251,14 +249,14 @@ def put(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
 
 def _observed(rates: Table) -> Bools:
     """(R,) rows that nobody gave: a controller learned them, here or elsewhere."""
-    cells = rates.columns.get("observed", [""] * len(rates))
-    return np.array([BOOLEANS.get(text.lower(), False) for text in cells], dtype=bool)
+    words = rates.texts("observed")
+    return np.array([BOOLEANS.get(text.lower(), False) for text in words], dtype=bool)
 
 
 def _learned(rates: Table, observed: Bools, at_s: float) -> Iterator[dict[str, Any]]:
     """The observed rows, as what one sample each has taught."""
-    columns = rates.columns
-    efficiency = columns.get("efficiency", [""] * len(rates))
+    columns = {name: rates.texts(name) for name in ("model", "gpu_type", "gpus", "work_per_s")}
+    efficiency = rates.texts("efficiency")
     for i in np.flatnonzero(observed).tolist():
         rate = float(columns["work_per_s"][i]) * float(efficiency[i] or 1)
         if rate > 0:

@@ -21,9 +21,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from allocator.domain.texts import text_of
 from allocator.queue import forgotten
 from allocator.queue.schema import OWNED, jobs
-from allocator.queue.submit import Submission, cell, next_time
+from allocator.queue.submit import Submission, next_time
 
 _DUE = (
     sa.select(jobs)
@@ -119,10 +120,10 @@ def _next(
         [row["job_id"], *_predecessors(connection, row["after"], series, number)]
     )
     if cells["deadline_s"]:
-        cells["deadline_s"] = cell(float(cells["deadline_s"]) + due_s - row["submitted_s"])
+        cells["deadline_s"] = text_of(float(cells["deadline_s"]) + due_s - row["submitted_s"])
     command, environment = json.loads(row["command"]), json.loads(row["environment"])
     said = Submission(
-        {"job_id": name, "submitted_s": cell(due_s), **{k: v for k, v in cells.items() if v}},
+        {"job_id": name, "submitted_s": text_of(due_s), **{k: v for k, v in cells.items() if v}},
         tuple(command),
         environment,
         row["workdir"],

@@ -24,13 +24,13 @@ from sqlalchemy import Connection
 from allocator.domain.columns import INTERACTIVE, INTERVAL_S, JOBS, OVER_TIME, RECEIVED
 from allocator.domain.problem import Problem, State
 from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.texts import text_of, texts
 from allocator.domain.validate import validate
 from allocator.errors import UsageError
-from allocator.files.numbers_text import texts
 from allocator.queue import cluster, forgotten, sessions
 from allocator.queue.bulk import PART, query, query_of
 from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
-from allocator.queue.submit import OF_JOBS, Submission, cell, next_time
+from allocator.queue.submit import OF_JOBS, Submission, next_time
 
 LEAST_SHARE = 1e-6  # of its work that a job which has not ended has left at least
 UNIX = 1e9  # a clock that says less does not count unix seconds
@@ -238,7 +238,7 @@ def packed(snapshot: Snapshot) -> bytes:
         "name": snapshot.name,
         "config": snapshot.config,
         "tables": {
-            file: {name: list(cells) for name, cells in table.columns.items()}
+            file: {name: list(table.texts(name)) for name in table.columns}
             for file, table in snapshot.tables.items()
         },
     }
@@ -321,7 +321,7 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
     times = {k: v for k, v in source.config.items() if k == "now_s"}
     empty = {"jobs.csv": Table(JOBS.file, {c.name: [] for c in JOBS.columns if c.required}, ())}
     cluster.refuse_lost_pools(
-        connection, new["pools.csv"].columns.get("pool", ()) if "pools.csv" in new else ()
+        connection, new["pools.csv"].texts("pool") if "pools.csv" in new else ()
     )
     problem = validate(replace(source, tables={**new, **empty}, faults=faults))
     served = validate(
@@ -366,11 +366,13 @@ def _key(problem: Problem, j: int, last: Mapping[str, int]) -> dict[str, Any]:
 def _job(
     table: Table, problem: Problem, j: int, shift: float, last: Mapping[str, int]
 ) -> dict[str, Any]:
-    held, columns = problem.jobs, table.columns
-    cells = {name: columns[name][j] if name in columns else "" for name in OWNED}
-    cells["total_work"] = cell(float(held.total_work[j]))
+    held = problem.jobs
+    cells = {
+        name: text_of(table.columns[name][j]) if name in table.columns else "" for name in OWNED
+    }
+    cells["total_work"] = text_of(float(held.total_work[j]))
     if shift and cells["deadline_s"]:
-        cells["deadline_s"] = cell(float(held.deadline_s[j]) + shift)
+        cells["deadline_s"] = text_of(float(held.deadline_s[j]) + shift)
     state = ("queued", "running", "paused", "held")[int(held.state[j])]
     now = problem.now_s + shift
     submitted = float(held.submitted_s[j]) + shift
@@ -380,7 +382,7 @@ def _job(
         for t, s in zip(problem.gpu_types, problem.received[j].tolist(), strict=True)
         if s > 0
     }
-    said = Submission({"job_id": held.job_id[j], "submitted_s": cell(submitted), **cells})
+    said = Submission({"job_id": held.job_id[j], "submitted_s": text_of(submitted), **cells})
     runs = state == "running"
     known = forgotten.first_of(last, held.job_id[j])
     known["generation"] += runs

@@ -22,6 +22,7 @@ from sqlalchemy import Connection
 from allocator.domain.columns import JOBS
 from allocator.domain.findings import did_you_mean, quoted
 from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.texts import text_of
 from allocator.domain.validate import validate
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster, forgotten
@@ -105,24 +106,11 @@ def of_values(values: Mapping[str, Any], line: int | None = None) -> Submission:
         raise UsageError("workdir has bytes that are no UTF-8")
     if any(not name or "=" in name for name in environment):
         raise UsageError('a name in environment is empty or has a "="')
-    cells = {name: cell(values[name]) for name in SET if values.get(name) is not None}
+    cells = {name: text_of(values[name]) for name in SET if values.get(name) is not None}
     key = None if values.get("key") in (None, "") else str(values["key"])
     return Submission(
         cells, tuple(command), dict(environment), str(values.get("workdir") or ""), key, line
     )
-
-
-def cell(value: Any) -> str:
-    """The text of a cell: whole floats without ".0", so that 8 and 8.0 are the same submission."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return repr(value).removesuffix(".0")
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return "|".join(map(cell, value))
-    return str(value).strip()
 
 
 def submit(
@@ -268,7 +256,7 @@ def _judged(
                 )
             )
     columns = {name: [s.cells.get(name, "") for s in new] for name in SET}
-    columns["submitted_s"] = [text or cell(now_s) for text in columns["submitted_s"]]
+    columns["submitted_s"] = [text or text_of(now_s) for text in columns["submitted_s"]]
     columns["remaining_work"] = columns["total_work"]
     columns = {c.name: columns[c.name] for c in JOBS.columns if c.name in columns}
     around = cluster.tables(connection)

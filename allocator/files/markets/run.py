@@ -11,12 +11,12 @@ import numpy as np
 
 from allocator.domain.findings import did_you_mean
 from allocator.domain.problem import Ints
+from allocator.domain.texts import texts
 from allocator.domain.workload import Changes, Workload
 from allocator.errors import UsageError
 from allocator.files.markets import registry
 from allocator.files.markets.base import Market, Options, Series
 from allocator.files.markets.money import doubts
-from allocator.files.numbers_text import texts
 from allocator.files.plans import write_files
 from allocator.files.recognise import first_of
 

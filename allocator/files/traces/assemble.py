@@ -10,8 +10,8 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.size_rule import sizes_by_rule
+from allocator.domain.texts import texts
 from allocator.errors import UsageError
-from allocator.files.numbers_text import texts
 from allocator.files.traces import curves
 from allocator.files.traces.base import Cells, Options, Pool, Speeds, Tables, Trace, TraceJobs
 from allocator.files.traces.selection import largest_pool, measured_range
