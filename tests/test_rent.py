@@ -18,8 +18,8 @@ from commands import Output, call
 from allocator.cli.rent_source import from_file, from_workload, text
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.rental_columns import CLASSES
-from allocator.errors import InvalidInput
 from allocator.domain.texts import texts
+from allocator.errors import InvalidInput
 from allocator.market.history import History, estimate
 from allocator.market.rent import rent
 
