@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.domain.columns import TABLES
-from allocator.domain.snapshot import Snapshot, Table
-from allocator.domain.texts import text_of
+from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import UsageError
 
 
@@ -583,7 +582,9 @@ def snapshot_of_records(
         if not listed and not TABLES[file].required:
             continue
         columns = {
-            field.name: [text_of(getattr(row, field.name)) for row in listed]
+            field.name: values_as_cells(
+                TABLES[file].column(field.name).kind, [getattr(row, field.name) for row in listed]
+            )
             for field in dataclasses.fields(kind)
         }
         tables[file] = Table(file, columns, range(2, len(listed) + 2))

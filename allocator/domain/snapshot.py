@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.domain.columns import TABLES, Kind, TableSchema
+from allocator.domain.columns import MOST_INTEGER, TABLES, Kind, TableSchema
 from allocator.domain.texts import Cells, has_values, text_of, texts_of
 from allocator.errors import Fault, UsageError
 
@@ -170,12 +170,16 @@ def _cells(column: pd.Series[Any], kind: Kind) -> Cells:
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     if column.dtype.kind in "iub" and not missing.any():
         return np.asarray(column.tolist())
+    return values_as_cells(
+        kind, [None if gone else v for v, gone in zip(column.tolist(), missing, strict=True)]
+    )
+
+
+def values_as_cells(kind: Kind, values: Sequence[Any]) -> Cells:
+    """Turn Python values of one column into cells: numbers into an array, others one by one."""
+    if kind in (Kind.NUMBER, Kind.INTEGER) and all(
+        v is None or (type(v) in (int, float) and abs(v) <= MOST_INTEGER) for v in values
+    ):
+        return np.array(values, dtype=np.float64)
     lists = kind in (Kind.TEXTS, Kind.INTEGERS)
-    return [
-        ""
-        if gone
-        else tuple(value)
-        if lists and isinstance(value, (list, tuple))
-        else text_of(value)
-        for value, gone in zip(column.tolist(), missing.tolist(), strict=True)
-    ]
+    return [tuple(v) if lists and isinstance(v, (list, tuple)) else text_of(v) for v in values]
