@@ -38,7 +38,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.options.headroom import of_options
 from allocator.options.menu import blocked
 from allocator.options.round import Round
-from allocator.options.types import allowed_types
+from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from formulations import linear
 from formulations.headroom import Headroom

@@ -29,7 +29,7 @@ from allocator.decision import Decided
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Problem
 from allocator.reasons import Prices
-from formulations.objectives import HOUR
+from formulations.objectives.interval import HOUR
 
 WITH, AS_IS = "with the other values", "as it is"
 PRICED = 1e-9  # relative to the plan's value: a limit whose unit is worth more binds

@@ -20,12 +20,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from allocator.bench.workloads import generate
-from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.options.menu import menu
-from allocator.options.scene import Offer
-from allocator.options.worth import worth
 from allocator.performance.table import RateTable
+from allocator.valuation import context_of, option_values
+from formulations.objectives import BUILT_IN
+from formulations.objectives.context import Offer
 
 REPEATS = 5
 
@@ -38,7 +38,7 @@ def measure(problem: Problem, objective: str) -> tuple[int, float]:
     seconds = []
     for _ in range(REPEATS):
         begin = time.process_time()
-        worth(asked, table, offer)
+        option_values(asked, context_of(asked, table, offer))
         seconds.append(time.process_time() - begin)
     return len(m), min(seconds)
 
@@ -59,7 +59,7 @@ def main() -> None:
         generate("deadlines", seed=s, jobs=args.jobs).workload().problem for s in range(args.seeds)
     ]
     print("| objective | options a job | CPU ms |\n|---|---|---|")
-    for objective in OBJECTIVES:
+    for objective in BUILT_IN:
         found = [measure(p, objective) for p in problems]
         options, seconds = (float(np.mean(v)) for v in zip(*found, strict=True))
         print(f"| {objective} | {options / args.jobs:.1f} | {1e3 * seconds:.1f} |")

@@ -37,7 +37,7 @@ from allocator.domain.workload import Changes, Workload
 from allocator.policies.memory import Memory
 from allocator.simulator import Options, simulate
 from allocator.solvers.base import Limits
-from formulations.objectives import HOUR
+from formulations.objectives.interval import HOUR
 from scripts.cases.clusters import generate as generate_cluster
 from scripts.cases.shipped import MEDIUM
 

@@ -20,7 +20,7 @@ from fakes.random_rounds import random_snapshot
 
 from allocator.bench.folders import Folder
 from allocator.cli import main
-from allocator.domain.columns import OBJECTIVES
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
 RANKED = (
     "progress=2,response=0.5",

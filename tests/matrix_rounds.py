@@ -18,9 +18,10 @@ import numpy as np
 from builders import snapshot
 from second_reading import Row
 
-from allocator.domain.columns import CONFIG, CONFIG_TABLES, OBJECTIVES, TABLES
+from allocator.domain.columns import CONFIG, CONFIG_TABLES, TABLES
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
 MIXED = (
     "progress=2,response=0.5",

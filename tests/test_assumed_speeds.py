@@ -20,7 +20,6 @@ from allocator.api import solve
 from allocator.audit import audit
 from allocator.decision import decide
 from allocator.domain.allocation import Allocation, Repairs
-from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.domain.snapshot import Snapshot
@@ -45,6 +44,7 @@ from allocator.service.clock import WallClock
 from allocator.service.controller import Controller
 from allocator.service.options import Options
 from allocator.solvers.registry import SOLVERS
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
 TWO = [{"pool": "a", "gpu_type": "A", "gpus": 8}, {"pool": "b", "gpu_type": "B", "gpus": 4}]
 JOBS: list[dict[str, Any]] = [

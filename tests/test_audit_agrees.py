@@ -19,8 +19,8 @@ from test_audit import plan
 
 from allocator.audit import audit
 from allocator.domain.allocation import Repairs
-from allocator.domain.columns import OBJECTIVES
 from allocator.options.round import compile_round
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
 
 def scene(rng: np.random.Generator) -> Reading:

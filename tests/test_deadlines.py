@@ -26,8 +26,8 @@ from allocator.domain.validate import validate
 from allocator.errors import Infeasible, UsageError
 from allocator.promises import FIELDS, promise, promises
 from allocator.simulator import Options, simulate
-from formulations.deadlines import risk
 from formulations.kept import Wanted, most_kept
+from formulations.objectives.tardiness import risk
 from formulations.promises import Need, share, soonest
 
 RUNS = {"state": "running", "pool": "p0"}

@@ -14,7 +14,6 @@ from builders import LINEAR, problem
 
 from allocator.audit import Audit, audit
 from allocator.decision import checked_bound, decide
-from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.errors import AuditFailure, UsageError
 from allocator.frontier.rounds import round_frontier
@@ -25,6 +24,7 @@ from allocator.rounds import Rounds
 from allocator.solvers.base import Answer, Hint, Limits, Termination
 from formulations.lagrangian import Dual
 from formulations.linear import LinearModel
+from formulations.objectives import BUILT_IN as OBJECTIVES
 from formulations.pairing import best_prices
 
 EXACT = Limits(gap=0.0)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from allocator.cli import main
-from allocator.domain.columns import OBJECTIVES
 from allocator.policies.registry import POLICIES
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 import allocator
 from allocator.cli import main
 from allocator.decision import decide
-from allocator.domain.columns import OBJECTIVES
 from allocator.domain.objectives import canonical, levels, names
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
 from allocator.errors import InvalidInput, UsageError
 from allocator.options.round import compile_round
 from allocator.solvers.base import Limits
-from formulations.fairness import equal_speed
-from formulations.ranking import GIVEN_UP, factors, most, ranked
+from formulations.objectives import BUILT_IN as OBJECTIVES
+from formulations.objectives.combination import GIVEN_UP, factors, most, ranked
+from formulations.objectives.fairness import speed_on as equal_speed
 
 EXACT = Limits(gap=0.0)
 

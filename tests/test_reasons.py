@@ -19,12 +19,12 @@ from reason_checks import Checker, table
 
 from allocator import read_snapshot
 from allocator.decision import decide
-from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.domain.result import Result
 from allocator.domain.validate import validate
 from allocator.errors import AllocatorError
 from allocator.solvers.base import Limits
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = Limits(gap=0.0)
 ONE = {"min_gpus": 1, "max_gpus": 1}

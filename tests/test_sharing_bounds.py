@@ -21,7 +21,6 @@ import allocator.options.round as rounds
 from allocator.audit import audit
 from allocator.decision import decide
 from allocator.domain.allocation import Allocation
-from allocator.domain.columns import OBJECTIVES
 from allocator.domain.problem import Problem
 from allocator.domain.validate import validate
 from allocator.errors import Infeasible
@@ -31,6 +30,7 @@ from allocator.policies.registry import POLICIES
 from allocator.rounds import Rounds
 from allocator.solvers import registry
 from allocator.solvers.base import Limits
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = Limits(gap=0.0)
 SOAK = 2_000  # rounds of the long run: about half an hour of one core

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from allocator.api import solve
 from allocator.cli.main import run
-from allocator.domain.columns import OBJECTIVES
 from allocator.files.schema import result_schema
 from allocator.performance.table import RateTable
+from formulations.objectives import BUILT_IN as OBJECTIVES
 from formulations.servers import step_time_sampled
 
 A = {"gpu_type": "A"}

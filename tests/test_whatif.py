@@ -13,10 +13,10 @@ import allocator
 from allocator.advice.trials import Command
 from allocator.decision import Decided
 from allocator.domain.changes import changed
-from allocator.domain.columns import OBJECTIVES
 from allocator.errors import InvalidInput, UsageError
 from allocator.solvers.base import Limits
 from allocator.whatif import AS_IS, WITH, compare
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data" / "snapshots"
 DEMO = SHIPPED / "demo"

@@ -19,13 +19,13 @@ from allocator.advice.change import BUDGET_OPTION
 from allocator.advice.search import List, Scale, Search, Values
 from allocator.advice.trials import Command
 from allocator.domain.columns import LEAST_NUMBER
-from allocator.domain.objectives import names
+from allocator.domain.objectives import objectives
 from allocator.domain.problem import Problem, State
 from allocator.domain.size_rule import sizes_by_rule
 from allocator.options.headroom import wanted
 from allocator.options.menu import Menu, blocked, locked, menu
 from allocator.options.round import Round
-from allocator.options.types import allowed_types
+from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from formulations.linear import Floats, Ints
 
@@ -60,7 +60,6 @@ LARGEST = 1e9  # times its weight: what no weight below helps, weight does not h
 DIGITS = 5  # of a weight: more than FINE needs, so that it is no round number at which plans tie
 SIZES = 6  # sizes tried on each side of those that it may have
 NAMES = 8  # other jobs or tenants tried
-DATED = frozenset(("cost", "tardiness"))  # objectives that know deadlines
 LATEST_S = 30 * 86_400
 
 
@@ -371,7 +370,7 @@ def _less(kind: str, place: str, now: int, more: Values) -> Search:
 def _deadline(s: Standing, command: Command) -> Iterator[Search]:
     """Another deadline of its own, where the objective knows deadlines."""
     due = float(s.problem.jobs.deadline_s[s.j])
-    if math.isnan(due) or DATED.isdisjoint(names(s.problem.objective)):
+    if math.isnan(due) or not any(o.counts_deadlines for o in objectives(s.problem.objective)):
         return
     place, guess = f"{s.place}.deadline_s", math.ceil(s.problem.interval_s)
     yield Scale("deadline", lambda n: {place: str(math.floor(due) + n)}, LATEST_S, guess)

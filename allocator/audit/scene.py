@@ -15,7 +15,6 @@ from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, NODE_DIGITS
 from allocator.performance.interference import Measured
 from allocator.performance.table import RateTable
-from allocator.performance.useful import useful
 
 
 @dataclass(frozen=True)
@@ -254,23 +253,6 @@ class Scene:
         job, pool, gpus, rate = self._ways
         of = asked[job]
         return job[of], pool[of], gpus[of], rate[of]
-
-    def useful_options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
-        """The same with the rate that revocations and checkpoints leave (performance/useful.py).
-
-        All objectives but progress and throughput measure jobs by this rate, so what they say of
-        a job as a whole takes its options from here.
-        """
-        job, pool, gpus, rate = self.options(chosen)
-        share = self._useful_share
-        if chosen is not None:
-            share = share[np.isin(self._ways[0], chosen)]
-        return job, pool, gpus, rate * share
-
-    @cached_property
-    def _useful_share(self) -> Floats:
-        """Useful share of the speed of every option of `_ways`."""
-        return useful(self.problem, *self._ways)
 
     def name(self, j: int) -> str:
         return f'job "{self.problem.jobs.job_id[j]}"'

@@ -1,7 +1,8 @@
-"""Check a plan against every hard rule and recompute what it is worth, from the problem and the
-rate table alone.
+"""Check a plan against every hard rule and value it, from the problem and the rate table alone.
 
-Nothing of options, policies or formulations is used, so a mistake there does not hide itself here.
+The rules, and what a job can be given, are read apart from allocator/options, so a mistake there
+does not hide itself here. Values come from the one definition of the objective; the tests hold a
+second account of these (tests/second_account.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from allocator.audit import alone, headroom, pairs, together
 from allocator.audit.scene import Scene
-from allocator.audit.worth import worth
+from allocator.audit.values import plan_values
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Floats, Problem
 from allocator.performance.table import RateTable
@@ -74,7 +75,7 @@ def audit(
         else np.zeros(len(problem.jobs))
     )
     rate = np.where(scene.rate > 0, scene.rate, 0.0)
-    value, rounding = worth(scene, rate)
+    value, rounding = plan_values(scene, rate)
     found = (
         *alone.faults(scene),
         *pairs.faults(scene),

@@ -40,13 +40,13 @@ class Parser(argparse.ArgumentParser):
 
 def add_objective(parser: argparse._ActionsContainer, default: str = "as config.toml says") -> None:
     """--objective, as domain/objectives.py reads it."""
-    from allocator.domain.columns import OBJECTIVES
+    from formulations.objectives import objective_names
 
     parser.add_argument(
         "--objective",
         metavar="NAME",
         help=(
-            f"{', '.join(OBJECTIVES)}; or a sum, "
+            f"{', '.join(objective_names())}; or a sum, "
             f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})"
         ),
     )

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from formulations.objectives import BUILT_IN
+
 
 class Kind(StrEnum):
     """How the text of a cell is understood."""
@@ -474,21 +476,6 @@ TABLES: Mapping[str, TableSchema] = {
     )
 }
 
-OBJECTIVES = (
-    "progress",
-    "throughput",
-    "response",
-    "cost",
-    "completion",
-    "tardiness",
-    "utility",
-    "fairness",
-    "maxmin",
-    "makespan",
-    "flow",
-)
-#              formulas: formulations/README.md; which for which wish: docs/objectives.md
-
 INTERVAL_S = 300.0
 # default of workloads and queues, which go on for many rounds: measured in docs/default.md
 OVER_TIME = "flow"
@@ -512,7 +499,7 @@ CONFIG: tuple[Column, ...] = (
         Kind.OBJECTIVE,
         'what a plan is worth: a name, a sum "a=1,b=0.2", or ranks "a > b"',
         default="progress",
-        choices=OBJECTIVES,
+        choices=BUILT_IN,
     ),
     Column(
         "sizes",

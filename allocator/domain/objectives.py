@@ -3,7 +3,7 @@ important first.
 
     completion              completion=1,cost=0.2              tardiness > completion=1,cost=0.2
 
-A factor that is not written is 1. Names: columns.OBJECTIVES; meaning: formulations/README.md.
+A factor that is not written is 1. Names and their meaning: formulations/objectives.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import math
 import re
 from functools import lru_cache
 
-from allocator.domain.columns import LEAST_NUMBER, MOST_NUMBER, OBJECTIVES
+from allocator.domain.columns import LEAST_NUMBER, MOST_NUMBER
 from allocator.domain.findings import did_you_mean, quoted
+from formulations.objectives import Objective, get_objective, objective_names
 
 Terms = tuple[tuple[str, float], ...]  # names, each once, and their factors
 PLAIN = re.compile(r"[0-9.eE+-]+")
@@ -49,13 +50,26 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name for terms in levels(text) for name, _ in terms)
 
 
+def objectives(text: str) -> tuple[Objective, ...]:
+    """Return every objective in it, in order."""
+    return tuple(get_objective(name) for name in names(text))
+
+
+def sums(text: str) -> tuple[tuple[tuple[Objective, float], ...], ...]:
+    """Return the weighted sums of objectives, the most important first."""
+    return tuple(
+        tuple((get_objective(name), factor) for name, factor in terms) for terms in levels(text)
+    )
+
+
 def _terms(text: str, part: str) -> Terms:
     found: dict[str, float] = {}
     for item in part.split(","):
         name, equals, number = (word.strip() for word in item.partition("="))
-        if name not in OBJECTIVES:
-            known = did_you_mean(name, OBJECTIVES) or f" (known: {', '.join(OBJECTIVES)})"
-            raise ValueError(f"{quoted(name)} is not known{known}")
+        known = objective_names()
+        if name not in known:
+            hint = did_you_mean(name, known) or f" (known: {', '.join(known)})"
+            raise ValueError(f"{quoted(name)} is not known{hint}")
         if name in found:
             raise ValueError(f"{quoted(text)} names {name} twice in a sum")
         found[name] = _factor(number, text) if equals else 1.0

@@ -14,7 +14,6 @@ from allocator.domain.columns import (
     CURVE_PARAMETERS,
     MOST_INTEGER,
     MOST_NUMBER,
-    OBJECTIVES,
     RULE,
     TABLES,
     Column,
@@ -24,6 +23,7 @@ from allocator.domain.columns import (
 from allocator.domain.objectives import MOST_LEVELS
 from allocator.domain.result import JOB_FIELDS, SCHEMA_VERSION
 from allocator.domain.workload_columns import WORKLOAD_CONFIG, WORKLOAD_TABLES
+from formulations.objectives import objective_names
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {Kind.INTEGER: "integer", Kind.NUMBER: "number", Kind.BOOLEAN: "boolean"}
@@ -104,7 +104,7 @@ def _cell(c: Column) -> Schema:
     if c.kind is Kind.CHOICE:
         out["enum"] = list(c.choices)
     if c.kind is Kind.OBJECTIVE:
-        out["pattern"] = _objectives(c.choices)
+        out["pattern"] = _objectives()
     if c.kind is Kind.JSON:
         out["contentMediaType"] = "application/json"
     if c.kind is Kind.TEXT and c.required:
@@ -124,9 +124,9 @@ def _cell(c: Column) -> Schema:
     return out
 
 
-def _objectives(names: tuple[str, ...]) -> str:
+def _objectives() -> str:
     """Names with factors, summed by commas, sums ranked by >; see domain/objectives.py."""
-    term = rf"\s*({'|'.join(names)})\s*(=\s*[0-9.eE+-]+\s*)?"
+    term = rf"\s*({'|'.join(objective_names())})\s*(=\s*[0-9.eE+-]+\s*)?"
     terms = f"{term}(,{term})*"
     return f"^{terms}(>{terms}){{0,{MOST_LEVELS - 1}}}$"
 
@@ -144,7 +144,7 @@ def result_schema() -> Schema:
         "now_s": _of("number", "time of the snapshot, seconds"),
         "interval_s": _of("number", "length of the round, seconds"),
         "policy": _of("string", "who decided"),
-        "objective": {"type": "string", "pattern": _objectives(OBJECTIVES)},
+        "objective": {"type": "string", "pattern": _objectives()},
         "solver": _maybe("string", "back end, if any"),
         "solver_version": _maybe("string", "its version"),
         "solver_choice": _maybe("string", "why auto picked this back end"),

@@ -23,8 +23,8 @@ from allocator.options.menu import blocked, menu
 from allocator.performance.sizes import believed
 from allocator.performance.table import RateTable
 from allocator.performance.useful import LEAST, useful
-from formulations import objectives
 from formulations.hull import front, hull
+from formulations.objectives import interval
 
 DOLLARS = ("listed", "added")
 
@@ -80,9 +80,9 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     if none:
         raise UsageError("\n".join(none))
     work_s = jobs.remaining_work[number[job]] / (m.rate[option] * phi)
-    hours = (m.pause_s[option] + work_s / pools.availability[pool]) / objectives.HOUR
+    hours = (m.pause_s[option] + work_s / pools.availability[pool]) / interval.HOUR
     listed, added = (
-        objectives.dollars(
+        interval.dollars(
             m.keep[option],
             gpus * price[pool],
             m.pause_s[option] + work_s,

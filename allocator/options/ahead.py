@@ -12,21 +12,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from allocator.domain.objectives import objectives
 from allocator.domain.problem import Floats, Ints, State
 from allocator.options.announced import fixed_gpus, prices_ahead
-from allocator.options.flow import as_completion
 from allocator.options.round import Round
-from allocator.options.scene import Scene, requested_work
-from allocator.options.worth import work_price
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
+from allocator.valuation import context_of
 from formulations.choices import Choices
 from formulations.horizon import Horizon
 from formulations.linear import CAPACITY
-from formulations.objectives import HOUR
+from formulations.objectives import Objective
+from formulations.objectives.interval import HOUR
 
-# worth is linear in work and time
-LINEAR = ("progress", "throughput", "response", "completion", "flow")
 # of its worth is left of what comes an interval later: who will arrive until then is not known
 DELTA = 0.7
 
@@ -36,26 +34,22 @@ def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
     their order.
 
     rows: that model as choices. gpus (H, P): what the pools have in each interval
-    (options/announced.py). Raises ValueError for an objective that is not in LINEAR.
+    (options/announced.py). Raises ValueError for an objective that is not linear.
     """
     problem, i, m = round_.problem, round_.instance, round_.menu
-    if problem.objective not in LINEAR:
+    objective = linear_objective(problem.objective)
+    if objective is None or objective.linear is None:
         raise ValueError(f"the objective {problem.objective} is not linear in work and time")
     jobs, D, H, J = problem.jobs, problem.interval_s, len(gpus), len(problem.jobs)
     mean = np.maximum(gpus.mean(axis=0), np.bincount(m.pool, minlength=gpus.shape[1]) > 0)
     there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(mean).astype(np.int64)))
-    scene = Scene(there, RateTable.of(problem), m.offer, problem.objective)
-    if problem.objective == "flow":  # pauses are exact in a plan
-        scene = as_completion(scene)
-    w, flat, later = scene.problem.weight, np.zeros((J, H)), DELTA ** np.arange(H)
-    if problem.objective in ("response", "completion", "flow"):
-        each = work_price(scene)
-        work = np.where(np.isfinite(each), each, 0.0)[:, None] * later
-        slope = -w[:, None] * later / HOUR
-        finish = D * np.cumsum(-slope[:, ::-1], axis=1)[:, ::-1]
-    else:
-        unit = jobs.remaining_work if problem.objective == "progress" else requested_work(scene)
-        work, finish, slope = (w / unit)[:, None] * later, flat, flat
+    context = context_of(there, RateTable.of(problem), m.offer)
+    context = context.with_losses if objective.counts_losses else context
+    of_work, of_hours = objective.linear(context)
+    later = DELTA ** np.arange(H)
+    work = np.where(np.isfinite(of_work), of_work, 0.0)[:, None] * later
+    slope = -of_hours[:, None] * later / HOUR
+    finish = D * np.cumsum(-slope[:, ::-1], axis=1)[:, ::-1]
     current = np.full(J, -1)
     current[i.job[i.keep]] = np.flatnonzero(i.keep)
     startup = problem.pools.startup_s[i.pool]
@@ -65,7 +59,7 @@ def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
     held_per_hour = i.gpus[:, None] * prices_ahead(problem, H).T[i.pool]
     return Horizon(
         start=i.start,
-        rate=scene.rate[o],
+        rate=context.rate[o],
         switch_s=switch,
         startup_s=np.where(gone[i.job], switch, startup),
         matrix=rows.matrix,
@@ -80,10 +74,17 @@ def ahead(round_: Round, rows: Choices, gpus: Ints) -> Horizon:
         slope=slope,
         unfinished=np.zeros(J),
         loss=np.zeros(J),
-        held=-(scene.money[o, None] * held_per_hour * later) / HOUR,
+        held=-(context.dollar_price[o, None] * held_per_hour * later) / HOUR,
         jobs=i.jobs,
         rows=[str(r) for r in rows.rows.tolist()],
     )
+
+
+def linear_objective(text: str) -> Objective | None:
+    """Return the objective that `text` is, None if its values are not linear in work and time."""
+    found = objectives(text)
+    is_linear = text == found[0].name and found[0].linear is not None
+    return found[0] if is_linear else None
 
 
 def _high(round_: Round, rows: Choices, gpus: Ints) -> Floats:

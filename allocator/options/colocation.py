@@ -32,17 +32,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.objectives import names
+from allocator.domain.objectives import objectives
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
 from allocator.options.menu import Menu, locked, may_get
-from allocator.options.scene import Offer
-from allocator.options.worth import worth
 from allocator.performance.beside import beside
 from allocator.performance.footprint import SPAN
 from allocator.performance.interference import Measured
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
-from formulations import objectives
+from allocator.valuation import context_of, option_values
+from formulations.objectives import interval
+from formulations.objectives.context import Offer
 from formulations.ragged import ragged
 
 # one pricing adds pairs of an option with so many kinds at most, with so many jobs of each
@@ -303,7 +303,7 @@ def colocations(problem: Problem, m: Menu, table: RateTable) -> Colocations:
     host, guest = o[hi], o[gi]
     running = problem.jobs.state == State.RUNNING
     still = np.zeros(len(m), dtype=bool)
-    pause = objectives.pause_s(
+    pause = interval.pause_s(
         still,
         running[m.job],
         restart_s(problem, m.job, m.pool, m.gpus),
@@ -365,7 +365,8 @@ def indifferent(problem: Problem) -> bool:
         | (tenants.guaranteed_gpus > 0)
     )
     limited |= np.isfinite(tenants.exposure)
-    money = problem.money.any() or "cost" in names(problem.objective)
+    counted = any(o.counts_dollars for o in objectives(problem.objective))
+    money = problem.money.any() or counted
     return not (limited.any() or money or len(problem.interactive))
 
 
@@ -392,5 +393,6 @@ def _term(
     start = np.searchsorted(m.job[at], np.arange(len(problem.jobs) + 1))
     offer = Offer(start, m.job[at], m.pool[at], m.gpus[at], rate[order], pause[at], keep[at])
     out = np.empty(len(o))
-    out[order] = worth(problem, table, offer, ordinary=m.offer, pays=pays)
+    whole = context_of(problem, table, m.offer)
+    out[order] = option_values(problem, whole.of(offer, pays))
     return out

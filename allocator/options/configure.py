@@ -23,15 +23,15 @@ from allocator.domain.findings import nearest
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.errors import Infeasible, Relaxation, UsageError
 from allocator.options.menu import sizes_in
-from allocator.options.types import allowed_types
 from allocator.performance import batched
+from allocator.performance.gpu_types import allowed_types
 from allocator.performance.knee import front, knee
 from allocator.performance.pauses import restart_s
 from allocator.performance.profiling import plan
 from allocator.performance.sizes import believed
 from allocator.performance.speed import MEASURED, Beliefs, Configurations
 from allocator.performance.table import RateTable
-from formulations import objectives
+from formulations.objectives import interval
 
 SHOWN_BATCHES = 9  # of a curve in each size
 TRY_S = 60.0  # to try one configuration: a restart and some steps
@@ -95,7 +95,7 @@ class Ways:
     def next_to_try(self) -> list[tuple[int, str, float]]:
         """What to measure next (index, why, gain): corners, then what could change the choice of
         least time x cost by more than the TRY_S seconds of trying it."""
-        cost, try_h = np.maximum(self.cost, 1e-9), TRY_S / objectives.HOUR
+        cost, try_h = np.maximum(self.cost, 1e-9), TRY_S / interval.HOUR
         aim = 0.5 * np.log(self.hours * cost)
         best = int(np.argmin(aim))
         price = 0.5 * (try_h / self.hours[best] + try_h * cost / self.hours / cost[best])
@@ -143,11 +143,11 @@ def configure(problem: Problem, job_id: str) -> Ways:
     jobs = problem.jobs
     running = np.full(len(pool), jobs.state[j] == State.RUNNING)
     keeps = running & (jobs.pool[j] == pool) & (jobs.gpus[j] == gpus)
-    pause = objectives.pause_s(
+    pause = interval.pause_s(
         keeps, running, restart_s(problem, np.full(len(pool), j), pool, gpus), pools.startup_s[pool]
     )
     seconds = pause + jobs.remaining_work[j] / np.where(good, rate, 1.0)
-    cost = objectives.dollars(
+    cost = interval.dollars(
         keeps, gpus * pools.price_per_gpu_hour[pool], seconds, pools.min_billing_s[pool]
     )
     # the best batch again
@@ -166,7 +166,7 @@ def configure(problem: Problem, job_id: str) -> Ways:
         rate=rate[keep],
         error=np.where(own, MEASURED, speed.error)[keep],
         measured=own[keep],
-        hours=seconds[keep] / objectives.HOUR,
+        hours=seconds[keep] / interval.HOUR,
         cost=cost[keep],
         front=front(cost[keep], seconds[keep]),
     )

@@ -27,12 +27,12 @@ import numpy as np
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.options.colocation import indifferent
 from allocator.options.menu import Menu, locked, may_get
-from allocator.options.scene import Offer
-from allocator.options.worth import worth
 from allocator.performance.beside import beside
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
-from formulations import objectives
+from allocator.valuation import context_of, option_values
+from formulations.objectives import interval
+from formulations.objectives.context import Offer
 
 Pairs = tuple[Ints, Ints, Ints, Ints]
 """(host, guest, pool, gpus) of pairs, arrays (n,)."""
@@ -60,7 +60,7 @@ def with_guests(
     host, guest, pool, gpus = (np.append(a, b[new]) for a, b in zip(now, pairs, strict=True))
     if not len(host):
         return ordinary
-    of_all = ordinary.offer
+    whole = context_of(problem, table, ordinary.offer)
     at = option_at(ordinary, host, pool, gpus)
     found = beside(problem, host, guest, pool, gpus)
     fine = np.flatnonzero(
@@ -78,34 +78,17 @@ def with_guests(
     )
     keep = _there(problem, host, guest, pool, gpus)
     running = problem.jobs.state[guest] == State.RUNNING
-    pause = objectives.pause_s(
+    pause = interval.pause_s(
         keep, running, restart_s(problem, guest, pool, gpus), problem.pools.startup_s[pool]
     )
 
     by_guest, by_host = np.argsort(guest, kind="stable"), np.argsort(host, kind="stable")
     value = np.empty(len(host))
-    value[by_guest] = worth(
-        problem,
-        table,
-        _offer(problem, guest, pool, gpus, found.rate_guest, pause, keep, by_guest),
-        ordinary=of_all,
-        pays=False,
-    )
-    value[by_host] += worth(
-        problem,
-        table,
-        _offer(
-            problem,
-            host,
-            pool,
-            gpus,
-            found.rate_host,
-            ordinary.pause_s[at],
-            ordinary.keep[at],
-            by_host,
-        ),
-        ordinary=of_all,
-    )
+    as_guest = _offer(problem, guest, pool, gpus, found.rate_guest, pause, keep, by_guest)
+    lost, same = ordinary.pause_s[at], ordinary.keep[at]
+    as_host = _offer(problem, host, pool, gpus, found.rate_host, lost, same, by_host)
+    value[by_guest] = option_values(problem, whole.of(as_guest, pays=False))
+    value[by_host] += option_values(problem, whole.of(as_host))
     value -= ordinary.value[at]
 
     stays = np.flatnonzero(keep | (value > 0) | (offered == Guests.ALL))
@@ -160,16 +143,12 @@ def _apart(problem: Problem, ordinary: Menu, table: RateTable) -> Menu:
     here = {f.name: getattr(ordinary, f.name)[now] for f in fields(Menu) if f.name != "start"}
     job, pool, gpus = here["job"], here["pool"], here["gpus"]
     start, keep = np.searchsorted(job, np.arange(len(jobs) + 1)), np.zeros(len(job), dtype=bool)
-    pause = objectives.pause_s(
+    pause = interval.pause_s(
         keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
+    whole = context_of(problem, table, ordinary.offer)
     moved, stays = (
-        worth(
-            problem,
-            table,
-            Offer(start, job, pool, gpus, here["rate"], lost, same),
-            ordinary=ordinary.offer,
-        )
+        option_values(problem, whole.of(Offer(start, job, pool, gpus, here["rate"], lost, same)))
         for lost, same in ((pause, keep), (here["pause_s"], ~keep))
     )
     return Menu(

@@ -19,7 +19,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from formulations.headroom import Headroom, sessions
-from formulations.objectives import HOUR
+from formulations.objectives.interval import HOUR
 
 
 def wanted(problem: Problem) -> Ints:

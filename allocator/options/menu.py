@@ -14,12 +14,12 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
-from allocator.options.scene import Offer
-from allocator.options.types import allowed_types
-from allocator.options.worth import worth
+from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
-from formulations import objectives
+from allocator.valuation import context_of, option_values
+from formulations.objectives import interval
+from formulations.objectives.context import Offer
 from formulations.ragged import ragged
 
 
@@ -157,7 +157,7 @@ def _priced(
     jobs, pools = problem.jobs, problem.pools
     running = jobs.state == State.RUNNING
     keep = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    pause = objectives.pause_s(
+    pause = interval.pause_s(
         keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
     start = np.searchsorted(job, np.arange(len(jobs) + 1))
@@ -170,7 +170,7 @@ def _priced(
         row,
         rate,
         pause,
-        worth(problem, table, offer),
+        option_values(problem, context_of(problem, table, offer)),
         gpus * pools.price_per_gpu_hour[pool],
         keep,
         np.full(len(job), -1),

@@ -29,7 +29,7 @@ import numpy as np
 
 from allocator.domain.columns import HORIZON
 from allocator.errors import Infeasible, NoPlanInTime
-from allocator.options.ahead import LINEAR, ahead
+from allocator.options.ahead import ahead, linear_objective
 from allocator.options.announced import fixed_gpus, gpus_ahead, same_options, with_gpus
 from allocator.policies.base import Decision, Task
 from allocator.policies.memory import Plans
@@ -88,7 +88,7 @@ def _of(task: Task, gpus: Ints, asked: int) -> Decision:
     H, left_s = len(gpus), task.deadline - time.monotonic()
     if H == 1 or not len(task.round.instance.job):
         return mip(task)
-    if task.round.problem.objective not in LINEAR:
+    if linear_objective(task.round.problem.objective) is None:
         return _single(task, f"the objective {task.round.problem.objective} has no look ahead")
     if (task.round.instance.host >= 0).any():
         return _single(task, "jobs may share GPUs, which a look ahead does not know")

@@ -23,7 +23,7 @@ from allocator.policies.static import in_order
 from allocator.policies.steps import rates, wishes
 from formulations.dominance import possible
 from formulations.linear import Floats
-from formulations.objectives import work_worth
+from formulations.objectives.response import cost_of_work as cost_by_formula
 
 
 def rental(task: Task) -> Decision:
@@ -44,4 +44,4 @@ def cost_of_work(round_: Round) -> Floats:
     """(n,) weighted hours that a unit of work costs at each option: (w + mu c k) / s(k)."""
     problem, i = round_.problem, round_.instance
     cost = i.gpus * problem.pools.marginal_price[i.pool]
-    return work_worth(problem.jobs.weight[i.job], problem.money[i.job], cost, rates(round_))
+    return cost_by_formula(problem.jobs.weight[i.job], problem.money[i.job], cost, rates(round_))

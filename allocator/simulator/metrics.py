@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.options.types import allowed_types
+from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.simulator.revocations import HOUR
 from allocator.simulator.world import World

@@ -1,4 +1,4 @@
-"""Some more worth for options that would teach most: [profiling] of config.toml, off unless `share`
+"""Some more value for options that would teach most: [profiling] of config.toml, off unless `share`
 is given.
 
 Sizes k of one (model, GPU type) for which models.csv has a curve with an `error`, with y_k = -log
@@ -7,10 +7,10 @@ memory of pools the fastest counts. What is not measured has the deviation of a 
 around the curve (performance/profiling.py). gain_k is how much smaller the least y is expected to
 get by measuring k, and
 
-    worth_k = rounds x gain_k x sum over the jobs with options there of their best value
+    value_k = rounds x gain_k x sum over the jobs with options there of their best value
 
 that of knowing it for so many rounds. In each group the size of the largest gain per GPU is tried,
-by the job that loses least by it; the groups of the largest worth per GPU first, as long as all of
+by the job that loses least by it; the groups of the largest value per GPU first, as long as all of
 them hold at most `share` of the GPUs. Jobs that run two by two on the same GPUs do not teach how
 fast one is.
 """
@@ -24,8 +24,8 @@ import numpy as np
 
 from allocator.domain.columns import PROFILING
 from allocator.domain.problem import Floats, Ints, Problem
-from allocator.options.scene import Offer
 from allocator.performance import profiling
+from formulations.objectives.context import Offer
 
 DIGITS = 12  # what differs by less is equal, so that the audit breaks ties alike
 ROUNDS = next(c for c in PROFILING if c.name == "rounds").default
@@ -37,22 +37,28 @@ class _Try:
 
     options: Ints
     gpus: int
-    worth: float
+    value: float
 
 
 def bonus(problem: Problem, offer: Offer, value: Floats) -> Floats:
     """(n,) what to add to the value (n,) of the options, all zero unless exploring is asked for."""
     out = np.zeros(len(value))
     settings = problem.settings.get("profiling", {})
-    left = float(settings.get("share", 0.0)) * float(problem.pools.gpus.sum())
+    left = gpus_to_explore(problem)
     if left < 1.0 or not len(value):
         return out
     tries = list(_tries(problem, offer, value, float(settings.get("rounds", ROUNDS))))
-    for t in sorted(tries, key=lambda t: -round(t.worth / t.gpus, DIGITS)):
+    for t in sorted(tries, key=lambda t: -round(t.value / t.gpus, DIGITS)):
         if t.gpus <= left:
             left -= t.gpus
-            out[t.options] = t.worth
+            out[t.options] = t.value
     return out
+
+
+def gpus_to_explore(problem: Problem) -> float:
+    """Return how many GPUs may be used to learn speeds, 0 unless exploring is asked for."""
+    share = problem.settings.get("profiling", {}).get("share", 0.0)
+    return float(share) * float(problem.pools.gpus.sum())
 
 
 def _tries(problem: Problem, offer: Offer, value: Floats, rounds: float) -> Iterator[_Try]:

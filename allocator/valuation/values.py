@@ -1,0 +1,99 @@
+"""The values of options: what a round says about its jobs and pools, handed to its objective."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.objectives import sums
+from allocator.domain.problem import Floats, Ints, Market, Problem
+from allocator.performance.gpu_types import allowed_types
+from allocator.performance.pipelines import due_s
+from allocator.performance.table import RateTable
+from allocator.performance.useful import useful
+from allocator.valuation import exploring
+from formulations.objectives import combination
+from formulations.objectives.context import Context, Facts, Offer
+
+
+def option_values(problem: Problem, context: Context) -> Floats:
+    """Return the values (n,) of the options of a context in the objective of the problem.
+
+    The reward for exploring is added only to all ordinary options together.
+    """
+    value = combination.option_values(sums(problem.objective), context)
+    if context.ordinary is not None:
+        return value
+    return value + exploring.bonus(problem, context.offer, value)
+
+
+def rounding(problem: Problem, context: Context, jobs: Ints) -> float:
+    """Return what rounding may do to the sum of the values of some jobs (n,)."""
+    return combination.rounding(sums(problem.objective), context, jobs)
+
+
+def context_of(problem: Problem, table: RateTable, offer: Offer) -> Context:
+    """Return what an objective may look at.
+
+    Parameters
+    ----------
+    offer : Offer
+        All options in which jobs hold their own GPUs. Others are valued in `Context.of`.
+    """
+    return Context(facts_of(problem, table), offer)
+
+
+def facts_of(problem: Problem, table: RateTable) -> Facts:
+    """Return what a problem says about its jobs and pools."""
+    jobs, pools, weight = problem.jobs, problem.pools, problem.weight
+    return Facts(
+        interval_s=problem.interval_s,
+        weight=weight,
+        remaining_work=jobs.remaining_work,
+        total_work=jobs.total_work,
+        age_s=np.maximum(0.0, problem.now_s - jobs.submitted_s),
+        attained_gpu_s=jobs.attained_gpu_s,
+        restarts=jobs.restarts,
+        restart_s=jobs.restart_s,
+        checkpoint_every_s=jobs.checkpoint_every_s,
+        claim=weight * problem.tenants.weight[jobs.tenant],
+        dollar_price=problem.money,
+        pool_gpus=pools.gpus,
+        startup_s=pools.startup_s,
+        min_billing_s=pools.min_billing_s,
+        availability=pools.availability,
+        price_per_gpu_hour=pools.marginal_price,
+        on_demand=pools.market == Market.ON_DEMAND,
+        reserved=pools.market == Market.RESERVED,
+        spot=pools.market == Market.SPOT,
+        useful_share=lambda o: useful(problem, o.job, o.pool, o.gpus, o.rate),
+        requested_rate=lambda o: requested_rate(problem, table, o),
+        due_in_s=lambda: due_s(problem) - problem.now_s,
+    )
+
+
+def requested_rate(problem: Problem, table: RateTable, offer: Offer) -> Floats:
+    """Return the work per second (J,) at requested_gpus on the slowest allowed type with a rate.
+
+    Where no type of the cluster has one: that of the slowest option at the size nearest to
+    requested_gpus, the smaller of two as near.
+
+    Parameters
+    ----------
+    offer : Offer
+        All options in which jobs hold their own GPUs.
+    """
+    jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
+    types = allowed_types(problem)
+    for t in np.unique(problem.pools.gpu_type):
+        # nan, unknown, wins
+        memory_gb = problem.pools.memory_gb[problem.pools.gpu_type == t].max()
+        r, _ = table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus, memory_gb)
+        slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
+    missing = ~np.isfinite(slowest)
+    if missing[offer.job].any():
+        distance = np.abs(offer.gpus - jobs.requested_gpus[offer.job])
+        order = np.lexsort((offer.rate, offer.gpus, distance, offer.job))
+        first = order[offer.start[:-1][np.diff(offer.start) > 0]]
+        first = first[missing[offer.job[first]]]
+        slowest[offer.job[first]] = offer.rate[first]
+    return slowest

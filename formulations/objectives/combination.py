@@ -1,0 +1,178 @@
+"""One value of every option from several objectives: sums, and ranks of sums.
+
+    a=f,b=g     v_o = f v_o^a + g v_o^b                   each term in its own unit, g a rate of
+                                                          exchange
+    a > b > c   v_o = v_o^a + s (v_o^b + s' v_o^c)        s = 0.01 U(v^a) / U(w),  w = v^b + s' v^c;
+                                                          s' likewise
+    U(v)  = U+(v) + U+(-v)
+    U+(v) = min over prices p >= 0 of p G + sum_j max(0, max_{o of j} v_o - p k_o)
+    every objective:  v_o - mu_j m_o B_o / 3600
+    mu_j = dollar_price + dollar_price of the tenant           objective per dollar, 0 unless given
+    m_o  = GPUs x price_per_gpu_hour, 0 in reserved pools      they are paid for anyway
+    B_o  = b_o, at least min_billing_s where the option is not what the job holds
+
+Any plan is worth at most U+ in v (G GPUs in all, k_o of an option), so two plans differ by at most
+U. Hence a plan of the largest ranked value misses the best v^a by at most 0.01 U(v^a), and of two
+plans equal in v^a the one with more v^b is better. The money of the round is deducted once, in
+units of the sum or of the first objective; at speeds with losses if any objective counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from formulations.linear import Floats, Ints
+from formulations.objectives import Objective
+from formulations.objectives.context import Context
+
+Sum = Sequence[tuple[Objective, float]]
+"""Objectives and their factors."""
+
+# of the most that an objective could be worth is what all after it may cost it
+GIVEN_UP = 0.01
+HALVINGS = 200  # of the price of a GPU: more than a float has digits
+EPSILON = 1e-12  # relative error of a term: some thousand units in its last place
+
+
+def option_values(ranks: Sequence[Sum], c: Context) -> Floats:
+    """Return the values (n,) of the options of a context.
+
+    Parameters
+    ----------
+    ranks : sequence of sums
+        Weighted sums of objectives, the most important first.
+    c : Context
+        Speeds without losses.
+    """
+    sums = [weighted_sum(terms, c) for terms in ranks]
+    value = sums[0]
+    if len(ranks) > 1:
+        value = ranked(sums, rank_factors(ranks, c))
+    if not c.dollar_price.any():
+        return value
+    counts_losses = any(objective.counts_losses for terms in ranks for objective, _ in terms)
+    return value - c.dollar_price * (c.with_losses if counts_losses else c).dollars
+
+
+def weighted_sum(terms: Sum, c: Context) -> Floats:
+    """Return the weighted sum of objectives for the options (n,) of a context."""
+    return np.asarray(np.sum([f * objective_values(o, c) for o, f in terms], axis=0))
+
+
+def objective_values(objective: Objective, c: Context) -> Floats:
+    """Return the values (n,) of options in one objective, computed once for each context."""
+    seen = c.with_losses if objective.counts_losses else c
+    found: dict[str, Floats] = seen.__dict__
+    key = f"values of {objective.name}"
+    if key not in found:
+        found[key] = objective.value(seen)
+    return found[key]
+
+
+def rank_factors(ranks: Sequence[Sum], c: Context) -> list[float]:
+    """Return the factors s_2, s_3, ... of ranks by all ordinary options of a context."""
+    o = c.everything.offer
+    values = [weighted_sum(terms, c.everything) for terms in ranks]
+    return factors(values, o.start, o.gpus, int(c.facts.pool_gpus.sum()))
+
+
+def ranked(values: Sequence[Floats], factors: Sequence[float]) -> Floats:
+    """Return v_1 + s_2 (v_2 + s_3 (v_3 + ...)), shape (n,), in units of the first.
+
+    Parameters
+    ----------
+    values : sequence of (n,)
+        v_1, v_2, ...
+    factors : sequence of float
+        s_2, s_3, ...
+    """
+    value = np.asarray(values[-1], dtype=np.float64)
+    for v, s in zip(reversed(values[:-1]), reversed(factors), strict=True):
+        value = v + s * value
+    return value
+
+
+def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> list[float]:
+    """Return the factors s_2, s_3, ... of `ranked` for values v_i.
+
+    Parameters
+    ----------
+    values : sequence of (n,)
+        v_1, v_2, ...
+    start : (J+1,)
+        Options of job j are start[j] .. start[j+1]; at most one of them is chosen.
+    gpus : (n,)
+        GPUs of the options.
+    total : int
+        GPUs of all pools.
+    """
+
+    def apart(v: Floats) -> float:
+        return most(start, v, gpus, total) + most(start, -v, gpus, total)
+
+    value, found = np.asarray(values[-1], dtype=np.float64), []
+    for v in reversed(values[:-1]):
+        reach, own = apart(value), apart(v)
+        found.append(GIVEN_UP * own / reach if own > 0 and reach > 0 else 1.0)
+        value = v + found[-1] * value
+    return found[::-1]
+
+
+def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:
+    """Return U+(v): no choice of one option a job, within the GPUs, is worth more.
+
+    Convex in the price of a GPU, found by halving. Parameters as of `factors`.
+    """
+    some = np.flatnonzero(np.diff(start))
+    if not len(some):
+        return 0.0
+    first = start[:-1][some]
+
+    def bound(price: float) -> tuple[float, bool]:
+        """Its value, and whether the choices at this price take more GPUs than there are."""
+        gain = value - price * gpus
+        best = np.maximum(0.0, np.maximum.reduceat(gain, first))
+        taken = np.minimum.reduceat(
+            np.where(gain >= np.repeat(best, np.diff(start)[some]), gpus, total + 1), first
+        )
+        return price * total + float(best.sum()), int(taken[best > 0].sum()) > total
+
+    low, high = 0.0, float(np.max(value / np.maximum(gpus, 1), initial=0.0))
+    least, over = bound(low)
+    if not over:
+        return least
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        found, over = bound(middle)
+        least = min(least, found)
+        low, high = (middle, high) if over else (low, middle)
+    return least
+
+
+def rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
+    """Return what rounding may do to the sum of the values of some jobs (n,).
+
+    Most values are products. Of a few objectives they are differences of what is expected with and
+    without a round. Where a job has a billion rounds of work left, such a difference is lost in the
+    rounding of its terms.
+    """
+    if len(ranks) > 1:  # their factors come from the values of all jobs, with the errors of theirs
+        jobs = np.unique(c.everything.job)
+    scale = rank_scales(ranks, c)
+    lost = (
+        s * factor * float(objective.largest_term(c.everything.with_losses)[jobs].sum())
+        for s, terms in zip(scale, ranks, strict=True)
+        for objective, factor in terms
+        if objective.largest_term
+    )
+    return float(EPSILON * (1.0 if len(ranks) == 1 else 3.0) * sum(lost))
+
+
+def rank_scales(ranks: Sequence[Sum], c: Context) -> Floats:
+    """Return what a unit of each rank counts in the value, 1 for the first."""
+    factors = rank_factors(ranks, c) if len(ranks) > 1 else []
+    return np.asarray(np.cumprod([1.0, *factors]), dtype=np.float64)

@@ -1,0 +1,76 @@
+"""Objective `completion`: weighted hours by which the round brings completion times forward.
+
+It is `response` with a price of work that also counts the jobs that wait behind:
+
+    V_j = max(V_j of response,  B_j / (3600 C_j))
+    C_j = sum over pools p of GPUs of p x max_{o of j in p} r_o / k_o    the whole cluster on jobs
+                                                                         like j
+    B_j = sum of W_i over the jobs i with R_i / (C_i W_i) >= R_j / (C_j W_j)
+
+If the cluster worked on one job after the other, each at its best size, in the order of Smith's
+rule (Smith, "Various optimizers for single-stage production", 1956: least time per weight first), a
+unit of work of job j would delay by 1 / C_j the job itself and all that are not before it. V_j is
+the slope of that fluid plan. Among few jobs the objective is `response`; in a crowd short jobs come
+first, and no job's share of a round is worth more only because it ends. Sizes have to be known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.linear import Bools, Floats
+from formulations.objectives import Objective, response
+from formulations.objectives.context import Context, of_jobs
+from formulations.objectives.interval import HOUR
+
+DIGITS = 9  # of a logarithm: ties in Smith's order do not hang on the last bit
+
+
+def value(c: Context) -> Floats:
+    """Return the values (n,) of options."""
+    return response.hours_saved(c, work_price(c), c.done)
+
+
+def linear(c: Context) -> tuple[Floats, Floats]:
+    """Return the values (J,) of a unit of work and of an hour."""
+    return work_price(c), c.facts.weight
+
+
+@of_jobs
+def work_price(c: Context) -> Floats:
+    """(J,) V_j, inf for jobs without options."""
+    return work_price_among(c, np.ones(len(c.facts.weight), dtype=bool))
+
+
+def work_price_among(c: Context, counted: Bools) -> Floats:
+    """Return V_j (J,) with only the jobs `counted` (J,) in line, as in `response` for all others.
+
+    The context has all ordinary options.
+    """
+    f, price = c.facts, response.work_price(c).copy()
+    per_gpu = np.zeros((len(price), len(f.pool_gpus)))
+    np.maximum.at(per_gpu, (c.job, c.pool), c.rate / c.offer.gpus)
+    able = np.flatnonzero(np.isfinite(price) & counted)
+    whole = per_gpu[able] @ f.pool_gpus
+    behind = queue_price(f.weight[able], f.remaining_work[able], whole)
+    price[able] = np.maximum(price[able], behind)
+    return price
+
+
+def queue_price(weight: Floats, remaining_work: Floats, whole: Floats) -> Floats:
+    """Return B_j / (3600 C_j), shape (J,).
+
+    Parameters
+    ----------
+    weight, remaining_work : (J,)
+        W_j and R_j.
+    whole : (J,)
+        C_j > 0, work per second.
+    """
+    key = np.round(np.log(remaining_work / (whole * weight)), DIGITS)
+    order = np.argsort(key, kind="stable")
+    behind = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
+    return np.asarray(behind[np.searchsorted(key[order], key)] / (whole * HOUR), dtype=np.float64)
+
+
+OBJECTIVE = Objective("completion", value, linear=linear)

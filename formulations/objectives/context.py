@@ -1,0 +1,252 @@
+"""What an objective may look at: options with their speeds, and facts about jobs, pools and time.
+
+Shapes: (n,) options, job by job; (J,) jobs; (P,) pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, wraps
+from typing import TypeVar
+
+import numpy as np
+
+from formulations.linear import Bools, Floats, Ints
+from formulations.objectives import interval
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Options without their values.
+
+    Parameters
+    ----------
+    start : (J+1,)
+        Options of job j are start[j] .. start[j+1].
+    job, pool, gpus : (n,)
+        Indices of job and pool; number of GPUs.
+    rate : (n,)
+        Work per second, before losses.
+    pause_s : (n,)
+        Seconds lost before work goes on.
+    keep : (n,)
+        Whether the option is what the job holds.
+    """
+
+    start: Ints
+    job: Ints
+    pool: Ints
+    gpus: Ints
+    rate: Floats
+    pause_s: Floats
+    keep: Bools
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a round says about its jobs and pools, whatever the options.
+
+    The three functions are called only by objectives that need them.
+
+    Parameters
+    ----------
+    interval_s : float
+        D, the length of the round in seconds.
+    weight, remaining_work, total_work : (J,)
+        W_j, aged; R_j; the work of the whole job.
+    age_s : (J,)
+        Seconds since submission, at least 0.
+    attained_gpu_s, restarts : (J,)
+        GPU-seconds held so far; starts after the first and changes.
+    restart_s, checkpoint_every_s : (J,)
+        Seconds of a restart; seconds between checkpoints, nan if not given.
+    claim : (J,)
+        W_j times the weight of the tenant.
+    dollar_price : (J,)
+        mu_j, value of one dollar.
+    pool_gpus, startup_s, min_billing_s, availability : (P,)
+        GPUs; seconds of a start; shortest bill in seconds; share of time in which GPUs can be had.
+    price_per_gpu_hour : (P,)
+        Dollars that the use of a GPU adds to the bill.
+    on_demand, reserved, spot : (P,)
+        Whether the pool is of that market.
+    useful_share : callable
+        Share (n,) of the speeds of an offer that revocations and checkpoints leave.
+    requested_rate : callable
+        Work per second (J,) at `requested_gpus` on the slowest allowed GPU type, given all options.
+    due_in_s : callable
+        Seconds (J,) until each job is due, nan if it never is.
+    """
+
+    interval_s: float
+    weight: Floats
+    remaining_work: Floats
+    total_work: Floats
+    age_s: Floats
+    attained_gpu_s: Floats
+    restarts: Ints
+    restart_s: Floats
+    checkpoint_every_s: Floats
+    claim: Floats
+    dollar_price: Floats
+    pool_gpus: Ints
+    startup_s: Floats
+    min_billing_s: Floats
+    availability: Floats
+    price_per_gpu_hour: Floats
+    on_demand: Bools
+    reserved: Bools
+    spot: Bools
+    useful_share: Callable[[Offer], Floats]
+    requested_rate: Callable[[Offer], Floats]
+    due_in_s: Callable[[], Floats]
+
+
+@dataclass(frozen=True)
+class Context:
+    """Options to be valued, with everything that an objective may look at.
+
+    Parameters
+    ----------
+    facts, offer
+        The round and the options (n,).
+    ordinary : Context, optional
+        All options in which jobs hold their own GPUs, if `offer` is something else. What concerns a
+        job as a whole is measured by them (`of_jobs`).
+    pays : bool or (n,)
+        Whether GPUs of the offer are paid for.
+    has_losses : bool
+        Whether speeds are what revocations and checkpoints leave.
+    """
+
+    facts: Facts
+    offer: Offer
+    ordinary: Context | None = None
+    pays: Bools | bool = True
+    has_losses: bool = False
+
+    @property
+    def everything(self) -> Context:
+        """The context of all ordinary options."""
+        return self if self.ordinary is None else self.ordinary
+
+    @cached_property
+    def with_losses(self) -> Context:
+        """The same options at the speeds that revocations and checkpoints leave."""
+        ordinary = None if self.ordinary is None else self.ordinary.with_losses
+        return replace(self, ordinary=ordinary, has_losses=True)
+
+    def of(self, offer: Offer, pays: Bools | bool = True) -> Context:
+        """Return the context of other options of a round of which this has all ordinary ones."""
+        return Context(self.facts, offer, self, pays)
+
+    def weighed(self, weight: Floats) -> Context:
+        """Return the context with other weights (J,)."""
+        facts = replace(self.facts, weight=weight)
+        ordinary = None if self.ordinary is None else replace(self.ordinary, facts=facts)
+        return replace(self, facts=facts, ordinary=ordinary)
+
+    @property
+    def job(self) -> Ints:
+        """(n,) job of each option."""
+        return self.offer.job
+
+    @property
+    def pool(self) -> Ints:
+        """(n,) pool of each option."""
+        return self.offer.pool
+
+    @cached_property
+    def weight(self) -> Floats:
+        """(n,) W_j."""
+        return self.facts.weight[self.job]
+
+    @cached_property
+    def remaining(self) -> Floats:
+        """(n,) R_j."""
+        return self.facts.remaining_work[self.job]
+
+    @cached_property
+    def rate(self) -> Floats:
+        """(n,) r_o, work per second."""
+        rate = self.offer.rate
+        return rate * self.facts.useful_share(self.offer) if self.has_losses else rate
+
+    @cached_property
+    def done(self) -> Floats:
+        """(n,) work of the interval, not limited by what remains."""
+        return interval.work_done(self.rate, self.offer.pause_s, self.facts.interval_s)
+
+    @cached_property
+    def busy_s(self) -> Floats:
+        """(n,) b_o, seconds of the interval in which the GPUs are held."""
+        return interval.busy_s(self.offer.pause_s, self.rate, self.remaining, self.facts.interval_s)
+
+    @cached_property
+    def dollar_price(self) -> Floats:
+        """(n,) mu_j."""
+        return self.facts.dollar_price[self.job]
+
+    @cached_property
+    def cost_per_hour(self) -> Floats:
+        """(n,) m_o, dollars per hour that the option adds to the bill."""
+        return self.offer.gpus * self.facts.price_per_gpu_hour[self.pool] * self.pays
+
+    @cached_property
+    def dollars(self) -> Floats:
+        """(n,) dollars that the option adds to the bill of the interval."""
+        return interval.dollars(
+            self.offer.keep,
+            self.cost_per_hour,
+            self.busy_s,
+            self.facts.min_billing_s[self.pool],
+        )
+
+
+def of_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:
+    """Measure what is said of jobs as a whole by their ordinary options, and only once."""
+    key = f"{measure.__module__}.{measure.__qualname__}"
+
+    @wraps(measure)
+    def by_ordinary(c: Context) -> T:
+        found: dict[str, T] = c.everything.__dict__
+        if key not in found:
+            found[key] = measure(c.everything)
+        return found[key]
+
+    return by_ordinary
+
+
+def least_by_job(jobs: int, job: Ints, amount: Floats) -> Floats:
+    """Return the smallest amount (n,) of each job, shape (J,), inf where it has none."""
+    out = np.full(jobs, np.inf)
+    np.minimum.at(out, job, amount)
+    return out
+
+
+def largest_by_job(least: Floats, job: Ints, amount: Floats) -> Floats:
+    """Return the largest of `least` (J,) and the amounts (n,) of each job, shape (J,)."""
+    out = least.copy()
+    np.maximum.at(out, job, amount)
+    return out
+
+
+@of_jobs
+def fastest(c: Context) -> Floats:
+    """(J,) work per second at the job's fastest option, 0 without options."""
+    return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.rate)
+
+
+@of_jobs
+def requested_work(c: Context) -> Floats:
+    """(J,) work of an interval at `requested_gpus` on the slowest allowed type, before losses."""
+    return c.facts.requested_rate(c.offer) * c.facts.interval_s
+
+
+@of_jobs
+def due_in_s(c: Context) -> Floats:
+    """(J,) seconds until each job is due, nan if it never is."""
+    return c.facts.due_in_s()

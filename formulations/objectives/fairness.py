@@ -1,0 +1,109 @@
+"""Objective `fairness`: the sum over jobs of the squared ratio of finish-time fairness falls.
+
+    v_o   = (rho_j(waiting)^2 - rho_j(o)^2) / 2
+    rho_j = t_j / (total_work_j / e_j)
+    t_j(waiting) = age_j + D + R_j / e_j
+    t_j(o)       = age_j + b_o + (R_j - min(done_o, R_j)) / e_j
+    e_j = work per second on s_j GPUs
+    s_j = GPUs x W_j w_q / sum over jobs with options of W_i w_q(i)      w_q: weight of the tenant
+
+rho is the expected completion time over that alone on an equal share of the cluster (Mahajan et
+al., "Themis", NSDI 2020, section 3): at e_j the job is taken to go on after this round, and to have
+been able to run since its submission. e_j: of one size the slowest pool, straight lines between
+sizes, below the smallest in proportion (the job takes turns), above the largest as there. A weight
+is a claim to a larger share, no factor of its own.
+
+As every job gets one option, a sum over jobs of any function of rho is linear in the choice of
+options: no approximation. The square is the gentlest power by which who is behind counts more; a
+plan of least sum of squares has a worst rho at most sqrt(J) times the least possible.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.linear import Floats, Ints
+from formulations.objectives import Objective
+from formulations.objectives.context import Context, of_jobs
+
+
+def value(c: Context) -> Floats:
+    """Return the values (n,) of options."""
+    return squares_saved(*ratios(c))
+
+
+def squares_saved(rho: Floats, sooner: Floats) -> Floats:
+    """Return (rho^2 - (rho - sooner)^2) / 2, shape (n,)."""
+    return np.asarray(sooner * (rho - 0.5 * sooner))
+
+
+def ratios(c: Context) -> tuple[Floats, Floats]:
+    """Return rho of a job that waits, and what each option takes off it, each (n,)."""
+    job, equal = c.job, equal_speed(c)[c.job]
+    return times(c, equal, c.facts.age_s[job], c.facts.total_work[job] / equal)
+
+
+def times(
+    c: Context, equal: Floats, age_s: Floats | float, unit_s: Floats | float
+) -> tuple[Floats, Floats]:
+    """Return t of a job that waits, and what each option takes off it, in units; each (n,).
+
+    Parameters
+    ----------
+    equal : (n,)
+        e_j.
+    age_s, unit_s : (n,)
+        Seconds since submission that count, and seconds of a unit.
+    """
+    span = c.facts.interval_s
+    waiting = age_s + span + c.remaining / equal
+    return waiting / unit_s, (span - c.busy_s + np.minimum(c.done, c.remaining) / equal) / unit_s
+
+
+@of_jobs
+def equal_speed(c: Context) -> Floats:
+    """(J,) e_j, inf without options."""
+    return speed_by_claim(c, c.facts.claim)
+
+
+def speed_by_claim(c: Context, claim: Floats) -> Floats:
+    """Return e_j (J,) of shares in proportion to claims (J,); the context has all options."""
+    start = c.offer.start
+    mine = np.where(np.diff(start) > 0, claim, 0.0)
+    share = c.facts.pool_gpus.sum() * mine / max(float(mine.sum()), 1e-300)
+    return speed_on(share, start, c.offer.gpus, c.rate)
+
+
+def speed_on(share: Floats, start: Ints, gpus: Ints, rate: Floats) -> Floats:
+    """Return the work per second of each job on `share` GPUs, shape (J,), inf without options.
+
+    Parameters
+    ----------
+    share : (J,)
+        GPUs, not always whole.
+    start : (J+1,)
+        Where the options of a job begin.
+    gpus, rate : (n,)
+        Options of the jobs. Of one size the slowest counts.
+    """
+    J = len(share)
+    job = np.repeat(np.arange(J), np.diff(start))
+    order = np.lexsort((rate, gpus, job))
+    j, k, r = job[order], gpus[order], rate[order]
+    first_of_size = np.append(True, (np.diff(j) != 0) | (np.diff(k) != 0))[: len(j)]
+    j, k, r = j[first_of_size], k[first_of_size].astype(np.float64), r[first_of_size]
+    out = np.full(J, np.inf)
+    some = np.unique(j)
+    if not len(some):
+        return out
+    first, last = np.searchsorted(j, some), np.searchsorted(j, some, side="right") - 1
+    x = np.clip(share[some], k[first], k[last])
+    wide = float(k.max()) + 1.0
+    low = np.minimum(np.searchsorted(j * wide + k, some * wide + x, side="right") - 1, last)
+    high = np.minimum(low + 1, last)
+    part = np.where(high > low, (x - k[low]) / np.maximum(k[high] - k[low], 1.0), 0.0)
+    out[some] = (r[low] + part * (r[high] - r[low])) * np.minimum(1.0, share[some] / k[first])
+    return out
+
+
+OBJECTIVE = Objective("fairness", value)

@@ -1,0 +1,31 @@
+"""Objective `makespan`: the squared hours that each job still needs alone on an equal share fall.
+
+    v_o = (t_j(waiting)^2 - t_j(o)^2) / 2
+    t_j = as of `fairness`, in hours, without the age, and all jobs with the same share
+
+So the longest jobs run first and wide, as far as width brings speed. Meant for a batch: with
+arrivals, short jobs wait for all that is longer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.linear import Floats
+from formulations.objectives import Objective, fairness
+from formulations.objectives.context import Context, of_jobs
+from formulations.objectives.interval import HOUR
+
+
+def value(c: Context) -> Floats:
+    """Return the values (n,) of options."""
+    return fairness.squares_saved(*fairness.times(c, even_speed(c)[c.job], 0.0, HOUR))
+
+
+@of_jobs
+def even_speed(c: Context) -> Floats:
+    """(J,) e_j with all jobs alike, inf without options."""
+    return fairness.speed_by_claim(c, np.ones_like(c.facts.claim))
+
+
+OBJECTIVE = Objective("makespan", value)

@@ -1,0 +1,47 @@
+"""Objective `maxmin`: max-min fairness, by so high a power of the ratio that the worst counts.
+
+    v_o = ((rho_j(waiting) / w)^p - (rho_j(o) / w)^p) / p
+    rho = as of `fairness`
+    w   = max over the jobs with options of rho(waiting)
+    p   = max(2, ln J / ln 1.25)
+
+A sum of J p-th powers is at most J times the largest, so a plan of least sum has a worst rho at
+most J^(1/p) <= 1.25 times the least possible (norms that are near the largest: Awerbuch et al.,
+"Load balancing in the L_p norm", FOCS 1995). So max-min fairness keeps the structure of one choice
+per job under few rows, by which bound, prices and rounding work; `max t: t <= ...` over all jobs, a
+column in every row, would end it. Jobs far from the worst count for nearly nothing: `maxmin >
+completion` gives them what the first leaves open.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from formulations.linear import Floats
+from formulations.objectives import Objective, fairness
+from formulations.objectives.context import Context, of_jobs
+
+NEAR = 1.25  # how near the worst ratio is to the least possible one
+
+
+def value(c: Context) -> Floats:
+    """Return the values (n,) of options."""
+    rho, sooner = fairness.ratios(c)
+    most, jobs = worst(c)
+    p = max(2.0, math.log(jobs) / math.log(NEAR))
+    # nothing is left of a rho: log 0 = -inf, whose exp is 0
+    with np.errstate(divide="ignore"):
+        shrunk = np.log1p(-np.minimum(1.0, sooner / rho))
+    return np.asarray((rho / most) ** p * -np.expm1(p * shrunk) / p)  # powers do not cancel
+
+
+@of_jobs
+def worst(c: Context) -> tuple[float, int]:
+    """w, and the number of jobs with options; 1 and 1 if there are none."""
+    rho = fairness.ratios(c)[0]
+    return float(rho.max(initial=0.0)) or 1.0, max(1, len(np.unique(c.job)))
+
+
+OBJECTIVE = Objective("maxmin", value)

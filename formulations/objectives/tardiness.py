@@ -1,0 +1,91 @@
+"""Objective `tardiness`: hours late, and a week more for every deadline that is missed.
+
+    v_o  = 168 W_j (risk(R_j, nothing) - risk(R_j - done_o, o))      jobs in time: some option has a
+                                                                     risk < 1
+    v_o  = as completion, B_j among the jobs that are not in time    all others
+    risk(R, o) = min(1, R / (S_j h_j)) ** 2
+    S_j  = speed at the job's fastest option
+    h_j  = time from the end of the round to the deadline, less restart_s; risk = 1 where h_j <= 0
+           or there is no deadline; of a job that o ends in this round: 0 in time, 1 late
+
+A job that is late already, or has no deadline, counts its hours to the end. R / (S h) is the share
+of the time left in which the job may not wait even at its fastest. Its square stands for the risk
+of missing the deadline, because others come and GPUs are not free when they are needed. Of two jobs
+the more urgent gains more from the same work, one that waiting would make late gains most, and one
+that is beyond help gains hours only. Measured in docs/deadlines.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.linear import Bools, Floats
+from formulations.objectives import Objective, completion, response
+from formulations.objectives.context import Context, due_in_s, fastest, least_by_job, of_jobs
+from formulations.objectives.interval import HOUR
+
+MISSED = 168.0  # hours: a deadline missed counts as a week of lateness on top
+# a risk above this is a deadline missed, a share of the work above this all of it
+SURE = 1.0 - 1e-9
+
+
+def value(c: Context) -> Floats:
+    """Return the values (n,) of options."""
+    in_time = can_be_in_time(c)
+    late = response.hours_saved(c, late_work_price(c), c.done)
+    safer = MISSED * c.weight * (risk_of_waiting(c)[c.job] - risk_after(c))
+    return np.where(in_time[c.job], safer, late)
+
+
+@of_jobs
+def can_be_in_time(c: Context) -> Bools:
+    """(J,) whether some option leaves the job's deadline within reach."""
+    least = np.minimum(1.0, least_by_job(len(c.facts.weight), c.job, risk_after(c)))
+    return least < SURE
+
+
+@of_jobs
+def late_work_price(c: Context) -> Floats:
+    """(J,) V_j among the jobs that are not in time."""
+    return completion.work_price_among(c, ~can_be_in_time(c))
+
+
+@of_jobs
+def risk_of_waiting(c: Context) -> Floats:
+    """(J,) risk of missing the deadline after a round of waiting, 1 without one."""
+    f = c.facts
+    hours = (due_in_s(c) - f.interval_s - f.restart_s) / HOUR
+    waiting = risk(f.remaining_work, fastest(c) * HOUR, hours)
+    return np.where(np.isnan(hours), 1.0, waiting)
+
+
+def risk_after(c: Context) -> Floats:
+    """Return the risk (n,) of missing the deadline after this round, 1 without one."""
+    f, due = c.facts, due_in_s(c)[c.job]
+    left = c.remaining - np.minimum(c.done, c.remaining)
+    hours = (due - f.interval_s - f.restart_s[c.job]) / HOUR
+    later = risk(left, fastest(c)[c.job] * HOUR, hours)
+    ends = left <= (1.0 - SURE) * c.remaining
+    ended = (c.busy_s > due).astype(np.float64)
+    return np.where(np.isnan(due), 1.0, np.where(ends, ended, later))
+
+
+def risk(work: Floats, fastest: Floats, hours: Floats) -> Floats:
+    """Return min(1, R / (S h)) ** 2, shape (n,): 0 for work of 0, 1 without time.
+
+    Parameters
+    ----------
+    work, fastest, hours : (n,)
+        R, work left; S, work per hour at the fastest option; h, hours left.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(hours > 0, work / (fastest * hours), np.inf)
+    return np.where(work > 0, np.minimum(1.0, share) ** 2, 0.0)
+
+
+def largest_term(c: Context) -> Floats:
+    """Return an upper bound (J,) of the terms of which values are differences."""
+    return MISSED * c.facts.weight
+
+
+OBJECTIVE = Objective("tardiness", value, counts_deadlines=True, largest_term=largest_term)

@@ -1,0 +1,38 @@
+"""Objective `utility`: more speed is worth less and less; it needs no sizes of jobs.
+
+    v_o = W_j log(1 + 9 done_o / (D min_o r_o)) / sqrt(1 + A_j / 600)
+    A_j = attained_gpu_s, GPU-seconds held so far
+
+Twice the speed is worth less and less, so GPUs spread. The slowest option is worth log 10 = 2.3,
+twice its speed .64 more, four times 1.31 more: between jobs that have had as much, starting one
+more beats making another less than eleven times as fast. A job that has had little GPU time counts
+more: among jobs whose sizes vary a lot it is likely to be done soonest (least attained service:
+Nuyens and Wierman, "The foreground-background queue", 2008). The work left plays no part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.linear import Floats
+from formulations.objectives import Objective
+from formulations.objectives.context import Context, least_by_job, of_jobs
+
+STEEP = 9.0
+NEW_GPU_S = 600.0  # GPU-seconds after which a job counts 1/sqrt(2) of a new one
+
+
+def value(c: Context) -> Floats:
+    """Return the values (n,) of options."""
+    speed = c.done / (slowest(c)[c.job] * c.facts.interval_s)
+    fresh = np.sqrt(1.0 + c.facts.attained_gpu_s[c.job] / NEW_GPU_S)
+    return np.asarray(c.weight * np.log1p(STEEP * speed) / fresh)
+
+
+@of_jobs
+def slowest(c: Context) -> Floats:
+    """(J,) work per second of each job's slowest option, inf without options."""
+    return least_by_job(len(c.facts.weight), c.job, c.rate)
+
+
+OBJECTIVE = Objective("utility", value)
