@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from allocator.api import explain as explain
     from allocator.api import solve as solve
     from allocator.api import whatif as whatif
-    from allocator.audit.witness import Audit as Audit
+    from allocator.audit.check import Audit as Audit
     from allocator.domain.changes import changed as changed
     from allocator.domain.records import Colocation as Colocation
     from allocator.domain.records import InteractiveReserve as InteractiveReserve
@@ -43,9 +43,12 @@ if TYPE_CHECKING:
     from allocator.domain.records import SpeedModel as SpeedModel
     from allocator.domain.records import Tenant as Tenant
     from allocator.domain.result import Result as Result
+    from allocator.domain.rules.snapshot_rules import validate as validate
     from allocator.domain.snapshot import Snapshot as Snapshot
-    from allocator.domain.validate import validate as validate
     from allocator.domain.workload import Workload as Workload
+    from allocator.engine.explain import Explanation as Explanation
+    from allocator.engine.rounds import Rounds as Rounds
+    from allocator.engine.whatif import Comparison as Comparison
     from allocator.errors import AllocatorError as AllocatorError
     from allocator.errors import AuditFailure as AuditFailure
     from allocator.errors import Fault as Fault
@@ -54,26 +57,23 @@ if TYPE_CHECKING:
     from allocator.errors import NoPlanInTime as NoPlanInTime
     from allocator.errors import Relaxation as Relaxation
     from allocator.errors import UsageError as UsageError
-    from allocator.explain import Explanation as Explanation
-    from allocator.files.snapshots import read_snapshot as read_snapshot
-    from allocator.files.workloads import read_workload as read_workload
-    from allocator.files.workloads import write_workload as write_workload
-    from allocator.policies.base import Decision as Decision
+    from allocator.io.snapshots import read_snapshot as read_snapshot
+    from allocator.io.workloads import read_workload as read_workload
+    from allocator.io.workloads import write_workload as write_workload
+    from allocator.policies.base import Proposal as Proposal
     from allocator.policies.base import Task as Task
-    from allocator.policies.registry import Entry
+    from allocator.policies.registry import PolicyEntry as PolicyEntry
     from allocator.problem import Problem as Problem
-    from allocator.queue.face import Queue as Queue
-    from allocator.rounds import Rounds as Rounds
-    from allocator.simulator.options import Options
+    from allocator.queue.queue import Queue as Queue
+    from allocator.simulator.options import SimulationOptions as SimulationOptions
     from allocator.simulator.run import Simulation as Simulation
     from allocator.simulator.run import simulate as simulate
-    from allocator.whatif import Comparison as Comparison
 
-    Plan, PolicyEntry, SimulationOptions = Result, Entry, Options
+    Plan = Result
 
 _HOME = {
     "allocator.api": ("audit", "explain", "solve", "whatif"),
-    "allocator.audit.witness": ("Audit",),
+    "allocator.audit.check": ("Audit",),
     "allocator.domain.changes": ("changed",),
     "allocator.domain.records": (
         "Colocation",
@@ -91,7 +91,7 @@ _HOME = {
     ),
     "allocator.domain.result": ("Result",),
     "allocator.domain.snapshot": ("Snapshot",),
-    "allocator.domain.validate": ("validate",),
+    "allocator.domain.rules.snapshot_rules": ("validate",),
     "allocator.domain.workload": ("Workload",),
     "allocator.errors": (
         "AllocatorError",
@@ -103,20 +103,20 @@ _HOME = {
         "Relaxation",
         "UsageError",
     ),
-    "allocator.explain": ("Explanation",),
-    "allocator.files.snapshots": ("read_snapshot",),
-    "allocator.files.workloads": ("read_workload", "write_workload"),
-    "allocator.policies.base": ("Decision", "Task"),
+    "allocator.engine.explain": ("Explanation",),
+    "allocator.io.snapshots": ("read_snapshot",),
+    "allocator.io.workloads": ("read_workload", "write_workload"),
+    "allocator.policies.base": ("Proposal", "Task"),
     "allocator.problem": ("Problem",),
-    "allocator.queue.face": ("Queue",),
-    "allocator.rounds": ("Rounds",),
+    "allocator.queue.queue": ("Queue",),
+    "allocator.engine.rounds": ("Rounds",),
     "allocator.simulator.run": ("Simulation", "simulate"),
-    "allocator.whatif": ("Comparison",),
+    "allocator.engine.whatif": ("Comparison",),
 }
 _PLACES = {name: (module, name) for module, names in _HOME.items() for name in names} | {
     "Plan": ("allocator.domain.result", "Result"),
-    "PolicyEntry": ("allocator.policies.registry", "Entry"),
-    "SimulationOptions": ("allocator.simulator.options", "Options"),
+    "PolicyEntry": ("allocator.policies.registry", "PolicyEntry"),
+    "SimulationOptions": ("allocator.simulator.options", "SimulationOptions"),
 }
 __all__ = [*sorted(_PLACES), "__version__"]  # noqa: PLE0604 - names are strings
 __version__ = "0.1.0"

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.advice.trials import Command
 from allocator.audit import Audit
 from allocator.audit import audit as audit_allocation
-from allocator.audit.scene import Scene
-from allocator.decision import decide, overridden
+from allocator.audit.context import AuditContext
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import State
 from allocator.domain.result import Result
 from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.trials import SolveCommand
+from allocator.engine.decision import decide, override_settings
+from allocator.engine.explain import Explanation
+from allocator.engine.explain import explain as explain_job
+from allocator.engine.whatif import Comparison, compare
 from allocator.errors import UsageError
-from allocator.explain import Explanation
-from allocator.explain import explain as explain_job
-from allocator.options.guests import Guests
-from allocator.options.round import compile_round
+from allocator.options.colocation.secondary_jobs import PairOffer
+from allocator.options.instance_building import compile_round
 from allocator.performance.table import RateTable
 from allocator.policies.registry import AnyPolicy
 from allocator.problem import Problem, as_problem
-from allocator.solvers.base import Limits, Solver
+from allocator.solvers.base import SolveLimits, Solver
 from allocator.solvers.effort import GAP
-from allocator.whatif import Comparison, compare
 
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem as CheckedProblem
@@ -55,7 +55,7 @@ def solve(
     problem : Problem or Snapshot
         The round; a snapshot is checked first.
     policy : str, Policy or PolicyEntry
-        Who decides: the name of a policy, or a function from a `Task` to a `Decision`.
+        Who decides: the name of a policy, or a function from a `Task` to a `Proposal`.
     objective : str, optional
         What a plan is valued by, instead of the problem's: a name, a sum "a=1,b=0.2", or ranks
         "a > b".
@@ -105,7 +105,7 @@ def solve(
         checked,
         policy=policy,
         solver=solver,
-        limits=Limits(max(0.0, limits.time_s - validate_s), gap, threads, seed),
+        limits=SolveLimits(max(0.0, limits.time_s - validate_s), gap, threads, seed),
         objective=objective,
         budget=budget,
         horizon=horizon,
@@ -157,7 +157,7 @@ def explain(
     --------
     >>> import allocator
     >>> problem = allocator.Problem.read("data/snapshots/demo")
-    >>> allocator.explain(problem, "pretrain").got["reason"]
+    >>> allocator.engine.explain(problem, "pretrain").got["reason"]
     'outranked'
     """
     return explain_job(
@@ -212,14 +212,14 @@ def whatif(
     --------
     >>> import allocator
     >>> problem = allocator.Problem.read("data/snapshots/demo")
-    >>> more = allocator.whatif(problem, {"pools.v100.gpus": 12})
+    >>> more = allocator.engine.whatif(problem, {"pools.v100.gpus": 12})
     >>> more.gpus
     (15, 18)
     """
     limits = _limits(time_limit_s, gap, threads, seed)
-    command = Command(policy, objective, solver=solver, limits=limits)
+    command = SolveCommand(policy, objective, solver=solver, limits=limits)
     before, after = (
-        command.decide(overridden(one.checked, objective, None))
+        command.decide(override_settings(one.checked, objective, None))
         for one in (as_problem(problem), as_problem(problem).change(values))
     )
     return compare(before, after, values)
@@ -263,12 +263,12 @@ def audit(
     >>> allocator.audit(problem, {"pretrain": ("a100", 16)}).faults[0]
     'job "pretrain" gets 16 GPUs of pool "a100", outside its range 1 to 8'
     """
-    checked = overridden(as_problem(problem).checked, objective, None)
-    repairs = compile_round(checked, True, Guests.RUNNING).repairs
+    checked = override_settings(as_problem(problem).checked, objective, None)
+    repairs = compile_round(checked, True, PairOffer.RUNNING).repairs
     allocation = _allocation(checked, plan)
     table = RateTable.of(checked)
-    scene = Scene(checked, allocation, repairs, table)
-    told = Allocation(allocation.pool, allocation.gpus, scene.row, allocation.host)
+    context = AuditContext(checked, allocation, repairs, table)
+    told = Allocation(allocation.pool, allocation.gpus, context.row, allocation.primary)
     return audit_allocation(checked, told, repairs, table)
 
 
@@ -278,7 +278,7 @@ def _allocation(
     """Turn a plan into numbers of jobs and pools; every rate row is left open."""
     number = {name: j for j, name in enumerate(problem.jobs.job_id)}
     pools = {name: p for p, name in enumerate(problem.pools.pool)}
-    pool, gpus, host = (
+    pool, gpus, primary = (
         np.full(len(number), -1),
         np.zeros(len(number), int),
         np.full(len(number), -1),
@@ -292,9 +292,9 @@ def _allocation(
         pool[number[name]], gpus[number[name]] = pools[place], size
     if isinstance(plan, Result):
         for one, other in _pairs(plan):
-            primary, secondary = _in_roles(problem, number[one], number[other])
-            host[secondary] = primary
-    return Allocation(pool, gpus, np.full(len(number), -1), host)
+            primary_number, secondary = _in_roles(problem, number[one], number[other])
+            primary[secondary] = primary_number
+    return Allocation(pool, gpus, np.full(len(number), -1), primary)
 
 
 def _holdings(plan: Result) -> dict[str, tuple[str, int]]:
@@ -313,15 +313,15 @@ def _pairs(plan: Result) -> Iterator[tuple[str, str]]:
 def _in_roles(problem: CheckedProblem, one: int, other: int) -> tuple[int, int]:
     """(primary, secondary): the secondary job is the one that is so now, or that does not run."""
     jobs = problem.jobs
-    is_second = jobs.host[one] == other or jobs.state[one] != State.RUNNING
-    return (other, one) if is_second and jobs.host[other] != one else (one, other)
+    is_second = jobs.primary[one] == other or jobs.state[one] != State.RUNNING
+    return (other, one) if is_second and jobs.primary[other] != one else (one, other)
 
 
-def _limits(time_limit_s: float, gap: float, threads: int, seed: int) -> Limits:
+def _limits(time_limit_s: float, gap: float, threads: int, seed: int) -> SolveLimits:
     """Check the effort that a caller asks for. Raises UsageError."""
     if not (time_limit_s >= 0 and gap >= 0 and threads >= 1):
         raise UsageError(
             f"time_limit_s {time_limit_s}, gap {gap} must not be negative, threads {threads} at"
             " least 1"
         )
-    return Limits(time_limit_s, gap, threads, seed)
+    return SolveLimits(time_limit_s, gap, threads, seed)

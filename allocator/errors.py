@@ -62,24 +62,24 @@ def folded(faults: Iterable[Fault]) -> list[tuple[Fault, str]]:
     out: list[tuple[Fault, str]] = []
     for group in groups.values():
         if len(group) > EQUAL:
-            out.append((group[0], _together(group)))
+            out.append((group[0], _merge_faults(group)))
         else:
             out += [(fault, str(fault)) for fault in group]
     return out
 
 
-def _together(group: Sequence[Fault]) -> str:
+def _merge_faults(group: Sequence[Fault]) -> str:
     """One line for faults of one file and message."""
     first = group[0]
     lines = sorted({fault.line for fault in group if fault.line is not None})
-    place = ":".join([first.file, *([_ranges(lines)] if lines else [])])
+    place = ":".join([first.file, *([_format_line_ranges(lines)] if lines else [])])
     kind, _, _ = first.subject.partition(" ")
     names = [fault.subject.removeprefix(f"{kind} ") for fault in group if fault.subject]
     some = f": {', '.join(names[:NAMED])}{' ...' if len(names) > NAMED else ''}" if names else ""
     return f"{place}: {first.message} ({len(group)} {kind or 'row'}s{some})"
 
 
-def _ranges(lines: Sequence[int]) -> str:
+def _format_line_ranges(lines: Sequence[int]) -> str:
     """Ascending line numbers as 3-7,9,12 and, where these are many, the last one."""
     runs = [
         [line for _, line in run]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from allocator.domain.changes import changed
-from allocator.domain.columns import CONFIG, CONFIG_TABLES
-from allocator.domain.findings import meant, quoted
+from allocator.domain.findings import quote, suggest_setting
 from allocator.domain.problem import NO_CHANGES, State
 from allocator.domain.problem import Problem as CheckedProblem
 from allocator.domain.records import (
@@ -30,11 +29,12 @@ from allocator.domain.records import (
     Tenant,
     snapshot_of_records,
 )
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES
 from allocator.domain.snapshot import Snapshot
-from allocator.domain.validate import validate
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
-from allocator.files.snapshots import read_snapshot, write_snapshot
+from allocator.io.snapshots import read_snapshot, write_snapshot
 from allocator.performance.table import RateTable
 
 if TYPE_CHECKING:
@@ -144,7 +144,9 @@ class Problem:
         known = [*(column.name for column in CONFIG), *CONFIG_TABLES]
         for key in settings:
             if key not in known:
-                raise UsageError(f"Problem.build: no setting {quoted(key)}{meant(key, known)}")
+                raise UsageError(
+                    f"Problem.build: no setting {quote(key)}{suggest_setting(key, known)}"
+                )
         records = {
             "jobs": jobs,
             "pools": pools,
@@ -318,7 +320,7 @@ class Problem:
         unrated = RateTable.of(problem).unrated[problem.jobs.model]
         if unrated.any():
             name = problem.jobs.job_id[int(np.argmax(unrated))]
-            raise UsageError(f"no speed of the model of job {quoted(name)} is known")
+            raise UsageError(f"no speed of the model of job {quote(name)} is known")
         jobs = problem.jobs.take(np.argsort(problem.jobs.submitted_s, kind="stable"))
         nothing = np.zeros(len(jobs), dtype=np.int64)
         queued = dataclasses.replace(
@@ -330,7 +332,7 @@ class Problem:
             attained_gpu_s=np.zeros(len(jobs)),
             restarts=nothing,
             largest_gpus=nothing,
-            host=nothing - 1,
+            primary=nothing - 1,
         )
         empty = np.zeros(0, dtype=np.int64)
         start = dataclasses.replace(

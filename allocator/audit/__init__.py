@@ -2,6 +2,6 @@
 leaves.
 """
 
-from allocator.audit.witness import Audit, audit
+from allocator.audit.check import Audit, audit
 
 __all__ = ["Audit", "audit"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.audit.scene import Scene
+from allocator.audit.context import AuditContext
 
 # extensions of sums per pool; beyond, the search gives up and the claim stands
 WORK = 300_000
 
 
-def most_gpus(s: Scene, tenant: int, at_least: int) -> int:
+def most_gpus(s: AuditContext, tenant: int, at_least: int) -> int:
     """A number of GPUs above `at_least` that the guarantee of the tenant amounts to, or `at_least`
     if there is none.
 
@@ -23,21 +23,21 @@ def most_gpus(s: Scene, tenant: int, at_least: int) -> int:
     goal = int(s.problem.tenants.guaranteed_gpus[tenant])
     job, pool, gpus, _ = s.options(np.flatnonzero(s.problem.jobs.tenant == tenant))
     cuts = np.flatnonzero(np.diff(job)) + 1
-    menus: list[list[tuple[int, int]]] = [
+    option_sizes: list[list[tuple[int, int]]] = [
         list(zip(p.tolist(), k.tolist(), strict=True))
         for p, k in zip(np.split(pool, cuts), np.split(gpus, cuts), strict=True)
     ]
-    if _best_ignoring_pools(menus, goal) <= at_least:
+    if _best_ignoring_pools(option_sizes, goal) <= at_least:
         return at_least
     capacity: list[int] = s.problem.pools.gpus.tolist()
     states, work = {(0,) * len(capacity)}, 0  # GPUs taken of each pool
-    for menu in menus:
-        work += len(states) * len(menu)
+    for option_table in option_sizes:
+        work += len(states) * len(option_table)
         if work > WORK:
             return at_least
         new = set(states)
         for state in states:
-            for p, k in menu:
+            for p, k in option_table:
                 total = sum(state) + k
                 if total <= goal and state[p] + k <= capacity[p]:
                     if total > at_least:
@@ -47,14 +47,14 @@ def most_gpus(s: Scene, tenant: int, at_least: int) -> int:
     return at_least
 
 
-def _best_ignoring_pools(menus: list[list[tuple[int, int]]], goal: int) -> int:
+def _best_ignoring_pools(option_sizes: list[list[tuple[int, int]]], goal: int) -> int:
     """The largest sum <= goal of at most one size per job, pools ignored: not below u. Bit n of
     `sums`: n is a sum.
     """
     sums, inside = 1, (1 << goal + 1) - 1
-    for menu in menus:
+    for option_table in option_sizes:
         longer = sums
-        for k in {k for _, k in menu if k <= goal}:
+        for k in {k for _, k in option_table if k <= goal}:
             longer |= sums << k
         sums = longer & inside
         if sums >> goal:

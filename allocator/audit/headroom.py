@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from allocator.audit.scene import Scene
+from allocator.audit.context import AuditContext
 
 
-def faults(s: Scene) -> Iterator[str]:
+def faults(s: AuditContext) -> Iterator[str]:
     """Pools in which jobs that are not interactive hold too much."""
     rows, pools, jobs = s.problem.interactive, s.problem.pools, s.problem.jobs
     gpus = s.allocation.held
@@ -24,13 +24,13 @@ def faults(s: Scene) -> Iterator[str]:
             if jobs.interactive[j]:
                 continue
             if (
-                s.keepable[j]
+                s.can_be_kept[j]
                 and jobs.pool[j] == p
-                and jobs.host[j] < 0
+                and jobs.primary[j] < 0
                 and not (jobs.preemptible[j] or s.repairs.released[j])
             ):
                 stays += int(jobs.gpus[j])
-            if s.on[j] and s.pool[j] == p:
+            if s.has_gpus[j] and s.pool[j] == p:
                 held += int(gpus[j])
                 gives = jobs.shrinkable[j] and jobs.preemptible[j] and jobs.resizes_left[j] != 0
                 firm += min(int(gpus[j]), int(jobs.min_gpus[j])) if gives else int(gpus[j])
@@ -47,7 +47,7 @@ def faults(s: Scene) -> Iterator[str]:
             )
 
 
-def _wanted(s: Scene, row: int) -> int:
+def _wanted(s: AuditContext, row: int) -> int:
     rows = s.problem.interactive
     size = int(s.problem.pools.gpus[rows.pool[row]])
     if rows.headroom_gpus[row] >= 0:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.audit.scene import Scene
+from allocator.audit.context import AuditContext
 from allocator.domain.problem import Floats, Ints
 
 
-def restart_s(s: Scene, job: Ints, pool: Ints, gpus: Ints) -> Floats:
+def restart_s(s: AuditContext, job: Ints, pool: Ints, gpus: Ints) -> Floats:
     """(n,) restart_s of each job, or pause_s of the row for its model and the change from what it
     holds: that of the GPU type of the new pool, or that of any type."""
     table, jobs = s.problem.pauses, s.problem.jobs

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from allocator.domain.columns import TABLES
+from allocator.domain.schema.columns import TABLES
 from allocator.domain.snapshot import Snapshot, Table
 
 Row = Mapping[str, Any]

@@ -25,7 +25,7 @@ FEWEST_SEEDS = 6  # with fewer pairs the test cannot give a p below LEVEL: 2 / 2
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """A policy against the baseline in one metric. Undefined numbers are nan.
 
     n: pairs with a change. baseline_mean, policy_mean: over all pairs that have both, in the
@@ -54,7 +54,7 @@ class Comparison:
         return "better" if (self.change_percent > 0) == more_is_better else "worse"
 
 
-def changes(policy: Floats, baseline: Floats) -> Floats:
+def percent_changes(policy: Floats, baseline: Floats) -> Floats:
     """Percent per pair; nan where undefined."""
     with np.errstate(divide="ignore", invalid="ignore"):
         change = 100.0 * (policy - baseline) / np.abs(baseline)
@@ -63,20 +63,20 @@ def changes(policy: Floats, baseline: Floats) -> Floats:
     return change
 
 
-def compare(policy: Sequence[float], baseline: Sequence[float], seed: int = 0) -> Comparison:
+def compare(policy: Sequence[float], baseline: Sequence[float], seed: int = 0) -> PairedComparison:
     """Compare pairs of one workload and load. seed: of the resampling."""
     x, b = np.asarray(policy, float), np.asarray(baseline, float)
-    return _comparison(changes(x, b), x, b, seed)
+    return _comparison(percent_changes(x, b), x, b, seed)
 
 
-def pooled(
+def compare_pooled(
     policy: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], seed: int = 0
-) -> Comparison:
+) -> PairedComparison:
     """Compare over several loads, arrays (loads, seeds): a seed's change is the mean of its changes
     at the loads, and counts once, because a seed draws similar jobs at every load. Seeds that miss
     a load are left out."""
     x, b = np.asarray(policy, float), np.asarray(baseline, float)
-    return _comparison(changes(x, b).mean(axis=0), x.mean(axis=0), b.mean(axis=0), seed)
+    return _comparison(percent_changes(x, b).mean(axis=0), x.mean(axis=0), b.mean(axis=0), seed)
 
 
 def interval(sample: Floats, seed: int = 0) -> tuple[float, float]:
@@ -138,13 +138,13 @@ def _equal(sample: Floats) -> bool:
     return bool(np.ptp(sample) <= 1e-9 * np.abs(sample).max())  # equal up to rounding
 
 
-def _comparison(change: Floats, policy: Floats, baseline: Floats, seed: int) -> Comparison:
+def _comparison(change: Floats, policy: Floats, baseline: Floats, seed: int) -> PairedComparison:
     both = np.isfinite(policy) & np.isfinite(baseline)
     x, b = policy[both], baseline[both]
     sample = change[np.isfinite(change)]
     means = (float(b.mean()), float(x.mean())) if len(x) else (math.nan, math.nan)
     low, high = interval(sample, seed)
-    return Comparison(
+    return PairedComparison(
         len(sample),
         *means,
         float(sample.mean()) if len(sample) else math.nan,

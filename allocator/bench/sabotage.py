@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from allocator.audit import audit
-from allocator.decision import Decided, decide_round
 from allocator.domain.problem import Problem
+from allocator.engine.decision import Decision, decide_round
 from allocator.errors import AuditFailure
 
 TURNS = ("", "", "hang", "", "lie", "", "crash")
@@ -25,7 +25,7 @@ class Sabotage:
     def __init__(self) -> None:
         self.rounds = 0
 
-    def __call__(self, problem: Problem, **effort: Any) -> Decided:
+    def __call__(self, problem: Problem, **effort: Any) -> Decision:
         """Raises AuditFailure, ZeroDivisionError, or never returns."""
         turn = TURNS[self.rounds % len(TURNS)]
         self.rounds += 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from formulations.linear import LinearModel
+    from formulations.model.linear import LinearModel
 
 EXAMPLES = """
 allocator doctor
@@ -82,9 +82,9 @@ def findings() -> Iterator[Finding]:
 def solver_works(name: str) -> Finding:
     """Solve the tiny model on one back end, the way every decision does: in its worker process."""
     from allocator.solvers import registry
-    from allocator.solvers.base import Limits
+    from allocator.solvers.base import SolveLimits
 
-    answer = registry.get(name).solve(tiny_model(), Limits(time_s=PATIENCE_S, gap=0.0))
+    answer = registry.get(name).solve(tiny_model(), SolveLimits(time_s=PATIENCE_S, gap=0.0))
     right = (
         answer.values is not None
         and abs(answer.objective - 5.0) < 1e-6
@@ -130,7 +130,7 @@ def order_works(first: str, solver: str) -> Finding:
 def demo_works() -> Finding:
     """Read, validate, decide and audit the shipped snapshot."""
     from allocator import read_snapshot, solve
-    from allocator.cli.demo import demo_folder
+    from allocator.cli.measure.demo import demo_folder
     from allocator.errors import AllocatorError
 
     try:
@@ -147,7 +147,7 @@ def demo_works() -> Finding:
 def trace_works() -> Finding:
     """Simulate the shipped trace: every job must come to its end."""
     from allocator import read_workload, simulate
-    from allocator.cli.demo import demo_folder
+    from allocator.cli.measure.demo import demo_folder
     from allocator.errors import AllocatorError
 
     try:
@@ -162,7 +162,7 @@ def tiny_model() -> LinearModel:
     """max 3 x + 2 y + 2 z  s.t.  x + y <= 1,  2 x + y + z <= 3;  the best is x = z = 1, worth 5."""
     import numpy as np
 
-    from formulations.linear import AT_MOST_ONE, CAPACITY, LinearModel, RowFamily
+    from formulations.model.linear import AT_MOST_ONE, CAPACITY, LinearModel, RowFamily
 
     return LinearModel(
         value=np.array([3.0, 2.0, 2.0]),

@@ -18,30 +18,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from allocator.cli import (
-    bench,
-    configure,
-    demo,
-    doctor,
-    explain,
-    fit,
-    frontier,
-    generate,
-    history,
-    import_,
-    promise,
-    queue,
-    rent,
-    report,
-    run_,
-    schema,
-    simulate,
-    solve,
-    spot,
-    validate,
-    whatif,
-)
+from allocator.cli import doctor
+from allocator.cli.measure import bench, demo, generate, report, simulate
+from allocator.cli.models import configure, fit, import_, rent, spot
 from allocator.cli.parsing import Parser
+from allocator.cli.plan import explain, frontier, promise, schema, solve, validate, whatif
+from allocator.cli.queue import command as queue
+from allocator.cli.queue import history
+from allocator.cli.queue import run as run_
 from allocator.cli.termination import Terminated, Terminator
 from allocator.errors import AllocatorError
 
@@ -97,25 +81,25 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises for anything a user can do."""
     with _terminate_politely():
         try:
-            return _flushed(_call(argv))
+            return _flush(_call(argv))
         except BrokenPipeError:
             # whoever read standard output has had enough: nothing went wrong here
             _silence(sys.stdout)
             return 0
         except KeyboardInterrupt:
             _silence(sys.stdout)
-            return _say("interrupted", 130)
+            return _print_error("interrupted", 130)
         except Terminated:
             _silence(sys.stdout)
-            return _say("terminated", 143)
+            return _print_error("terminated", 143)
         except AllocatorError as error:
-            return _say(
+            return _print_error(
                 "\n".join((*(f"warning: {w}" for w in error.warnings), str(error))), error.exit_code
             )
         except OSError as error:
             _debug()
             _silence(sys.stdout)
-            return _say(
+            return _print_error(
                 f"allocator: {error.strerror or error}"
                 + (f": {error.filename}" if error.filename else ""),
                 1,
@@ -123,7 +107,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         except Exception as error:
             _debug()
             first = (str(error).splitlines() or [""])[0]
-            return _say(
+            return _print_error(
                 f"allocator: internal error: {type(error).__name__}: {first} "
                 "(ALLOCATOR_DEBUG=1 shows where)",
                 1,
@@ -156,7 +140,7 @@ def _call(argv: Sequence[str] | None) -> int:
         top.print_help(sys.stderr)
         return 2
     if _has_password(getattr(args, "queue", None)):
-        _say(
+        _print_error(
             "warning: other users of this machine can see the password in the URL while the command"
             " runs; put it into ~/.pgpass or PGPASSWORD",
             0,
@@ -172,12 +156,12 @@ def _has_password(queue: object) -> bool:
     return ":" in account or "password=" in queue.partition("?")[2]
 
 
-def _flushed(code: int) -> int:
+def _flush(code: int) -> int:
     sys.stdout.flush()
     return code
 
 
-def _say(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
     return code

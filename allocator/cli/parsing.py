@@ -65,7 +65,7 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
     return convert
 
 
-def whole(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
+def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
     """Converter for a whole number within bounds."""
 
     def convert(text: str) -> int:
@@ -134,14 +134,14 @@ def add_effort(
     )
     group.add_argument(
         "--seed",
-        type=whole(0),
+        type=parse_integer(0),
         default=0,
         metavar="N",
         help="random seed of the solver (default: 0)",
     )
     group.add_argument(
         "--threads",
-        type=whole(1, 1024),
+        type=parse_integer(1, 1024),
         default=1,
         metavar="N",
         help="threads of the solver (default: 1)",

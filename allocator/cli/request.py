@@ -14,7 +14,7 @@ from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 if TYPE_CHECKING:
     from allocator.domain.result import Result
-    from allocator.solvers.base import Watch
+    from allocator.solvers.base import ProgressWatcher
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Summary:
+class DecisionSummary:
     """One snapshot of a batch, in a line: what was decided, or why not."""
 
     snapshot: str
@@ -78,7 +78,7 @@ class Summary:
 
 
 def decide_folder(
-    folder: str, request: Request, watch: Watch | None = None, log: bool = False
+    folder: str, request: Request, watch: ProgressWatcher | None = None, log: bool = False
 ) -> Result:
     """Read, validate and decide one snapshot folder.
 
@@ -86,15 +86,15 @@ def decide_folder(
     decision.
     """
     from allocator import read_snapshot, validate
-    from allocator.decision import decide
-    from allocator.solvers.base import Limits
+    from allocator.engine.decision import decide
+    from allocator.solvers.base import SolveLimits
 
     begin = time.monotonic()
     snapshot = read_snapshot(folder)
     read = time.monotonic()
     problem = validate(snapshot)
     seconds = {"read": read - begin, "validate": time.monotonic() - read}
-    limits = Limits(
+    limits = SolveLimits(
         max(0.0, request.time_limit_s - seconds["validate"]),
         request.gap,
         request.threads,
@@ -114,11 +114,11 @@ def decide_folder(
     )
 
 
-def summarise(folder: str, request: Request, out: str | None) -> Summary:
+def summarise(folder: str, request: Request, out: str | None) -> DecisionSummary:
     """Decide one snapshot of a batch and write its plan to `out`. Faults become a Summary,
     whatever they are.
     """
-    from allocator.files.plans import write_plan
+    from allocator.io.plans import write_plan
 
     begin = time.monotonic()
     name = snapshot_name(folder)
@@ -127,7 +127,7 @@ def summarise(folder: str, request: Request, out: str | None) -> Summary:
         plan = None if out is None else str(write_plan(result, Path(out) / name)[0])
     except AllocatorError as error:
         status = {3: "invalid", 4: "infeasible", 5: "no plan"}.get(error.exit_code, "error")
-        return Summary(
+        return DecisionSummary(
             name,
             error.exit_code,
             status,
@@ -136,14 +136,14 @@ def summarise(folder: str, request: Request, out: str | None) -> Summary:
             warnings=error.warnings,
         )
     except Exception as error:
-        return Summary(
+        return DecisionSummary(
             name,
             1,
             "error",
             seconds=time.monotonic() - begin,
             error=f"internal error: {type(error).__name__}: {error}",
         )
-    return Summary(
+    return DecisionSummary(
         name,
         0,
         result.status,

@@ -31,11 +31,11 @@ class Table:
 def show(tables: Iterable[Table], head: Sequence[str] = ()) -> None:
     """Print lines and tables on standard output."""
     for line in head:
-        print(_wrapped(line) if sys.stdout.isatty() else line)
+        print(_wrap_line(line) if sys.stdout.isatty() else line)
     for table in tables:
         print()
         if sys.stdout.isatty() and len(table.rows) <= LONG:
-            _rich(fitted(table, shutil.get_terminal_size().columns))
+            _rich(fit_to_width(table, shutil.get_terminal_size().columns))
         else:
             _plain(table)
 
@@ -60,7 +60,7 @@ def texts(values: Iterable[Any]) -> list[str]:
     return [text(cell) for cell in cells]
 
 
-def fitted(table: Table, width: int) -> Table:
+def fit_to_width(table: Table, width: int) -> Table:
     """The table without as many of its droppable columns as it takes to be `width` characters
     wide at most.
     """
@@ -79,7 +79,7 @@ def fitted(table: Table, width: int) -> Table:
     return replace(table, columns=tuple(left), rows=[[row[i] for i in at] for row in table.rows])
 
 
-def _wrapped(line: str) -> str:
+def _wrap_line(line: str) -> str:
     return textwrap.fill(
         line,
         max(40, shutil.get_terminal_size().columns),
@@ -104,7 +104,7 @@ def _rich(table: Table) -> None:
     with console.capture() as drawn:
         console.print(grid)
     print(
-        _wrapped(table.title),
+        _wrap_line(table.title),
         *(line for line in drawn.get().splitlines() if line.strip()),
         sep="\n",
     )
@@ -220,7 +220,7 @@ def decision(result: Result) -> list[Table]:
     ]
 
 
-def gets(job: dict[str, Any]) -> str:
+def describe_allocation(job: dict[str, Any]) -> str:
     """What one entry of a plan does: "start 2 x a100", "wait"."""
     return text(f"{job['action']} {job['gpus']} x {job['pool']}" if job["pool"] else job["action"])
 
@@ -250,14 +250,14 @@ def plans(named: Mapping[str, Result], title: str = "policy") -> Table:
 
 
 def _place(
-    pool: str | None, gpus: int, mate: str | None = None, variant: str | None = None
+    pool: str | None, gpus: int, colocated_job: str | None = None, variant: str | None = None
 ) -> str | None:
     if pool is None:
         return None
     return (
         f"{gpus} x {pool}"
         + (f", {variant}" if variant else "")
-        + (f" beside {mate}" if mate else "")
+        + (f" beside {colocated_job}" if colocated_job else "")
     )
 
 

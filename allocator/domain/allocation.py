@@ -23,12 +23,12 @@ class Allocation:
     pool: Ints
     gpus: Ints
     row: Ints
-    host: Ints
+    primary: Ints
 
     @property
     def held(self) -> Ints:
         """(J,) GPUs that each job holds itself: those that two jobs run on count once."""
-        return np.where(self.host < 0, self.gpus, 0)
+        return np.where(self.primary < 0, self.gpus, 0)
 
 
 @dataclass(frozen=True)

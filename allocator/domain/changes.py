@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from allocator.domain.columns import CONFIG, CONFIG_TABLES, TABLES, TableSchema
-from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, TABLES, TableSchema
+from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.domain.texts import text_of
 from allocator.errors import UsageError
 
 NAMED = {
@@ -81,7 +81,7 @@ def _with_cell(
     known = [c.name for c in schema.columns]
     if column not in known:
         raise UsageError(
-            f"{schema.file} has no column {quoted(column)}{did_you_mean(column, known)}"
+            f"{schema.file} has no column {quote(column)}{did_you_mean(column, known)}"
         )
     key = schema.key[0]
     columns = {} if table is None else {name: list(table.texts(name)) for name in table.columns}
@@ -105,7 +105,7 @@ def _configure(config: dict[str, Any], place: str, value: Any) -> None:
             f"{t}.{c.name}" for t, columns in CONFIG_TABLES.items() for c in columns
         ]
         raise UsageError(
-            f"there is no {quoted(place)} to set{did_you_mean(place, settings)}; write {PLACES}"
+            f"there is no {quote(place)} to set{did_you_mean(place, settings)}; write {PLACES}"
         )
     keys = config.setdefault(table, {}) if table else config
     keys.pop(inner, None)
@@ -131,9 +131,9 @@ def _check_new(snapshot: Snapshot, schema: TableSchema, row: str, given: set[str
         jobs = snapshot.tables.get("jobs.csv")
         there += {name or "default" for name in jobs.texts("tenant")} if jobs is not None else ()
         if row not in there:
-            raise UsageError(f"no job is of a tenant {quoted(row)}{did_you_mean(row, there)}")
+            raise UsageError(f"no job is of a tenant {quote(row)}{did_you_mean(row, there)}")
     if lacking:
         raise UsageError(
-            f"{schema.file} has no {schema.key[0]} {quoted(row)}{did_you_mean(row, there)}; a new"
+            f"{schema.file} has no {schema.key[0]} {quote(row)}{did_you_mean(row, there)}; a new"
             f" one needs {', '.join(lacking)}, too"
         )

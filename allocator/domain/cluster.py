@@ -9,10 +9,8 @@ from itertools import repeat
 
 import numpy as np
 
-from allocator.domain.cluster_rules import curve_parameters
 from allocator.domain.findings import Findings
-from allocator.domain.grid import Grid
-from allocator.domain.names import Index, Names
+from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import (
     Bools,
     Changes,
@@ -28,26 +26,28 @@ from allocator.domain.problem import (
     Rates,
     Sharing,
 )
+from allocator.domain.rules.cluster_rules import curve_parameters
+from allocator.domain.schema.names import Index, Names
 
 # of one job, which others compete with: measured in docs/spot-results.md
 SPOT_AVAILABILITY = 0.4
 
 
-def codes(column: Sequence[str], known: Index) -> Ints:
+def encode_names(column: Sequence[str], known: Index) -> Ints:
     """(n,) number of each name, -1 = none of the known ones."""
     return np.fromiter(map(known.get, column, repeat(-1)), dtype=np.int64, count=len(column))
 
 
-def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings) -> Pools:
+def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: Findings) -> Pools:
     """Pools with the price and the GPUs in force at now_s: nodes win over capacity.csv (only
     workloads have it), that over prices.csv of the same time, both over pools.csv."""
     table = grids["pools.csv"]
     moves = [grids[file] for file in ("prices.csv", "capacity.csv") if file in grids]
-    gpus, source = in_force(table, moves, names, "gpus", now_s)
-    price, _ = in_force(table, moves, names, "price_per_gpu_hour", now_s)
+    gpus, source = values_in_force(table, moves, names, "gpus", now_s)
+    price, _ = values_in_force(table, moves, names, "price_per_gpu_hour", now_s)
     return Pools(
         pool=tuple(table["pool"]),
-        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        gpu_type=encode_names(table["gpu_type"], names.gpu_types),
         gpus=_up(grids, names, gpus.astype(np.int64), source, found),
         gpus_per_node=table["gpus_per_node"],
         market=table["market"],
@@ -67,8 +67,8 @@ def pools(grids: Mapping[str, Grid], names: Names, now_s: float, found: Findings
     )
 
 
-def in_force(
-    table: Grid, moves: Sequence[Grid], names: Names, column: str, now_s: float
+def values_in_force(
+    table: ParsedTable, moves: Sequence[ParsedTable], names: Names, column: str, now_s: float
 ) -> tuple[Floats, list[str]]:
     """(P,) value of the column now: that of the latest row of `moves` not after now_s that gives
     one, at the same time of the last table, else that of pools.csv; and where it is from,
@@ -81,7 +81,8 @@ def in_force(
         valid = np.flatnonzero(moved.given(column) & (at_s <= now_s))
         valid = valid[np.argsort(at_s[valid], kind="stable")]
         row = np.full(len(table), -1)
-        row[codes(moved["pool"], names.pools)[valid]] = valid  # of several, the last one stays
+        # of several, the last one stays
+        row[encode_names(moved["pool"], names.pools)[valid]] = valid
         for p in np.flatnonzero(row >= 0).tolist():
             if at_s[row[p]] >= latest[p]:
                 value[p], latest[p] = moved[column][row[p]], at_s[row[p]]
@@ -89,7 +90,7 @@ def in_force(
     return value, source
 
 
-def later(grids: Mapping[str, Grid], names: Names, now_s: float) -> Changes:
+def later(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Changes:
     """Rows of prices.csv and capacity.csv after now_s, one for each time and pool, in this
     order.
     """
@@ -100,14 +101,14 @@ def later(grids: Mapping[str, Grid], names: Names, now_s: float) -> Changes:
     ]
     every = Changes(
         np.concatenate([m["at_s"] for m in moves]),
-        np.concatenate([codes(m["pool"], names.pools) for m in moves]),
+        np.concatenate([encode_names(m["pool"], names.pools) for m in moves]),
         np.concatenate([m["gpus"] for m in moves]),
         np.concatenate(price),
     )
-    return merged(every, every.at_s > now_s)
+    return merge_changes(every, every.at_s > now_s)
 
 
-def merged(changes: Changes, use: Bools) -> Changes:
+def merge_changes(changes: Changes, use: Bools) -> Changes:
     """The rows of `use` (C,) by time and pool, one for each: of several, the last that says
     something wins. Rows that say nothing are left out."""
     rows = np.flatnonzero(use & ((changes.gpus >= 0) | ~np.isnan(changes.price_per_gpu_hour)))
@@ -126,7 +127,11 @@ def merged(changes: Changes, use: Bools) -> Changes:
 
 
 def _up(
-    grids: Mapping[str, Grid], names: Names, gpus: Ints, source: Sequence[str], found: Findings
+    grids: Mapping[str, ParsedTable],
+    names: Names,
+    gpus: Ints,
+    source: Sequence[str],
+    found: Findings,
 ) -> Ints:
     """(P,) GPUs of the up nodes of each pool; a pool without any node in nodes.csv keeps what it
     has.
@@ -136,7 +141,7 @@ def _up(
     table, listed = grids["pools.csv"], grids["nodes.csv"]
     if not len(listed):
         return gpus
-    pool = codes(listed["pool"], names.pools)
+    pool = encode_names(listed["pool"], names.pools)
     up = listed["state"] == listed.schema.column("state").choices.index("up")
     total = np.bincount(pool[up], listed["gpus"][up], minlength=len(table)).astype(np.int64)
     has = np.bincount(pool, minlength=len(table)) > 0
@@ -159,11 +164,11 @@ def _up(
     return np.where(has, total, gpus)
 
 
-def rates(table: Grid, names: Names) -> Rates:
+def rates(table: ParsedTable, names: Names) -> Rates:
     """Rows of rates.csv; the rate that counts is work_per_s x efficiency."""
     return Rates(
-        model=codes(table["model"], names.models),
-        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        model=encode_names(table["model"], names.models),
+        gpu_type=encode_names(table["gpu_type"], names.gpu_types),
         gpus=table["gpus"],
         rate=table["work_per_s"] * table["efficiency"],
         batch_size=table["batch_size"],
@@ -175,13 +180,13 @@ def rates(table: Grid, names: Names) -> Rates:
     )
 
 
-def curves(table: Grid, names: Names) -> Curves:
+def curves(table: ParsedTable, names: Names) -> Curves:
     """Rows of models.csv with the defaults of their parameters."""
     choices = table.schema.column("kind").choices
     kind = tuple(choices[k] for k in table["kind"])
     return Curves(
-        model=codes(table["model"], names.models),
-        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        model=encode_names(table["model"], names.models),
+        gpu_type=encode_names(table["gpu_type"], names.gpu_types),
         kind=kind,
         parameters=tuple(
             curve_parameters(k, q)[0] for k, q in zip(kind, table["parameters"], strict=True)
@@ -189,39 +194,39 @@ def curves(table: Grid, names: Names) -> Curves:
     )
 
 
-def nodes(table: Grid, names: Names) -> Nodes:
+def nodes(table: ParsedTable, names: Names) -> Nodes:
     """Rows of nodes.csv."""
     return Nodes(
         node=tuple(table["node"]),
-        pool=codes(table["pool"], names.pools),
+        pool=encode_names(table["pool"], names.pools),
         gpus=table["gpus"],
         state=table["state"],
         rack=tuple(table["rack"]),
     )
 
 
-def placements(table: Grid, names: Names) -> Placements:
+def placements(table: ParsedTable, names: Names) -> Placements:
     """Rows of placements.csv."""
     return Placements(
-        job=codes(table["job_id"], names.jobs),
-        node=codes(table["node"], names.nodes),
+        job=encode_names(table["job_id"], names.jobs),
+        node=encode_names(table["node"], names.nodes),
         gpus=table["gpus"],
     )
 
 
-def received(table: Grid, names: Names) -> Floats:
+def received(table: ParsedTable, names: Names) -> Floats:
     """(J, T) seconds of received.csv, 0 where it says nothing."""
     out = np.zeros((len(names.jobs), len(names.gpu_types)))
-    out[codes(table["job_id"], names.jobs), codes(table["gpu_type"], names.gpu_types)] = table[
-        "seconds"
-    ]
+    out[
+        encode_names(table["job_id"], names.jobs), encode_names(table["gpu_type"], names.gpu_types)
+    ] = table["seconds"]
     return out
 
 
-def interactive(table: Grid, names: Names) -> Interactive:
+def interactive(table: ParsedTable, names: Names) -> Interactive:
     """Rows of interactive.csv."""
     return Interactive(
-        codes(table["pool"], names.pools),
+        encode_names(table["pool"], names.pools),
         *(
             table[name]
             for name in (
@@ -236,23 +241,23 @@ def interactive(table: Grid, names: Names) -> Interactive:
     )
 
 
-def pauses(table: Grid, names: Names) -> Pauses:
+def pauses(table: ParsedTable, names: Names) -> Pauses:
     """Rows of pauses.csv."""
     return Pauses(
-        model=codes(table["model"], names.models),
+        model=encode_names(table["model"], names.models),
         from_gpus=table["from_gpus"],
         to_gpus=table["to_gpus"],
         pause_s=table["pause_s"],
-        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        gpu_type=encode_names(table["gpu_type"], names.gpu_types),
     )
 
 
-def sharing(table: Grid, names: Names) -> Sharing:
+def sharing(table: ParsedTable, names: Names) -> Sharing:
     """Rows of sharing.csv."""
     return Sharing(
-        model_a=codes(table["model_a"], names.models),
-        model_b=codes(table["model_b"], names.models),
-        gpu_type=codes(table["gpu_type"], names.gpu_types),
+        model_a=encode_names(table["model_a"], names.models),
+        model_b=encode_names(table["model_b"], names.models),
+        gpu_type=encode_names(table["gpu_type"], names.gpu_types),
         gpus=table["gpus"],
         slowdown_a=table["slowdown_a"],
         slowdown_b=table["slowdown_b"],

@@ -38,7 +38,7 @@ class Findings:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        return _in_order(self._faults)
+        return _sort_faults(self._faults)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class Findings:
         return tuple(text for _, text in sorted(out, key=lambda pair: _place(pair[0])))
 
 
-def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+def _sort_faults(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     return tuple(sorted(dict.fromkeys(faults), key=_place))
 
 
@@ -63,7 +63,7 @@ def _place(fault: Fault) -> tuple[str, int]:
     return fault.file, fault.line or 0
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """The text in quotes on one line: control characters escaped, long ones cut."""
     short = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
     return (
@@ -73,7 +73,7 @@ def quoted(text: str) -> str:
     )
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def find_nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most like this one, None if none is; upper and lower case count as alike."""
     if len(name) > LONGEST_COMPARED:
         return None
@@ -91,11 +91,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """'; did you mean "bert"?', or nothing."""
-    near = nearest(name, known)
-    return f"; did you mean {quoted(near)}?" if near is not None else ""
+    near = find_nearest(name, known)
+    return f"; did you mean {quote(near)}?" if near is not None else ""
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def suggest_setting(name: str, known: Iterable[str]) -> str:
     """`did_you_mean` for names of columns and settings, whose parts say what they are: "price" or
     "price_hour" for "price_per_gpu_hour"."""
     candidates = list(known)
@@ -104,10 +104,10 @@ def meant(name: str, known: Iterable[str]) -> str:
     holds = [other for other in candidates if words <= set(other.casefold().split("_"))]
     if near or not holds or len(name) > LONGEST_COMPARED:
         return near
-    return f"; did you mean {quoted(min(holds, key=len))}?"
+    return f"; did you mean {quote(min(holds, key=len))}?"
 
 
-def hints(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+def suggest_names(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """`did_you_mean` of each distinct name; only the first few are looked up, so that a wrong
     file stays quick.
     """
@@ -118,10 +118,10 @@ def hints(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     }
 
 
-def near_miss(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
+def find_near_miss(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
     """A known name that this one is likely a slip of: almost equal, and not "team-2" for
     "team-1".
     """
-    near = nearest(name, known, cutoff)
+    near = find_nearest(name, known, cutoff)
     same_digits = near is not None and re.findall(r"\d+", near) == re.findall(r"\d+", name)
     return near if same_digits else None

@@ -12,18 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.cells import Parsed, absent, parse
-from allocator.domain.columns import TABLES, TableSchema
-from allocator.domain.findings import HINTED, Findings, did_you_mean, hints, meant, quoted
+from allocator.domain.findings import (
+    HINTED,
+    Findings,
+    did_you_mean,
+    quote,
+    suggest_names,
+    suggest_setting,
+)
 from allocator.domain.problem import Bools, Ints
+from allocator.domain.schema.cells import ParsedColumn, default_column, parse
+from allocator.domain.schema.columns import TABLES, TableSchema
+from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.domain.texts import Cells, picked, text_of
 
 HEADER = 1  # line of the header
 
 
 @dataclass(frozen=True)
-class Grid:
+class ParsedTable:
     """One table of n rows. present: the snapshot has the file; whole: nothing of it was lost
     while reading.
     """
@@ -31,7 +38,7 @@ class Grid:
     schema: TableSchema
     lines: Sequence[int]
     cells: Mapping[str, Cells]
-    columns: Mapping[str, Parsed]
+    columns: Mapping[str, ParsedColumn]
     present: bool
     whole: bool
 
@@ -71,7 +78,7 @@ class Grid:
         """
         return self.whole and bool(self.ok(self.schema.key[0]).all())
 
-    def take(self, rows: Ints) -> Grid:
+    def take(self, rows: Ints) -> ParsedTable:
         """The table of these rows, in their order."""
         return replace(
             self,
@@ -85,7 +92,7 @@ class Grid:
         if len(self.schema.key) != 1:
             return ""
         name = self[self.schema.key[0]][row]
-        return f"{self.schema.key[0].removesuffix('_id')} {quoted(name)}" if name else ""
+        return f"{self.schema.key[0].removesuffix('_id')} {quote(name)}" if name else ""
 
     def fault(self, found: Findings, row: int, message: str) -> None:
         found.fault(self.schema.file, self.lines[row], message, self.subject(row))
@@ -112,14 +119,14 @@ class Grid:
         code = np.fromiter(map(known.get, names, repeat(-1)), dtype=np.int64, count=len(self))
         unknown = (code < 0) & self.given(column) & self.ok(column)
         if judge and unknown.any():
-            hint = hints([names[i] for i in np.flatnonzero(unknown).tolist()], known)
+            hint = suggest_names([names[i] for i in np.flatnonzero(unknown).tolist()], known)
             self.faults(
-                found, unknown, lambda i: f"{column} {quoted(names[i])} {among}{hint[names[i]]}"
+                found, unknown, lambda i: f"{column} {quote(names[i])} {among}{hint[names[i]]}"
             )
         return code
 
 
-def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> Grid:
+def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTable:
     """The table of a snapshot, an absent one with no rows; faults of headers, cells and keys go
     to `found`.
     """
@@ -130,20 +137,20 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> Grid:
         _header(schema, table, found)
     elif schema.required and readable:
         found.fault(schema.file, None, f"is missing; it holds {schema.doc}")
-    columns: dict[str, Parsed] = {}
+    columns: dict[str, ParsedColumn] = {}
     complaints: list[tuple[int, str]] = []
     for column in schema.columns:
         if column.name in table.columns:
             columns[column.name], wrong = parse(column, table.columns[column.name])
             complaints += wrong
         else:
-            columns[column.name] = absent(column, len(table))
+            columns[column.name] = default_column(column, len(table))
     there = (
         all(c.name in table.columns for c in schema.columns if c.required)
         if present
         else not schema.required
     )
-    out = Grid(schema, table.lines, table.columns, columns, present, readable and there)
+    out = ParsedTable(schema, table.lines, table.columns, columns, present, readable and there)
     for row, message in complaints:
         out.fault(found, row, message)
     if schema.key and out.ok(*schema.key).any():
@@ -153,7 +160,7 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> Grid:
 
 def grids(
     snapshot: Snapshot, found: Findings, schemas: Mapping[str, TableSchema] = TABLES
-) -> dict[str, Grid]:
+) -> dict[str, ParsedTable]:
     """All tables of the schemas by file name."""
     return {file: grid(schema, snapshot, found) for file, schema in schemas.items()}
 
@@ -164,18 +171,18 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
     lost = [c.name for c in schema.columns if c.required and c.name not in table.columns]
     for name in lost:
         found.fault(schema.file, HEADER, f"column {name} is missing{did_you_mean(name, strange)}")
-    absent = [name for name in known if name not in table.columns]
+    default_column = [name for name in known if name not in table.columns]
     for i, name in enumerate(strange):
-        hint = meant(name, absent) if i < HINTED else ""
+        hint = suggest_setting(name, default_column) if i < HINTED else ""
         found.warn(
             schema.file,
             HEADER,
-            f"column {quoted(name)} is not known and is ignored{hint}",
+            f"column {quote(name)} is not known and is ignored{hint}",
             "columns that are not known",
         )
 
 
-def _keys(table: Grid, found: Findings) -> None:
+def _keys(table: ParsedTable, found: Findings) -> None:
     """No two rows with the same key."""
     names = table.schema.key
     values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
@@ -197,6 +204,6 @@ def _keys(table: Grid, found: Findings) -> None:
         first.setdefault(key, i)
 
 
-def _shown(table: Grid, column: str, row: int) -> str:
+def _shown(table: ParsedTable, column: str, row: int) -> str:
     text = text_of(table.cells[column][row]) if column in table.cells else ""
-    return text if isinstance(table[column], np.ndarray) else quoted(text)
+    return text if isinstance(table[column], np.ndarray) else quote(text)

@@ -12,8 +12,8 @@ import math
 import re
 from functools import lru_cache
 
-from allocator.domain.columns import LEAST_NUMBER, MOST_NUMBER
-from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.schema.columns import LEAST_NUMBER, MOST_NUMBER
 from formulations.objectives import Objective, get_objective, objective_names
 
 Terms = tuple[tuple[str, float], ...]  # names, each once, and their factors
@@ -23,31 +23,31 @@ MOST_LEVELS = 3
 
 
 @lru_cache(maxsize=256)
-def levels(text: str) -> tuple[Terms, ...]:
+def parse_levels(text: str) -> tuple[Terms, ...]:
     """The weighted sums of an objective, the most important first; raises ValueError that says
     what is wrong.
     """
     parts = text.split(">")
     if len(parts) > MOST_LEVELS:
-        raise ValueError(f"{quoted(text)} has more than {MOST_LEVELS} levels")
+        raise ValueError(f"{quote(text)} has more than {MOST_LEVELS} levels")
     return tuple(_terms(text, part) for part in parts)
 
 
-def canonical(text: str) -> str:
-    """The one way to write the same objective; raises ValueError as `levels`."""
+def normalise(text: str) -> str:
+    """The one way to write the same objective; raises ValueError as `parse_levels`."""
     return " > ".join(
         (
             terms[0][0]
             if len(terms) == 1 and terms[0][1] == 1.0
             else ",".join(f"{name}={factor!r}".removesuffix(".0") for name, factor in terms)
         )
-        for terms in levels(text)
+        for terms in parse_levels(text)
     )
 
 
 def names(text: str) -> tuple[str, ...]:
     """Every name in it, in order."""
-    return tuple(name for terms in levels(text) for name, _ in terms)
+    return tuple(name for terms in parse_levels(text) for name, _ in terms)
 
 
 def objectives(text: str) -> tuple[Objective, ...]:
@@ -58,7 +58,8 @@ def objectives(text: str) -> tuple[Objective, ...]:
 def sums(text: str) -> tuple[tuple[tuple[Objective, float], ...], ...]:
     """Return the weighted sums of objectives, the most important first."""
     return tuple(
-        tuple((get_objective(name), factor) for name, factor in terms) for terms in levels(text)
+        tuple((get_objective(name), factor) for name, factor in terms)
+        for terms in parse_levels(text)
     )
 
 
@@ -69,9 +70,9 @@ def _terms(text: str, part: str) -> Terms:
         known = objective_names()
         if name not in known:
             hint = did_you_mean(name, known) or f" (known: {', '.join(known)})"
-            raise ValueError(f"{quoted(name)} is not known{hint}")
+            raise ValueError(f"{quote(name)} is not known{hint}")
         if name in found:
-            raise ValueError(f"{quoted(text)} names {name} twice in a sum")
+            raise ValueError(f"{quote(text)} names {name} twice in a sum")
         found[name] = _factor(number, text) if equals else 1.0
     return tuple(found.items())
 
@@ -83,6 +84,6 @@ def _factor(number: str, text: str) -> float:
         factor = math.nan
     if not LEAST_NUMBER <= factor <= MOST_NUMBER:
         raise ValueError(
-            f"{quoted(text)}: a factor must be a number above 0, and {quoted(number)} is not"
+            f"{quote(text)}: a factor must be a number above 0, and {quote(number)} is not"
         )
     return factor

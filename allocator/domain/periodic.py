@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocator.domain.cells import Parsed
-from allocator.domain.findings import Findings, quoted
-from allocator.domain.grid import Grid
+from allocator.domain.findings import Findings, quote
+from allocator.domain.grid import ParsedTable
+from allocator.domain.schema.cells import ParsedColumn
 
 
-def repeated(table: Grid, found: Findings) -> Grid:
+def expand_periodic_rows(table: ParsedTable, found: Findings) -> ParsedTable:
     """workload.csv with every job that its periodic rows stand for; what is wrong with them goes
     to `found`.
     """
@@ -39,16 +39,16 @@ def repeated(table: Grid, found: Findings) -> Grid:
         columns[name] = replace(columns[name], value=columns[name].value + later)
     count = dict(zip(table["job_id"], times.tolist(), strict=True))
     ids: list[str] = table["job_id"]
-    names = [_numbered(ids[i], n) for i, n in zip(row.tolist(), number.tolist(), strict=True)]
+    names = [_number_name(ids[i], n) for i, n in zip(row.tolist(), number.tolist(), strict=True)]
     columns["job_id"] = replace(columns["job_id"], value=names)
     after = [
         (
-            *((_numbered(ids[i], n - 1),) if n > 1 else ()),
-            *(_numbered(name, min(n, count.get(name, 1))) for name in table["after"][i]),
+            *((_number_name(ids[i], n - 1),) if n > 1 else ()),
+            *(_number_name(name, min(n, count.get(name, 1))) for name in table["after"][i]),
         )
         for i, n in zip(row.tolist(), number.tolist(), strict=True)
     ]
-    columns["after"] = Parsed(after, np.array([bool(a) for a in after]), columns["after"].ok)
+    columns["after"] = ParsedColumn(after, np.array([bool(a) for a in after]), columns["after"].ok)
     nothing = np.zeros(len(row), dtype=bool)
     columns["every_s"] = replace(columns["every_s"], value=np.full(len(row), np.nan), given=nothing)
     columns["times"] = replace(columns["times"], value=np.full(len(row), -1), given=nothing)
@@ -59,10 +59,10 @@ def repeated(table: Grid, found: Findings) -> Grid:
             table.fault(
                 found,
                 int(row[i]),
-                f"its time number {number[i]} is called {quoted(names[i])}, as another job is",
+                f"its time number {number[i]} is called {quote(names[i])}, as another job is",
             )
     return out
 
 
-def _numbered(name: str, number: int) -> str:
+def _number_name(name: str, number: int) -> str:
     return name if number == 1 else f"{name}@{number}"

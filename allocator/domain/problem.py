@@ -84,7 +84,7 @@ class Jobs:
     restarts: Ints  # starts after the first, and changes
     largest_gpus: Ints  # most GPUs ever held
     # index into Jobs: whose GPUs it runs on as a second job (a guest), -1 = on its own
-    host: Ints
+    primary: Ints
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -103,7 +103,7 @@ class Jobs:
             )
         place = np.full(len(self) + 1, -1)  # the last one is that of -1
         place[which] = np.arange(len(which))
-        parts["host"] = place[parts["host"]]
+        parts["primary"] = place[parts["primary"]]
         return Jobs(**parts)
 
 

@@ -1,7 +1,7 @@
 """Typed records of the public API: one frozen dataclass for each row of an input table.
 
-A field has the name, the unit and the default of the column in `allocator.domain.columns`. None is
-an empty cell: the default of the column, which may depend on other columns.
+A field has the name, the unit and the default of the column in `allocator.domain.schema.columns`.
+None is an empty cell: the default of the column, which may depend on other columns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.domain.columns import TABLES
+from allocator.domain.schema.columns import TABLES
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import UsageError
 

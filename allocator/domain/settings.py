@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.cells import parse_value
-from allocator.domain.columns import CONFIG, CONFIG_TABLES, MOST_ROUNDS, RULE, Column
-from allocator.domain.findings import Findings, meant, quoted
-from allocator.domain.grid import Grid
+from allocator.domain.findings import Findings, quote, suggest_setting
+from allocator.domain.grid import ParsedTable
+from allocator.domain.schema.cells import parse_value
+from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, MOST_ROUNDS, RULE, Column
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 
@@ -51,8 +51,10 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
             else:
                 found.fault(FILE, line, f"{key} must be a table, [{key}]")
         else:
-            hint = meant(str(key), [k for k in (*columns, *tables) if k not in snapshot.config])
-            found.warn(FILE, line, f"{quoted(str(key))} is not known and is ignored{hint}")
+            hint = suggest_setting(
+                str(key), [k for k in (*columns, *tables) if k not in snapshot.config]
+            )
+            found.warn(FILE, line, f"{quote(str(key))} is not known and is ignored{hint}")
     return Settings(values, tables)
 
 
@@ -71,8 +73,8 @@ def _table(
             if message is not None:
                 found.fault(FILE, line, f"[{name}] {message}")
         else:
-            hint = meant(str(key), [k for k in columns if k not in given])
-            found.warn(FILE, line, f"[{name}] {quoted(str(key))} is not known and is ignored{hint}")
+            hint = suggest_setting(str(key), [k for k in columns if k not in given])
+            found.warn(FILE, line, f"[{name}] {quote(str(key))} is not known and is ignored{hint}")
     if name == "longrun":
         for message in longrun_faults(set(values)):
             found.fault(FILE, lines.get(name), f"[{name}] {message}")
@@ -95,7 +97,7 @@ def checked_horizon(rounds: int) -> int:
     return rounds
 
 
-def now(given: float | None, jobs: Grid) -> float:
+def now(given: float | None, jobs: ParsedTable) -> float:
     """now_s: as given, else the latest submitted_s, 0 without jobs."""
     if given is not None:
         return float(given)

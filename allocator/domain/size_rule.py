@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.columns import MOST_GPUS
 from allocator.domain.problem import Ints, Problem
-from formulations.ragged import ragged
+from allocator.domain.schema.columns import MOST_GPUS
+from formulations.model.ragged import ragged
 
 EVERY_NODES = 1_024
 NODE_DIGITS = 8

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.domain.columns import MOST_INTEGER, TABLES, Kind, TableSchema
-from allocator.domain.texts import Cells, has_values, text_of, texts_of
+from allocator.domain.schema.columns import MOST_INTEGER, TABLES, ColumnKind, TableSchema
+from allocator.domain.schema.texts import Cells, has_values, text_of, texts_of
 from allocator.errors import Fault, UsageError
 
 if TYPE_CHECKING:
@@ -156,14 +156,14 @@ def tables_of_frames(
             raise UsageError(f"{call}: {key} has two columns of one name: {', '.join(names)}")
         kinds = {c.name: c.kind for c in known[file].columns}
         columns = {
-            name: _cells(frame.iloc[:, i], kinds.get(name, Kind.TEXT))
+            name: _cells(frame.iloc[:, i], kinds.get(name, ColumnKind.TEXT))
             for i, name in enumerate(names)
         }
         tables[file] = Table(file, columns, range(2, len(frame) + 2))
     return tables
 
 
-def _cells(column: pd.Series[Any], kind: Kind) -> Cells:
+def _cells(column: pd.Series[Any], kind: ColumnKind) -> Cells:
     """The cells of a frame's column: numbers and bools as they are, the rest one by one."""
     missing = column.isna().to_numpy(dtype=bool)
     if column.dtype.kind == "f" or (column.dtype.kind in "iu" and missing.any()):
@@ -175,11 +175,11 @@ def _cells(column: pd.Series[Any], kind: Kind) -> Cells:
     )
 
 
-def values_as_cells(kind: Kind, values: Sequence[Any]) -> Cells:
+def values_as_cells(kind: ColumnKind, values: Sequence[Any]) -> Cells:
     """Turn Python values of one column into cells: numbers into an array, others one by one."""
-    if kind in (Kind.NUMBER, Kind.INTEGER) and all(
+    if kind in (ColumnKind.NUMBER, ColumnKind.INTEGER) and all(
         v is None or (type(v) in (int, float) and abs(v) <= MOST_INTEGER) for v in values
     ):
         return np.array(values, dtype=np.float64)
-    lists = kind in (Kind.TEXTS, Kind.INTEGERS)
+    lists = kind in (ColumnKind.TEXTS, ColumnKind.INTEGERS)
     return [tuple(v) if lists and isinstance(v, (list, tuple)) else text_of(v) for v in values]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from allocator.domain.findings import did_you_mean, quoted
+from allocator.domain.findings import did_you_mean, quote
 from allocator.errors import UsageError
 
 MOST_INDEX = 65_535
@@ -38,25 +38,25 @@ def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]
         if named:
             pool = head.strip()
             if pool not in gpus:
-                faults.append(f"the queue has no pool {quoted(pool)}{did_you_mean(pool, gpus)}")
+                faults.append(f"the queue has no pool {quote(pool)}{did_you_mean(pool, gpus)}")
         elif not pool:
-            faults.append(f"{quoted(part)} belongs to no pool: say POOL=0-3")
-        indices = _indices(span)
+            faults.append(f"{quote(part)} belongs to no pool: say POOL=0-3")
+        indices = _parse_indices(span)
         if indices is None:
             faults.append(
-                f"{quoted(part)}: {quoted(span)} is neither a GPU index nor a range such as 0-3"
+                f"{quote(part)}: {quote(span)} is neither a GPU index nor a range such as 0-3"
             )
             continue
         twice = [i for i in indices if i in owner]
         if twice:
-            before = quoted(owner[twice[0]])
+            before = quote(owner[twice[0]])
             faults.append(
-                f"GPU {twice[0]} is named for pool {before} and again for pool {quoted(pool)}"
+                f"GPU {twice[0]} is named for pool {before} and again for pool {quote(pool)}"
             )
         owner.update((i, pool) for i in indices if i not in owner)
         found.setdefault(pool, []).extend(indices)
     faults += [
-        f"pool {quoted(name)} has {n} GPUs in the queue, but {len(found.get(name, ()))} indices"
+        f"pool {quote(name)} has {n} GPUs in the queue, but {len(found.get(name, ()))} indices"
         for name, n in gpus.items()
         if len(found.get(name, ())) < n
     ]
@@ -65,7 +65,7 @@ def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]
     return {name: tuple(found.get(name, ())) for name in gpus}
 
 
-def _indices(span: str) -> range | None:
+def _parse_indices(span: str) -> range | None:
     match = _RANGE.fullmatch(span)
     if match is None:
         return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.executors.errors import NotNow
-from allocator.files.plans import sync_folder
+from allocator.io.plans import sync_folder
 
 LOCK_WAIT_S = 30.0
 
@@ -67,7 +67,7 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+def hold_lock(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Hold the lock, after waiting for it. Raises NotNow when another process keeps it for so
     long.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from allocator.control.executor import Observation, Order
 from allocator.errors import AllocatorError
+from allocator.loop.executor import Observation, Order
 
 
 class DryRunExecutor:

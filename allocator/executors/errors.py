@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from allocator.control.executor import Order
 from allocator.errors import AllocatorError
+from allocator.loop.executor import Order
 
 
 class NotNow(AllocatorError):
@@ -11,7 +11,7 @@ class NotNow(AllocatorError):
     job still lives). Nothing was done; the same order may be given again later."""
 
 
-def shares(order: Order, alive: bool) -> bool:
+def starts_on_shared_gpus(order: Order, alive: bool) -> bool:
     """Whether the order starts on the GPUs of order.beside; alive: that allocation was started and
     has not ended. Raises NotNow where the start has to wait for it."""
     if order.beside is not None and order.beside.needed and not alive:

@@ -40,7 +40,7 @@ class Model:
     velocity: Any
 
 
-def data(seed: int) -> tuple[Any, Any]:
+def make_examples(seed: int) -> tuple[Any, Any]:
     """(examples (EXAMPLES, FEATURES), labels 0 or 1 (EXAMPLES,)): a noisy half-space."""
     import numpy as np
 
@@ -107,20 +107,20 @@ class Run:
         self.folder, self.steps, self.every_s, self.seed = folder, steps, every_s, seed
         self.gpus = int(os.environ.get("ALLOCATOR_GPUS", "1"))
         self.step_s = 1.0 / steps_per_second(self.gpus, rate, overhead)
-        self.told = False
-        signal.signal(signal.SIGTERM, self._tell)
+        self.is_stop_requested = False
+        signal.signal(signal.SIGTERM, self._request_stop)
 
     def run(self) -> int:
         """Train from the last checkpoint to the end or to SIGTERM; returns the exit code."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        x, y = data(self.seed)
+        x, y = make_examples(self.seed)
         model = load(self.folder / "checkpoint.npz")
         safe = model.step
         self._log("start", model, loss(model, x, y))
         report.progress(model.step, safe)
         due = time.monotonic()
         saved = due
-        while model.step < self.steps and not self.told:
+        while model.step < self.steps and not self.is_stop_requested:
             train(model, x, y, self.seed, self.gpus)
             due += self.step_s
             if (wait := due - time.monotonic()) > 0:
@@ -146,8 +146,8 @@ class Run:
                 f"{self.gpus},{now:.6f}\n"
             )
 
-    def _tell(self, number: int, frame: object) -> None:
-        self.told = True
+    def _request_stop(self, number: int, frame: object) -> None:
+        self.is_stop_requested = True
 
 
 def main() -> int:

@@ -18,10 +18,10 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from allocator.control.executor import Identity, StaleOrder, WrongState
 from allocator.errors import AllocatorError
 from allocator.executors.disk import write_json
-from allocator.files.limited import read_json
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import Identity, StaleOrder, WrongState
 
 
 class Fence:
@@ -35,7 +35,7 @@ class Fence:
     def identity(self) -> Identity:
         """What the file says; what it lacks is made. Raises WrongState for another executor's."""
         found = self._read()
-        self._refuse_other_kind(found)
+        self._refuse_foreign_kind(found)
         if not found["state"]:
             found |= {"state": secrets.token_hex(16), "kind": self._kind}
             write_json(self._path, found)
@@ -51,7 +51,7 @@ class Fence:
     def claim(self, queue: str) -> None:
         """Belong to the queue. Raises WrongState where the folder belongs to another one."""
         found = self._read()
-        self._refuse_other_kind(found)
+        self._refuse_foreign_kind(found)
         if found["adopting"] or found["queue"] not in ("", queue):
             raise WrongState(f'the state in "{self._path.parent}" belongs to another queue')
         if not found["queue"]:
@@ -93,7 +93,7 @@ class Fence:
             raise WrongState(f'"{self._path.parent}" was adopted by another queue meanwhile')
         write_json(self._path, found | {"adopting": "", "was": "", "queue": queue})
 
-    def _refuse_other_kind(self, found: dict[str, Any]) -> None:
+    def _refuse_foreign_kind(self, found: dict[str, Any]) -> None:
         if found["kind"] not in ("", self._kind):
             raise WrongState(
                 f'"{self._path.parent}" is the state of the executor "{found["kind"]}", not of '

@@ -21,11 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from allocator.control.executor import ENDED, Beside, Identity, Observation, Order, Phase
 from allocator.errors import UsageError
-from allocator.executors.errors import shares
-from allocator.executors.ledger import ORDER, STOP, Known, Ledger, ended_as
-from allocator.files.limited import as_storable_text, read_json
+from allocator.executors.errors import starts_on_shared_gpus
+from allocator.executors.ledger import ORDER, STOP, Ledger, OpenAllocation, summarise_ending
+from allocator.io.tables.limited_reader import as_storable_text, read_json
+from allocator.loop.executor import ENDED, ColocatedAllocation, Identity, Observation, Order, Phase
 
 OBSERVATION = "observation.json"
 CAPACITY = "capacity.json"
@@ -51,15 +51,17 @@ class FilesExecutor:
     def start(self, order: Order) -> None:
         """Write order.json. Raises StaleOrder; NotNow while the job whose GPUs it shall run on has
         not been ordered, or has ended."""
-        with self.ledger.locked():
+        with self.ledger.hold_lock():
             self.ledger.fence.admit(order.token)
-            if self.ledger.fresh(order.job_id, order.generation):
-                shared = shares(order, order.beside is not None and self._alive(order.beside))
+            if self.ledger.is_new_generation(order.job_id, order.generation):
+                shared = starts_on_shared_gpus(
+                    order, order.beside is not None and self._is_alive(order.beside)
+                )
                 self.ledger.create(order if shared else replace(order, beside=None), {})
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Write stop.json; what was never ordered is observed as stopped. Raises StaleOrder."""
-        with self.ledger.locked():
+        with self.ledger.hold_lock():
             self.ledger.fence.admit(token)
             self.ledger.stop(
                 job_id,
@@ -78,21 +80,27 @@ class FilesExecutor:
         """What the actor wrote, where it makes sense; what makes none is left out, as if it had
         not been written.
         """
-        seen = (self._observed(one) for one in self.ledger.known())
+        seen = (self._observe_allocation(one) for one in self.ledger.known())
         return [one for one in seen if one is not None]
 
     def acknowledge(self, job_id: str, generation: int) -> None:
         """Remove the folder of the allocation. Raises UsageError if it has not ended."""
-        with self.ledger.locked():
-            if self._alive(Beside(job_id, generation)):
+        with self.ledger.hold_lock():
+            if self._is_alive(ColocatedAllocation(job_id, generation)):
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
             place = self.ledger.place(job_id, generation)
             order = read_json(place / ORDER)
-            said = None if order is None else self._observed(Known(place, order))
+            observation = (
+                None if order is None else self._observe_allocation(OpenAllocation(place, order))
+            )
             self.ledger.forget(
                 job_id,
                 generation,
-                **({} if said is None or order is None else ended_as(order, said)),
+                **(
+                    {}
+                    if observation is None or order is None
+                    else summarise_ending(order, observation)
+                ),
             )
 
     def capacity(self) -> Mapping[str, int]:
@@ -104,18 +112,18 @@ class FilesExecutor:
             if isinstance(n, int) and not isinstance(n, bool) and n >= 0
         }
 
-    def _alive(self, beside: Beside) -> bool:
+    def _is_alive(self, beside: ColocatedAllocation) -> bool:
         place = self.ledger.place(beside.job_id, beside.generation)
-        said = _said(read_json(place / OBSERVATION, MOST_BYTES), math.inf)
-        return place.is_dir() and (said is None or said[0] not in ENDED)
+        observation = _parse_observation(read_json(place / OBSERVATION, MOST_BYTES), math.inf)
+        return place.is_dir() and (observation is None or observation[0] not in ENDED)
 
-    def _observed(self, one: Known) -> Observation | None:
-        said = _said(
+    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
+        observation = _parse_observation(
             read_json(one.folder / OBSERVATION, MOST_BYTES), float(one.order["remaining_work"])
         )
-        if said is None:
+        if observation is None:
             return None
-        phase, work, at_s, detail = said
+        phase, work, at_s, detail = observation
         if phase is Phase.STOPPED and not (one.folder / STOP).exists():
             phase, detail = (
                 Phase.LOST,
@@ -124,7 +132,9 @@ class FilesExecutor:
         return Observation(one.job_id, one.generation, at_s, phase, work, detail)
 
 
-def _said(value: dict[str, Any] | None, most: float) -> tuple[Phase, float, float, str] | None:
+def _parse_observation(
+    value: dict[str, Any] | None, most: float
+) -> tuple[Phase, float, float, str] | None:
     """(phase, work, time, detail) of an observation; None if it makes no sense. most: work there
     was to do.
     """

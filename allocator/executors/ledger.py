@@ -28,17 +28,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from allocator.control.executor import Identity, Observation, Order, StaleOrder
-from allocator.executors.disk import locked, write_json
+from allocator.executors.disk import hold_lock, write_json
 from allocator.executors.fence import Fence
-from allocator.files.limited import read_json
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import Identity, Observation, Order, StaleOrder
 
 ORDER, STOP, ACKNOWLEDGED = "order.json", "stop.json", "acknowledged.json"
 LONGEST_NAME = 150
 
 
 @dataclass(frozen=True)
-class Known:
+class OpenAllocation:
     """An open allocation: its folder and what order.json says (fields of Order and what the
     executor added).
     """
@@ -65,30 +65,30 @@ class Ledger:
         self.folder = folder.absolute()
         self.fence = Fence(self.folder / "fence.json", kind)
         # by name of the folder: order.json never changes
-        self._orders: dict[str, Known] = {}
+        self._orders: dict[str, OpenAllocation] = {}
         for name in ("", "open", "jobs"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.locked():
-            self._heal()
+        with self.hold_lock():
+            self._repair_after_crash()
 
-    def locked(self) -> AbstractContextManager[None]:
+    def hold_lock(self) -> AbstractContextManager[None]:
         """Every change of the ledger happens inside this."""
-        return locked(self.folder / "lock")
+        return hold_lock(self.folder / "lock")
 
     def identity(self) -> Identity:
         """Whose state it is; a folder without a name gets one. Raises WrongState if it is of
         another executor.
         """
-        with self.locked():
+        with self.hold_lock():
             return self.fence.identity()
 
     def claim(self, queue: str) -> None:
         """Let the folder belong to the queue, and take orders of no other one. Raises WrongState if
         it belongs to another."""
-        with self.locked():
+        with self.hold_lock():
             self.fence.claim(queue)
 
-    def fresh(self, job_id: str, generation: int) -> bool:
+    def is_new_generation(self, job_id: str, generation: int) -> bool:
         """Whether the generation is newer than all that was seen of the job; False: it is open.
         Raises StaleOrder if a newer one was seen, or it was acknowledged."""
         over = int(self.acknowledged(job_id).get("generation", -1))
@@ -136,12 +136,12 @@ class Ledger:
         place = self.place(order.job_id, order.generation)
         temporary = place.with_name(f".new-{secrets.token_hex(8)}")
         temporary.mkdir(mode=0o700)
-        for name, content in {**files, ORDER: {**_plain(order), **more}}.items():
+        for name, content in {**files, ORDER: {**_order_to_json(order), **more}}.items():
             write_json(temporary / name, content, sync_name=False)
         os.rename(temporary, place)
         return place
 
-    def known(self) -> Iterator[Known]:
+    def known(self) -> Iterator[OpenAllocation]:
         """Every open allocation, by name."""
         names = sorted(
             name for name in os.listdir(self.folder / "open") if not name.startswith(".")
@@ -151,18 +151,20 @@ class Ledger:
             if (one := before.get(name)) is None:
                 place = self.folder / "open" / name
                 order = read_json(place / ORDER)
-                one = None if order is None else Known(place, order)
+                one = None if order is None else OpenAllocation(place, order)
             if one is not None:
                 self._orders[name] = one
         yield from tuple(self._orders.values())
 
     def stop(
-        self, job_id: str, generation: int, unstarted: Mapping[str, Mapping[str, Any]]
+        self, job_id: str, generation: int, files_if_unstarted: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Note that it shall stop. One that was never started gets these files, which say that it
         ended, so that starting it later changes nothing. Raises StaleOrder."""
-        if self.fresh(job_id, generation):
-            self.create(Order(job_id, generation, -1, "", 0, "", 0.0), {**unstarted, STOP: {}})
+        if self.is_new_generation(job_id, generation):
+            self.create(
+                Order(job_id, generation, -1, "", 0, "", 0.0), {**files_if_unstarted, STOP: {}}
+            )
         elif (
             self.place(job_id, generation).is_dir()
             and not (self.place(job_id, generation) / STOP).exists()
@@ -187,7 +189,7 @@ class Ledger:
             if name.startswith(start)
         ]
 
-    def _heal(self) -> None:
+    def _repair_after_crash(self) -> None:
         """Finish what a crash left in the middle."""
         for entry in os.listdir(self.folder / "open"):
             if entry.startswith(".") or read_json(self.folder / "open" / entry / ORDER) is None:
@@ -203,7 +205,7 @@ class Ledger:
             shutil.rmtree(gone, ignore_errors=True)
 
 
-def ended_as(order: Mapping[str, Any], seen: Observation) -> dict[str, Any]:
+def summarise_ending(order: Mapping[str, Any], seen: Observation) -> dict[str, Any]:
     """What is kept of how an allocation ended, for a queue that was set back and has forgotten it.
     left: work that was not done then; None: the allocation was told to stop before it was ordered,
     so nobody knows."""
@@ -225,6 +227,6 @@ def file_name(job_id: str) -> str:
     return "=" + hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _plain(order: Order) -> dict[str, Any]:
+def _order_to_json(order: Order) -> dict[str, Any]:
     """The order as JSON can hold it."""
     return asdict(order) | {"command": list(order.command), "environment": dict(order.environment)}

@@ -21,15 +21,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from allocator.control.executor import Identity, Observation, Order, Phase
 from allocator.errors import UsageError
-from allocator.executors import keeper, report
+from allocator.executors import report, supervisor
 from allocator.executors.disk import is_locked, try_lock, write_json
-from allocator.executors.errors import NotNow, shares
-from allocator.executors.ledger import ORDER, Known, Ledger, ended_as, file_name
-from allocator.executors.processes import Process, boot, kill_all, orphans
-from allocator.files.limited import read_json
-from allocator.files.private import refuse_foreign
+from allocator.executors.errors import NotNow, starts_on_shared_gpus
+from allocator.executors.ledger import ORDER, Ledger, OpenAllocation, file_name, summarise_ending
+from allocator.executors.processes import Process, find_orphans, kill_all, read_boot_id
+from allocator.io.tables.limited_reader import read_json
+from allocator.io.tables.private_folders import refuse_foreign
+from allocator.loop.executor import Identity, Observation, Order, Phase
 
 GRACE_S = 60.0
 KILL_WAIT_S = 2.0
@@ -75,16 +75,16 @@ class LocalExecutor:
     def start(self, order: Order) -> None:
         """Start the job's command under a keeper. Raises StaleOrder; NotNow while GPUs or the job's
         last allocation have not come free. What can never be started here is observed as failed."""
-        with self.ledger.locked():
+        with self.ledger.hold_lock():
             self.ledger.fence.admit(order.token)
-            if self.ledger.fresh(order.job_id, order.generation):
+            if self.ledger.is_new_generation(order.job_id, order.generation):
                 place = self._create(order)
             else:
                 place = self.ledger.place(order.job_id, order.generation)
             if (
                 place.is_dir()
-                and not (place / keeper.EXIT).exists()
-                and not (place / keeper.KEEPER).exists()
+                and not (place / supervisor.EXIT).exists()
+                and not (place / supervisor.SUPERVISOR).exists()
             ):
                 # also after a crash before this line; a keeper too many ends by itself
                 self._spawn(place)
@@ -93,33 +93,33 @@ class LocalExecutor:
         """SIGTERM to the job's process group now, SIGKILL to all that is left when the grace
         period is over.
         """
-        with self.ledger.locked():
+        with self.ledger.hold_lock():
             self.ledger.fence.admit(token)
-            self.ledger.stop(job_id, generation, {keeper.EXIT: _never_started()})
+            self.ledger.stop(job_id, generation, {supervisor.EXIT: _build_unstarted_ending()})
             place = self.ledger.place(job_id, generation)
             if place.is_dir():
-                self._end_unkept(place)
+                self._end_unsupervised(place)
 
     def observe(self) -> Sequence[Observation]:
         """Every open allocation whose keeper came up, or that ended."""
         self._reap()
-        seen = (self._observed(one) for one in self.ledger.known())
+        seen = (self._observe_allocation(one) for one in self.ledger.known())
         return [one for one in seen if one is not None]
 
     def acknowledge(self, job_id: str, generation: int) -> None:
         """Forget the allocation; its outputs stay under logs/. Raises UsageError if it has not
         ended.
         """
-        with self.ledger.locked():
+        with self.ledger.hold_lock():
             place = self.ledger.place(job_id, generation)
-            end = keeper.read_ending(place)
+            end = supervisor.read_ending(place)
             if end is None and place.is_dir():
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
             before, order = self.ledger.acknowledged(job_id), read_json(place / ORDER)
-            kept = _safe_of(before)
+            kept = _read_safe_work(before)
             if end is not None and order is not None:
-                kept = _safe_after(before, order, end) | ended_as(
-                    order, _ending(job_id, generation, end)
+                kept = _compute_safe_work(before, order, end) | summarise_ending(
+                    order, _ending_observation(job_id, generation, end)
                 )
             self._keep_logs(place, job_id, generation)
             self.ledger.forget(job_id, generation, **kept)
@@ -127,23 +127,25 @@ class LocalExecutor:
     def capacity(self) -> Mapping[str, int]:
         """Indices of each pool, without those that jobs of other pools still hold because the
         indices were given to other pools meanwhile."""
-        taken = {d: one.order["pool"] for one in self._unended() for d in one.order["devices"]}
+        taken = {d: one.order["pool"] for one in self._list_unended() for d in one.order["devices"]}
         return {
             pool: sum(taken.get(d, pool) == pool for d in numbers)
             for pool, numbers in self.devices.items()
         }
 
-    def _unended(self) -> Iterator[Known]:
+    def _list_unended(self) -> Iterator[OpenAllocation]:
         """Open allocations whose GPU indices are taken."""
-        return (one for one in self.ledger.known() if not (one.folder / keeper.EXIT).exists())
+        return (one for one in self.ledger.known() if not (one.folder / supervisor.EXIT).exists())
 
     def _create(self, order: Order) -> Path:
         mine = self.devices.get(order.pool, ())
         if order.gpus > len(mine) or order.gpus < 1:
             why = f'pool "{order.pool}" of this machine has {len(mine)} GPUs, not {order.gpus}'
-            return self.ledger.create(order, {keeper.EXIT: _end("failed", why)}, devices=[])
-        devices = self._free(order, mine)
-        last = _known_safe(self.ledger.acknowledged(order.job_id), order.first_generation)
+            return self.ledger.create(
+                order, {supervisor.EXIT: _build_ending("failed", why)}, devices=[]
+            )
+        devices = self._choose_devices(order, mine)
+        last = _find_safe_work(self.ledger.acknowledged(order.job_id), order.first_generation)
         base = (
             last
             if last is not None
@@ -161,11 +163,11 @@ class LocalExecutor:
             marker=secrets.token_hex(16),
         )
 
-    def _free(self, order: Order, mine: Sequence[int]) -> list[int]:
+    def _choose_devices(self, order: Order, mine: Sequence[int]) -> list[int]:
         """The GPU indices of a new allocation. Raises NotNow."""
         taken: set[int] = set()
         shared: list[int] | None = None
-        for one in self._unended():
+        for one in self._list_unended():
             if one.job_id == order.job_id:
                 raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
             taken.update(one.order["devices"])
@@ -174,10 +176,10 @@ class LocalExecutor:
                 order.beside.generation,
             ):
                 shared = list(one.order["devices"])
-        if shares(order, shared is not None) and shared is not None:
+        if starts_on_shared_gpus(order, shared is not None) and shared is not None:
             if (
                 len(shared) != order.gpus
-                or sum(one.order["devices"] == shared for one in self._unended()) > 1
+                or sum(one.order["devices"] == shared for one in self._list_unended()) > 1
             ):
                 raise NotNow(
                     f'job "{order.job_id}": GPUs {shared} have two jobs, or are not {order.gpus}'
@@ -195,9 +197,9 @@ class LocalExecutor:
         self._reap()
         if place in self._children:
             return  # still coming up
-        with keeper.appended(place / "keeper.log") as log:
+        with supervisor.open_for_appending(place / "keeper.log") as log:
             self._children[place] = subprocess.Popen(
-                [sys.executable, "-m", "allocator.executors.keeper", str(place)],
+                [sys.executable, "-m", "allocator.executors.supervisor", str(place)],
                 cwd=PACKAGES,
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
@@ -210,62 +212,71 @@ class LocalExecutor:
             place: child for place, child in self._children.items() if child.poll() is None
         }
 
-    def _end_unkept(self, place: Path) -> None:
+    def _end_unsupervised(self, place: Path) -> None:
         """One that was told to stop before its keeper came up: it never will."""
-        lock = try_lock(place / keeper.LOCK)
+        lock = try_lock(place / supervisor.LOCK)
         if lock is not None:
             try:
-                if not (place / keeper.KEEPER).exists() and not (place / keeper.EXIT).exists():
-                    write_json(place / keeper.EXIT, _never_started())
+                if (
+                    not (place / supervisor.SUPERVISOR).exists()
+                    and not (place / supervisor.EXIT).exists()
+                ):
+                    write_json(place / supervisor.EXIT, _build_unstarted_ending())
             finally:
                 os.close(lock)
 
-    def _observed(self, one: Known) -> Observation | None:
-        end = keeper.read_ending(one.folder)
+    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
+        end = supervisor.read_ending(one.folder)
         if end is None:
-            who = read_json(one.folder / keeper.KEEPER)
+            who = read_json(one.folder / supervisor.SUPERVISOR)
             if who is None:
                 return None
-            if is_locked(one.folder / keeper.LOCK):
-                return self._running(one, self._words(one))
-            end = self._without_keeper(one, who)
+            if is_locked(one.folder / supervisor.LOCK):
+                return self._running_observation(one, self._describe_progress(one))
+            end = self._end_without_supervisor(one, who)
             if end is None:
-                return self._running(one, "its keeper is gone, and its end cannot be recorded yet")
-        return _ending(one.job_id, one.generation, end)
+                return self._running_observation(
+                    one, "its keeper is gone, and its end cannot be recorded yet"
+                )
+        return _ending_observation(one.job_id, one.generation, end)
 
-    def _running(self, one: Known, detail: str) -> Observation:
+    def _running_observation(self, one: OpenAllocation, detail: str) -> Observation:
         return Observation(
             one.job_id,
             one.generation,
             time.time(),
             Phase.RUNNING,
-            keeper.work(one.folder, dict(one.order)),
+            supervisor.read_safe_work(one.folder, dict(one.order)),
             detail,
         )
 
-    def _words(self, one: Known) -> str:
-        seen = report.read(one.folder / keeper.PROGRESS)
+    def _describe_progress(self, one: OpenAllocation) -> str:
+        seen = report.read(one.folder / supervisor.PROGRESS)
         return "" if seen is None else f"{seen[0]:g} done, {seen[1]:g} of it safe"
 
-    def _without_keeper(self, one: Known, who: dict[str, Any]) -> dict[str, Any] | None:
+    def _end_without_supervisor(
+        self, one: OpenAllocation, who: dict[str, Any]
+    ) -> dict[str, Any] | None:
         """How an allocation ended whose keeper is gone; None: not before its processes are dead."""
-        lock = try_lock(one.folder / keeper.LOCK)
+        lock = try_lock(one.folder / supervisor.LOCK)
         if lock is None:
             return None  # somebody else is at it
         try:
-            end = keeper.read_ending(one.folder)
+            end = supervisor.read_ending(one.folder)
             if end is not None:  # written between our two looks
                 return end
             left = Process(who["pid"], "X", 0, 0, 0, who["started"])
-            marker = f"{keeper.MARKER}={one.order['marker']}".encode()
-            if who["boot"] == boot() and not kill_all(lambda: orphans(left, marker), KILL_WAIT_S):
+            marker = f"{supervisor.MARKER}={one.order['marker']}".encode()
+            if who["boot"] == read_boot_id() and not kill_all(
+                lambda: find_orphans(left, marker), KILL_WAIT_S
+            ):
                 return None
-            end = keeper.ending(
+            end = supervisor.build_ending(
                 one.folder, dict(one.order), "lost", "its keeper vanished; its processes are dead"
             )
             if one.folder.is_dir():
                 try:
-                    write_json(one.folder / keeper.EXIT, end)
+                    write_json(one.folder / supervisor.EXIT, end)
                 # a full disk: it ends once this is written
                 except OSError:
                     return None
@@ -275,7 +286,7 @@ class LocalExecutor:
 
     def _keep_logs(self, place: Path, job_id: str, generation: int) -> None:
         logs = self.ledger.folder / "logs"
-        for name in (keeper.OUT, keeper.ERR):
+        for name in (supervisor.OUT, supervisor.ERR):
             with suppress(FileNotFoundError):
                 os.replace(place / name, logs / f"{file_name(job_id)}.{generation}.{name}")
         files = list(os.scandir(logs))
@@ -286,7 +297,7 @@ class LocalExecutor:
                 os.unlink(entry)
 
 
-def _safe_of(before: Mapping[str, Any]) -> dict[str, Any]:
+def _read_safe_work(before: Mapping[str, Any]) -> dict[str, Any]:
     """What acknowledged.json says of safe work: how much in all, and after which allocation."""
     if before.get("safe") is None:
         return {}
@@ -296,35 +307,35 @@ def _safe_of(before: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _known_safe(before: Mapping[str, Any], first: int) -> float | None:
+def _find_safe_work(before: Mapping[str, Any], first: int) -> float | None:
     """Safe work of the job whose first allocation is `first`; what acknowledged.json says may be of
     another job of the same name, which was forgotten."""
-    found = _safe_of(before)
+    found = _read_safe_work(before)
     return found["safe"] if found and found["safe_since"] >= first else None
 
 
-def _safe_after(
+def _compute_safe_work(
     before: Mapping[str, Any], order: Mapping[str, Any], end: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What to keep of safe work when an allocation has ended. before: acknowledged.json so far."""
     generation, first = int(order["generation"]), int(order.get("first_generation", 1))
     if int(order["gpus"]) < 1 and generation > first:
-        return _safe_of(before)  # it was told to stop before it was ordered
-    known = (_known_safe(before, first), end.get("safe"), 0.0 if generation <= first else None)
+        return _read_safe_work(before)  # it was told to stop before it was ordered
+    known = (_find_safe_work(before, first), end.get("safe"), 0.0 if generation <= first else None)
     safe = [s for s in known if s is not None]  # a job begins with nothing
     return {"safe": max(safe), "safe_since": generation} if safe else {}
 
 
-def _ending(job_id: str, generation: int, end: Mapping[str, Any]) -> Observation:
+def _ending_observation(job_id: str, generation: int, end: Mapping[str, Any]) -> Observation:
     """What exit.json says."""
     return Observation(
         job_id, generation, end["at_s"], Phase(end["phase"]), end["work_done"], end["detail"]
     )
 
 
-def _end(phase: str, detail: str) -> dict[str, Any]:
+def _build_ending(phase: str, detail: str) -> dict[str, Any]:
     return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": 0.0, "safe": None}
 
 
-def _never_started() -> dict[str, Any]:
-    return _end("stopped", "was told to stop before it was started")
+def _build_unstarted_ending() -> dict[str, Any]:
+    return _build_ending("stopped", "was told to stop before it was started")

@@ -37,7 +37,7 @@ class Process:
         return self.state not in "ZX"
 
 
-def process(pid: int) -> Process | None:
+def read_process(pid: int) -> Process | None:
     """The process that has this pid now; None: nobody."""
     try:
         text = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
@@ -51,16 +51,16 @@ def process(pid: int) -> Process | None:
 def processes() -> Iterator[Process]:
     """All processes of the machine that can be seen."""
     for name in os.listdir(PROC):
-        if name.isdigit() and (found := process(int(name))):
+        if name.isdigit() and (found := read_process(int(name))):
             yield found
 
 
-def boot() -> str:
+def read_boot_id() -> str:
     """Identity of this boot of the machine."""
     return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def environment_has(pid: int, marker: bytes) -> bool:
+def has_environment_entry(pid: int, marker: bytes) -> bool:
     """Whether the process was started with this NAME=value in its environment; False where that
     cannot be seen.
     """
@@ -70,7 +70,7 @@ def environment_has(pid: int, marker: bytes) -> bool:
         return False
 
 
-def descendants(root: int) -> list[Process]:
+def find_descendants(root: int) -> list[Process]:
     """The living processes below `root`, without it."""
     everybody = list(processes())
     below, grew = {root}, True
@@ -81,22 +81,23 @@ def descendants(root: int) -> list[Process]:
     return [p for p in everybody if p.pid in below and p.pid != root and p.alive]
 
 
-def orphans(keeper: Process, marker: bytes) -> list[Process]:
+def find_orphans(supervisor: Process, marker: bytes) -> list[Process]:
     """The living processes that a dead keeper left behind: its session, and whoever carries its
     marker.
 
     The number of a session is not given to a new process while a member lives; if a process has
     that pid and is not the keeper, the old session is empty.
     """
-    leader = process(keeper.pid)
-    session = keeper.pid if leader is None or leader.started == keeper.started else -1
+    leader = read_process(supervisor.pid)
+    session = supervisor.pid if leader is None or leader.started == supervisor.started else -1
     return [
         p
         for p in processes()
         if p.alive
-        and p.pid not in (os.getpid(), keeper.pid)
+        and p.pid not in (os.getpid(), supervisor.pid)
         and (
-            (p.session == session and p.started >= keeper.started) or environment_has(p.pid, marker)
+            (p.session == session and p.started >= supervisor.started)
+            or has_environment_entry(p.pid, marker)
         )
     ]
 

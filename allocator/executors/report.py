@@ -12,7 +12,7 @@ import math
 import os
 from pathlib import Path
 
-from allocator.files.limited import read_start
+from allocator.io.tables.limited_reader import read_start
 
 
 def progress(done: float, safe: float) -> None:

@@ -26,9 +26,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allocator.control.executor import Observation, Order, Phase, StaleOrder
 from allocator.errors import UsageError
-from allocator.executors.errors import shares
+from allocator.executors.errors import starts_on_shared_gpus
+from allocator.loop.executor import Observation, Order, Phase, StaleOrder
 
 HOUR = 3600.0
 
@@ -54,20 +54,20 @@ class SimulatedClock:
         self.offset_s += seconds
 
 
-def _one(order: Order) -> float:
+def _unit_rate(order: Order) -> float:
     return 1.0
 
 
-def _nothing(order: Order) -> float:
+def _zero_seconds(order: Order) -> float:
     return 0.0
 
 
-def _no_pause(order: Order, held: int) -> float:
+def _zero_pause_s(order: Order, held: int) -> float:
     return 0.0
 
 
 @dataclass(frozen=True)
-class Truth:
+class MachineBehaviour:
     """How the cluster really is.
 
     rate(order): work per second. beside(order, other): the same while the other runs on the same
@@ -78,11 +78,11 @@ class Truth:
     themselves.
     """
 
-    rate: Callable[[Order], float] = _one
+    rate: Callable[[Order], float] = _unit_rate
     beside: Callable[[Order, Order], float] | None = None
-    pause_s: Callable[[Order, int], float] = _no_pause
-    stop_s: Callable[[Order], float] = _nothing
-    checkpoint_s: Callable[[Order], float] = _nothing
+    pause_s: Callable[[Order, int], float] = _zero_pause_s
+    stop_s: Callable[[Order], float] = _zero_seconds
+    checkpoint_s: Callable[[Order], float] = _zero_seconds
     failures_per_gpu_hour: float = 0.0
     seed: int = 0
 
@@ -91,53 +91,53 @@ Key = tuple[str, int]
 
 
 @dataclass
-class _Run:
+class _SimulatedAllocation:
     """An allocation. paces: (since when, work per second), the first from the end of its pause on;
     fail_s: when it fails by itself. end_s, phase: how it will end as things stand; stopped_s: when
     it was told to stop. mate: the other one on its GPUs, while both live."""
 
     order: Order
     started_s: float
-    paces: list[tuple[float, float]]
+    rates: list[tuple[float, float]]
     every_s: float
     fail_s: float
     end_s: float = math.inf
     phase: Phase = Phase.FINISHED
     detail: str = ""
     stopped_s: float = math.inf
-    over: bool = False
-    due: int = 0  # which entry of the cluster's calendar counts
-    mate: Key | None = None
+    is_over: bool = False
+    calendar_entry: int = 0  # which entry of the cluster's calendar counts
+    colocated_key: Key | None = None
 
     def work(self, now_s: float) -> float:
         """Safe work since the start."""
-        if self.over and self.phase is Phase.FINISHED:
+        if self.is_over and self.phase is Phase.FINISHED:
             return self.order.remaining_work
-        ready = self.paces[0][0]
+        ready = self.rates[0][0]
         worked = max(0.0, min(now_s, self.stopped_s, self.end_s) - ready)
         # stopping begins with a checkpoint
-        asked = self.stopped_s <= min(now_s, self.end_s)
-        if self.every_s > 0 and not asked:
+        is_stopping = self.stopped_s <= min(now_s, self.end_s)
+        if self.every_s > 0 and not is_stopping:
             worked -= worked % self.every_s
-        return min(self._done(worked), self.order.remaining_work)
+        return min(self._work_after(worked), self.order.remaining_work)
 
-    def _done(self, worked_s: float) -> float:
+    def _work_after(self, worked_s: float) -> float:
         """Work of so many seconds after the pause."""
         # nearly all of them: asked of every run at every look
-        if len(self.paces) == 1:
-            return self.paces[0][1] * worked_s
-        ready, ends = self.paces[0][0], [*(since for since, _ in self.paces[1:]), math.inf]
+        if len(self.rates) == 1:
+            return self.rates[0][1] * worked_s
+        ready, ends = self.rates[0][0], [*(since for since, _ in self.rates[1:]), math.inf]
         return math.fsum(
             rate * max(0.0, min(worked_s, end - ready) - (since - ready))
-            for (since, rate), end in zip(self.paces, ends, strict=True)
+            for (since, rate), end in zip(self.rates, ends, strict=True)
         )
 
-    def pace(self, rate: float, at_s: float) -> None:
+    def set_rate(self, rate: float, at_s: float) -> None:
         """Work at this rate from then on; unless it was told to stop, that says when it ends."""
-        since = max(at_s, self.paces[0][0]) if self.paces else at_s
-        self.paces = [(s, r) for s, r in self.paces if s < since] + [(since, rate)]
+        since = max(at_s, self.rates[0][0]) if self.rates else at_s
+        self.rates = [(s, r) for s, r in self.rates if s < since] + [(since, rate)]
         if self.stopped_s == math.inf:
-            left = self.order.remaining_work - self._done(since - self.paces[0][0])
+            left = self.order.remaining_work - self._work_after(since - self.rates[0][0])
             finish = since + left / rate if rate > 0 else math.inf
             self.end_s, done = min(finish, self.fail_s), finish <= self.fail_s
             self.phase, self.detail = (
@@ -146,54 +146,56 @@ class _Run:
 
 
 @dataclass
-class SimulatedCluster:
+class SimulatedMachines:
     """Machines with GPUs by pool, and what runs on them. All times inside are real ones
     (clock.now_s).
     """
 
     gpus: dict[str, int]
     clock: SimulatedClock = field(default_factory=SimulatedClock)
-    truth: Truth = field(default_factory=Truth)
+    truth: MachineBehaviour = field(default_factory=MachineBehaviour)
     breaches: list[str] = field(default_factory=list)
     orders: int = 0
 
     def __post_init__(self) -> None:
         self.used = dict.fromkeys(self.gpus, 0)
         self.token = -1
-        self._open: dict[tuple[str, int], _Run] = {}
+        self._open: dict[tuple[str, int], _SimulatedAllocation] = {}
         # by job: the newest generation ever ordered or stopped
         self._newest: dict[str, int] = {}
         # by job: the newest generation ever acknowledged
-        self._over: dict[str, int] = {}
-        self._alive: dict[str, int] = {}  # by job: the generation that holds GPUs
+        self._acknowledged: dict[str, int] = {}
+        self._generation_holding_gpus: dict[str, int] = {}  # by job: the generation that holds GPUs
         # by job: when it last held GPUs, and how many
-        self._left: dict[str, tuple[float, int]] = {}
+        self._last_release: dict[str, tuple[float, int]] = {}
         self._calendar: list[tuple[float, int, tuple[str, int]]] = []
         self._entries = 0
 
     def start(self, order: Order) -> None:
         """As Executor.start."""
         self.admit(order.token)
-        if not self._fresh(order.job_id, order.generation):
+        if not self._is_new_generation(order.job_id, order.generation):
             return
-        self.settle()
-        now, other = self.clock.now_s, self._partner(order)
-        if (old := self._alive.get(order.job_id)) is not None:
+        self.end_due_allocations()
+        now, other = self.clock.now_s, self._find_colocated(order)
+        if (old := self._generation_holding_gpus.get(order.job_id)) is not None:
             self.breaches.append(
                 f'{now:g} s: job "{order.job_id}" starts again while its allocation {old} lives'
             )
-        left_s, held = self._left.get(order.job_id, (math.nan, 0))
-        run = _Run(order, now, [], self.truth.checkpoint_s(order), now + self._strike(order))
-        run.pace(
+        left_s, held = self._last_release.get(order.job_id, (math.nan, 0))
+        run = _SimulatedAllocation(
+            order, now, [], self.truth.checkpoint_s(order), now + self._draw_failure_s(order)
+        )
+        run.set_rate(
             self.truth.rate(order), now + self.truth.pause_s(order, held if left_s == now else 0)
         )
         self.orders += 1
         key = (order.job_id, order.generation)
         self._open[key] = run
         self._newest[order.job_id] = order.generation
-        self._alive[order.job_id] = order.generation
+        self._generation_holding_gpus[order.job_id] = order.generation
         if other is not None:
-            self._join(key, other)
+            self._colocate(key, other)
         else:
             has = self.gpus.get(order.pool, 0)
             self.used[order.pool] = self.used.get(order.pool, 0) + order.gpus
@@ -202,30 +204,33 @@ class SimulatedCluster:
                     f'{now:g} s: pool "{order.pool}" has {has} GPUs and gives'
                     f" {self.used[order.pool]}"
                 )
-        self._enter(run)
+        self._schedule_end(run)
 
-    def _partner(self, order: Order) -> Key | None:
+    def _find_colocated(self, order: Order) -> Key | None:
         """The living allocation on whose GPUs the order starts. Raises NotNow."""
         if order.beside is None:
             return None
         key = (order.beside.job_id, order.beside.generation)
         run = self._open.get(key)
-        return key if shares(order, run is not None and not run.over) else None
+        return key if starts_on_shared_gpus(order, run is not None and not run.is_over) else None
 
-    def _join(self, one: Key, other: Key) -> None:
+    def _colocate(self, one: Key, other: Key) -> None:
         """The two run on the same GPUs from now on."""
         a, b = self._open[one], self._open[other]
-        if b.mate is not None or (a.order.pool, a.order.gpus) != (b.order.pool, b.order.gpus):
+        if b.colocated_key is not None or (a.order.pool, a.order.gpus) != (
+            b.order.pool,
+            b.order.gpus,
+        ):
             self.breaches.append(
                 f'{self.clock.now_s:g} s: job "{one[0]}" starts on GPUs of "{other[0]}", which has '
-                f"{b.order.gpus} of {b.order.pool} and runs beside {b.mate}"
+                f"{b.order.gpus} of {b.order.pool} and runs beside {b.colocated_key}"
             )
-        a.mate, b.mate = other, one
+        a.colocated_key, b.colocated_key = other, one
         for run, beside in ((a, b), (b, a)):
-            run.pace(self._rate(run, beside), self.clock.now_s)
-        self._enter(b)
+            run.set_rate(self._rate(run, beside), self.clock.now_s)
+        self._schedule_end(b)
 
-    def _rate(self, run: _Run, beside: _Run | None) -> float:
+    def _rate(self, run: _SimulatedAllocation, beside: _SimulatedAllocation | None) -> float:
         if beside is None or self.truth.beside is None:
             return self.truth.rate(run.order)
         return self.truth.beside(run.order, beside.order)
@@ -235,11 +240,11 @@ class SimulatedCluster:
         more.
         """
         self.admit(token)
-        self.settle()
+        self.end_due_allocations()
         now = self.clock.now_s
-        if self._fresh(job_id, generation):
+        if self._is_new_generation(job_id, generation):
             self._newest[job_id] = generation
-            self._open[job_id, generation] = _Run(
+            self._open[job_id, generation] = _SimulatedAllocation(
                 Order(job_id, generation, token, "", 0, "", 0.0),
                 now,
                 [(now, 0.0)],
@@ -248,107 +253,109 @@ class SimulatedCluster:
                 now,
                 Phase.STOPPED,
                 "was told to stop before it was started",
-                over=True,
+                is_over=True,
             )
             return
         run = self._open.get((job_id, generation))
-        if run is None or run.over or run.stopped_s < math.inf:
+        if run is None or run.is_over or run.stopped_s < math.inf:
             return
         run.stopped_s = now
         # a failure that was to come first comes all the same
         if run.phase is not Phase.FAILED or run.end_s > now + self.truth.stop_s(run.order):
             run.end_s, run.phase, run.detail = now + self.truth.stop_s(run.order), Phase.STOPPED, ""
-        self._enter(run)
-        self.settle()
+        self._schedule_end(run)
+        self.end_due_allocations()
 
     def observe(self) -> list[Observation]:
         """As Executor.observe; at_s is what the clock on the wall shows."""
-        self.settle()
+        self.end_due_allocations()
         now, wrong = self.clock.now_s, self.clock.offset_s
         return [
             Observation(
                 key[0],
                 key[1],
-                (run.end_s if run.over else now) + wrong,
-                run.phase if run.over else Phase.RUNNING,
+                (run.end_s if run.is_over else now) + wrong,
+                run.phase if run.is_over else Phase.RUNNING,
                 run.work(now),
-                run.detail if run.over else "",
+                run.detail if run.is_over else "",
             )
             for key, run in self._open.items()
         ]
 
     def acknowledge(self, job_id: str, generation: int) -> None:
         """As Executor.acknowledge. Raises UsageError for what has not ended."""
-        self.settle()
+        self.end_due_allocations()
         run = self._open.get((job_id, generation))
-        if run is not None and not run.over:
+        if run is not None and not run.is_over:
             raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
         self._open.pop((job_id, generation), None)
         self._newest[job_id] = max(self._newest.get(job_id, -1), generation)
-        self._over[job_id] = max(self._over.get(job_id, -1), generation)
+        self._acknowledged[job_id] = max(self._acknowledged.get(job_id, -1), generation)
 
     def set_gpus(self, pool: str, gpus: int) -> None:
         """Machines come or go: the pool has so many GPUs from now on. Those that started last
         are lost first.
         """
-        self.settle()
+        self.end_due_allocations()
         self.gpus[pool] = gpus
-        here = [r for r in self._open.values() if r.order.pool == pool and not r.over]
+        here = [r for r in self._open.values() if r.order.pool == pool and not r.is_over]
         for run in sorted(here, key=lambda r: (r.started_s, r.order.job_id), reverse=True):
             if self.used[pool] <= gpus:
                 return
-            both = [run.order.job_id] + ([] if run.mate is None else [run.mate[0]])
+            both = [run.order.job_id] + (
+                [] if run.colocated_key is None else [run.colocated_key[0]]
+            )
             for job_id in both:
                 self.lose(job_id, "its machine is gone")
 
     def lose(self, job_id: str, why: str) -> None:
         """What the job holds is lost now, with what it did since its last checkpoint."""
-        self.settle()
-        generation = self._alive.get(job_id)
+        self.end_due_allocations()
+        generation = self._generation_holding_gpus.get(job_id)
         if generation is not None:
             run = self._open[job_id, generation]
             run.end_s, run.phase, run.detail = self.clock.now_s, Phase.LOST, why
-            self._enter(run)
-            self.settle()
+            self._schedule_end(run)
+            self.end_due_allocations()
 
     def fail(self, job_id: str, why: str) -> None:
         """What the job holds fails now."""
-        self.settle()
-        generation = self._alive.get(job_id)
+        self.end_due_allocations()
+        generation = self._generation_holding_gpus.get(job_id)
         if generation is not None:
             run = self._open[job_id, generation]
             run.end_s, run.phase, run.detail = self.clock.now_s, Phase.FAILED, why
-            self._enter(run)
-            self.settle()
+            self._schedule_end(run)
+            self.end_due_allocations()
 
     def next_end(self) -> float:
         """When the next allocation ends as things stand (clock.now_s), inf: none."""
-        self.settle()
+        self.end_due_allocations()
         while self._calendar:
             end, entry, key = self._calendar[0]
-            if key in self._open and self._open[key].due == entry:
+            if key in self._open and self._open[key].calendar_entry == entry:
                 return end
             heapq.heappop(self._calendar)
         return math.inf
 
-    def settle(self) -> None:
+    def end_due_allocations(self) -> None:
         """Let everything end that has ended by now."""
         while self._calendar and self._calendar[0][0] <= self.clock.now_s:
             end, entry, key = heapq.heappop(self._calendar)
             run = self._open.get(key)
-            if run is None or run.over or run.due != entry:
+            if run is None or run.is_over or run.calendar_entry != entry:
                 continue
-            run.over = True
-            if run.mate is None:
+            run.is_over = True
+            if run.colocated_key is None:
                 self.used[run.order.pool] -= run.order.gpus
             else:  # the other one goes on alone on these GPUs
-                left = self._open[run.mate]
-                run.mate = left.mate = None
-                left.pace(self._rate(left, None), end)
-                self._enter(left)
-            if self._alive.get(key[0]) == key[1]:
-                del self._alive[key[0]]
-            self._left[key[0]] = end, run.order.gpus
+                left = self._open[run.colocated_key]
+                run.colocated_key = left.colocated_key = None
+                left.set_rate(self._rate(left, None), end)
+                self._schedule_end(left)
+            if self._generation_holding_gpus.get(key[0]) == key[1]:
+                del self._generation_holding_gpus[key[0]]
+            self._last_release[key[0]] = end, run.order.gpus
 
     def admit(self, token: int) -> None:
         """Remember the highest token; raises StaleOrder if a higher one was seen."""
@@ -356,21 +363,22 @@ class SimulatedCluster:
             raise StaleOrder(f"an order with token {token} came after one with {self.token}")
         self.token = token
 
-    def _fresh(self, job_id: str, generation: int) -> bool:
+    def _is_new_generation(self, job_id: str, generation: int) -> bool:
         newest = self._newest.get(job_id, -1)
-        if generation < newest or generation <= self._over.get(job_id, -1):
+        if generation < newest or generation <= self._acknowledged.get(job_id, -1):
             raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
         return generation > newest
 
-    def _enter(self, run: _Run) -> None:
+    def _schedule_end(self, run: _SimulatedAllocation) -> None:
         self._entries += 1
-        run.due = self._entries
+        run.calendar_entry = self._entries
         if run.end_s < math.inf:
             heapq.heappush(
-                self._calendar, (run.end_s, run.due, (run.order.job_id, run.order.generation))
+                self._calendar,
+                (run.end_s, run.calendar_entry, (run.order.job_id, run.order.generation)),
             )
 
-    def _strike(self, order: Order) -> float:
+    def _draw_failure_s(self, order: Order) -> float:
         """Seconds until the allocation fails by itself."""
         per_hour = self.truth.failures_per_gpu_hour * order.gpus
         if per_hour <= 0:
@@ -384,7 +392,7 @@ class SimulatedExecutor:
 
     name = "simulated"
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedMachines) -> None:
         self.cluster = cluster
 
     def start(self, order: Order) -> None:

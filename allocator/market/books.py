@@ -22,7 +22,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Market, Problem, State, Tenants
 from allocator.domain.snapshot import Snapshot
 from allocator.market import longrun
-from allocator.market.longrun import Account, Budget
+from allocator.market.longrun import BudgetAccount, LongRunBudget
 
 TABLE = "longrun"  # of config.toml
 ACCOUNT, TENANTS = "account", "tenants"  # keys there that hold the books
@@ -32,8 +32,8 @@ ACCOUNT, TENANTS = "account", "tenants"  # keys there that hold the books
 class Budgets:
     """total: of the whole cluster; tenants: by name."""
 
-    total: Budget | None = None
-    tenants: Mapping[str, Budget] = field(default_factory=dict)
+    total: LongRunBudget | None = None
+    tenants: Mapping[str, LongRunBudget] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return self.total is not None or bool(self.tenants)
@@ -43,8 +43,8 @@ class Budgets:
 class Books:
     """The account of each budget."""
 
-    total: Account | None = None
-    tenants: Mapping[str, Account] = field(default_factory=dict)
+    total: BudgetAccount | None = None
+    tenants: Mapping[str, BudgetAccount] = field(default_factory=dict)
 
 
 def budgets(problem: Problem) -> Budgets:
@@ -56,11 +56,11 @@ def budgets(problem: Problem) -> Budgets:
         t.tenant, t.average_per_hour.tolist(), t.amount.tolist(), t.until_s.tolist(), strict=True
     )
     own = {
-        name: Budget(average, amount, until_s, window_s)
+        name: LongRunBudget(average, amount, until_s, window_s)
         for name, average, amount, until_s in rows
         if not math.isnan(average) or not math.isnan(amount)
     }
-    whole = Budget(
+    whole = LongRunBudget(
         float(given.get("average_per_hour", math.nan)),
         float(given.get("amount", math.nan)),
         float(given.get("until_s", math.inf)),
@@ -81,7 +81,7 @@ def weights(problem: Problem) -> Floats:
     )
 
 
-def settled(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books:
+def update_books(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books:
     """The books at the problem's now_s. spent: dollars for GPUs that are not reserved since the
     books before, by tenant; books of budgets that are new begin now, those of budgets that are gone
     end."""
@@ -91,7 +91,7 @@ def settled(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books
         (
             None
             if asked.total is None
-            else _one(
+            else _update_one(
                 books.total,
                 asked.total,
                 math.fsum(spent.values()),
@@ -100,7 +100,7 @@ def settled(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books
             )
         ),
         {
-            name: _one(
+            name: _update_one(
                 books.tenants.get(name), budget, spent.get(name, 0.0), problem.now_s, present[name]
             )
             for name, budget in asked.tenants.items()
@@ -108,15 +108,15 @@ def settled(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books
     )
 
 
-def _one(
-    account: Account | None, budget: Budget, spent: float, now_s: float, present: float
-) -> Account:
+def _update_one(
+    account: BudgetAccount | None, budget: LongRunBudget, spent: float, now_s: float, present: float
+) -> BudgetAccount:
     if account is None:
-        return longrun.opened(budget, now_s, present)
-    return longrun.updated(account, budget, spent, now_s, present)
+        return longrun.open_account(budget, now_s, present)
+    return longrun.update_account(account, budget, spent, now_s, present)
 
 
-def applied(problem: Problem, books: Books) -> Problem:
+def apply_books(problem: Problem, books: Books) -> Problem:
     """The problem with the prices of the books as dollar_price, and no more dollars per hour than
     they allow; the books themselves are in its settings."""
     asked, t = budgets(problem), problem.tenants
@@ -124,16 +124,18 @@ def applied(problem: Problem, books: Books) -> Problem:
         return problem
     price, limit = problem.dollar_price, problem.budget_per_hour
     prices, limits = t.dollar_price.copy(), t.budget_per_hour.copy()
-    reserved, least = _reserved(problem), _unavoidable(problem)
+    reserved, least = _reserved_dollars(problem), _unavoidable_dollars(problem)
     if asked.total is not None and books.total is not None:
-        terms = longrun.terms(books.total, asked.total, problem.interval_s)
-        price, limit = terms.mu, min(limit, max(terms.per_hour + reserved, least.sum()))
+        next_terms = longrun.next_terms(books.total, asked.total, problem.interval_s)
+        price, limit = next_terms.mu, min(limit, max(next_terms.per_hour + reserved, least.sum()))
     for q, name in enumerate(t.tenant):
         if name in asked.tenants and name in books.tenants:
-            terms = longrun.terms(books.tenants[name], asked.tenants[name], problem.interval_s)
+            next_terms = longrun.next_terms(
+                books.tenants[name], asked.tenants[name], problem.interval_s
+            )
             prices[q], limits[q] = (
-                terms.mu,
-                min(limits[q], max(terms.per_hour + reserved, least[q])),
+                next_terms.mu,
+                min(limits[q], max(next_terms.per_hour + reserved, least[q])),
             )
     table = {**problem.settings.get(TABLE, {}), **to_json(books)}
     return replace(
@@ -145,13 +147,13 @@ def applied(problem: Problem, books: Books) -> Problem:
     )
 
 
-def _reserved(problem: Problem) -> float:
+def _reserved_dollars(problem: Problem) -> float:
     """Dollars per hour of all reserved GPUs, used or not."""
     pools = problem.pools
     return float((pools.gpus * pools.price_per_gpu_hour)[pools.market == Market.RESERVED].sum())
 
 
-def _unavoidable(problem: Problem) -> Floats:
+def _unavoidable_dollars(problem: Problem) -> Floats:
     """(Q,) dollars per hour that no round can do without: running jobs that may not be paused, all
     of them where changes are limited, and guaranteed GPUs at the dearest price."""
     jobs, pools, t = problem.jobs, problem.pools, problem.tenants
@@ -168,8 +170,8 @@ def _unavoidable(problem: Problem) -> Floats:
     )
 
 
-def told(snapshot: Snapshot, problem: Problem) -> Snapshot:
-    """The snapshot that says what `applied` made of its problem, so that whoever reads it
+def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
+    """The snapshot that says what `apply_books` made of its problem, so that whoever reads it
     decides the same.
     """
     config = {
@@ -186,8 +188,10 @@ def told(snapshot: Snapshot, problem: Problem) -> Snapshot:
             table,
             columns={
                 **table.columns,
-                "dollar_price": _cells(problem.tenants, table.columns["tenant"], "dollar_price"),
-                "budget_per_hour": _cells(
+                "dollar_price": _limit_cells(
+                    problem.tenants, table.columns["tenant"], "dollar_price"
+                ),
+                "budget_per_hour": _limit_cells(
                     problem.tenants, table.columns["tenant"], "budget_per_hour"
                 ),
             },
@@ -195,7 +199,7 @@ def told(snapshot: Snapshot, problem: Problem) -> Snapshot:
     return replace(snapshot, config=config, tables=tables)
 
 
-def _cells(tenants: Tenants, rows: Any, column: str) -> list[str]:
+def _limit_cells(tenants: Tenants, rows: Any, column: str) -> list[str]:
     """The values of a column as text, "" for no limit; tenants.csv has the first tenants, in
     their order.
     """
@@ -212,14 +216,14 @@ def to_json(books: Books) -> dict[str, Any]:
     return out
 
 
-def of_json(value: Mapping[str, Any] | None) -> Books:
+def from_json(value: Mapping[str, Any] | None) -> Books:
     """The books of to_json."""
     if not value:
         return Books()
     total = value.get(ACCOUNT)
     return Books(
-        None if total is None else longrun.of_json(total),
-        {name: longrun.of_json(account) for name, account in value.get(TENANTS, {}).items()},
+        None if total is None else longrun.from_json(total),
+        {name: longrun.from_json(account) for name, account in value.get(TENANTS, {}).items()},
     )
 
 

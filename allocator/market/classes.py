@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.findings import Findings, did_you_mean, quoted
-from allocator.domain.grid import Grid
+from allocator.domain.findings import Findings, did_you_mean, quote
+from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.rental_columns import KINDS, OF_CLASS
-from formulations.rental import FREE, Classes
-from formulations.rental_speed import TABLE, speed_ups
+from allocator.domain.schema.rental_columns import KINDS, OF_CLASS
+from formulations.rental.speed_curves import TABLE, speed_ups
+from formulations.rental.widths import FREE, JobClasses
 
 Points = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
-class Rented:
+class RentablePools:
     """What can be rented, in any number: names (P,), GPU types, dollars per GPU-hour (P,), gpus
     (P,): how many there are, inf = not said; it limits the width of jobs where they cost nothing.
     """
@@ -54,13 +54,13 @@ class RentalClasses:
     points: tuple[Points, ...]
     relative_speed: Floats
     max_gpus: Floats
-    rented: Rented | None = None
+    rented: RentablePools | None = None
 
     def pool(self, row: int) -> int:
         """The cheapest pool for a row, -1 without pools."""
         return -1 if self.rented is None else self.rented.cheapest(self.gpu_type[row])
 
-    def model(self, dollars: bool) -> Classes:
+    def model(self, dollars: bool) -> JobClasses:
         """For formulations/rental; dollars: the budget is in dollars per hour (there must be
         pools), else in GPUs.
         """
@@ -79,7 +79,7 @@ class RentalClasses:
             self.relative_speed.tolist(),
             most.tolist(),
         )
-        return Classes(
+        return JobClasses(
             self.arrivals_per_hour,
             self.arrivals_per_hour * self.mean_work_gpu_hours,
             self.weight,
@@ -89,7 +89,7 @@ class RentalClasses:
         )
 
 
-def pools_of(table: Grid, found: Findings, dollars: bool) -> Rented:
+def parse_pools(table: ParsedTable, found: Findings, dollars: bool) -> RentablePools:
     """The pools of a table; faults go to `found`. dollars: what is free must say how much there
     is.
     """
@@ -104,10 +104,12 @@ def pools_of(table: Grid, found: Findings, dollars: bool) -> Rented:
                 "give the number of its gpus"
             ),
         )
-    return Rented(tuple(table["pool"]), tuple(table["gpu_type"]), price, gpus)
+    return RentablePools(tuple(table["pool"]), tuple(table["gpu_type"]), price, gpus)
 
 
-def classes(table: Grid, found: Findings, rented: Rented | None = None) -> RentalClasses:
+def classes(
+    table: ParsedTable, found: Findings, rented: RentablePools | None = None
+) -> RentalClasses:
     """The classes in order of their first rows; what is wrong goes to `found`, and then they
     mean nothing.
     """
@@ -136,11 +138,11 @@ def classes(table: Grid, found: Findings, rented: Rented | None = None) -> Renta
         ),
     )
     points = [
-        _points(table, i, found, most[i]) if is_table[i] and known[i] else ()
+        _parse_points(table, i, found, most[i]) if is_table[i] and known[i] else ()
         for i in range(len(table))
     ]
     if rented is not None:
-        _types(table, rented, found)
+        _check_types(table, rented, found)
     of, first = _of_class(table, found)
     order = np.argsort(of, kind="stable")
     one = {name: np.asarray(table[name], dtype=np.float64)[first] for name in OF_CLASS}
@@ -160,7 +162,7 @@ def classes(table: Grid, found: Findings, rented: Rented | None = None) -> Renta
     )
 
 
-def _of_class(table: Grid, found: Findings) -> tuple[Ints, list[int]]:
+def _of_class(table: ParsedTable, found: Findings) -> tuple[Ints, list[int]]:
     """(R,) class of each row, and the first row of each class; rows of a class that differ are
     faults.
     """
@@ -180,24 +182,24 @@ def _of_class(table: Grid, found: Findings) -> tuple[Ints, list[int]]:
                     found,
                     i,
                     f"{column} {table.text(column, i)} differs from {table.text(column, start)} in "
-                    f"line {table.lines[start]}: rows of class {quoted(name)} must agree in it",
+                    f"line {table.lines[start]}: rows of class {quote(name)} must agree in it",
                 )
     return of, first
 
 
-def _types(table: Grid, rented: Rented, found: Findings) -> None:
+def _check_types(table: ParsedTable, rented: RentablePools, found: Findings) -> None:
     unknown = np.array([rented.cheapest(t) < 0 for t in table["gpu_type"]], dtype=bool)
     table.faults(
         found,
         unknown & table.ok("gpu_type"),
         lambda i: (
-            f"gpu_type {quoted(table['gpu_type'][i])} is in no"
+            f"gpu_type {quote(table['gpu_type'][i])} is in no"
             f" pool{did_you_mean(table['gpu_type'][i], rented.gpu_type)}"
         ),
     )
 
 
-def _points(table: Grid, row: int, found: Findings, most: float) -> Points:
+def _parse_points(table: ParsedTable, row: int, found: Findings, most: float) -> Points:
     """The points of a cell, by width; faults go to `found`."""
     text = table["points"][row]
     out: dict[int, float] = {}
@@ -209,7 +211,7 @@ def _points(table: Grid, row: int, found: Findings, most: float) -> Points:
             table.fault(
                 found,
                 row,
-                f"points {quoted(text)}: {quoted(part)} is not GPUs:speed-up, such as 2:1.9",
+                f"points {quote(text)}: {quote(part)} is not GPUs:speed-up, such as 2:1.9",
             )
             return ()
         wrong = (
@@ -228,9 +230,9 @@ def _points(table: Grid, row: int, found: Findings, most: float) -> Points:
             )
         )
         if wrong:
-            table.fault(found, row, f"points {quoted(text)}: {quoted(part)}: {wrong}")
+            table.fault(found, row, f"points {quote(text)}: {quote(part)}: {wrong}")
             return ()
         out[int(k)] = s
     if out and min(out) > most:
-        table.fault(found, row, f"points {quoted(text)}: no size is within max_gpus {most:.0f}")
+        table.fault(found, row, f"points {quote(text)}: no size is within max_gpus {most:.0f}")
     return tuple(sorted(out.items()))

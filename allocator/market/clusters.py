@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.findings import Findings, quoted
-from allocator.domain.grid import Grid
+from allocator.domain.findings import Findings, quote
+from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Floats, Ints
-from allocator.domain.spot_columns import OF_CLUSTER
-from formulations.transient import Hazard
+from allocator.domain.schema.spot_columns import OF_CLUSTER
+from formulations.transient.revocations import Hazard
 
 SPOT = 1  # place of "spot" in the choices of `market`
 MOST_STATES = 1_000_000  # combinations of working servers that are looked at one by one
 
 
 @dataclass(frozen=True)
-class Cluster:
+class TransientCluster:
     """One cluster of G sorts of servers, arrays (G,). price: dollars per hour of one server;
     servers_price: of what is beside the workers. measured, every_s, quality: nan = not given. cap,
     sharpness: inf = none, a sharp corner."""
@@ -56,23 +56,23 @@ class Cluster:
         return float(self.workers @ self.work_per_s)
 
 
-def clusters(table: Grid, found: Findings) -> tuple[Cluster, ...]:
+def clusters(table: ParsedTable, found: Findings) -> tuple[TransientCluster, ...]:
     """The clusters in order of their first rows; what is wrong goes to `found`, and then they
     mean nothing.
     """
-    _markets(table, found)
+    _check_markets(table, found)
     hazards = [_hazard(table, i, found) for i in range(len(table))]
     rows: dict[str, list[int]] = {}
     for i, name in enumerate(table["cluster"]):
         rows.setdefault(name, []).append(i)
     for same in rows.values():
-        _alike(table, same, found)
+        _check_consistency(table, same, found)
     if found.faults:
         return ()
     return tuple(_cluster(table, name, np.array(same), hazards) for name, same in rows.items())
 
 
-def _markets(table: Grid, found: Findings) -> None:
+def _check_markets(table: ParsedTable, found: Findings) -> None:
     """Prices of one type by market, and who can be taken back at all."""
     ok = table.ok("market", "price_per_hour", "gpu_type")
     spot, price, types = (
@@ -87,7 +87,7 @@ def _markets(table: Grid, found: Findings) -> None:
                 found,
                 i,
                 f"price_per_hour {price[i]:g} of a spot server is above {price[k]:g}, the on-demand"
-                f" price of {quoted(types[i])} in line {table.lines[k]}",
+                f" price of {quote(types[i])} in line {table.lines[k]}",
             )
     taken = (
         (table["revocations_per_hour"] > 0)
@@ -109,7 +109,7 @@ def _markets(table: Grid, found: Findings) -> None:
     )
 
 
-def _hazard(table: Grid, i: int, found: Findings) -> Hazard:
+def _hazard(table: ParsedTable, i: int, found: Findings) -> Hazard:
     life = float(table["lifetime_s"][i]) / 3600.0 if table.given("lifetime_s")[i] else math.inf
     text = table["hazard_by_age"][i]
     if not text:
@@ -128,14 +128,14 @@ def _hazard(table: Grid, i: int, found: Findings) -> Hazard:
         table.fault(
             found,
             i,
-            f"hazard_by_age {quoted(text)} is not HOURS:HAZARD|HOURS:HAZARD.. with hours that "
+            f"hazard_by_age {quote(text)} is not HOURS:HAZARD|HOURS:HAZARD.. with hours that "
             'ascend from 0 and hazards per hour at least 0, such as "0:0.08|1:0.02"',
         )
         return Hazard.constant(0.0)
     return Hazard(rate, age, life)
 
 
-def _alike(table: Grid, same: list[int], found: Findings) -> None:
+def _check_consistency(table: ParsedTable, same: list[int], found: Findings) -> None:
     """Rows of one cluster do not contradict each other, and are not too many."""
     for column in OF_CLUSTER:
         given = [i for i in same if table.given(column)[i]]
@@ -145,25 +145,25 @@ def _alike(table: Grid, same: list[int], found: Findings) -> None:
                     found,
                     i,
                     f"{column} {table.text(column, i)} differs from that in line "
-                    f"{table.lines[given[0]]} of the same cluster {quoted(table['cluster'][i])}",
+                    f"{table.lines[given[0]]} of the same cluster {quote(table['cluster'][i])}",
                 )
     states = math.prod(int(table["workers"][i]) + 1 for i in same if table.ok("workers")[i])
     if len(same) > 1 and states > MOST_STATES:
         table.fault(
             found,
             same[0],
-            f"cluster {quoted(table['cluster'][same[0]])} has {states} combinations of servers "
+            f"cluster {quote(table['cluster'][same[0]])} has {states} combinations of servers "
             f"of different sorts; at most {MOST_STATES} are looked at",
         )
 
 
-def _cluster(table: Grid, name: str, same: Ints, hazards: list[Hazard]) -> Cluster:
+def _cluster(table: ParsedTable, name: str, same: Ints, hazards: list[Hazard]) -> TransientCluster:
     def of_cluster(column: str, none: float) -> float:
         given = [i for i in same.tolist() if table.given(column)[i]]
         return float(table[column][given[0]]) if given else none
 
     startup = table["startup_s"][same]
-    return Cluster(
+    return TransientCluster(
         name=name,
         gpu_types=tuple(table["gpu_type"][i] for i in same.tolist()),
         spot=table["market"][same] == SPOT,

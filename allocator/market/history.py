@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.rental_columns import KINDS
+from allocator.domain.schema.rental_columns import KINDS
 from allocator.errors import Fault, InvalidInput
-from allocator.market.classes import RentalClasses, Rented
+from allocator.market.classes import RentablePools, RentalClasses
 
 HOUR = 3600.0
 # model, GPU type, GPUs (n,) -> work per second, nan = not known
@@ -51,13 +51,13 @@ class History:
         return span * n / (n - 1) / HOUR
 
 
-def estimate(
+def estimate_classes(
     past: History,
     models: Sequence[str],
     gpu_types: Sequence[str],
     rate: Rate,
     hours: float | None = None,
-    rented: Rented | None = None,
+    rented: RentablePools | None = None,
 ) -> tuple[RentalClasses, tuple[str, ...]]:
     """The classes, and warnings of models that no speed is known of.
 

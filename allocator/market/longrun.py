@@ -38,7 +38,7 @@ CLOSE, LEAST = 0.95, 0.01  # savings of the last hours would find nobody to spen
 BETA = 0.5  # an overdraft is paid back by spending so much less than the income
 THETA = 0.3  # share of the credit that makes a dollar e times as dear
 # parts of the time left within which the limit uses up balance and credit
-SETTLE = 24.0
+CORRECTION_SHARE = 24.0
 # of the exponent: at higher prices a round does not earn the start-up of a job
 STEEPEST, FLATTEST = 1.5, -9.0
 MEMORY = 0.5  # share of the window over which the weight present is averaged
@@ -47,7 +47,7 @@ RECENT = 1 / 14
 
 
 @dataclass(frozen=True)
-class Budget:
+class LongRunBudget:
     """average_per_hour: dollars, over windows of window_s; or amount: dollars until until_s (then
     window_s is unused).
 
@@ -61,13 +61,13 @@ class Budget:
     window_s: float = WINDOW_S
 
     @property
-    def ends(self) -> bool:
+    def has_end(self) -> bool:
         """Whether it is an amount until a date."""
         return math.isfinite(self.until_s)
 
 
 @dataclass(frozen=True)
-class Account:
+class BudgetAccount:
     """The books of a budget at at_s; dollars since opened_s.
 
     income, spent: so far. present: weight of the jobs running since at_s; load: its average (N).
@@ -90,7 +90,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Terms:
+class RoundTerms:
     """What the books ask of the next round: mu, and the most that may be spent in it, dollars
     per hour.
     """
@@ -99,20 +99,22 @@ class Terms:
     per_hour: float
 
 
-def opened(budget: Budget, now_s: float, present: float) -> Account:
+def open_account(budget: LongRunBudget, now_s: float, present: float) -> BudgetAccount:
     """Empty books. present: weight of the running jobs."""
-    return Account(now_s, now_s, present=present, load=present, until_s=budget.until_s)
+    return BudgetAccount(now_s, now_s, present=present, load=present, until_s=budget.until_s)
 
 
-def updated(
-    account: Account, budget: Budget, spent: float, now_s: float, present: float
-) -> Account:
+def update_account(
+    account: BudgetAccount, budget: LongRunBudget, spent: float, now_s: float, present: float
+) -> BudgetAccount:
     """The books at now_s, after `spent` more dollars. A clock that goes back stands still. A budget
     of another kind, or an amount for a later date after the date it had, begins new books where the
     old ones end."""
-    changed = budget.ends != math.isfinite(account.until_s)
+    changed = budget.has_end != math.isfinite(account.until_s)
     if changed or account.until_s <= account.at_s < budget.until_s:
-        account = Account(account.at_s, account.at_s, present=account.present, load=account.load)
+        account = BudgetAccount(
+            account.at_s, account.at_s, present=account.present, load=account.load
+        )
     now_s = max(now_s, account.at_s)
     hours = (now_s - account.at_s) / HOUR
     memory_h, age_h = MEMORY * _window_s(account, budget) / HOUR, (now_s - account.opened_s) / HOUR
@@ -135,21 +137,21 @@ def updated(
     )
 
 
-def terms(account: Account, budget: Budget, interval_s: float) -> Terms:
+def next_terms(account: BudgetAccount, budget: LongRunBudget, interval_s: float) -> RoundTerms:
     """What the next round of interval_s may do."""
-    if budget.ends and account.at_s >= budget.until_s:
+    if budget.has_end and account.at_s >= budget.until_s:
         # the date is over, and so is the money
-        return Terms(0.0, 0.0)
+        return RoundTerms(0.0, 0.0)
     income, window_h = income_per_hour(account, budget), _window_s(account, budget) / HOUR
     left_h = max(left_s(account, budget) / HOUR - (1.0 - CLOSE) * window_h, LEAST * window_h)
     credit, interval_h = BETA * income * left_h, interval_s / HOUR
-    ahead_h = max(interval_h, left_h / SETTLE)
+    ahead_h = max(interval_h, left_h / CORRECTION_SHARE)
     most = max(0.0, income + (account.balance + credit) / ahead_h)
-    if budget.ends:
+    if budget.has_end:
         most = min(most, max(0.0, remaining(account, budget)) / interval_h)
     if not (income > 0 and credit > 0):
-        return Terms(0.0, most)
-    return Terms(price(account.load / income, -account.balance / (THETA * credit)), most)
+        return RoundTerms(0.0, most)
+    return RoundTerms(price(account.load / income, -account.balance / (THETA * credit)), most)
 
 
 def price(scale: float, debt: float) -> float:
@@ -157,35 +159,35 @@ def price(scale: float, debt: float) -> float:
     return scale * math.exp(min(STEEPEST, max(FLATTEST, debt)))
 
 
-def income_per_hour(account: Account, budget: Budget) -> float:
+def income_per_hour(account: BudgetAccount, budget: LongRunBudget) -> float:
     """b: what comes in from now on; of an amount, what has not come in yet, evenly until the
     date.
     """
-    if not budget.ends:
+    if not budget.has_end:
         return budget.average_per_hour
     left_h = left_s(account, budget) / HOUR
     return max(0.0, budget.amount - account.income) / left_h if left_h > 0 else 0.0
 
 
-def left_s(account: Account, budget: Budget) -> float:
+def left_s(account: BudgetAccount, budget: LongRunBudget) -> float:
     """L in seconds: until the date, or to the end of the present window of an average; above 0
     for an average.
     """
-    if budget.ends:
+    if budget.has_end:
         return max(0.0, budget.until_s - account.at_s)
     return budget.window_s - (account.at_s - account.opened_s) % budget.window_s
 
 
-def remaining(account: Account, budget: Budget) -> float:
+def remaining(account: BudgetAccount, budget: LongRunBudget) -> float:
     """Dollars of the amount, or of the present window, that are not spent yet; negative:
     overdrawn.
     """
-    if budget.ends:
+    if budget.has_end:
         return budget.amount - account.spent
     return account.balance + budget.average_per_hour * left_s(account, budget) / HOUR
 
 
-def runs_out_s(account: Account, budget: Budget) -> float:
+def runs_out_s(account: BudgetAccount, budget: LongRunBudget) -> float:
     """When the remaining dollars are gone if spending goes on at the recent rate; inf: they last
     until the date or the end of the window."""
     left, most = max(0.0, remaining(account, budget)), left_s(account, budget)
@@ -194,9 +196,9 @@ def runs_out_s(account: Account, budget: Budget) -> float:
     return account.at_s + left / account.rate * HOUR
 
 
-def _earned(account: Account, budget: Budget, now_s: float) -> float:
+def _earned(account: BudgetAccount, budget: LongRunBudget, now_s: float) -> float:
     """Income between the books and now_s."""
-    if not budget.ends:
+    if not budget.has_end:
         return budget.average_per_hour * (now_s - account.at_s) / HOUR
     if now_s >= budget.until_s:
         return budget.amount - account.income
@@ -205,8 +207,8 @@ def _earned(account: Account, budget: Budget, now_s: float) -> float:
     )
 
 
-def _window_s(account: Account, budget: Budget) -> float:
-    return max(0.0, budget.until_s - account.opened_s) if budget.ends else budget.window_s
+def _window_s(account: BudgetAccount, budget: LongRunBudget) -> float:
+    return max(0.0, budget.until_s - account.opened_s) if budget.has_end else budget.window_s
 
 
 def _mean(old: float, new: float, hours: float, memory_h: float) -> float:
@@ -219,28 +221,28 @@ def _mean(old: float, new: float, hours: float, memory_h: float) -> float:
 Json = Mapping[str, float | None]
 
 
-def to_json(account: Account) -> dict[str, float | None]:
+def to_json(account: BudgetAccount) -> dict[str, float | None]:
     """An account as JSON and TOML values; floats read back as the same. An endless date is left
     out.
     """
     return {name: value for name, value in asdict(account).items() if math.isfinite(value)}
 
 
-def of_json(value: Json) -> Account:
+def from_json(value: Json) -> BudgetAccount:
     """The account of to_json."""
-    return Account(
-        **{f.name: float(v) for f in fields(Account) if (v := value.get(f.name)) is not None}
+    return BudgetAccount(
+        **{f.name: float(v) for f in fields(BudgetAccount) if (v := value.get(f.name)) is not None}
     )
 
 
-def report(account: Account, budget: Budget, interval_s: float) -> dict[str, Any]:
+def report(account: BudgetAccount, budget: LongRunBudget, interval_s: float) -> dict[str, Any]:
     """The books for people: JSON values, None where there is no number."""
     gone = runs_out_s(account, budget)
-    hours, asks = (account.at_s - account.opened_s) / HOUR, terms(account, budget, interval_s)
+    hours, asks = (account.at_s - account.opened_s) / HOUR, next_terms(account, budget, interval_s)
     return {
-        "average_per_hour": None if budget.ends else budget.average_per_hour,
-        "amount": budget.amount if budget.ends else None,
-        "until_s": budget.until_s if budget.ends else None,
+        "average_per_hour": None if budget.has_end else budget.average_per_hour,
+        "amount": budget.amount if budget.has_end else None,
+        "until_s": budget.until_s if budget.has_end else None,
         "opened_s": account.opened_s,
         "at_s": account.at_s,
         "income": account.income,

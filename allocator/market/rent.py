@@ -13,27 +13,39 @@ import numpy as np
 
 from allocator.errors import Infeasible, Relaxation
 from allocator.market.classes import RentalClasses
-from formulations.rental import Curve, Plan, TooLittle, in_whole_gpus, plan
-from formulations.rental_rules import curve, equal_spend, equal_widths, response_h, rule
+from formulations.rental.simple_rules import (
+    curve,
+    equal_spend,
+    equal_widths,
+    plan_by_rule,
+    response_h,
+)
+from formulations.rental.widths import (
+    BudgetCurve,
+    BudgetTooSmall,
+    RentalPlan,
+    plan,
+    restrict_to_whole_gpus,
+)
 
 SCHEMA_VERSION = 1
 POINTS = 100  # of the curve, at least
 
 
 @dataclass(frozen=True)
-class Rent:
+class RentResult:
     """The plan of a budget. unit: "gpus" or "dollars_per_hour"; more: the plan of one more unit of
     budget; rules: plans of the same budget by other rules, by name; curve: None unless asked for.
     """
 
     classes: RentalClasses
-    plan: Plan
+    plan: RentalPlan
     unit: str
     whole: bool
-    more: Plan
-    rules: Mapping[str, Plan]
+    more: RentalPlan
+    rules: Mapping[str, RentalPlan]
     least_budget: float
-    curve: Curve | None
+    curve: BudgetCurve | None
 
     @property
     def saved_h(self) -> float:
@@ -150,26 +162,26 @@ def rent(
     whole: bool = False,
     dollars: bool = False,
     with_curve: bool = False,
-) -> Rent:
+) -> RentResult:
     """The best plan for a long-run mean of `budget` GPUs, or dollars per hour.
 
     Raises Infeasible, with the smallest budget that would do, where the classes cannot be stable.
     """
     made, unit = classes.model(dollars), "dollars_per_hour" if dollars else "gpus"
-    chosen = in_whole_gpus(made) if whole else made
+    chosen = restrict_to_whole_gpus(made) if whole else made
     try:
         found = plan(chosen, budget)
-    except TooLittle as why:
+    except BudgetTooSmall as why:
         raise _infeasible(classes, budget, why, dollars) from None
     one = np.array([budget])
     least = made.cheapest
     shape = curve(chosen, budget, POINTS) if with_curve else None
     rules = {"fractional_widths": plan(made, budget)} if whole else {}
     rules |= {
-        "equal_widths": rule(made, budget, equal_widths(made, one)[0]),
-        "equal_spend": rule(made, budget, equal_spend(made, one)[0]),
+        "equal_widths": plan_by_rule(made, budget, equal_widths(made, one)[0]),
+        "equal_spend": plan_by_rule(made, budget, equal_spend(made, one)[0]),
     }
-    return Rent(
+    return RentResult(
         classes,
         found,
         unit,
@@ -185,7 +197,9 @@ def rent(
     )
 
 
-def _infeasible(classes: RentalClasses, budget: float, why: TooLittle, dollars: bool) -> Infeasible:
+def _infeasible(
+    classes: RentalClasses, budget: float, why: BudgetTooSmall, dollars: bool
+) -> Infeasible:
     unit = "dollars per hour" if dollars else "GPUs"
     need = _just_above(why.least)
     many = len(classes.class_id)

@@ -21,17 +21,17 @@ import numpy as np
 
 from allocator.domain.problem import Floats
 from allocator.errors import Infeasible, Relaxation
-from allocator.market.clusters import Cluster
-from formulations.lifetimes import event_rate, lifetime_seconds
-from formulations.servers import bottleneck, capped, mean_speed
-from formulations.transient import HOUR_S, best_interval_s, losses, synchronous_seconds
+from allocator.market.clusters import TransientCluster
+from formulations.transient.lifetimes import event_rate, lifetime_seconds
+from formulations.transient.parameter_servers import bottleneck, capped, expected_speed
+from formulations.transient.revocations import HOUR_S, best_interval_s, losses, synchronous_seconds
 
 ROUNDS = 100
 SAME = 1e-7  # relative change of the length at which the rounds end
 
 
 @dataclass(frozen=True)
-class Outlook:
+class RunForecast:
     """What is expected of one job on one cluster. seconds: from ordering the servers to the end,
     inf: it never ends.
 
@@ -40,7 +40,7 @@ class Outlook:
     checkpoints, inf: none. bound: the speed is clearly below the sum of the workers' own.
     """
 
-    cluster: Cluster
+    cluster: TransientCluster
     work: float
     speed: float
     seconds: float
@@ -56,7 +56,7 @@ class Outlook:
         return self.dollars / self.work
 
 
-def outlook(cluster: Cluster, work: float) -> Outlook:
+def forecast_run(cluster: TransientCluster, work: float) -> RunForecast:
     """Expected time and cost of `work` units; servers are paid from ordering them to the end of
     the job.
     """
@@ -74,18 +74,18 @@ def outlook(cluster: Cluster, work: float) -> Outlook:
             [losses(h, (startup + before) / HOUR_S) / (startup + before) for h in cluster.hazards]
         )
         if cluster.synchronous:
-            seconds, every = _synchronous(cluster, alone, (startup + before) / HOUR_S)
+            seconds, every = _synchronous_seconds(cluster, alone, (startup + before) / HOUR_S)
         else:
             every = (
                 math.inf if math.isnan(cluster.every_s) else cluster.every_s
             )  # the parameter server has the state
-            seconds = _asynchronous(cluster, alone, speed, rates, every)
+            seconds = _asynchronous_seconds(cluster, alone, speed, rates, every)
         if not math.isfinite(seconds) or abs(seconds - before) <= SAME * before:
             break
     total = startup + seconds
-    up = np.ones(len(rates)) if cluster.synchronous else _up(cluster, rates)
+    up = np.ones(len(rates)) if cluster.synchronous else _mean_up_share(cluster, rates)
     lost = float(cluster.workers @ (rates * up)) * seconds if math.isfinite(seconds) else math.inf
-    return Outlook(
+    return RunForecast(
         cluster,
         work,
         speed,
@@ -98,7 +98,9 @@ def outlook(cluster: Cluster, work: float) -> Outlook:
     )
 
 
-def _synchronous(cluster: Cluster, alone: float, hours: float) -> tuple[float, float]:
+def _synchronous_seconds(
+    cluster: TransientCluster, alone: float, hours: float
+) -> tuple[float, float]:
     """Expected seconds of a run of about so many hours, and the useful seconds between checkpoints.
 
     Servers with the shortest lifetime end together. Those with a longer one count as losses at any
@@ -136,8 +138,8 @@ def _synchronous(cluster: Cluster, alone: float, hours: float) -> tuple[float, f
     )
 
 
-def _asynchronous(
-    cluster: Cluster, alone: float, speed: float, rates: Floats, every: float
+def _asynchronous_seconds(
+    cluster: TransientCluster, alone: float, speed: float, rates: Floats, every: float
 ) -> float:
     """Seconds at which the expected progress reaches the work. A measured speed shrinks like the
     one it stands for.
@@ -146,20 +148,24 @@ def _asynchronous(
     mean = (
         speed
         / whole
-        * mean_speed(
-            cluster.workers, cluster.work_per_s, _up(cluster, rates), cluster.cap, cluster.sharpness
+        * expected_speed(
+            cluster.workers,
+            cluster.work_per_s,
+            _mean_up_share(cluster, rates),
+            cluster.cap,
+            cluster.sharpness,
         )
     )
     saves = 0.0 if math.isinf(every) else max(0, math.ceil(alone / every - 1e-12) - 1)
     return alone * speed / mean + saves * cluster.checkpoint_s
 
 
-def _up(cluster: Cluster, rates: Floats) -> Floats:
+def _mean_up_share(cluster: TransientCluster, rates: Floats) -> Floats:
     return np.asarray(1.0 / (1.0 + rates * cluster.replace_s), dtype=np.float64)
 
 
 @dataclass(frozen=True)
-class Choice:
+class ClusterChoice:
     """Positions of the best clusters: cheapest and fastest of all, fastest for at most the cost,
     cheapest by the deadline; None where none was asked for."""
 
@@ -169,12 +175,12 @@ class Choice:
     cheapest_by_deadline: int | None
 
 
-def choose(
-    outlooks: Sequence[Outlook],
+def choose_clusters(
+    outlooks: Sequence[RunForecast],
     cost: float | None = None,
     deadline_s: float | None = None,
     quality: float | None = None,
-) -> Choice:
+) -> ClusterChoice:
     """The choice rules; ties in time go to the cheaper, ties in cost to the faster, then to the
     earlier row.
 
@@ -186,39 +192,43 @@ def choose(
         best = max(
             (o.cluster.quality for o in outlooks if not math.isnan(o.cluster.quality)), default=0.0
         )
-        raise _none("quality", float(quality or 0.0), best, "no cluster is known to train so well")
+        raise _no_choice(
+            "quality", float(quality or 0.0), best, "no cluster is known to train so well"
+        )
     ends = [i for i in good if math.isfinite(outlooks[i].seconds)]
     if not ends:
         raise Infeasible(
             ["on no cluster does the job ever end: servers are lost faster than work is saved"], []
         )
 
-    def cheap(i: int) -> tuple[float, float]:
+    def cost_then_time(i: int) -> tuple[float, float]:
         return outlooks[i].dollars, outlooks[i].seconds
 
-    def quick(i: int) -> tuple[float, float]:
+    def time_then_cost(i: int) -> tuple[float, float]:
         return outlooks[i].seconds, outlooks[i].dollars
 
-    cheapest, fastest = min(ends, key=cheap), min(ends, key=quick)
+    cheapest, fastest = min(ends, key=cost_then_time), min(ends, key=time_then_cost)
     paid = None if cost is None else [i for i in ends if outlooks[i].dollars <= cost]
     timely = None if deadline_s is None else [i for i in ends if outlooks[i].seconds <= deadline_s]
     if cost is not None and not paid:
         least = outlooks[cheapest]
-        raise _none("cost", cost, least.dollars, f"the cheapest cluster is {least.cluster.name}")
+        raise _no_choice(
+            "cost", cost, least.dollars, f"the cheapest cluster is {least.cluster.name}"
+        )
     if deadline_s is not None and not timely:
         first = outlooks[fastest]
-        raise _none(
+        raise _no_choice(
             "deadline", deadline_s, first.seconds, f"the fastest cluster is {first.cluster.name}"
         )
-    return Choice(
+    return ClusterChoice(
         cheapest,
         fastest,
-        min(paid, key=quick) if paid else None,
-        min(timely, key=cheap) if timely else None,
+        min(paid, key=time_then_cost) if paid else None,
+        min(timely, key=cost_then_time) if timely else None,
     )
 
 
-def frontier(outlooks: Sequence[Outlook]) -> list[int]:
+def undominated_clusters(outlooks: Sequence[RunForecast]) -> list[int]:
     """Positions of the clusters that no other beats in both time and cost, by time."""
     order = sorted(
         (i for i, o in enumerate(outlooks) if math.isfinite(o.seconds)),
@@ -231,7 +241,7 @@ def frontier(outlooks: Sequence[Outlook]) -> list[int]:
     return kept
 
 
-def _none(rule: str, asked: float, needed: float, why: str) -> Infeasible:
+def _no_choice(rule: str, asked: float, needed: float, why: str) -> Infeasible:
     # rounded so that asking for what is printed succeeds: up for limits, down for a least quality
     away = math.floor if rule == "quality" else math.ceil
     return Infeasible([f"{rule}: {why}"], [Relaxation(rule, "", asked, away(needed * 1e4) / 1e4)])

@@ -19,17 +19,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.findings import nearest
+from allocator.domain.findings import find_nearest
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.errors import Infeasible, Relaxation, UsageError
-from allocator.options.menu import sizes_in
+from allocator.options.option_table import list_sizes
 from allocator.performance import batched
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.knee import front, knee
 from allocator.performance.pauses import restart_s
 from allocator.performance.profiling import plan
-from allocator.performance.sizes import believed
-from allocator.performance.speed import MEASURED, Beliefs, Configurations
+from allocator.performance.sizes import estimate_sizes
+from allocator.performance.speed import MEASURED, BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
 from formulations.objectives import interval
 
@@ -38,7 +38,7 @@ TRY_S = 60.0  # to try one configuration: a restart and some steps
 
 
 @dataclass(frozen=True)
-class Ways:
+class RunConfigurations:
     """n ways to run the job, by pool, size, batch; arrays (n,).
 
     gpu_type: index; batch, accumulation: 0 = unknown; variant; rate: useful work per second; error:
@@ -105,23 +105,23 @@ class Ways:
 def job_number(problem: Problem, job_id: str) -> int:
     """Its place in the jobs. Raises UsageError for an unknown one."""
     if job_id not in problem.jobs.job_id:
-        near = nearest(job_id, problem.jobs.job_id)
+        near = find_nearest(job_id, problem.jobs.job_id)
         raise UsageError(
             f'no job "{job_id}" in the snapshot' + (f', did you mean "{near}"?' if near else "")
         )
     return problem.jobs.job_id.index(job_id)
 
 
-def configure(problem: Problem, job_id: str) -> Ways:
+def configure(problem: Problem, job_id: str) -> RunConfigurations:
     """All ways to run a job. Raises UsageError for an unknown job or one that can run nowhere."""
-    problem, j = believed(problem), job_number(problem, job_id)
+    problem, j = estimate_sizes(problem), job_number(problem, job_id)
     pool, gpus, batch, row = _tried(problem, j)
     pools, rates = problem.pools, problem.rates
     model = np.full(len(pool), problem.jobs.model[j])
     at = Configurations.of(
         model, pools.gpu_type[pool], gpus, np.where(row >= 0, 0, batch), pools.memory_gb[pool]
     )
-    speed = Beliefs(problem).speed(at)
+    speed = BelievedSpeeds(problem).speed(at)
     own = row >= 0
     rate = np.where(own, rates.rate[row], speed.rate) if len(rates.rate) else speed.rate
     size = (
@@ -155,7 +155,7 @@ def configure(problem: Problem, job_id: str) -> Ways:
     keep = np.intersect1d(np.flatnonzero(good), once)
     keep = keep[np.lexsort((size[keep], gpus[keep], pool[keep]))]
     names = [rates.variant[r] if r >= 0 else "" for r in row.tolist()]
-    return Ways(
+    return RunConfigurations(
         job=job_id,
         pool=tuple(pools.pool[p] for p in pool[keep]),
         gpu_type=pools.gpu_type[pool[keep]],
@@ -183,7 +183,7 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
             most = int(min(most, jobs.max_spot_gpus[j]))
         here = (rates.model == model) & (rates.gpu_type == pools.gpu_type[p])
         fits = here & ~(rates.memory_gb > pools.memory_gb[p])
-        for k in sizes_in(problem, np.array([j]), p, np.array([most]))[1].tolist():
+        for k in list_sizes(problem, np.array([j]), p, np.array([most]))[1].tolist():
             rows = np.flatnonzero(fits & (rates.gpus == k)).tolist()
             if rows:
                 found += [(p, k, 0, r) for r in rows]

@@ -2,11 +2,11 @@
 for a round.
 
     H_p      = headroom_gpus, or GPUs for as many sessions as may be there at once
-             (formulations/headroom.py), with
+             (formulations/model/headroom.py), with
                m = sessions_per_hour x (session_s + interval_s) / 3600      a session waits for the
                    next round
                where neither is given a queue writes headroom_gpus into the round
-                   (allocator/queue/sessions.py)
+                   (allocator/queue/jobs/sessions.py)
     in force = at most what jobs that may not be moved leave of the pool; a repair says so
 
     of pool p the jobs that are not interactive hold at most      GPUs - (1 - shrinkable_share) H_p
@@ -18,11 +18,11 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Problem
-from formulations.headroom import Headroom, sessions
+from formulations.model.headroom import Headroom, sessions
 from formulations.objectives.interval import HOUR
 
 
-def wanted(problem: Problem) -> Ints:
+def wanted_headroom(problem: Problem) -> Ints:
     """(P,) GPUs that interactive.csv keeps in each pool, 0 without a row or where the row leaves
     it to a queue.
     """
@@ -37,20 +37,20 @@ def wanted(problem: Problem) -> Ints:
     return np.minimum(out, problem.pools.gpus)
 
 
-def in_force(problem: Problem, must: Bools) -> Ints:
+def headroom_in_force(problem: Problem, mandatory: Bools) -> Ints:
     """(P,) GPUs kept in this round. must (J,): jobs that keep what they hold."""
     jobs = problem.jobs
-    stay = must & ~jobs.interactive & (jobs.host < 0)
+    stay = mandatory & ~jobs.interactive & (jobs.primary < 0)
     bound = np.bincount(jobs.pool[stay], jobs.gpus[stay], len(problem.pools)).astype(np.int64)
-    kept: Ints = np.maximum(0, np.minimum(wanted(problem), problem.pools.gpus - bound))
+    kept: Ints = np.maximum(0, np.minimum(wanted_headroom(problem), problem.pools.gpus - bound))
     return kept
 
 
-def repairs(problem: Problem, must: Bools) -> list[str]:
+def repairs(problem: Problem, mandatory: Bools) -> list[str]:
     """A line for every pool whose headroom is cut by jobs that keep what they hold."""
     if not len(problem.interactive):
         return []
-    want, have = wanted(problem), in_force(problem, must)
+    want, have = wanted_headroom(problem), headroom_in_force(problem, mandatory)
     return [
         f'headroom of pool "{problem.pools.pool[p]}" is {have[p]} GPUs instead of {want[p]}: jobs'
         " that may not be moved hold the others"
@@ -58,14 +58,16 @@ def repairs(problem: Problem, must: Bools) -> list[str]:
     ]
 
 
-def of_options(problem: Problem, must: Bools, job: Ints, gpus: Ints) -> Headroom | None:
+def headroom_of_options(
+    problem: Problem, mandatory: Bools, job: Ints, gpus: Ints
+) -> Headroom | None:
     """The rows for options (n,) of these jobs that take so many GPUs; None where nothing is
     kept.
     """
     if not len(problem.interactive):
         return None
     jobs, pools = problem.jobs, problem.pools
-    kept = in_force(problem, must)
+    kept = headroom_in_force(problem, mandatory)
     share: Floats = np.zeros(len(pools))
     share[problem.interactive.pool] = problem.interactive.shrinkable_share
     idle = np.ceil((1.0 - share) * kept - 1e-9)

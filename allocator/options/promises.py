@@ -2,8 +2,8 @@
 rows leave.
 
 Capacity, prices, budgets and quotas are taken to stay as they are, and nobody to arrive. Guarantees
-of tenants, the limit on changes and revocations are left out; formulas: formulations/promises.py,
-promised.py.
+of tenants, the limit on changes and revocations are left out; formulas:
+formulations/deadlines/satisfactory_shares.py, promised.py.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import math
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, State
-from allocator.options.round import Round
+from allocator.options.instance_building import CompiledRound
 from allocator.performance.pipelines import due_s
-from formulations.promised import Chain, Place
-from formulations.promises import Need
+from formulations.deadlines.joint_promises import CandidatePool, ReservationPlan
+from formulations.deadlines.satisfactory_shares import DeadlineNeed
 
 MOST_SLOTS = 1_000  # longer ahead slots are longer than rounds
 MOST_CELLS = 200_000  # jobs x slots: with many jobs there are fewer slots
 
 
-def chain(round_: Round, who: Bools | None = None) -> Chain:
+def build_reservations(round_: CompiledRound, who: Bools | None = None) -> ReservationPlan:
     """No promises yet, for all jobs of the round, or only those of who (J,): the others have no
     places. Slots reach to the last deadline.
 
@@ -43,11 +43,11 @@ def chain(round_: Round, who: Bools | None = None) -> Chain:
     )
 
 
-def afterwards(made: Chain, round_: Round) -> Chain:
+def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> ReservationPlan:
     """What these promises leave in slots that reach so far that every job could be done after the
     last of them on an empty cluster; these slots are long where jobs are."""
     p, end_s = round_.problem, made.left.shape[1] * made.slot_s
-    rate = round_.menu.rate[round_.option]
+    rate = round_.option_table.rate[round_.option]
     slowest = np.full(len(p.jobs), np.inf)
     np.minimum.at(slowest, round_.instance.job, rate)
     far = end_s + float((p.jobs.remaining_work / slowest).max(initial=0.0)) + p.interval_s
@@ -68,16 +68,18 @@ def _slot_s(jobs: int, far: float, unit_s: float) -> float:
     return unit_s * max(1, math.ceil(far / unit_s / most))
 
 
-def _chain(round_: Round, due: Floats, slot_s: float, slots: int, who: Bools) -> Chain:
+def _chain(
+    round_: CompiledRound, due: Floats, slot_s: float, slots: int, who: Bools
+) -> ReservationPlan:
     """No promises, in so many slots."""
-    who = who | (round_.instance.must & (round_.stay() >= 0))
+    who = who | (round_.instance.mandatory & (round_.unchanged_choice() >= 0))
     left, first = _rows(round_, slots)
     places = [_places(round_, j, first, float(due[j])) if who[j] else [] for j in range(len(due))]
     _serve_fixed(round_, left, places, slot_s)
-    return Chain(places, due, left, slot_s)
+    return ReservationPlan(places, due, left, slot_s)
 
 
-def accept(promises: Chain, round_: Round) -> list[int]:
+def accept_promises(promises: ReservationPlan, round_: CompiledRound) -> list[int]:
     """Promise what can be promised: what runs first, then by submission; returns the jobs that
     had to be refused.
     """
@@ -91,7 +93,7 @@ def accept(promises: Chain, round_: Round) -> list[int]:
     return refused
 
 
-def _rows(round_: Round, slots: int) -> tuple[Floats, tuple[int, int, int]]:
+def _rows(round_: CompiledRound, slots: int) -> tuple[Floats, tuple[int, int, int]]:
     """(R, T) limits: pools, budget, quotas, tenants' budgets, exposures; and where the last
     three begin.
     """
@@ -107,7 +109,9 @@ def _rows(round_: Round, slots: int) -> tuple[Floats, tuple[int, int, int]]:
     )
 
 
-def _places(round_: Round, j: int, first: tuple[int, int, int], due: float) -> list[Place]:
+def _places(
+    round_: CompiledRound, j: int, first: tuple[int, int, int], due: float
+) -> list[CandidatePool]:
     """The pools of job j with the sizes that are faster than all smaller ones, and the finite
     rows they count in.
     """
@@ -117,9 +121,9 @@ def _places(round_: Round, j: int, first: tuple[int, int, int], due: float) -> l
     running, q = jobs.state[j] == State.RUNNING, int(i.tenant[j])
     for pool in np.unique(i.pool[mine]).tolist():
         o = mine[i.pool[mine] == pool]
-        rate = round_.menu.rate[round_.option[o]]
+        rate = round_.option_table.rate[round_.option[o]]
         o = o[np.append(True, rate[1:] > np.maximum.accumulate(rate)[:-1])]
-        rate = round_.menu.rate[round_.option[o]]
+        rate = round_.option_table.rate[round_.option[o]]
         home = bool(running and jobs.pool[j] == pool)
         startup = float(p.pools.startup_s[pool])
         rows, per = [pool], [1.0]
@@ -136,7 +140,7 @@ def _places(round_: Round, j: int, first: tuple[int, int, int], due: float) -> l
             rows.append(first[2] + int(i.exposed[o[0]]))
             per.append(1.0)
         pause = startup + (float(jobs.restart_s[j]) if running and not home else 0.0)
-        need = Need(
+        need = DeadlineNeed(
             i.gpus[o],
             rate,
             float(jobs.remaining_work[j]),
@@ -145,22 +149,24 @@ def _places(round_: Round, j: int, first: tuple[int, int, int], due: float) -> l
             startup + float(jobs.restart_s[j]),
             int(jobs.gpus[j]) if home else 0,
         )
-        out.append(Place(pool, need, np.array(rows), np.array(per), home))
+        out.append(CandidatePool(pool, need, np.array(rows), np.array(per), home))
     return out
 
 
-def _serve_fixed(round_: Round, left: Floats, places: list[list[Place]], slot_s: float) -> None:
+def _serve_fixed(
+    round_: CompiledRound, left: Floats, places: list[list[CandidatePool]], slot_s: float
+) -> None:
     """Take off what jobs that must keep their GPUs hold until they are done."""
-    i, stay = round_.instance, round_.stay()
-    for j in np.flatnonzero(i.must & (stay >= 0)).tolist():
-        place = next(p for p in places[j] if p.pool == i.pool[stay[j]])
-        rate = round_.menu.rate[round_.option[stay[j]]]
+    i, unchanged_choice = round_.instance, round_.unchanged_choice()
+    for j in np.flatnonzero(i.mandatory & (unchanged_choice >= 0)).tolist():
+        place = next(p for p in places[j] if p.pool == i.pool[unchanged_choice[j]])
+        rate = round_.option_table.rate[round_.option[unchanged_choice[j]]]
         until = math.ceil(place.need.work / rate / slot_s)
-        left[place.rows, :until] -= place.per_gpu[:, None] * int(i.gpus[stay[j]])
+        left[place.rows, :until] -= place.per_gpu[:, None] * int(i.gpus[unchanged_choice[j]])
         places[j] = []
 
 
-def first_option(round_: Round, j: int, pool: int, gpus: int) -> int:
+def first_option(round_: CompiledRound, j: int, pool: int, gpus: int) -> int:
     """The option of job j with that pool and size, -1 if it has none."""
     i = round_.instance
     mine: Ints = np.arange(i.start[j], i.start[j + 1])

@@ -14,19 +14,19 @@ import numpy as np
 from allocator.domain.allocation import Repairs
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.options import headroom
-from allocator.options.menu import Menu
-from formulations.guarantee import usable
+from allocator.options.option_table import OptionTable
+from formulations.model.guarantee import usable_guarantee
 
 
-def repairs(problem: Problem, menu: Menu) -> Repairs:
+def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
     """The repairs of a round; see allocator/domain/allocation.py. menu: with the options of
     guests that run.
     """
     jobs, pools = problem.jobs, problem.pools
-    unit = _units(problem, menu)
+    unit = _units(problem, option_table)
     running = jobs.state == State.RUNNING
     has_keep = np.zeros(len(jobs), dtype=bool)
-    has_keep[menu.job[menu.keep]] = True
+    has_keep[option_table.job[option_table.keep]] = True
     released = np.zeros(len(jobs), dtype=bool)
     messages: list[str] = []
     forced = int((running & ~has_keep).sum())
@@ -66,25 +66,25 @@ def repairs(problem: Problem, menu: Menu) -> Repairs:
             f" {forced}"
         )
         limit = forced
-    messages += headroom.repairs(problem, must_run(problem, menu, released))
-    return Repairs(released, limit, _guarantees(problem, menu), tuple(messages))
+    messages += headroom.repairs(problem, find_mandatory_jobs(problem, option_table, released))
+    return Repairs(released, limit, _guarantees(problem, option_table), tuple(messages))
 
 
-def must_run(problem: Problem, menu: Menu, released: Bools) -> Bools:
+def find_mandatory_jobs(problem: Problem, option_table: OptionTable, released: Bools) -> Bools:
     """(J,) True for non-preemptible running jobs that can keep what they hold."""
     keeps = np.zeros(len(problem.jobs), dtype=bool)
-    keeps[menu.job[menu.keep]] = True
+    keeps[option_table.job[option_table.keep]] = True
     return keeps & ~problem.jobs.preemptible & ~released
 
 
-def _units(problem: Problem, menu: Menu) -> Ints:
+def _units(problem: Problem, option_table: OptionTable) -> Ints:
     """(J,) the job itself; of a running guest that may stay beside its host, the host: they need
     their GPUs once.
     """
     unit = np.arange(len(problem.jobs))
-    there = np.flatnonzero(menu.keep & (menu.host >= 0))
-    g, h = menu.job[there], menu.host[there]
-    unit[g] = np.where(problem.jobs.host[g] == h, h, unit[g])
+    there = np.flatnonzero(option_table.keep & (option_table.primary >= 0))
+    g, h = option_table.job[there], option_table.primary[there]
+    unit[g] = np.where(problem.jobs.primary[g] == h, h, unit[g])
     return unit
 
 
@@ -121,23 +121,27 @@ def _least_released(fixed: Ints, problem: Problem) -> Ints:
     return np.array(gone, dtype=np.int64)
 
 
-def _guarantees(problem: Problem, menu: Menu) -> Ints:
+def _guarantees(problem: Problem, option_table: OptionTable) -> Ints:
     """(Q,) usable GPUs of each tenant's guarantee."""
     tenants = problem.tenants
     out = np.zeros(len(tenants), dtype=np.int64)
     capacity = problem.pools.gpus.tolist()
-    own = menu.host < 0
+    own = option_table.primary < 0
     for q in np.flatnonzero(tenants.guaranteed_gpus > 0):
         mine = np.flatnonzero(problem.jobs.tenant == q)
         options = [
             list(
                 zip(
-                    menu.pool[a:b][own[a:b]].tolist(),
-                    menu.gpus[a:b][own[a:b]].tolist(),
+                    option_table.pool[a:b][own[a:b]].tolist(),
+                    option_table.gpus[a:b][own[a:b]].tolist(),
                     strict=True,
                 )
             )
-            for a, b in zip(menu.start[mine].tolist(), menu.start[mine + 1].tolist(), strict=True)
+            for a, b in zip(
+                option_table.start[mine].tolist(),
+                option_table.start[mine + 1].tolist(),
+                strict=True,
+            )
         ]
-        out[q] = usable(int(tenants.guaranteed_gpus[q]), options, capacity)
+        out[q] = usable_guarantee(int(tenants.guaranteed_gpus[q]), options, capacity)
     return out

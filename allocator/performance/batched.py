@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats
-from formulations.accumulation import overlapped
+from formulations.gradient_accumulation import combine_overlapping_times
 
 Parameters = Mapping[str, float] | Mapping[str, Floats]
 # batches tried in each size, evenly in their logarithm; half of them multiples of the size
@@ -40,7 +40,7 @@ BATCHES = 50
 
 
 @dataclass(frozen=True)
-class Chosen:
+class BestBatch:
     """Speeds with the settings that give them, arrays of one shape; rate nan = not possible."""
 
     rate: Floats
@@ -70,7 +70,8 @@ def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Fl
         nodes > 1, q["alpha_n"] + q["beta_n"] * beyond, q["alpha_r"] + q["beta_r"] * beyond
     )
     return np.asarray(
-        (passes - 1.0) * grad + overlapped(grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"]))
+        (passes - 1.0) * grad
+        + combine_overlapping_times(grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"]))
     )
 
 
@@ -92,7 +93,7 @@ def goodput_efficiency(q: Parameters, batch: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Batched:
+class BatchKind:
     """A kind that knows the batch. least: parameter with the smallest global batch."""
 
     step_s: Callable[[Parameters, Floats, Floats, Floats, Floats], Floats]
@@ -100,9 +101,9 @@ class Batched:
     least: str
 
 
-KINDS: Mapping[str, Batched] = {
-    "iteration": Batched(iteration_s, iteration_efficiency, "min_batch"),
-    "goodput": Batched(goodput_s, goodput_efficiency, "batch_0"),
+KINDS: Mapping[str, BatchKind] = {
+    "iteration": BatchKind(iteration_s, iteration_efficiency, "min_batch"),
+    "goodput": BatchKind(goodput_s, goodput_efficiency, "batch_0"),
 }
 
 
@@ -131,7 +132,7 @@ def at(
     batch: Floats,
     passes: Floats | None = None,
     nodes: Floats | None = None,
-) -> Chosen:
+) -> BestBatch:
     """Speed at given batches; passes: default the fewest that fit; nodes: default the fewest.
 
     nan where a batch is out of range, does not give every GPU its smallest local batch, or does not
@@ -148,10 +149,10 @@ def at(
     fits = fits & (uncounted | (batch >= k * s * number(q, "min_local", 1.0)))
     with np.errstate(all="ignore"):
         rate = batch / form.step_s(q, k, batch, s, n) * form.efficiency(q, batch)
-    return Chosen(np.where(fits, rate, np.nan), batch, s)
+    return BestBatch(np.where(fits, rate, np.nan), batch, s)
 
 
-def best(kind: str, q: Parameters, k: Floats) -> Chosen:
+def best(kind: str, q: Parameters, k: Floats) -> BestBatch:
     """The fastest batch inside each size (n,), of BATCHES values; parameters are numbers or
     (n,).
     """
@@ -177,4 +178,4 @@ def best(kind: str, q: Parameters, k: Floats) -> Chosen:
     def pick(values: Floats) -> Floats:
         return np.take_along_axis(np.broadcast_to(values, tried.shape), place, axis=1)[:, 0]
 
-    return Chosen(pick(found.rate), pick(tried), pick(found.passes))
+    return BestBatch(pick(found.rate), pick(tried), pick(found.passes))

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from allocator.domain.columns import CURVE_PARAMETERS
 from allocator.domain.problem import Floats, Ints
+from allocator.domain.schema.columns import CURVE_PARAMETERS
 from allocator.performance import batched
 
 _RANGE = {c.name: int(c.default) for c in CURVE_PARAMETERS["amdahl"] if c.default is not None}
@@ -79,12 +79,12 @@ def rate(kind: str, parameters: Parameters, k: Ints) -> Floats:
     = the default of min_gpus or max_gpus); raises KeyError for an unknown kind or a missing one.
     """
     low, high = (
-        _or(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS),
-        _or(parameters.get("max_gpus", MAX_GPUS), MAX_GPUS),
+        _fill_missing(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS),
+        _fill_missing(parameters.get("max_gpus", MAX_GPUS), MAX_GPUS),
     )
     inside = (k >= low) & (k <= high)
     return np.where(inside, KINDS[kind](parameters, np.maximum(k, 1).astype(np.float64)), np.nan)
 
 
-def _or(value: float | Floats, default: int) -> Floats:
+def _fill_missing(value: float | Floats, default: int) -> Floats:
     return np.where(np.isnan(value), default, value)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.columns import MOST_GPUS
 from allocator.domain.problem import Floats, Ints, Problem
+from allocator.domain.schema.columns import MOST_GPUS
 
 SPAN = MOST_GPUS + 1
 
 
 @dataclass(frozen=True)
-class Ways:
+class Footprints:
     """Those of place i are start[i] .. start[i+1]; arrays (W,). rate: work per second alone.
     memory_gb: per GPU. row: of rates.csv, -1 = none. accumulation: 0 = unknown."""
 
@@ -29,7 +29,7 @@ class Ways:
     accumulation: Ints
 
 
-def ways(
+def find_footprints(
     problem: Problem,
     model: Ints,
     gpu_type: Ints,
@@ -37,7 +37,7 @@ def ways(
     rate: Floats,
     row: Ints,
     memory_gb: Floats,
-) -> Ways:
+) -> Footprints:
     """The ways of n places, arrays (n,). rate, row: usual speed and its row of rates.csv;
     memory_gb: of the job, nan = unknown."""
     rates, types = problem.rates, len(problem.gpu_types)
@@ -53,7 +53,7 @@ def ways(
     place = first[owner] + np.arange(len(owner)) - start[owner]
     own = alone[owner]
     which = np.where(own, row[owner], np.append(measured[order], -1)[np.where(own, -1, place)])
-    return Ways(
+    return Footprints(
         start,
         np.where(own, rate[owner], np.append(rates.rate, np.nan)[which]),
         np.where(own, memory_gb[owner], np.append(rates.memory_gb, np.nan)[which]),

@@ -17,8 +17,8 @@ from typing import Protocol
 
 import numpy as np
 
-from allocator.domain.columns import MOST_GPUS
 from allocator.domain.problem import Bools, Floats, Ints, Problem, Sharing
+from allocator.domain.schema.columns import MOST_GPUS
 
 SPAN = MOST_GPUS + 1
 LEAST = 0.01  # slowdowns of less than 1 % are fitted as 1 %
@@ -38,7 +38,7 @@ class Slowdowns(Protocol):
         """(models,) True for models of which anything is known."""
 
 
-class Measured:
+class MeasuredSlowdowns:
     """Slowdowns by the rows of sharing.csv."""
 
     def __init__(self, sharing: Sharing, models: int, gpu_types: int) -> None:
@@ -61,7 +61,7 @@ class Measured:
         )
 
     @classmethod
-    def of(cls, problem: Problem) -> Measured:
+    def of(cls, problem: Problem) -> MeasuredSlowdowns:
         """The rows of a Problem."""
         return cls(problem.sharing, len(problem.models), len(problem.gpu_types))
 
@@ -101,7 +101,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedSlowdowns:
     """Slowdowns 1 + alpha_a beta_b, where the measured ones say nothing; arrays (T, M).
 
     alpha, beta: nan = never measured on the type. tied (T, M): models with one number are linked by
@@ -110,7 +110,7 @@ class Fitted:
     nothing to judge by.
     """
 
-    measured: Measured
+    measured: MeasuredSlowdowns
     alpha: Floats
     beta: Floats
     tied_alpha: Ints
@@ -136,7 +136,7 @@ class Fitted:
         return np.where(linked, 1.0 + self.alpha[t, a] * self.beta[t, b], np.nan)
 
 
-def fit(problem: Problem) -> Fitted:
+def fit(problem: Problem) -> FittedSlowdowns:
     """Rank-one slowdowns for every GPU type from the rows of sharing.csv, all sizes alike.
     Raises nothing.
     """
@@ -149,8 +149,8 @@ def fit(problem: Problem) -> Fitted:
         source = np.concatenate([s.model_b[mine], s.model_a[mine]])
         slow = np.concatenate([s.slowdown_a[mine], s.slowdown_b[mine]])
         alpha[t], beta[t], error[t] = _rank_one(victim, source, slow, M)
-        ties[0, t], ties[1, t] = _linked(victim, source, M)
-    return Fitted(Measured.of(problem), alpha, beta, ties[0], ties[1], error)
+        ties[0, t], ties[1, t] = _find_components(victim, source, M)
+    return FittedSlowdowns(MeasuredSlowdowns.of(problem), alpha, beta, ties[0], ties[1], error)
 
 
 def _rank_one(
@@ -176,7 +176,7 @@ def _rank_one(
     return alpha, beta, float(np.sqrt(np.mean(off**2))) if judged.any() else float("nan")
 
 
-def _linked(victim: Ints, source: Ints, models: int) -> tuple[Ints, Ints]:
+def _find_components(victim: Ints, source: Ints, models: int) -> tuple[Ints, Ints]:
     """Number of the connected part of the graph "v was measured beside s", of alphas and of betas,
     (models,) each; -1 = never measured."""
     from scipy.sparse import coo_array

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats
-from formulations import hull
+from formulations.bounds import hull
 
 
 def front(cost: Floats, time: Floats) -> Bools:

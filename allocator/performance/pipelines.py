@@ -1,5 +1,5 @@
 """When jobs are due: their own deadline, or earlier where jobs with one come after them
-(formulations/pipelines.py).
+(formulations/deadlines/pipelines.py).
 
 One function for everything that looks at deadlines: objectives, policies, the audit, explanations.
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Problem
 from allocator.performance.table import RateTable
-from formulations.pipelines import split
+from formulations.deadlines.pipelines import split_deadlines
 
 
 def due_s(problem: Problem) -> Floats:
@@ -42,11 +42,11 @@ def due(problem: Problem) -> tuple[Floats, Ints]:
         sorted({*after, *(i for before in after.values() for i in before)}), dtype=np.int64
     )
     need = np.zeros(len(jobs))
-    need[stages] = shortest_s(problem, stages)
-    return split(after, need, jobs.deadline_s, problem.now_s)
+    need[stages] = least_seconds_left(problem, stages)
+    return split_deadlines(after, need, jobs.deadline_s, problem.now_s)
 
 
-def shortest_s(problem: Problem, job: Ints) -> Floats:
+def least_seconds_left(problem: Problem, job: Ints) -> Floats:
     """(n,) least seconds that the jobs (n,) still need, 0 where no speed is known: on the fastest
     GPUs they may use, at the sizes they list, else at the powers of two from min_gpus on and the
     largest size that fits the pool."""

@@ -9,7 +9,7 @@ N(m_i, s_i^2) the logarithm of what is to be small, and b the best so far,
 
 (for b itself, d is the distance of the runner-up), as long as it is above the price of the try in
 the same logarithms, the largest gain per price first. What a measurement teaches about its
-neighbours: `learned`.
+neighbours: `update_beliefs`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST = 8  # tries of a plan
 SPREAD, REACH, NOISE = 0.3, 1.5, 0.03
 
 
-def corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
+def find_corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
     """The up to three extreme configurations of each group (GPU type) among (n,), the smaller size
     first.
 
@@ -47,7 +47,7 @@ def corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
     return list(dict.fromkeys(out))
 
 
-def gain(mean: Floats, deviation: Floats) -> Floats:
+def expected_gain(mean: Floats, deviation: Floats) -> Floats:
     """(n,) how much smaller the least y is expected to get, in logarithms, by measuring each i."""
     if len(mean) < 2:
         return np.zeros(len(mean))
@@ -61,9 +61,10 @@ def gain(mean: Floats, deviation: Floats) -> Floats:
     return np.asarray(np.maximum(0.0, s * (density - z * tail)), dtype=np.float64)
 
 
-def unsure(gpus: Ints, seen: Ints, spread: float) -> Floats:
+def prediction_deviation(gpus: Ints, seen: Ints, spread: float) -> Floats:
     """(n,) deviation of the log speed at sizes after the sizes seen (m,) were measured: a Gaussian
-    process over doublings, as `learned`, whose deviation is spread where nothing was seen."""
+    process over doublings, as `update_beliefs`, whose deviation is spread where nothing was seen.
+    """
     at, there = np.log2(gpus)[:, None], np.log2(seen)[:, None]
     cover = spread**2 * np.exp(-np.abs(there - at.T) / REACH)
     inner = spread**2 * np.exp(-np.abs(there - there.T) / REACH) + NOISE**2 * np.eye(len(seen))
@@ -71,7 +72,9 @@ def unsure(gpus: Ints, seen: Ints, spread: float) -> Floats:
     return np.asarray(np.sqrt(np.maximum(spread**2 - known, 0.0)), dtype=np.float64)
 
 
-def learned(believed: Floats, x: Floats, tried: Ints, measured: Floats) -> tuple[Floats, Floats]:
+def update_beliefs(
+    believed: Floats, x: Floats, tried: Ints, measured: Floats
+) -> tuple[Floats, Floats]:
     """Mean and standard deviation (n,) of the logarithm of the speed after some were measured.
 
     believed (n,): log speed of the model; x (n, d): features, a unit = a doubling; tried (t,),
@@ -87,7 +90,7 @@ def learned(believed: Floats, x: Floats, tried: Ints, measured: Floats) -> tuple
     return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
-def worthwhile(gains: Floats, price: Floats) -> list[int]:
+def select_trials(gains: Floats, price: Floats) -> list[int]:
     """Configurations whose gain is above the price of trying them, the largest gain per price
     first; both (n,), shares of what is to be small."""
     order = np.argsort(-gains / np.maximum(price, LEAST), kind="stable")
@@ -110,8 +113,8 @@ def plan(
     mean, deviation (n,): of the logarithm of what is to be small; price (n,): what trying each adds
     to it.
     """
-    gains = gain(mean, np.where(measured, 0.0, deviation))
-    first = [i for i in corners(group, gpus, batch) if not measured[i]]
-    then = [i for i in worthwhile(gains, price) if not measured[i] and i not in first]
+    gains = expected_gain(mean, np.where(measured, 0.0, deviation))
+    first = [i for i in find_corners(group, gpus, batch) if not measured[i]]
+    then = [i for i in select_trials(gains, price) if not measured[i] and i not in first]
     chosen = [(i, "corner") for i in first] + [(i, "decision") for i in then]
     return [(i, why, float(gains[i])) for i, why in chosen[:most]]

@@ -24,7 +24,7 @@ from allocator.performance.table import RateTable
 LEAST = 1e-6  # of what has been done so far: nobody is expected to be done at once
 
 
-def believed(problem: Problem) -> Problem:
+def estimate_sizes(problem: Problem) -> Problem:
     """The problem with remaining_work as it is known; total_work is what is done and that. Known
     sizes: the same.
     """
@@ -32,9 +32,9 @@ def believed(problem: Problem) -> Problem:
         return problem
     done = problem.jobs.total_work - problem.jobs.remaining_work
     left = (
-        expected_left(done, problem.jobs.total_work, problem.size_error)
+        expected_remaining(done, problem.jobs.total_work, problem.size_error)
         if problem.sizes == "predicted"
-        else done + _first_guess(problem)
+        else done + _default_work(problem)
     )
     left = np.maximum(left, LEAST * done)
     return dataclasses.replace(
@@ -44,7 +44,7 @@ def believed(problem: Problem) -> Problem:
     )
 
 
-def expected_left(done: Floats, predicted: Floats, error: float) -> Floats:
+def expected_remaining(done: Floats, predicted: Floats, error: float) -> Floats:
     """(J,) mean of S - a given S > a: with z = ln(a / predicted) / e,  predicted exp(e^2 / 2) Phi(e
         - z) / Phi(-z) - a.
 
@@ -58,7 +58,7 @@ def expected_left(done: Floats, predicted: Floats, error: float) -> Floats:
     return np.asarray(predicted * np.exp(0.5 * error**2 + share) - done, dtype=np.float64)
 
 
-def _first_guess(problem: Problem) -> Floats:
+def _default_work(problem: Problem) -> Floats:
     """(J,) work of one interval as requested, on the slowest type that has a rate there; what is
     asked for where none has is one unit of work per second."""
     jobs, table = problem.jobs, RateTable.of(problem)

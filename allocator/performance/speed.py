@@ -15,7 +15,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Problem
 from allocator.performance import batched, curves
-from allocator.performance.feedback import SPREAD
+from allocator.performance.fit.feedback import SPREAD
 from allocator.performance.table import RateTable
 
 MEASURED = 0.02  # relative error of a measured speed
@@ -48,8 +48,10 @@ class Configurations:
     ) -> Configurations:
         """With everything else free."""
         free = np.zeros(gpus.shape, dtype=np.int64)
-        room = np.full(gpus.shape, np.nan) if memory_gb is None else memory_gb
-        return cls(model, gpu_type, gpus, free if batch is None else batch, free, free, room)
+        gpu_memory_gb = np.full(gpus.shape, np.nan) if memory_gb is None else memory_gb
+        return cls(
+            model, gpu_type, gpus, free if batch is None else batch, free, free, gpu_memory_gb
+        )
 
     def __getitem__(self, rows: Ints) -> Configurations:
         return Configurations(*(getattr(self, f.name)[rows] for f in fields(self)))
@@ -75,7 +77,7 @@ class SpeedModel(Protocol):
         """Speeds of these configurations; raises nothing."""
 
 
-class Beliefs:
+class BelievedSpeeds:
     """The SpeedModel of a Problem: its rates.csv and models.csv."""
 
     def __init__(self, problem: Problem) -> None:
@@ -151,7 +153,7 @@ class Beliefs:
                 k <= batched.number(q, "max_gpus", curves.MAX_GPUS)
             )
             if kind in batched.KINDS:
-                found = _settled(kind, q, k, at[mine])
+                found = _choose_batch(kind, q, k, at[mine])
                 sized = ~np.isnan(found.rate) & (found.batch > 1)
                 batch[mine] = np.where(sized, found.batch, 0).astype(np.int64)
                 passes[mine] = np.where(sized, found.passes, 0).astype(np.int64)
@@ -165,7 +167,9 @@ class Beliefs:
         return Speed(rate, error, batch, passes, np.full(n, -1, dtype=np.int64))
 
 
-def _settled(kind: str, q: dict[str, Floats], k: Floats, at: Configurations) -> batched.Chosen:
+def _choose_batch(
+    kind: str, q: dict[str, Floats], k: Floats, at: Configurations
+) -> batched.BestBatch:
     """Of a kind that knows the batch: the best one where it is free."""
     best = batched.best(kind, q, k)
     size = np.where(at.batch > 0, at.batch, best.batch).astype(np.float64)

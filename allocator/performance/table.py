@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.domain.problem import Bools, Curves, Floats, Ints, Problem, Rates
+from allocator.domain.schema.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.performance import batched
 from allocator.performance import curves as formulas
 
@@ -91,16 +91,16 @@ class RateTable:
         out = np.full(wanted.shape, np.nan)
         row = np.full(wanted.shape, -1, dtype=np.int64)
         measured = np.zeros(wanted.shape, dtype=bool)
-        room = np.broadcast_to(
+        gpu_memory_gb = np.broadcast_to(
             np.where(memory_gb < self._hungriest, memory_gb, np.inf), wanted.shape
         )
-        for gb in np.unique(room).tolist():
-            here = np.flatnonzero(room == gb)
+        for gb in np.unique(gpu_memory_gb).tolist():
+            here = np.flatnonzero(gpu_memory_gb == gb)
             out[here], row[here], measured[here] = self._sizes(gb).look_up(wanted[here])
         self._add_curves(model, gpu_type, gpus, ~measured, out)
         self._assume(model, gpus, ~measured & self.unrated[model], out)
         if held is not None:
-            without = np.flatnonzero(held & np.isnan(out) & np.isfinite(room))
+            without = np.flatnonzero(held & np.isnan(out) & np.isfinite(gpu_memory_gb))
             out[without], row[without] = self.rate(model[without], gpu_type[without], gpus[without])
         return out, row
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from formulations.lifetimes import useful_fraction
+from formulations.transient.lifetimes import useful_fraction
 
 # where less is left of a speed, or nothing: work and money are divided by it
 LEAST = 1e-9
 
 
-def useful(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
+def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
     """(n,) phi of n options: expected share of the speed that revocations and the writing of
     checkpoints leave.
 
     From revocations_per_gpu_hour and lifetime_s of the pool, startup_s and restart_s as the time to
     replace a worker, and the job's checkpoints (none given: the best interval);
-    formulations/lifetimes.py. rate (n,): work per second without losses, which says how many
-    lifetimes of servers the rest of the job takes, on new ones. At least LEAST.
+    formulations/transient/lifetimes.py. rate (n,): work per second without losses, which says how
+    many lifetimes of servers the rest of the job takes, on new ones. At least LEAST.
     """
     jobs, pools = problem.jobs, problem.pools
     out, spot = np.ones(len(job)), pools.market == Market.SPOT

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from allocator.options.round import Round
-from allocator.policies.memory import Plans
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.memory import LookAheadPlans
 from allocator.solvers import registry
-from allocator.solvers.base import Limits, Solver
-from formulations.choices import Choices, choices
-from formulations.lagrangian import Dual
-from formulations.linear import Floats, Ints
-from formulations.pairing import CLOSE, best_prices
+from allocator.solvers.base import SolveLimits, Solver
+from formulations.bounds.lagrangian import Dual
+from formulations.colocation.prices import CLOSE, best_prices
+from formulations.model.choices import Choices, choices
+from formulations.model.linear import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Task:
     [0, 0, 0]
     """
 
-    round: Round
-    limits: Limits
+    round: CompiledRound
+    limits: SolveLimits
     solver: Solver | None
     deadline: float
     prices: Floats | None = None
-    plans: Plans | None = None
-    known: float = math.inf
-    others: float = -math.inf
+    plans: LookAheadPlans | None = None
+    known_bound: float = math.inf
+    bound_with_other_pairs: float = -math.inf
 
     @cached_property
     def choices(self) -> Choices:
@@ -76,25 +76,28 @@ class Task:
         """
         now = time.monotonic()
         return best_prices(
-            self.choices, self.prices, now + 0.5 * max(0.0, self.deadline - now), self.close
+            self.choices,
+            self.prices,
+            now + 0.5 * max(0.0, self.deadline - now),
+            self.dual_tolerance,
         )
 
     @property
-    def close(self) -> float:
+    def dual_tolerance(self) -> float:
         """Relative distance of the dual to the best one that is close enough for the asked gap."""
         return min(CLOSE, 0.1 * max(self.limits.gap, 1e-6))
 
     @property
     def bound(self) -> float:
         """No plan is worth more, by the dual alone."""
-        return min(self.known, max(self.dual.bound, self.others))
+        return min(self.known_bound, max(self.dual.bound, self.bound_with_other_pairs))
 
     @property
     def has_dual(self) -> bool:
         """Whether somebody has asked for the dual: it costs nothing more to look at it."""
         return "dual" in vars(self)
 
-    def left(self) -> Limits:
+    def remaining(self) -> SolveLimits:
         """Give the limits with the time that is left now.
 
         Returns
@@ -119,7 +122,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Decision:
+class Proposal:
     """State what a policy decided.
 
     Parameters
@@ -164,11 +167,11 @@ class Decision:
     fallback: str | None = None
     detail: str = ""
     log: str = ""
-    plans: Plans | None = None
+    plans: LookAheadPlans | None = None
     task: Task | None = None
 
 
-Policy = Callable[[Task], Decision]
+Policy = Callable[[Task], Proposal]
 
 
 def relative_gap(bound: float, value: float) -> float:

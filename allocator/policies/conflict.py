@@ -8,13 +8,13 @@ import time
 import numpy as np
 
 from allocator.errors import Infeasible, NoPlanInTime, Relaxation
-from allocator.options.guests import Guests
-from allocator.options.round import Round, compile_round
+from allocator.options.colocation.secondary_jobs import PairOffer
+from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.solvers import registry
-from allocator.solvers.base import Limits, Solver, Termination
-from formulations import linear
-from formulations.elastic import elastic, without_rows
-from formulations.linear import Ints, LinearModel
+from allocator.solvers.base import SolveLimits, Solver, Termination
+from formulations.model import linear
+from formulations.model.linear import Ints, LinearModel
+from formulations.model.relaxed_rules import build_elastic_model, without_rows
 
 RULES = {
     linear.AT_MOST_ONE: "non-preemptible job",
@@ -33,35 +33,35 @@ SECONDS = 10.0  # for the analysis when the round itself has no time limit
 PROBES = 60
 
 
-def raise_if_infeasible(round_: Round, limits: Limits) -> None:
+def raise_if_infeasible(round_: CompiledRound, limits: SolveLimits) -> None:
     """Raise Infeasible with conflict and smallest relaxation; return if the rules can hold after
     all.
 
     Raises NoPlanInTime when the analysis itself finds no answer in its time.
     """
     # relaxed rules may need others
-    round_ = compile_round(round_.problem, prunes=False, shares=Guests.RUNNING)
+    round_ = compile_round(round_.problem, prunes=False, shares=PairOffer.RUNNING)
     solver = registry.get("highs")
     until = time.monotonic() + min(max(limits.time_s, 0.5), SECONDS)
-    soft = elastic(round_.model)
+    soft = build_elastic_model(round_.model)
     answer = solver.solve(
-        soft.model, Limits(until - time.monotonic(), 1e-6, limits.threads, limits.seed)
+        soft.model, SolveLimits(until - time.monotonic(), 1e-6, limits.threads, limits.seed)
     )
     if answer.values is None:
         raise NoPlanInTime(
             "no plan keeps all hard rules, and what would have to give way was not found in time"
         )
     slack = soft.slack(answer.values)
-    give = np.flatnonzero(slack > 1e-6)
-    if not len(give):
+    relaxed_rows = np.flatnonzero(slack > 1e-6)
+    if not len(relaxed_rows):
         return
-    relaxations = [_relaxation(round_, int(soft.rows[i]), float(slack[i])) for i in give]
-    raise Infeasible(_conflict(round_, solver, soft.rows[give], until), relaxations)
+    relaxations = [_relaxation(round_, int(soft.rows[i]), float(slack[i])) for i in relaxed_rows]
+    raise Infeasible(_find_conflict(round_, solver, soft.rows[relaxed_rows], until), relaxations)
 
 
-def _relaxation(round_: Round, row: int, slack: float) -> Relaxation:
+def _relaxation(round_: CompiledRound, row: int, slack: float) -> Relaxation:
     model = round_.model
-    kind, label = _name(model, row)
+    kind, label = _row_name(model, row)
     if kind == linear.CHURN:
         limit = round_.repairs.max_changes
         return Relaxation(RULES[kind], "", limit, limit + math.ceil(slack - 1e-6))
@@ -78,14 +78,16 @@ def _relaxation(round_: Round, row: int, slack: float) -> Relaxation:
     return Relaxation(RULES[kind], label, allowed, allowed + slack)
 
 
-def _name(model: LinearModel, row: int) -> tuple[str, str]:
+def _row_name(model: LinearModel, row: int) -> tuple[str, str]:
     family = next(f for f in model.families if f.first <= row < f.stop)
     return family.kind, family.labels[row - family.first]
 
 
-def _conflict(round_: Round, solver: Solver, give: Ints, until: float) -> list[str]:
-    """Rules that clash with those in `give`: a deletion filter over the other coupling rules and
-    must-run jobs.
+def _find_conflict(
+    round_: CompiledRound, solver: Solver, relaxed_rows: Ints, until: float
+) -> list[str]:
+    """Rules that clash with those in `relaxed_rows`: a deletion filter over the other coupling
+    rules and must-run jobs.
 
     A rule without which the rest is still infeasible is dropped; what remains cannot lose any
     member.
@@ -97,18 +99,18 @@ def _conflict(round_: Round, solver: Solver, give: Ints, until: float) -> list[s
         if f.kind in RULES and f.kind != linear.AT_MOST_ONE
         for r in range(f.first, f.stop)
     ]
-    pinned = [int(j) for j in np.flatnonzero(round_.instance.must)]
+    pinned = [int(j) for j in np.flatnonzero(round_.instance.mandatory)]
     off: list[int] = []
-    others = [r for r in candidates if r not in set(give.tolist())]
+    others = [r for r in candidates if r not in set(relaxed_rows.tolist())]
     for r in others[:PROBES]:
-        if time.monotonic() < until and _infeasible(
+        if time.monotonic() < until and _is_infeasible(
             solver, without_rows(model, np.array([*off, r])), until
         ):
             off.append(r)
-    if pinned and _infeasible(solver, without_rows(model, np.array(off + pinned)), until):
+    if pinned and _is_infeasible(solver, without_rows(model, np.array(off + pinned)), until):
         off += pinned
     left = [r for r in candidates if r not in set(off)]
-    names = [f'{RULES[k]} "{n}"' if n else RULES[k] for k, n in (_name(model, r) for r in left)]
+    names = [f'{RULES[k]} "{n}"' if n else RULES[k] for k, n in (_row_name(model, r) for r in left)]
     kept = [j for j in pinned if j not in set(off)]
     if kept:
         shown = ", ".join(f'"{round_.problem.jobs.job_id[j]}"' for j in kept[:5])
@@ -118,6 +120,6 @@ def _conflict(round_: Round, solver: Solver, give: Ints, until: float) -> list[s
     return names
 
 
-def _infeasible(solver: Solver, model: LinearModel, until: float) -> bool:
+def _is_infeasible(solver: Solver, model: LinearModel, until: float) -> bool:
     seconds = min(2.0, max(0.05, until - time.monotonic()))
-    return solver.solve(model, Limits(seconds, math.inf)).termination is Termination.INFEASIBLE
+    return solver.solve(model, SolveLimits(seconds, math.inf)).termination is Termination.INFEASIBLE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.instance import Instance
-from formulations.linear import Floats, Ints
+from formulations.model.instance import Instance
+from formulations.model.linear import Floats, Ints
 
 
-class Kept:
+class HeadroomLeft:
     """GPUs of each pool that jobs which are not interactive may still take, in all and of those
     they keep for good.
     """
@@ -19,7 +19,7 @@ class Kept:
             []
             if i.headroom is None
             else [
-                (amount.data, _left(i, amount, most, held))
+                (amount.data, _remaining_gpus(i, amount, most, held))
                 for amount, most in (
                     (i.headroom.batch, i.headroom.most_batch),
                     (i.headroom.firm, i.headroom.most_firm),
@@ -30,30 +30,30 @@ class Kept:
 
     def allows(self, old: int, new: int) -> bool:
         """Whether a job may have the option new instead of old (-1: nothing)."""
-        for amount, left in self._rows:
+        for amount, remaining in self._rows:
             pool = self._pool[new]
             back = amount[old] if old >= 0 and self._pool[old] == pool else 0
-            if amount[new] > back and amount[new] - back > left[pool]:
+            if amount[new] > back and amount[new] - back > remaining[pool]:
                 return False
         return True
 
-    def move(self, old: int, new: int) -> None:
+    def replace_option(self, old: int, new: int) -> None:
         """Count the option new instead of old."""
-        for amount, left in self._rows:
+        for amount, remaining in self._rows:
             if old >= 0:
-                left[self._pool[old]] += amount[old]
-            left[self._pool[new]] -= amount[new]
+                remaining[self._pool[old]] += amount[old]
+            remaining[self._pool[new]] -= amount[new]
 
 
 def keeps_headroom(i: Instance, held: Ints) -> bool:
     """Whether the columns of a plan leave enough to interactive jobs."""
     h = i.headroom
     return h is None or all(
-        min(_left(i, amount, most, held), default=0.0) >= 0
+        min(_remaining_gpus(i, amount, most, held), default=0.0) >= 0
         for amount, most in ((h.batch, h.most_batch), (h.firm, h.most_firm))
     )
 
 
-def _left(i: Instance, amount: Ints, most: Floats, held: Ints) -> list[float]:
-    left: list[float] = (most - np.bincount(i.pool[held], amount[held], len(most))).tolist()
-    return left
+def _remaining_gpus(i: Instance, amount: Ints, most: Floats, held: Ints) -> list[float]:
+    remaining: list[float] = (most - np.bincount(i.pool[held], amount[held], len(most))).tolist()
+    return remaining

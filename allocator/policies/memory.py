@@ -15,16 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.options.announced import option_columns
-from allocator.options.round import Round
-from formulations.linear import AT_MOST_ONE, Floats, Ints, LinearModel
+from allocator.options.announced_capacity import option_columns
+from allocator.options.instance_building import CompiledRound
+from formulations.model.linear import AT_MOST_ONE, Floats, Ints, LinearModel
 
 # (pool, GPUs, intervals), one after the other; "" = nothing
 Steps = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
-class Plans:
+class LookAheadPlans:
     """What a look ahead has planned, in names. at_s, interval_s: where its first interval begins,
     and how long each is.
 
@@ -38,7 +38,7 @@ class Plans:
     jobs: Mapping[str, Steps]
 
     @classmethod
-    def of(cls, round_: Round, rows: Ints, plan: Ints, prices: Floats) -> Plans:
+    def of(cls, round_: CompiledRound, rows: Ints, plan: Ints, prices: Floats) -> LookAheadPlans:
         """plan (J, H): columns of the round; prices (H, R) of its coupling rows, which are the
         model's rows (R,).
         """
@@ -64,16 +64,18 @@ class Plans:
             )
         return cls(problem.now_s, problem.interval_s, priced, out)
 
-    def start(self, round_: Round, rows: Ints, intervals: int) -> tuple[Ints, Floats]:
+    def restart_from(
+        self, round_: CompiledRound, rows: Ints, intervals: int
+    ) -> tuple[Ints, Floats]:
         """(plan, prices) in the columns (J, H) and coupling rows (H, R) of another round: what has
         passed is left out, the last interval goes on, jobs and rows that are new have none."""
         problem, model = round_.problem, round_.model
-        gone = max(0, round((problem.now_s - self.at_s) / self.interval_s))
+        elapsed = max(0, round((problem.now_s - self.at_s) / self.interval_s))
         pool = {name: p for p, name in enumerate(problem.pools.pool)}
         held = np.full((len(problem.jobs), intervals), -1)
         gpus = np.zeros_like(held)
         for j, job_id in enumerate(problem.jobs.job_id):
-            at = -gone
+            at = -elapsed
             for name, k, m in self.jobs.get(job_id, ()):
                 # the last one goes on, so each holds to the end until the next one begins
                 held[j, max(at, 0) :], gpus[j, max(at, 0) :] = pool.get(name, -1), k
@@ -84,7 +86,7 @@ class Plans:
         )
         prices, place = (
             np.zeros((intervals, model.m)),
-            np.minimum(np.arange(intervals) + gone, self.length - 1),
+            np.minimum(np.arange(intervals) + elapsed, self.interval_count - 1),
         )
         for f in model.families:
             for row, label in enumerate(f.labels, f.first):
@@ -93,7 +95,7 @@ class Plans:
         return plan.reshape(held.shape), prices[:, rows]
 
     @property
-    def length(self) -> int:
+    def interval_count(self) -> int:
         """Intervals."""
         one = next(iter(self.prices.values()), None)
         return (
@@ -110,11 +112,11 @@ class Memory:
 
     objective: str
     prices: Mapping[tuple[str, str], float]
-    plans: Plans | None = None
+    plans: LookAheadPlans | None = None
 
     @classmethod
     def of(
-        cls, objective: str, model: LinearModel, prices: Floats, plans: Plans | None = None
+        cls, objective: str, model: LinearModel, prices: Floats, plans: LookAheadPlans | None = None
     ) -> Memory:
         """The memory of a round with row prices (m,)."""
         return cls(

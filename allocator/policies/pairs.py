@@ -17,13 +17,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.options.round import Round, compile_round, same_columns, with_pairs
+from allocator.options.instance_building import (
+    CompiledRound,
+    compile_round,
+    same_columns,
+    with_pairs,
+)
 from allocator.policies.base import Task
 from allocator.policies.memory import Memory
-from formulations.choices import Choices, choices
-from formulations.lagrangian import Dual, evaluate
-from formulations.linear import Floats, Ints
-from formulations.pairing import Programmes
+from formulations.bounds.lagrangian import Dual, evaluate
+from formulations.colocation.prices import Programmes
+from formulations.model.choices import Choices, choices
+from formulations.model.linear import Floats, Ints
 
 TURNS = 16
 MOST = 20_000  # pairs that are added for a solver at most
@@ -32,106 +37,122 @@ LEAST = 1e-7  # relative: gaps below this are rounding errors
 ROUGH, FINE = 0.6, 0.1
 
 
-def with_missing_pairs(task: Task, share: float = ROUGH) -> Task:
+def add_missing_pairs(task: Task, share: float = ROUGH) -> Task:
     """The task with the pairs that its dual lacks, and with a bound over all pairs: the given one
     where it has them.
 
     share: of the asked gap that the bound may lie above the best one.
     """
-    if task.round.rest is None:
+    if task.round.omitted_pairs is None:
         return task
-    now, enough, known = time.monotonic(), max(LEAST, share * task.limits.gap), task.known
+    now, enough, known_bound = (
+        time.monotonic(),
+        max(LEAST, share * task.limits.gap),
+        task.known_bound,
+    )
     until = now + 0.5 * max(0.0, task.deadline - now)
-    start = task.round.rest.prices(task.round.model) if task.prices is None else task.prices
+    start = (
+        task.round.omitted_pairs.prices(task.round.model) if task.prices is None else task.prices
+    )
     search = Programmes(task.choices, start, until)
     for _ in range(TURNS):
         answered = search.turn()
-        here = _Prices.of(task.round, search.here)
-        known = min(known, here.bound)
-        if not answered or search.gap(known) <= enough:
+        here = _PairPrices.of(task.round, search.here)
+        known_bound = min(known_bound, here.bound)
+        if not answered or search.gap(known_bound) <= enough:
             break
         grown = search.grow()
-        wider = with_pairs(task.round, here.host, here.guest)
-        if len(wider.option) > len(task.round.option):
-            search, task, grown = *_wider(search, task, wider, until), True
+        wider_round = with_pairs(task.round, here.primary, here.secondary)
+        if len(wider_round.option) > len(task.round.option):
+            search, task, grown = *_add_pairs(search, task, wider_round, until), True
         if not grown:
             break
-    task = dataclasses.replace(task, known=known, others=known)
+    task = dataclasses.replace(task, known_bound=known_bound, bound_with_other_pairs=known_bound)
     vars(task).update(choices=search.c, dual=dataclasses.replace(search.here, values=search.x))
     return task
 
 
-def _wider(search: Programmes, task: Task, wider: Round, until: float) -> tuple[Programmes, Task]:
+def _add_pairs(
+    search: Programmes, task: Task, wider_round: CompiledRound, until: float
+) -> tuple[Programmes, Task]:
     """Both for a round with more pairs, which come into the programme at once."""
-    place = same_columns(task.round, np.arange(len(task.round.option)), wider)
-    inside = np.ones(len(wider.option), dtype=bool)
+    place = same_columns(task.round, np.arange(len(task.round.option)), wider_round)
+    inside = np.ones(len(wider_round.option), dtype=bool)
     inside[place] = search.inside
-    rides = np.flatnonzero(inside & (wider.instance.host >= 0))
-    inside[wider.instance.host[rides]] = True
-    search = Programmes(choices(wider.model), np.zeros(wider.model.m), until, inside=inside)
-    return search, dataclasses.replace(task, round=wider, prices=None)
+    colocated = np.flatnonzero(inside & (wider_round.instance.primary >= 0))
+    inside[wider_round.instance.primary[colocated]] = True
+    search = Programmes(
+        choices(wider_round.model), np.zeros(wider_round.model.m), until, inside=inside
+    )
+    return search, dataclasses.replace(task, round=wider_round, prices=None)
 
 
-def with_near_pairs(task: Task, plan: Ints | None) -> tuple[Task, Ints | None]:
+def add_near_pairs(task: Task, plan: Ints | None) -> tuple[Task, Ints | None]:
     """The task with all pairs, up to MOST, that a plan better than a known one may need; and that
     plan in its columns."""
-    if task.round.rest is None or plan is None:
+    if task.round.omitted_pairs is None or plan is None:
         return task, plan
-    here = _Prices.of(task.round, task.dual)
+    here = _PairPrices.of(task.round, task.dual)
     loss = max(0.0, here.bound - task.choices.value_of(plan)) * (1 + 1e-9) + LEAST * abs(here.bound)
-    host, guest, least = task.round.rest.pairs.within(here.reduced, here.u, loss, MOST)
-    wider = with_pairs(task.round, host, guest)
+    primary, secondary, least = task.round.omitted_pairs.pairs.within(
+        here.reduced, here.u, loss, MOST
+    )
+    wider_round = with_pairs(task.round, primary, secondary)
     # a plan with a pair that is still left out loses more than `least`
     moved = dataclasses.replace(
-        _moved(task, wider), known=min(task.known, here.bound), others=here.bound - least
+        _move_task(task, wider_round),
+        known_bound=min(task.known_bound, here.bound),
+        bound_with_other_pairs=here.bound - least,
     )
-    return moved, same_columns(task.round, plan, wider)
+    return moved, same_columns(task.round, plan, wider_round)
 
 
-def whole_bound(task: Task) -> float:
+def bound_over_all_pairs(task: Task) -> float:
     """No plan that the rules allow is worth more, with whichever pairs; from the dual of a round
     that has them all.
     """
-    if not task.round.covers:
+    if not task.round.has_all_pairs:
         task = Task(compile_round(task.round.problem), task.limits, None, task.deadline)
-    return (with_missing_pairs(task) if math.isinf(task.known) else task).bound
+    return (add_missing_pairs(task) if math.isinf(task.known_bound) else task).bound
 
 
-def bound_at_prices(round_: Round, c: Choices, prices: Floats) -> float:
+def bound_at_prices(round_: CompiledRound, c: Choices, prices: Floats) -> float:
     """The Lagrangian bound of a round at any prices (m,), over all pairs. c: the round's model
     as choices.
     """
     dual = evaluate(c, prices)
-    return dual.bound if round_.rest is None else _Prices.of(round_, dual).bound
+    return dual.bound if round_.omitted_pairs is None else _PairPrices.of(round_, dual).bound
 
 
 @dataclass(frozen=True)
-class _Prices:
+class _PairPrices:
     """All pairs at the prices of a dual: reduced (n,) and u (J,) as of colocation.py, u raised so
     that no pair breaks it, with the bound; host, guest: options of pairs that broke it."""
 
     reduced: Floats
     u: Floats
     bound: float
-    host: Ints
-    guest: Ints
+    primary: Ints
+    secondary: Ints
 
     @staticmethod
-    def of(round_: Round, dual: Dual) -> _Prices:
-        rest = round_.rest
-        assert rest is not None
-        reduced = rest.reduced(round_, dual.prices)
-        found = rest.pairs.price(reduced, dual.reduced)
-        return _Prices(
+    def of(round_: CompiledRound, dual: Dual) -> _PairPrices:
+        omitted_pairs = round_.omitted_pairs
+        assert omitted_pairs is not None
+        reduced = omitted_pairs.reduced(round_, dual.prices)
+        found = omitted_pairs.pairs.price(reduced, dual.reduced)
+        return _PairPrices(
             reduced,
             dual.reduced + found.least,
             dual.bound + math.fsum(found.least.tolist()) * (1 + 1e-12),
-            found.host,
-            found.guest,
+            found.primary,
+            found.secondary,
         )
 
 
-def _moved(task: Task, wider: Round) -> Task:
+def _move_task(task: Task, wider_round: CompiledRound) -> Task:
     """The task for a round with more pairs, from the prices of its dual."""
     memory = Memory.of(task.round.problem.objective, task.round.model, task.dual.prices)
-    return dataclasses.replace(task, round=wider, prices=memory.row_prices(wider.model)[0])
+    return dataclasses.replace(
+        task, round=wider_round, prices=memory.row_prices(wider_round.model)[0]
+    )

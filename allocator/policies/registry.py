@@ -7,34 +7,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocator.errors import UsageError
-from allocator.options.guests import Guests
-from allocator.policies.afs import afs
+from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.policies.base import Policy
-from allocator.policies.edf import edf
-from allocator.policies.elasticflow import elasticflow
-from allocator.policies.equal import equal
-from allocator.policies.ffdl import ffdl
-from allocator.policies.gavel import maxmin
-from allocator.policies.greedy import greedy, greedy_naive
 from allocator.policies.horizon import horizon
-from allocator.policies.las import las
-from allocator.policies.optimise import marginal, mip
-from allocator.policies.rental import rental
-from allocator.policies.sharing import bsbf, ffs
-from allocator.policies.sia import sia
-from allocator.policies.spot_first import spot_first, spot_wait
-from allocator.policies.srtf import srtf
-from allocator.policies.static import static
+from allocator.policies.mip import marginal, mip
+from allocator.policies.rules.afs import afs
+from allocator.policies.rules.edf import edf
+from allocator.policies.rules.elasticflow import elasticflow
+from allocator.policies.rules.equal import equal
+from allocator.policies.rules.ffdl import ffdl
+from allocator.policies.rules.gavel import maxmin
+from allocator.policies.rules.greedy import greedy, greedy_naive
+from allocator.policies.rules.las import las
+from allocator.policies.rules.rental import rental
+from allocator.policies.rules.sharing import bsbf, ffs
+from allocator.policies.rules.sia import sia
+from allocator.policies.rules.spot_first import spot_first, spot_wait
+from allocator.policies.rules.srtf import srtf
+from allocator.policies.rules.static import static
 
 
 @dataclass(frozen=True)
-class Entry:
+class PolicyEntry:
     """State what the product needs to know of a policy.
 
     Parameters
     ----------
     decide : Policy
-        Function from a `Task` to a `Decision`.
+        Function from a `Task` to a `Proposal`.
     prunes : bool
         It maximises the objective, so that dominated options may be removed before it decides.
     shares : Guests
@@ -44,7 +44,7 @@ class Entry:
     Examples
     --------
     >>> import allocator
-    >>> from allocator.policies.static import static
+    >>> from allocator.policies.rules.static import static
     >>> entry = allocator.PolicyEntry(static, prunes=False)
     >>> allocator.solve(allocator.Problem.read("data/snapshots/demo"), policy=entry).policy
     'static'
@@ -52,37 +52,37 @@ class Entry:
 
     decide: Policy
     prunes: bool
-    shares: Guests = Guests.RUNNING
+    shares: PairOffer = PairOffer.RUNNING
 
 
-POLICIES: Mapping[str, Entry] = {
-    "mip": Entry(mip, prunes=True, shares=Guests.WORTHWHILE),
-    "horizon": Entry(horizon, prunes=False),
-    "marginal": Entry(marginal, prunes=True, shares=Guests.WORTHWHILE),
-    "greedy": Entry(greedy, prunes=False),
-    "greedy-naive": Entry(greedy_naive, prunes=False),
-    "static": Entry(static, prunes=False),
-    "equal": Entry(equal, prunes=False),
-    "srtf": Entry(srtf, prunes=False),
-    "las": Entry(las, prunes=False),
-    "bsbf": Entry(bsbf, prunes=False, shares=Guests.ALL),
-    "ffs": Entry(ffs, prunes=False, shares=Guests.ALL),
-    "afs": Entry(afs, prunes=False),
-    "ffdl": Entry(ffdl, prunes=False),
-    "edf": Entry(edf, prunes=False),
-    "elasticflow": Entry(elasticflow, prunes=False),
-    "maxmin": Entry(maxmin, prunes=False),
-    "sia": Entry(sia, prunes=False),
-    "rental": Entry(rental, prunes=False),
-    "spot-first": Entry(spot_first, prunes=False),
-    "spot-wait": Entry(spot_wait, prunes=False),
+POLICIES: Mapping[str, PolicyEntry] = {
+    "mip": PolicyEntry(mip, prunes=True, shares=PairOffer.PROFITABLE),
+    "horizon": PolicyEntry(horizon, prunes=False),
+    "marginal": PolicyEntry(marginal, prunes=True, shares=PairOffer.PROFITABLE),
+    "greedy": PolicyEntry(greedy, prunes=False),
+    "greedy-naive": PolicyEntry(greedy_naive, prunes=False),
+    "static": PolicyEntry(static, prunes=False),
+    "equal": PolicyEntry(equal, prunes=False),
+    "srtf": PolicyEntry(srtf, prunes=False),
+    "las": PolicyEntry(las, prunes=False),
+    "bsbf": PolicyEntry(bsbf, prunes=False, shares=PairOffer.ALL),
+    "ffs": PolicyEntry(ffs, prunes=False, shares=PairOffer.ALL),
+    "afs": PolicyEntry(afs, prunes=False),
+    "ffdl": PolicyEntry(ffdl, prunes=False),
+    "edf": PolicyEntry(edf, prunes=False),
+    "elasticflow": PolicyEntry(elasticflow, prunes=False),
+    "maxmin": PolicyEntry(maxmin, prunes=False),
+    "sia": PolicyEntry(sia, prunes=False),
+    "rental": PolicyEntry(rental, prunes=False),
+    "spot-first": PolicyEntry(spot_first, prunes=False),
+    "spot-wait": PolicyEntry(spot_wait, prunes=False),
 }
 
 
-AnyPolicy = str | Policy | Entry
+AnyPolicy = str | Policy | PolicyEntry
 
 
-def policy(policy: AnyPolicy) -> Entry:
+def policy(policy: AnyPolicy) -> PolicyEntry:
     """Return the policy of a name, or a policy given as a function or an entry.
 
     Raises
@@ -90,10 +90,10 @@ def policy(policy: AnyPolicy) -> Entry:
     UsageError
         For an unknown name, with the nearest known one.
     """
-    if isinstance(policy, Entry):
+    if isinstance(policy, PolicyEntry):
         return policy
     if callable(policy):
-        return Entry(policy, prunes=False)
+        return PolicyEntry(policy, prunes=False)
     if policy not in POLICIES:
         near = difflib.get_close_matches(policy, POLICIES, 1)
         hint = f', did you mean "{near[0]}"?' if near else ""
@@ -105,5 +105,5 @@ def name_of(policy: AnyPolicy) -> str:
     """Return the name that a plan states for its policy."""
     if isinstance(policy, str):
         return policy
-    decide = policy.decide if isinstance(policy, Entry) else policy
+    decide = policy.decide if isinstance(policy, PolicyEntry) else policy
     return getattr(decide, "__name__", type(decide).__name__)

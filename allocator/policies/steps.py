@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.options.round import Round
-from allocator.policies.base import Decision, Task
-from allocator.policies.rescue import last_resort
-from allocator.policies.room import Room, keeps_rules
-from formulations.linear import Bools, Floats, Ints
-from formulations.rounding import repair
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.base import Proposal, Task
+from allocator.policies.fallback import find_fallback_plan
+from allocator.policies.free_capacity import FreeCapacity, keeps_rules
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.primal.rounding import repair
 
 
 @dataclass(frozen=True)
-class Wishes:
+class OptionRanking:
     """The options each job would like, best first; those of job j are option[start[j] : start[j
     + 1]].
     """
@@ -34,40 +34,43 @@ class Wishes:
         return self.option[self.start[j] : self.start[j + 1]]
 
 
-def wishes(round_: Round, liked: Ints, *keys: Ints | Floats | Bools) -> Wishes:
-    """The options `liked` (k,) job by job, in the order of the keys (each (k,), smallest first).
+def rank_options(
+    round_: CompiledRound, preferred: Ints, *keys: Ints | Floats | Bools
+) -> OptionRanking:
+    """The options `preferred` (k,) job by job, in the order of the keys (each (k,), smallest
+    first).
 
     What the keys leave open: the pool a job runs in first, then the faster option, then the earlier
     pool.
     """
     i, jobs = round_.instance, round_.problem.jobs
-    job, pool = i.job[liked], i.pool[liked]
+    job, pool = i.job[preferred], i.pool[preferred]
     away = pool != jobs.pool[job]
-    order = np.lexsort((pool, -rates(round_)[liked], away, *keys[::-1], job))
+    order = np.lexsort((pool, -option_rates(round_)[preferred], away, *keys[::-1], job))
     start = np.searchsorted(job[order], np.arange(len(jobs) + 1))
-    return Wishes(start.tolist(), liked[order].tolist())
+    return OptionRanking(start.tolist(), preferred[order].tolist())
 
 
-def rates(round_: Round) -> Floats:
+def option_rates(round_: CompiledRound) -> Floats:
     """(n,) work per second of every option of the instance."""
-    return round_.menu.rate[round_.option]
+    return round_.option_table.rate[round_.option]
 
 
-def oldest_first(round_: Round) -> Ints:
+def order_by_submission(round_: CompiledRound) -> Ints:
     """(J,) jobs by time of submission, in file order where equal."""
     return np.argsort(round_.problem.jobs.submitted_s, kind="stable")
 
 
-def at_requested(round_: Round) -> Ints:
+def options_at_requested_size(round_: CompiledRound) -> Ints:
     """(k,) options at the size asked for: of a job's sizes the one nearest to requested_gpus, the
     smaller of two as near (as in the contract's `throughput`), in every pool that offers it. One
     option at most per job and pool."""
     i = round_.instance
     asked = round_.problem.jobs.requested_gpus[i.job]
-    return np.flatnonzero(least(i.start, 2 * np.abs(i.gpus - asked) + (i.gpus > asked)))
+    return np.flatnonzero(is_least_of_job(i.start, 2 * np.abs(i.gpus - asked) + (i.gpus > asked)))
 
 
-def least(start: Ints, key: Ints) -> Bools:
+def is_least_of_job(start: Ints, key: Ints) -> Bools:
     """(n,) True for the options whose key (n,) is the smallest of their job."""
     filled = np.flatnonzero(np.diff(start) > 0)
     if not len(filled):
@@ -77,10 +80,10 @@ def least(start: Ints, key: Ints) -> Bools:
 
 
 def serve(
-    round_: Round,
-    room: Room,
+    round_: CompiledRound,
+    free_capacity: FreeCapacity,
     order: Ints,
-    liked: Wishes,
+    preferred: OptionRanking,
     pinned: Bools | None = None,
     grows: bool = True,
 ) -> None:
@@ -90,30 +93,36 @@ def serve(
     pinned (J,): jobs that keep what they hold, the non-preemptible ones included; None = those
     only. grows: as of serve_owed.
     """
-    first = round_.instance.must if pinned is None else pinned
-    serve_pinned(round_, room, order, first)
-    served = serve_owed(round_, room, order[~first[order]], liked, grows)
-    now = room.choice.data
+    first = round_.instance.mandatory if pinned is None else pinned
+    serve_pinned(round_, free_capacity, order, first)
+    served = serve_owed(round_, free_capacity, order[~first[order]], preferred, grows)
+    now = free_capacity.choice.data
     for j in order[~first[order]].tolist():
-        if (now[j] >= 0 or any(room.free)) and j not in served:
-            room.take_first(j, liked.of(j))
+        if (now[j] >= 0 or any(free_capacity.free)) and j not in served:
+            free_capacity.assign_first(j, preferred.of(j))
 
 
-def serve_pinned(round_: Round, room: Room, order: Ints, pinned: Bools) -> None:
+def serve_pinned(
+    round_: CompiledRound, free_capacity: FreeCapacity, order: Ints, pinned: Bools
+) -> None:
     """Let the pinned jobs (J,) keep what they hold, and the hosts of guests among them: hosts
     first.
     """
-    stay, i = round_.stay(), round_.instance
+    unchanged_choice, i = round_.unchanged_choice(), round_.instance
     # of each job as it is, -1 = none
-    host = np.append(i.job, -1)[np.append(i.host, -1)[stay]]
-    first = np.zeros(len(stay), dtype=bool)
-    first[host[pinned & (host >= 0)]] = True
+    primary = np.append(i.job, -1)[np.append(i.primary, -1)[unchanged_choice]]
+    first = np.zeros(len(unchanged_choice), dtype=bool)
+    first[primary[pinned & (primary >= 0)]] = True
     for j in [*order[first[order]].tolist(), *order[pinned[order]].tolist()]:
-        room.take(j, int(stay[j]))
+        free_capacity.assign(j, int(unchanged_choice[j]))
 
 
 def serve_owed(
-    round_: Round, room: Room, order: Ints, liked: Wishes, grows: bool = True
+    round_: CompiledRound,
+    free_capacity: FreeCapacity,
+    order: Ints,
+    preferred: OptionRanking,
+    grows: bool = True,
 ) -> set[int]:
     """Serve jobs, in this order, of tenants below their guarantee until it is met; returns those
     that had a turn.
@@ -125,29 +134,32 @@ def serve_owed(
     if not i.guarantee.any():
         return set()
     served = set()
-    tenant, now = i.tenant.data, room.choice.data
+    tenant, now = i.tenant.data, free_capacity.choice.data
     entitled = order[i.guarantee[i.tenant[order]] > 0].tolist()
     for j in entitled:
-        if room.owed[tenant[j]] > 0 and now[j] < 0:
-            room.take_first(j, liked.of(j))
+        if free_capacity.owed[tenant[j]] > 0 and now[j] < 0:
+            free_capacity.assign_first(j, preferred.of(j))
             served.add(j)
     for j in entitled if grows else ():
         while (
-            room.owed[tenant[j]] > 0
+            free_capacity.owed[tenant[j]] > 0
             and now[j] >= 0
-            and (o := larger(round_, now[j])) >= 0
-            and room.take(j, o)
+            and (o := next_larger_option(round_, now[j])) >= 0
+            and free_capacity.assign(j, o)
         ):
             pass
     return served
 
 
-def larger(round_: Round, o: int) -> int:
+def next_larger_option(round_: CompiledRound, o: int) -> int:
     """The option with the next larger size of the same job and pool; -1 if there is none."""
     # options lie job by job, then by pool and size, those of guests last
     i, nxt = round_.instance, o + 1
     while (
-        nxt < len(i.job) and i.job[nxt] == i.job[o] and i.pool[nxt] == i.pool[o] and i.host[nxt] < 0
+        nxt < len(i.job)
+        and i.job[nxt] == i.job[o]
+        and i.pool[nxt] == i.pool[o]
+        and i.primary[nxt] < 0
     ):
         if i.gpus[nxt] > i.gpus[o]:
             return nxt
@@ -155,31 +167,34 @@ def larger(round_: Round, o: int) -> int:
     return -1
 
 
-def replan(task: Task, order: Ints, steps: Callable[[Room, Bools], None]) -> Decision:
-    """A plan from nothing by `steps(room, pinned)`, for policies that preempt; errors as of
-    `decide`.
+def replan(task: Task, order: Ints, steps: Callable[[FreeCapacity, Bools], None]) -> Proposal:
+    """A plan from nothing by `steps(free_capacity, pinned)`, for policies that preempt; errors as
+    of `run_steps`.
 
     Where it would change more running jobs than max_changes allows, those that come first in the
     order (J,) are pinned, as many as it takes, with all that the plan keeps anyway, and the steps
     plan around them. So at most max_changes jobs give way, the last of the order first.
     """
-    i, pinned = task.round.instance, task.round.instance.must
+    i, pinned = task.round.instance, task.round.instance.mandatory
     if i.least_kept > 0:
-        trial = Room(task.round)
+        trial = FreeCapacity(task.round)
         steps(trial, pinned)
-        stay = task.round.stay()
-        kept = (stay >= 0) & (trial.choice == stay)
-        could = order[(stay[order] >= 0) & ~kept[order]]
+        unchanged_choice = task.round.unchanged_choice()
+        kept = (unchanged_choice >= 0) & (trial.choice == unchanged_choice)
+        could = order[(unchanged_choice[order] >= 0) & ~kept[order]]
         missing = i.least_kept - int(kept.sum())
         if missing > 0:
             pinned = pinned | kept
             pinned[could[:missing]] = True
-    return decide(task, lambda room: steps(room, pinned))
+    return run_steps(task, lambda free_capacity: steps(free_capacity, pinned))
 
 
-def decide(
-    task: Task, steps: Callable[[Room], None], start: Ints | None = None, guaranteed: bool = True
-) -> Decision:
+def run_steps(
+    task: Task,
+    steps: Callable[[FreeCapacity], None],
+    start: Ints | None = None,
+    guaranteed: bool = True,
+) -> Proposal:
     """Run the steps from the start (None: from nothing); where a rule is broken in the end, repair
     the plan with the least loss of value (formulations/rounding) and run the steps again for what
     is left.
@@ -190,17 +205,17 @@ def decide(
     instance = task.round.instance
     if start is not None and not keeps_rules(instance, start, guaranteed):
         start = repair(task.choices, start, task.dual.prices)
-    room = Room(task.round, start)
-    steps(room)
-    if keeps_rules(instance, room.choice):
-        return Decision(room.choice)
-    mended = repair(task.choices, room.choice, task.dual.prices)
-    if mended is None:
-        return last_resort(task)
-    room = Room(task.round, mended)
-    steps(room)
-    choice = room.choice if keeps_rules(instance, room.choice) else mended
-    return Decision(
+    free_capacity = FreeCapacity(task.round, start)
+    steps(free_capacity)
+    if keeps_rules(instance, free_capacity.choice):
+        return Proposal(free_capacity.choice)
+    repaired = repair(task.choices, free_capacity.choice, task.dual.prices)
+    if repaired is None:
+        return find_fallback_plan(task)
+    free_capacity = FreeCapacity(task.round, repaired)
+    steps(free_capacity)
+    choice = free_capacity.choice if keeps_rules(instance, free_capacity.choice) else repaired
+    return Proposal(
         choice,
         detail="guarantees or the limit on changes made the policy deviate from its own plan",
     )

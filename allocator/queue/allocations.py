@@ -20,10 +20,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.queue import cluster, lease
-from allocator.queue.bulk import many
-from allocator.queue.pairs import Company, Partner, Seat, join, partners
-from allocator.queue.schema import IS_OPEN, OPEN, allocations, jobs
+from allocator.queue import cluster_tables, lease
+from allocator.queue.database.bulk import execute_many
+from allocator.queue.database.schema import IS_OPEN, OPEN, allocations, jobs
+from allocator.queue.pair_starts import (
+    ColocatedJob,
+    Colocations,
+    StartPlacement,
+    find_colocated_jobs,
+    join,
+)
 
 # statements of every look, built once
 _JOINED = jobs.c.job_id == allocations.c.job_id
@@ -112,21 +118,21 @@ class Start:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     workdir: str
-    partner: Partner | None = None
+    colocated_job: ColocatedJob | None = None
     first_generation: int = 1
 
 
-def open_ones(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
+def list_open_allocations(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
     """Allocations in these phases, by submission of their jobs."""
     rows = connection.execute(_OPEN_ONES, {"phases": list(phases)}).all()
     return [Allocation(**row._mapping) for row in rows]
 
 
-def starts(connection: Connection, phase: str = "ordered") -> list[Start]:
+def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
     """Every allocation of a phase, as what is to be given to the executor (again), hosts before
     their guests: ordered and not yet seen running, or running as far as anybody knows."""
     rows = [dict(row._mapping) for row in connection.execute(_STARTS, {"phase": phase}).all()]
-    beside = partners(connection) if rows else {}
+    colocated_jobs = find_colocated_jobs(connection) if rows else {}
     out = []
     for values in sorted(rows, key=lambda row: str(row["host"]) != ""):
         command, environment, workdir, first = (
@@ -138,7 +144,7 @@ def starts(connection: Connection, phase: str = "ordered") -> list[Start]:
                 tuple(json.loads(command)),
                 json.loads(environment),
                 workdir,
-                beside.get(values["job_id"]),
+                colocated_jobs.get(values["job_id"]),
                 int(first),
             )
         )
@@ -154,18 +160,18 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
     """
     lease.check(connection, token)
     rows = connection.execute(_UNWANTED).all()
-    many(
+    execute_many(
         connection,
         "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
         "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
         [(now_s, row.job_id, row.generation) for row in rows],
     )
-    many(
+    execute_many(
         connection,
         "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
         [(row.job_id,) for row in rows if row.want_pool and not row.request],
     )
-    return open_ones(connection, ("stopping",))
+    return list_open_allocations(connection, ("stopping",))
 
 
 def order_starts(
@@ -179,51 +185,61 @@ def order_starts(
     LeaseLost.
     """
     lease.check(connection, token)
-    rows, company = connection.execute(_WANTING, {"now_s": now_s}).all(), Company.of(connection)
-    joining = company.exchanges()
+    rows, colocations = (
+        connection.execute(_WANTING, {"now_s": now_s}).all(),
+        Colocations.of(connection),
+    )
+    new_colocations = colocations.find_exchanges()
     if rows:
-        room, types, fitting = free(connection, capacity), cluster.types(connection), []
+        free_gpus, read_gpu_types, jobs_to_start = (
+            count_free_gpus(connection, capacity),
+            cluster_tables.read_gpu_types(connection),
+            [],
+        )
         for job in sorted(rows, key=lambda job: job.want_host != ""):  # hosts first
-            seat = company.seat(job.job_id, job.want_host)
-            if seat is Seat.WAIT or (
-                seat is Seat.OWN and job.want_gpus > room.get(job.want_pool, 0)
+            placement = colocations.placement(job.job_id, job.want_host)
+            if placement is StartPlacement.WAIT or (
+                placement is StartPlacement.OWN_GPUS
+                and job.want_gpus > free_gpus.get(job.want_pool, 0)
             ):
                 continue
-            if seat is Seat.OWN:
-                room[job.want_pool] -= job.want_gpus
-                company.started.add(job.job_id)
+            if placement is StartPlacement.OWN_GPUS:
+                free_gpus[job.want_pool] -= job.want_gpus
+                colocations.started.add(job.job_id)
             else:
-                joining.append(
+                new_colocations.append(
                     (job.want_host, job.job_id)
-                    if seat is Seat.HOST
-                    else (job.job_id, company.guest_of[job.job_id])
+                    if placement is StartPlacement.PRIMARY
+                    else (job.job_id, colocations.wanted_secondary[job.job_id])
                 )
-            fitting.append(job)
-        _order(connection, fitting, types, now_s)
-    join(connection, joining, now_s)
-    return starts(connection)
+            jobs_to_start.append(job)
+        _open_allocations(connection, jobs_to_start, read_gpu_types, now_s)
+    join(connection, new_colocations, now_s)
+    return list_starts(connection)
 
 
-def free(connection: Connection, capacity: Mapping[str, int] | None = None) -> dict[str, int]:
+def count_free_gpus(
+    connection: Connection, capacity: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """GPUs of each pool that nothing holds; less than zero where machines went."""
-    held = cluster.held(connection)
+    held = cluster_tables.held(connection)
     return {
         pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
-        for pool, number in cluster.gpus(connection).items()
+        for pool, number in cluster_tables.gpus(connection).items()
     }
 
 
-def _order(
-    connection: Connection, found: Sequence[Any], types: Mapping[str, str], now_s: float
+def _open_allocations(
+    connection: Connection, found: Sequence[Any], read_gpu_types: Mapping[str, str], now_s: float
 ) -> None:
     """Open the next allocation of each job, with what it wants."""
-    many(
+    execute_many(
         connection,
         "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
         "version = version + 1, updated_s = ? WHERE job_id = ? AND version = ?",
         [(now_s, job.job_id, job.version) for job in found],
     )
-    many(
+    execute_many(
         connection,
         "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
         "work_at_start) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?)",
@@ -233,7 +249,7 @@ def _order(
                 job.generation + 1,
                 job.want_pool,
                 job.want_gpus,
-                types[job.want_pool],
+                read_gpu_types[job.want_pool],
                 now_s,
                 job.remaining_work,
             )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from allocator.queue.database.schema import lease
 from allocator.queue.errors import LeaseLost
-from allocator.queue.schema import lease
 
 NAME = "controller"
 
@@ -27,7 +27,7 @@ class Lease:
     expires_s: float
 
 
-def current(connection: Connection) -> Lease | None:
+def read_current(connection: Connection) -> Lease | None:
     """The lease as it stands; holder "" = released. None: nobody ever took it."""
     row = connection.execute(sa.select(lease).where(lease.c.name == NAME)).first()
     return None if row is None else Lease(row.holder, int(row.token), row.ttl_s, row.expires_s)
@@ -39,7 +39,7 @@ def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lea
     A lease that ends later than two of its own times from now was written by a clock that has
     jumped, and counts as over. The token is larger than any before.
     """
-    found = current(connection)
+    found = read_current(connection)
     if found is not None and found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s:
         return None
     new = Lease(holder, (found.token if found is not None else 0) + 1, ttl_s, now_s + ttl_s)
@@ -50,7 +50,7 @@ def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lea
 def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: float) -> None:
     """Take the lease, where nobody has it, with a token of one's own choice that is larger than
     any before. Raises LeaseLost."""
-    found = current(connection)
+    found = read_current(connection)
     if found is not None and (
         found.token >= token
         or (found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s)

@@ -21,16 +21,17 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.columns import INTERACTIVE, INTERVAL_S, JOBS, OVER_TIME, RECEIVED
 from allocator.domain.problem import Problem, State
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.columns import INTERACTIVE, INTERVAL_S, JOBS, OVER_TIME, RECEIVED
+from allocator.domain.schema.texts import format_numbers, text_of
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.domain.texts import text_of, texts
-from allocator.domain.validate import validate
 from allocator.errors import UsageError
-from allocator.queue import cluster, forgotten, sessions
-from allocator.queue.bulk import PART, query, query_of
-from allocator.queue.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
-from allocator.queue.submit import OF_JOBS, Submission, next_time
+from allocator.queue import cluster_tables
+from allocator.queue.database.bulk import PART, query, query_of
+from allocator.queue.database.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
+from allocator.queue.jobs import purged_names, sessions
+from allocator.queue.jobs.submit import OF_JOBS, Submission, next_time
 
 LEAST_SHARE = 1e-6  # of its work that a job which has not ended has left at least
 UNIX = 1e9  # a clock that says less does not count unix seconds
@@ -63,7 +64,7 @@ _CELLS = f"SELECT content, job_id, {', '.join(OWNED)} FROM jobs WHERE job_id IN 
 _OVER = "SELECT job_id FROM jobs WHERE state IN ('cancelled', 'failed') AND job_id IN ({names})"
 
 
-def build(connection: Connection, now_s: float) -> Snapshot:
+def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     """The snapshot of now. The same rows and now_s give the same snapshot, cell by cell."""
     rows = query(connection, _ACTIVE, now_s)
     names = (*_STATE, *_HELD, "remaining_work")
@@ -71,8 +72,8 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     c: dict[str, Sequence[Any]] = dict(
         zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True)
     )
-    c |= _owned(connection, c["job_id"], c["content"])
-    stuck = _stuck(connection, c)
+    c |= _read_owned_cells(connection, c["job_id"], c["content"])
+    stuck = _find_blocked_jobs(connection, c)
     holds = [
         phase in ("ordered", "running") and request == ""
         for phase, request in zip(c["phase"], c["request"], strict=True)
@@ -92,7 +93,8 @@ def build(connection: Connection, now_s: float) -> Snapshot:
         else set()
     )
     columns["shared_with"] = [
-        host if held and host in there else "" for host, held in zip(c["host"], holds, strict=True)
+        primary if held and primary in there else ""
+        for primary, held in zip(c["host"], holds, strict=True)
     ]
     columns["submitted_s"] = _texts(c["submitted_s"])
     columns["remaining_work"] = _texts(
@@ -109,8 +111,8 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     held_s = [0.0 if since is None else max(0.0, now_s - since) for since in since_s]
     columns["attained_gpu_s"] = _texts(
         [
-            had + s * (0 if host else gpus or 0)
-            for had, s, gpus, host in zip(
+            had + s * (0 if primary else gpus or 0)
+            for had, s, gpus, primary in zip(
                 c["attained_gpu_s"], held_s, c["gpus"], c["host"], strict=True
             )
         ]
@@ -126,22 +128,22 @@ def build(connection: Connection, now_s: float) -> Snapshot:
     }
     tables = {
         JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)),
-        **_received(c, held_s),
-        **cluster.tables(connection),
+        **_build_received(c, held_s),
+        **cluster_tables.tables(connection),
     }
-    config = {"objective": OVER_TIME, **cluster.config(connection), "now_s": now_s}
+    config = {"objective": OVER_TIME, **cluster_tables.config(connection), "now_s": now_s}
     if INTERACTIVE.file in tables:
         interval_s = float(config.get("interval_s", INTERVAL_S))
-        tables[INTERACTIVE.file] = sessions.filled(
+        tables[INTERACTIVE.file] = sessions.fill_headroom(
             connection, tables[INTERACTIVE.file], now_s, interval_s
         )
-    return Snapshot(cluster.get_meta(connection, "name") or "queue", config, tables)
+    return Snapshot(cluster_tables.get_meta(connection, "name") or "queue", config, tables)
 
 
 _known: dict[tuple[str, str], tuple[str, ...]] = {}
 
 
-def _owned(
+def _read_owned_cells(
     connection: Connection, names: Sequence[str], contents: Sequence[str]
 ) -> dict[str, Sequence[str]]:
     """The cells that owners set, by column. They never change after the submission, whose digest
@@ -182,7 +184,7 @@ def _states(
     return out
 
 
-def _stuck(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
+def _find_blocked_jobs(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
     """Jobs that come after one which was cancelled or parked."""
     waits = {
         job_id: [name.strip() for name in after.split("|")]
@@ -194,7 +196,7 @@ def _stuck(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
     return {job_id for job_id, after in waits.items() if not over.isdisjoint(after)}
 
 
-def _received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
+def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
     """received.csv, if there is anything to say."""
     cells: list[tuple[str, str, float]] = []
     for job_id, text, kind, now in zip(
@@ -227,10 +229,10 @@ def _seconds(text: str) -> tuple[tuple[str, float], ...]:
 
 
 def _texts(numbers: Any) -> list[str]:
-    return texts(np.asarray(numbers, dtype=np.float64))
+    return format_numbers(np.asarray(numbers, dtype=np.float64))
 
 
-def packed(snapshot: Snapshot) -> bytes:
+def pack_snapshot(snapshot: Snapshot) -> bytes:
     """The snapshot as bytes for the journal; the same snapshot gives the same bytes, unpacking
     gives its digest.
     """
@@ -245,7 +247,7 @@ def packed(snapshot: Snapshot) -> bytes:
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), SQUEEZE)
 
 
-def unpacked(content: bytes) -> Snapshot:
+def unpack_snapshot(content: bytes) -> Snapshot:
     """The snapshot that was packed."""
     document = json.loads(zlib.decompress(content))
     tables = {
@@ -271,8 +273,8 @@ def load(
         )
     problem = validate(snapshot)
     shift = 0.0 if now_s is None else now_s - problem.now_s
-    cluster.put(connection, snapshot, problem)
-    last = forgotten.generations(connection, problem.jobs.job_id)
+    cluster_tables.store_cluster(connection, snapshot, problem)
+    last = purged_names.read_forgotten_generations(connection, problem.jobs.job_id)
     for part in range(0, len(problem.jobs), PART):
         connection.execute(
             sa.insert(jobs),
@@ -286,16 +288,20 @@ def load(
         connection.execute(
             sa.insert(allocations), [_allocation(problem, j, shift, last) for j in running]
         )
-    guests = np.flatnonzero(problem.jobs.host >= 0).tolist()
-    if guests:
+    secondaries = np.flatnonzero(problem.jobs.primary >= 0).tolist()
+    if secondaries:
         connection.execute(
             sa.insert(turns),
             [
-                {**_key(problem, j, last), "at_s": problem.now_s + shift, "host": _host(problem, j)}
-                for j in guests
+                {
+                    **_key(problem, j, last),
+                    "at_s": problem.now_s + shift,
+                    "host": _primary_name(problem, j),
+                }
+                for j in secondaries
             ],
         )
-    return problem, lost(snapshot)
+    return problem, describe_unkept(snapshot)
 
 
 def load_at(
@@ -314,13 +320,13 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
     of the queue (the faults name them), UsageError if a pool that jobs hold GPUs of would be gone.
     """
     ours = ("jobs.csv", "placements.csv", "received.csv")
-    here = build(connection, now_s)
+    here = build_snapshot(connection, now_s)
     old = {file: table for file, table in here.tables.items() if file in ours}
     new = {file: table for file, table in source.tables.items() if file not in ours}
     faults = tuple(f for f in source.faults if f.file not in ours)
     times = {k: v for k, v in source.config.items() if k == "now_s"}
     empty = {"jobs.csv": Table(JOBS.file, {c.name: [] for c in JOBS.columns if c.required}, ())}
-    cluster.refuse_lost_pools(
+    cluster_tables.refuse_lost_pools(
         connection, new["pools.csv"].texts("pool") if "pools.csv" in new else ()
     )
     problem = validate(replace(source, tables={**new, **empty}, faults=faults))
@@ -332,15 +338,15 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
             config={**{k: v for k, v in source.config.items() if k not in times}, "now_s": now_s},
         )
     )
-    cluster.put(connection, source, problem)
+    cluster_tables.store_cluster(connection, source, problem)
     return (
         *(w for w in problem.warnings if "jobs.csv" not in w),
-        *lost(source),
+        *describe_unkept(source),
         *(OF_JOBS.sub("jobs of the queue: ", w) for w in served.warnings if OF_JOBS.match(w)),
     )
 
 
-def lost(snapshot: Snapshot) -> tuple[str, ...]:
+def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
     """What of a snapshot a queue does not keep, in words."""
     words = {
         "prices.csv": "the prices and GPUs in force now are kept, later rows are not",
@@ -352,10 +358,10 @@ def lost(snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
-def _host(problem: Problem, j: int) -> str:
+def _primary_name(problem: Problem, j: int) -> str:
     """The job on whose GPUs it runs, "" = its own."""
-    host = int(problem.jobs.host[j])
-    return problem.jobs.job_id[host] if host >= 0 else ""
+    primary = int(problem.jobs.primary[j])
+    return problem.jobs.job_id[primary] if primary >= 0 else ""
 
 
 def _key(problem: Problem, j: int, last: Mapping[str, int]) -> dict[str, Any]:
@@ -384,7 +390,7 @@ def _job(
     }
     said = Submission({"job_id": held.job_id[j], "submitted_s": text_of(submitted), **cells})
     runs = state == "running"
-    known = forgotten.first_of(last, held.job_id[j])
+    known = purged_names.first_columns(last, held.job_id[j])
     known["generation"] += runs
     pool = problem.pools.pool[int(held.pool[j])] if runs else ""
     return {
@@ -398,7 +404,7 @@ def _job(
         **known,
         "want_pool": pool,
         "want_gpus": int(held.gpus[j]) if runs else 0,
-        "want_host": _host(problem, j),
+        "want_host": _primary_name(problem, j),
         "attained_gpu_s": float(held.attained_gpu_s[j]),
         "restarts": int(held.restarts[j]),
         "largest_gpus": int(held.largest_gpus[j]),
@@ -414,7 +420,7 @@ def _allocation(problem: Problem, j: int, shift: float, last: Mapping[str, int])
     held, pool, now = problem.jobs, int(problem.jobs.pool[j]), problem.now_s + shift
     return {
         **_key(problem, j, last),
-        "host": _host(problem, j),
+        "host": _primary_name(problem, j),
         "pool": problem.pools.pool[pool],
         "gpus": int(held.gpus[j]),
         "phase": "running",

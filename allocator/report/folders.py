@@ -8,7 +8,7 @@ from allocator.errors import UsageError
 from allocator.report.journal_page import LAST, write_queue_report
 from allocator.report.policies import write_policy_report, write_simulation_report
 from allocator.report.runs import RESULTS, RESULTS_JSON
-from allocator.report.solver_page import write_solver_report
+from allocator.report.solvers.page import write_solver_report
 
 RUNS = "runs.csv"
 

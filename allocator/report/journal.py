@@ -15,14 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.queue import cluster, wants
+from allocator.controller.reporting.status import status
+from allocator.queue import cluster_tables, round_journal
 from allocator.queue import snapshot as snapshots
-from allocator.queue.face import Queue
-from allocator.queue.held import Turns, stretches, turns_since
-from allocator.queue.jobs import Job, listed
-from allocator.queue.schema import ACTIVE, OPEN, allocations, pools, rounds
-from allocator.report.runs import Run, Study
-from allocator.service.status import status
+from allocator.queue.database.schema import ACTIVE, OPEN, allocations, pools, rounds
+from allocator.queue.holdings import Turns, read_turns_since, split_by_holder
+from allocator.queue.jobs.verbs import Job, list_jobs
+from allocator.queue.queue import Queue
+from allocator.report.runs import SimulationRun, Study
 
 SHORTEST_S = 1.0  # what is shown lasts so long at least: pictures need a length
 SIZES = 240  # kept snapshots that are asked for the sizes of pools
@@ -85,7 +85,7 @@ class Journal:
     begin_s: float
     end_s: float
     now_s: float
-    rounds: Sequence[wants.Round]
+    rounds: Sequence[round_journal.JournalRound]
     jobs: Sequence[Job]
     held: Sequence[Holding]
     sizes: Sequence[PoolSize]
@@ -112,9 +112,9 @@ def read_journal(queue: Queue, last: int) -> Journal:
     now = queue.clock()
     found = status(queue)
     with queue.store.read() as connection:
-        entries = wants.history(connection, limit=last)
+        entries = round_journal.history(connection, limit=last)
         begin = entries[0].at_s if entries else now
-        known = [job for job in listed(connection) if job.submitted_s <= now]
+        known = [job for job in list_jobs(connection) if job.submitted_s <= now]
         t = allocations.c
         first = connection.execute(sa.select(sa.func.min(t.ordered_s))).scalar()
         records = min(
@@ -139,7 +139,7 @@ def read_journal(queue: Queue, last: int) -> Journal:
                 .order_by(t.ordered_s, t.job_id)
             )
         ]
-        sizes, turns = _sizes(connection, entries, begin), turns_since(connection, begin)
+        sizes, turns = _sizes(connection, entries, begin), read_turns_since(connection, begin)
     mine = {one.job_id for one in held}
     jobs = [job for job in known if job.job_id in mine or over_s(job, math.inf) > begin]
     live = found["controller"]["state"] == "in charge" and any(job.state in ACTIVE for job in jobs)
@@ -155,7 +155,7 @@ def read_journal(queue: Queue, last: int) -> Journal:
 
 
 def _sizes(
-    connection: Connection, entries: Sequence[wants.Round], begin_s: float
+    connection: Connection, entries: Sequence[round_journal.JournalRound], begin_s: float
 ) -> list[PoolSize]:
     """Pools as the kept snapshots have them, evenly over the rounds; as they are now where none
     is kept.
@@ -179,7 +179,7 @@ def _sizes(
     found = []
     for number in kept[::step]:
         row = connection.execute(sa.select(c.at_s, c.snapshot).where(c.number == number)).one()
-        columns = snapshots.unpacked(bytes(row.snapshot)).tables["pools.csv"].columns
+        columns = snapshots.unpack_snapshot(bytes(row.snapshot)).tables["pools.csv"].columns
         prices = columns.get("price_per_gpu_hour", [""] * len(columns["pool"]))
         found += [
             PoolSize(row.at_s, pool, float(gpus), _number(price))
@@ -192,7 +192,7 @@ def _sizes(
         }
         found = [
             PoolSize(begin_s, pool, float(n), _number(price[pool]))
-            for pool, n in cluster.gpus(connection).items()
+            for pool, n in cluster_tables.gpus(connection).items()
         ]
     return found
 
@@ -215,7 +215,7 @@ def over_s(job: Job, otherwise: float) -> float:
 
 
 @dataclass(frozen=True)
-class Carried:
+class CarriedOut:
     """What became of a round: jobs that were started or stopped for it, and the seconds until the
     last of them had stopped, or ran; nan where there was none."""
 
@@ -224,7 +224,7 @@ class Carried:
     start_s: float
 
 
-def carried(journal: Journal) -> list[Carried]:
+def measure_carried_out(journal: Journal) -> list[CarriedOut]:
     """Per round; orders belong to the latest round before them."""
     at = [r.at_s for r in journal.rounds]
     names: dict[int, set[str]] = defaultdict(set)
@@ -241,7 +241,7 @@ def carried(journal: Journal) -> list[Carried]:
                 if ordered is not None and done is not None:
                     took[k].append(done - ordered)
     return [
-        Carried(len(names[k]), max(stops[k], default=math.nan), max(starts[k], default=math.nan))
+        CarriedOut(len(names[k]), max(stops[k], default=math.nan), max(starts[k], default=math.nan))
         for k in range(len(at))
     ]
 
@@ -291,7 +291,7 @@ def study_of(journal: Journal) -> Study:
                 "held": 0.0 if host else float(h.gpus),
             }
             for h in journal.held
-            for since, to, host in stretches(
+            for since, to, host in split_by_holder(
                 h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ())
             )
         ],
@@ -310,7 +310,7 @@ def study_of(journal: Journal) -> Study:
         ],
         columns=["at_s", "pool", "gpus", "price_per_gpu_hour"],
     )
-    run = Run("journal", "", 0, policy, {}, Path(journal.name))
+    run = SimulationRun("journal", "", 0, policy, {}, Path(journal.name))
     frames = {
         (run.folder, name, policy): frame.assign(policy=policy)
         for name, frame in (("jobs", jobs), ("spans", spans), ("timeline", timeline))

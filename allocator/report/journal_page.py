@@ -10,25 +10,25 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
+from allocator.controller.reporting.status import format_status, format_time
 from allocator.errors import UsageError
-from allocator.files.plans import write_files
-from allocator.queue.face import Queue
-from allocator.queue.jobs import Job
-from allocator.report import chart_cluster, chart_holders
-from allocator.report.chart_rounds import rounds as draw_rounds
+from allocator.io.plans import write_files
+from allocator.queue.jobs.verbs import Job
+from allocator.queue.queue import Queue
+from allocator.report.charts import cluster, holders
+from allocator.report.charts.rounds import rounds as draw_rounds
+from allocator.report.charts.style import available, bytes_of, report_style
 from allocator.report.journal import (
     Holding,
     Journal,
-    carried,
+    measure_carried_out,
     open_by_job,
     over_s,
     read_journal,
     study_of,
 )
 from allocator.report.measures import duration, number
-from allocator.report.page import Picture, page, shown, table
-from allocator.report.style import available, bytes_of, paper
-from allocator.service.status import lines, when
+from allocator.report.page import Picture, page, picture_html, table
 
 LAST = 1000  # rounds
 ROWS = 200  # of the table of rounds, the latest
@@ -52,7 +52,7 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
         journal = read_journal(queue, last)
     drawn: list[Picture] = []
     if available():
-        with paper():
+        with report_style():
             drawn = list(pictures(journal))
         write_files(
             target.parent / "pictures",
@@ -69,7 +69,7 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
 def pictures(journal: Journal) -> Iterator[Picture]:
     """In the order of the page."""
     study, length = study_of(journal), max(1.0, journal.end_s - journal.begin_s)
-    series = {"": chart_cluster.collect(study, "journal", "", length)}
+    series = {"": cluster.collect(study, "journal", "", length)}
     for name, title, caption, drawn in (
         (
             "rounds",
@@ -84,7 +84,7 @@ def pictures(journal: Journal) -> Iterator[Picture]:
             "queue",
             "The queue",
             "Jobs that are not over and hold no GPU, for whatever reason; parked jobs are over.",
-            chart_cluster.queue(study, series),
+            cluster.queue(study, series),
         ),
         (
             "holders",
@@ -94,13 +94,13 @@ def pictures(journal: Journal) -> Iterator[Picture]:
                 " order to start until its end is known; white is idle; black line: the GPUs there"
                 " are."
             ),
-            chart_holders.holders(study, study.runs, length),
+            holders.holders(study, study.runs, length),
         ),
         (
             "use",
-            "GPUs in use, and what they cost" if chart_cluster.priced(series) else "GPUs in use",
+            "GPUs in use, and what they cost" if cluster.priced(series) else "GPUs in use",
             "Below the black line: GPUs that stand idle.",
-            chart_cluster.use(study, series),
+            cluster.use(study, series),
         ),
     ):
         yield Picture(name, title, caption, bytes_of(drawn, "svg"), bytes_of(drawn, "png"))
@@ -126,10 +126,10 @@ def html(journal: Journal, drawn: list[Picture]) -> str:
         )
     parts.append(
         "<ul>"
-        + "".join(f"<li>{escape(line)}</li>" for line in lines(dict(journal.status)))
+        + "".join(f"<li>{escape(line)}</li>" for line in format_status(dict(journal.status)))
         + "</ul>"
     )
-    parts += [shown(p) for p in drawn]
+    parts += [picture_html(p) for p in drawn]
     parts += ["<h2>Rounds</h2>", rounds_table(journal), "<h2>Jobs</h2>", jobs_table(journal)]
     return page(title, parts)
 
@@ -137,11 +137,11 @@ def html(journal: Journal, drawn: list[Picture]) -> str:
 def about(journal: Journal) -> str:
     """Which rounds, from when to when."""
     if not journal.rounds:
-        return f"no round yet; state of {when(journal.now_s)} UTC"
+        return f"no round yet; state of {format_time(journal.now_s)} UTC"
     first, last = journal.rounds[0], journal.rounds[-1]
     return (
-        f"rounds {first.number} to {last.number}, {when(first.at_s)} to {when(last.at_s)} UTC;"
-        f" state of {when(journal.now_s)} UTC"
+        f"rounds {first.number} to {last.number}, {format_time(first.at_s)} to {format_time(last.at_s)} UTC;"
+        f" state of {format_time(journal.now_s)} UTC"
     )
 
 
@@ -188,14 +188,16 @@ def rounds_table(journal: Journal) -> str:
         "why",
     ]
     rows = []
-    for r, c in list(zip(journal.rounds, carried(journal), strict=True))[: -ROWS - 1 : -1]:
+    for r, c in list(zip(journal.rounds, measure_carried_out(journal), strict=True))[
+        : -ROWS - 1 : -1
+    ]:
         words = " ".join(r.detail.split())
         cut = words if len(words) <= WORDS else f"{words[:WORDS]} ..."
         outcome = f'<span class="worse">{r.outcome}</span>' if r.outcome == "failed" else r.outcome
         rows.append(
             [
                 str(r.number),
-                when(r.at_s),
+                format_time(r.at_s),
                 escape(r.policy),
                 escape(r.status),
                 outcome,
@@ -258,7 +260,7 @@ def jobs_table(journal: Journal) -> str:
         + "<p class=caption>Waited: from submission to the first start. Paused: since then,"
         " without GPUs. Ran: with GPUs. Failed, lost: allocations that ended so since the first"
         " round shown. As of"
-        f" {when(now)}.{more}{ADOPTED if any(map(journal.is_adopted, order[:JOBS])) else ''}</p>"
+        f" {format_time(now)}.{more}{ADOPTED if any(map(journal.is_adopted, order[:JOBS])) else ''}</p>"
     )
 
 
@@ -280,7 +282,7 @@ def _job(
     gpu_s = job.attained_gpu_s + since * (held.gpus if held is not None and not held.host else 0)
     why = job.park_reason
     if job.state in ("queued", "paused") and job.retry_at_s is not None and job.retry_at_s > now:
-        again = f"tried again at {when(job.retry_at_s)}"
+        again = f"tried again at {format_time(job.retry_at_s)}"
         why = f"{again} after {job.failures} failures in a row; {why}".rstrip("; ")
     return [
         escape(job.job_id),
@@ -294,7 +296,7 @@ def _job(
             else f"{held.gpus} {escape(held.pool)}"
             + (f" of {escape(held.host)}" if held.host else "")
         ),
-        when(job.submitted_s),
+        format_time(job.submitted_s),
         _duration(waited),
         _duration(paused),
         duration(ran),

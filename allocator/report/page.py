@@ -82,7 +82,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], text: Collection[i
     )
 
 
-def shown(picture: Picture) -> str:
+def picture_html(picture: Picture) -> str:
     """A picture with heading and caption."""
     return (
         f"<h3>{escape(picture.title)}</h3>\n<p class=caption>{picture.caption}</p>\n"
@@ -107,7 +107,9 @@ def inline(svg: str, prefix: str, label: str) -> str:
     svg = re.sub(r'(href="|url\()#([^")]+)', lambda m: f"{m[1]}#{names[m[2]]}", svg)
     svg = re.sub(r">\s+<", "><", svg)
     svg = re.sub(r"<g([^>]*)>((?:<use [^>]*/>){3,})</g>", _marks, svg)
-    svg = re.sub(r'(\s(?:d|x|y|width|height|transform|points|viewBox)=")([^"]*)"', _rounded, svg)
+    svg = re.sub(
+        r'(\s(?:d|x|y|width|height|transform|points|viewBox)=")([^"]*)"', _round_numbers, svg
+    )
     head, _, rest = svg.partition(">")
     head = re.sub(r'\s+(width|height|version)="[^"]*"', "", head)
     return f'{head} role="img" aria-label="{escape(label)}">{rest.strip()}'
@@ -122,7 +124,7 @@ def _marks(found: re.Match[str]) -> str:
     return f"<g{found[1]}{style}>{found[2].replace(style, '')}</g>"
 
 
-def _rounded(found: re.Match[str]) -> str:
+def _round_numbers(found: re.Match[str]) -> str:
     # of glyphs drawn as paths: small numbers that matter
     if "scale" in found[2]:
         return found[0]

@@ -9,20 +9,14 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from allocator.files.plans import write_files
-from allocator.report import (
-    chart_changes,
-    chart_cluster,
-    chart_decisions,
-    chart_holders,
-    chart_times,
-)
-from allocator.report.page import Picture, page, shown
+from allocator.io.plans import write_files
+from allocator.report.charts import changes, cluster, decisions, holders, times
+from allocator.report.charts.series import window
+from allocator.report.charts.style import available, bytes_of, report_style
+from allocator.report.page import Picture, page, picture_html
 from allocator.report.policy_table import key_of, table
 from allocator.report.runs import Study, read_benchmark, read_simulation
-from allocator.report.series import window
-from allocator.report.style import available, bytes_of, paper
-from allocator.report.words import against, headline
+from allocator.report.words import compare_policies, headline
 
 REPORT, PICTURES = "report.html", "pictures"
 
@@ -55,7 +49,7 @@ def write(study: Study, out: Path) -> Path:
     """Write report and pictures, each file whole or not at all."""
     drawn: dict[str, list[Picture]] = {w: [] for w in study.workloads()}
     if available():
-        with paper():
+        with report_style():
             drawn = {w: list(pictures(study, w)) for w in study.workloads()}
     files = {
         f"{p.name}.{kind}": content
@@ -76,7 +70,7 @@ def html(study: Study, drawn: dict[str, list[Picture]]) -> str:
     title = f"{what} on {', '.join(workloads)}"
     parts = [f"<h1>{escape(title)}</h1>", f"<p class=about>{about(study)}</p>"]
     parts += [
-        f"<p class=lead>{_whole(text)}</p>"
+        f"<p class=lead>{_keep_together(text)}</p>"
         for w in workloads
         for text in (headline(study, w),)
         if text
@@ -90,18 +84,18 @@ def html(study: Study, drawn: dict[str, list[Picture]]) -> str:
         compared = [p for p in drawn[workload] if p.name.startswith("changes")]
         if len(workloads) > 1:
             parts.append(f'<h2 id="workload-{i}">{escape(workload)}</h2>')
-        parts += [shown(p) for p in compared]
-        parts += [f"<p>{_whole(text)}</p>" for text in against(study, workload)]
+        parts += [picture_html(p) for p in compared]
+        parts += [f"<p>{_keep_together(text)}</p>" for text in compare_policies(study, workload)]
         parts += [
             "<h3>All numbers</h3>",
             table(study, workload),
             f"<p class=caption>{key_of(study)}</p>",
         ]
-        parts += [shown(p) for p in drawn[workload] if p not in compared]
+        parts += [picture_html(p) for p in drawn[workload] if p not in compared]
     return page(title, parts)
 
 
-def _whole(text: str) -> str:
+def _keep_together(text: str) -> str:
     """No line break between a number and its percent sign, nor inside an interval."""
     text = re.sub(r"\[[^\]<]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     return text.replace(" %", "\N{NO-BREAK SPACE}%")
@@ -141,10 +135,10 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
     if many:
         band = (
             " Means over the seeds."
-            if len(study.policies(workload)) > chart_cluster.BANDS
+            if len(study.policies(workload)) > cluster.BANDS
             else " Line: mean over the seeds; band: 8 of 10 seeds."
         )
-    compared = chart_changes.changes(study, workload)
+    compared = changes.changes(study, workload)
     if compared is not None:
         dots = (
             "Dot: mean change over the seeds, with its 95 % interval; hollow: undecided (the"
@@ -165,22 +159,20 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
         f"Further left and further up is better. All jobs{pooled}; a line "
         "that ends below “all” left jobs undone."
         + (" Band: 8 of 10 seeds." if "band" in band else ""),
-        chart_times.times(study, workload),
+        times.times(study, workload),
     )
     windows = {
         load: window(study, [r for r in study.runs if (r.workload, r.load) == (workload, load)])
         for load in loads
     }
-    found = {
-        load: chart_cluster.collect(study, workload, load, windows[load].length_s) for load in loads
-    }
+    found = {load: cluster.collect(study, workload, load, windows[load].length_s) for load in loads}
     cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
     yield picture(
         "queue",
         "The queue",
         "Jobs that are there and hold no GPU; lower is better. Queueing in the table "
         "is the wait for the first start only; pauses that make room for others show here." + band,
-        chart_cluster.queue(study, found),
+        cluster.queue(study, found),
     )
     load = loads[-1]
     seed = study.typical_seed(workload, load)
@@ -201,19 +193,19 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
         "Who holds the GPUs",
         "Every block is a job: as high as its GPUs, as long as it holds "
         "them; white is idle. The same jobs in every panel." + which,
-        chart_holders.holders(study, runs, length),
+        holders.holders(study, runs, length),
     )
-    title = "GPUs in use, and what they cost" if chart_cluster.priced(found) else "GPUs in use"
+    title = "GPUs in use, and what they cost" if cluster.priced(found) else "GPUs in use"
     yield picture(
         "use",
         title,
         "Below the black line: GPUs that stand idle." + band + cut,
-        chart_cluster.use(study, found),
+        cluster.use(study, found),
     )
     yield picture(
         "decisions",
         "Decisions",
         "Each point is a round. Gap: how much better a plan could be at most; of "
         "policies that do not maximise the value it says how much they leave." + which,
-        chart_decisions.decisions(study, runs, length),
+        decisions.decisions(study, runs, length),
     )

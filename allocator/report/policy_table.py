@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterator
 from html import escape
 
+from allocator.report.charts.style import colour
 from allocator.report.measures import MEASURES, NOTES, Measure, interval, number, percent, unit_of
 from allocator.report.runs import POOLED, Study
-from allocator.report.style import colour
 from allocator.report.words import best, complete, mean
 
 
@@ -57,7 +57,7 @@ def table(study: Study, workload: str) -> str:
             lines.append(
                 f"<tr{' class=first' if not i else ''}>{first}{_name(study, policy)}{cells}</tr>"
             )
-    lines += _pooled(study, workload, shown)
+    lines += _pooled_lines(study, workload, shown)
     return "\n".join([*lines, "</tbody></table></div>"])
 
 
@@ -85,7 +85,7 @@ def _cell(
     below, kind = "", ""
     if change is not None and math.isfinite(change.percent):
         kind = "" if study.single else change.verdict
-        below = _below(change.percent, change.low, change.high)
+        below = _describe_change(change.percent, change.low, change.high)
     star = "*" if best(study, workload, load, measure.key) == policy else ""
     text = number(value / size) if math.isfinite(value) else "–"
     full = f' data-metric={measure.key} title="{value!r}"' if math.isfinite(value) else ""
@@ -105,12 +105,12 @@ def _finished(study: Study, workload: str, load: str, policy: str) -> str:
     )
 
 
-def _below(change: float, low: float, high: float) -> str:
+def _describe_change(change: float, low: float, high: float) -> str:
     span = interval(low, high)
     return f"<small>{percent(change)} %{'<br>' if span else ''}{span}</small>"
 
 
-def _pooled(study: Study, workload: str, shown: list[Measure]) -> Iterator[str]:
+def _pooled_lines(study: Study, workload: str, shown: list[Measure]) -> Iterator[str]:
     """Lines of the changes over all loads together."""
     rows = [c for c in study.changes if c.workload == workload and c.load == POOLED]
     for i, policy in enumerate(
@@ -121,7 +121,7 @@ def _pooled(study: Study, workload: str, shown: list[Measure]) -> Iterator[str]:
             c = study.change(workload, POOLED, policy, m.key)
             known = c is not None and math.isfinite(c.percent)
             cells += (
-                f'<td class="{c.verdict}">{_below(c.percent, c.low, c.high)}</td>'
+                f'<td class="{c.verdict}">{_describe_change(c.percent, c.low, c.high)}</td>'
                 if c and known
                 else "<td></td>"
             )

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.report.charts.style import order_policies
 from allocator.report.measures import BY_KEY
-from allocator.report.style import in_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,11 +34,11 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s"),
 }
 """The columns that reports use; everything else in the files may be there or not."""
-GUEST = "shared_with"
+SHARED_WITH = "shared_with"
 """Column of spans: the job that held the GPUs, empty = the job itself. Outputs of earlier
 versions do not have it.
 """
-TEXT = ("policy", "job_id", "pool", "fallback", GUEST)
+TEXT = ("policy", "job_id", "pool", "fallback", SHARED_WITH)
 RESULTS_JSON, RESULTS, COMPARISON, GRID = (
     "results.json",
     "results.csv",
@@ -62,7 +62,7 @@ POOLED = "all"
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SimulationRun:
     """One simulation: its metrics (nan = does not exist), and the folder of its CSV files."""
 
     workload: str
@@ -80,7 +80,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Change:
+class MetricChange:
     """A policy against the baseline in one metric, percent; low, high: 95 % interval, nan for a
     single pair. verdict: better, worse, open; n: pairs (seeds)."""
 
@@ -103,8 +103,8 @@ class Study:
     name: str
     single: bool
     baseline: str
-    runs: Sequence[Run]
-    changes: Sequence[Change]
+    runs: Sequence[SimulationRun]
+    changes: Sequence[MetricChange]
     notes: Sequence[str] = ()
     machine: str = ""
     origin: str = "the first submission"
@@ -123,14 +123,14 @@ class Study:
 
     def policies(self, workload: str | None = None) -> list[str]:
         """In their usual order, the baseline last."""
-        return in_order(
+        return order_policies(
             (r.policy for r in self.runs if workload in (None, r.workload)), self.baseline
         )
 
-    def of(self, workload: str, load: str, policy: str) -> list[Run]:
+    def of(self, workload: str, load: str, policy: str) -> list[SimulationRun]:
         return [r for r in self.runs if (r.workload, r.load, r.policy) == (workload, load, policy)]
 
-    def change(self, workload: str, load: str, policy: str, metric: str) -> Change | None:
+    def change(self, workload: str, load: str, policy: str, metric: str) -> MetricChange | None:
         return next(
             (
                 c
@@ -148,17 +148,17 @@ class Study:
         by = sorted(runs, key=lambda r: (_last(r.metrics.get("jct_s_mean", math.nan)), r.seed))
         return by[(len(by) - 1) // 2].seed
 
-    def frame(self, run: Run, name: str) -> pd.DataFrame:
+    def frame(self, run: SimulationRun, name: str) -> pd.DataFrame:
         """jobs, timeline, rounds or spans of a run; with spans, column `held`: GPUs that the job
         held itself, so that those which two jobs ran on count once. Raises InvalidInput for columns
         that are missing or no numbers."""
         key = (run.folder, name, run.policy)
         if key not in self._frames:
             whole = read_frame(
-                run.folder / f"{name}.csv", FILES[name], (GUEST,) if name == "spans" else ()
+                run.folder / f"{name}.csv", FILES[name], (SHARED_WITH,) if name == "spans" else ()
             )
             if name == "spans":
-                whole["held"] = whole["gpus"].where(whole[GUEST].isna(), 0.0)
+                whole["held"] = whole["gpus"].where(whole[SHARED_WITH].isna(), 0.0)
             self._frames.update(
                 {
                     (run.folder, name, str(p)): rows
@@ -244,11 +244,13 @@ def read_simulation(folder: Path) -> Study:
             [Fault(str(path), None, '"policies" should hold the metrics of each policy')]
         )
     workload, seed = str(document.get("workload", folder.name)), int(document.get("seed") or 0)
-    runs = [Run(workload, "", seed, str(p), _numbers(m), folder) for p, m in policies.items()]
+    runs = [
+        SimulationRun(workload, "", seed, str(p), _numbers(m), folder) for p, m in policies.items()
+    ]
     baseline = "greedy" if "greedy" in policies else next(iter(policies))
     by = {r.policy: r for r in runs}
     changes = [
-        Change(
+        MetricChange(
             workload,
             "",
             r.policy,
@@ -273,7 +275,7 @@ def read_benchmark(folder: Path) -> Study:
     results = _table(folder / RESULTS, IDENTITY)
     keys = [c for c in results.columns if c not in IDENTITY]
     runs = [
-        Run(
+        SimulationRun(
             str(r["workload"]),
             _load(r["load"]),
             int(r["seed"]),
@@ -287,7 +289,7 @@ def read_benchmark(folder: Path) -> Study:
     asked = (
         json.loads((folder / GRID).read_text(encoding="utf-8")) if (folder / GRID).is_file() else {}
     )
-    baseline = baseline or str(asked.get("baseline", "")) or _ground(runs)
+    baseline = baseline or str(asked.get("baseline", "")) or _find_baseline(runs)
     notes = _unfinished(runs)
     if len(asked.get("tasks", ())) > len(runs):
         notes.append(
@@ -306,18 +308,18 @@ def read_benchmark(folder: Path) -> Study:
     )
 
 
-def _ground(runs: Sequence[Run]) -> str:
+def _find_baseline(runs: Sequence[SimulationRun]) -> str:
     names = [r.policy for r in runs]
     return "greedy" if "greedy" in names or not names else names[0]
 
 
-def _comparison(path: Path) -> tuple[list[Change], str]:
+def _comparison(path: Path) -> tuple[list[MetricChange], str]:
     """The rows of comparison.csv and their baseline; nothing where there is no such file."""
     if not path.is_file():
         return [], ""
     rows = _table(path, COMPARED).to_dict("records")
     return [
-        Change(
+        MetricChange(
             str(r["workload"]),
             _load(r["load"]),
             str(r["policy"]),
@@ -390,10 +392,10 @@ def _percent(x: float | None, b: float | None) -> float:
     return 0.0 if x == b else 100.0 * (x - b) / abs(b) if b else math.nan
 
 
-def _unfinished(runs: Sequence[Run]) -> list[str]:
+def _unfinished(runs: Sequence[SimulationRun]) -> list[str]:
     """A sentence per policy that left jobs undone."""
     notes = []
-    for policy in in_order(r.policy for r in runs):
+    for policy in order_policies(r.policy for r in runs):
         mine = [r for r in runs if r.policy == policy and r.unfinished]
         if mine:
             where = (

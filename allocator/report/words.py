@@ -17,7 +17,7 @@ from allocator.report.measures import (
     number,
     percent,
 )
-from allocator.report.runs import POOLED, Change, Study
+from allocator.report.runs import POOLED, MetricChange, Study
 
 MAIN = "jct_s_mean"
 ELSEWHERE = ("queue_s_mean", "efficiency_mean", "jct_s_p99", "makespan_s", "ftf_max")
@@ -27,7 +27,7 @@ def headline(study: Study, workload: str) -> str:
     """HTML: who completes jobs soonest, where, by how much, and what that costs."""
     policies, loads = study.policies(workload), study.loads(workload)
     if len(policies) == 1:
-        return _alone(study, workload, policies[0])
+        return _compare_single(study, workload, policies[0])
     won: dict[str, list[str]] = {}
     for load in loads:
         winner = best(study, workload, load, MAIN)
@@ -47,7 +47,7 @@ def headline(study: Study, workload: str) -> str:
     )
 
 
-def against(study: Study, workload: str) -> list[str]:
+def compare_policies(study: Study, workload: str) -> list[str]:
     """HTML, one text per policy: where it is better than the baseline, where worse, what is
     undecided.
     """
@@ -112,7 +112,11 @@ def _where(study: Study, workload: str, policy: str, loads: Sequence[str]) -> st
 
 def _price(study: Study, workload: str, policy: str) -> str:
     """What the winner is worse in."""
-    lost = [_said(c) for c in _changes(study, workload, policy) if _verdict(study, c) == "worse"]
+    lost = [
+        _describe_change(c)
+        for c in _changes(study, workload, policy)
+        if _verdict(study, c) == "worse"
+    ]
     return f" The price, for {escape(policy)}: {_list(lost)}." if lost else ""
 
 
@@ -134,10 +138,10 @@ def _others(study: Study, workload: str) -> str:
     return f" Others have better means in {_list(parts)}." if parts else ""
 
 
-def _changes(study: Study, workload: str, policy: str) -> list[Change]:
+def _changes(study: Study, workload: str, policy: str) -> list[MetricChange]:
     """The changes sentences are about: over all loads together if there are several. Without those
     of nothing, such as of dollars where GPUs have no price."""
-    at = _whole(study, workload)
+    at = _overall_load(study, workload)
     found = (study.change(workload, at, policy, key) for key in SENTENCE)
     return [
         c
@@ -146,12 +150,12 @@ def _changes(study: Study, workload: str, policy: str) -> list[Change]:
     ]
 
 
-def _whole(study: Study, workload: str) -> str:
+def _overall_load(study: Study, workload: str) -> str:
     pooled = any(c.load == POOLED and c.workload == workload for c in study.changes)
     return POOLED if pooled else study.loads(workload)[0]
 
 
-def _verdict(study: Study, change: Change) -> str:
+def _verdict(study: Study, change: MetricChange) -> str:
     """better, worse or open; of a single simulation what the numbers say, if they say more than
     rounding.
     """
@@ -162,7 +166,7 @@ def _verdict(study: Study, change: Change) -> str:
     return "better" if (change.percent > 0) == (BY_KEY[change.metric].better > 0) else "worse"
 
 
-def _alone(study: Study, workload: str, policy: str) -> str:
+def _compare_single(study: Study, workload: str, policy: str) -> str:
     parts = []
     for load in study.loads(workload):
         runs = study.of(workload, load, policy)
@@ -182,10 +186,10 @@ def _alone(study: Study, workload: str, policy: str) -> str:
 
 def _policy(study: Study, workload: str, policy: str) -> str:
     """One policy against the baseline: where it is better, where it is worse, what stays open."""
-    at = _whole(study, workload)
+    at = _overall_load(study, workload)
     by: dict[str, list[str]] = {}
     for change in _changes(study, workload, policy):
-        by.setdefault(_verdict(study, change), []).append(_said(change))
+        by.setdefault(_verdict(study, change), []).append(_describe_change(change))
     where = (
         f", {study.together(workload)} together" if at == POOLED else f", load {at}" if at else ""
     )
@@ -206,7 +210,7 @@ def _policy(study: Study, workload: str, policy: str) -> str:
     )
 
 
-def _said(change: Change) -> str:
+def _describe_change(change: MetricChange) -> str:
     title = BY_KEY[change.metric].title
     span = f" {interval(change.low, change.high)}" if math.isfinite(change.low) else ""
     return f"{title} {percent(change.percent)} %{span}"
@@ -222,7 +226,7 @@ def _exceptions(study: Study, workload: str, policy: str, pooled: str) -> str:
         for load in study.loads(workload):
             c = study.change(workload, load, policy, key)
             if c is not None and whole is not None and c.verdict not in ("open", whole.verdict):
-                found.append(f"{c.verdict} in {_said(c)} at load {load}")
+                found.append(f"{c.verdict} in {_describe_change(c)} at load {load}")
     return f" Not everywhere alike: {_list(found)}." if found else ""
 
 

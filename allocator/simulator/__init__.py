@@ -2,7 +2,7 @@
 as it can.
 """
 
-from allocator.simulator.options import Options
+from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import Simulation, simulate
 
-__all__ = ["Options", "Simulation", "simulate"]
+__all__ = ["Simulation", "SimulationOptions", "simulate"]

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 
 from allocator.domain.workload import Workload
-from allocator.files.plans import write_files
-from allocator.simulator.options import Options
-from allocator.simulator.run import State, begin
+from allocator.io.plans import write_files
+from allocator.simulator.options import SimulationOptions
+from allocator.simulator.run import SimulationState, initial_state
 
 VERSION = b"allocator simulation 2\n"
 CHECKSUM = 65  # bytes: SHA-256 in hexadecimal and a line feed
@@ -37,7 +37,7 @@ EVERY_S = 30.0  # wall seconds between two checkpoints
 
 
 @dataclass
-class Keeper:
+class CheckpointFile:
     """The checkpoint of one simulation: <folder>/<policy>.state, written at most every `every_s`
     seconds.
 
@@ -48,7 +48,7 @@ class Keeper:
     folder: Path
     workload: Workload
     policy: str
-    options: Options
+    options: SimulationOptions
     every_s: float = EVERY_S
     kept: int | None = None
     ignored: bool = False
@@ -64,27 +64,27 @@ class Keeper:
         text = repr((self.workload.problem.digest, self.policy, self.options, _program()))
         return VERSION + hashlib.sha256(text.encode()).hexdigest().encode() + b"\n"
 
-    def state(self) -> State:
+    def state(self) -> SimulationState:
         """The last kept state, or that before the first round where there is none that fits and
         is whole.
         """
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
-            return begin(self.workload, self.policy, self.options)
+            return initial_state(self.workload, self.policy, self.options)
         except OSError:
             content = b""
         key = self.key()
         head, pickled = content[: len(key) + CHECKSUM], content[len(key) + CHECKSUM :]
         if head == key + _checksum(pickled):
             state = pickle.loads(pickled)
-            if isinstance(state, State):
+            if isinstance(state, SimulationState):
                 self.kept = state.rounds
                 return state
         self.ignored = True
-        return begin(self.workload, self.policy, self.options)
+        return initial_state(self.workload, self.policy, self.options)
 
-    def keep(self, state: State, now: bool = False) -> None:
+    def keep(self, state: SimulationState, now: bool = False) -> None:
         """Write the state if it is time to, or `now`."""
         if now or time.monotonic() - self._last >= self.every_s:
             pickled = pickle.dumps(state, protocol=5)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from allocator.control.ticks import tick_at
-from allocator.decision import Decided
 from allocator.domain.problem import Ints, Nodes, Placements, Problem, State
 from allocator.domain.workload import Workload
+from allocator.engine.decision import Decision
+from allocator.loop.ticks import latest_tick
 from allocator.market import books
-from allocator.simulator.options import Options
+from allocator.simulator.options import SimulationOptions
 from allocator.simulator.world import World
 
 # rounds in a row after which nothing runs and nothing will come: nothing will ever change
@@ -22,17 +22,17 @@ STALLED = 3
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-class SimulatedCluster:
+class TraceDrivenCluster:
     """Rounds at every tick (the start plus multiples of interval_s) at which jobs are there, and
     early ones after arrivals and completions where Options.react_s allows."""
 
-    def __init__(self, workload: Workload, options: Options) -> None:
+    def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         self.world = World(workload, options)
         self._problem = workload.problem
         self._start = self.last = workload.problem.now_s
         # of the long-run budgets, as of the last round
         self.books = books.Books()
-        self._charged = self.world.rented.copy()  # dollars that are in the books
+        self._booked_dollars = self.world.rented.copy()  # dollars that are in the books
         self._tick = 0  # number of the next tick
         # rounds in a row in which nothing ran
         self._idle = 0
@@ -49,22 +49,22 @@ class SimulatedCluster:
         more, or time is up.
         """
         world, o = self.world, self.world.options
-        self._idle = 0 if self._alive() else self._idle + 1
-        while not (world.over or self._idle >= STALLED):
-            due = self._due()
+        self._idle = 0 if self._can_continue() else self._idle + 1
+        while not (world.is_over or self._idle >= STALLED):
+            due = self._next_round_s()
             if due > o.until_s:
                 self._advance(o.until_s)
                 return False
             self._advance(due)
             self._tick = max(
-                self._tick, tick_at(world.now, self._start, self._problem.interval_s) + 1
+                self._tick, latest_tick(world.now, self._start, self._problem.interval_s) + 1
             )
             if len(world.active):
                 self.last = world.now
                 return True
         return False
 
-    def _due(self) -> float:
+    def _next_round_s(self) -> float:
         """When the next round is; ticks without any job are skipped."""
         world, interval = self.world, self._problem.interval_s
         tick = self._tick
@@ -82,7 +82,7 @@ class SimulatedCluster:
             at, *plan = self._pending
             self._pending = None
             self.world.advance(at)
-            self.world.give(*plan)
+            self.world.apply_allocation(*plan)
         self.world.advance(to)
 
     def observe(self) -> Problem:
@@ -93,8 +93,8 @@ class SimulatedCluster:
             State.RUNNING,
             np.where(np.isnan(w.started_s[a]), State.QUEUED, State.PAUSED),
         )
-        state[self._waits_for_the_future()] = State.HELD
-        total, left = w.nature.believed_sizes(a, w.remaining[a])
+        state[self._waits_for_unsubmitted()] = State.HELD
+        total, left = w.ground_truth.believed_sizes(a, w.remaining[a])
         jobs = dataclasses.replace(
             p.jobs.take(a),
             remaining_work=left,
@@ -106,7 +106,7 @@ class SimulatedCluster:
             attained_gpu_s=w.attained[a],
             restarts=np.maximum(0, w.starts[a] - 1),
             largest_gpus=w.largest[a],
-            host=np.where(w.host[a] < 0, -1, np.searchsorted(a, w.host[a])),
+            primary=np.where(w.primary[a] < 0, -1, np.searchsorted(a, w.primary[a])),
         )
         pools = dataclasses.replace(
             p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy()
@@ -121,14 +121,14 @@ class SimulatedCluster:
             placements=Placements(_NONE, _NONE, _NONE),
             announced=w.workload.changes.between(w.now, w.now + w.options.announce_s),
         )
-        self.settle(problem)
-        return books.applied(problem, self.books)
+        self.update_books(problem)
+        return books.apply_books(problem, self.books)
 
-    def settle(self, problem: Problem) -> None:
+    def update_books(self, problem: Problem) -> None:
         """Bring the books up to the problem's time."""
-        spent = self.world.rented - self._charged
-        self._charged = self.world.rented.copy()
-        self.books = books.settled(
+        spent = self.world.rented - self._booked_dollars
+        self._booked_dollars = self.world.rented.copy()
+        self.books = books.update_books(
             self.books, problem, dict(zip(problem.tenants.tenant, spent.tolist(), strict=True))
         )
 
@@ -139,10 +139,10 @@ class SimulatedCluster:
         problem = dataclasses.replace(
             self._problem, now_s=self.world.now, jobs=self._problem.jobs.take(self.world.active)
         )
-        self.settle(problem)
+        self.update_books(problem)
         return books.report(self.books, books.budgets(problem), problem.interval_s)
 
-    def _waits_for_the_future(self) -> Ints:
+    def _waits_for_unsubmitted(self) -> Ints:
         """Places among the active jobs of those that wait for a job not even submitted."""
         w = self.world
         if not self._after:
@@ -156,21 +156,21 @@ class SimulatedCluster:
             dtype=np.int64,
         )
 
-    def apply(self, decided: Decided, took_s: float) -> int:
+    def apply(self, decision: Decision, took_s: float) -> int:
         """Start, resize, move and pause jobs as planned, now or after the latency that is
         charged.
         """
         w, o = self.world, self.world.options
-        plan = decided.allocation
+        plan = decision.allocation
         jobs = w.active
-        host = np.where(plan.host < 0, -1, jobs[plan.host])
+        primary = np.where(plan.primary < 0, -1, jobs[plan.primary])
         late = o.latency_s + o.latency_factor * took_s
         if late > 0:
-            self._pending = (w.now + late, jobs, plan.pool, plan.gpus, host)
-            return int(w.moves(jobs, plan.pool, plan.gpus, host).sum())
-        return w.give(jobs, plan.pool, plan.gpus, host)
+            self._pending = (w.now + late, jobs, plan.pool, plan.gpus, primary)
+            return int(w.is_moved(jobs, plan.pool, plan.gpus, primary).sum())
+        return w.apply_allocation(jobs, plan.pool, plan.gpus, primary)
 
-    def _alive(self) -> bool:
+    def _can_continue(self) -> bool:
         """Whether anything can happen without another decision."""
         w = self.world
         return bool(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.files.plans import write_files
+from allocator.io.plans import write_files
 from allocator.simulator.run import Simulation
 
 if TYPE_CHECKING:

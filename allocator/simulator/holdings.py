@@ -15,11 +15,11 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
-from allocator.performance.interference import Measured
-from allocator.simulator import pairs
-from allocator.simulator.nature import Nature
-from allocator.simulator.options import Options
-from allocator.simulator.revocations import HOUR, Spot
+from allocator.performance.interference import MeasuredSlowdowns
+from allocator.simulator import colocation as pairs
+from allocator.simulator.ground_truth import GroundTruth
+from allocator.simulator.options import SimulationOptions
+from allocator.simulator.revocations import HOUR, SpotServers
 
 
 class Holdings:
@@ -42,7 +42,7 @@ class Holdings:
     step.
     """
 
-    def __init__(self, workload: Workload, options: Options) -> None:
+    def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         problem, n = workload.problem, len(workload.problem.jobs)
         self.workload, self.options = workload, options
         self.now = problem.now_s
@@ -58,15 +58,15 @@ class Holdings:
             np.zeros(n),
             np.zeros(n),
         )
-        self.host: Ints = np.full(n, -1)
-        self.mate: Ints = np.full(n, -1)
-        self.ran, self.had_ran, self.luck, self.debt = (
+        self.primary: Ints = np.full(n, -1)
+        self.colocated_job: Ints = np.full(n, -1)
+        self.ran, self.had_ran, self.speed_error, self.unsaved_work = (
             np.zeros(n),
             np.zeros(n),
             np.ones(n),
             np.zeros(n),
         )
-        self.turned_s: Floats = np.full(n, -np.inf)
+        self.colocation_changed_s: Floats = np.full(n, -np.inf)
         self.started_s: Floats = np.full(n, np.nan)
         self.finished_s: Floats = np.full(n, np.nan)
         self.starts: Ints = np.zeros(n, dtype=np.int64)
@@ -84,32 +84,32 @@ class Holdings:
         self.log: list[tuple[float, Ints, Floats]] = [
             (self.now, self.capacity.copy(), self.price.copy())
         ]
-        self._spot = Spot(workload, options)
+        self._spot = SpotServers(workload, options)
         self._rents: Bools = problem.pools.market != Market.RESERVED
         self._rents_any = bool(self._rents.any())
         self._least_billed = bool((problem.pools.min_billing_s > 0).any())
         self.spans: list[Floats] = []
-        self._slowdowns = Measured.of(problem)
-        self.nature = Nature(problem, options, self._spot.hazard)
-        self.strike: Floats = self.nature.strikes(np.arange(n), self.ran, self.failures)
+        self._slowdowns = MeasuredSlowdowns.of(problem)
+        self.ground_truth = GroundTruth(problem, options, self._spot.hazard)
+        self.strike: Floats = self.ground_truth.draw_failures(np.arange(n), self.ran, self.failures)
 
-    def used(self) -> Ints:
+    def used_gpus(self) -> Ints:
         """GPUs held in each pool, (P,)."""
-        r = self._holding()
+        r = self._holders()
         return np.bincount(self.pool[r], self.gpus[r], minlength=len(self.capacity)).astype(
             np.int64
         )
 
-    def _holding(self) -> Ints:
+    def _holders(self) -> Ints:
         """The jobs that hold GPUs themselves."""
-        return self.active[(self.pool[self.active] >= 0) & (self.host[self.active] < 0)]
+        return self.active[(self.pool[self.active] >= 0) & (self.primary[self.active] < 0)]
 
-    def _hold(self, jobs: Ints, pool: Ints, gpus: Ints) -> None:
+    def _start_holding(self, jobs: Ints, pool: Ints, gpus: Ints) -> None:
         """The jobs, which hold nothing, hold this from now on."""
         self.pool[jobs], self.gpus[jobs] = pool, gpus
-        self._open(jobs, self.now)
+        self._open_books(jobs, self.now)
 
-    def _open(self, jobs: Ints, at: Floats | float) -> None:
+    def _open_books(self, jobs: Ints, at: Floats | float) -> None:
         """The books of what the jobs hold, or run on, begin."""
         self.since_s[jobs], self.had_gpu_s[jobs], self.had_ran[jobs] = (
             at,
@@ -120,108 +120,108 @@ class Holdings:
             jobs, self.workload.problem.pools.gpu_type[self.pool[jobs]]
         ]
 
-    def _close(self, jobs: Ints, at: Floats) -> None:
+    def _close_books(self, jobs: Ints, at: Floats) -> None:
         """The books of what the jobs hold, or run on, end."""
         self.spans.append(
             np.column_stack(
-                [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at, self.host[jobs]]
+                [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at, self.primary[jobs]]
             )
         )
 
-    def _join(self, guests: Ints, hosts: Ints) -> Ints:
+    def _colocate(self, secondaries: Ints, primaries: Ints) -> Ints:
         """The guests (n,) run on the GPUs of their hosts (n,); all hold something of the same pool
         and size. Returns the jobs that have another company, or another part in it, than before."""
-        new = np.flatnonzero(self.host[guests] != hosts)
-        for g, h in zip(guests[new].tolist(), hosts[new].tolist(), strict=True):
+        new = np.flatnonzero(self.primary[secondaries] != primaries)
+        for g, h in zip(secondaries[new].tolist(), primaries[new].tolist(), strict=True):
             both = np.array([g, h])
-            self._close(both, np.full(2, self.now))
-            self.host[both], self.mate[both] = (h, -1), (h, g)
-            self._open(both, self.now)
-            self._spot.hand(g, h)
+            self._close_books(both, np.full(2, self.now))
+            self.primary[both], self.colocated_job[both] = (h, -1), (h, g)
+            self._open_books(both, self.now)
+            self._spot.hand_over(g, h)
             self.event_s[g] = np.inf
             if h in self._spot.servers:
                 self.ready_s[g] = max(self.ready_s[g], self._up_s(h, g))
-        return np.concatenate([guests[new], hosts[new]])
+        return np.concatenate([secondaries[new], primaries[new]])
 
-    def _left(self, jobs: Ints, at: Floats) -> None:
+    def _continue_alone(self, jobs: Ints, at: Floats) -> None:
         """The jobs run on alone, on GPUs that are theirs now, since their mates are gone."""
-        guest = self.host[jobs] >= 0
-        if guest.any():
-            self._close(jobs[guest], at[guest])
-            self.host[jobs[guest]] = -1
-            self._open(jobs[guest], at[guest])
-        self.mate[jobs] = -1
-        self._pace(jobs, at)
+        secondary = self.primary[jobs] >= 0
+        if secondary.any():
+            self._close_books(jobs[secondary], at[secondary])
+            self.primary[jobs[secondary]] = -1
+            self._open_books(jobs[secondary], at[secondary])
+        self.colocated_job[jobs] = -1
+        self._update_rates(jobs, at)
 
     def _release(self, jobs: Ints, at: Floats) -> None:
         """The jobs hold nothing, or run on nothing, from then on; a mate that is not among them
         goes on alone.
         """
         if len(jobs):
-            mate = self.mate[jobs]
-            behind = mate >= 0
+            colocated_job = self.colocated_job[jobs]
+            behind = colocated_job >= 0
             if behind.any():
-                behind &= ~np.isin(mate, jobs)
-            self._close(jobs, at)
+                behind &= ~np.isin(colocated_job, jobs)
+            self._close_books(jobs, at)
             if self._least_billed:
-                ends = (self.host[jobs] < 0) & ~behind
-                self._bill_least(jobs[ends], at[ends])
+                ends = (self.primary[jobs] < 0) & ~behind
+                self._bill_minimum(jobs[ends], at[ends])
             for j, m in (
-                zip(jobs.tolist(), np.where(behind, mate, -1).tolist(), strict=True)
+                zip(jobs.tolist(), np.where(behind, colocated_job, -1).tolist(), strict=True)
                 if self._spot.servers
                 else ()
             ):
-                self._spot.hand(j, m) if m >= 0 else self._spot.stop(j)
+                self._spot.hand_over(j, m) if m >= 0 else self._spot.stop(j)
             self.event_s[jobs] = np.inf
         self.pool[jobs], self.gpus[jobs], self.rate[jobs] = -1, 0, 0.0
-        if len(jobs) and (mate >= 0).any():
-            self.host[jobs], self.mate[jobs] = -1, -1
-            self._left(mate[behind], at[behind])
+        if len(jobs) and (colocated_job >= 0).any():
+            self.primary[jobs], self.colocated_job[jobs] = -1, -1
+            self._continue_alone(colocated_job[behind], at[behind])
 
-    def _bill_least(self, jobs: Ints, at: Floats) -> None:
+    def _bill_minimum(self, jobs: Ints, at: Floats) -> None:
         """What was held for less than the pool's shortest time is billed for that."""
         pool = self.pool[jobs]
         short = np.maximum(
             0.0, self.workload.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs])
         )
-        self._pay(jobs, pool, short * self.gpus[jobs] * self.price[pool] / HOUR)
+        self._add_dollars(jobs, pool, short * self.gpus[jobs] * self.price[pool] / HOUR)
 
-    def _pay(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
+    def _add_dollars(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
         self.dollars[jobs] += dollars
         if self._rents_any:
             tenant = self.workload.problem.jobs.tenant[jobs]
             np.add.at(self.rented, tenant, np.where(self._rents[pool], dollars, 0.0))
 
-    def _pace(self, jobs: Ints, at: Floats | float) -> None:
+    def _update_rates(self, jobs: Ints, at: Floats | float) -> None:
         """Jobs that run have the speed of their company from here on."""
         if not len(jobs):
             return
-        self.debt[jobs], self.turned_s[jobs] = (
-            self._unsaved(jobs, np.broadcast_to(at, jobs.shape)),
+        self.unsaved_work[jobs], self.colocation_changed_s[jobs] = (
+            self._unsaved_work(jobs, np.broadcast_to(at, jobs.shape)),
             at,
         )
         self.rate[jobs] = self._true_rate(jobs)
         for j in [
             j
-            for j in np.where(self.host[jobs] < 0, jobs, self.host[jobs]).tolist()
+            for j in np.where(self.primary[jobs] < 0, jobs, self.primary[jobs]).tolist()
             if j in self._spot.servers
         ]:
-            self._follow(j, float(np.max(at)))
-        self._count(jobs, at)
+            self._follow_servers(j, float(np.max(at)))
+        self._count_work_from(jobs, at)
 
-    def _count(self, jobs: Ints, at: Floats | float) -> None:
+    def _count_work_from(self, jobs: Ints, at: Floats | float) -> None:
         """Count work from here, after a change of speed or remaining work."""
         self.left[jobs], self.from_s[jobs] = (
             self.remaining[jobs],
             np.maximum(at, self.ready_s[jobs]),
         )
 
-    def _follow(self, job: int, at: float) -> None:
+    def _follow_servers(self, job: int, at: float) -> None:
         """Speed of a job and its guest with the servers that it has, and when these change next.
         Synchronous ones wait for all."""
-        servers, company = self._spot.servers[job], self._company(job)
+        servers, colocation = self._spot.servers[job], self._colocation(job)
         self.event_s[job] = servers.dies_s.min()
-        part = company[~self.workload.problem.jobs.synchronous[company]]
+        part = colocation[~self.workload.problem.jobs.synchronous[colocation]]
         if len(part):
             first = max(at, servers.up_s.min())
             self.rate[part] = self._true_rate(part) * np.mean(servers.up_s <= first)
@@ -235,11 +235,11 @@ class Holdings:
         up = self._spot.servers[holder].up_s
         return float(up.max() if self.workload.problem.jobs.synchronous[job] else up.min())
 
-    def _company(self, job: int) -> Ints:
+    def _colocation(self, job: int) -> Ints:
         """The job, and its mate if it has one."""
-        return np.array([job, self.mate[job]])[: 1 + (self.mate[job] >= 0)]
+        return np.array([job, self.colocated_job[job]])[: 1 + (self.colocated_job[job] >= 0)]
 
-    def _fails(self, jobs: Ints, begin: Floats | float) -> Floats:
+    def _failure_times(self, jobs: Ints, begin: Floats | float) -> Floats:
         """(n,) when the running jobs fail, as of `begin`."""
         return np.asarray(
             begin + (self.strike[jobs] - self.ran[jobs] / HOUR) * HOUR / self.gpus[jobs]
@@ -247,32 +247,34 @@ class Holdings:
 
     def _true_rate(self, jobs: Ints) -> Floats:
         """Of running jobs, in their company: what the policy believes times how wrong it is."""
-        believed = pairs.believed(
+        believed_rate = pairs.believed_rate(
             self.workload.problem,
             self._slowdowns,
             jobs,
             self.pool[jobs],
             self.gpus[jobs],
-            self.host[jobs],
-            self.mate[jobs],
+            self.primary[jobs],
+            self.colocated_job[jobs],
         )
-        return np.asarray(believed * self.luck[jobs], dtype=np.float64)
+        return np.asarray(believed_rate * self.speed_error[jobs], dtype=np.float64)
 
-    def _unsaved(self, jobs: Ints, at: Floats) -> Floats:
+    def _unsaved_work(self, jobs: Ints, at: Floats) -> Floats:
         """(n,) work that running jobs have done since their last checkpoint."""
         ready, turned, cycle, rate = (
-            x[jobs] for x in (self.ready_s, self.turned_s, self.cycle_s, self.rate)
+            x[jobs] for x in (self.ready_s, self.colocation_changed_s, self.cycle_s, self.rate)
         )
         worked = np.maximum(0.0, at - ready)
         with np.errstate(invalid="ignore"):
             lost_s = np.where(np.isnan(cycle), worked, worked % cycle)
             since = rate * (at - np.maximum(turned, ready))
-        return np.where(at - lost_s < turned, self.debt[jobs] + since, rate * lost_s)
+        return np.where(at - lost_s < turned, self.unsaved_work[jobs] + since, rate * lost_s)
 
-    def _fall_back(self, jobs: Ints, at: Floats) -> None:
+    def _lose_unsaved_work(self, jobs: Ints, at: Floats) -> None:
         """Work since the last checkpoint is lost."""
         if not len(jobs):
             return
         total = self.workload.problem.jobs.total_work[jobs]
-        self.remaining[jobs] = np.minimum(self.remaining[jobs] + self._unsaved(jobs, at), total)
-        self.debt[jobs] = 0.0
+        self.remaining[jobs] = np.minimum(
+            self.remaining[jobs] + self._unsaved_work(jobs, at), total
+        )
+        self.unsaved_work[jobs] = 0.0

@@ -39,7 +39,7 @@ def jobs_frame(world: World) -> pd.DataFrame:
             "queue_s": started - j.submitted_s[:n],
             "jct_s": finished - j.submitted_s[:n],
             "efficiency": asked / (finished - started),
-            "ftf": (finished - j.submitted_s[:n]) / alone_s(world)[:n],
+            "ftf": (finished - j.submitted_s[:n]) / completion_alone_s(world)[:n],
             "restarts": np.maximum(0, world.starts[:n] - 1),
             "revocations": world.revocations[:n],
             "gpu_hours": world.attained[:n] / HOUR,
@@ -62,17 +62,17 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
     ends = jobs["finished_s"].dropna()
     begin = world.workload.problem.now_s
     end = float(ends.max()) if len(ends) == len(jobs) and len(ends) else world.now
-    there, paid = _until(world, end)
+    there, paid = _totals_until(world, end)
     out: dict[str, Any] = {"jobs": len(jobs), "finished": len(ends)}
     for name in ("queue_s", "jct_s"):
-        out |= _spread(name, jobs[name], mean=None, median=50, p99=99)
+        out |= _summarise_column(name, jobs[name], mean=None, median=50, p99=99)
     due = world.workload.problem.jobs.deadline_s[: len(jobs)]
     dated = ~np.isnan(due)
     met = (jobs["finished_s"].to_numpy() <= due + 1e-6)[dated]
     held = float(world.attained.sum())
     out |= {
         "makespan_s": end - begin,
-        **_spread("efficiency", jobs["efficiency"], mean=None),
+        **_summarise_column("efficiency", jobs["efficiency"], mean=None),
         "gpu_hours": held / HOUR,
         "mean_gpus": held / (end - begin) if end > begin else None,
         "dollars": float(world.dollars.sum()),
@@ -83,14 +83,16 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
         "deadlines_met": float(met.mean()) if len(met) else None,
         "utilisation": held / there if there > 0 else None,
         "rounds": len(rounds),
-        **_spread("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
-        **_spread("gap", rounds["gap"], mean=None, max=100),
-        **_spread("ftf", jobs["ftf"], mean=None, max=100),
+        **_summarise_column("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
+        **_summarise_column("gap", rounds["gap"], mean=None, max=100),
+        **_summarise_column("ftf", jobs["ftf"], mean=None, max=100),
     }
     return out
 
 
-def _spread(name: str, column: pd.Series[Any], **parts: float | None) -> dict[str, float | None]:
+def _summarise_column(
+    name: str, column: pd.Series[Any], **parts: float | None
+) -> dict[str, float | None]:
     """{name_part: value}: the mean where a part's percentile is None."""
     values = column.dropna().to_numpy(dtype=np.float64)
     values = values[np.isfinite(values)]
@@ -115,8 +117,8 @@ def slowest_rate(p: Problem, gpus: Ints) -> Floats:
     table, types = RateTable.of(p), allowed_types(p)
     out = np.full(len(p.jobs), np.nan)
     for t in np.unique(p.pools.gpu_type):
-        room = p.pools.memory_gb[p.pools.gpu_type == t].max()
-        rate, _ = table.rate(p.jobs.model, np.full(len(gpus), t), gpus, room)
+        gpu_memory_gb = p.pools.memory_gb[p.pools.gpu_type == t].max()
+        rate, _ = table.rate(p.jobs.model, np.full(len(gpus), t), gpus, gpu_memory_gb)
         out = np.where(types[:, t] & (rate > 0), np.fmin(out, rate), out)
     return out
 
@@ -126,7 +128,7 @@ def requested_s(p: Problem) -> Floats:
     return np.asarray(p.jobs.total_work / slowest_rate(p, p.jobs.requested_gpus), dtype=np.float64)
 
 
-def alone_s(world: World) -> Floats:
+def completion_alone_s(world: World) -> Floats:
     """(N,) completion time alone on an equal share of the cluster: the denominator of finish-time
     fairness.
 
@@ -163,15 +165,17 @@ def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
     t, level = times[order], np.cumsum(step[order])
     area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(t))])
 
-    def until(x: Floats) -> Floats:
+    def integral_until(x: Floats) -> Floats:
         i = np.maximum(np.searchsorted(t, x, side="right") - 1, 0)
         return np.asarray(area[i] + level[i] * np.maximum(0.0, x - t[i]), dtype=np.float64)
 
     length = np.maximum(b - a, 1e-9)
-    return np.asarray((until(np.maximum(b, a + 1e-9)) - until(a)) / length, dtype=np.float64)
+    return np.asarray(
+        (integral_until(np.maximum(b, a + 1e-9)) - integral_until(a)) / length, dtype=np.float64
+    )
 
 
-def _until(world: World, end: float) -> tuple[float, float]:
+def _totals_until(world: World, end: float) -> tuple[float, float]:
     """(GPU-seconds there were, dollars of the reserved ones used or not) from the first
     submission to `end`.
     """

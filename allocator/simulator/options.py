@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from allocator.domain.columns import SIZES
+from allocator.domain.schema.columns import SIZES
 from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
 from allocator.solvers.effort import GAP
@@ -17,7 +17,7 @@ CHECKPOINTS = ("given", "young-daly")
 
 
 @dataclass(frozen=True)
-class Options:
+class SimulationOptions:
     """Say how a workload is simulated.
 
     Parameters
@@ -158,7 +158,7 @@ class Options:
             raise UsageError("react_s must be above 0")
 
     @property
-    def chance(self) -> bool:
+    def is_random(self) -> bool:
         """Whether two seeds make two different worlds of one workload, whatever it is."""
         return (
             self.misjudged > 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from allocator.control.loop import Turn
+from allocator.loop.rounds import RoundOutcome
 from allocator.simulator.world import World
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Recorder:
         self.timeline: list[tuple[object, ...]] = []
         self.rounds: list[tuple[object, ...]] = []
 
-    def note(self, turn: Turn, world: World) -> None:
+    def note(self, turn: RoundOutcome, world: World) -> None:
         """A round is over; its bound is proven here, so that it does not count as time to
         decide.
         """
@@ -53,17 +53,17 @@ class Recorder:
         rows = zip(
             pools.pool,
             world.capacity.tolist(),
-            world.used().tolist(),
+            world.used_gpus().tolist(),
             jobs,
             world.price.tolist(),
             strict=True,
         )
         self.timeline += [
-            (turn.number, world.now, name, gpus, used, running, queued, price)
-            for name, gpus, used, running, price in rows
+            (turn.number, world.now, name, gpus, used_gpus, running, queued, price)
+            for name, gpus, used_gpus, running, price in rows
         ]
         head = (turn.number, world.now, len(holding), queued, turn.changes)
-        if turn.decided is None:
+        if turn.decision is None:
             status = type(turn.failure).__name__
             self.rounds.append(
                 (
@@ -78,19 +78,19 @@ class Recorder:
                 )
             )
             return
-        decided = turn.decided
+        decision = turn.decision
         every = world.options.prove_every
-        proven = decided.task.has_dual or (every > 0 and turn.number % every == 0)
-        bound, _, gap = decided.proof if proven else (None, "", None)
+        proven = decision.task.has_dual or (every > 0 and turn.number % every == 0)
+        bound, _, gap = decision.proof if proven else (None, "", None)
         self.rounds.append(
             (
                 *head,
-                decided.value,
+                decision.value,
                 bound,
                 gap,
                 turn.decision_s,
-                decided.decision.termination,
-                decided.decision.fallback,
+                decision.proposal.termination,
+                decision.proposal.fallback,
                 *_money(turn, world),
             )
         )
@@ -108,7 +108,7 @@ class Recorder:
         return pd.DataFrame(self.rounds, columns=list(ROUNDS))
 
 
-def _money(turn: Turn, world: World) -> tuple[float, float, float | None]:
+def _money(turn: RoundOutcome, world: World) -> tuple[float, float, float | None]:
     """Price of a dollar in the round, dollars spent before it on GPUs that are not reserved,
     balance of the long-run budget of the whole cluster."""
     books = turn.problem.settings.get("longrun", {}).get("account")
@@ -130,7 +130,7 @@ def spans_frame(world: World) -> pd.DataFrame:
             world.gpus[r],
             world.since_s[r],
             np.full(len(r), world.now),
-            world.host[r],
+            world.primary[r],
         ]
     )
     rows = np.concatenate([*world.spans, held])

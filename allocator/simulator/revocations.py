@@ -29,8 +29,8 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
-from allocator.simulator import chance
-from allocator.simulator.options import Options
+from allocator.simulator import random_numbers
+from allocator.simulator.options import SimulationOptions
 
 HOUR = 3600.0
 
@@ -43,12 +43,12 @@ class Servers:
     dies_s: Floats
 
 
-class Spot:
+class SpotServers:
     """Servers of the jobs on pools that can lose them. drawn (N,): servers that each job has had
     so far.
     """
 
-    def __init__(self, workload: Workload, options: Options) -> None:
+    def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         problem, pools = workload.problem, workload.problem.pools
         spot = pools.market == Market.SPOT
         traced = np.isin(np.arange(len(pools)), workload.changes.pool[workload.changes.gpus >= 0])
@@ -79,14 +79,14 @@ class Spot:
 
     def start(self, job: int, pool: int, gpus: int, now: float) -> Servers:
         """New servers for a job."""
-        self.servers[job] = Servers(*self._new(job, pool, gpus, now))
+        self.servers[job] = Servers(*self._draw_servers(job, pool, gpus, now))
         return self.servers[job]
 
     def keep(self, job: int, servers: Servers, gpus: int) -> None:
         """The job works on with so many of the servers that it had."""
         self.servers[job] = Servers(servers.up_s[:gpus], servers.dies_s[:gpus])
 
-    def hand(self, job: int, to: int) -> None:
+    def hand_over(self, job: int, to: int) -> None:
         """The servers of a job, if it has any, are another one's from now on."""
         if job in self.servers:
             self.servers[to] = self.servers.pop(job)
@@ -95,16 +95,16 @@ class Spot:
         """The job lets go of its servers."""
         self.servers.pop(job, None)
 
-    def due(self, job: int, now: float) -> Bools:
+    def lost_servers(self, job: int, now: float) -> Bools:
         """(k,) True for the job's servers that die by now."""
         return np.asarray(self.servers[job].dies_s <= now, dtype=np.bool_)
 
     def replace(self, job: int, pool: int, lost: Bools, now: float) -> None:
         """Ask for new servers in place of the lost ones (k,)."""
         own = self.servers[job]
-        own.up_s[lost], own.dies_s[lost] = self._new(job, pool, int(lost.sum()), now)
+        own.up_s[lost], own.dies_s[lost] = self._draw_servers(job, pool, int(lost.sum()), now)
 
-    def event(self) -> tuple[float, int]:
+    def next_event(self) -> tuple[float, int]:
         """Time and zone of the next common event, (inf, -1) if there is none."""
         if not len(self.next_event_s):
             return np.inf, -1
@@ -125,7 +125,8 @@ class Spot:
             chances = chances * np.where(now - up < o.spot_burst_s, o.spot_burst, 1.0)
             place = np.arange(len(up)) + (number << 16)
             struck = (
-                chance.uniform(o.seed, chance.EVENT, np.full(len(up), j), place) < chances
+                random_numbers.uniform(o.seed, random_numbers.EVENT, np.full(len(up), j), place)
+                < chances
             ) & (up <= now)
             if struck.any():
                 out.append((j, struck))
@@ -136,21 +137,23 @@ class Spot:
         self._events[zone] += 1
         if self._per_s[zone] > 0:
             place, number = np.array([-1 - zone]), self._events[zone : zone + 1]
-            wait = chance.exponential(self._options.seed, chance.EVENT, place, number)
+            wait = random_numbers.exponential(
+                self._options.seed, random_numbers.EVENT, place, number
+            )
             self.next_event_s[zone] += float(wait[0]) / self._per_s[zone]
         else:
             self.next_event_s[zone] = np.inf
 
-    def _new(self, job: int, pool: int, count: int, now: float) -> tuple[Floats, Floats]:
+    def _draw_servers(self, job: int, pool: int, count: int, now: float) -> tuple[Floats, Floats]:
         """(count,) seconds at which servers asked for now are up, and die."""
         o = self._options
         serial = self.drawn[job] + np.arange(count)
-        up = now + self._startup_s[pool] * chance.lognormal(
-            o.startup_spread, o.seed, chance.STARTUP, np.full(count, job), serial
+        up = now + self._startup_s[pool] * random_numbers.lognormal(
+            o.startup_spread, o.seed, random_numbers.STARTUP, np.full(count, job), serial
         )
-        return up, up + self._lives(job, pool, count)
+        return up, up + self._draw_lifetimes(job, pool, count)
 
-    def _lives(self, job: int, pool: int, count: int) -> Floats:
+    def _draw_lifetimes(self, job: int, pool: int, count: int) -> Floats:
         """(count,) seconds that the next servers of a job live."""
         o = self._options
         serial = self.drawn[job] + np.arange(count)
@@ -158,7 +161,9 @@ class Spot:
         age = np.full(count, self.lifetime_s[pool])
         h = self._alone[pool] / HOUR
         if h > 0:
-            e = chance.exponential(o.seed, chance.REVOCATION, np.full(count, job), serial)
+            e = random_numbers.exponential(
+                o.seed, random_numbers.REVOCATION, np.full(count, job), serial
+            )
             early = o.spot_burst * h * o.spot_burst_s
             age = np.minimum(
                 age, np.where(e < early, e / (o.spot_burst * h), o.spot_burst_s + (e - early) / h)

@@ -8,18 +8,18 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from allocator.control.loop import Turn
-from allocator.files.plans import write_plan
-from allocator.files.problem_tables import snapshot_folder
-from allocator.files.snapshots import write_snapshot
+from allocator.engine.results import build_result
+from allocator.io.plans import write_plan
+from allocator.io.problem_tables import snapshot_folder
+from allocator.io.snapshots import write_snapshot
+from allocator.loop.rounds import RoundOutcome
 from allocator.policies.registry import name_of
-from allocator.results import result_of
-from allocator.simulator.options import Options
-from allocator.simulator.run import State
+from allocator.simulator.options import SimulationOptions
+from allocator.simulator.run import SimulationState
 
 
 @dataclasses.dataclass(frozen=True)
-class Rounds:
+class RoundFolders:
     """Writes <folder>/<number>/: the round as it was believed, and plan.json and plan.csv as it was
     decided.
 
@@ -27,22 +27,22 @@ class Rounds:
     """
 
     folder: Path
-    options: Options
+    options: SimulationOptions
 
     def clear(self) -> None:
         """Remove the rounds of an earlier simulation: folders here whose names are numbers."""
         for old in self.folder.glob("[0-9]" * 6):
             shutil.rmtree(old, ignore_errors=True)
 
-    def write(self, state: State, turn: Turn) -> None:
+    def write(self, state: SimulationState, turn: RoundOutcome) -> None:
         """Write the round that is over."""
         name = f"{turn.number:06d}"
         snapshot = dataclasses.replace(snapshot_folder(turn.problem), name=name)
         path = write_snapshot(snapshot, self.folder / name)
-        if turn.decided is None:
+        if turn.decision is None:
             return
-        d = turn.decided
-        told = dataclasses.replace(
+        d = turn.decision
+        named_round = dataclasses.replace(
             d.round, problem=dataclasses.replace(turn.problem, name=name, digest=snapshot.digest)
         )
         seconds = {
@@ -53,10 +53,10 @@ class Rounds:
             "total": turn.decision_s,
         }
         write_plan(
-            result_of(
-                told,
+            build_result(
+                named_round,
                 d.task.dual,
-                d.decision,
+                d.proposal,
                 d.witness,
                 d.allocation,
                 d.proof,

@@ -7,33 +7,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from allocator.control.loop import Turn, turns
-from allocator.decision import Decided, decide_round, overridden
 from allocator.domain.problem import Problem
 from allocator.domain.workload import Workload
+from allocator.engine.decision import Decision, decide_round, override_settings
+from allocator.loop.rounds import RoundOutcome, run_rounds
 from allocator.policies import registry as policies
 from allocator.policies.registry import AnyPolicy
 from allocator.problem import Problem as UserProblem
-from allocator.simulator.cluster import SimulatedCluster
+from allocator.simulator.cluster import TraceDrivenCluster
 from allocator.simulator.metrics import jobs_frame, metrics
-from allocator.simulator.options import Options
+from allocator.simulator.options import SimulationOptions
 from allocator.simulator.records import Recorder, spans_frame
-from allocator.solvers.base import Limits
+from allocator.solvers.base import SolveLimits
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OnRound = Callable[["State", Turn], None]
+OnRound = Callable[["SimulationState", RoundOutcome], None]
 
 
 @dataclass
-class State:
+class SimulationState:
     """A simulation between two rounds: everything that it needs to go on, and that a checkpoint
     holds.
     """
 
     policy: AnyPolicy
-    cluster: SimulatedCluster
+    cluster: TraceDrivenCluster
     recorder: Recorder
     rounds: int = 0
 
@@ -106,7 +106,7 @@ def simulate(
     workload: Workload | UserProblem,
     *,
     policy: AnyPolicy = "mip",
-    options: Options | None = None,
+    options: SimulationOptions | None = None,
     on_round: OnRound | None = None,
 ) -> Simulation:
     """Simulate a workload under a policy, to the end.
@@ -143,13 +143,19 @@ def simulate(
     """
     if isinstance(workload, UserProblem):
         workload = workload.to_workload()
-    return go_on(begin(workload, policy, options or Options()), on_round)
+    return continue_simulation(
+        initial_state(workload, policy, options or SimulationOptions()), on_round
+    )
 
 
-def begin(workload: Workload, policy: AnyPolicy, options: Options) -> State:
+def initial_state(
+    workload: Workload, policy: AnyPolicy, options: SimulationOptions
+) -> SimulationState:
     """The state before the first round."""
     policies.policy(policy)
-    problem = overridden(workload.problem, options.objective, options.budget, options.horizon)
+    problem = override_settings(
+        workload.problem, options.objective, options.budget, options.horizon
+    )
     if options.interval_s is not None:
         problem = dataclasses.replace(problem, interval_s=options.interval_s)
     if options.ageing_s is not None:
@@ -158,15 +164,15 @@ def begin(workload: Workload, policy: AnyPolicy, options: Options) -> State:
         problem = dataclasses.replace(problem, sizes=options.sizes)
     if options.misjudged_sizes > 0:
         problem = dataclasses.replace(problem, size_error=options.misjudged_sizes)
-    problem = _long_run(problem, options)
-    return State(
+    problem = _with_long_run_budget(problem, options)
+    return SimulationState(
         policy,
-        SimulatedCluster(dataclasses.replace(workload, problem=problem), options),
+        TraceDrivenCluster(dataclasses.replace(workload, problem=problem), options),
         Recorder(),
     )
 
 
-def _long_run(problem: Problem, options: Options) -> Problem:
+def _with_long_run_budget(problem: Problem, options: SimulationOptions) -> Problem:
     """The problem with the long-run budget that the options ask for."""
     asked = {
         "average_per_hour": options.budget_average,
@@ -183,16 +189,16 @@ def _long_run(problem: Problem, options: Options) -> Problem:
     return dataclasses.replace(problem, settings={**problem.settings, "longrun": given})
 
 
-def go_on(state: State, on_round: OnRound | None = None) -> Simulation:
+def continue_simulation(state: SimulationState, on_round: OnRound | None = None) -> Simulation:
     """Run a simulation from its state to the end."""
     world = state.cluster.world
     o = world.options
-    limits = Limits(o.time_limit_s, o.gap, o.threads, o.seed)
+    limits = SolveLimits(o.time_limit_s, o.gap, o.threads, o.seed)
 
-    def decide(problem: Problem) -> Decided:
+    def decide(problem: Problem) -> Decision:
         return decide_round(problem, policy=state.policy, solver=o.solver, limits=limits)
 
-    for turn in turns(state.cluster, decide, state.rounds):
+    for turn in run_rounds(state.cluster, decide, state.rounds):
         state.recorder.note(turn, world)
         state.rounds = turn.number + 1
         if on_round is not None:
@@ -200,17 +206,17 @@ def go_on(state: State, on_round: OnRound | None = None) -> Simulation:
     return _result(state)
 
 
-def _result(state: State) -> Simulation:
+def _result(state: SimulationState) -> Simulation:
     world = state.cluster.world
     jobs, rounds = jobs_frame(world), state.recorder.rounds_frame()
     names = world.workload.problem.jobs.job_id
-    told = metrics(world, jobs, rounds)
+    results = metrics(world, jobs, rounds)
     kept = state.cluster.report()
     if kept:
-        told["longrun"] = kept
+        results["longrun"] = kept
     return Simulation(
         policies.name_of(state.policy),
-        told,
+        results,
         jobs,
         state.recorder.timeline_frame(),
         rounds,

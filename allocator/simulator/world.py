@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.control.places import staying
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
+from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.performance.pauses import restart_s
-from allocator.simulator import chance, pairs
+from allocator.simulator import colocation as pairs
+from allocator.simulator import random_numbers
 from allocator.simulator.holdings import Holdings
-from allocator.simulator.options import Options
+from allocator.simulator.options import SimulationOptions
 from allocator.simulator.revocations import HOUR
 
 DONE = 1e-9  # of the total work: less than that left is rounding, not work
@@ -36,12 +37,12 @@ DONE = 1e-9  # of the total work: less than that left is rounding, not work
 class World(Holdings):
     """Holdings in which time passes, up to `now`."""
 
-    def __init__(self, workload: Workload, options: Options) -> None:
+    def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         super().__init__(workload, options)
         self.advance(self.now)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Nothing is there and nothing more will come."""
         return not len(self.active) and self.arrived == len(self.remaining)
 
@@ -62,110 +63,118 @@ class World(Holdings):
         r = self.active[self.pool[self.active] >= 0]
         return float((self.from_s[r] + self.left[r] / self.rate[r]).min(initial=np.inf))
 
-    def _next_parting(self) -> float:
+    def _next_pair_end(self) -> float:
         """When the first of a pair is done, fails or loses servers if nothing happens to it, inf
         without pairs.
         """
-        r = self.active[self.mate[self.active] >= 0]
+        r = self.active[self.colocated_job[self.active] >= 0]
         if not len(r):
             return np.inf
         finish = self.from_s[r] + self.left[r] / self.rate[r]
-        return float(min(finish.min(), self._fails(r, self.now).min(), self.event_s[r].min()))
+        return float(
+            min(finish.min(), self._failure_times(r, self.now).min(), self.event_s[r].min())
+        )
 
     def advance(self, to: float) -> None:
         """Let time pass until `to`."""
         while True:
-            event, zone = self._spot.event()
-            parting = self._next_parting()
-            end = min(to, max(self.now, min(self.next_change(), event, parting)))
+            next_event, zone = self._spot.next_event()
+            parting = self._next_pair_end()
+            end = min(to, max(self.now, min(self.next_change(), next_event, parting)))
             if end > self.now or parting <= self.now:
-                self._run(self.now, end)
+                self._run_jobs(self.now, end)
                 self.now = end
-            if event <= self.now:
-                self._strike(zone)
+            if next_event <= self.now:
+                self._strike_zone(zone)
             elif self.next_change() <= self.now:
-                self._change()
+                self._apply_next_change()
             elif self.now >= to:
                 break
-        self._arrive()
+        self._admit_arrivals()
 
-    def moves(self, jobs: Ints, pool: Ints, gpus: Ints, host: Ints) -> Bools:
+    def is_moved(self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints) -> Bools:
         """(n,) which of the jobs would not stay on the very GPUs they run on, if they had these."""
         other: Bools = (self.pool[jobs] != pool) | (self.gpus[jobs] != gpus)
-        if (host >= 0).any() or (self.host[jobs] >= 0).any():
-            return ~staying(
-                jobs, ~other, host, np.where(self.host[jobs] < 0, jobs, self.host[jobs])
+        if (primary >= 0).any() or (self.primary[jobs] >= 0).any():
+            return ~find_unmoved_jobs(
+                jobs, ~other, primary, np.where(self.primary[jobs] < 0, jobs, self.primary[jobs])
             )
         return other
 
-    def give(self, jobs: Ints, pool: Ints, gpus: Ints, host: Ints | None = None) -> int:
+    def apply_allocation(
+        self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints | None = None
+    ) -> int:
         """Let the jobs hold these GPUs from now on (pool -1: nothing), or run on those of their
         host (-1: their own); returns how many change. Jobs that are done meanwhile are left alone,
         and what the pools cannot hold any more is taken back from the last to start."""
         here = np.isnan(self.finished_s[jobs])
-        host = (np.full(len(jobs), -1) if host is None else host)[here]
+        primary = (np.full(len(jobs), -1) if primary is None else primary)[here]
         jobs, pool, gpus = jobs[here], pool[here], gpus[here]
-        host = np.where((host >= 0) & np.isnan(self.finished_s[host]), host, -1)
-        moves = self.moves(jobs, pool, gpus, host)
-        guests, hosts = jobs[host >= 0], host[host >= 0]
-        jobs, pool, gpus = jobs[moves], pool[moves], gpus[moves]
+        primary = np.where((primary >= 0) & np.isnan(self.finished_s[primary]), primary, -1)
+        is_moved = self.is_moved(jobs, pool, gpus, primary)
+        secondaries, primaries = jobs[primary >= 0], primary[primary >= 0]
+        jobs, pool, gpus = jobs[is_moved], pool[is_moved], gpus[is_moved]
         running, starts, before = self.pool[jobs] >= 0, pool >= 0, self.gpus[jobs]
         self._release(jobs[running], np.full(int(running.sum()), self.now))
-        j, p, k, again = jobs[starts], pool[starts], gpus[starts], running[starts]
-        self._hold(j, p, k)
-        restart = np.where(again, restart_s(self.workload.problem, j, p, k, before[starts]), 0.0)
-        self.ready_s[j] = self.now + self.nature.startup_s(j, p, self.starts[j]) + restart
-        self.cycle_s[j], working = self.nature.checkpoints(j, p, k)
-        self.luck[j], self.debt[j], self.turned_s[j] = (
-            self.nature.luck(j, p, self.starts[j]) * working,
+        j, p, k, is_restart = jobs[starts], pool[starts], gpus[starts], running[starts]
+        self._start_holding(j, p, k)
+        restart = np.where(
+            is_restart, restart_s(self.workload.problem, j, p, k, before[starts]), 0.0
+        )
+        self.ready_s[j] = self.now + self.ground_truth.startup_s(j, p, self.starts[j]) + restart
+        self.cycle_s[j], working = self.ground_truth.checkpoints(j, p, k)
+        self.speed_error[j], self.unsaved_work[j], self.colocation_changed_s[j] = (
+            self.ground_truth.speed_error(j, p, self.starts[j]) * working,
             0.0,
             -np.inf,
         )
-        turned = self._join(guests, hosts)
+        colocation_changed = self._colocate(secondaries, primaries)
         self.rate[j] = self._true_rate(j)
-        for i in np.flatnonzero(self._spot.revocable[p] & (self.host[j] < 0)).tolist():
+        for i in np.flatnonzero(self._spot.revocable[p] & (self.primary[j] < 0)).tolist():
             one = int(j[i])
             if one not in self._spot.servers:  # those that a guest has held are up
                 self._spot.start(one, int(p[i]), int(k[i]), self.now)
                 self.ready_s[one] = self._up_s(one, one) + restart[i]
-                for guest in self._company(one)[1:].tolist():
-                    self.ready_s[guest] = max(self.ready_s[guest], self._up_s(one, guest))
-            self._follow(one, self.now)
-        self._count(j, self.now)
-        if len(turned):
-            self._pace(turned[~np.isin(turned, j)], self.now)
+                for secondary in self._colocation(one)[1:].tolist():
+                    self.ready_s[secondary] = max(
+                        self.ready_s[secondary], self._up_s(one, secondary)
+                    )
+            self._follow_servers(one, self.now)
+        self._count_work_from(j, self.now)
+        if len(colocation_changed):
+            self._update_rates(colocation_changed[~np.isin(colocation_changed, j)], self.now)
         self.started_s[j] = np.where(np.isnan(self.started_s[j]), self.now, self.started_s[j])
         self.starts[j] += 1
         self.largest[j] = np.maximum(self.largest[j], k)
         self.resizes_left[j] = np.where(
-            again & (self.resizes_left[j] > 0), self.resizes_left[j] - 1, self.resizes_left[j]
+            is_restart & (self.resizes_left[j] > 0), self.resizes_left[j] - 1, self.resizes_left[j]
         )
-        self._evict()
+        self._evict_jobs()
         return len(jobs)
 
-    def _run(self, begin: float, end: float) -> None:
+    def _run_jobs(self, begin: float, end: float) -> None:
         """A stretch of time in which nothing happens but work, completions, failures and deaths
         of servers.
         """
         r = self.active[self.pool[self.active] >= 0]
         if not len(r):
             return
-        struck = self._stretch(r, np.full(len(r), begin), end)
+        struck = self._run_until_event(r, np.full(len(r), begin), end)
         while len(struck):
             at = self.event_s[struck]
             for j, t in zip(struck.tolist(), at.tolist(), strict=True):
-                self._lose(j, self._spot.due(j, t), t)
-            struck = self._stretch(struck, at, end)
-        over = ~np.isnan(self.finished_s[r])
-        if over.any():
+                self._lose_servers(j, self._spot.lost_servers(j, t), t)
+            struck = self._run_until_event(struck, at, end)
+        is_over = ~np.isnan(self.finished_s[r])
+        if is_over.any():
             self.active = self.active[np.isnan(self.finished_s[self.active])]
 
-    def _stretch(self, r: Ints, begin: Floats, end: float) -> Ints:
+    def _run_until_event(self, r: Ints, begin: Floats, end: float) -> Ints:
         """The running jobs r, each from its own begin until it is done or fails, or its servers
         change, at the latest to the end; returns the jobs whose servers change."""
         k, p = self.gpus[r], self.pool[r]
         finish = self.from_s[r] + self.left[r] / self.rate[r]
-        fail = self._fails(r, begin)
+        fail = self._failure_times(r, begin)
         last = np.minimum(np.minimum(finish, np.maximum(fail, begin)), end)
         loses = len(self._spot.servers) > 0
         if loses:
@@ -173,9 +182,9 @@ class World(Holdings):
         held = last - begin
         self.remaining[r] = self.left[r] - self.rate[r] * np.maximum(0.0, last - self.from_s[r])
         since = last - self.since_s[r]
-        own = np.where(self.host[r] < 0, k, 0)
+        own = np.where(self.primary[r] < 0, k, 0)
         self.attained[r], self.ran[r] = self.had_gpu_s[r] + since * own, self.had_ran[r] + since * k
-        self._pay(r, p, held * own * self.price[p] / HOUR)
+        self._add_dollars(r, p, held * own * self.price[p] / HOUR)
         self.received[r, self.workload.problem.pools.gpu_type[p]] = self.had_s[r] + since
         done = (finish <= last) | (
             self.remaining[r] <= DONE * self.workload.problem.jobs.total_work[r]
@@ -183,16 +192,16 @@ class World(Holdings):
         self.remaining[r[done]] = 0.0
         self.finished_s[r[done]] = last[done]
         failed = ~done & (fail <= last)
-        self._fall_back(r[failed], last[failed])
+        self._lose_unsaved_work(r[failed], last[failed])
         self.failures[r[failed]] += 1
-        self.strike[r[failed]] = self.nature.strikes(
+        self.strike[r[failed]] = self.ground_truth.draw_failures(
             r[failed], self.ran[r[failed]], self.failures[r[failed]]
         )
         gone = done | failed
         self._release(r[gone], last[gone])
         return r[~gone & (self.event_s[r] <= last)] if loses else r[:0]
 
-    def _lose(self, job: int, lost: Bools, at: float) -> None:
+    def _lose_servers(self, job: int, lost: Bools, at: float) -> None:
         """Servers of a job and its guest change: the lost ones (k,) are replaced, others may
         have come up.
         """
@@ -200,30 +209,30 @@ class World(Holdings):
         if lost.any():
             self.revocations[job] += int(lost.sum())
             self._spot.replace(job, int(self.pool[job]), lost, at)
-        up, company = servers.up_s, self._company(job)
-        for j in company.tolist():
+        up, colocation = servers.up_s, self._colocation(job)
+        for j in colocation.tolist():
             if not attributes.synchronous[j]:
                 if not (up <= at).any():  # nothing until the first of them is back
                     self.ready_s[j] = max(self.ready_s[j], up.min())
             elif lost.any():
-                self._fall_back(np.array([j]), np.array([at]))
+                self._lose_unsaved_work(np.array([j]), np.array([at]))
                 self.ready_s[j] = max(self.ready_s[j], up.max() + attributes.restart_s[j])
-        self._follow(job, at)
-        self._count(company, at)
+        self._follow_servers(job, at)
+        self._count_work_from(colocation, at)
 
-    def _strike(self, zone: int) -> None:
+    def _strike_zone(self, zone: int) -> None:
         """A common event takes servers of a zone."""
-        r = self._holding()
+        r = self._holders()
         for j, lost in self._spot.strike(zone, r, self.pool[r], self.now):
-            self._lose(j, lost, self.now)
+            self._lose_servers(j, lost, self.now)
 
-    def _arrive(self) -> None:
+    def _admit_arrivals(self) -> None:
         submitted = self.workload.problem.jobs.submitted_s
         first, self.arrived = self.arrived, int(np.searchsorted(submitted, self.now, side="right"))
         if self.arrived > first:
             self.active = np.concatenate([self.active, np.arange(first, self.arrived)])
 
-    def _change(self) -> None:
+    def _apply_next_change(self) -> None:
         """The next row of the workload's changes."""
         c, i = self.workload.changes, self.changed
         self.changed += 1
@@ -234,61 +243,63 @@ class World(Holdings):
             self.capacity[p] = c.gpus[i]
         self.log.append((self.now, self.capacity.copy(), self.price.copy()))
         if c.gpus[i] >= 0:
-            self._evict()
+            self._evict_jobs()
 
-    def _evict(self) -> None:
+    def _evict_jobs(self) -> None:
         """Jobs and their guests lose what their pool does not have any more: the last to start
         first, or at random (Options.victims). Of an asynchronous job the GPUs that are left work
         on, where its speed on so many is known, without its guest."""
         problem, o = self.workload.problem, self.options
-        for p in np.flatnonzero(self.used() > self.capacity).tolist():
-            here = self._holding()
+        for p in np.flatnonzero(self.used_gpus() > self.capacity).tolist():
+            here = self._holders()
             here = here[self.pool[here] == p]
             key = (
                 self.since_s[here]
                 if o.victims == "youngest"
-                else chance.uniform(o.seed, chance.VICTIM, here, self.changed)
+                else random_numbers.uniform(o.seed, random_numbers.VICTIM, here, self.changed)
             )
             order = here[np.lexsort((here, key))]
             held = np.cumsum(self.gpus[order])
             lost = order[held > self.capacity[p]]
-            if len(lost) and self._shrinks(
+            if len(lost) and self._try_shrink(
                 lost[:1], self.gpus[lost[:1]] - held[held > self.capacity[p]][:1] + self.capacity[p]
             ):
                 lost = lost[1:]
             spot = problem.pools.market[p] == Market.SPOT
             self.revocations[lost] += self.gpus[lost] if spot else 0
-            lost = np.concatenate([lost, self.mate[lost[self.mate[lost] >= 0]]])
+            lost = np.concatenate([lost, self.colocated_job[lost[self.colocated_job[lost] >= 0]]])
             now = np.full(len(lost), self.now)
-            self._fall_back(lost, now)
+            self._lose_unsaved_work(lost, now)
             self._release(lost, now)
 
-    def _shrinks(self, job: Ints, gpus: Ints) -> bool:
+    def _try_shrink(self, job: Ints, gpus: Ints) -> bool:
         """Whether a job (1,) goes on with fewer GPUs (1,), without a pause; if so, it does."""
         pool, ready, attributes = self.pool[job], self.ready_s[job], self.workload.problem.jobs
         if attributes.synchronous[job[0]] or gpus[0] < attributes.min_gpus[job[0]]:
             return False
         problem = self.workload.problem
         if (
-            not pairs.believed(problem, self._slowdowns, job, pool, gpus, *np.full((2, 1), -1))[0]
+            not pairs.believed_rate(
+                problem, self._slowdowns, job, pool, gpus, *np.full((2, 1), -1)
+            )[0]
             > 0
         ):
             return False
-        guest, now = self.mate[job[self.mate[job] >= 0]], np.full(1, self.now)
-        self._fall_back(guest, now[: len(guest)])
-        self._release(guest, now[: len(guest)])
+        secondary, now = self.colocated_job[job[self.colocated_job[job] >= 0]], np.full(1, self.now)
+        self._lose_unsaved_work(secondary, now[: len(secondary)])
+        self._release(secondary, now[: len(secondary)])
         if problem.pools.market[pool[0]] == Market.SPOT:
             self.revocations[job] += self.gpus[job] - gpus
         kept = self._spot.servers.get(int(job[0]))
         self._release(job, now)
-        self._hold(job, pool, gpus)
+        self._start_holding(job, pool, gpus)
         self.ready_s[job] = np.maximum(ready, self.now)
-        self.cycle_s[job], working = self.nature.checkpoints(job, pool, gpus)
-        self.luck[job] = self.nature.luck(job, pool, self.starts[job]) * working
-        self.debt[job], self.turned_s[job] = 0.0, -np.inf
+        self.cycle_s[job], working = self.ground_truth.checkpoints(job, pool, gpus)
+        self.speed_error[job] = self.ground_truth.speed_error(job, pool, self.starts[job]) * working
+        self.unsaved_work[job], self.colocation_changed_s[job] = 0.0, -np.inf
         self.rate[job] = self._true_rate(job)
         if kept is not None:
             self._spot.keep(int(job[0]), kept, int(gpus[0]))
-            self._follow(int(job[0]), self.now)
-        self._count(job, self.now)
+            self._follow_servers(int(job[0]), self.now)
+        self._count_work_from(job, self.now)
         return True

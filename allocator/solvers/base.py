@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from allocator.solvers.effort import GAP
-from formulations.linear import Floats, LinearModel
+from formulations.model.linear import Floats, LinearModel
 
 
 class Termination(StrEnum):
@@ -26,7 +26,7 @@ class Termination(StrEnum):
     FAILED = "failed"
 
 
-class Watch(Protocol):
+class ProgressWatcher(Protocol):
     """Who is told how a search goes on. The plan does not depend on it."""
 
     def improved(self, value: float, bound: float) -> None:
@@ -39,7 +39,7 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class SolveLimits:
     """How hard to try, and who is told.
 
     time_s: wall seconds for the whole call, inf = none. gap: relative, (bound - value) /
@@ -52,11 +52,11 @@ class Limits:
     threads: int = 1
     seed: int = 0
     log: bool = False
-    watch: Watch | None = None
+    watch: ProgressWatcher | None = None
 
 
 @dataclass(frozen=True)
-class Hint:
+class WarmStart:
     """A plan to start from and prices of the rows; either may be None. Wrong or infeasible hints
     are allowed.
 
@@ -69,7 +69,7 @@ class Hint:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SolverResult:
     """What a solver claims. values (n,) or None; objective of the values; bound >= best possible
     (inf: none); prices (m,): dual value of each row (>= 0 for a binding upper bound), or None."""
 
@@ -85,7 +85,7 @@ class Answer:
     detail: str = ""
 
 
-Report = Callable[[Floats | None, float], None]
+ReportProgress = Callable[[Floats | None, float], None]
 """report(values or None, bound): an improving plan and / or a better bound, sent while the
 search goes on.
 """
@@ -98,7 +98,9 @@ class Solver(Protocol):
 
     name: str
 
-    def solve(self, model: LinearModel, limits: Limits, hint: Hint | None = None) -> Answer: ...
+    def solve(
+        self, model: LinearModel, limits: SolveLimits, hint: WarmStart | None = None
+    ) -> SolverResult: ...
 
 
 class Backend(Protocol):
@@ -107,5 +109,5 @@ class Backend(Protocol):
     """
 
     def __call__(
-        self, model: LinearModel, limits: Limits, hint: Hint, report: Report
-    ) -> Answer: ...
+        self, model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
+    ) -> SolverResult: ...

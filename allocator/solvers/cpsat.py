@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
+from allocator.solvers.base import ReportProgress, SolveLimits, SolverResult, Termination, WarmStart
 from allocator.solvers.integers import FREE, IntegerModel, NotInteger, integer_model
-from formulations.linear import Floats, LinearModel
+from formulations.model.linear import Floats, LinearModel
 
 INT64 = 2**63 - 1
 
@@ -29,7 +29,9 @@ def version() -> str:
     return str(getattr(ortools, "__version__", ""))
 
 
-def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+def solve(
+    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
+) -> SolverResult:
     """Solve by CP-SAT; FAILED if a column is continuous or unbounded. See base.Backend.
 
     A plan of the integer model can, in rare cases, break a row by less than rounding. Then the
@@ -50,7 +52,7 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
             lambda values, _: report(values, math.inf),
         )
     except NotInteger as error:
-        return Answer(Termination.FAILED, detail=str(error))
+        return SolverResult(Termination.FAILED, detail=str(error))
     ended = (
         Termination.GAP
         if inner.termination is answer.termination is Termination.GAP
@@ -60,13 +62,17 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
 
 
 def _solve(
-    model: LinearModel, whole: IntegerModel, limits: Limits, hint: Hint, report: Report
-) -> Answer:
+    model: LinearModel,
+    whole: IntegerModel,
+    limits: SolveLimits,
+    hint: WarmStart,
+    report: ReportProgress,
+) -> SolverResult:
     from ortools.sat.python import cp_model
 
     begin = time.monotonic()
     if (whole.lower > whole.upper).any():
-        return Answer(Termination.INFEASIBLE, bound=-math.inf)
+        return SolverResult(Termination.INFEASIBLE, bound=-math.inf)
     program = cp_model.CpModel()
     _fill(program.proto, whole, hint)
     solver = cp_model.CpSolver()
@@ -79,15 +85,15 @@ def _solve(
     bound = whole.bound(solver.best_objective_bound)
     text = "\n".join(log)
     if status == cp_model.INFEASIBLE:
-        return Answer(Termination.INFEASIBLE, bound=-math.inf, log=text)
+        return SolverResult(Termination.INFEASIBLE, bound=-math.inf, log=text)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         values = np.array(solver.response_proto.solution, dtype=np.float64)
         ended = Termination.GAP if status == cp_model.OPTIMAL else Termination.TIME_LIMIT
-        return Answer(ended, values, float(model.value @ values), bound, log=text)
+        return SolverResult(ended, values, float(model.value @ values), bound, log=text)
     # stopped before or in presolve its bound is 0: only what it announced counts
     if status == cp_model.UNKNOWN:
-        return Answer(Termination.TIME_LIMIT, bound=min(proven), log=text)
-    return Answer(
+        return SolverResult(Termination.TIME_LIMIT, bound=min(proven), log=text)
+    return SolverResult(
         Termination.FAILED,
         log=text,
         detail=f"CP-SAT ended with {solver.status_name()}: {program.validate()[:500]}",
@@ -99,7 +105,7 @@ def _void(whole: IntegerModel) -> float:
     return INT64 / 2 / whole.scale
 
 
-def _fill(proto: Any, whole: IntegerModel, hint: Hint) -> None:
+def _fill(proto: Any, whole: IntegerModel, hint: WarmStart) -> None:
     """Variables, rows, objective and start; maximisation is minimising the negative, as CP-SAT
     keeps it.
     """
@@ -118,9 +124,9 @@ def _fill(proto: Any, whole: IntegerModel, hint: Hint) -> None:
                 INT64 if linear.upper >= FREE else linear.upper,
             ]
         )
-    worth = np.flatnonzero(whole.value)
-    proto.objective.vars.extend(worth.tolist())
-    proto.objective.coeffs.extend((-whole.value[worth]).tolist())
+    valued = np.flatnonzero(whole.value)
+    proto.objective.vars.extend(valued.tolist())
+    proto.objective.coeffs.extend((-whole.value[valued]).tolist())
     proto.objective.scaling_factor = -1.0
     if (
         hint.values is not None
@@ -132,7 +138,7 @@ def _fill(proto: Any, whole: IntegerModel, hint: Hint) -> None:
         proto.solution_hint.values.extend(start.tolist())
 
 
-def _set(solver: Any, limits: Limits, log: list[str]) -> None:
+def _set(solver: Any, limits: SolveLimits, log: list[str]) -> None:
     p = solver.parameters
     p.num_workers = max(1, limits.threads)
     p.random_seed = limits.seed % 2**31
@@ -150,7 +156,7 @@ def _set(solver: Any, limits: Limits, log: list[str]) -> None:
 
 
 def _listener(
-    cp_model: Any, whole: IntegerModel, report: Report, proven: list[float]
+    cp_model: Any, whole: IntegerModel, report: ReportProgress, proven: list[float]
 ) -> tuple[Any, Any]:
     """(solution callback, bound callback); CP-SAT calls them from its own threads. Bounds are
     added to `proven`.

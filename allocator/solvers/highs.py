@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
-from allocator.solvers.scaling import rounded, row_scale, value_scale
-from formulations.linear import Floats, LinearModel
+from allocator.solvers.base import ReportProgress, SolveLimits, SolverResult, Termination, WarmStart
+from allocator.solvers.scaling import round_values, row_scale, value_scale
+from formulations.model.linear import Floats, LinearModel
 
 TOLERANCE = 1e-9
 
@@ -27,7 +27,9 @@ def version() -> str:
     return str(engine().version())
 
 
-def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+def solve(
+    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
+) -> SolverResult:
     """Solve by branch and cut, or as an LP with prices if no column is integer. See base.Backend.
 
     Presolve is off for MIPs: on models of this shape it costs more than it saves. The search stops
@@ -47,22 +49,24 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
         if engine.setOptionValue(name, value) == highspy.HighsStatus.kError
     ]
     if failed:
-        return Answer(Termination.FAILED, detail=f"HiGHS refused the options {', '.join(failed)}")
-    if _pass(highspy, engine, model, scale, rows) == highspy.HighsStatus.kError:
-        return Answer(Termination.FAILED, detail="HiGHS refused the model")
+        return SolverResult(
+            Termination.FAILED, detail=f"HiGHS refused the options {', '.join(failed)}"
+        )
+    if _pass_model(highspy, engine, model, scale, rows) == highspy.HighsStatus.kError:
+        return SolverResult(Termination.FAILED, detail="HiGHS refused the model")
     if is_mip:
         if (
             hint.values is not None
             and len(hint.values) == model.n
             and np.isfinite(hint.values).all()
         ):
-            _start(highspy, engine, hint.values)
+            _pass_start(highspy, engine, hint.values)
         _stream(engine, model, scale, report)
     status = engine.run()
     return _answer(highspy, engine, model, status, is_mip, scale, rows)
 
 
-def _options(limits: Limits, is_mip: bool) -> dict[str, Any]:
+def _options(limits: SolveLimits, is_mip: bool) -> dict[str, Any]:
     options: dict[str, Any] = {
         "output_flag": limits.log,
         "log_to_console": limits.log,
@@ -81,7 +85,7 @@ def _options(limits: Limits, is_mip: bool) -> dict[str, Any]:
     return options
 
 
-def _pass(highspy: Any, engine: Any, model: LinearModel, scale: float, rows: Floats) -> Any:
+def _pass_model(highspy: Any, engine: Any, model: LinearModel, scale: float, rows: Floats) -> Any:
     return engine.passModel(
         model.n,
         model.m,
@@ -101,7 +105,7 @@ def _pass(highspy: Any, engine: Any, model: LinearModel, scale: float, rows: Flo
     )
 
 
-def _start(highspy: Any, engine: Any, values: Floats) -> None:
+def _pass_start(highspy: Any, engine: Any, values: Floats) -> None:
     """A complete start; HiGHS drops an infeasible one without a word, which is what is wanted."""
     start = highspy.HighsSolution()
     start.col_value = values.tolist()
@@ -109,7 +113,7 @@ def _start(highspy: Any, engine: Any, values: Floats) -> None:
     engine.setSolution(start)
 
 
-def _stream(engine: Any, model: LinearModel, scale: float, report: Report) -> None:
+def _stream(engine: Any, model: LinearModel, scale: float, report: ReportProgress) -> None:
     seen = SimpleNamespace(bound=math.inf)
 
     def bound_of(event: Any) -> float:
@@ -120,7 +124,8 @@ def _stream(engine: Any, model: LinearModel, scale: float, report: Report) -> No
 
     def improving(event: Any) -> None:
         report(
-            rounded(model, np.array(event.data_out.mip_solution, dtype=np.float64)), bound_of(event)
+            round_values(model, np.array(event.data_out.mip_solution, dtype=np.float64)),
+            bound_of(event),
         )
 
     def moving(event: Any) -> None:
@@ -142,21 +147,21 @@ def _answer(
     is_mip: bool,
     scale: float,
     rows: Floats,
-) -> Answer:
+) -> SolverResult:
     """What HiGHS found, whatever it calls it: a status alone is never believed."""
     info, found = engine.getInfo(), engine.getModelStatus()
     kinds = highspy.HighsModelStatus
     name = engine.modelStatusToString(found)
     if found == kinds.kInfeasible:
-        return Answer(Termination.INFEASIBLE, bound=-math.inf)
+        return SolverResult(Termination.INFEASIBLE, bound=-math.inf)
     values, prices = None, None
     solution = engine.getSolution()
     if info.primal_solution_status == highspy.kSolutionStatusFeasible or (
         found == kinds.kModelEmpty and not model.n
     ):
-        values = rounded(model, np.array(solution.col_value, dtype=np.float64))
+        values = round_values(model, np.array(solution.col_value, dtype=np.float64))
     if status == highspy.HighsStatus.kError:
-        return Answer(
+        return SolverResult(
             Termination.FAILED, values, _objective(model, values), detail=f"HiGHS failed: {name}"
         )
     if not is_mip and info.dual_solution_status == highspy.kSolutionStatusFeasible:
@@ -164,14 +169,16 @@ def _answer(
     objective = _objective(model, values)
     if found in (kinds.kOptimal, kinds.kModelEmpty) and values is not None:
         bound = max(objective, -info.mip_dual_bound / scale) if is_mip else objective
-        return Answer(
+        return SolverResult(
             Termination.GAP, values, objective, bound if math.isfinite(bound) else math.inf, prices
         )
     bound = -info.mip_dual_bound / scale if is_mip else math.inf
     bound = math.inf if not math.isfinite(bound) else bound
     if found in (kinds.kTimeLimit, kinds.kInterrupt, kinds.kHighsInterrupt):
-        return Answer(Termination.TIME_LIMIT, values, objective, bound, prices)
-    return Answer(Termination.FAILED, values, objective, bound, detail=f"HiGHS ended with: {name}")
+        return SolverResult(Termination.TIME_LIMIT, values, objective, bound, prices)
+    return SolverResult(
+        Termination.FAILED, values, objective, bound, detail=f"HiGHS ended with: {name}"
+    )
 
 
 def _objective(model: LinearModel, values: Floats | None) -> float:

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.solvers.base import Hint, Limits, Solver
-from formulations.choices import Choices, choices
-from formulations.horizon import Horizon, feasible, follow, idles, plan_model
-from formulations.horizon_pricing import Pricing, has_numba
-from formulations.lagrangian import Dual, evaluate, minimise
-from formulations.linear import Floats, Ints
-from formulations.rounding import round_dual
+from allocator.solvers.base import SolveLimits, Solver, WarmStart
+from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
+from formulations.horizon.intervals import Horizon, feasible, follow, has_idle_interval, plan_model
+from formulations.horizon.pricing import Pricing, has_numba
+from formulations.model.choices import Choices, choices
+from formulations.model.linear import Floats, Ints
+from formulations.primal.rounding import round_dual
 
 # (units, decisions) of pricing while prices are far off, and for the certificate
 ROUGH, FINE = (48, 50), (192, 400)
@@ -51,7 +51,7 @@ RESERVE = 1.5
 
 
 @dataclass(frozen=True)
-class Start:
+class HorizonStart:
     """What an earlier look ahead knew, both or either: plan (J, H) in the option numbers of now,
     prices (H, R).
     """
@@ -61,7 +61,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class HorizonResult:
     """plan (J, H): option in every interval, -1 = none, None if none was found that keeps all rows.
     gain: what it is worth more than holding nothing; bound: no plan gains more. prices (H, R):
     worth of one more unit of every row. passes: of pricing; columns: plans looked at; detail: how
@@ -88,20 +88,20 @@ class Ahead:
 
 def look_ahead(
     x: Horizon,
-    limits: Limits,
-    start: Start | None = None,
+    limits: SolveLimits,
+    start: HorizonStart | None = None,
     solver: Solver | None = None,
     compiled: bool | None = None,
-) -> Ahead:
+) -> HorizonResult:
     """The best plans found within limits.time_s, or as soon as limits.gap is proven.
 
     start.plan, if it keeps all rows, is never lost: the answer gains as much or more. solver: for
-    what rounding leaves; None: rounding only. compiled: see formulations.horizon_pricing.Pricing.
+    what rounding leaves; None: rounding only. compiled: see formulations.horizon.pricing.Pricing.
     """
     search = _Search(x, limits, solver, compiled)
-    search.begin(start or Start())
+    search.begin(start or HorizonStart())
     search.price()
-    search.settle()
+    search.find_plan()
     return search.answer()
 
 
@@ -135,8 +135,12 @@ class _Columns:
         followed = follow(self.x, job, plan)
         plan = followed.plan
         # where something is to be used at least, plans that are worth nothing may be needed
-        worthy = (followed.gain > 0) | self.x.must[job] | np.isfinite(self.x.low).any()
-        wanted = worthy & (plan >= 0).any(axis=1) & ~(self.x.must[job] & idles(self.x, followed))
+        worthy = (followed.gain > 0) | self.x.mandatory[job] | np.isfinite(self.x.low).any()
+        wanted = (
+            worthy
+            & (plan >= 0).any(axis=1)
+            & ~(self.x.mandatory[job] & has_idle_interval(self.x, followed))
+        )
         new = []
         for i, key in enumerate(self._keys(job, plan)):
             if wanted[i] and key not in self._seen:
@@ -191,7 +195,7 @@ class _Search:
     """Best plan, best bound and the prices that gave it."""
 
     def __init__(
-        self, x: Horizon, limits: Limits, solver: Solver | None, compiled: bool | None
+        self, x: Horizon, limits: SolveLimits, solver: Solver | None, compiled: bool | None
     ) -> None:
         self.x, self.limits, self.solver = x, limits, solver
         self.begun = time.monotonic()
@@ -210,7 +214,7 @@ class _Search:
         # seconds of a step of pricing, of the last rounding
         self._longest = self._rounding = 0.0
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: HorizonStart) -> None:
         """Simple plans, and those of an earlier look: together they give first prices and a
         first plan.
         """
@@ -219,7 +223,7 @@ class _Search:
         plans = [stay] if start.plan is None else [start.plan, stay]
         for plan in plans:
             self.columns.add(every, plan)
-            self._offer(follow(x, every, plan).plan, "known plan")
+            self._offer_plan(follow(x, every, plan).plan, "known plan")
         if self.plan is not None and not self._has_time():
             return
         steady = np.repeat(np.arange(x.n)[:, None], x.H, axis=1)
@@ -234,7 +238,7 @@ class _Search:
             given = self.prices = np.where(np.isfinite(start.prices), start.prices, 0.0).reshape(-1)
         dual = self._master()
         self.prices = dual.prices[x.J :]
-        self._round(dual)
+        self._round_dual(dual)
         if self.all_known or not self._has_time():
             return
         if start.plan is None or start.prices is None:
@@ -293,25 +297,25 @@ class _Search:
                 prices = STEADY * self.prices + (1 - STEADY) * prices
             self._longest = max(self._longest, time.monotonic() - begun)
 
-    def settle(self) -> None:
+    def find_plan(self) -> None:
         """The plan that the prices suggest, then the solver's; where the gap stays open, among
         more and more plans.
         """
         if time.monotonic() < self.until:
-            self._round(evaluate(self.columns.view(), self._all(self.prices)))
+            self._round_dual(evaluate(self.columns.view(), self._prices_of_all_rows(self.prices)))
         rng = np.random.default_rng(self.limits.seed)
         for _ in range(TURNS):
-            if self._done() or self.solver is None or not self._has_time():
+            if self._is_done() or self.solver is None or not self._has_time():
                 return
             before = self.gain
             self._solve(self.solver)
-            if self._done() or self.all_known or (not self._widen(rng) and self.gain <= before):
+            if self._is_done() or self.all_known or (not self._widen(rng) and self.gain <= before):
                 return
 
     def _solve(self, solver: Solver) -> None:
         """Choose among the known plans with a solver, for no longer than everything took so far."""
         view, now = self.columns.view(), time.monotonic()
-        dual = evaluate(view, self._all(self.prices))
+        dual = evaluate(view, self._prices_of_all_rows(self.prices))
         values = view.to_x(self.columns.find(self.plan)) if self.plan is not None else None
         missing = max(0.0, self.bound - dual.bound) / max(abs(self.bound), 1e-9)
         gap = (
@@ -326,11 +330,11 @@ class _Search:
         )
         answer = solver.solve(
             view.model,
-            Limits(left, gap, self.limits.threads, self.limits.seed),
-            Hint(values, dual.prices),
+            SolveLimits(left, gap, self.limits.threads, self.limits.seed),
+            WarmStart(values, dual.prices),
         )
         if answer.values is not None:
-            self._take(view, view.from_x(answer.values), "solver")
+            self._take_choice(view, view.from_x(answer.values), "solver")
         if self.all_known and math.isfinite(answer.bound):
             self.bound = min(self.bound, answer.bound)
 
@@ -347,10 +351,10 @@ class _Search:
                 self.passes += 1
         return new
 
-    def answer(self) -> Ahead:
+    def answer(self) -> HorizonResult:
         """What was found."""
         x = self.x
-        return Ahead(
+        return HorizonResult(
             self.plan,
             self.gain,
             max(self.bound, self.gain),
@@ -363,25 +367,25 @@ class _Search:
 
     def _master(self) -> Dual:
         deadline = None if math.isinf(self.until) else self.until
-        warm = self._all(self.prices) if self.prices.any() else None
-        return minimise(self.columns.view(), warm, deadline, coldest=TEMPERATURE)
+        warm = self._prices_of_all_rows(self.prices) if self.prices.any() else None
+        return minimise_dual(self.columns.view(), warm, deadline, coldest=TEMPERATURE)
 
-    def _all(self, p: Floats) -> Floats:
+    def _prices_of_all_rows(self, p: Floats) -> Floats:
         return np.concatenate([np.zeros(self.x.J), p])
 
-    def _round(self, dual: Dual) -> None:
+    def _round_dual(self, dual: Dual) -> None:
         begun, view = time.monotonic(), self.columns.view()
         choice = round_dual(view, dual, self.until if self.plan is not None else math.inf)
         if choice is not None:
-            self._take(view, choice, "rounding")
+            self._take_choice(view, choice, "rounding")
         self._rounding = time.monotonic() - begun
 
-    def _take(self, view: Choices, choice: Ints, step: str) -> None:
+    def _take_choice(self, view: Choices, choice: Ints, step: str) -> None:
         if view.feasible(choice):
             nothing = np.full((1, self.x.H), -1)
-            self._offer(np.concatenate([self.columns.plan, nothing])[choice], step)
+            self._offer_plan(np.concatenate([self.columns.plan, nothing])[choice], step)
 
-    def _offer(self, plan: Ints, step: str) -> None:
+    def _offer_plan(self, plan: Ints, step: str) -> None:
         gain = float(follow(self.x, np.arange(self.x.J), plan).gain.sum())
         if gain > self.gain and feasible(self.x, plan):
             self.plan, self.gain = plan, gain
@@ -390,7 +394,7 @@ class _Search:
     def _has_time(self) -> bool:
         return time.monotonic() + RESERVE * (self._longest + self._rounding) < self.until
 
-    def _done(self) -> bool:
+    def _is_done(self) -> bool:
         return self.plan is not None and self.bound - self.gain <= self.limits.gap * max(
             abs(self.gain), 1e-9
         )

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
+from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
 
 LARGEST = 2.0**53  # whole numbers up to here are exact in float64
 TOTAL = 2.0**61  # sum of |A_c x_c| in a row: CP-SAT's limit is 2^63
@@ -156,7 +156,7 @@ def _values(v: Floats, group: Ints, most: Floats) -> tuple[Ints, float, float]:
         return np.zeros(len(v), dtype=np.int64), 1.0, total
     tens = [10.0**k for k in range(7)]
     fine = 2.0 ** math.ceil(math.log2(2.0**29 * units(np.ones(len(v)), group, most) / total))
-    for w in [*(t for t in tens if _whole(v * t).all()), fine]:
+    for w in [*(t for t in tens if _are_whole(v * t).all()), fine]:
         scaled = w * v
         whole = np.rint(scaled)
         if w * total < LARGEST and (np.abs(scaled) * np.maximum(most, 1.0)).sum() < TOTAL:
@@ -165,7 +165,7 @@ def _values(v: Floats, group: Ints, most: Floats) -> tuple[Ints, float, float]:
     raise NotInteger("values too far apart for whole numbers")
 
 
-def _whole(scaled: Floats) -> Bools:
+def _are_whole(scaled: Floats) -> Bools:
     """Which numbers are whole up to their last digits."""
     whole: Bools = np.abs(scaled - np.rint(scaled)) <= 2.0**-50 * np.abs(scaled)
     return whole
@@ -179,7 +179,7 @@ def _row(
     outwards = 1.0 if relaxed else -1.0
     for s in (10.0**k for k in range(7)):
         scaled = s * a
-        if _whole(scaled).all() and _fits(scaled, base, span, s, low, high):
+        if _are_whole(scaled).all() and _fits(scaled, base, span, s, low, high):
             whole = np.rint(scaled)
             digits = outwards * float(
                 (
@@ -196,9 +196,9 @@ def _row(
             ]
     rows = []
     if high < math.inf:
-        rows.append(_fine(column, a, high, base, span, relaxed))
+        rows.append(_approximate_row(column, a, high, base, span, relaxed))
     if low > -math.inf:
-        mirrored = _fine(column, -a, -low, base, span, relaxed)
+        mirrored = _approximate_row(column, -a, -low, base, span, relaxed)
         rows.append(Row(column, -mirrored.coef, -mirrored.upper, FREE))
     return rows
 
@@ -211,7 +211,9 @@ def _fits(scaled: Floats, base: Floats, span: Floats, s: float, low: float, high
     )
 
 
-def _fine(column: Ints, a: Floats, b: float, base: Floats, span: Floats, relaxed: bool) -> Row:
+def _approximate_row(
+    column: Ints, a: Floats, b: float, base: Floats, span: Floats, relaxed: bool
+) -> Row:
     size = float((np.abs(a) * (np.abs(base) + span)).sum())
     rest = b - float(a @ base)
     wanted = 2.0**34 * max(1.0, float(span.sum())) / max(1.0, abs(b))

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from allocator.solvers.base import Answer, Hint, Limits, Report, Termination
-from allocator.solvers.scaling import rounded, row_scale, value_scale
-from formulations.linear import AT_MOST_ONE, LinearModel
+from allocator.solvers.base import ReportProgress, SolveLimits, SolverResult, Termination, WarmStart
+from allocator.solvers.scaling import round_values, row_scale, value_scale
+from formulations.model.linear import AT_MOST_ONE, LinearModel
 
 SIZE = 17  # values up to 2^17: CBC prints its bound with three decimals
 DECIMALS = 0.5e-3
@@ -41,7 +41,9 @@ def version() -> str:
     return str(pulp.__version__)
 
 
-def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Answer:
+def solve(
+    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
+) -> SolverResult:
     """Solve by the engine PuLP offers, CBC if it can. See base.Backend. Nothing is reported on
     the way.
     """
@@ -49,16 +51,16 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
     if not model.n:
         keeps = model.feasible(np.zeros(0))
         return (
-            Answer(Termination.GAP, np.zeros(0), 0.0, 0.0)
+            SolverResult(Termination.GAP, np.zeros(0), 0.0, 0.0)
             if keeps
-            else Answer(Termination.INFEASIBLE, bound=-math.inf)
+            else SolverResult(Termination.INFEASIBLE, bound=-math.inf)
         )
     with tempfile.TemporaryDirectory(prefix="pulp-") as folder:
-        problem, x, scale = written(model, hint)
+        problem, x, scale = build_pulp_problem(model, hint)
         left = replace(limits, time_s=max(0.01, limits.time_s - (time.monotonic() - begin)))
         engine, log_file = _engine(left, folder, hint.values is not None)
         if engine is None:
-            return Answer(Termination.FAILED, detail="PuLP finds no solver")
+            return SolverResult(Termination.FAILED, detail="PuLP finds no solver")
         problem.solve(engine)
         log = log_file.read_text(errors="replace") if log_file.exists() else ""
     in_time = time.monotonic() - begin < TIME_LEFT * limits.time_s
@@ -66,7 +68,7 @@ def solve(model: LinearModel, limits: Limits, hint: Hint, report: Report) -> Ans
     return replace(answer, log=log) if limits.log else answer
 
 
-def written(model: LinearModel, hint: Hint) -> tuple[Any, list[Any], float]:
+def build_pulp_problem(model: LinearModel, hint: WarmStart) -> tuple[Any, list[Any], float]:
     """(LpProblem, its variables in the order of the columns, scale of its objective): the model as
     one reads it.
 
@@ -129,7 +131,7 @@ def _clean(name: str) -> str:
     return re.sub(r"\W+", "_", name, flags=re.ASCII)
 
 
-def _engine(limits: Limits, folder: str, has_start: bool) -> tuple[Any, Path]:
+def _engine(limits: SolveLimits, folder: str, has_start: bool) -> tuple[Any, Path]:
     """(PuLP's solver object or None, the file its log goes to)."""
     import pulp
 
@@ -175,19 +177,19 @@ def _answer(
     log: str,
     in_time: bool,
     gap: float,
-) -> Answer:
+) -> SolverResult:
     import pulp
 
     values, objective = None, -math.inf
     if problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-        values = rounded(model, np.array([v.value() or 0.0 for v in x]))
+        values = round_values(model, np.array([v.value() or 0.0 for v in x]))
         objective = float(model.value @ values)
     said = problem.sol_status == pulp.LpSolutionInfeasible or INFEASIBLE.search(log)
     if values is None and said:
         return (
-            Answer(Termination.INFEASIBLE, bound=-math.inf)
+            SolverResult(Termination.INFEASIBLE, bound=-math.inf)
             if in_time
-            else Answer(Termination.TIME_LIMIT)
+            else SolverResult(Termination.TIME_LIMIT)
         )
     by_log = read_log(log)
     # without a line "Lower bound" CBC has cut off what lies within the asked gap, and calls that
@@ -195,15 +197,15 @@ def _answer(
     unseen = 0.0 if "Lower bound:" in log or values is None else gap * max(abs(objective), 1e-9)
     bound = max(-by_log[1] / scale + unseen, objective) if by_log else math.inf
     if values is not None and problem.sol_status == pulp.LpSolutionOptimal and by_log and by_log[0]:
-        return Answer(Termination.GAP, values, objective, bound)
+        return SolverResult(Termination.GAP, values, objective, bound)
     if not log and problem.sol_status == pulp.LpSolutionOptimal:
-        return Answer(Termination.GAP, values, objective, bound)
+        return SolverResult(Termination.GAP, values, objective, bound)
     if by_log or problem.sol_status in (
         pulp.LpSolutionIntegerFeasible,
         pulp.LpSolutionNoSolutionFound,
     ):
-        return Answer(Termination.TIME_LIMIT, values, objective, bound)
-    return Answer(
+        return SolverResult(Termination.TIME_LIMIT, values, objective, bound)
+    return SolverResult(
         Termination.FAILED,
         values,
         objective,

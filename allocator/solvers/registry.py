@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from allocator.errors import UsageError
 from allocator.solvers.base import Solver
-from allocator.solvers.isolated import Isolated
-from formulations.linear import AT_MOST_ONE, LinearModel
+from allocator.solvers.isolation.isolated import Isolated
+from formulations.model.linear import AT_MOST_ONE, LinearModel
 
 
 @dataclass(frozen=True)
-class Entry:
+class SolverEntry:
     """A back end: the module that holds it and the distribution it needs."""
 
     module: str
@@ -26,10 +26,10 @@ BRANCH_AND_CUT_JOBS = 300  # up to here HiGHS on the whole model is as quick, an
 
 
 SOLVERS = {
-    "highs": Entry("allocator.solvers.highs", "highspy"),
-    "decomposition": Entry("allocator.solvers.decomposition", "highspy"),
-    "cpsat": Entry("allocator.solvers.cpsat", "ortools"),
-    "pulp": Entry("allocator.solvers.pulp_reference", "pulp"),
+    "highs": SolverEntry("allocator.solvers.highs", "highspy"),
+    "decomposition": SolverEntry("allocator.solvers.decomposition.solve", "highspy"),
+    "cpsat": SolverEntry("allocator.solvers.cpsat", "ortools"),
+    "pulp": SolverEntry("allocator.solvers.pulp_reference", "pulp"),
 }
 
 
@@ -48,7 +48,7 @@ def get(name: str) -> Solver:
     return Isolated(name, entry.module)
 
 
-def named(name: str) -> Solver | None:
+def find(name: str) -> Solver | None:
     """`get`, or None for "auto": whoever needs a solver chooses it then. Raises UsageError."""
     return None if name == "auto" else get(name)
 
@@ -76,7 +76,7 @@ def choose(model: LinearModel) -> tuple[str, str]:
     return "highs", f"branch and cut on {model.n} columns"
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> SolverEntry:
     if name in SOLVERS:
         return SOLVERS[name]
     near = difflib.get_close_matches(name, names(), 1)

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from formulations.linear import Floats, LinearModel
+from formulations.model.linear import Floats, LinearModel
 
 
 def value_scale(model: LinearModel, size: int) -> float:
@@ -34,7 +34,7 @@ def row_scale(model: LinearModel) -> Floats:
     return np.where(broken & (size >= 2.0), np.exp2(2.0 - exponent), 1.0)
 
 
-def rounded(model: LinearModel, x: Floats) -> Floats:
+def round_values(model: LinearModel, x: Floats) -> Floats:
     """Whole numbers where whole numbers are asked for, and nothing outside the column's bounds,
     shape (n,).
     """

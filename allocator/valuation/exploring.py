@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.columns import PROFILING
 from allocator.domain.problem import Floats, Ints, Problem
+from allocator.domain.schema.columns import PROFILING
 from allocator.performance import profiling
 from formulations.objectives.context import Offer
 
@@ -76,16 +76,16 @@ def _tries(problem: Problem, offer: Offer, value: Floats, rounds: float) -> Iter
         speed = np.zeros(len(size))
         np.maximum.at(speed, place.reshape(-1), offer.rate[here])
         deviation = np.where(
-            np.isin(size, seen), 0.0, profiling.unsure(size, np.unique(seen), error)
+            np.isin(size, seen), 0.0, profiling.prediction_deviation(size, np.unique(seen), error)
         )
-        gain = profiling.gain(0.5 * np.log(size) - np.log(speed), deviation)
-        i = int(np.argmax(np.round(gain / size, DIGITS)))
-        if gain[i] <= profiling.LEAST:
+        expected_gain = profiling.expected_gain(0.5 * np.log(size) - np.log(speed), deviation)
+        i = int(np.argmax(np.round(expected_gain / size, DIGITS)))
+        if expected_gain[i] <= profiling.LEAST:
             continue
         some = here[offer.gpus[here] == size[i]]
         job = offer.job[some[np.argmin(np.round(best[offer.job[some]] - value[some], DIGITS))]]
         yield _Try(
             some[offer.job[some] == job],
             int(size[i]),
-            rounds * float(gain[i]) * float(best[np.unique(offer.job[here])].sum()),
+            rounds * float(expected_gain[i]) * float(best[np.unique(offer.job[here])].sum()),
         )

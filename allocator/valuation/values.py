@@ -9,7 +9,7 @@ from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pipelines import due_s
 from allocator.performance.table import RateTable
-from allocator.performance.useful import useful
+from allocator.performance.useful import useful_share
 from allocator.valuation import exploring
 from formulations.objectives import combination
 from formulations.objectives.context import Context, Facts, Offer
@@ -21,7 +21,7 @@ def option_values(problem: Problem, context: Context) -> Floats:
     The reward for exploring is added only to all ordinary options together.
     """
     value = combination.option_values(sums(problem.objective), context)
-    if context.ordinary is not None:
+    if context.exclusive is not None:
         return value
     return value + exploring.bonus(problem, context.offer, value)
 
@@ -65,7 +65,7 @@ def facts_of(problem: Problem, table: RateTable) -> Facts:
         on_demand=pools.market == Market.ON_DEMAND,
         reserved=pools.market == Market.RESERVED,
         spot=pools.market == Market.SPOT,
-        useful_share=lambda o: useful(problem, o.job, o.pool, o.gpus, o.rate),
+        useful_share=lambda o: useful_share(problem, o.job, o.pool, o.gpus, o.rate),
         requested_rate=lambda o: requested_rate(problem, table, o),
         due_in_s=lambda: due_s(problem) - problem.now_s,
     )

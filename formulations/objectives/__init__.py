@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from formulations.linear import Floats
+    from formulations.model.linear import Floats
     from formulations.objectives.context import Context
 
 BUILT_IN = (

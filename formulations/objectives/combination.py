@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from formulations.linear import Floats, Ints
+from formulations.model.linear import Floats, Ints
 from formulations.objectives import Objective
 from formulations.objectives.context import Context
 
@@ -49,7 +49,7 @@ def option_values(ranks: Sequence[Sum], c: Context) -> Floats:
     sums = [weighted_sum(terms, c) for terms in ranks]
     value = sums[0]
     if len(ranks) > 1:
-        value = ranked(sums, rank_factors(ranks, c))
+        value = combine_ranks(sums, rank_factors(ranks, c))
     if not c.dollar_price.any():
         return value
     counts_losses = any(objective.counts_losses for terms in ranks for objective, _ in terms)
@@ -78,7 +78,7 @@ def rank_factors(ranks: Sequence[Sum], c: Context) -> list[float]:
     return factors(values, o.start, o.gpus, int(c.facts.pool_gpus.sum()))
 
 
-def ranked(values: Sequence[Floats], factors: Sequence[float]) -> Floats:
+def combine_ranks(values: Sequence[Floats], factors: Sequence[float]) -> Floats:
     """Return v_1 + s_2 (v_2 + s_3 (v_3 + ...)), shape (n,), in units of the first.
 
     Parameters
@@ -95,7 +95,7 @@ def ranked(values: Sequence[Floats], factors: Sequence[float]) -> Floats:
 
 
 def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> list[float]:
-    """Return the factors s_2, s_3, ... of `ranked` for values v_i.
+    """Return the factors s_2, s_3, ... of `combine_ranks` for values v_i.
 
     Parameters
     ----------
@@ -109,12 +109,12 @@ def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> li
         GPUs of all pools.
     """
 
-    def apart(v: Floats) -> float:
+    def value_spread(v: Floats) -> float:
         return most(start, v, gpus, total) + most(start, -v, gpus, total)
 
     value, found = np.asarray(values[-1], dtype=np.float64), []
     for v in reversed(values[:-1]):
-        reach, own = apart(value), apart(v)
+        reach, own = value_spread(value), value_spread(v)
         found.append(GIVEN_UP * own / reach if own > 0 and reach > 0 else 1.0)
         value = v + found[-1] * value
     return found[::-1]

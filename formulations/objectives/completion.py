@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Bools, Floats
+from formulations.model.linear import Bools, Floats
 from formulations.objectives import Objective, response
-from formulations.objectives.context import Context, of_jobs
+from formulations.objectives.context import Context, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
 DIGITS = 9  # of a logarithm: ties in Smith's order do not hang on the last bit
@@ -36,7 +36,7 @@ def linear(c: Context) -> tuple[Floats, Floats]:
     return work_price(c), c.facts.weight
 
 
-@of_jobs
+@measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """(J,) V_j, inf for jobs without options."""
     return work_price_among(c, np.ones(len(c.facts.weight), dtype=bool))

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from formulations.linear import Bools, Floats, Ints
+from formulations.model.linear import Bools, Floats, Ints
 from formulations.objectives import interval
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Context:
         The round and the options (n,).
     ordinary : Context, optional
         All options in which jobs hold their own GPUs, if `offer` is something else. What concerns a
-        job as a whole is measured by them (`of_jobs`).
+        job as a whole is measured by them (`measure_whole_jobs`).
     pays : bool or (n,)
         Whether GPUs of the offer are paid for.
     has_losses : bool
@@ -124,30 +124,30 @@ class Context:
 
     facts: Facts
     offer: Offer
-    ordinary: Context | None = None
-    pays: Bools | bool = True
+    exclusive: Context | None = None
+    pays_for_gpus: Bools | bool = True
     has_losses: bool = False
 
     @property
     def everything(self) -> Context:
         """The context of all ordinary options."""
-        return self if self.ordinary is None else self.ordinary
+        return self if self.exclusive is None else self.exclusive
 
     @cached_property
     def with_losses(self) -> Context:
         """The same options at the speeds that revocations and checkpoints leave."""
-        ordinary = None if self.ordinary is None else self.ordinary.with_losses
-        return replace(self, ordinary=ordinary, has_losses=True)
+        exclusive = None if self.exclusive is None else self.exclusive.with_losses
+        return replace(self, exclusive=exclusive, has_losses=True)
 
-    def of(self, offer: Offer, pays: Bools | bool = True) -> Context:
+    def of(self, offer: Offer, pays_for_gpus: Bools | bool = True) -> Context:
         """Return the context of other options of a round of which this has all ordinary ones."""
-        return Context(self.facts, offer, self, pays)
+        return Context(self.facts, offer, self, pays_for_gpus)
 
     def weighed(self, weight: Floats) -> Context:
         """Return the context with other weights (J,)."""
         facts = replace(self.facts, weight=weight)
-        ordinary = None if self.ordinary is None else replace(self.ordinary, facts=facts)
-        return replace(self, facts=facts, ordinary=ordinary)
+        exclusive = None if self.exclusive is None else replace(self.exclusive, facts=facts)
+        return replace(self, facts=facts, exclusive=exclusive)
 
     @property
     def job(self) -> Ints:
@@ -193,7 +193,7 @@ class Context:
     @cached_property
     def cost_per_hour(self) -> Floats:
         """(n,) m_o, dollars per hour that the option adds to the bill."""
-        return self.offer.gpus * self.facts.price_per_gpu_hour[self.pool] * self.pays
+        return self.offer.gpus * self.facts.price_per_gpu_hour[self.pool] * self.pays_for_gpus
 
     @cached_property
     def dollars(self) -> Floats:
@@ -206,18 +206,18 @@ class Context:
         )
 
 
-def of_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:
+def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:
     """Measure what is said of jobs as a whole by their ordinary options, and only once."""
     key = f"{measure.__module__}.{measure.__qualname__}"
 
     @wraps(measure)
-    def by_ordinary(c: Context) -> T:
+    def measure_exclusive(c: Context) -> T:
         found: dict[str, T] = c.everything.__dict__
         if key not in found:
             found[key] = measure(c.everything)
         return found[key]
 
-    return by_ordinary
+    return measure_exclusive
 
 
 def least_by_job(jobs: int, job: Ints, amount: Floats) -> Floats:
@@ -234,19 +234,19 @@ def largest_by_job(least: Floats, job: Ints, amount: Floats) -> Floats:
     return out
 
 
-@of_jobs
+@measure_whole_jobs
 def fastest(c: Context) -> Floats:
     """(J,) work per second at the job's fastest option, 0 without options."""
     return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.rate)
 
 
-@of_jobs
+@measure_whole_jobs
 def requested_work(c: Context) -> Floats:
     """(J,) work of an interval at `requested_gpus` on the slowest allowed type, before losses."""
     return c.facts.requested_rate(c.offer) * c.facts.interval_s
 
 
-@of_jobs
+@measure_whole_jobs
 def due_in_s(c: Context) -> Floats:
     """(J,) seconds until each job is due, nan if it never is."""
     return c.facts.due_in_s()

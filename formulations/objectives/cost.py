@@ -27,25 +27,25 @@ while there is time, wider or on demand as time runs out. Spot GPUs count there 
 time they can be had; whether the deadline can still be kept is judged as if they were gone. An hour
 to spare is worth l_j, without which a job would rather wait than work at the least price: measured
 in docs/spot-results.md. For stages of a pipeline the deadline is their share of the time to it
-(formulations/pipelines.py).
+(formulations/deadlines/pipelines.py).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Bools, Floats, Ints
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import ragged
 from formulations.objectives import Objective
 from formulations.objectives.context import (
     Context,
     due_in_s,
     largest_by_job,
     least_by_job,
-    of_jobs,
+    measure_whole_jobs,
     requested_work,
 )
 from formulations.objectives.interval import HOUR
-from formulations.ragged import ragged
 
 # an hour late is as bad as ten hours of the job's dearest option: no saving is worth it
 LATE = 10.0
@@ -74,7 +74,7 @@ def value(c: Context) -> Floats:
     return saved + np.where(c.cost_per_hour > 0, 0.0, EARLY * late[job] * ahead)
 
 
-@of_jobs
+@measure_whole_jobs
 def late_price(c: Context) -> Floats:
     """(J,) L_j, dollars per hour too late."""
     return (
@@ -82,7 +82,7 @@ def late_price(c: Context) -> Floats:
     )
 
 
-@of_jobs
+@measure_whole_jobs
 def hours_left(c: Context) -> Floats:
     """(J,) h_j."""
     f, due = c.facts, due_in_s(c)
@@ -90,12 +90,12 @@ def hours_left(c: Context) -> Floats:
     return np.where(np.isnan(due), f.remaining_work / pace, due / HOUR) - f.interval_s / HOUR
 
 
-@of_jobs
+@measure_whole_jobs
 def prices_of_time(c: Context) -> tuple[Floats, Floats]:
     """(J, I) breakpoints lambda_i of phi, and phi(lambda_i)."""
     late, per_hour = late_price(c), c.rate * HOUR
     cost, hours = c.cost_per_hour / per_hour, 1.0 / (per_hour * c.facts.availability[c.pool])
-    return lines(c.offer.start, cost, hours, SPARE * late, late)
+    return cost_breakpoints(c.offer.start, cost, hours, SPARE * late, late)
 
 
 def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tuple[Floats, Floats]:
@@ -127,18 +127,20 @@ def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tu
     worst = np.append(np.where(f.spot[c.pool], gone, work), f.remaining_work)
     # one pause that nobody foresaw
     hours = np.append(after, until) - f.restart_s[owner] / HOUR
-    over = too_late(question, worst, hours, 1.0 / (w.rate * HOUR)[option], pause / HOUR)
+    over = hours_beyond_deadline(
+        question, worst, hours, 1.0 / (w.rate * HOUR)[option], pause / HOUR
+    )
     return over[:n], over[n:]
 
 
-@of_jobs
+@measure_whole_jobs
 def sure(c: Context) -> Bools:
     """(n,) the options of the first market that a job has any in: on demand, reserved, any."""
     f, start = c.facts, c.offer.start
-    return first_kind(start, f.on_demand[c.pool], f.reserved[c.pool])
+    return select_first_kind(start, f.on_demand[c.pool], f.reserved[c.pool])
 
 
-def lines(
+def cost_breakpoints(
     start: Ints, cost: Floats, hours: Floats, least: Floats, late: Floats
 ) -> tuple[Floats, Floats]:
     """Return breakpoints lambda_i of phi and phi(lambda_i), each (J, I).
@@ -186,7 +188,7 @@ def cost_to_go(price: Floats, unit: Floats, work: Floats, hours: Floats) -> Floa
     Parameters
     ----------
     price, unit : (n, I)
-        lambda_i and phi(lambda_i) as of `lines`.
+        lambda_i and phi(lambda_i) as of `cost_breakpoints`.
     work, hours : (n,)
         R >= 0, and h.
     """
@@ -194,7 +196,9 @@ def cost_to_go(price: Floats, unit: Floats, work: Floats, hours: Floats) -> Floa
         return np.asarray((work[:, None] * unit - price * hours[:, None]).max(axis=1))
 
 
-def too_late(question: Ints, work: Floats, hours: Floats, takes: Floats, pause: Floats) -> Floats:
+def hours_beyond_deadline(
+    question: Ints, work: Floats, hours: Floats, takes: Floats, pause: Floats
+) -> Floats:
     """Return the hours beyond the deadline at best, shape (n,): max(0, min_f pause + R t_f - h).
 
     Work of 0 is done; a question without pairs is never too late.
@@ -211,7 +215,7 @@ def too_late(question: Ints, work: Floats, hours: Floats, takes: Floats, pause: 
     return np.maximum(0.0, np.where(np.isinf(least), 0.0, least))
 
 
-def first_kind(start: Ints, *kinds: Bools) -> Bools:
+def select_first_kind(start: Ints, *kinds: Bools) -> Bools:
     """Return for every job its options of the first of the kinds that it has any of, shape (n,).
 
     All options of a job that has none of any kind.
@@ -232,7 +236,7 @@ def first_kind(start: Ints, *kinds: Bools) -> Bools:
     return out
 
 
-@of_jobs
+@measure_whole_jobs
 def largest_term(c: Context) -> Floats:
     """(J,) all work at the dearest price, and all hours of the slowest option too late."""
     f = c.facts

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Floats, Ints
+from formulations.model.linear import Floats, Ints
 from formulations.objectives import Objective
-from formulations.objectives.context import Context, of_jobs
+from formulations.objectives.context import Context, measure_whole_jobs
 
 
 def value(c: Context) -> Floats:
@@ -60,7 +60,7 @@ def times(
     return waiting / unit_s, (span - c.busy_s + np.minimum(c.done, c.remaining) / equal) / unit_s
 
 
-@of_jobs
+@measure_whole_jobs
 def equal_speed(c: Context) -> Floats:
     """(J,) e_j, inf without options."""
     return speed_by_claim(c, c.facts.claim)

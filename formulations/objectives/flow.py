@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Floats
+from formulations.model.linear import Floats
 from formulations.objectives import Objective, completion, response
-from formulations.objectives.context import Context, fastest, of_jobs
+from formulations.objectives.context import Context, fastest, measure_whole_jobs
 
 TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/default.md
 
@@ -50,7 +50,7 @@ def by_delay(c: Context) -> Context:
     return c.weighed(c.facts.weight * (1.0 + delay_s(c) / (TAIL * alone_s(c))))
 
 
-@of_jobs
+@measure_whole_jobs
 def alone_s(c: Context) -> float:
     """T: seconds that a job takes alone at its fastest, on average, and an interval."""
     speed = fastest(c)
@@ -59,7 +59,7 @@ def alone_s(c: Context) -> float:
     return c.facts.interval_s + mean
 
 
-@of_jobs
+@measure_whole_jobs
 def delay_s(c: Context) -> Floats:
     """(J,) d_j: age beyond the seconds in which the work so far is done alone at its fastest."""
     f, speed = c.facts, fastest(c)

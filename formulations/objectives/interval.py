@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Bools, Floats
+from formulations.model.linear import Bools, Floats
 
 HOUR = 3600.0  # seconds
 

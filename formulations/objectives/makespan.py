@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Floats
+from formulations.model.linear import Floats
 from formulations.objectives import Objective, fairness
-from formulations.objectives.context import Context, of_jobs
+from formulations.objectives.context import Context, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
 
@@ -22,7 +22,7 @@ def value(c: Context) -> Floats:
     return fairness.squares_saved(*fairness.times(c, even_speed(c)[c.job], 0.0, HOUR))
 
 
-@of_jobs
+@measure_whole_jobs
 def even_speed(c: Context) -> Floats:
     """(J,) e_j with all jobs alike, inf without options."""
     return fairness.speed_by_claim(c, np.ones_like(c.facts.claim))

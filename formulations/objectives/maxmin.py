@@ -19,9 +19,9 @@ import math
 
 import numpy as np
 
-from formulations.linear import Floats
+from formulations.model.linear import Floats
 from formulations.objectives import Objective, fairness
-from formulations.objectives.context import Context, of_jobs
+from formulations.objectives.context import Context, measure_whole_jobs
 
 NEAR = 1.25  # how near the worst ratio is to the least possible one
 
@@ -37,7 +37,7 @@ def value(c: Context) -> Floats:
     return np.asarray((rho / most) ** p * -np.expm1(p * shrunk) / p)  # powers do not cancel
 
 
-@of_jobs
+@measure_whole_jobs
 def worst(c: Context) -> tuple[float, int]:
     """w, and the number of jobs with options; 1 and 1 if there are none."""
     rho = fairness.ratios(c)[0]

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Floats
+from formulations.model.linear import Floats
 from formulations.objectives import Objective
-from formulations.objectives.context import Context, least_by_job, of_jobs
+from formulations.objectives.context import Context, least_by_job, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
 
@@ -35,7 +35,7 @@ def linear(c: Context) -> tuple[Floats, Floats]:
     return work_price(c), c.facts.weight
 
 
-@of_jobs
+@measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """(J,) V_j, inf for jobs without options."""
     each = cost_of_work(c.weight, c.dollar_price, c.cost_per_hour, c.rate)

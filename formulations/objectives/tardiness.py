@@ -19,9 +19,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Bools, Floats
+from formulations.model.linear import Bools, Floats
 from formulations.objectives import Objective, completion, response
-from formulations.objectives.context import Context, due_in_s, fastest, least_by_job, of_jobs
+from formulations.objectives.context import (
+    Context,
+    due_in_s,
+    fastest,
+    least_by_job,
+    measure_whole_jobs,
+)
 from formulations.objectives.interval import HOUR
 
 MISSED = 168.0  # hours: a deadline missed counts as a week of lateness on top
@@ -37,25 +43,25 @@ def value(c: Context) -> Floats:
     return np.where(in_time[c.job], safer, late)
 
 
-@of_jobs
+@measure_whole_jobs
 def can_be_in_time(c: Context) -> Bools:
     """(J,) whether some option leaves the job's deadline within reach."""
     least = np.minimum(1.0, least_by_job(len(c.facts.weight), c.job, risk_after(c)))
     return least < SURE
 
 
-@of_jobs
+@measure_whole_jobs
 def late_work_price(c: Context) -> Floats:
     """(J,) V_j among the jobs that are not in time."""
     return completion.work_price_among(c, ~can_be_in_time(c))
 
 
-@of_jobs
+@measure_whole_jobs
 def risk_of_waiting(c: Context) -> Floats:
     """(J,) risk of missing the deadline after a round of waiting, 1 without one."""
     f = c.facts
     hours = (due_in_s(c) - f.interval_s - f.restart_s) / HOUR
-    waiting = risk(f.remaining_work, fastest(c) * HOUR, hours)
+    waiting = deadline_risk(f.remaining_work, fastest(c) * HOUR, hours)
     return np.where(np.isnan(hours), 1.0, waiting)
 
 
@@ -64,13 +70,13 @@ def risk_after(c: Context) -> Floats:
     f, due = c.facts, due_in_s(c)[c.job]
     left = c.remaining - np.minimum(c.done, c.remaining)
     hours = (due - f.interval_s - f.restart_s[c.job]) / HOUR
-    later = risk(left, fastest(c)[c.job] * HOUR, hours)
+    later = deadline_risk(left, fastest(c)[c.job] * HOUR, hours)
     ends = left <= (1.0 - SURE) * c.remaining
     ended = (c.busy_s > due).astype(np.float64)
     return np.where(np.isnan(due), 1.0, np.where(ends, ended, later))
 
 
-def risk(work: Floats, fastest: Floats, hours: Floats) -> Floats:
+def deadline_risk(work: Floats, fastest: Floats, hours: Floats) -> Floats:
     """Return min(1, R / (S h)) ** 2, shape (n,): 0 for work of 0, 1 without time.
 
     Parameters

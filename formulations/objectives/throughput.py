@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Floats
+from formulations.model.linear import Floats
 from formulations.objectives import Objective
 from formulations.objectives.context import Context, requested_work
 

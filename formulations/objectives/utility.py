@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.linear import Floats
+from formulations.model.linear import Floats
 from formulations.objectives import Objective
-from formulations.objectives.context import Context, least_by_job, of_jobs
+from formulations.objectives.context import Context, least_by_job, measure_whole_jobs
 
 STEEP = 9.0
 NEW_GPU_S = 600.0  # GPU-seconds after which a job counts 1/sqrt(2) of a new one
@@ -29,7 +29,7 @@ def value(c: Context) -> Floats:
     return np.asarray(c.weight * np.log1p(STEEP * speed) / fresh)
 
 
-@of_jobs
+@measure_whole_jobs
 def slowest(c: Context) -> Floats:
     """(J,) work per second of each job's slowest option, inf without options."""
     return least_by_job(len(c.facts.weight), c.job, c.rate)

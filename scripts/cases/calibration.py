@@ -1,7 +1,7 @@
 """The table of docs/workloads.md: statistics of generated workloads beside what was measured on
 real clusters.
 
-Means over seeds; scripts/draw_workloads.py prints it and writes it into the page.
+Means over seeds; scripts/pictures/draw_workloads.py prints it and writes it into the page.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from allocator.bench.workloads import measured as m
 from allocator.bench.workloads.bursty import bursty
 from allocator.bench.workloads.diurnal import diurnal
+from allocator.bench.workloads.parts import measured as m
+from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.bench.workloads.spot import MACHINE, spot
-from allocator.bench.workloads.tables import Tables
 from allocator.domain.problem import Floats
 from scripts.cases import statistics as st
 
 SEEDS, JOBS = range(5), 80_000
 WHOLE = 1e9  # hours: no longest run
 Row = tuple[str, str, str]
-Measure = Callable[[Tables], float]
+Measure = Callable[[GeneratedWorkload], float]
 
 
-def column(tables: Tables, name: str) -> Floats:
+def column(tables: GeneratedWorkload, name: str) -> Floats:
     """A column of numbers of workload.csv."""
     return np.asarray(tables.tables["workload.csv"][name], float)
 
 
-def philly(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
+def compare_philly(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
     """(statistic, measured on Philly, generator `bursty` without a longest run and at Philly's
     rate)
     """
@@ -84,7 +84,7 @@ def philly(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
     return rows
 
 
-def venus(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
+def compare_venus(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
     """(statistic, measured on Helios, generator `diurnal` without a longest run and at Venus'
     rate)
     """
@@ -132,7 +132,7 @@ def venus(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
     ]
 
 
-def market(seeds: Iterable[int] = SEEDS) -> list[Row]:
+def compare_market(seeds: Iterable[int] = SEEDS) -> list[Row]:
     """(statistic, measured on AWS, generator `spot` with a single spot machine)"""
     there, runs, gaps, share, floor, change = [], [], [], [], [], []
     for seed in seeds:
@@ -170,9 +170,9 @@ def market(seeds: Iterable[int] = SEEDS) -> list[Row]:
 
 
 SECTIONS: Mapping[str, tuple[str, Callable[[], list[Row]]]] = {
-    "bursty": ("Philly (82,247 jobs, 2017)", philly),
-    "diurnal": ("Helios, Venus cluster (125,214 jobs, 2020)", venus),
-    "spot": ("AWS us-west-2 (V100, 2023); price: p3, 2020", market),
+    "bursty": ("Philly (82,247 jobs, 2017)", compare_philly),
+    "diurnal": ("Helios, Venus cluster (125,214 jobs, 2020)", compare_venus),
+    "spot": ("AWS us-west-2 (V100, 2023); price: p3, 2020", compare_market),
 }
 
 
@@ -183,7 +183,7 @@ def markdown(name: str) -> str:
     return "\n".join([*lines, *(f"| {what} | {real} | {made} |" for what, real, made in rows())])
 
 
-def demanded(tables: Tables, step_s: float = 600.0) -> tuple[Floats, Floats]:
+def gpus_demanded(tables: GeneratedWorkload, step_s: float = 600.0) -> tuple[Floats, Floats]:
     """Times and GPUs in use if every job ran at its request as soon as it is submitted."""
     start, gpus = column(tables, "submitted_s"), column(tables, "requested_gpus")
     end = start + st.run_s(tables)

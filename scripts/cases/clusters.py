@@ -65,7 +65,7 @@ class PoolSpec:
 
 
 @dataclass(frozen=True)
-class Spec:
+class ClusterSpec:
     """What to generate.
 
     tenants: 0 = one, without limits. models: speed curves, each on all types. running: share of the
@@ -91,7 +91,7 @@ class Spec:
     sizes: tuple[int, ...] = ()
 
 
-def generate(spec: Spec, seed: int) -> Folder:
+def generate(spec: ClusterSpec, seed: int) -> Folder:
     """The snapshot of `spec`; the same seed gives the same bytes."""
     rng = np.random.default_rng(seed)
     pools = [_pool(p) for p in spec.pools]
@@ -139,7 +139,7 @@ def _pool(p: PoolSpec) -> dict[str, Any]:
 Speed = dict[tuple[str, str], dict[int, float]]
 
 
-def _curves(rng: np.random.Generator, spec: Spec) -> Speed:
+def _curves(rng: np.random.Generator, spec: ClusterSpec) -> Speed:
     """Work per second of every model on every GPU type at the measured sizes, four digits."""
     sizes = spec.sizes or MEASURED
     types = list(dict.fromkeys(p.gpu_type for p in spec.pools))
@@ -159,7 +159,7 @@ def _shares(count: int) -> Any:
     return share / share.sum()
 
 
-def _jobs(rng: np.random.Generator, spec: Spec, speed: Speed) -> list[dict[str, Any]]:
+def _jobs(rng: np.random.Generator, spec: ClusterSpec, speed: Speed) -> list[dict[str, Any]]:
     """Jobs in order of submission; those that run are drawn in proportion to their length, as a
     snapshot sees them.
     """
@@ -193,13 +193,13 @@ def _jobs(rng: np.random.Generator, spec: Spec, speed: Speed) -> list[dict[str, 
                 "total_work": total,
                 "requested_gpus": k,
                 **_range(rng, spec, k),
-                **_wishes(rng, spec, bool(i < long)),
+                **_request_columns(rng, spec, bool(i < long)),
             }
         )
     return rows
 
 
-def _range(rng: np.random.Generator, spec: Spec, k: int) -> dict[str, Any]:
+def _range(rng: np.random.Generator, spec: ClusterSpec, k: int) -> dict[str, Any]:
     if spec.sizes:
         return {"min_gpus": min(spec.sizes), "max_gpus": max(spec.sizes), "sizes": spec.sizes}
     return {
@@ -208,7 +208,7 @@ def _range(rng: np.random.Generator, spec: Spec, k: int) -> dict[str, Any]:
     }
 
 
-def _wishes(rng: np.random.Generator, spec: Spec, runs: bool) -> dict[str, Any]:
+def _request_columns(rng: np.random.Generator, spec: ClusterSpec, runs: bool) -> dict[str, Any]:
     """Tenant, weight and the rarer columns. Jobs that run get their GPUs later (_start)."""
     types = list(dict.fromkeys(p.gpu_type for p in spec.pools))
     out: dict[str, Any] = {
@@ -231,11 +231,11 @@ def _wishes(rng: np.random.Generator, spec: Spec, runs: bool) -> dict[str, Any]:
 
 
 def _tenants(
-    rng: np.random.Generator, spec: Spec, pools: list[dict[str, Any]]
+    rng: np.random.Generator, spec: ClusterSpec, pools: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Every second team has a quota, every third a guarantee, every fourth a budget of its own."""
     total = sum(p["gpus"] for p in pools)
-    worth = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
+    hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
     rows = []
     for q, share in enumerate(_shares(spec.tenants)):
         row: dict[str, Any] = {
@@ -247,14 +247,14 @@ def _tenants(
         if q % 3 == 1:
             row["guaranteed_gpus"] = int(4 * rng.integers(2, 5))
         if q % 4 == 2:
-            row["budget_per_hour"] = round(float(worth * share * rng.uniform(0.7, 1.1)))
+            row["budget_per_hour"] = round(float(hourly_cost * share * rng.uniform(0.7, 1.1)))
         rows.append(row)
     return rows
 
 
 def _start(
     rng: np.random.Generator,
-    spec: Spec,
+    spec: ClusterSpec,
     jobs: list[dict[str, Any]],
     pools: list[dict[str, Any]],
     tenants: list[dict[str, Any]],

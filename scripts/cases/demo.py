@@ -1,8 +1,8 @@
 """The demo snapshot: twelve jobs made by hand, with an optimum that can be followed on paper.
 
 Numbers are round on purpose: a start loses 60 of 360 seconds, a change 120, and speeds are whole
-multiples. The README.md of the folder tells the story; tests/test_shipped_data.py checks what it
-says.
+multiples. The README.md of the folder tells the story; tests/bench/test_shipped_data.py checks what
+it says.
 """
 
 from __future__ import annotations

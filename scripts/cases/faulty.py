@@ -15,7 +15,7 @@ from allocator.bench.folders import Folder, csv_text
 Rows = list[dict[str, Any]]
 
 
-def sound() -> tuple[dict[str, Any], dict[str, Rows]]:
+def sound_tables() -> tuple[dict[str, Any], dict[str, Rows]]:
     """Config and tables of a snapshot without a fault: two pools, four jobs, two tenants."""
     jobs: Rows = [
         {
@@ -219,9 +219,9 @@ REPAIRED: Mapping[str, Change] = {
 }
 
 
-def broken(name: str, change: Change) -> Folder:
+def broken_folder(name: str, change: Change) -> Folder:
     """The sound snapshot with one change."""
-    config, tables = sound()
+    config, tables = sound_tables()
     raw = change(config, tables) or {}
     return Folder(name, {} if "config.toml" in raw else config, tables, raw)
 
@@ -230,7 +230,7 @@ def folders() -> list[Folder]:
     """All folders of this page, without their expected.txt."""
     kinds = (("fault", FAULTS), ("infeasible", INFEASIBLE), ("repaired", REPAIRED))
     return [
-        broken(f"{kind}-{name}", change)
+        broken_folder(f"{kind}-{name}", change)
         for kind, changes in kinds
         for name, change in changes.items()
     ]

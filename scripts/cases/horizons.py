@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from allocator.bench.instances import generate
-from formulations.horizon import Horizon
-from formulations.linear import Floats
+from allocator.bench.solvers.instances import generate
+from formulations.horizon.intervals import Horizon
+from formulations.model.linear import Floats
 
 OPTIONS, MOST_UNITS, INTERVAL_S = 14, 48, 300.0
 
@@ -42,8 +42,8 @@ def horizon(
     if whole:
         rate = np.maximum(1.0, np.round(rate))
         lost = 1.0 - np.floor(rate * (1 - lost) + 1e-9) / rate
-    worth = top / u
-    bonus = worth * need * rng.uniform(0.2, 0.8, J)
+    unit_value = top / u
+    bonus = unit_value * need * rng.uniform(0.2, 0.8, J)
     runs = rng.random(J) < 0.5
     current = np.where(runs, start[:-1] + (rng.random(J) * np.diff(start)).astype(np.int64), -1)
     first = bonus[:, None] * (1 - np.arange(H) / H)
@@ -68,10 +68,10 @@ def horizon(
         high=np.tile(high, (H, 1)),
         low=np.full(T + 1, -np.inf),
         current=current,
-        must=np.zeros(J, dtype=bool),
+        mandatory=np.zeros(J, dtype=bool),
         remaining=need,
         interval_s=INTERVAL_S,
-        work=worth[:, None] * 0.97 ** np.arange(H),
+        work=unit_value[:, None] * 0.97 ** np.arange(H),
         finish=first,
         slope=-(drop / INTERVAL_S),
         unfinished=np.zeros(J),

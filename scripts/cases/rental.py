@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.bench.workloads.tables import Tables
+from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.workload import Workload
 
@@ -56,7 +56,7 @@ def workload(
     at = np.cumsum(rng.exponential(1.0 / (2 * RATE), arrivals)) * HOUR
     kind = rng.integers(0, 2, arrivals)
     k = np.arange(1, MOST + 1)
-    return Tables(
+    return GeneratedWorkload(
         "rental",
         {"interval_s": interval_s, "restart_s": 0, "dollar_price": mu},
         {
@@ -105,14 +105,14 @@ def optimum(budget: float) -> Optimum:
     low, high = 1e-9, 1e3
     for _ in range(200):
         mu = float(np.sqrt(low * high))
-        if _of(mu)[1] > budget:
+        if _optimum_at(mu)[1] > budget:
             low = mu
         else:
             high = mu
-    return _of(high)[0]
+    return _optimum_at(high)[0]
 
 
-def _of(mu: float) -> tuple[Optimum, float]:
+def _optimum_at(mu: float) -> tuple[Optimum, float]:
     """The optimum at a price, and the GPUs it rents."""
     k = np.array([max(1.0, np.sqrt(0.8 / 0.2 / mu)), max(1.0, 1.0 / mu)])
     present = RATE / np.array([float(amdahl(k[0])), np.sqrt(k[1])])

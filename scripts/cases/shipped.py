@@ -1,4 +1,6 @@
-"""The snapshots that lie in data/snapshots, by name; scripts/generate_snapshots.py writes them."""
+"""The snapshots that lie in data/snapshots, by name; scripts/generators/generate_snapshots.py
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from allocator.bench.folders import Folder
-from allocator.domain.validate import validate
+from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput
-from allocator.files.snapshots import read_snapshot
+from allocator.io.snapshots import read_snapshot
 from scripts.cases import faulty
-from scripts.cases.clusters import PoolSpec, Spec, generate
+from scripts.cases.clusters import ClusterSpec, PoolSpec, generate
 from scripts.cases.demo import demo
 
-MEDIUM = Spec(
+MEDIUM = ClusterSpec(
     "medium",
     500,
     (
@@ -29,7 +31,7 @@ MEDIUM = Spec(
     max_changes=200,
 )
 # the job of the published decision time: one kind of GPU, six sizes, no further rule
-PUBLISHED = Spec(
+PUBLISHED = ClusterSpec(
     "published",
     100,
     (PoolSpec("V100", 512),),
@@ -40,7 +42,7 @@ PUBLISHED = Spec(
     budget=None,
     sizes=(1, 2, 4, 8, 16, 32),
 )
-FULL = Spec(
+FULL = ClusterSpec(
     "full",
     30,
     (PoolSpec("A100", 16), PoolSpec("V100", 16, "on_demand"), PoolSpec("T4", 8, "spot")),
@@ -56,7 +58,7 @@ MEDIUM_SEED, FULL_SEED = 1, 6
 MEMORY_GB = {"A100": 80, "V100": 16, "T4": 15}
 
 
-def shipped() -> list[Folder]:
+def shipped_folders() -> list[Folder]:
     """All shipped folders, in order of names."""
     sound = [demo(), generate(MEDIUM, MEDIUM_SEED), full()]
     return sorted([*sound, *faulty.folders()], key=lambda f: f.name)
@@ -67,7 +69,7 @@ def write_all(parent: Path) -> list[Path]:
     reading it reports.
     """
     paths = []
-    for folder in shipped():
+    for folder in shipped_folders():
         path = folder.write(parent)
         try:
             validate(read_snapshot(path))

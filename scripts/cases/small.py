@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from allocator.bench.workloads import draw
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.bench.workloads.registry import generate
-from allocator.bench.workloads.tables import Columns, Tables
 from allocator.domain.problem import Floats, Ints
 
 SIZES = {
@@ -53,7 +53,7 @@ price by prices.csv. Jobs take checkpoints, so that a lost machine costs them mi
 """
 
 
-def shipped() -> list[Tables]:
+def shipped_folders() -> list[GeneratedWorkload]:
     """All shipped workloads, in order of names."""
     made = [
         generate(name, seed=seed, load=load, jobs=jobs)
@@ -64,10 +64,10 @@ def shipped() -> list[Tables]:
 
 def write_all(parent: Path) -> list[Path]:
     """Write every shipped workload into a new folder of its name below `parent`."""
-    return [made.write(parent / made.name) for made in shipped()]
+    return [made.write(parent / made.name) for made in shipped_folders()]
 
 
-def machines_come_and_go() -> Tables:
+def machines_come_and_go() -> GeneratedWorkload:
     """Twenty-four jobs on eight reserved GPUs and up to sixteen on the spot market."""
     made = generate("spot", seed=5, load=1.2, jobs=24, gpus=24)
     name = "machines-come-and-go"
@@ -76,11 +76,11 @@ def machines_come_and_go() -> Tables:
     )
 
 
-def demo(seed: int = DEMO_SEED) -> Tables:
+def demo(seed: int = DEMO_SEED) -> GeneratedWorkload:
     """Twenty-four jobs on 16 V100."""
     rng = np.random.default_rng(seed)
     count, gpus, last_s = 24, 16, 6_600.0
-    asked = draw.choose(rng, {1: 0.4, 2: 0.25, 4: 0.2, 8: 0.15}, count)
+    asked = draw.draw_keys(rng, {1: 0.4, 2: 0.25, 4: 0.2, 8: 0.15}, count)
     run_s = draw.truncated_lognormal(rng, 900.0, 1.0, 7_200.0, count)
     submitted = np.round(np.sort(rng.uniform(0.0, last_s, count)), -1)
     workload, curves = _jobs(rng, asked, run_s, submitted - submitted[0])
@@ -90,7 +90,7 @@ def demo(seed: int = DEMO_SEED) -> Tables:
         "gpus": [gpus],
         "price_per_gpu_hour": [2.0],
     }
-    return Tables(
+    return GeneratedWorkload(
         "demo",
         {"interval_s": 300, "restart_s": 30},
         {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},
@@ -108,7 +108,7 @@ def _jobs(
     names = list(MODELS)
     which = rng.integers(0, len(names), len(asked))
     rate_1, c = np.array([MODELS[n] for n in names])[which].T
-    work = draw.digits(run_s * draw.overhead_rate(rate_1, c, asked), 3)
+    work = draw.round_digits(run_s * draw.overhead_rate(rate_1, c, asked), 3)
     model = [names[i] for i in which.tolist()]
     workload: Columns = {
         "job_id": [f"{m}-{i:02d}" for i, m in enumerate(model, start=1)],

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.workloads.tables import Tables
+from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.domain.problem import Floats, Ints
 from allocator.performance.curves import rate
 
 MARKETS = ("reserved", "on_demand", "spot")
 
 
-def run_s(tables: Tables, gpu_type: str | None = None) -> Floats:
+def run_s(tables: GeneratedWorkload, gpu_type: str | None = None) -> Floats:
     """Seconds each job runs at its request on one GPU type (default: V100, or the only one),
     shape (J,).
     """
@@ -43,7 +43,7 @@ def run_s(tables: Tables, gpu_type: str | None = None) -> Floats:
     return np.asarray(jobs["total_work"], float) / speed
 
 
-def _measured_s(tables: Tables, gpu_type: str | None) -> Floats:
+def _measured_s(tables: GeneratedWorkload, gpu_type: str | None) -> Floats:
     """The same by the fastest row of rates.csv at the request; default: the first type."""
     jobs, rows = tables.tables["workload.csv"], tables.tables["rates.csv"]
     gpu_type = gpu_type or str(rows["gpu_type"][0])
@@ -61,7 +61,7 @@ def _measured_s(tables: Tables, gpu_type: str | None) -> Floats:
 
 
 def offered_load(
-    tables: Tables, window_s: float | None = None, markets: Collection[str] = MARKETS
+    tables: GeneratedWorkload, window_s: float | None = None, markets: Collection[str] = MARKETS
 ) -> float:
     """GPU-hours demanded at the request / GPU-hours of these markets in the window (default: the
     generator's).
@@ -86,7 +86,7 @@ def offered_load(
     return float(demand.sum() / (there * window_s))
 
 
-def mean_gpus(tables: Tables, window_s: float) -> list[float]:
+def mean_gpus(tables: GeneratedWorkload, window_s: float) -> list[float]:
     """GPUs of each pool, mean over the window: those of pools.csv as capacity.csv changes them."""
     pools, moves = tables.tables["pools.csv"], tables.tables.get("capacity.csv")
     out = [float(n) for n in pools["gpus"]]

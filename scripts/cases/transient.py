@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.bench.workloads.tables import Tables
+from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.domain.workload import Workload
-from allocator.market.clusters import Cluster
-from allocator.market.spot import Outlook, outlook
-from allocator.simulator import Options, simulate
-from formulations.transient import Hazard
+from allocator.market.clusters import TransientCluster
+from allocator.market.spot import RunForecast, forecast_run
+from allocator.simulator import SimulationOptions, simulate
+from formulations.transient.revocations import Hazard
 
 WORK = 64_000.0
 PUBLISHED = {  # mean seconds, mean dollars, runs
@@ -42,7 +42,7 @@ AT_ONCE = {"prove_every": 0, "react_s": 1e-6}
 
 
 @dataclass(frozen=True)
-class Played:
+class SimulatedRuns:
     """Of simulated runs: mean seconds and its standard error, dollars and revocations per run,
     share of runs that lost a server."""
 
@@ -53,14 +53,14 @@ class Played:
     touched: float
 
 
-def workload(seen: Outlook, runs: int, work: float = WORK) -> Workload:
+def workload(seen: RunForecast, runs: int, work: float = WORK) -> Workload:
     """So many copies of one job, each on servers of its own, at the speed of the outlook.
     Clusters of one sort only.
     """
     c = seen.cluster
     k, hazard = int(c.workers[0]), c.hazards[0]
     life = "" if math.isinf(hazard.lifetime_h) else repr(hazard.lifetime_h * 3600)
-    return Tables(
+    return GeneratedWorkload(
         "transient",
         {"interval_s": 1e7, "restart_s": 0},
         {
@@ -98,15 +98,17 @@ def workload(seen: Outlook, runs: int, work: float = WORK) -> Workload:
     ).workload()
 
 
-def play(seen: Outlook, runs: int, seed: int = 0, burst: float = 1.0, work: float = WORK) -> Played:
+def simulate_runs(
+    seen: RunForecast, runs: int, seed: int = 0, burst: float = 1.0, work: float = WORK
+) -> SimulatedRuns:
     """Simulate; burst: hazard of the first hour over the later one, which is that of the
     outlook's last piece.
     """
-    options = Options(seed=seed, spot_burst=burst, **AT_ONCE)  # type: ignore[arg-type]
+    options = SimulationOptions(seed=seed, spot_burst=burst, **AT_ONCE)  # type: ignore[arg-type]
     done = simulate(workload(seen, runs, work), policy="static", options=options)
     jobs = done.jobs
     seconds = (jobs["finished_s"] - jobs["submitted_s"]).to_numpy(dtype=np.float64)
-    return Played(
+    return SimulatedRuns(
         float(seconds.mean()),
         float(seconds.std(ddof=1) / math.sqrt(runs)),
         float(jobs["dollars"].mean()),
@@ -121,7 +123,7 @@ def revoked_within(
     """Share of simulated servers that are taken back within so many hours: runs on one server
     each, of that length.
     """
-    one = Cluster(
+    one = TransientCluster(
         name="one",
         gpu_types=("K80",),
         spot=np.ones(1, dtype=np.bool_),
@@ -140,4 +142,4 @@ def revoked_within(
         synchronous=False,
         quality=math.nan,
     )
-    return play(outlook(one, hours * 3600), runs, seed, burst, hours * 3600).touched
+    return simulate_runs(forecast_run(one, hours * 3600), runs, seed, burst, hours * 3600).touched

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.bench.workloads.tables import Tables
+from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.domain.problem import Floats
 from allocator.domain.workload import Workload
-from allocator.simulator import Options, Simulation, simulate
+from allocator.simulator import Simulation, SimulationOptions, simulate
 
 STEPS = 64_000
 CAP = 44.0  # steps per second that one parameter server sustains
@@ -35,7 +35,7 @@ SERVERS = 128
 
 
 @dataclass(frozen=True)
-class Cluster:
+class PublishedCluster:
     """n workers of a type: speed of one (steps/s), dollars per hour of one, start-up; measured:
     seconds and dollars.
     """
@@ -52,23 +52,23 @@ class Cluster:
 
 K80, P100, V100 = (4.51, 0.256, 83.0), (11.8, 0.551, 91.0), (15.1, 0.861, 91.0)
 CLUSTERS = (
-    Cluster("1 K80 on demand", 1, 4.51, 0.723, 72.0, 14081, 2.828, spot=False),
-    Cluster("2 K80", 2, *K80, 7765, 1.411),
-    Cluster("4 K80", 4, *K80, 3765, 1.157),
-    Cluster("8 K80", 8, *K80, 1841, 1.115),
-    Cluster("1 P100", 1, *P100, 5417, 0.829),
-    Cluster("4 P100", 4, *P100, 1694, 1.104),
-    Cluster("1 V100", 1, *V100, 4436, 1.061),
-    Cluster("4 V100", 4, *V100, 1560, 1.554),
+    PublishedCluster("1 K80 on demand", 1, 4.51, 0.723, 72.0, 14081, 2.828, spot=False),
+    PublishedCluster("2 K80", 2, *K80, 7765, 1.411),
+    PublishedCluster("4 K80", 4, *K80, 3765, 1.157),
+    PublishedCluster("8 K80", 8, *K80, 1841, 1.115),
+    PublishedCluster("1 P100", 1, *P100, 5417, 0.829),
+    PublishedCluster("4 P100", 4, *P100, 1694, 1.104),
+    PublishedCluster("1 V100", 1, *V100, 4436, 1.061),
+    PublishedCluster("4 V100", 4, *V100, 1560, 1.554),
 )
 
 
-def run(cluster: Cluster, runs: int, seed: int = 0, spread: float = 0.0) -> Simulation:
+def run(cluster: PublishedCluster, runs: int, seed: int = 0, spread: float = 0.0) -> Simulation:
     """So many independent runs of a cluster, side by side. A single worker needs no parameter
     server. spread: of the logarithm of start-up times."""
     n = cluster.n
     price = cluster.price + (SERVER / n if n > 1 else 0.0)
-    workload = Tables(
+    workload = GeneratedWorkload(
         "transient",
         {"interval_s": 86_400.0, "restart_s": 0},
         {
@@ -106,7 +106,9 @@ def run(cluster: Cluster, runs: int, seed: int = 0, spread: float = 0.0) -> Simu
     return simulate(
         workload,
         policy="static",
-        options=Options(seed=seed, checkpoints="young-daly", prove_every=0, startup_spread=spread),
+        options=SimulationOptions(
+            seed=seed, checkpoints="young-daly", prove_every=0, startup_spread=spread
+        ),
     )
 
 
@@ -120,7 +122,7 @@ def starts(mean_s: float, sd_s: float, count: int, seed: int = 0) -> tuple[Float
 
 def _served(mean_s: float, sd_s: float, work_s: float, count: int, seed: int) -> Floats:
     """(count,) seconds that jobs of so much work take on a server each."""
-    options = Options(
+    options = SimulationOptions(
         seed=seed, prove_every=0, startup_spread=float(np.sqrt(np.log1p((sd_s / mean_s) ** 2)))
     )
     workload = _single("starts", count, work_s, startup_s=mean_s, lifetime_s=3600.0)
@@ -134,7 +136,9 @@ def revoked_within(servers: int, hours: float, hazard: float, burst: float, seed
         "lifetimes", servers, seconds, startup_s=86_400.0, revocations_per_gpu_hour=hazard
     )
     done = simulate(
-        workload, policy="static", options=Options(seed=seed, spot_burst=burst, prove_every=0)
+        workload,
+        policy="static",
+        options=SimulationOptions(seed=seed, spot_burst=burst, prove_every=0),
     )
     return float((done.jobs["revocations"] > 0).mean())
 
@@ -143,7 +147,7 @@ def _single(name: str, servers: int, work_s: float, **pool: float) -> Workload:
     """Asynchronous jobs of so many seconds on a spot server each. pool: further columns of
     theirs.
     """
-    return Tables(
+    return GeneratedWorkload(
         name,
         {"interval_s": 86_400.0},
         {

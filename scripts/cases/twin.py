@@ -14,22 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from allocator.control.executor import Order
-from allocator.control.loop import Turn
-from allocator.control.ticks import tick_at
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions as Options
 from allocator.domain.snapshot import Table
 from allocator.domain.workload import Workload
-from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
-from allocator.files.problem_tables import snapshot_folder
-from allocator.performance.beside import beside
+from allocator.executors.simulated import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
+from allocator.io.problem_tables import snapshot_folder
+from allocator.loop.executor import Order
+from allocator.loop.rounds import RoundOutcome
+from allocator.loop.ticks import latest_tick
+from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.queue import snapshot as snapshots
-from allocator.queue.engine import create_queue
-from allocator.queue.face import Queue
-from allocator.queue.submit import SET
-from allocator.service.controller import Controller
-from allocator.service.options import Options
+from allocator.queue.database.connection import create_queue
+from allocator.queue.jobs.submit import SET
+from allocator.queue.queue import Queue
 from allocator.simulator import simulate
 from allocator.simulator.options import Options as Simulated
 
@@ -37,18 +42,18 @@ SAME_S = 1e-6
 Plan = tuple[float, dict[str, tuple[str, int, str]] | None]
 
 
-def plan(turn: Turn) -> Plan:
+def plan_of_turn(turn: RoundOutcome) -> Plan:
     """(time, pool, GPUs and host by job) of a round."""
     problem = turn.problem
-    if turn.decided is None:
+    if turn.decision is None:
         return problem.now_s, None
-    a = turn.decided.allocation
+    a = turn.decision.allocation
     names = problem.jobs.job_id
     return problem.now_s, {
         names[j]: (
             problem.pools.pool[int(a.pool[j])],
             int(a.gpus[j]),
-            names[int(a.host[j])] if a.host[j] >= 0 else "",
+            names[int(a.primary[j])] if a.primary[j] >= 0 else "",
         )
         for j in np.flatnonzero(a.pool >= 0).tolist()
     }
@@ -61,12 +66,12 @@ def simulated(workload: Workload, policy: str, **options: Any) -> list[Plan]:
         workload,
         policy=policy,
         options=Simulated(**options),
-        on_round=lambda _state, turn: plans.append(plan(turn)),
+        on_round=lambda _state, turn: plans.append(plan_of_turn(turn)),
     )
     return plans
 
 
-def alike(a: Plan, b: Plan) -> bool:
+def same_plans(a: Plan, b: Plan) -> bool:
     """The same GPUs for the same jobs at the same time, to the microsecond: ends of jobs, which
     cause early rounds, are sums of other numbers in the two worlds."""
     return a[1] == b[1] and abs(a[0] - b[0]) <= SAME_S
@@ -78,7 +83,7 @@ class Twin:
 
     workload: Workload
     queue: Queue
-    machines: SimulatedCluster
+    machines: SimulatedMachines
     controller: Controller
 
     @classmethod
@@ -102,7 +107,7 @@ class Twin:
         queue.submit_many(
             [{name: cells[name][i] for name in names if cells[name][i]} for i in range(len(jobs))]
         )
-        machines = SimulatedCluster(
+        machines = SimulatedMachines(
             dict(zip(problem.pools.pool, problem.pools.gpus.tolist(), strict=True)),
             clock,
             truth(workload),
@@ -126,7 +131,10 @@ class Twin:
         return cls(workload, queue, machines, controller)
 
     def run(
-        self, rounds: int, most: int = 100_000, on_step: Callable[[Turn, float], None] | None = None
+        self,
+        rounds: int,
+        most: int = 100_000,
+        on_step: Callable[[RoundOutcome, float], None] | None = None,
     ) -> list[Plan]:
         """Look whenever a round may be due until all jobs are over or there were more rounds than
         this. on_step: called after every round with the wall seconds of the whole look."""
@@ -136,7 +144,7 @@ class Twin:
             begin = time.perf_counter()
             turn = self.controller.step()
             if turn is not None:
-                plans.append(plan(turn))
+                plans.append(plan_of_turn(turn))
                 if on_step is not None:
                     on_step(turn, time.perf_counter() - begin)
                 if len(plans) > rounds:
@@ -151,7 +159,7 @@ class Twin:
         """The next time at which a round may be due: the next tick, and with react_s an arrival, an
         end, or react_s after the last round."""
         now, interval = self.machines.clock.now_s, self.workload.problem.interval_s
-        times = [start + (tick_at(now, start, interval) + 1) * interval]
+        times = [start + (latest_tick(now, start, interval) + 1) * interval]
         if math.isfinite(react_s := self.controller.options.react_s):
             submitted = self.workload.problem.jobs.submitted_s
             times += [
@@ -162,7 +170,7 @@ class Twin:
         return float(min(t for t in times if t > now))
 
 
-def truth(workload: Workload) -> Truth:
+def truth(workload: Workload) -> MachineBehaviour:
     """Machines as the workload believes them to be, and the simulator with its default options."""
     problem = workload.problem
     table = RateTable.of(problem)
@@ -178,8 +186,8 @@ def truth(workload: Workload) -> Truth:
             model, gpu_type, gpus = (
                 np.array([v]) for v in (key[0], kind[order.gpu_type], order.gpus)
             )
-            room = problem.pools.memory_gb[pool[order.pool]]
-            known[key] = float(table.rate(model, gpu_type, gpus, room)[0][0])
+            gpu_memory_gb = problem.pools.memory_gb[pool[order.pool]]
+            known[key] = float(table.rate(model, gpu_type, gpus, gpu_memory_gb)[0][0])
         return known[key]
 
     def pause_s(order: Order, held: int) -> float:
@@ -189,7 +197,7 @@ def truth(workload: Workload) -> Truth:
         )
         return start + (float(restart_s(problem, one, at, gpus, before)[0]) if held else 0.0)
 
-    def pair(order: Order, other: Order) -> float:
+    def colocation_slowdowns(order: Order, other: Order) -> float:
         first, second = sorted((order, other), key=lambda one: job[one.job_id])
         key = (first.job_id, second.job_id, order.pool, order.gpus)
         if key not in pairs:
@@ -197,8 +205,8 @@ def truth(workload: Workload) -> Truth:
                 np.array([v])
                 for v in (job[first.job_id], job[second.job_id], pool[order.pool], order.gpus)
             )
-            found = beside(problem, one, two, at, size)
-            pairs[key] = float(found.rate_host[0]), float(found.rate_guest[0])
+            found = colocated_speeds(problem, one, two, at, size)
+            pairs[key] = float(found.rate_primary[0]), float(found.rate_secondary[0])
         return pairs[key][order is second]
 
-    return Truth(rate=rate, beside=pair, pause_s=pause_s)
+    return MachineBehaviour(rate=rate, colocated_speeds=colocation_slowdowns, pause_s=pause_s)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from allocator.control.executor import Executor, Observation, Order
+from allocator.loop.executor import Executor, Observation, Order
 
 Point = tuple[int, str, str]
 """(number of the call, from 0; its name; "before" or "after" its effect)."""
@@ -30,29 +30,29 @@ class Crashing:
 
     def start(self, order: Order) -> None:
         """Start, or crash."""
-        self._around("start", lambda: self._inner.start(order))
+        self._call_with_crash("start", lambda: self._inner.start(order))
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Stop, or crash."""
-        self._around("stop", lambda: self._inner.stop(job_id, generation, token))
+        self._call_with_crash("stop", lambda: self._inner.stop(job_id, generation, token))
 
     def observe(self) -> Sequence[Observation]:
         """Observe, or crash."""
         seen: list[Observation] = []
-        self._around("observe", lambda: seen.extend(self._inner.observe()))
+        self._call_with_crash("observe", lambda: seen.extend(self._inner.observe()))
         return seen
 
     def acknowledge(self, job_id: str, generation: int) -> None:
         """Acknowledge, or crash."""
-        self._around("acknowledge", lambda: self._inner.acknowledge(job_id, generation))
+        self._call_with_crash("acknowledge", lambda: self._inner.acknowledge(job_id, generation))
 
     def capacity(self) -> Mapping[str, int]:
         """Capacity, or crash."""
         found: dict[str, int] = {}
-        self._around("capacity", lambda: found.update(self._inner.capacity()))
+        self._call_with_crash("capacity", lambda: found.update(self._inner.capacity()))
         return found
 
-    def _around(self, name: str, call: Callable[[], None]) -> None:
+    def _call_with_crash(self, name: str, call: Callable[[], None]) -> None:
         number, self.calls = self.calls, self.calls + 1
         if self._crash((number, name, "before")):
             raise CrashHere(f"before call {number}, {name}")

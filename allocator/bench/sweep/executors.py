@@ -9,22 +9,22 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from allocator.bench.sweep.process import RUNNER, Outcome, perform
-from allocator.bench.sweep.tasks import Task
+from allocator.bench.sweep.process import RUNNER, TaskOutcome, perform
+from allocator.bench.sweep.tasks import SweepTask
 
-Finished = tuple[Task, Outcome]
+Finished = tuple[SweepTask, TaskOutcome]
 
 
-class Executor(Protocol):
+class TaskExecutor(Protocol):
     """Does tasks somewhere, several at a time."""
 
-    def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
+    def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         """Every task with its outcome, as they finish. Closing the iterator, or an exception in it,
         kills what runs and forgets the rest."""
         ...
 
 
-class Processes:
+class ProcessExecutor:
     """A process per task on this machine, `workers` at a time (default: the cores this process may
     use).
 
@@ -36,25 +36,25 @@ class Processes:
     ) -> None:
         self.workers, self._runner, self._limit_s = workers or cores(), runner, limit_s
 
-    def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
+    def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         """Executor.results. The threads only wait for their processes."""
         finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
         stop = threading.Event()
 
-        def do(task: Task) -> None:
+        def perform_one(task: SweepTask) -> None:
             if stop.is_set():
                 return
             try:
                 outcome = perform(task, self._runner, self._limit_s, stop.is_set)
             # no process could be started, no folder made: a full disk, no memory
             except Exception as error:
-                outcome = Outcome(failure=f"not started: {error}")
+                outcome = TaskOutcome(failure=f"not started: {error}")
             finished.put((task, outcome))
 
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="task")
         try:
             for task in tasks:
-                pool.submit(do, task)
+                pool.submit(perform_one, task)
             for _ in tasks:
                 yield finished.get()
         finally:

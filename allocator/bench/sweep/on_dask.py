@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from allocator.bench.sweep.executors import Finished
-from allocator.bench.sweep.process import RUNNER, Outcome, perform
-from allocator.bench.sweep.tasks import Task, contents, digest
+from allocator.bench.sweep.process import RUNNER, TaskOutcome, perform
+from allocator.bench.sweep.tasks import SweepTask, contents, digest
 from allocator.errors import UsageError
-from allocator.solvers.scratch import scratch_folder
+from allocator.solvers.isolation.scratch_folders import scratch_folder
 
 CONNECT_S = 10.0
 
 
-class OnDask:
+class DaskExecutor:
     """An Executor on the cluster whose scheduler listens at `address`, as many tasks at a time as
     it has threads.
 
@@ -37,7 +37,7 @@ class OnDask:
     ) -> None:
         self._address, self._runner, self._limit_s, self._quiet = address, runner, limit_s, quiet
 
-    def results(self, tasks: Sequence[Task]) -> Generator[Finished, None, None]:
+    def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         """Executor.results; workers notice within a second that nobody waits any more, and kill
         the task.
         """
@@ -51,7 +51,8 @@ class OnDask:
         try:
             folders = {path: contents(Path(path)) for path in {t.path for t in tasks} if path}
             data = {
-                path: client.submit(_same, files, pure=False) for path, files in folders.items()
+                path: client.submit(_identical_files, files, pure=False)
+                for path, files in folders.items()
             }
             # a result of an earlier call, perhaps a failure, does not count
             call = uuid.uuid4().hex[:8]
@@ -78,18 +79,18 @@ class OnDask:
 
 
 def on_worker(
-    task: Task, files: Mapping[str, bytes] | None, runner: str, limit_s: float, version: str
-) -> Outcome:
+    task: SweepTask, files: Mapping[str, bytes] | None, runner: str, limit_s: float, version: str
+) -> TaskOutcome:
     """What a worker does: lay out the workload's files if it has any, and perform the task."""
     if version != _version():
-        return Outcome(
+        return TaskOutcome(
             failure=f"the worker has another version of the project: {_version()}, not {version}"
         )
     stop = _cancelled()
     if files is None:
         return perform(task, runner, limit_s, stop)
     if digest(files) != task.digest:
-        return Outcome(failure="the files of the workload have changed since the sweep began")
+        return TaskOutcome(failure="the files of the workload have changed since the sweep began")
     with scratch_folder("workload") as parent:
         folder = Path(parent, task.workload)
         folder.mkdir()
@@ -98,17 +99,19 @@ def on_worker(
         return perform(replace(task, path=str(folder)), runner, limit_s, stop)
 
 
-def _outcome(future: Any) -> Outcome:
+def _outcome(future: Any) -> TaskOutcome:
     """What the task returned, or why it could not: the worker died, or the scheduler did."""
     if future.status == "finished":
         try:
             return future.result(timeout=60)  # type: ignore[no-any-return]
         except Exception as lost:
-            return Outcome(failure=f"its result was lost: {type(lost).__name__}", words=str(lost))
+            return TaskOutcome(
+                failure=f"its result was lost: {type(lost).__name__}", words=str(lost)
+            )
     error = future.exception(timeout=60) if future.status == "error" else None
     if error is None:
-        return Outcome(failure="the scheduler is gone, or took the task back")
-    return Outcome(failure=f"Dask: {type(error).__name__}", words=str(error))
+        return TaskOutcome(failure="the scheduler is gone, or took the task back")
+    return TaskOutcome(failure=f"Dask: {type(error).__name__}", words=str(error))
 
 
 def _cancelled() -> Callable[[], bool]:
@@ -143,7 +146,7 @@ def _connect(address: str, quiet: bool) -> Any:
         raise UsageError(f'no Dask scheduler answers at "{address}": {error}') from None
 
 
-def _same(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+def _identical_files(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     return files
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allocator.bench.sweep.tasks import Task
-from allocator.solvers.scratch import scratch_folder
+from allocator.bench.sweep.tasks import SweepTask
+from allocator.solvers.isolation.scratch_folders import scratch_folder
 
 RUNNER = "allocator.bench.sweep.runner:run"
 """Who does a task, "module:function": function(task, folder) writes the files of the result into
@@ -32,7 +32,7 @@ LAST_WORDS = 2000  # characters
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What became of a task: its files by name, or why there are none (`failure`) and its last
     words.
 
@@ -50,11 +50,11 @@ class Outcome:
 
 
 def perform(
-    task: Task,
+    task: SweepTask,
     runner: str = RUNNER,
     limit_s: float = float("inf"),
     stop: Callable[[], bool] = lambda: False,
-) -> Outcome:
+) -> TaskOutcome:
     """Run a task in a process of its own, of one thread per library; never raises for what happens
     to it.
 
@@ -94,7 +94,7 @@ def perform(
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
-            cpu_s, peak_mb = _bury(child)
+            cpu_s, peak_mb = _reap(child)
         failure = killed or _ended(child.returncode)
         files = (
             {}
@@ -103,7 +103,7 @@ def perform(
         )
     if not failure and METRICS_FILE not in files:
         failure = f"left no {METRICS_FILE}"
-    return Outcome(
+    return TaskOutcome(
         {} if failure else files,
         failure,
         words.decode("utf-8", "replace").strip()[-LAST_WORDS:],
@@ -146,7 +146,7 @@ def _ended(code: int) -> str:
     return f"exit code {code}" if code else ""
 
 
-def _bury(child: subprocess.Popen[bytes]) -> tuple[float, float]:
+def _reap(child: subprocess.Popen[bytes]) -> tuple[float, float]:
     """(CPU seconds, MB) of the ended child."""
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)

@@ -12,30 +12,32 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from allocator.bench.sweep.process import METRICS_FILE
-from allocator.bench.sweep.tasks import Task, contents, digest
+from allocator.bench.sweep.tasks import SweepTask, contents, digest
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 
 
-def run(task: Task, folder: Path) -> None:
+def run(task: SweepTask, folder: Path) -> None:
     """Do the task; writes its files into the folder."""
-    from allocator.simulator import Options, simulate
+    from allocator.simulator import SimulationOptions, simulate
     from allocator.simulator.files import texts_of
 
     simulation = simulate(
-        workload(task), policy=task.policy, options=Options(seed=task.seed, **task.options)
+        workload(task),
+        policy=task.policy,
+        options=SimulationOptions(seed=task.seed, **task.options),
     )
     for name, text in texts_of([simulation]).items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / METRICS_FILE).write_text(metrics_json(simulation.metrics), encoding="utf-8")
 
 
-def workload(task: Task) -> Workload:
+def workload(task: SweepTask) -> Workload:
     """The workload of a task. Raises UsageError if the files of a folder are no longer what they
     were.
     """
     from allocator.bench.workloads import generate
-    from allocator.files.workloads import read_workload
+    from allocator.io.workloads import read_workload
 
     if task.digest:
         if digest(contents(Path(task.path))) != task.digest:

@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from allocator.bench.sweep.process import METRICS_FILE, Outcome
-from allocator.bench.sweep.tasks import Task, from_identity
+from allocator.bench.sweep.process import METRICS_FILE, TaskOutcome
+from allocator.bench.sweep.tasks import SweepTask, from_identity
 from allocator.errors import UsageError
 
 TASK_FILE, RUN_FILE, GRID_FILE = "task.json", "run.json", "grid.json"
 _PART = ".part-"
 
 
-class Store:
+class SweepStore:
     """Results in a folder, which is made if need be; one writer at a time.
 
     Raises UsageError if another sweep is writing there.
@@ -33,26 +33,26 @@ class Store:
         self.tasks, self.failed = self.folder / "tasks", self.folder / "failed"
         for made in (self.tasks, self.failed):
             made.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.folder / ".lock")
+        self._lock = _lock_file(self.folder / ".lock")
         # of a sweep that was killed while writing
         for left in self.tasks.glob(f"{_PART}*"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> SweepStore:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
 
-    def done(self, task: Task) -> bool:
+    def is_done(self, task: SweepTask) -> bool:
         """Whether the task's result is there."""
         return (self.tasks / task.key / METRICS_FILE).is_file()
 
-    def metrics(self, task: Task) -> dict[str, Any]:
+    def metrics(self, task: SweepTask) -> dict[str, Any]:
         """The metrics of a finished task."""
         return dict(json.loads((self.tasks / task.key / METRICS_FILE).read_text(encoding="utf-8")))
 
-    def add(self, task: Task, outcome: Outcome) -> None:
+    def add(self, task: SweepTask, outcome: TaskOutcome) -> None:
         """Keep a result, or record a failure. Raises OSError if the disk takes no more; nothing
         half is left.
         """
@@ -82,7 +82,7 @@ class Store:
         try:
             part.mkdir()
             for name, content in files.items():
-                _flushed(part / name, content)
+                _write_flushed(part / name, content)
             # a folder that somebody emptied by half
             shutil.rmtree(place, ignore_errors=True)
             part.rename(place)
@@ -90,14 +90,14 @@ class Store:
             shutil.rmtree(part, ignore_errors=True)
         record.unlink(missing_ok=True)
 
-    def remember(self, tasks: Sequence[Task], baseline: str) -> None:
+    def save_request(self, tasks: Sequence[SweepTask], baseline: str) -> None:
         """Note what was asked last, for `report`."""
         write(
             self.folder / GRID_FILE,
             _json({"baseline": baseline, "tasks": [t.identity for t in tasks]}),
         )
 
-    def remembered(self) -> tuple[list[Task], str]:
+    def last_request(self) -> tuple[list[SweepTask], str]:
         """(tasks asked last, baseline). Raises UsageError where nothing was."""
         try:
             grid = json.loads((self.folder / GRID_FILE).read_text(encoding="utf-8"))
@@ -110,13 +110,13 @@ def write(path: Path, content: bytes) -> None:
     """Replace a file whole or not at all."""
     part = path.with_name(f"{_PART}{path.name}")
     try:
-        _flushed(part, content)
+        _write_flushed(part, content)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _flushed(path: Path, content: bytes) -> None:
+def _write_flushed(path: Path, content: bytes) -> None:
     with path.open("wb") as out:
         out.write(content)
         out.flush()
@@ -127,7 +127,7 @@ def _json(values: Mapping[str, object]) -> bytes:
     return (json.dumps(values, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def _locked(path: Path) -> IO[bytes]:
+def _lock_file(path: Path) -> IO[bytes]:
     file = path.open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,17 +7,17 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from allocator.bench.machine import machine
-from allocator.bench.solvers import MACHINE
-from allocator.bench.sweep.executors import Executor, Finished
-from allocator.bench.sweep.process import Outcome
-from allocator.bench.sweep.store import Store, write
-from allocator.bench.sweep.tasks import Task
+from allocator.bench.solvers.run import MACHINE
+from allocator.bench.sweep.executors import Finished, TaskExecutor
+from allocator.bench.sweep.process import TaskOutcome
+from allocator.bench.sweep.store import SweepStore, write
+from allocator.bench.sweep.tasks import SweepTask
 
-Tell = Callable[[Task, Outcome], None]
+Tell = Callable[[SweepTask, TaskOutcome], None]
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepSummary:
     """What a call did: tasks that were there before, tasks that ran, and those of them that
     failed.
     """
@@ -28,13 +28,16 @@ class Swept:
 
 
 def sweep(
-    tasks: Sequence[Task], store: Store, executor: Executor, tell: Tell = lambda task, outcome: None
-) -> Swept:
+    tasks: Sequence[SweepTask],
+    store: SweepStore,
+    executor: TaskExecutor,
+    tell: Tell = lambda task, outcome: None,
+) -> SweepSummary:
     """Run every task that has no result yet; tell(task, outcome) after each. What failed is
     recorded and counts as missing next time. Stops at once, with everything finished kept, on an
     interrupt or when the disk of the results is full (OSError)."""
     write(store.folder / MACHINE, (machine() + "\n").encode())
-    missing = [task for task in tasks if not store.done(task)]
+    missing = [task for task in tasks if not store.is_done(task)]
     failed: list[Finished] = []
     with closing(executor.results(missing)) as results:
         for task, outcome in results:
@@ -42,4 +45,4 @@ def sweep(
             if outcome.failure:
                 failed.append((task, outcome))
             tell(task, outcome)
-    return Swept(len(tasks) - len(missing), len(missing), tuple(failed))
+    return SweepSummary(len(tasks) - len(missing), len(missing), tuple(failed))

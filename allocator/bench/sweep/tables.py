@@ -11,9 +11,16 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from allocator.bench.paired import CONFIDENCE, FEWEST_SEEDS, LEVEL, Comparison, compare, pooled
-from allocator.bench.sweep.store import Store, write
-from allocator.bench.sweep.tasks import Task
+from allocator.bench.paired import (
+    CONFIDENCE,
+    FEWEST_SEEDS,
+    LEVEL,
+    PairedComparison,
+    compare,
+    compare_pooled,
+)
+from allocator.bench.sweep.store import SweepStore, write
+from allocator.bench.sweep.tasks import SweepTask
 
 METRICS = (
     "jobs",
@@ -83,12 +90,12 @@ FIELDS = (
 )
 
 Row = Mapping[str, object]
-Metrics = Mapping[Task, Mapping[str, object]]
+Metrics = Mapping[SweepTask, Mapping[str, object]]
 
 
-def write_tables(store: Store, tasks: Sequence[Task], baseline: str) -> str:
+def write_tables(store: SweepStore, tasks: Sequence[SweepTask], baseline: str) -> str:
     """Write the three files from what is finished of the tasks; returns the Markdown."""
-    metrics = {task: store.metrics(task) for task in tasks if store.done(task)}
+    metrics = {task: store.metrics(task) for task in tasks if store.is_done(task)}
     rows = comparisons(metrics, baseline)
     text = markdown(rows, metrics, len(tasks), baseline)
     write(
@@ -142,7 +149,7 @@ def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
                 )
                 found = [(load_text(loads[i]), compare(x[i], b[i])) for i in range(len(loads))]
                 if len(loads) > 1:
-                    found.append((POOLED, pooled(x, b)))
+                    found.append((POOLED, compare_pooled(x, b)))
                 rows += [_row(workload, load, policy, baseline, metric, c) for load, c in found]
     return rows
 
@@ -213,7 +220,9 @@ def _cell(row: Row) -> str:
     return mark(f"{change:+.1f}") + ("" if math.isnan(low) else f" [{low:+.1f}, {high:+.1f}]")
 
 
-def _row(workload: str, load: str, policy: str, baseline: str, metric: str, c: Comparison) -> Row:
+def _row(
+    workload: str, load: str, policy: str, baseline: str, metric: str, c: PairedComparison
+) -> Row:
     return dict(
         zip(
             FIELDS,

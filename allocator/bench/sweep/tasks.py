@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:  # heavy, and the process of a task does not need it before its runner does
-    from allocator.simulator.options import Options
+    from allocator.simulator.options import SimulationOptions
 
 FORMAT = 1
 """Part of every task's identity; raised when the meaning of a task or of its files changes."""
 
 
 @dataclass(frozen=True)
-class Source:
+class WorkloadSource:
     """A workload. name: as in the tables. A generator has loads, in its own unit, and a number of
     jobs; a folder of files has a path and the digest of its content, and is simulated as it is;
     revocable: it has spot servers with a hazard, so that seeds differ."""
@@ -35,7 +35,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Task:
+class SweepTask:
     """One simulation. load: of the generator, in its own unit, None for a folder. seed: of the
     generator and of the simulation. jobs: how many to generate, None = the generator's own number.
     options: those of allocator.simulator.Options that differ from their default, by name, so that
@@ -76,17 +76,17 @@ class Task:
         return f"{self.workload}{load} {self.policy} seed {self.seed}"
 
 
-def from_identity(identity: Mapping[str, object], path: str = "") -> Task:
+def from_identity(identity: Mapping[str, object], path: str = "") -> SweepTask:
     """The task of an identity; raises UsageError if it is one of another format."""
     if identity.get("format") != FORMAT:
         raise UsageError(
             f"a task of format {identity.get('format')}, not {FORMAT}: choose another folder"
         )
     values: dict[str, Any] = {k: v for k, v in identity.items() if k != "format"}
-    return Task(**values, path=path)
+    return SweepTask(**values, path=path)
 
 
-def folder_source(path: Path | str) -> Source:
+def source_of_folder(path: Path | str) -> WorkloadSource:
     """The workload in a folder. Raises UsageError where there is no workload.csv."""
     folder = Path(path)
     if not (folder / "workload.csv").is_file():
@@ -96,7 +96,7 @@ def folder_source(path: Path | str) -> Source:
     files = contents(folder)
     pools = csv.DictReader(io.StringIO(files.get("pools.csv", b"").decode("utf-8-sig", "replace")))
     hazards = {(row.get("revocations_per_gpu_hour") or "").strip() for row in pools}
-    return Source(
+    return WorkloadSource(
         folder.resolve().name,
         digest=digest(files),
         path=str(folder.resolve()),
@@ -122,8 +122,11 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def grid(
-    sources: Sequence[Source], policies: Sequence[str], seeds: int, options: Options
-) -> list[Task]:
+    sources: Sequence[WorkloadSource],
+    policies: Sequence[str],
+    seeds: int,
+    options: SimulationOptions,
+) -> list[SweepTask]:
     """All tasks, seed by seed, so that an early look compares policies on the same ground. options:
     of every simulation, but for the seed, which is the task's.
 
@@ -138,11 +141,11 @@ def grid(
         if f.name != "seed" and (value := getattr(options, f.name)) != f.default
     }
     return [
-        Task(source.name, load, policy, seed, source.jobs, source.digest, asked, source.path)
+        SweepTask(source.name, load, policy, seed, source.jobs, source.digest, asked, source.path)
         for seed in range(seeds)
         for source in sources
         if not source.digest
-        or options.chance
+        or options.is_random
         or (source.revocable and options.revocations > 0)
         or seed == 0
         for load in ((None,) if source.digest else dict.fromkeys(source.loads))

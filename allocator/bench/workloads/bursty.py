@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import (
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.measured import (
     PHILLY_JOBS_PER_H,
     PHILLY_OTHERS,
     PHILLY_SWEEPERS,
     PHILLY_SWEEPING,
     PHILLY_TENANTS,
 )
-from allocator.bench.workloads.speeds import family_of, model_rows
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.domain.problem import Floats, Ints
 
 LARGEST = 64  # the most GPUs an elastic range allows
@@ -36,7 +36,7 @@ ALIKE = 0.97  # correlation of the normal scores of durations within a batch
 
 def bursty(
     *, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float | None = None
-) -> Tables:
+) -> GeneratedWorkload:
     """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted.
 
     Without `gpus` the cluster is sized for the window: whole days, one at least, Philly's rate at
@@ -53,14 +53,16 @@ def bursty(
     days = max(DAYS, round(jobs / PHILLY_JOBS_PER_H / 24.0))
     run_s = draw.duration_s(size[batch], score, draw.longest_s(days, longest_h))
     if gpus is None:
-        gpus = draw.cluster(float((size[batch] * run_s).sum()), days * 86_400.0, load, NODE, FEWEST)
+        gpus = draw.cluster_gpus(
+            float((size[batch] * run_s).sum()), days * 86_400.0, load, NODE, FEWEST
+        )
         size = np.minimum(size, gpus)
     requested = size[batch]
     model, rate_1, c, curves = model_rows(
         rng, family_of(requested * run_s / 3_600.0), ("V100",), group=batch
     )
     rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.digits(run_s * rate, 5)
+    work = draw.round_digits(run_s * rate, 5)
     window = draw.window_s(float((work / rate * requested).sum()), gpus, load)
     submitted = submissions(rng, batch, window)
     order = np.argsort(submitted, kind="stable")
@@ -81,7 +83,7 @@ def bursty(
         "gpus": [gpus],
         "price_per_gpu_hour": [1.95],
     }
-    return Tables(
+    return GeneratedWorkload(
         "bursty",
         {"interval_s": 300, "restart_s": 45},
         {
@@ -110,8 +112,8 @@ def _batches(rng: np.random.Generator, jobs: int, names: list[str]) -> tuple[Int
         jobs_of = np.bincount(own)
         first += len(jobs_of)
         ours = {i: share[n] for i, n in enumerate(names) if (n in PHILLY_SWEEPING) == sweeps}
-        tenant.append(draw.in_strata(rng, ours, jobs_of))
-        size.append(draw.in_strata(rng, PHILLY_SWEEPERS if sweeps else PHILLY_OTHERS, jobs_of))
+        tenant.append(draw.draw_in_strata(rng, ours, jobs_of))
+        size.append(draw.draw_in_strata(rng, PHILLY_SWEEPERS if sweeps else PHILLY_OTHERS, jobs_of))
     return np.concatenate(batch), np.concatenate(tenant), np.concatenate(size)
 
 

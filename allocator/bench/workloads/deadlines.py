@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.bench.workloads import availability, draw
-from allocator.bench.workloads.availability import Steps
-from allocator.bench.workloads.measured import (
+from allocator.bench.workloads.parts import availability, draw
+from allocator.bench.workloads.parts.availability import StepFunction
+from allocator.bench.workloads.parts.measured import (
     CHECKPOINT_EVERY_S,
     CHECKPOINT_S,
     ON_DEMAND,
     STARTUP_S,
 )
-from allocator.bench.workloads.speeds import family_of, model_rows
-from allocator.bench.workloads.spot_tables import Walk, changes
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.spot_tables import Walk, changes
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.bench.workloads.zones import LIFE_H, MACHINE, REGIONS
 from allocator.domain.problem import Floats
 
@@ -36,7 +36,7 @@ MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 9_000.0, 1.0, 1_200.0, 86_400.0
 SLACK, GRACE_S = (1.5, 3.0), 600.0
 
 
-def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """load: GPU-hours demanded at the request / GPU-hours there are on spot. gpus: spot GPUs
     when all are there.
     """
@@ -49,7 +49,7 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> 
     until_s = 6.0 * float(wanted.gpu_s.sum()) / (most * load) + 8 * 86_400.0
     there = availability.zones(rng, tuple(REGIONS.values()), machines, until_s)
     walks = [availability.prices(rng, ON_DEMAND["V100"], until_s) for _ in names]
-    return on_market("deadlines", rng, wanted, Zones(names, there, MACHINE, walks), load)
+    return submit_on_market("deadlines", rng, wanted, SpotZones(names, there, MACHINE, walks), load)
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,18 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Zones:
+class SpotZones:
     """Spot pools over time: machines there, each of `machine` GPUs, and prices."""
 
     names: Sequence[str]
-    there: Sequence[Steps]
+    there: Sequence[StepFunction]
     machine: int
     walks: Sequence[Walk]
 
 
 def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
     """What the jobs of this family want; no request is above `most` GPUs."""
-    requested = np.minimum(draw.in_strata(rng, SIZES, np.ones(jobs)), most)
+    requested = np.minimum(draw.draw_in_strata(rng, SIZES, np.ones(jobs)), most)
     run_s = np.clip(
         MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S
     )
@@ -83,7 +83,7 @@ def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
         rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
     )
     rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.digits(run_s * rate, 5)
+    work = draw.round_digits(run_s * rate, 5)
     return Demand(
         {
             "job_id": draw.names(jobs),
@@ -101,9 +101,9 @@ def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
     )
 
 
-def on_market(
-    name: str, rng: np.random.Generator, wanted: Demand, zones: Zones, load: float
-) -> Tables:
+def submit_on_market(
+    name: str, rng: np.random.Generator, wanted: Demand, zones: SpotZones, load: float
+) -> GeneratedWorkload:
     """The jobs, submitted in the window in which the spot zones give their GPU-hours / load,
     beside these zones.
     """
@@ -130,7 +130,7 @@ def on_market(
         "startup_s": [STARTUP_S] * (1 + len(names)),
         "revocations_per_gpu_hour": [0, *[round(1 / LIFE_H / MACHINE, 4)] * len(names)],
     }
-    return Tables(
+    return GeneratedWorkload(
         name,
         {"interval_s": 300, "restart_s": 45, "objective": "cost"},
         {

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import (
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.measured import (
     HELIOS_DURATION_S,
     VENUS_HOURS,
     VENUS_JOBS_PER_H,
     VENUS_WEEKDAYS,
 )
-from allocator.bench.workloads.speeds import family_of, model_rows
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.domain.problem import Floats
 
 SIZES = {
@@ -39,7 +39,7 @@ TEAM_SHARE = (0.35, 0.25, 0.20, 0.12, 0.08)
 
 def diurnal(
     *, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float | None = None
-) -> Tables:
+) -> GeneratedWorkload:
     """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted.
 
     Without `gpus` the cluster is sized for the window: whole days, two at least, Venus' rate at
@@ -50,16 +50,16 @@ def diurnal(
     run_s = HELIOS_DURATION_S["median"] * np.exp(sigma * draw.scores_in_strata(rng, np.ones(jobs)))
     days = max(DAYS, round(jobs / VENUS_JOBS_PER_H / 24.0))
     run_s = np.clip(run_s, SHORTEST_S, draw.longest_s(days, longest_h))
-    requested = draw.in_strata(rng, SIZES, np.ones(jobs))
+    requested = draw.draw_in_strata(rng, SIZES, np.ones(jobs))
     demand = float((requested * run_s).sum())
     if gpus is None:
-        gpus = draw.cluster(demand, days * 86_400.0, load, NODE, FEWEST)
+        gpus = draw.cluster_gpus(demand, days * 86_400.0, load, NODE, FEWEST)
     requested = np.minimum(requested, gpus)
     model, rate_1, c, curves = model_rows(
         rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
     )
     rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.digits(run_s * rate, 5)
+    work = draw.round_digits(run_s * rate, 5)
     window = draw.window_s(float((work / rate * requested).sum()), gpus, load)
     team = rng.choice(len(TEAMS), jobs, p=TEAM_SHARE)
     workload: Columns = {
@@ -78,7 +78,7 @@ def diurnal(
         "gpus": [gpus],
         "price_per_gpu_hour": [1.95],
     }
-    return Tables(
+    return GeneratedWorkload(
         "diurnal",
         {"interval_s": 300, "restart_s": 45},
         {

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.speeds import family_of, model_rows
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS = 64
 POOLS = (("V100", 0.75), ("A100", 0.25))
@@ -27,13 +27,13 @@ WEIGHTS = {1: 0.6, 2: 0.25, 4: 0.15}
 LARGEST = 16
 
 
-def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """load: V100-hours demanded at the request / V100-hours the cluster gives while jobs are
     submitted (an A100 counts as many V100s as it is faster for this workload)."""
     rng = np.random.default_rng(seed)
     types = [t for t, _ in POOLS]
     size = [NODE * max(1, round(share * (gpus or GPUS) / NODE)) for _, share in POOLS]
-    requested = draw.in_strata(rng, SIZES, np.ones(jobs))
+    requested = draw.draw_in_strata(rng, SIZES, np.ones(jobs))
     run_s = np.clip(
         MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S
     )
@@ -41,7 +41,7 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables
         rng, family_of(requested * run_s / 3_600.0), types, np.arange(jobs)
     )
     rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.digits(run_s * rate, 5)
+    work = draw.round_digits(run_s * rate, 5)
     demand = work / rate * requested
     v100s = sum(
         n * float(np.average(draw.speed_ups(model, requested, t, curves), weights=demand))
@@ -60,7 +60,7 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables
         "requested_gpus": requested,
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, LARGEST),
-        "weight": draw.choose(rng, WEIGHTS, jobs),
+        "weight": draw.draw_keys(rng, WEIGHTS, jobs),
         "deadline_s": [
             d if there else None for d, there in zip(until.tolist(), dated.tolist(), strict=True)
         ],
@@ -71,7 +71,7 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables
         "gpus": size,
         "gpus_per_node": [NODE] * len(types),
     }
-    return Tables(
+    return GeneratedWorkload(
         "due",
         {"interval_s": 300, "restart_s": 45, "objective": "tardiness"},
         {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},

@@ -12,14 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from allocator.bench.workloads.deadlines import deadlines
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 TENANTS = {"steady": (8, 0.5, 0.4), "careful": (10, 0.3, 0.3), "free": (0, None, 0.3)}
 #         guaranteed_gpus, max_spot_share, share of the jobs
 SPOT_JOBS = ((0, 0.2), (4, 0.2), (None, 0.6))  # max_spot_gpus, share of the jobs
 
 
-def exposure(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def exposure(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """load, gpus: as of deadlines."""
     made, rng = (
         deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus),

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import SIA_APPLICATIONS, SIA_POOLS, Application
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.measured import SIA_APPLICATIONS, SIA_POOLS, Application
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.domain.problem import Floats
 
 # sd of ln(hourly rate), correlation of consecutive hours: gaps vary by 1.2
@@ -24,11 +24,15 @@ SPREAD = 0.3
 LARGEST = 24
 
 
-def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def heterogeneous(
+    *, seed: int, load: float, jobs: int, gpus: int | None = None
+) -> GeneratedWorkload:
     """load: jobs per hour. Work is counted in hours on one A100."""
     rng = np.random.default_rng(seed)
     scale = 1.0 if gpus is None else gpus / sum(p.gpus for p in SIA_POOLS)
-    kind = draw.in_strata(rng, {i: a.share for i, a in enumerate(SIA_APPLICATIONS)}, np.ones(jobs))
+    kind = draw.draw_in_strata(
+        rng, {i: a.share for i, a in enumerate(SIA_APPLICATIONS)}, np.ones(jobs)
+    )
     apps: list[Application] = [SIA_APPLICATIONS[i] for i in kind.tolist()]
     work = np.array([a.hours["A100"] for a in apps]) * np.exp(
         SPREAD * rng.normal(size=jobs) - 0.5 * SPREAD**2
@@ -47,7 +51,7 @@ def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None = None)
         "job_id": draw.names(jobs),
         "submitted_s": np.floor(draw.arrivals(rng, rates, window / len(rates), jobs)),
         "model": [a.name for a in apps],
-        "total_work": draw.digits(work, 5),
+        "total_work": draw.round_digits(work, 5),
         "requested_gpus": np.minimum(requested, most),
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": np.full(jobs, min(LARGEST, most)),
@@ -64,7 +68,7 @@ def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None = None)
             for a, t in each
         ],
     }
-    return Tables(
+    return GeneratedWorkload(
         "heterogeneous",
         {"interval_s": 60, "restart_s": 30},
         {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.speeds import family_of, model_rows
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS, NODE, LARGEST = 64, 8, 16
 SESSIONS = 0.6
@@ -24,7 +24,7 @@ MEDIAN_S, SIGMA, LONGEST_S = 5_400.0, 1.0, 43_200.0
 WEIGHT = 4.0  # of a session: somebody waits for it
 
 
-def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are
     submitted.
     """
@@ -32,7 +32,7 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
     size = NODE * max(1, round((gpus or GPUS) / NODE))
     session = np.arange(jobs) < round(SESSIONS * jobs)
     session = session[rng.permutation(jobs)]
-    requested = np.where(session, 1, draw.in_strata(rng, SIZES, np.ones(jobs)))
+    requested = np.where(session, 1, draw.draw_in_strata(rng, SIZES, np.ones(jobs)))
     batch_s = MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs)))
     run_s = np.where(
         session,
@@ -43,7 +43,7 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
         rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
     )
     rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.digits(run_s * rate, 5)
+    work = draw.round_digits(run_s * rate, 5)
     window = draw.window_s(float((work / rate * requested).sum()), size, load)
     gives = ~session & (rng.random(jobs) < 0.5)
     most = np.where(session, 1, draw.elastic_max(rng, requested, LARGEST))
@@ -72,7 +72,7 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
         "sessions_per_hour": [float(session.sum()) / window * 3_600.0],
         "session_s": [mean_s],
     }
-    return Tables(
+    return GeneratedWorkload(
         "interactive",
         {"interval_s": 300, "restart_s": 45},
         {

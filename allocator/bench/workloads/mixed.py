@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import (
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.measured import (
     CHECKPOINT_EVERY_S,
     CHECKPOINT_S,
     ON_DEMAND,
@@ -21,8 +21,8 @@ from allocator.bench.workloads.measured import (
     SPOT_REVOCATIONS,
     STARTUP_S,
 )
-from allocator.bench.workloads.speeds import family_of, model_rows
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS = 64
 POOLS = (
@@ -44,7 +44,7 @@ BUDGET = 0.8  # share of the price of everything
 TENANTS = (("research", 0.45, 2.0), ("product", 0.35, 1.0), ("students", 0.20, 0.5))
 
 
-def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """load: V100-hours demanded at the request / V100-hours the cluster gives while jobs are
     submitted.
 
@@ -52,7 +52,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
     work). The budget buys a fifth less than the whole cluster; the load does not allow for that.
     """
     rng = np.random.default_rng(seed)
-    kind = draw.in_strata(rng, dict(enumerate(CLASS_SHARE)), np.ones(jobs))
+    kind = draw.draw_in_strata(rng, dict(enumerate(CLASS_SHARE)), np.ones(jobs))
     low, high = np.array(CLASSES)[kind].T
     gpu_s = 3_600.0 * np.exp(rng.uniform(np.log(low), np.log(high)))
     requested = np.array(
@@ -67,7 +67,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
     requested = np.minimum(requested, min(pools["gpus"]))
     model, rate_1, c, curves = model_rows(rng, family_of(gpu_s / 3_600.0), types, np.arange(jobs))
     rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.digits(gpu_s / requested * rate, 5)
+    work = draw.round_digits(gpu_s / requested * rate, 5)
     demand = work / rate * requested
     v100s = sum(
         n * float(np.average(draw.speed_ups(model, requested, t, curves), weights=demand))
@@ -96,10 +96,12 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
         "max_gpus": [None, None, total // 4],
         "guaranteed_gpus": [None, total // 8, None],
     }
-    worth = sum(n * p for n, p in zip(pools["gpus"], pools["price_per_gpu_hour"], strict=True))
-    return Tables(
+    hourly_cost = sum(
+        n * p for n, p in zip(pools["gpus"], pools["price_per_gpu_hour"], strict=True)
+    )
+    return GeneratedWorkload(
         "mixed",
-        {"interval_s": 300, "restart_s": 45, "budget_per_hour": round(BUDGET * worth)},
+        {"interval_s": 300, "restart_s": 45, "budget_per_hour": round(BUDGET * hourly_cost)},
         {
             "workload.csv": workload,
             "pools.csv": pools,

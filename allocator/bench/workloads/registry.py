@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Protocol, cast
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:
-    from allocator.bench.workloads.tables import Tables
+    from allocator.bench.workloads.parts.tables import GeneratedWorkload
 
 MOST_JOBS = 5_000_000
 
 
-class Make(Protocol):
+class MakeWorkload(Protocol):
     """Tables of one workload. seed: of every draw. load: in the generator's unit. gpus: of the
     cluster, None = its own choice."""
 
-    def __call__(self, *, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables: ...
+    def __call__(
+        self, *, seed: int, load: float, jobs: int, gpus: int | None = None
+    ) -> GeneratedWorkload: ...
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,11 @@ class Generator:
     unit: str
 
     @property
-    def make(self) -> Make:
+    def make(self) -> MakeWorkload:
         """The function, which is loaded on first use."""
-        return cast(Make, getattr(importlib.import_module(f"{__package__}.{self.name}"), self.name))
+        return cast(
+            MakeWorkload, getattr(importlib.import_module(f"{__package__}.{self.name}"), self.name)
+        )
 
 
 OFFERED = "GPU-hours demanded at the request / GPU-hours there are while jobs are submitted"
@@ -168,7 +172,7 @@ def generate(
     load: float | None = None,
     jobs: int | None = None,
     gpus: int | None = None,
-) -> Tables:
+) -> GeneratedWorkload:
     """The workload of a generator; the same arguments give the same bytes.
 
     load: default and meaning are the generator's. jobs: how many. gpus: size of the cluster,
@@ -192,7 +196,7 @@ def generate(
     return replace(made, about=_about(generator, made, seed, gpus))
 
 
-def _about(generator: Generator, made: Tables, seed: int, asked: int | None) -> str:
+def _about(generator: Generator, made: GeneratedWorkload, seed: int, asked: int | None) -> str:
     count, gpus = len(made.tables["workload.csv"]["job_id"]), sum(made.tables["pools.csv"]["gpus"])
     size = "" if asked is None else f" --gpus {asked}"
     return (

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS = 64
 SIZES = {1: 0.5, 2: 0.2, 4: 0.15, 8: 0.15}
@@ -22,15 +22,17 @@ MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.2, 72_000.0
 ALLOWED = (1, 2, 4, 8, 16, 32)
 
 
-def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def reproduction(
+    *, seed: int, load: float, jobs: int, gpus: int | None = None
+) -> GeneratedWorkload:
     """load: jobs per minute. Work is counted in seconds on one GPU, so every model's rate on one
     GPU is 1.
     """
     rng = np.random.default_rng(seed)
     submitted = np.round(np.cumsum(rng.exponential(60.0 / load, jobs)), 1)
-    requested = draw.choose(rng, SIZES, jobs)
+    requested = draw.draw_keys(rng, SIZES, jobs)
     run_s = draw.truncated_lognormal(rng, MEDIAN_S, SIGMA, LONGEST_S, jobs)
-    parallel = draw.digits(rng.uniform(0.9, 0.995, jobs), 4)
+    parallel = draw.round_digits(rng.uniform(0.9, 0.995, jobs), 4)
     largest = np.minimum(LARGEST, WIDER * requested)
     ids, models = draw.names(jobs), draw.names(jobs, "model")
     speed = 1.0 / ((1.0 - parallel) + parallel / requested)
@@ -38,7 +40,7 @@ def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None = None) 
         "job_id": ids,
         "submitted_s": submitted,
         "model": models,
-        "total_work": draw.digits(run_s * speed, 6),
+        "total_work": draw.round_digits(run_s * speed, 6),
         "requested_gpus": requested,
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": largest,
@@ -53,7 +55,7 @@ def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None = None) 
         ],
     }
     pools: Columns = {"pool": ["gpus"], "gpu_type": ["GPU"], "gpus": [gpus or GPUS]}
-    return Tables(
+    return GeneratedWorkload(
         "reproduction",
         {"interval_s": 300, "restart_s": 30},
         {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},

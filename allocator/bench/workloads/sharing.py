@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.tables import Columns, Tables
-from formulations import accumulation
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
+from formulations import gradient_accumulation
 
 GPUS, NODE, KIND = 32, 8, "A6000"
 GPU_GB = 47.99  # 49,140 MB
@@ -66,13 +66,13 @@ def sharing(
     gpus: int | None = None,
     memory_gb: float = GPU_GB,
     slowdown: tuple[float, float] = SLOWDOWN,
-) -> Tables:
+) -> GeneratedWorkload:
     """load: GPU-hours demanded alone / GPU-hours there are. memory_gb: of a GPU; below 20
     accumulation is needed to share. slowdown: range it is drawn from, equal ends = the same for
     all."""
     rng = np.random.default_rng(seed)
     total = gpus or GPUS
-    size = draw.in_strata(
+    size = draw.draw_in_strata(
         rng, {k: share for k, share in SIZES.items() if k <= total}, np.ones(jobs)
     )
     able = {k: [m for m, known in STEP_MS.items() if k in known] for k in SIZES}
@@ -105,7 +105,7 @@ def sharing(
         "memory_gb": [memory_gb],
         "sharing": ["any"],
     }
-    return Tables(
+    return GeneratedWorkload(
         "sharing",
         {"interval_s": 150, "restart_s": 30},
         {
@@ -130,7 +130,7 @@ def rates() -> Columns:
     batch, passes = (
         np.array(x, np.float64) for x in ([BATCH[m] for m, _, _ in rows], [p for _, _, p in rows])
     )
-    step = accumulation.step_s(
+    step = gradient_accumulation.step_s(
         CONSTANT * alone,
         (1 - CONSTANT) * alone / batch,
         whole - alone,
@@ -139,16 +139,18 @@ def rates() -> Columns:
         passes,
     )
     most = np.array([MEMORY_MB[m] for m, _, _ in rows]) / 1024
-    memory = accumulation.memory(FIXED * most, (1 - FIXED) * most / batch, batch, passes)
+    memory_per_gpu = gradient_accumulation.memory_per_gpu(
+        FIXED * most, (1 - FIXED) * most / batch, batch, passes
+    )
     size = np.array([k for _, k, _ in rows])
     return {
         "model": [m for m, _, _ in rows],
         "gpu_type": [KIND] * len(rows),
         "gpus": size,
-        "work_per_s": draw.digits(batch * size / step, 6),
+        "work_per_s": draw.round_digits(batch * size / step, 6),
         "batch_size": (batch * size).astype(np.int64),
         "accumulation": passes.astype(np.int64),
-        "memory_gb": np.round(memory, 2),
+        "memory_gb": np.round(memory_per_gpu, 2),
     }
 
 

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.availability import prices
-from allocator.bench.workloads.measured import (
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.availability import prices
+from allocator.bench.workloads.parts.measured import (
     CHECKPOINT_EVERY_S,
     CHECKPOINT_S,
     ON_DEMAND,
     SPOT_REVOCATIONS,
     STARTUP_S,
 )
-from allocator.bench.workloads.speeds import family_of, model_rows
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.domain.problem import Floats, Ints
 
 GPUS = 48
@@ -36,13 +36,13 @@ SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
 MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
 
 
-def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """load: V100-hours demanded at the request / V100-hours' worth there is while jobs are
     submitted.
     """
     rng = np.random.default_rng(seed)
     reserved, machines = _machines(gpus or GPUS)
-    requested = np.minimum(draw.in_strata(rng, SIZES, np.ones(jobs)), reserved)
+    requested = np.minimum(draw.draw_in_strata(rng, SIZES, np.ones(jobs)), reserved)
     run_s = np.minimum(
         MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S
     )
@@ -50,7 +50,7 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Table
         rng, family_of(requested * run_s / 3_600.0), ("V100", "A100"), np.arange(jobs)
     )
     rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.digits(run_s * rate, 5)
+    work = draw.round_digits(run_s * rate, 5)
     demand = work / rate * requested
     faster = np.average(draw.speed_ups(model, requested, "A100", curves), weights=demand)
     horizon = 3.0 * float(demand.sum()) / (reserved * load) + 86_400.0
@@ -92,7 +92,7 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Table
         "pool": ["a100-spot"] * (len(price) - 1),
         "price_per_gpu_hour": price[1:],
     }
-    return Tables(
+    return GeneratedWorkload(
         "spot",
         {"interval_s": 300, "restart_s": 45},
         {

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads import availability as spot_zones
-from allocator.bench.workloads import draw
-from allocator.bench.workloads.measured import (
+from allocator.bench.workloads.parts import availability as spot_zones
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.measured import (
     CHECKPOINT_EVERY_S,
     CHECKPOINT_S,
     ON_DEMAND,
     STARTUP_S,
 )
-from allocator.bench.workloads.speeds import family_of, model_rows
-from allocator.bench.workloads.spot_tables import changes
-from allocator.bench.workloads.tables import Columns, Tables
+from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.spot_tables import changes
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS = 64  # half of them spot machines when all are there
 MACHINE = 4  # GPUs that come and go together, at least
@@ -34,7 +34,7 @@ SLACK = (1.5, 4.0)  # deadline / run time at the request
 LIFE_H = 6.2
 
 
-def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tables:
+def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """load: GPU-hours demanded at the request / GPU-hours there are, on-demand ones included."""
     rng = np.random.default_rng(seed)
     total = gpus or GPUS
@@ -42,7 +42,7 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
     rented = MACHINE * max(1, round(total * ON_DEMAND_SHARE / MACHINE))
     names = [f"{region}-{'abc'[i]}" for region, count in REGIONS.items() for i in range(count)]
     machines = max(1, round((total - reserved - rented) / MACHINE / len(names)))
-    requested = np.minimum(draw.in_strata(rng, SIZES, np.ones(jobs)), reserved)
+    requested = np.minimum(draw.draw_in_strata(rng, SIZES, np.ones(jobs)), reserved)
     run_s = np.minimum(
         MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S
     )
@@ -50,7 +50,7 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
         rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
     )
     rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.digits(run_s * rate, 5)
+    work = draw.round_digits(run_s * rate, 5)
     demand = float((work / rate * requested).sum())
     horizon = 3.0 * demand / ((reserved + rented) * load) + 4 * 86_400.0
     there = spot_zones.zones(rng, tuple(REGIONS.values()), machines, horizon)
@@ -85,7 +85,7 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Tabl
         "startup_s": [0, STARTUP_S, *[STARTUP_S] * len(names)],
         "revocations_per_gpu_hour": [0, 0, *[round(1 / LIFE_H / MACHINE, 4)] * len(names)],
     }
-    return Tables(
+    return GeneratedWorkload(
         "zones",
         {"interval_s": 300, "restart_s": 45},
         {

@@ -49,7 +49,7 @@ Parameters = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Fitted:
+class SpeedFit:
     """The model of one group. kind, parameters: a row of models.csv. form: of ORDER. tried: form ->
     mean relative error in cross-validation. mean, median, rms: of the chosen form; inside: mean
     relative error on the rows it was fitted to. deviation: standard deviation of each parameter.
@@ -84,7 +84,7 @@ class _Group:
         return bool((self.rows.batch > 0).all()) and pairs > len(self.best) > 1
 
 
-def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[Fitted]:
+def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[SpeedFit]:
     """The best model of every (model, GPU type), in order of first appearance; those that no form
     can fit are left out.
 
@@ -92,19 +92,19 @@ def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[Fitted]:
     """
     groups = [
         _Group(m, t, rows, rows.take(rows.fastest()))
-        for m, t, rows in ((m, t, some.averaged()) for m, t, some in seen.groups())
+        for m, t, rows in ((m, t, some.average_equal_settings()) for m, t, some in seen.groups())
     ]
     # speeds that differ by many powers of ten
     with np.errstate(all="ignore"):
-        plain = _plain(groups, [f for f in forms if f in FORMS]) if groups else {}
+        plain = _try_plain_forms(groups, [f for f in forms if f in FORMS]) if groups else {}
         tried = [
-            {**{f: p[i] for f, p in plain.items()}, **_batched(g, forms)}
+            {**{f: p[i] for f, p in plain.items()}, **_try_batched_forms(g, forms)}
             for i, g in enumerate(groups)
         ]
-        return [_chosen(g, found) for g, found in zip(groups, tried, strict=True) if found]
+        return [_choose_form(g, found) for g, found in zip(groups, tried, strict=True) if found]
 
 
-def _plain(
+def _try_plain_forms(
     groups: list[_Group], forms: Sequence[str]
 ) -> dict[str, list[tuple[Parameters, Floats]]]:
     """Form -> per group (parameters, error of each size when left out), all groups at once."""
@@ -158,7 +158,7 @@ def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
     return batched.at(kind, wide, k, rows.batch, rows.passes, nodes).rate
 
 
-def _batched(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Floats]]:
+def _try_batched_forms(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Floats]]:
     """The same for the forms that need batches, where the rows have several."""
     rows, out = g.rows, {}
     if (rows.batch == 0).any() or np.unique(rows.batch).size < 2 or len(g.best) < 2:
@@ -245,7 +245,7 @@ def fit_batched(
     return q
 
 
-def _chosen(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Fitted:
+def _choose_form(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> SpeedFit:
     several = len(g.best) > 1
     mean = {
         form: (
@@ -279,7 +279,7 @@ def _chosen(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Fitted:
     known: Bools = g.best.useful > 0
     inside = at_rows(kind, q, g.best)[known] / g.best.useful[known] - 1.0
     bounds = {"min_gpus": float(g.best.gpus.min()), "max_gpus": float(g.best.gpus.max())}
-    return Fitted(
+    return SpeedFit(
         g.model,
         g.gpu_type,
         kind,
@@ -296,7 +296,7 @@ def _chosen(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Fitted:
     )
 
 
-def stretched(f: Fitted, reach: float) -> Fitted:
+def extend_range(f: SpeedFit, reach: float) -> SpeedFit:
     """The same offered at sizes up to `reach` times the largest measured one."""
     most = float(int(f.sizes[-1] * reach))
     return replace(f, parameters={**f.parameters, "max_gpus": most})

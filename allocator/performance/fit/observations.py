@@ -85,7 +85,7 @@ class Observations:
                 some.take(rows[g]),
             )
 
-    def averaged(self) -> Observations:
+    def average_equal_settings(self) -> Observations:
         """Equal settings as one row, its speeds the geometric mean; for the rows of one group."""
         key = np.stack([self.gpus, self.batch, self.passes, self.nodes])
         _, first, code = np.unique(key, axis=1, return_index=True, return_inverse=True)

@@ -56,7 +56,7 @@ def features(model: Ints, gpu_type: Ints, gpus: Ints, models: int, gpu_types: in
     return np.concatenate([is_model, is_type, size, is_model * size], axis=1)
 
 
-def left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floats:
+def predict_left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floats:
     """(n,) each log speed y predicted from all the others, by effects instead of a form:
 
         y = u_(model, type) + v_(model, size) + w_(type, size)
@@ -80,7 +80,7 @@ def left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Guess:
+class GuessedCurve:
     """A row of models.csv of kind power for a pair that was never measured; error: relative
     standard error.
     """
@@ -90,7 +90,7 @@ class Guess:
     parameters: dict[str, float]
 
 
-def guesses(seen: Observations) -> list[Guess]:
+def guess_curves(seen: Observations) -> list[GuessedCurve]:
     """Curves of all pairs without a row whose model and type both have some; [] where nothing can
     be compared.
 
@@ -129,7 +129,7 @@ def guesses(seen: Observations) -> list[Guess]:
             exponent = float(np.clip(mean[1] - mean[0], 0.0, np.log(4.0))) / float(np.log(2.0))
             most = int(k[m == a].max())
             out.append(
-                Guess(
+                GuessedCurve(
                     seen.models[a],
                     seen.gpu_types[b],
                     {

@@ -45,7 +45,7 @@ def non_negative(a: Floats, y: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Found:
+class LeastSquaresFit:
     """x (p,), half the sum of squares there, and the covariance of x (p, p) if the residuals
     have variance 1.
     """
@@ -57,7 +57,7 @@ class Found:
 
 def gauss_newton(
     residuals: Callable[[Floats], Floats], x: Floats, low: Floats, high: Floats, steps: int = 60
-) -> Found:
+) -> LeastSquaresFit:
     """Levenberg and Marquardt's method inside a box: steps that leave it are cut, and do not count
     if they are worse.
 
@@ -82,14 +82,14 @@ def gauss_newton(
             inner[stuck, stuck] = 1.0
             new = np.clip(x - np.linalg.solve(inner, np.where(stuck, 0.0, slope)), low, high)
             there = residuals(new)
-            worth = 0.5 * float(there @ there)
-            if worth < value:
-                gained = value - worth > 1e-6 * value
-                x, r, value, damping = new, there, worth, max(damping / 5.0, 1e-9)
+            new_value = 0.5 * float(there @ there)
+            if new_value < value:
+                gained = value - new_value > 1e-6 * value
+                x, r, value, damping = new, there, new_value, max(damping / 5.0, 1e-9)
                 break
             damping *= 4.0
         if not gained:
             break
     normal = jacobian.T @ jacobian
     covariance = np.linalg.pinv(normal + RIDGE * np.diag(np.diag(normal) + 1e-12))
-    return Found(x, value, np.asarray(covariance, dtype=np.float64))
+    return LeastSquaresFit(x, value, np.asarray(covariance, dtype=np.float64))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from allocator.queue.schema import metadata
+from allocator.queue.database.schema import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

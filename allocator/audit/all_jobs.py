@@ -1,0 +1,160 @@
+"""All jobs together: capacity, money, quotas, guarantees, changes, and whether the repairs are
+deserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from allocator.audit.context import AuditContext, exceeds
+from allocator.audit.guarantee import most_gpus
+from allocator.domain.problem import Floats, Ints, Market
+
+
+def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
+    """Every rule that the jobs break together. cost (J,): dollars per hour of what the plan
+    gives each job.
+    """
+    yield from _capacity(s)
+    yield from _money(s, cost)
+    yield from _tenants(s, cost)
+    yield from _releases(s)
+    yield from _changes(s)
+
+
+def _capacity(s: AuditContext) -> Iterator[str]:
+    pools = s.problem.pools
+    # a job larger than its pool has its own fault
+    fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.has_gpus
+    used = _sum(s.pool, s.held * fits, len(pools))
+    for p in np.flatnonzero(used > pools.gpus):
+        yield f'pool "{pools.pool[p]}": {used[p]:.0f} GPUs are given, it has {pools.gpus[p]}'
+
+
+def _money(s: AuditContext, cost: Floats) -> Iterator[str]:
+    spent = float(cost.sum())
+    if exceeds(spent, s.problem.budget_per_hour):
+        yield f"the plan costs {spent:g} $/h, budget_per_hour is {s.problem.budget_per_hour:g}"
+
+
+def _tenants(s: AuditContext, cost: Floats) -> Iterator[str]:
+    tenants, owner = s.problem.tenants, s.problem.jobs.tenant
+    gpus = _sum(owner, s.held, len(tenants))
+    spent = _sum(owner, cost, len(tenants))
+    for q, name in enumerate(tenants.tenant):
+        if gpus[q] > tenants.max_gpus[q]:
+            yield (
+                f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its max_gpus is {tenants.max_gpus[q]:g}'
+            )
+        if exceeds(spent[q], tenants.budget_per_hour[q]):
+            yield (
+                f'tenant "{name}" costs {spent[q]:g} $/h, its budget_per_hour is'
+                f" {tenants.budget_per_hour[q]:g}"
+            )
+        yield from _exposure(s, q)
+        if gpus[q] < tenants.guaranteed_gpus[q]:
+            needed = int(s.repairs.usable[q])
+            if gpus[q] >= needed:
+                needed = most_gpus(s, q, at_least=int(gpus[q]))
+            if gpus[q] < needed:
+                yield (
+                    f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its guarantee of'
+                    f" {tenants.guaranteed_gpus[q]} amounts to {needed} that its jobs could hold"
+                )
+
+
+def _exposure(s: AuditContext, q: int) -> Iterator[str]:
+    """GPUs of a tenant in the spot pools of one region."""
+    tenants, pools = s.problem.tenants, s.problem.pools
+    limit = tenants.max_spot_gpus[q]
+    if np.isfinite(tenants.max_spot_share[q]):
+        limit = min(limit, int(tenants.max_spot_share[q] * tenants.guaranteed_gpus[q] + 1e-9))
+    if not np.isfinite(limit):
+        return
+    mine = s.has_gpus & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
+    for region in sorted({pools.region[p] for p in s.pool[mine].tolist()}):
+        held = sum(
+            int(s.held[j])
+            for j in np.flatnonzero(mine).tolist()
+            if pools.region[s.pool[j]] == region
+        )
+        if held > limit:
+            yield (
+                f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its'
+                f" max_spot_gpus is {limit:g}"
+            )
+
+
+def _releases(s: AuditContext) -> Iterator[str]:
+    """Non-preemptible jobs are let go only where their pool cannot hold them all, and no more
+    than need be.
+    """
+    jobs, pools = s.problem.jobs, s.problem.pools
+    released = s.repairs.released
+    bound = s.running & ~jobs.preemptible & s.can_be_kept
+    for j in np.flatnonzero(released & ~bound).tolist():
+        yield f"{s.name(j)} is released, although no rule binds it to GPUs it could keep"
+    if not (released & bound).any():
+        return
+    staying = np.unique(s.unit[bound & ~released])
+    stay = _sum(jobs.pool[staying], jobs.gpus[staying], len(pools))
+    for j in np.flatnonzero(released & bound).tolist():
+        p, more = jobs.pool[j], 0 if s.unit[j] in staying else jobs.gpus[j]
+        if stay[p] + more <= pools.gpus[p]:
+            yield (
+                f'{s.name(j)} is released, although pool "{pools.pool[p]}" with {pools.gpus[p]}'
+                f" GPUs has room for its {jobs.gpus[j]} beside the {stay[p]:.0f} of the others that"
+                " must stay"
+            )
+
+
+def _changes(s: AuditContext) -> Iterator[str]:
+    limit, lifted = s.problem.max_changes, s.repairs.max_changes
+    if limit < 0:
+        return
+    if lifted != limit:
+        forced = _forced(s)
+        if lifted < 0 or lifted > max(limit, forced):
+            yield (
+                f"max_changes {limit} is lifted to {lifted if lifted >= 0 else 'no limit'}, lost"
+                f" GPUs force {forced}"
+            )
+        limit = max(limit, min(lifted, forced))
+    changed = int((s.running & ~s.is_kept).sum())
+    if changed > limit:
+        yield f"{changed} running jobs change, max_changes is {limit}"
+
+
+def _forced(s: AuditContext) -> int:
+    """Number of running jobs that must change because GPUs were lost: those that cannot keep what
+    they hold, and for each pool those that must go (most GPUs per job first; pairs go together) so
+    that the others, and all that must stay, fit."""
+    jobs, pools = s.problem.jobs, s.problem.pools
+    forced = int((s.running & ~s.can_be_kept).sum())
+    members = np.bincount(s.unit[s.can_be_kept], minlength=len(jobs))
+    firm = np.zeros(len(jobs), dtype=bool)
+    firm[s.unit[s.can_be_kept & ~jobs.preemptible]] = True
+    let = np.zeros(len(jobs), dtype=bool)  # they cannot stay beside those that must
+    let[s.unit[s.can_be_kept & s.repairs.released]] = True
+    for p in range(len(pools)):
+        here = np.flatnonzero((members > 0) & (jobs.pool == p))
+        excess = int(jobs.gpus[here].sum() - pools.gpus[p])
+        if excess <= 0:
+            continue
+        forced += int(members[here[let[here]]].sum())
+        excess -= int(jobs.gpus[here[let[here]]].sum())
+        loose = here[~firm[here]]
+        for h in loose[np.argsort(-jobs.gpus[loose] / members[loose], kind="stable")].tolist():
+            if excess > 0:
+                forced, excess = forced + int(members[h]), excess - int(jobs.gpus[h])
+    return forced
+
+
+def _sum(index: Ints, amount: Ints | Floats, length: int) -> Floats:
+    """Sum of the amounts by index, shape (length,)."""
+    total = np.zeros(length)
+    if length:
+        total += np.bincount(index, amount, minlength=length)
+    return total

@@ -1,0 +1,99 @@
+"""Check a plan against every hard rule and value it, from the problem and the rate table alone.
+
+The rules, and what a job can be given, are read apart from allocator/options, so a mistake there
+does not hide itself here. Values come from the one definition of the objective; the tests hold a
+second account of these (tests/second_account.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.audit import all_jobs, each_job, headroom, pair_rules
+from allocator.audit.context import AuditContext
+from allocator.audit.values import plan_values
+from allocator.domain.allocation import Allocation, Repairs
+from allocator.domain.problem import Floats, Problem
+from allocator.performance.table import RateTable
+
+
+@dataclass(frozen=True, repr=False)
+class Audit:
+    """State what an independent check found out about a plan.
+
+    Attributes
+    ----------
+    faults : tuple of str
+        Sentences that name object, value and rule; empty: the plan is legal.
+    value, rate, cost : ndarray of float, shape (jobs,)
+        Value in the objective, work per second, US dollars per hour; 0 for jobs that get nothing.
+    objective_value : float
+        Sum of `value`.
+    rounding : float
+        What rounding may do to it.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> allocator.audit(problem, allocator.solve(problem))
+    Audit(faults=0, objective_value=7.14)
+    """
+
+    faults: tuple[str, ...]
+    value: Floats
+    rate: Floats
+    cost: Floats
+    objective_value: float
+    rounding: float = 0.0
+
+    def __repr__(self) -> str:
+        """Summarise the audit on one line."""
+        return f"Audit(faults={len(self.faults)}, objective_value={self.objective_value:.6g})"
+
+
+def audit(
+    problem: Problem, allocation: Allocation, repairs: Repairs, table: RateTable | None = None
+) -> Audit:
+    """Check every rule of contract section 2 and recompute value, rate and cost of every job.
+
+    table: the problem's RateTable if one is at hand; building it is most of the audit's time.
+    Raises nothing.
+    """
+    context = AuditContext(problem, allocation, repairs, table or RateTable.of(problem))
+    shape = tuple(_shape_faults(problem, allocation, repairs))
+    if shape:
+        nothing = np.zeros(len(problem.jobs))
+        return Audit(shape, nothing, nothing, nothing, 0.0)
+    price = problem.pools.price_per_gpu_hour
+    cost = (
+        np.where(context.has_gpus, context.held * price[context.pool], 0.0)
+        if len(price)
+        else np.zeros(len(problem.jobs))
+    )
+    rate = np.where(context.rate > 0, context.rate, 0.0)
+    value, rounding = plan_values(context, rate)
+    found = (
+        *each_job.faults(context),
+        *pair_rules.faults(context),
+        *all_jobs.faults(context, cost),
+        *headroom.faults(context),
+    )
+    return Audit(found, value, rate, cost, float(value.sum()), rounding)
+
+
+def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator[str]:
+    jobs, tenants = len(problem.jobs), len(problem.tenants)
+    for name, array, length in (
+        ("allocation.pool", a.pool, jobs),
+        ("allocation.gpus", a.gpus, jobs),
+        ("allocation.row", a.row, jobs),
+        ("allocation.host", a.primary, jobs),
+        ("repairs.released", repairs.released, jobs),
+        ("repairs.usable", repairs.usable, tenants),
+    ):
+        if array.shape != (length,):
+            yield f"{name} has shape {array.shape}, it should be ({length},)"

@@ -1,0 +1,86 @@
+"""Two jobs on the same GPUs, judged pair by pair: may they, do they fit, and how fast are they
+then?
+
+A way to run at a model, GPU type and size is a row of rates.csv with memory_gb; where there is
+none, the usual speed with memory_gb of the job. A pair may use any two ways that fit the GPU
+together; its speeds are those of the ways over the slowdowns of sharing.csv. The rows that the plan
+names say which ways they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.problem import Isolation, Problem
+from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.table import RateTable
+
+# row of rates.csv (-1 = none), work per second alone, GB of each GPU
+Way = tuple[int, float, float]
+
+
+@dataclass(frozen=True)
+class PairChecker:
+    """Of pairs of a problem, with its speeds and slowdowns at hand."""
+
+    problem: Problem
+    table: RateTable
+    known: MeasuredSlowdowns
+
+    def ways(self, job: int, pool: int, gpus: int) -> list[Way]:
+        """Every way of the job there of which the memory is known."""
+        jobs, rates, kind = self.problem.jobs, self.problem.rates, self.problem.pools.gpu_type[pool]
+        here = np.flatnonzero(
+            (rates.model == jobs.model[job])
+            & (rates.gpu_type == kind)
+            & (rates.gpus == gpus)
+            & (rates.memory_gb > 0)
+            & (rates.rate > 0)
+        )
+        if len(here):
+            return [
+                (int(r), float(rates.rate[r]), float(rates.memory_gb[r])) for r in here.tolist()
+            ]
+        one = np.array([gpus])
+        rate, row = self.table.rate(
+            jobs.model[[job]], np.array([kind]), one, self.problem.pools.memory_gb[[pool]]
+        )
+        known = rate[0] > 0 and jobs.memory_gb[job] > 0
+        return [(int(row[0]), float(rate[0]), float(jobs.memory_gb[job]))] if known else []
+
+    def slowdowns(self, a: int, b: int, pool: int, gpus: int) -> tuple[float, float]:
+        """Of job a beside job b, and of b beside a; nan where unknown."""
+        model, kind = self.problem.jobs.model, self.problem.pools.gpu_type[[pool]]
+        one, other = self.known.slowdown(model[[a]], model[[b]], kind, np.array([gpus]))
+        return float(one[0]), float(other[0])
+
+    def allows_sharing(self, a: int, b: int, pool: int) -> bool:
+        """Whether the pool lets the two share."""
+        tenant, rule = self.problem.jobs.tenant, self.problem.pools.sharing[pool]
+        return bool(rule == Isolation.ANY or (rule == Isolation.TENANT and tenant[a] == tenant[b]))
+
+    def can_share(self, a: int, b: int, pool: int, gpus: int) -> bool:
+        """Whether the two could share there in any two ways."""
+        gpu_memory_gb = float(self.problem.pools.memory_gb[pool]) * (1 + 1e-9)
+        needs = [[way[2] for way in self.ways(j, pool, gpus)] for j in (a, b)]
+        fits = any(x + y <= gpu_memory_gb for x in needs[0] for y in needs[1])
+        return (
+            fits
+            and self.allows_sharing(a, b, pool)
+            and not np.isnan(self.slowdowns(a, b, pool, gpus)).any()
+        )
+
+    def speeds(
+        self, jobs: tuple[int, int], rows: tuple[int, int], pool: int, gpus: int
+    ) -> tuple[float, float]:
+        """Work per second of the two beside each other in the ways that these rows are, nan
+        where one is no way.
+        """
+        alone = [
+            next((w[1] for w in self.ways(j, pool, gpus) if w[0] == row), np.nan)
+            for j, row in zip(jobs, rows, strict=True)
+        ]
+        slow = self.slowdowns(*jobs, pool, gpus)
+        return alone[0] / slow[0], alone[1] / slow[1]

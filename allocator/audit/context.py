@@ -1,0 +1,306 @@
+"""What the audit looks at: problem, allocation and repairs, with the few masks that several
+checks need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from allocator.audit.colocation import PairChecker
+from allocator.domain.allocation import Allocation, Repairs
+from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
+from allocator.domain.size_rule import EVERY_NODES, NODE_DIGITS
+from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.table import RateTable
+
+
+@dataclass(frozen=True)
+class AuditContext:
+    """Arrays have one entry per job, shape (J,), unless stated otherwise."""
+
+    problem: Problem
+    allocation: Allocation
+    repairs: Repairs
+    table: RateTable
+
+    @cached_property
+    def has_gpus(self) -> Bools:
+        """The plan gives the job GPUs of a pool that exists."""
+        a = self.allocation
+        has_gpus: Bools = (a.pool >= 0) & (a.pool < len(self.problem.pools)) & (a.gpus > 0)
+        return has_gpus
+
+    @cached_property
+    def pool(self) -> Ints:
+        """Pool of the plan where `has_gpus`, else 0 (a safe index where there are pools)."""
+        return np.where(self.has_gpus, self.allocation.pool, 0)
+
+    @cached_property
+    def gpus(self) -> Ints:
+        """GPUs of the plan where `has_gpus`, else 0."""
+        return np.where(self.has_gpus, self.allocation.gpus, 0)
+
+    @cached_property
+    def running(self) -> Bools:
+        running: Bools = self.problem.jobs.state == State.RUNNING
+        return running
+
+    @cached_property
+    def is_kept(self) -> Bools:
+        """The plan gives a running job the very GPUs it runs on; to a guest beside the same job,
+        its own guest or, if its host leaves them, nobody."""
+        jobs = self.problem.jobs
+        is_kept: Bools = (
+            self.has_gpus & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
+        )
+        g = np.flatnonzero(self.is_secondary)
+        h = self.allocation.primary[g]
+        is_kept[g] &= (jobs.primary[g] == h) | (jobs.primary[h] == g)
+        # its host may still be on those GPUs
+        left = np.flatnonzero(is_kept & (jobs.primary >= 0) & ~self.is_secondary)
+        h = jobs.primary[left]
+        is_kept[left] = ~(
+            self.has_gpus & ~self.is_secondary & (self.pool == jobs.pool) & (self.gpus == jobs.gpus)
+        )[h]
+        return is_kept
+
+    @cached_property
+    def is_secondary(self) -> Bools:
+        """The plan lets the job run on the GPUs of another."""
+        primary = self.allocation.primary
+        is_secondary: Bools = self.has_gpus & (primary >= 0) & (primary < len(primary))
+        return is_secondary
+
+    @cached_property
+    def is_colocated(self) -> Bools:
+        """The plan gives the job GPUs together with another."""
+        is_colocated = self.is_secondary.copy()
+        is_colocated[self.allocation.primary[self.is_secondary]] = True
+        return is_colocated & self.has_gpus
+
+    @cached_property
+    def held(self) -> Ints:
+        """GPUs of the plan that the job holds itself: those of a pair count once."""
+        return np.where(self.is_secondary, 0, self.gpus)
+
+    @cached_property
+    def pair_checker(self) -> PairChecker:
+        """Who can share."""
+        return PairChecker(self.problem, self.table, MeasuredSlowdowns.of(self.problem))
+
+    @cached_property
+    def unit(self) -> Ints:
+        """The job itself; of a running guest that could go on beside its host, the host: they
+        need their GPUs once.
+        """
+        jobs, unit = self.problem.jobs, np.arange(len(self.problem.jobs))
+        for g in np.flatnonzero(self.can_be_kept & (jobs.primary >= 0)).tolist():
+            h = int(jobs.primary[g])
+            if self.can_be_kept[h] and self.pair_checker.can_share(
+                h, g, int(jobs.pool[g]), int(jobs.gpus[g])
+            ):
+                unit[g] = h
+        return unit
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Work per second of the plan; 0 where the job gets nothing, nan where no rate is known."""
+        return self._rate_and_row[0]
+
+    @cached_property
+    def row(self) -> Ints:
+        """Row of rates.csv that the rate comes from; -1 between rows, from a curve, or for
+        nothing.
+        """
+        return self._rate_and_row[1]
+
+    @cached_property
+    def _rate_and_row(self) -> tuple[Floats, Ints]:
+        jobs, pools = self.problem.jobs, self.problem.pools
+        rate, row = np.zeros(len(jobs)), np.full(len(jobs), -1)
+        j = np.flatnonzero(self.has_gpus)
+        pool = self.pool[j]
+        rate[j], row[j] = self.table.rate(
+            jobs.model[j],
+            pools.gpu_type[pool],
+            self.gpus[j],
+            pools.memory_gb[pool],
+            self.is_kept[j],
+        )
+        for g in np.flatnonzero(self.is_secondary).tolist():
+            h = int(self.allocation.primary[g])
+            if self.has_gpus[h]:
+                rows = int(self.allocation.row[h]), int(self.allocation.row[g])
+                rate[h], rate[g] = self.pair_checker.speeds(
+                    (h, g), rows, int(self.pool[g]), int(self.gpus[g])
+                )
+        return rate, row
+
+    @cached_property
+    def can_be_kept(self) -> Bools:
+        """A running job whose pool is still large enough for it and whose rate is known: it
+        could stay as it is.
+        """
+        jobs, pools = self.problem.jobs, self.problem.pools
+        out = np.zeros(len(jobs), dtype=bool)
+        j = np.flatnonzero(self.running)
+        rate, _ = self.table.rate(jobs.model[j], pools.gpu_type[jobs.pool[j]], jobs.gpus[j])
+        out[j] = (rate > 0) & (jobs.gpus[j] <= pools.gpus[jobs.pool[j]])
+        return out
+
+    @cached_property
+    def is_barred(self) -> Bools:
+        """Held by its owner, or not running and waiting for a job that is still in the snapshot."""
+        jobs = self.problem.jobs
+        is_barred: Bools = jobs.state == State.HELD
+        if any(jobs.after):
+            here = set(jobs.job_id)
+            waits = np.array([any(name in here for name in names) for names in jobs.after])
+            is_barred = is_barred | (waits & ~self.running)
+        return is_barred
+
+    @cached_property
+    def frozen(self) -> Bools:
+        """A running job that may not be moved or resized: not preemptible, or no changes left."""
+        jobs = self.problem.jobs
+        frozen: Bools = self.running & (~jobs.preemptible | (jobs.resizes_left == 0))
+        return frozen
+
+    @cached_property
+    def types(self) -> Bools:
+        """(J, T) GPU types that the job may use."""
+        jobs, n = self.problem.jobs, len(self.problem.gpu_types)
+        out = np.ones((len(jobs), n), dtype=bool)
+        named = np.flatnonzero(jobs.gpu_types >= 0)
+        if len(named):
+            out[named] = np.array(self.problem.type_sets).reshape(-1, n)[jobs.gpu_types[named]]
+        return out
+
+    @cached_property
+    def _ways(self) -> tuple[Ints, Ints, Ints, Floats]:
+        """All options of all jobs, read apart from allocator/options: job, pool, gpus, rate,
+        each (n,), by job.
+        """
+        jobs, pools, everyone = (
+            self.problem.jobs,
+            self.problem.pools,
+            np.arange(len(self.problem.jobs)),
+        )
+        found = [(j := everyone[self.can_be_kept], jobs.pool[j], jobs.gpus[j])]
+        free = everyone[~self.is_barred & ~self.frozen]
+        for code in np.unique(jobs.sizes[free]).tolist():
+            same = free[jobs.sizes[free] == code]
+            for p in range(len(pools)):
+                able = same[self.types[same, pools.gpu_type[p]]]
+                most = np.minimum(
+                    np.minimum(jobs.max_gpus[able], pools.gpus[p]),
+                    self.table.largest[jobs.model[able]],
+                )
+                if pools.market[p] == Market.SPOT:
+                    most = np.minimum(most, jobs.max_spot_gpus[able]).astype(np.int64)
+                node, top = int(pools.gpus_per_node[p]), int(most.max(initial=0))
+                sizes = (
+                    self.problem.size_lists[code]
+                    if code >= 0
+                    else np.array(_by_rule(node, top), dtype=np.int64)
+                )
+                first = np.searchsorted(sizes, jobs.min_gpus[able])
+                count = np.maximum(0, np.searchsorted(sizes, most, side="right") - first)
+                job = np.repeat(able, count)
+                gpus = sizes[
+                    np.arange(len(job)) + np.repeat(first - np.cumsum(count) + count, count)
+                ]
+                if code < 0 and top > EVERY_NODES * node:
+                    more = self._named(able, p, most)
+                    job, gpus = (np.append(a, b) for a, b in zip((job, gpus), more, strict=True))
+                new = ~(self.running[job] & (jobs.pool[job] == p) & (jobs.gpus[job] == gpus))
+                found.append((job[new], np.full(int(new.sum()), p), gpus[new]))
+        job, pool, gpus = (np.concatenate(part) for part in zip(*found, strict=True))
+        holds = self.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+        rate, _ = self.table.rate(
+            jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds
+        )
+        rigid = self.table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
+        rigid &= (gpus != jobs.requested_gpus[job]) & ~holds
+        order = np.flatnonzero((rate > 0) & ~rigid)
+        order = order[np.argsort(job[order], kind="stable")]
+        return job[order], pool[order], gpus[order], rate[order]
+
+    def _named(self, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
+        """Job, gpus of sizes in whole nodes that the rule passes over and a job names itself, or
+        at which its model was measured.
+        """
+        jobs, pools, rates = self.problem.jobs, self.problem.pools, self.problem.rates
+        node, measured = int(pools.gpus_per_node[pool]), {}
+        of_type = rates.gpu_type == pools.gpu_type[pool]
+        for m in np.unique(jobs.model[able]).tolist():
+            measured[m] = set(rates.gpus[of_type & (rates.model == m)].tolist())
+        found = [
+            (j, k)
+            for j, top in zip(able.tolist(), most.tolist(), strict=True)
+            for low, high, asked in [
+                (int(n[j]) for n in (jobs.min_gpus, jobs.max_gpus, jobs.requested_gpus))
+            ]
+            for k in {low + -low % node, high - high % node, asked, *measured[jobs.model[j]]}
+            if low <= k <= top and k % node == 0 and _is_passed_over(k // node)
+        ]
+        job, gpus = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return job, gpus
+
+    def options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
+        """Job, pool, gpus, rate of all options of the chosen jobs (None: of all), each (n,), in
+        order of job.
+        """
+        if chosen is None:
+            return self._ways
+        asked = np.zeros(len(self.problem.jobs), dtype=bool)
+        asked[chosen] = True
+        job, pool, gpus, rate = self._ways
+        of = asked[job]
+        return job[of], pool[of], gpus[of], rate[of]
+
+    def name(self, j: int) -> str:
+        return f'job "{self.problem.jobs.job_id[j]}"'
+
+    def planned(self, j: int) -> str:
+        """What the plan gives job j, in words."""
+        return (
+            describe_gpus(self.problem, int(self.pool[j]), int(self.gpus[j]))
+            if self.has_gpus[j]
+            else "nothing"
+        )
+
+    def holds(self, j: int) -> str:
+        """What running job j holds, in words."""
+        jobs = self.problem.jobs
+        return describe_gpus(self.problem, int(jobs.pool[j]), int(jobs.gpus[j]))
+
+
+def _is_passed_over(nodes: int) -> bool:
+    """Whether a job whose sizes follow the rule is not offered that many nodes."""
+    return nodes > EVERY_NODES and nodes.bit_length() - (nodes & -nodes).bit_length() >= NODE_DIGITS
+
+
+def _by_rule(node: int, top: int) -> list[int]:
+    """All sizes of the rule up to `top`, and powers of two inside a node; ascending."""
+    sizes = {1 << i for i in range(node.bit_length())}
+    nodes = 1
+    while nodes * node <= top:
+        sizes.add(nodes * node)
+        nodes += 1 << max(0, nodes.bit_length() - NODE_DIGITS) if nodes >= EVERY_NODES else 1
+    return sorted(sizes)
+
+
+def describe_gpus(problem: Problem, pool: int, gpus: int) -> str:
+    """What a fault calls that many GPUs of a pool, given by its number."""
+    return f'{gpus} GPUs of pool "{problem.pools.pool[pool]}"'
+
+
+def exceeds(total: float, limit: float) -> bool:
+    """Whether a sum exceeds its limit by more than the rounding of sums of dollars, 1e-9
+    relative.
+    """
+    return total > limit + 1e-9 * max(1.0, abs(limit))

@@ -1,0 +1,167 @@
+"""Each job on its own: is what the plan gives it one of its options? Contract sections 1 and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from allocator.audit.context import AuditContext
+from allocator.domain.problem import Bools, Market, State
+from allocator.domain.schema.columns import MOST_GPUS
+
+
+def faults(s: AuditContext) -> Iterator[str]:
+    """Every rule that a single job breaks, rule by rule."""
+    jobs, pools, a = s.problem.jobs, s.problem.pools, s.allocation
+    # what a job already holds may lie outside its range, sizes and types
+    fresh = s.has_gpus & ~s.is_kept
+
+    nothing = (a.pool == -1) & (a.gpus == 0)
+    unknown = ~s.has_gpus & ~nothing
+    yield from _report_each(
+        s,
+        unknown,
+        lambda j: f"pool {a.pool[j]} with {a.gpus[j]} GPUs is neither an option nor nothing",
+    )
+
+    out = fresh & ((s.gpus < jobs.min_gpus) | (s.gpus > jobs.max_gpus))
+    yield from _report_each(
+        s,
+        out,
+        lambda j: f"{s.planned(j)}, outside its range {jobs.min_gpus[j]} to {jobs.max_gpus[j]}",
+    )
+
+    yield from _report_each(
+        s, fresh & ~out & ~_size_allowed(s), lambda j: f"{s.planned(j)}, not one of its sizes"
+    )
+
+    if len(pools):
+        kind = pools.gpu_type[s.pool]
+        wrong = fresh & ~s.types[np.arange(len(jobs)), kind]
+        yield from _report_each(
+            s,
+            wrong,
+            lambda j: (
+                f'{s.planned(j)} of type "{s.problem.gpu_types[kind[j]]}", '
+                "which its gpu_types exclude"
+            ),
+        )
+        yield from _report_each(
+            s,
+            s.has_gpus & (s.gpus > pools.gpus[s.pool]),
+            lambda j: f"{s.planned(j)}, which has only {pools.gpus[s.pool[j]]}",
+        )
+
+        guessed = (
+            fresh & s.table.is_assumed(jobs.model, kind, s.gpus) & (s.gpus != jobs.requested_gpus)
+        )
+        yield from _report_each(
+            s,
+            guessed,
+            lambda j: (
+                f"{s.planned(j)} at an assumed speed, which it may have at its "
+                f"requested {jobs.requested_gpus[j]} only"
+            ),
+        )
+
+    if len(pools):
+        spot = fresh & (pools.market[s.pool] == Market.SPOT) & (s.gpus > jobs.max_spot_gpus)
+        yield from _report_each(
+            s,
+            spot,
+            lambda j: f"{s.planned(j)}, a spot pool, where it may hold {jobs.max_spot_gpus[j]:g}",
+        )
+
+    yield from _report_each(
+        s,
+        s.has_gpus & ~s.is_colocated & ~(s.rate > 0),
+        lambda j: f"{s.planned(j)}: no rate is known there",
+    )
+    alone = s.has_gpus & ~s.is_colocated  # of pairs audit/pairs.py judges rows and speeds
+    yield from _report_each(
+        s,
+        alone & (s.rate > 0) & ~_row_true(s),
+        lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which does not give its rate",
+    )
+
+    yield from _report_each(
+        s,
+        fresh & ~_fits(s),
+        lambda j: (
+            f"{s.planned(j)} with row {a.row[j]} of rates.csv, which needs"
+            f" {s.problem.rates.memory_gb[a.row[j]]:g} GB of each GPU; it has"
+            f" {pools.memory_gb[s.pool[j]]:g}"
+        ),
+    )
+
+    yield from _report_each(
+        s,
+        s.has_gpus & s.is_barred,
+        lambda j: (
+            f"{s.planned(j)}, although "
+            + ("it is held" if jobs.state[j] == State.HELD else "a job it comes after is not done")
+        ),
+    )
+
+    stuck = s.frozen & jobs.preemptible & s.has_gpus & ~s.is_kept
+    yield from _report_each(
+        s, stuck, lambda j: f"{s.planned(j)}, although resizes_left is 0 and it holds {s.holds(j)}"
+    )
+
+    # not preemptible: stays if it can; if it cannot, or was released, it may only be paused
+    moved = s.running & ~jobs.preemptible & s.has_gpus & ~s.is_kept
+    left = s.running & ~jobs.preemptible & ~s.has_gpus & s.can_be_kept & ~s.repairs.released
+    yield from _report_each(
+        s,
+        moved | left,
+        lambda j: f"{s.planned(j)}, although it is not preemptible and holds {s.holds(j)}",
+    )
+
+
+def _report_each(s: AuditContext, broken: Bools, describe: Callable[[int], str]) -> Iterator[str]:
+    for j in np.flatnonzero(broken).tolist():
+        yield f"{s.name(j)} gets {describe(j)}"
+
+
+def _size_allowed(s: AuditContext) -> Bools:
+    """Listed in `sizes`; without a list a power of two inside a node, or whole nodes."""
+    jobs = s.problem.jobs
+    allowed: Bools = np.zeros(len(jobs), dtype=bool)
+    listed = jobs.sizes >= 0
+    if s.has_gpus.any():
+        node = s.problem.pools.gpus_per_node[s.pool]
+        allowed = ((s.gpus & (s.gpus - 1)) == 0) & (s.gpus <= node) | (s.gpus % node == 0)
+    if listed.any():
+        span = MOST_GPUS + 1
+        option_table = np.concatenate(
+            [code * span + sizes for code, sizes in enumerate(s.problem.size_lists)]
+        )
+        allowed = np.where(listed, np.isin(jobs.sizes * span + s.gpus, option_table), allowed)
+    return allowed
+
+
+def _fits(s: AuditContext) -> Bools:
+    """False where the named row of rates.csv needs more memory than the GPUs of the pool have."""
+    rates, row = s.problem.rates, s.allocation.row
+    fits = np.ones(len(row), dtype=bool)
+    j = np.flatnonzero(s.has_gpus & (row >= 0) & (row < len(rates.rate)))
+    fits[j] = ~(rates.memory_gb[row[j]] > s.problem.pools.memory_gb[s.pool[j]])
+    return fits
+
+
+def _row_true(s: AuditContext) -> Bools:
+    """The named row of rates.csv is of this model, type and size and as fast as the rate; -1
+    only where none is.
+    """
+    jobs, pools, rates, row = s.problem.jobs, s.problem.pools, s.problem.rates, s.allocation.row
+    true: Bools = (row == -1) & (s.row == -1)
+    j = np.flatnonzero(s.has_gpus & (row >= 0) & (row < len(rates.rate)))
+    r = row[j]
+    true[j] = (
+        (rates.model[r] == jobs.model[j])
+        & (rates.gpu_type[r] == pools.gpu_type[s.pool[j]])
+        & (rates.gpus[r] == s.gpus[j])
+        & (rates.rate[r] == s.rate[j])
+    )
+    return true

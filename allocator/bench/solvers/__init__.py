@@ -1,0 +1,1 @@
+"""The solver benchmarks: instances, engines, measurements in processes."""

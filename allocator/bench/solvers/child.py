@@ -1,0 +1,190 @@
+"""The process of one measurement: makes the problem, runs one engine, checks its plan, tells its
+parent.
+
+    python -m allocator.bench.solvers.child '{"instance": "L", "rules": "standard", ...}'
+        (fields of runs.Run)
+
+A JSON line per message on standard output: "ready" when the clock starts, "trace" whenever plan or
+bound got better, "done". CPU seconds are those of this process and the children it waited for. Not
+counted: loading libraries, making the instance, the round before a warm one, and checking reports.
+Counted: formulating and the final check. When standard input ends, the parent is gone, and this
+process ends itself with all it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from allocator.bench.solvers.engines import load
+from allocator.bench.solvers.next_round import warm_hint
+from allocator.bench.solvers.runs import SolverRun, problems
+from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
+from formulations.bounds.lagrangian import bound_at
+from formulations.model.choices import NotChoices, choices
+from formulations.model.linear import Floats, LinearModel
+
+TRUST = 1e-7  # relative: rounding of claimed bounds
+
+
+class SolverMeter:
+    """The clock and the best plan and bound so far."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._lock = out, threading.Lock()
+        self._model: LinearModel | None = None
+        self.value, self.bound = -math.inf, math.inf
+        self._cpu, self._wall, self._own_cpu, self._own_wall = cpu(), time.monotonic(), 0.0, 0.0
+
+    def start(self) -> None:
+        """Start the clock."""
+        self._cpu, self._wall = cpu(), time.monotonic()
+
+    def now(self) -> dict[str, float]:
+        """CPU and wall seconds since the start, without the reports."""
+        return {
+            "cpu": cpu() - self._cpu - self._own_cpu,
+            "wall": time.monotonic() - self._wall - self._own_wall,
+        }
+
+    def model(self, model: LinearModel) -> None:
+        """What reports are checked against from now on."""
+        self._model = model
+
+    def send(self, kind: str, **what: Any) -> None:
+        """A message; numbers that are not finite become null."""
+        plain = {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in what.items()
+        }
+        self._out.write(json.dumps({"kind": kind, **plain}) + "\n")
+        self._out.flush()
+
+    def report(self, values: Floats | None, bound: float) -> None:
+        """base.Report: check, keep what is better, pass it on."""
+        with self._lock:
+            now, cpu_s, wall_s = self.now(), time.thread_time(), time.monotonic()
+            if self.improves(values, bound):
+                self.send("trace", **now, value=self.value, bound=self.bound)
+            self._own_cpu += time.thread_time() - cpu_s
+            self._own_wall += time.monotonic() - wall_s
+
+    def improves(self, values: Floats | None, bound: float) -> bool:
+        """Keep a plan that keeps every row and is worth more, and a bound that is tighter."""
+        assert self._model is not None
+        new = not math.isnan(bound) and bound < self.bound
+        if new:
+            self.bound = float(bound)
+        if values is not None and self._model.feasible(values):
+            value = float(self._model.value @ values)
+            if value > self.value:
+                self.value, new = value, True
+        return new
+
+
+def main(spec: str) -> None:
+    """Measure one run."""
+    run = SolverRun(**json.loads(spec))
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)  # solvers print
+    threading.Thread(target=_until_the_parent_is_gone, daemon=True).start()
+    engine, version = load(run.engine)
+    *earlier, make = problems(run)
+    limits = SolveLimits(run.limit_s, run.gap, run.threads, run.seed)
+    hint, shape = WarmStart(), make()
+    for before in earlier:
+        model = before()
+        hint = warm_hint(
+            model, engine(model, limits, WarmStart(), lambda values, bound: None), shape
+        )
+    meter = SolverMeter(out)
+    meter.send(
+        "ready",
+        version=version,
+        columns=shape.n,
+        rows=shape.m,
+        entries=len(shape.coef),
+        cpu=cpu(),
+        jobs=sum(len(f.labels) for f in shape.families if f.kind == "at_most_one"),
+    )
+    del shape
+    meter.start()
+    model = make()
+    meter.model(model)
+    try:
+        answer = engine(model, limits, hint, meter.report)
+    except Exception as error:
+        answer = SolverResult(Termination.FAILED, detail=f"{type(error).__name__}: {error}")
+    _check_answer(meter, model, answer)
+
+
+def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) -> None:
+    """Check the answer: its plan against the rows, its bound against all plans seen and the
+    prices' own bound.
+    """
+    detail, by = answer.detail, "engine"
+    if answer.values is not None and not model.feasible(answer.values):
+        detail = f"the plan breaks {len(model.violations(answer.values))} rows; {detail}"
+        answer = SolverResult(Termination.FAILED, bound=answer.bound, prices=answer.prices)
+    infeasible = answer.termination is Termination.INFEASIBLE
+    meter.improves(answer.values, math.inf if infeasible else answer.bound)
+    if answer.prices is not None:
+        with contextlib.suppress(NotChoices):
+            own = bound_at(choices(model), answer.prices)
+            by = "prices" if own <= meter.bound * (1 + 1e-12) else by
+            meter.bound = min(meter.bound, own)
+    if meter.bound < meter.value - TRUST * abs(meter.value):
+        detail = f"the bound lies below a plan; {detail}"
+    now = meter.now()
+    meter.send("trace", **now, value=meter.value, bound=meter.bound)
+    meter.send(
+        "done",
+        **now,
+        termination=str(answer.termination),
+        bound_by=by,
+        detail=detail[:300],
+        peak_memory_mb=peak_memory_mb(),
+    )
+
+
+def cpu() -> float:
+    """CPU seconds, user and system, of this process and the children it has waited for."""
+    own, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def peak_memory_mb() -> float:
+    """Largest memory in MB of this process or one of its children. ru_maxrss alone would
+    remember the parent's.
+    """
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    own = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    with contextlib.suppress(OSError, StopIteration):
+        line = next(
+            x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM")
+        )
+        own = float(line.split()[1])
+    unit = 1024.0 if sys.platform != "darwin" else 1024.0**2
+    return max(own, float(children)) / unit
+
+
+def _until_the_parent_is_gone() -> None:
+    while os.read(0, 4096):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    os._exit(0)  # solver libraries have been seen to hang while tidying up

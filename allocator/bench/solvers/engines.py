@@ -1,0 +1,123 @@
+"""What the solver benchmarks compare: the back ends, two heuristics without a solver, and back
+ends of your own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from dataclasses import replace
+from typing import cast
+
+from allocator.bench.solvers.plain_greedy import plain_greedy
+from allocator.errors import UsageError
+from allocator.solvers import registry
+from allocator.solvers.base import (
+    Backend,
+    ReportProgress,
+    SolveLimits,
+    SolverResult,
+    Termination,
+    WarmStart,
+)
+from formulations.bounds.lagrangian import minimise_dual
+from formulations.model.choices import NotChoices, choices
+from formulations.model.linear import LinearModel
+from formulations.primal.rounding import round_dual
+
+SHORT = {
+    "auto": "what the registry chooses by size and structure",
+    "marginal": "prices, rounding and filling, without a solver",
+    "greedy": "best gain per GPU first, no bound",
+}
+
+
+def engine_names() -> tuple[str, ...]:
+    """Everything that can be measured by name; a dotted module with a function `solve`
+    (base.Backend) can be too.
+    """
+    return (*registry.SOLVERS, *SHORT)
+
+
+def check(name: str) -> None:
+    """Raise UsageError for what is neither a name nor looks like a module."""
+    if name not in engine_names() and "." not in name:
+        raise UsageError(
+            f'unknown engine "{name}" (known: {", ".join(engine_names())}, or module.with.solve)'
+        )
+
+
+def load(name: str) -> tuple[Backend, str]:
+    """(back end, version of its library); loads the library, so only in a process of its own."""
+    if name == "auto":
+        # loads what both choices need
+        importlib.import_module("allocator.solvers.decomposition.solve").version()
+        return auto, ""
+    if name in SHORT:
+        short: dict[str, Backend] = {"marginal": marginal, "greedy": greedy}
+        return short[name], ""
+    entry = registry.SOLVERS.get(name)
+    module = importlib.import_module(entry.module if entry else name)
+    return cast(Backend, module.solve), str(module.version()) if hasattr(module, "version") else ""
+
+
+def auto(
+    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
+) -> SolverResult:
+    """The back end that the registry chooses for the model."""
+    name, why = registry.choose(model)
+    answer = load(name)[0](model, limits, hint, report)
+    return replace(answer, detail=f"auto: {name}, {why}; {answer.detail}")
+
+
+def marginal(
+    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
+) -> SolverResult:
+    """The Lagrangian bound and the plan its prices suggest (formulations/primal/rounding.py)."""
+    begin = time.monotonic()
+    try:
+        view = choices(model)
+    except NotChoices as lack:
+        return SolverResult(Termination.FAILED, detail=str(lack))
+    dual = minimise_dual(
+        view,
+        hint.prices,
+        deadline=begin + limits.time_s / 2 if math.isfinite(limits.time_s) else None,
+    )
+    report(None, dual.bound)
+    plan = round_dual(view, dual)
+    if plan is None:
+        return SolverResult(
+            Termination.TIME_LIMIT,
+            bound=dual.bound,
+            prices=dual.prices,
+            detail="the rounding found no plan",
+        )
+    return _ended(
+        limits,
+        SolverResult(
+            Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan), dual.bound, dual.prices
+        ),
+    )
+
+
+def greedy(
+    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
+) -> SolverResult:
+    """What a greedy loop finds; it proves nothing."""
+    try:
+        view = choices(model)
+    except NotChoices as lack:
+        return SolverResult(Termination.FAILED, detail=str(lack))
+    plan = plain_greedy(view, time.monotonic() + limits.time_s)
+    if plan is None:
+        return SolverResult(
+            Termination.TIME_LIMIT, detail="the greedy loop found no plan that keeps every row"
+        )
+    return SolverResult(Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan))
+
+
+def _ended(limits: SolveLimits, answer: SolverResult) -> SolverResult:
+    gap = (answer.bound - answer.objective) / max(abs(answer.objective), 1e-9)
+    return answer if gap > limits.gap else replace(answer, termination=Termination.GAP)

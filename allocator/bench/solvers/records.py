@@ -1,0 +1,138 @@
+"""Results of the solver benchmarks on disk: runs.csv (a row per measurement) and trace.csv (its
+plans and bounds).
+
+Rows are appended, so a benchmark can be stopped at any moment and goes on where it was. One process
+writes at a time.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from allocator.bench.solvers.process import MeasurementOutcome, Point
+from allocator.bench.solvers.runs import KEY, SolverRun
+from allocator.errors import UsageError
+
+RUNS, TRACE = "runs.csv", "trace.csv"
+GAPS = {"cpu_1pct": 1e-2, "cpu_0.1pct": 1e-3, "cpu_0.01pct": 1e-4}
+"""Columns: CPU seconds until that relative gap was certified."""
+FIELDS = (
+    *KEY,
+    "run",
+    "version",
+    "jobs",
+    "columns",
+    "rows",
+    "entries",
+    "ended",
+    "value",
+    "bound",
+    "gap",
+    "bound_by",
+    "cpu_s",
+    "wall_s",
+    "cpu_first_plan",
+    *GAPS,
+    "cpu_asked_gap",
+    "peak_mb",
+    "detail",
+)
+TRACE_FIELDS = ("run", "cpu_s", "wall_s", "value", "bound")
+
+
+class MeasurementStore:
+    """The two files in a folder, which is made if need be."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, fields in ((RUNS, FIELDS), (TRACE, TRACE_FIELDS)):
+            _prepare(self.folder / name, fields)
+
+    def finished(self) -> set[tuple[str, ...]]:
+        """Keys of the measurements that have their row."""
+        with (self.folder / RUNS).open(newline="", encoding="utf-8") as source:
+            return {tuple(row[k] for k in KEY) for row in csv.DictReader(source)}
+
+    def add(self, run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
+        """Append a measurement; its trace first, so that a row in runs.csv always has its whole
+        trace.
+        """
+        row = record(run, outcome) | {"run": secrets.token_hex(4)}
+        _append(
+            self.folder / TRACE,
+            [(row["run"], *map(_number, (p.cpu, p.wall, p.value, p.bound))) for p in outcome.trace],
+        )
+        _append(self.folder / RUNS, [[_number(row[f]) for f in FIELDS]])
+        return row
+
+
+def record(run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
+    """A row of runs.csv without its number."""
+    last = outcome.trace[-1] if outcome.trace else Point(0.0, 0.0, None, None)
+    ended = str(outcome.done.get("termination", "killed" if outcome.killed else "failed"))
+    detail = str(outcome.done.get("detail", "")) or (outcome.words if not outcome.done else "")
+    return {
+        **dict(zip(KEY, run.key, strict=True)),
+        **{k: outcome.ready.get(k) for k in ("version", "jobs", "columns", "rows", "entries")},
+        "ended": ended,
+        "value": last.value,
+        "bound": last.bound,
+        "gap": last.gap,
+        "bound_by": outcome.done.get("bound_by", "engine") if last.bound is not None else "",
+        "cpu_s": outcome.cpu,
+        "wall_s": outcome.wall,
+        "cpu_first_plan": next((p.cpu for p in outcome.trace if p.value is not None), None),
+        **{name: seconds_to_gap(outcome.trace, gap) for name, gap in GAPS.items()},
+        "cpu_asked_gap": seconds_to_gap(outcome.trace, run.gap),
+        "peak_mb": outcome.peak,
+        "detail": " ".join(detail.split()),
+    }
+
+
+def seconds_to_gap(trace: Sequence[Point], gap: float) -> float | None:
+    """CPU seconds after which plan and bound were that close (up to rounding), None if never."""
+    return next((p.cpu for p in trace if p.gap is not None and p.gap <= gap * (1 + 1e-9)), None)
+
+
+def _number(x: object) -> object:
+    if x is None:
+        return ""
+    return f"{x:.12g}" if isinstance(x, float) else x
+
+
+def _prepare(path: Path, fields: Sequence[str]) -> None:
+    """Write the header of a new file; cut half a line that a kill has left. Raises UsageError on
+    another header.
+    """
+    if not path.exists() or not path.stat().st_size:
+        path.write_text(",".join(fields) + "\n", encoding="utf-8")
+        return
+    with path.open("rb+") as file:
+        text = file.read()
+        if not text.endswith(b"\n"):
+            file.truncate(text.rfind(b"\n") + 1)
+    if path.read_text(encoding="utf-8").partition("\n")[0] != ",".join(fields):
+        raise UsageError(f'"{path}" holds results of another version; choose another folder')
+
+
+def _append(path: Path, rows: Sequence[Sequence[object]]) -> None:
+    with path.open("a", newline="", encoding="utf-8") as out:
+        csv.writer(out, lineterminator="\n").writerows(rows)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def summary(row: Mapping[str, object]) -> str:
+    """A measurement in a few words."""
+    gap = row["gap"]
+    proven = f"gap {100 * gap:.4f} %" if isinstance(gap, float) else "no gap"
+    cpu = row["cpu_s"]
+    return (
+        f"{row['engine']} {row['instance']} {row['rules']} seed {row['seed']} {row['round']}:"
+        f" {proven}, {cpu:.2f} CPU s, ended by {row['ended']}"
+    )

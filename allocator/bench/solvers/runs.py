@@ -1,0 +1,128 @@
+"""One measurement of the solver benchmarks as data: what to run, and the problem it runs on."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from allocator.bench.solvers.engines import check
+from allocator.bench.solvers.instances import EVERYTHING, PLAIN, SIZES, TENANTS, generate
+from allocator.bench.solvers.next_round import next_round
+from allocator.errors import UsageError
+from allocator.io.model_files.sia_ilp import read_sia_ilp
+from allocator.io.performance_models import read_instance
+from formulations.model.linear import LinearModel
+from formulations.model.single_round import build_model
+
+RULES = {"standard": PLAIN, "tenants": TENANTS, "all": EVERYTHING}
+"""standard: 20 tenants with quotas, a budget; tenants: 100 of them; all: 100, guarantees, a limit
+on change, 5 % of the running jobs may not move."""
+FILE = "file"
+COLD, WARM = ROUNDS = ("cold", "warm")
+"""cold: nothing is known; warm: the next round (next_round.py), given what the engine found for
+this one.
+"""
+CUSTOM = re.compile(r"[1-9]\d*x[1-9]\d*x[1-8]")
+
+
+@dataclass(frozen=True, order=True)
+class SolverRun:
+    """engine: a name of engines.py. instance: a key of SIZES, "JOBSxGPUSxTYPES", or a file (rules
+    FILE, seed 0).
+
+    gap: relative, asked of the engine. limit_s: wall seconds for it; some time later it is killed.
+    """
+
+    instance: str
+    rules: str
+    seed: int
+    engine: str
+    gap: float
+    limit_s: float
+    threads: int = 1
+    round: str = COLD
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes two runs the same measurement, as it stands in the CSV; a file counts by
+        its name.
+        """
+        name = Path(self.instance).name if self.rules == FILE else self.instance
+        return (
+            name,
+            self.rules,
+            str(self.seed),
+            self.engine,
+            repr(self.gap),
+            repr(self.limit_s),
+            str(self.threads),
+            self.round,
+        )
+
+
+KEY = ("instance", "rules", "seed", "engine", "gap_asked", "limit_s", "threads", "round")
+
+
+def grid(
+    engines: Sequence[str],
+    sizes: Sequence[str],
+    seeds: int,
+    rules: Sequence[str],
+    *,
+    files: Sequence[str] = (),
+    gap: Callable[[str, str], float],
+    limit_s: float,
+    threads: int = 1,
+    rounds: Sequence[str] = (COLD,),
+) -> list[SolverRun]:
+    """All runs, instance by instance, so that early results compare engines. gap(size, rules): what
+    is asked for.
+
+    Raises UsageError for names that are not known.
+    """
+    for engine in engines:
+        check(engine)
+    for size in sizes:
+        if size not in SIZES and not CUSTOM.fullmatch(size):
+            raise UsageError(
+                f'unknown size "{size}" (known: {", ".join(SIZES)}, or JOBSxGPUSxTYPES, at most 8'
+                " types)"
+            )
+    for rule in rules:
+        if rule not in RULES:
+            raise UsageError(f'unknown rules "{rule}" (known: {", ".join(RULES)})')
+    for name in rounds:
+        if name not in ROUNDS:
+            raise UsageError(f'unknown round "{name}" (known: {", ".join(ROUNDS)})')
+    made = list(itertools.product(sizes, rules, range(seeds), rounds))
+    made += [(file, FILE, 0, COLD) for file in files]
+    return [
+        SolverRun(s, r, i, e, gap(s, r), limit_s, threads, w)
+        for s, r, i, w in made
+        for e in engines
+    ]
+
+
+def problems(run: SolverRun) -> tuple[Callable[[], LinearModel], ...]:
+    """The problem of a run, after the one that a warm run has solved before."""
+    if run.rules == FILE:
+        model = read_sia_ilp(run.instance) if _is_sia(run.instance) else read_instance(run.instance)
+        return (lambda: model,)
+    size: str | tuple[int, int, int] = run.instance
+    if run.instance not in SIZES:
+        jobs, gpus, types = map(int, run.instance.split("x"))
+        size = (jobs, gpus, types)
+    instance = generate(size, run.seed, RULES[run.rules])
+    if run.round == COLD:
+        return (lambda: build_model(instance),)
+    following = next_round(instance, run.seed)
+    return (lambda: build_model(instance), lambda: build_model(following))
+
+
+def _is_sia(path: str) -> bool:
+    from allocator.io.performance_models import arrays_of
+
+    return {"G", "restart", "lam"} <= set(arrays_of(path))

@@ -1,0 +1,1 @@
+"""Parts that the generators of workloads share."""

@@ -1,0 +1,134 @@
+"""Spot machines of several zones that come and go together, and their prices.
+
+A zone has spot machines while it, its region and the whole market all have: three on-off processes,
+so that zones of a region go down together more often than zones of different regions. Lengths of on
+and off stretches are mixtures of a short and a long exponential, since measured ones are
+heavy-tailed (mean 5 to 10 times the median). Of two zones that are up a share u of the time, with s
+the share of what they have in common, the correlation of being up is u (1 - s) / (s (1 - u)). While
+a zone is up, its first machine is there; further groups of machines come and go on top.
+
+Targets (45 days of one V100 in nine AWS zones, 2023): up .88 of the time, runs of 6 h in the mean
+and 1 h in the median, gaps of 1 h and .4 h; correlation .25 to .59 within a region, .03 to .27
+between regions. Prices: AWS, 92 days of p3: floor .30 of the price on demand, mean .30 to .34,
+daily log changes of .7 to 1.6 %, correlation of days .98.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints
+
+HOUR = 3_600.0
+Mixture = tuple[tuple[float, float], ...]  # (share, mean hours) of each kind of stretch
+GONE_H: Mixture = ((0.70, 0.4), (0.30, 2.4))  # mean 1.0, median .5: gaps of every level
+SHORT_H, SHORT = 0.60, 0.52  # of the runs, so many last so long in the mean
+# share of time: a zone; what its region, the market alone allow
+UP, REGION, MARKET = 0.88, 0.966, 0.980
+# share of time that a further group is there while its zone is
+DEEPER = 0.55
+GROUPS = (1, 1, 2, 4)  # machines that come and go together, in turn
+# price / price on demand: floor, and the walk's centre above it
+FLOOR, ABOVE = 0.30, 0.03
+STEP_S, KEEP, SHAKE = 3_600.0, 0.999, 0.0025  # of ln(price)
+
+
+@dataclass(frozen=True)
+class StepFunction:
+    """A step function: value[i] from at_s[i] on; at_s[0] = 0."""
+
+    at_s: Floats
+    value: Ints
+
+    def at(self, times: Floats) -> Ints:
+        """The value at each of the times."""
+        return np.asarray(
+            self.value[np.searchsorted(self.at_s, times, side="right") - 1], dtype=np.int64
+        )
+
+
+def zones(
+    rng: np.random.Generator, regions: tuple[int, ...], machines: int, until_s: float
+) -> list[StepFunction]:
+    """Machines there over time in every zone, region by region. regions: number of zones of each;
+    machines: of each zone at most."""
+    market = on_off(rng, MARKET, until_s)
+    out = []
+    for count in regions:
+        region = on_off(rng, REGION, until_s)
+        for _ in range(count):
+            gate = _product([market, region, on_off(rng, UP / (REGION * MARKET), until_s)])
+            groups, left, turn = [], machines, 0
+            while left:
+                size = min(left, GROUPS[turn % len(GROUPS)])
+                group = (
+                    on_off(rng, DEEPER, until_s)
+                    if turn
+                    else StepFunction(np.zeros(1), np.ones(1, np.int64))
+                )
+                groups.append(StepFunction(group.at_s, group.value * size))
+                left, turn = left - size, turn + 1
+            out.append(_product([gate, _sum(groups)]))
+    return out
+
+
+def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
+    """1 and 0 in turns, 1 a share `up` of the time; where it begins is drawn in the same
+    proportion.
+    """
+    gap = sum(share * mean for share, mean in GONE_H)
+    mean = gap * up / (1.0 - up)
+    long_h = (mean - SHORT * SHORT_H) / (1.0 - SHORT)
+    runs: Mixture = ((SHORT, SHORT_H), (1.0 - SHORT, max(long_h, SHORT_H)))
+    first = int(rng.random() < up)
+    count = 4 + int(3 * until_s / HOUR / (mean + gap))
+    while True:
+        lengths = np.empty(2 * count)
+        lengths[first::2], lengths[1 - first :: 2] = (
+            _draw(rng, GONE_H, count),
+            _draw(rng, runs, count),
+        )
+        lengths[0] *= rng.random()  # somewhere inside a stretch
+        ends = np.ceil(np.cumsum(lengths))
+        if ends[-1] >= until_s:
+            break
+        count *= 2
+    ends = np.unique(np.maximum(1.0, ends[ends < until_s]))  # two ends in one second cancel
+    return StepFunction(np.append(0.0, ends), (first + np.arange(len(ends) + 1)) % 2)
+
+
+def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> tuple[Floats, Floats]:
+    """Times and dollars per GPU-hour: a first-order autoregression of the logarithm, never below
+    the floor.
+    """
+    at = np.arange(0.0, until_s, STEP_S)
+    level = float(rng.normal(0.0, SHAKE / np.sqrt(1.0 - KEEP**2)))
+    log = np.empty(len(at))
+    for i, shock in enumerate(rng.normal(0.0, SHAKE, len(at)).tolist()):
+        level = KEEP * level + shock
+        log[i] = level
+    share = np.maximum(FLOOR, (FLOOR + ABOVE) * np.exp(log))
+    return at, np.round(share * on_demand, 3)
+
+
+def _draw(rng: np.random.Generator, kinds: Mixture, count: int) -> Floats:
+    share, mean_h = np.array(kinds).T
+    return np.asarray(rng.exponential(HOUR * mean_h[rng.choice(len(kinds), count, p=share)]))
+
+
+def _product(parts: list[StepFunction]) -> StepFunction:
+    at = np.unique(np.concatenate([p.at_s for p in parts]))
+    return _thin(at, np.prod([p.at(at) for p in parts], axis=0))
+
+
+def _sum(parts: list[StepFunction]) -> StepFunction:
+    at = np.unique(np.concatenate([p.at_s for p in parts]))
+    return _thin(at, np.sum([p.at(at) for p in parts], axis=0))
+
+
+def _thin(at: Floats, value: Ints) -> StepFunction:
+    """Without steps that change nothing."""
+    moves = np.append(True, np.diff(value) != 0)
+    return StepFunction(at[moves], value[moves])

@@ -1,0 +1,65 @@
+"""Models with speed curves: a job's family follows from how much work it is, as Pollux and Sia draw
+them.
+
+Speed on n GPUs of a type is t1 n / (1 + c (n - 1)); t1 and c are each variant's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.measured import RELATIVE_SPEED
+from allocator.domain.problem import Floats, Ints
+
+FAMILIES = ("cifar10", "recommender", "deepspeech2", "bert", "yolov3", "imagenet")
+VARIANTS = 4
+# GPU-hours: below 1 cifar10 or recommender, below 10 deepspeech2 or bert ...
+UP_TO_H = (1.0, 10.0, 100.0)
+CHOICES = ((0, 1), (2, 3), (4, 4), (5, 5))
+SAMPLES_PER_S = (900.0, 2_500.0, 40.0, 90.0, 60.0, 380.0)  # on one V100, order of magnitude
+
+
+def family_of(gpu_hours: Floats) -> Ints:
+    """Class of each job by its GPU-hours, shape (J,): 0 below 1, 1 below 10, 2 below 100, 3
+    beyond.
+    """
+    return np.searchsorted(np.array(UP_TO_H), gpu_hours, side="right")
+
+
+def model_rows(
+    rng: np.random.Generator, kind: Ints, types: Sequence[str], group: Ints
+) -> tuple[list[str], Floats, Floats, dict[str, list[Any]]]:
+    """Model name, t1 and c on a V100 of each job, shapes (J,), and models.csv.
+
+    kind: class of each job (family_of). group: jobs of one group (a sweep) take the same variant
+    within a class.
+    """
+    pick = rng.integers(0, 2, int(group.max()) + 1)[group]
+    variant = rng.integers(0, VARIANTS, int(group.max()) + 1)[group]
+    one = np.array(CHOICES)[kind, pick] * VARIANTS + variant
+    count = len(FAMILIES) * VARIANTS
+    rate_1 = draw.round_digits(
+        np.repeat(SAMPLES_PER_S, VARIANTS) * np.exp(rng.normal(0.0, 0.4, count)), 4
+    )
+    c = draw.curve_c(rng, count)
+    names = [f"{family}-{v + 1}" for family in FAMILIES for v in range(VARIANTS)]
+    rows: dict[str, list[Any]] = {"model": [], "gpu_type": [], "kind": [], "parameters": []}
+    used = np.unique(one).tolist()
+    for t in types:
+        ratio = rng.uniform(*RELATIVE_SPEED[t], count)
+        bend = np.ones(count) if t == "V100" else rng.uniform(0.7, 1.4, count)
+        for i in used:
+            rows["model"].append(names[i])
+            rows["gpu_type"].append(t)
+            rows["kind"].append("overhead")
+            rows["parameters"].append(
+                {
+                    "rate_1": float(f"{rate_1[i] * ratio[i]:.4g}"),
+                    "c": float(f"{c[i] * bend[i]:.4g}"),
+                }
+            )
+    return [names[i] for i in one.tolist()], rate_1[one], c[one], rows

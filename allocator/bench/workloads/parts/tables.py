@@ -1,0 +1,93 @@
+"""A generated workload as columns of plain values, and the way to files and to a Workload.
+
+The text is a function of the values alone: the same tables give the same bytes. Columns, not rows,
+because a workload may have 80,000 jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from allocator.bench.folders import cell, toml_text
+from allocator.errors import UsageError
+from allocator.io.plans import write_files
+from allocator.io.tables.csv_table import csv_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allocator.domain.workload import Workload
+
+Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class GeneratedWorkload:
+    """One workload folder (contract section 7).
+
+    config: keys of config.toml. tables: file name -> column name -> values of equal length; None =
+    an empty cell, a tuple = a list, a mapping = JSON. about: text of README.md. window_s: seconds
+    from 0 in which jobs are submitted. load: what was asked for, in the unit of the generator.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    tables: Mapping[str, Columns]
+    about: str = ""
+    window_s: float = 0.0
+    load: float = float("nan")
+
+    def files(self) -> dict[str, bytes]:
+        """File name -> content, in order of names."""
+        out = {file: _csv(columns).encode() for file, columns in self.tables.items()}
+        if self.config:
+            out["config.toml"] = toml_text(self.config).encode()
+        if self.about:
+            out["README.md"] = self.about.encode()
+        return dict(sorted(out.items()))
+
+    def write(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the files into `folder`, made if need be; returns it.
+
+        Raises UsageError if the folder holds anything already, AllocatorError where it cannot be
+        written.
+        """
+        path = Path(folder)
+        if path.is_dir() and any(path.iterdir()):
+            raise UsageError(f'"{path}" is not empty; choose another folder or remove it first')
+        write_files(path, self.files())
+        return path
+
+    def workload(self) -> Workload:
+        """The workload that reading the folder gives, validated. Raises InvalidInput if it
+        breaks a rule.
+        """
+        from allocator.io.workloads import parse_workload
+
+        return parse_workload(self.name, self.files())
+
+    def frame(self, file: str = "workload.csv") -> pd.DataFrame:
+        """One table as a pandas frame. Raises KeyError for a table it does not have."""
+        import pandas as pd
+
+        return pd.DataFrame({name: list(values) for name, values in self.tables[file].items()})
+
+
+def _csv(columns: Columns) -> str:
+    return csv_text(columns, zip(*map(_texts, columns.values()), strict=True))
+
+
+def _texts(values: Sequence[Any] | np.ndarray[Any, Any]) -> list[str]:
+    """The cells of a column as text, by the rules of folders.cell."""
+    if isinstance(values, np.ndarray):
+        return list(map(cell if values.dtype.kind == "f" else str, values.tolist()))
+    if values and all(isinstance(v, dict) for v in values):
+        return [json.dumps(v, sort_keys=True) for v in values]
+    return [cell(v) for v in values]

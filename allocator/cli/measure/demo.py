@@ -1,0 +1,283 @@
+"""`allocator demo`: MIP beside greedy, in one round of the shipped snapshot and over the shipped
+trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.measure.comparison import compare_metrics, comparison
+from allocator.errors import AllocatorError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allocator.cli.tables import Table
+    from allocator.domain.result import Result
+    from allocator.domain.workload import Workload
+    from allocator.simulator import Simulation
+
+EXAMPLES = """
+allocator demo
+allocator demo --solver cpsat
+allocator demo --live              ten training jobs on eight pretended GPUs, run by the real \
+controller
+"""
+ROWS_SHOWN = (
+    "jct_s_mean",
+    "jct_s_p99",
+    "queue_s_mean",
+    "queue_s_p99",
+    "makespan_s",
+    "efficiency_mean",
+    "ftf_max",
+    "gpu_hours",
+    "dollars",
+    "restarts",
+    "decision_s_mean",
+)
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "demo",
+        examples=EXAMPLES,
+        help="a shipped cluster: MIP beside greedy",
+        description=(
+            "Decide the shipped snapshot of 12 jobs with greedy and with MIP, show "
+            "where they differ and why, then simulate the shipped trace of 24 jobs "
+            "under both."
+        ),
+    )
+    parser.add_argument(
+        "--solver",
+        default="auto",
+        metavar="NAME",
+        help="auto (default), highs, decomposition, cpsat, pulp",
+    )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help=(
+            "run ten small training jobs on eight pretended GPUs for about a minute; the same"
+            " command goes on after a kill"
+        ),
+    )
+    parser.add_argument(
+        "--sabotage",
+        action="store_true",
+        help="with --live: the policy hangs, breaks rules and crashes in turn; all jobs end",
+    )
+    parser.add_argument(
+        "--dir",
+        metavar="DIR",
+        help="with --live: folder of its state (default: one in the temporary folder)",
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    if args.live:
+        from allocator.cli.measure.demo_live import live
+
+        return live(args.dir, args.sabotage)
+    for option, given in (("--sabotage", args.sabotage), ("--dir", args.dir is not None)):
+        if given:
+            raise UsageError(f"{option} needs --live")
+    from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
+    from allocator.cli import tables
+
+    folder, trace = demo_folder(), demo_folder("workloads")
+    snapshot = read_snapshot(folder)
+    greedy = solve(snapshot, policy="greedy")
+    mip = solve(snapshot, policy="mip", solver=args.solver, gap=0.0)
+    for warning in mip.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print("1. One round\n")
+    tables.show(
+        [_comparison(greedy, mip), tables.plans({"greedy": greedy, "mip": mip})], _head(folder, mip)
+    )
+    print("\n" + _verdict(greedy, mip), flush=True)
+
+    workload = read_workload(trace)
+    options = SimulationOptions(solver=args.solver)
+    done = [simulate(workload, policy=policy, options=options) for policy in ("mip", "greedy")]
+    print("\n\n2. Round after round\n")
+    tables.show(
+        [comparison(done, ROWS_SHOWN, "over the whole trace")], _trace_head(trace, workload)
+    )
+    print(
+        "\n"
+        + "\n".join(
+            (*_waiting(done), "", *_over_time(*done), "", "try next:", *_next(folder, trace, mip))
+        )
+    )
+    return 0
+
+
+def demo_folder(kind: str = "snapshots") -> Path:
+    """The demo snapshot or, of "workloads", trace: inside the installed package, or in this
+    file's repository.
+    """
+    package = Path(__file__).resolve().parents[2]
+    for root in (package, package.parent):
+        folder = root / "data" / kind / "demo"
+        if folder.is_dir():
+            return folder
+    raise AllocatorError(
+        f"the demo {kind.removesuffix('s')} is missing from this installation (data/{kind}/demo)"
+    )
+
+
+def _head(folder: Path, mip: Result) -> list[str]:
+    gpus = sum(p["gpus"] for p in mip.pools)
+    limit = mip.budget["per_hour"]
+    return [
+        f"{_relative_path(folder)}: {len(mip.jobs['job_id'])} jobs, {gpus} GPUs in {len(mip.pools)} pools, "
+        f"rounds of {mip.interval_s:g} s" + ("" if limit is None else f", at most {limit:g} $/h"),
+        (
+            "A job's value is the share of its remaining work that this round completes, times its"
+            " weight."
+        ),
+    ]
+
+
+def _comparison(greedy: Result, mip: Result) -> Table:
+    from allocator.cli.tables import Table, describe_allocation, text
+
+    rows = []
+    for g, m in zip(greedy.to_dict()["jobs"], mip.to_dict()["jobs"], strict=True):
+        same = (g["pool"], g["gpus"]) == (m["pool"], m["gpus"])
+        rows.append(
+            [
+                text(m["job_id"]),
+                describe_allocation(g),
+                describe_allocation(m),
+                "" if same else "<",
+                text(g["value"], 3),
+                text(m["value"], 3),
+                "" if same else _explain_difference(g, m),
+            ]
+        )
+    return Table(
+        "jobs (< where they differ)",
+        ("job", "greedy", "mip", "", "value greedy", "value mip", "why"),
+        rows,
+        frozenset({"value greedy", "value mip"}),
+    )
+
+
+def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
+    """Of two choices that differ: the price if the worth is the same, else the reason of the one
+    who gave less.
+    """
+    from allocator.cli.tables import text
+
+    if greedy["value"] == mip["value"] and greedy["cost_per_hour"] != mip["cost_per_hour"]:
+        cheap, dear = sorted((greedy, mip), key=lambda job: job["cost_per_hour"])
+        return (
+            f"{'mip' if cheap is mip else 'greedy'} pays {cheap['cost_per_hour']:.2f} $/h for the"
+            f" same, not {dear['cost_per_hour']:.2f}"
+        )
+    who, less = (
+        ("greedy", greedy)
+        if (greedy["value"], greedy["gpus"]) <= (mip["value"], mip["gpus"])
+        else ("mip", mip)
+    )
+    if not less["reason"]:
+        more = mip if less is greedy else greedy
+        return (
+            f"{who} gives it {less['gpus']} GPUs, not {more['gpus']}"
+            if less["gpus"] != more["gpus"]
+            else ""
+        )
+    # the first clause: `allocator explain` tells the rest
+    detail = (less["detail"] or "").partition("; ")[0]
+    return text(f"{who}: {less['reason']}" + (f": {detail}" if detail else ""))
+
+
+def _verdict(greedy: Result, mip: Result) -> str:
+    from allocator.cli.tables import percent
+
+    gained = mip.objective_value - greedy.objective_value
+    share = (
+        f" ({100 * gained / greedy.objective_value:+.0f} %)" if greedy.objective_value > 0 else ""
+    )
+    return (
+        f"MIP is worth {gained:.4g} more than greedy{share}; no plan can be worth more than"
+        f" {mip.bound:.5g} (gap {percent(mip.gap)}, proven by {mip.bound_by})."
+    )
+
+
+def _trace_head(folder: Path, workload: Workload) -> list[str]:
+    p = workload.problem
+    hours = (p.jobs.submitted_s.max() - p.jobs.submitted_s.min()) / 3600
+    return [
+        (
+            f"{_relative_path(folder)}: {len(p.jobs)} jobs arrive within {hours:.1f} h at"
+            f" {int(p.pools.gpus.sum())} GPUs; both policies decide every {p.interval_s:g} s."
+        ),
+        (
+            f"MIP now maximises {p.objective}, the default over many rounds: hours of completion"
+            " time saved."
+        ),
+        "Jobs may use more or fewer GPUs than they ask for; a change of size costs them a pause.",
+    ]
+
+
+def _waiting(done: Sequence[Simulation]) -> list[str]:
+    """The queue over time, one character per round."""
+    width = max(len(s.policy) for s in done)
+    return ["jobs that wait, one digit per round"] + [
+        f"{s.policy:<{width}}  "
+        + "".join(
+            str(n) if n < 10 else "+"
+            for n in s.timeline.groupby("round")["queued"].first().tolist()
+        )
+        for s in done
+    ]
+
+
+def _over_time(mip: Simulation, greedy: Simulation) -> list[str]:
+    """Who wins by how much, and where it loses."""
+    ahead, behind = compare_metrics(mip, greedy, ROWS_SHOWN)
+    return [
+        f"Over the trace MIP is better in {', '.join(ahead)}.",
+        (
+            f"It is worse in {', '.join(behind)}:"
+            if behind
+            else "It is worse in nothing that is listed here."
+        ),
+        (
+            "many short jobs gain what a few long ones lose; which objective weighs them how:"
+            " docs/objectives.md."
+        ),
+        (
+            "One trace proves little: `allocator bench policies` repeats this over seeds and loads,"
+            " with intervals."
+        ),
+    ]
+
+
+def _next(folder: Path, trace: Path, mip: Result) -> list[str]:
+    waiting = next(
+        (n for n, r in zip(mip.jobs["job_id"], mip.jobs["reason"], strict=True) if r),
+        mip.jobs["job_id"][0],
+    )
+    here, there = _relative_path(folder), _relative_path(trace)
+    return [
+        f"  allocator explain {here} {waiting}",
+        f"  allocator solve {here} --budget 10 --out plans",
+        f"  allocator simulate {there} --policy mip,greedy,las,srtf --out results",
+        "  allocator report results",
+    ]
+
+
+def _relative_path(folder: Path) -> str:
+    """The folder as a person here would type it."""
+    relative = os.path.relpath(folder)
+    return str(folder) if relative.startswith(os.pardir) else relative

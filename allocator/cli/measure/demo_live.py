@@ -1,0 +1,327 @@
+"""`allocator demo --live`: ten small training jobs on eight pretended GPUs, run by the real
+controller.
+
+Everything is real but the GPUs: the queue, the controller, processes that train, checkpoints, stops
+and starts. The state is in a folder, so that the same command goes on after a kill -9.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.errors import UsageError
+from allocator.io.tables.private_folders import private_folder
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from allocator.controller.controller import Controller
+    from allocator.queue.queue import Queue
+
+POOL, KIND, GPUS = "machine", "pretended", 8
+RATE = 20.0  # steps per second on one GPU
+MODELS = {"steady": 0.03, "average": 0.15, "stubborn": 0.5}  # overhead of each further GPU
+# name, model, steps, at most so many GPUs, submitted so many seconds after the start, weight
+JOBS = (
+    ("ant", "steady", 700, 8, 0, 1),
+    ("bee", "average", 450, 4, 0, 1),
+    ("cat", "stubborn", 300, 4, 0, 1),
+    ("dog", "steady", 800, 8, 2, 1),
+    ("eel", "average", 350, 4, 4, 2),
+    ("fox", "steady", 500, 8, 8, 1),
+    ("gnu", "stubborn", 250, 2, 10, 1),
+    ("hen", "average", 600, 8, 14, 1),
+    ("ibis", "steady", 400, 4, 18, 1),
+    ("jay", "average", 300, 8, 22, 3),
+)
+SIZES = (1, 2, 4, 8)
+EVERY_S, REACT_S, POLL_S, GRACE_S = 4.0, 1.5, 0.2, 10.0
+PATIENCE_S = 900.0
+QUEUE, MARK = "queue.db", "made-by-allocator-demo"
+
+
+def live(folder: str | None, sabotage: bool = False) -> int:
+    """Run, or go on with, the demo; returns the exit code. sabotage: by a policy that hangs,
+    lies and crashes.
+    """
+    from allocator.bench.sabotage import Sabotage
+    from allocator.controller.clock import WallClock
+    from allocator.controller.controller import Controller
+    from allocator.controller.options import ControllerOptions
+    from allocator.controller.reporting.telemetry import Telemetry, open_log
+    from allocator.engine.decision import decide_round
+    from allocator.executors.devices import device_numbers
+    from allocator.executors.local import LocalExecutor
+
+    place = (
+        Path(folder) if folder else Path(tempfile.gettempdir()) / f"allocator-demo-{os.geteuid()}"
+    )
+    # its queue holds commands that are run, and anybody can make a folder of this name before this
+    # account does;
+    # absolute, because jobs and keepers have other working folders
+    place = private_folder(place)
+    with ExitStack() as stack:
+        queue, again = _queue(place)
+        stack.callback(queue.close)
+        events: deque[Mapping[str, Any]] = deque(maxlen=200)
+        clock = WallClock()
+        telemetry = Telemetry(
+            clock.now,
+            stack.enter_context(open_log(place / "log.jsonl")),
+            place / "metrics.prom",
+            events.append,
+        )
+        executor = LocalExecutor(place / "executor", device_numbers({POOL: GPUS}), GRACE_S)
+        controller = Controller(
+            queue.store,
+            executor,
+            clock,
+            ControllerOptions(
+                every_s=EVERY_S, react_s=REACT_S, poll_s=POLL_S, time_limit_s=1.0, stall_s=60.0
+            ),
+            telemetry=telemetry,
+            decide=Sabotage() if sabotage else decide_round,
+        )
+        print(
+            f"{'goes on with' if again else 'ten jobs on eight pretended GPUs; state in'} {place}\n"
+            "kill it with -9 (pid "
+            f"{os.getpid()}) and give the same command again: it goes on",
+            file=sys.stderr,
+            flush=True,
+        )
+        begin = time.monotonic()
+        try:
+            _watch(controller, queue, events, begin)
+        finally:
+            controller.stop()
+        print("\n".join(_summary(place, queue, time.monotonic() - begin)))
+        return 0 if queue.counts()["done"] == len(JOBS) else 1
+
+
+def _queue(place: Path) -> tuple[Queue, bool]:
+    """The queue in the folder with its ten jobs; True: it was there and has something left to
+    do.
+    """
+    from allocator.queue.queue import Queue
+
+    if not (place / MARK).exists() and any(place.iterdir()):
+        raise UsageError(f'"{place}" has something else in it; --dir needs a folder of its own')
+    again = False
+    if (place / QUEUE).exists():
+        queue = Queue.create(place / QUEUE)
+        counts = queue.counts()
+        again = sum(counts.values()) < len(JOBS) or any(
+            counts[s] for s in ("queued", "running", "paused", "held")
+        )
+        if again:
+            _submit(queue, place)
+            return queue, True
+        queue.close()
+    for old in place.iterdir():  # the folder itself stays: its name is taken by this account
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    (place / MARK).touch()
+    queue = Queue.create(place / QUEUE, _snapshot())
+    _submit(queue, place)
+    return queue, False
+
+
+def _snapshot() -> Any:
+    """The cluster, without jobs."""
+    from allocator.executors.example_job import steps_per_second
+    from allocator.io.snapshots import parse_snapshot
+
+    rates = "".join(
+        f"{model},{KIND},{n},{steps_per_second(n, RATE, overhead)!r}\n"
+        for model, overhead in MODELS.items()
+        for n in SIZES
+    )
+    return parse_snapshot(
+        "live",
+        {
+            "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
+            "pools.csv": (
+                (
+                    "pool,gpu_type,gpus,gpus_per_node,price_per_gpu_hour\n"
+                    f"{POOL},{KIND},{GPUS},{GPUS},1\n"
+                ).encode()
+            ),
+            "rates.csv": f"model,gpu_type,gpus,work_per_s\n{rates}".encode(),
+            "config.toml": f"interval_s = {EVERY_S}\nrestart_s = 1.5\n".encode(),
+        },
+    )
+
+
+def _submit(queue: Queue, place: Path) -> None:
+    """The ten jobs; those that are there already stay."""
+    there = {job.job_id for job in queue.jobs()}
+    now = queue.clock()
+    queue.submit_many(
+        [
+            {
+                "job_id": name,
+                "model": model,
+                "total_work": steps,
+                "max_gpus": most,
+                "submitted_s": now + after,
+                "weight": weight,
+                "sizes": "|".join(str(n) for n in SIZES if n <= most),
+                "command": [
+                    sys.executable,
+                    "-m",
+                    "allocator.executors.example_job",
+                    "--steps",
+                    str(steps),
+                    "--rate",
+                    str(RATE),
+                    "--overhead",
+                    str(MODELS[model]),
+                    "--checkpoint-every",
+                    "2",
+                    "--seed",
+                    str(i),
+                ],
+                "environment": {"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+                "workdir": str(place / "jobs" / name),
+            }
+            for i, (name, model, steps, most, after, weight) in enumerate(JOBS)
+            if name not in there
+        ]
+    )
+
+
+def _watch(
+    controller: Controller, queue: Queue, events: deque[Mapping[str, Any]], begin: float
+) -> None:
+    """Step until every job is over, with a live table on a terminal and a line per event
+    elsewhere.
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    console, said = Console(stderr=True, highlight=False, markup=False, emoji=False), 0.0
+    tty = console.is_terminal
+    with (
+        Live(console=console, auto_refresh=False, transient=False) if tty else ExitStack()
+    ) as screen:
+        while time.monotonic() - begin < PATIENCE_S:
+            controller.try_step()
+            jobs = queue.jobs()
+            if isinstance(screen, Live):
+                screen.update(
+                    _picture(controller, jobs, events, time.monotonic() - begin), refresh=True
+                )
+            else:
+                said = _print_events(console, events, said)
+            if all(job.state in ("done", "cancelled", "failed") for job in jobs):
+                return
+            controller.clock.sleep(POLL_S)
+
+
+def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -> float:
+    """Print events that are new, as words; returns the time of the last."""
+    for event in list(events):
+        if event["at_s"] > said and (words := _describe_event(event)):
+            console.print(words, soft_wrap=True)
+    return max((event["at_s"] for event in events), default=said)
+
+
+def _describe_event(event: Mapping[str, Any]) -> str:
+    """One line of what happened; "" where it is not worth one."""
+    match event["event"]:
+        case "round":
+            return f"round {event['number']}: {event['jobs']} jobs, {event['changes']} change"
+        case "round_failed":
+            return f"round {event['number']} failed, all goes on as it was: {_shorten(event['reason'])}"
+        case "ended":
+            return f"{event['job_id']} {event['phase']}" + (
+                f": {event['detail']}" if event["detail"] else ""
+            )
+        case "standby":
+            return f"waits: {event['detail']}"
+        case "lease_taken":
+            return f"in charge, token {event['token']}"
+    return ""
+
+
+def _shorten(reason: str) -> str:
+    words = " ".join(reason.split())
+    return words if len(words) < 100 else f"{words[:97]}..."
+
+
+def _picture(
+    controller: Controller, jobs: Any, events: deque[Mapping[str, Any]], seconds: float
+) -> RenderableType:
+    """The table of now."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    held = {job.job_id: job.want_gpus if job.state == "running" else 0 for job in jobs}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, justify in (
+        ("job", "left"),
+        ("model", "left"),
+        ("state", "left"),
+        ("GPUs", "left"),
+        ("done", "left"),
+        ("", "right"),
+        ("starts", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    now = controller.clock.now()
+    for job in jobs:
+        state = "to come" if job.state == "queued" and job.submitted_s > now else job.state
+        bar = round(24 * job.progress)
+        table.add_row(
+            job.job_id,
+            job.cells["model"],
+            state,
+            "#" * held[job.job_id],
+            Text("━" * bar, style="green" if job.state == "done" else "cyan")
+            + Text("━" * (24 - bar), "dim"),
+            f"{job.progress:.0%}",
+            str(job.generation),
+        )
+    last = [words for event in events if (words := _describe_event(event))][-4:]
+    done = sum(job.state == "done" for job in jobs)
+    head = f"{seconds:4.0f} s   {sum(held.values())} of {GPUS} GPUs wanted   {done} done"
+    return Group(Text(head), table, Text("\n".join(last), style="dim"))
+
+
+def _summary(place: Path, queue: Queue, seconds: float) -> list[str]:
+    """What came of it, and the proof that no job began anew."""
+    jobs = queue.jobs()
+    anew = [
+        job.job_id
+        for job in jobs
+        if _count_fresh_starts(place / "jobs" / job.job_id / "log.csv") > 1
+    ]
+    rounds = queue.rounds()
+    parked = [f"{job.job_id}: {job.park_reason}" for job in jobs if job.state == "failed"]
+    return [
+        f"{sum(job.state == 'done' for job in jobs)} of {len(jobs)} jobs done after {seconds:.0f} s"
+        f" of this run; {len(rounds)} rounds, {sum(max(0, job.generation - 1) for job in jobs)}"
+        " restarts from checkpoints, "
+        + (f"begun anew: {', '.join(anew)}" if anew else "none begun anew"),
+        *parked,
+        f"try next: allocator history {place / QUEUE}; allocator replay {place / QUEUE}",
+    ]
+
+
+def _count_fresh_starts(log: Path) -> int:
+    """How often a job began at step 0."""
+    if not log.exists():
+        return 0
+    with log.open(encoding="ascii") as file:
+        return sum(row["event"] == "start" and row["step"] == "0" for row in csv.DictReader(file))

@@ -1,0 +1,78 @@
+"""`allocator generate`: write a workload folder made by one of the seeded generators."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from allocator.cli.parsing import number, parse_integer
+
+EXAMPLES = """
+allocator generate                                               the generators, a line each
+allocator generate bursty --out traces/bursty --seed 1 --load 1.4
+allocator generate reproduction --out traces/paper --jobs 250
+"""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "generate",
+        examples=EXAMPLES,
+        help="a synthetic workload to simulate",
+        description=(
+            "Write a workload folder. The same name, seed, load, jobs and GPUs give the same bytes."
+        ),
+        epilog="generators:\n" + _listing(),
+    )
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="a generator; without it they are listed"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write, new or empty")
+    parser.add_argument(
+        "--seed",
+        type=parse_integer(0),
+        default=0,
+        metavar="N",
+        help="seed of every draw (default: 0)",
+    )
+    parser.add_argument(
+        "--load",
+        type=number(),
+        metavar="X",
+        help="how busy; its unit is the generator's, see below",
+    )
+    parser.add_argument("--jobs", type=parse_integer(1), metavar="N", help="number of jobs")
+    parser.add_argument(
+        "--gpus", type=parse_integer(1, 10_000_000), metavar="N", help="GPUs of the cluster, about"
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    if args.name is None:
+        print(_listing())
+        return 0
+    from allocator.bench.workloads import generate
+    from allocator.errors import UsageError
+
+    made = generate(args.name, seed=args.seed, load=args.load, jobs=args.jobs, gpus=args.gpus)
+    if args.out is None:
+        raise UsageError("generate needs --out DIR, a new or empty folder")
+    made.write(args.out)
+    count, gpus = len(made.tables["workload.csv"]["job_id"]), sum(made.tables["pools.csv"]["gpus"])
+    print(
+        f"{args.out}: {count} jobs submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _listing() -> str:
+    from allocator.bench.workloads.registry import GENERATORS
+
+    return "\n".join(
+        f"  {g.name:<13} {g.about}\n{'':<16}{g.jobs} jobs, load {g.load:g} ({g.unit})"
+        for g in GENERATORS.values()
+    )

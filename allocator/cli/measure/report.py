@@ -1,0 +1,64 @@
+"""`allocator report`: the page and pictures of a simulation, of a benchmark or of a queue."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from allocator.cli.parsing import parse_integer
+
+EXAMPLES = """
+allocator report results                         of `allocator simulate WORKLOAD --out results`, \
+or of a benchmark
+allocator report results --out week-47.html      elsewhere; pictures go to the folder `pictures` \
+beside it
+allocator report cluster.db --last 200           the last 200 rounds of a queue that `allocator \
+run` runs
+"""
+ABOUT = """\
+Write DIR/report.html, one file that needs neither network nor scripts, and its pictures as PNG and
+SVG in DIR/pictures. DIR is what `allocator simulate`, `allocator bench policies` or `allocator
+bench solvers` left with --out DIR. Of a queue (path or database URL) the page shows its journal,
+who held which GPUs, and its jobs; it is written to QUEUE.report. The path of the page goes to
+standard output."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        examples=EXAMPLES,
+        help="page and pictures of results or of a queue",
+        description=ABOUT,
+    )
+    parser.add_argument("source", metavar="DIR|QUEUE", help="folder of the results, or a queue")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the HTML file (default: DIR/report.html, QUEUE.report/report.html)",
+    )
+    parser.add_argument(
+        "--last",
+        type=parse_integer(1),
+        metavar="N",
+        help="rounds of a queue to show (default: 1000)",
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.report.folders import write_report
+
+    if sys.stderr.isatty():
+        print(
+            f"drawing the report of {args.source}: seconds, minutes for a large benchmark",
+            file=sys.stderr,
+        )
+    print(write_report(args.source, args.out, args.last))
+    if find_spec("matplotlib") is None:
+        print(
+            'no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")',
+            file=sys.stderr,
+        )
+    return 0

@@ -1,0 +1,1 @@
+"""Commands that fit and use speed, price and revocation models."""

@@ -1,0 +1,251 @@
+"""`allocator configure`: for one job, time and cost of every pool, size and batch."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from allocator.cli.parsing import number
+
+EXAMPLES = """
+allocator configure data/snapshots/demo pretrain --deadline 12 --cost 90
+allocator configure data/snapshots/demo pretrain --out choices      configure.csv and configure.svg
+allocator configure data/examples/tuning tune --profile             what to measure next
+"""
+FIELDS = (
+    "pool",
+    "gpus",
+    "batch_size",
+    "accumulation",
+    "variant",
+    "work_per_s",
+    "error",
+    "measured",
+    "hours",
+    "dollars",
+    "front",
+    "chosen_as",
+)
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "configure",
+        examples=EXAMPLES,
+        help="time and cost of one job over pool, size and batch",
+        description=(
+            "What it takes to run one job to its end, alone: hours and dollars of every pool, size"
+            " and batch that fits the memory; the knee, the fastest within --cost, the cheapest"
+            " within --deadline. The table shows what nothing beats in both; csv and json have all."
+        ),
+    )
+    parser.add_argument("snapshot", metavar="SNAPSHOT", help="snapshot folder")
+    parser.add_argument("job", metavar="JOB", help="job_id of the job")
+    parser.add_argument(
+        "--cost", type=number(), default=math.inf, metavar="USD", help="most dollars to the end"
+    )
+    parser.add_argument(
+        "--deadline",
+        type=number(),
+        default=None,
+        metavar="H",
+        help=(
+            "hours from now it may take (default: deadline_s of the job or of those after it, if"
+            " any)"
+        ),
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="the few configurations to measure next, instead"
+    )
+    parser.add_argument("--out", metavar="DIR", help="write configure.csv and configure.svg there")
+    parser.add_argument(
+        "--format", choices=("table", "json", "csv"), default="table", help="default: table"
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator import read_snapshot, validate
+    from allocator.errors import UsageError
+    from allocator.options.configure import configure, job_number
+    from allocator.performance.pipelines import due_s
+
+    if args.profile and args.out:
+        raise UsageError(
+            "--profile says what to measure next and writes no files; leave --out away"
+        )
+    problem = validate(read_snapshot(args.snapshot))
+    for warning in problem.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    own = float(due_s(problem)[job_number(problem, args.job)] - problem.now_s) / 3600.0
+    deadline = (
+        args.deadline
+        if args.deadline is not None
+        else math.inf
+        if math.isnan(own)
+        else max(0.0, own)
+    )
+    ways = configure(problem, args.job)
+    if args.profile:
+        _profile(ways, args)
+        return 0
+    chosen = {
+        "knee": ways.knee,
+        "fastest": ways.fastest(args.cost),
+        "cheapest": ways.cheapest(deadline),
+    }
+    if args.out:
+        _write(ways, chosen, args.out)
+    if args.format == "csv":
+        print(_csv(ways, chosen), end="")
+    elif args.format == "json":
+        from allocator.io.plans import dumps
+
+        print(
+            dumps(
+                {
+                    "job_id": ways.job,
+                    "cost_limit": args.cost,
+                    "deadline_hours": deadline,
+                    **{name: _way_record(ways, i, chosen) for name, i in chosen.items()},
+                    "ways": [_way_record(ways, i, chosen) for i in range(len(ways))],
+                }
+            )
+        )
+    else:
+        _table(ways, chosen, args.cost, deadline)
+    return 0
+
+
+def _way_record(ways: Any, i: int, chosen: dict[str, int]) -> dict[str, Any]:
+    """Fields of FIELDS of one way."""
+    values = (
+        ways.pool[i],
+        ways.gpus[i],
+        ways.batch[i] or None,
+        ways.accumulation[i] or None,
+        ways.variant[i] or None,
+        ways.rate[i],
+        ways.error[i],
+        bool(ways.measured[i]),
+        ways.hours[i],
+        ways.cost[i],
+        bool(ways.front[i]),
+        "|".join(name for name, way in chosen.items() if way == i) or None,
+    )
+    return {f: v.item() if hasattr(v, "item") else v for f, v in zip(FIELDS, values, strict=True)}
+
+
+def _csv(ways: Any, chosen: dict[str, int]) -> str:
+    from allocator.io.tables.csv_table import csv_text
+
+    return csv_text(
+        FIELDS,
+        (
+            [
+                str(v).lower() if isinstance(v, bool) else f"{v:.7g}" if isinstance(v, float) else v
+                for v in _way_record(ways, i, chosen).values()
+            ]
+            for i in range(len(ways))
+        ),
+    )
+
+
+def _write(ways: Any, chosen: dict[str, int], folder: str) -> None:
+    from allocator.io.plans import write_files
+    from allocator.report.charts import style
+
+    files: dict[str, str | bytes] = {"configure.csv": _csv(ways, chosen)}
+    if style.available():
+        from allocator.report.charts.configure import draw
+
+        files["configure.svg"] = draw(ways, chosen)
+    else:
+        print("no configure.svg: pictures need matplotlib, the extra `plots`", file=sys.stderr)
+    write_files(Path(folder), files)
+    print(f"written to {folder}: {', '.join(files)}", file=sys.stderr)
+
+
+def _table(ways: Any, chosen: dict[str, int], cost: float, deadline: float) -> None:
+    from allocator.cli.tables import Table, show, text
+
+    said = {
+        "knee": "knee: beyond it money buys little time",
+        "fastest": "fastest" + (f" within {cost:g} $" if cost < math.inf else ""),
+        "cheapest": "cheapest" + (f" within {deadline:.4g} hours" if deadline < math.inf else ""),
+    }
+    shown = sorted(
+        {i for i in range(len(ways)) if ways.front[i]} | set(chosen.values()),
+        key=lambda i: ways.cost[i],
+    )
+    rows = [
+        [
+            text(ways.pool[i]),
+            str(ways.gpus[i]),
+            text(int(ways.batch[i]) or None),
+            text(ways.variant[i] or None),
+            text(float(ways.rate[i])),
+            f"{100 * ways.error[i]:.0f} %",
+            text(float(ways.hours[i])),
+            text(float(ways.cost[i])),
+            "; ".join(said[n] for n, way in chosen.items() if way == i),
+        ]
+        for i in shown
+    ]
+    numbers = frozenset({"GPUs", "batch", "work/s", "error", "hours", "$"})
+    show(
+        [
+            Table(
+                "ways that nothing beats in both, cheapest first",
+                ("pool", "GPUs", "batch", "variant", "work/s", "error", "hours", "$", ""),
+                rows,
+                numbers,
+            )
+        ],
+        [f"job {text(ways.job)}: {len(ways)} ways to run it to its end"],
+    )
+
+
+def _profile(ways: Any, args: argparse.Namespace) -> None:
+    from allocator.cli.tables import Table, show, text
+    from allocator.io.plans import dumps
+
+    tried = ways.next_to_try()
+    fields = ("pool", "gpus", "batch_size", "why", "gain")
+    rows = [
+        (ways.pool[i], int(ways.gpus[i]), int(ways.batch[i]) or None, why, gain)
+        for i, why, gain in tried
+    ]
+    if args.format == "json":
+        print(
+            dumps(
+                {"job_id": ways.job, "next": [dict(zip(fields, row, strict=True)) for row in rows]}
+            )
+        )
+    elif args.format == "csv":
+        from allocator.io.tables.csv_table import csv_text
+
+        print(
+            csv_text(
+                fields, ([f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in rows)
+            ),
+            end="",
+        )
+    else:
+        show(
+            [
+                Table(
+                    "measure next (gain: expected fall of time x cost of the choice, by its square"
+                    " root)",
+                    ("pool", "GPUs", "batch", "why", "gain"),
+                    [
+                        [text(p), str(k), text(b), why, f"{100 * g:.2f} %"]
+                        for p, k, b, why, g in rows
+                    ],
+                    frozenset({"GPUs", "batch", "gain"}),
+                )
+            ]
+        )

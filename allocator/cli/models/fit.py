@@ -1,0 +1,189 @@
+"""`allocator fit`: speed models from observed speeds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from allocator.cli.parsing import number, words
+
+EXAMPLES = """
+allocator fit data/snapshots/medium/rates.csv
+allocator fit data/examples/observations.csv --out fitted      models.csv for a snapshot, fit.csv, \
+fit.svg
+allocator fit profiles --from sia --forms goodput --format csv
+"""
+ABOUT = """\
+For each model and GPU type the form of speed curve that predicts best what it has not seen (each
+size is left out in turn), fitted to everything: a row of models.csv, its error, the sizes it holds
+for. docs/speed-models.md has the formulas. Sources: rates = a CSV like rates.csv (default); sia,
+gavel, mlperf = published profiles."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "fit", examples=EXAMPLES, help="speed models from observed speeds", description=ABOUT
+    )
+    parser.add_argument(
+        "source", metavar="OBSERVATIONS", help="file, or folder of profiles, of observed speeds"
+    )
+    parser.add_argument(
+        "--from",
+        dest="form",
+        choices=("rates", "sia", "gavel", "mlperf"),
+        default="rates",
+        help="what the source is (default: rates)",
+    )
+    parser.add_argument(
+        "--forms",
+        type=words,
+        metavar="A,B",
+        default=(),
+        help='only these: overhead, power, capped, iteration, "iteration over batches", goodput',
+    )
+    parser.add_argument(
+        "--reach",
+        type=number(1.0),
+        default=1.0,
+        metavar="F",
+        help="offer sizes up to F times the largest measured one (default: 1)",
+    )
+    parser.add_argument(
+        "--fill",
+        action="store_true",
+        help="also guess the pairs of model and GPU type that were never measured, from the others",
+    )
+    parser.add_argument("--out", metavar="DIR", help="write models.csv, fit.csv and fit.svg there")
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "csv"),
+        default="table",
+        help="default: table; csv is models.csv",
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.domain.findings import did_you_mean
+    from allocator.errors import UsageError
+    from allocator.io import fits
+    from allocator.io.observations import read_observations
+    from allocator.io.plans import dumps, write_files
+    from allocator.performance.fit.choose import ORDER, extend_range, fit
+    from allocator.performance.fit.similar import guess_curves
+
+    for form in args.forms:
+        if form not in ORDER:
+            raise UsageError(
+                f"--forms {form}: one of {', '.join(ORDER)}{did_you_mean(form, ORDER)}"
+            )
+    seen = read_observations(args.source, args.form)
+    fitted = [extend_range(f, args.reach) for f in fit(seen, args.forms or ORDER)]
+    if not fitted:
+        raise UsageError(
+            f"{args.source}: none of the forms {', '.join(args.forms)} can be fitted to these rows"
+        )
+    guessed = guess_curves(seen) if args.fill else []
+    if args.out:
+        from allocator.report.charts import style
+
+        files: dict[str, str | bytes] = {
+            "models.csv": fits.models_csv(fitted, guessed),
+            "fit.csv": fits.report_csv(fitted),
+        }
+        if style.available():
+            from allocator.report.charts.fit import draw
+
+            files["fit.svg"] = draw(fitted)
+        else:
+            print("no fit.svg: pictures need matplotlib, the extra `plots`", file=sys.stderr)
+        write_files(Path(args.out), files)
+        print(f"written to {args.out}: {', '.join(files)}", file=sys.stderr)
+    if args.format == "csv":
+        print(fits.models_csv(fitted, guessed), end="")
+    elif args.format == "json":
+        print(
+            dumps(
+                {
+                    "models": [fits.fit_record(f) for f in fitted],
+                    "guesses": [
+                        {
+                            "model": g.model,
+                            "gpu_type": g.gpu_type,
+                            "kind": "power",
+                            "parameters": fits.parameters("power", g.parameters),
+                        }
+                        for g in guessed
+                    ],
+                }
+            )
+        )
+    else:
+        _table(fitted, guessed)
+    return 0
+
+
+def _table(fitted: Any, guessed: Any) -> None:
+    from allocator.cli.tables import Table, show, text
+
+    def percent(share: float) -> str:
+        return f"{100 * share:.1f} %"
+
+    rows = [
+        [
+            text(f.model),
+            text(f.gpu_type),
+            f.form,
+            f"{f.sizes[0]} to {f.parameters['max_gpus']:g}",
+            str(len(f.seen)),
+            percent(f.mean) if len(f.sizes) > 1 else "-",
+            percent(f.inside),
+            _format_parameters(f),
+        ]
+        for f in fitted
+    ]
+    tables = [
+        Table(
+            "fitted (error: predicting a size from the other sizes)",
+            ("model", "GPU type", "form", "GPUs", "rows", "error", "on its rows", "parameters"),
+            rows,
+            frozenset({"rows", "error", "on its rows"}),
+        )
+    ]
+    if guessed:
+        tables.append(
+            Table(
+                "guessed from the others",
+                ("model", "GPU type", "rate_1", "exponent", "error"),
+                [
+                    [
+                        text(g.model),
+                        text(g.gpu_type),
+                        text(g.parameters["rate_1"]),
+                        text(g.parameters["exponent"]),
+                        percent(g.parameters["error"]),
+                    ]
+                    for g in guessed
+                ],
+                frozenset({"rate_1", "exponent", "error"}),
+            )
+        )
+    show(tables)
+
+
+def _format_parameters(f: Any) -> str:
+    """Fitted parameters with their standard deviations."""
+    from allocator.performance.fit.choose import FREE
+
+    said = []
+    for name in FREE[f.kind]:
+        if f.parameters.get(name):
+            spread = f.deviation.get(name)
+            said.append(
+                f"{name} {f.parameters[name]:.3g}" + ("" if spread is None else f" +- {spread:.1g}")
+            )
+    if f.parameters.get("noise_scale"):
+        said.append(f"noise_scale {f.parameters['noise_scale']:.3g}")
+    return ", ".join(said)

@@ -1,0 +1,155 @@
+"""Where `allocator rent` has its classes of jobs from: classes.csv, a workload, or the history
+of a queue.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from allocator.domain.problem import Problem
+    from allocator.errors import Fault
+    from allocator.market.classes import RentablePools, RentalClasses
+    from allocator.market.history import History
+
+
+def from_file(path: str, pools: str | None, dollars: bool) -> RentalClasses:
+    """classes.csv and, if given, the pools. Raises InvalidInput with every fault of both."""
+    from allocator.domain.schema.rental_columns import CLASSES
+    from allocator.errors import InvalidInput
+    from allocator.io.tables.one_table import read_table, require_sound
+    from allocator.market.classes import classes
+
+    rented, wrong = (None, ()) if pools is None else _pools(pools, dollars)
+    table, found = read_table(path, CLASSES)
+    made = classes(table, found, None if wrong else rented)
+    if wrong:
+        raise InvalidInput((*wrong, *found.faults), found.warnings)
+    require_sound(table, found)
+    _warn(found.warnings)
+    return made
+
+
+def from_workload(
+    folder: str, pools: str | None, dollars: bool, hours: float | None
+) -> RentalClasses:
+    """A class per model of a workload; its own pools unless others are given."""
+    from allocator import read_workload
+    from allocator.market.history import History
+
+    problem = read_workload(folder).problem
+    j = problem.jobs
+    past = History(problem.name, j.model, j.submitted_s, j.total_work, j.weight, j.max_gpus)
+    return _estimate_classes(past, problem, pools, dollars, hours)
+
+
+def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None) -> RentalClasses:
+    """A class per model of the jobs of a queue that are done or under way; its own pools unless
+    others are given.
+    """
+    import numpy as np
+
+    from allocator.domain.rules.snapshot_rules import validate
+    from allocator.market.history import History
+    from allocator.queue.queue import Queue
+
+    with Queue(path) as queue:
+        problem = validate(queue.snapshot())
+        jobs = queue.jobs(states=("done", "active"))
+    number = {name: m for m, name in enumerate(problem.models)}
+    gone = sorted({job.cells["model"] for job in jobs} - set(number))
+    _warn(f"{path}: no speed of model {name} is known; its jobs are left out" for name in gone)
+    jobs = [job for job in jobs if job.cells["model"] in number]
+    past = History(
+        path,
+        np.array([number[job.cells["model"]] for job in jobs], dtype=np.int64),
+        np.array([job.submitted_s for job in jobs]),
+        np.array([job.total_work for job in jobs]),
+        np.array([float(job.cells.get("weight") or 1.0) for job in jobs]),
+        np.array([float(job.cells["max_gpus"]) for job in jobs]).astype(np.int64),
+    )
+    return _estimate_classes(past, problem, pools, dollars, hours)
+
+
+def text(made: RentalClasses) -> str:
+    """The classes as classes.csv; read again they are the same."""
+    import math
+
+    from allocator.domain.schema.rental_columns import CLASSES, KINDS
+    from allocator.io.tables.csv_table import csv_text
+
+    rows = []
+    for r, i in enumerate(made.of.tolist()):
+        p, most = float(made.parameter[r]), float(made.max_gpus[r])
+        rows.append(
+            [
+                made.class_id[i],
+                *(
+                    float(column[i])
+                    for column in (made.arrivals_per_hour, made.mean_work_gpu_hours)
+                ),
+                KINDS[int(made.kind[r])],
+                "" if math.isnan(p) else p,
+                "|".join(f"{k}:{s!r}" for k, s in made.points[r]),
+                float(made.weight[i]),
+                made.gpu_type[r],
+                float(made.relative_speed[r]),
+                "" if math.isinf(most) else int(most),
+            ]
+        )
+    return csv_text([c.name for c in CLASSES.columns], rows)
+
+
+def _pools(path: str, dollars: bool) -> tuple[RentablePools, Sequence[Fault]]:
+    from allocator.domain.schema.rental_columns import RENTED_POOLS
+    from allocator.io.tables.one_table import read_table
+    from allocator.market.classes import parse_pools
+
+    table, found = read_table(path, RENTED_POOLS)
+    rented = parse_pools(table, found, dollars)
+    if not len(table) and not found.faults:
+        found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
+    _warn(found.warnings)
+    return rented, found.faults
+
+
+def _estimate_classes(
+    past: History, problem: Problem, pools: str | None, dollars: bool, hours: float | None
+) -> RentalClasses:
+    import numpy as np
+
+    from allocator.errors import InvalidInput
+    from allocator.market.classes import RentablePools
+    from allocator.market.history import estimate_classes
+    from allocator.performance.table import RateTable
+
+    if pools is not None:
+        rented, wrong = _pools(pools, dollars)
+        if wrong:
+            raise InvalidInput(wrong)
+    else:
+        p = problem.pools
+        rented = RentablePools(
+            p.pool,
+            tuple(problem.gpu_types[t] for t in p.gpu_type.tolist()),
+            p.price_per_gpu_hour,
+            p.gpus.astype(np.float64),
+        )
+    table = RateTable.of(problem)
+    made, warnings = estimate_classes(
+        past,
+        problem.models,
+        problem.gpu_types,
+        lambda m, t, k: table.rate(m, t, k)[0],
+        hours,
+        rented,
+    )
+    _warn(warnings)
+    return made
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)

@@ -1,0 +1,272 @@
+"""Many snapshots: one after the other in this process, or side by side in children that live as
+long as we do.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from allocator.cli.request import DecisionSummary, Request, snapshot_name, summarise
+from allocator.errors import UsageError
+
+GRAVITY = (0, 5, 4, 3, 2, 1)  # of exit codes, the gravest last
+FIELDS = (
+    "snapshot",
+    "exit_code",
+    "status",
+    "objective_value",
+    "bound",
+    "gap",
+    "solver",
+    "termination",
+    "fallback",
+    "seconds",
+    "plan",
+    "error",
+)
+
+
+def batch(folders: Sequence[str], request: Request, out: str | None, form: str, jobs: int) -> int:
+    """Decide every folder, print a line each in the given order, return the gravest exit code."""
+    twice = [name for name, n in Counter(map(snapshot_name, folders)).items() if n > 1]
+    if out and twice:
+        raise UsageError(
+            f"snapshots of the same name would overwrite each other in --out: {', '.join(twice)}"
+        )
+    line = _printer(form, max(len(snapshot_name(f)) for f in folders))
+    gravest = 0
+    work = (
+        _decide_in_turn(folders, request, out)
+        if jobs == 1
+        else _decide_in_parallel(folders, request, out, jobs)
+    )
+    with _bar(len(folders)) as bar:
+        try:
+            for summary in work:
+                bar.pause()
+                line(summary)
+                sys.stdout.flush()
+                for text in (
+                    *(f"warning: {w}" for w in summary.warnings),
+                    *(summary.error or "").splitlines(),
+                ):
+                    print(f"{summary.snapshot}: {text}", file=sys.stderr)
+                bar.advance()
+                gravest = max(gravest, summary.exit_code, key=GRAVITY.index)
+        finally:
+            work.close()
+    return gravest
+
+
+def _decide_in_turn(
+    folders: Sequence[str], request: Request, out: str | None
+) -> Generator[DecisionSummary, None, None]:
+    yield from (summarise(folder, request, out) for folder in folders)
+
+
+def _decide_in_parallel(
+    folders: Sequence[str], request: Request, out: str | None, jobs: int
+) -> Generator[DecisionSummary, None, None]:
+    """Summaries in the order of the folders, from up to `jobs` children. Closing the generator
+    ends the children.
+    """
+    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for i in range(len(folders)):
+        todo.put(i)
+    done: queue.SimpleQueue[tuple[int, DecisionSummary]] = queue.SimpleQueue()
+    team = [_Child(folders, request, out, todo, done) for _ in range(min(jobs, len(folders)))]
+    waiting: dict[int, DecisionSummary] = {}
+    try:
+        for child in team:
+            child.start()
+        for i in range(len(folders)):
+            while i not in waiting:
+                number, summary = done.get()
+                waiting[number] = summary
+            yield waiting.pop(i)
+    finally:
+        for child in team:
+            child.end()
+
+
+class _Child(threading.Thread):
+    """A thread that feeds one child process, and starts another when that one dies."""
+
+    def __init__(
+        self,
+        folders: Sequence[str],
+        request: Request,
+        out: str | None,
+        todo: queue.SimpleQueue[int],
+        done: queue.SimpleQueue[tuple[int, DecisionSummary]],
+    ) -> None:
+        super().__init__(daemon=True)
+        self._folders, self._out, self._todo, self._done = folders, out, todo, done
+        self._request = request
+        self._process: subprocess.Popen[str] | None = None
+        self._ending = False
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        while not self._ending:
+            try:
+                i = self._todo.get_nowait()
+            except queue.Empty:
+                break
+            self._done.put((i, self._request_summary(self._folders[i])))
+        self.end(wait=False)
+
+    def _request_summary(self, folder: str) -> DecisionSummary:
+        order = json.dumps({"folder": folder, "request": asdict(self._request), "out": self._out})
+        answer = ""
+        try:
+            process = self._alive()
+            if process is not None and process.stdin and process.stdout:
+                process.stdin.write(order + "\n")
+                process.stdin.flush()
+                answer = process.stdout.readline()
+        except OSError:
+            pass
+        if answer:
+            return DecisionSummary(**json.loads(answer))
+        self._discard_child()
+        return DecisionSummary(
+            snapshot_name(folder),
+            1,
+            "error",
+            error="internal error: the process that worked on it died",
+        )
+
+    def _discard_child(self) -> None:
+        """Forget a process that does not answer any more, so that the next snapshot gets a new
+        one.
+        """
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError, AttributeError):
+                    pipe.close()  # type: ignore[union-attr]
+
+    def _alive(self) -> subprocess.Popen[str] | None:
+        with self._lock:
+            if not self._ending and self._process is None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "allocator.cli.plan.batch_worker"],
+                    stdin=subprocess.PIPE,
+                    text=True,
+                    stdout=subprocess.PIPE,
+                    encoding="utf-8",
+                    env={**os.environ, "PYTHONPATH": _search_path()},
+                    process_group=0,
+                )  # Ctrl-C reaches us alone; we end the children
+            return self._process
+
+    def end(self, wait: bool = True) -> None:
+        """End the child process: politely at first."""
+        with self._lock:
+            self._ending = True
+            process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        if wait:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _search_path() -> str:
+    """So that the child finds the same packages, installed or not."""
+    return os.pathsep.join(p for p in sys.path if p) or str(Path.cwd())
+
+
+def _printer(form: str, width: int) -> Callable[[DecisionSummary], None]:
+    """What prints the line of one summary."""
+    if form == "json":
+        from allocator.io.plans import dumps
+
+        return lambda s: print(dumps({f: s.to_dict()[f] for f in FIELDS}))
+    if form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(FIELDS)
+        return lambda s: writer.writerow(
+            ["" if s.to_dict()[f] is None else s.to_dict()[f] for f in FIELDS]
+        )
+    from allocator.cli.tables import percent, text
+
+    def line(s: DecisionSummary) -> None:
+        if s.objective_value is None:
+            print(f"{text(s.snapshot):<{width}}  {s.status}")
+            return
+        print(
+            f"{text(s.snapshot):<{width}}  {s.status:<8}  value {text(s.objective_value, 7):>9} "
+            f" bound {text(s.bound, 7):>9}  gap {percent(s.gap or 0.0):>9} "
+            f" {s.solver or 'no solver'}{f' (fallback {s.fallback})' if s.fallback else ''} "
+            f" {s.seconds:.2f} s"
+        )
+
+    return line
+
+
+class _NoProgress:
+    """No bar: standard error is not a terminal."""
+
+    def pause(self) -> None: ...
+
+    def advance(self) -> None: ...
+
+
+class _Bar:
+    """A bar on standard error that steps aside while a line is printed."""
+
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+        self._progress = Progress(
+            *Progress.get_default_columns()[:2],
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._progress.add_task("snapshots", total=total)
+        self._progress.start()
+
+    def pause(self) -> None:
+        self._progress.stop()
+
+    def advance(self) -> None:
+        self._progress.advance(self._task)
+        self._progress.start()
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[_Bar | _NoProgress]:
+    if not sys.stderr.isatty():
+        yield _NoProgress()
+        return
+    bar = _Bar(total)
+    try:
+        yield bar
+    finally:
+        with suppress(OSError):
+            bar.pause()

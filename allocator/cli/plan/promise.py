@@ -1,0 +1,130 @@
+"""`allocator promise`: which deadlines can still be promised, all together."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = """
+allocator promise data/examples/deadlines                   which deadlines can be kept, and why \
+the others cannot
+allocator promise my-cluster --format csv > promises.csv    every job, with the earliest deadline \
+to offer
+allocator promise my-cluster --out answers                  promises.csv and promises.json
+"""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "promise",
+        examples=EXAMPLES,
+        help="which deadlines can still be promised, all together",
+        description=(
+            "Promises deadlines to running jobs first, then by submission, each as long as all"
+            " promises can be kept together by one plan; tells why the others cannot, and the"
+            " earliest deadline that could be promised to them or to jobs without one. The table"
+            " shows jobs with deadlines; csv and json all."
+        ),
+    )
+    parser.add_argument("snapshot", metavar="SNAPSHOT", help="snapshot folder")
+    parser.add_argument("--out", metavar="DIR", help="write promises.csv and promises.json there")
+    parser.add_argument(
+        "--format", choices=("table", "json", "csv"), default="table", help="default: table"
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator import read_snapshot, validate
+    from allocator.engine.promises import promises
+    from allocator.io.plans import dumps, write_files
+
+    problem = validate(read_snapshot(args.snapshot))
+    for warning in problem.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    found = promises(problem)
+    told = dumps(
+        {
+            "now_s": problem.now_s,
+            "wanted": found.wanted,
+            "kept": found.kept,
+            "most": found.most,
+            "jobs": [a.to_dict() for a in found.jobs],
+        }
+    )
+    if args.out:
+        write_files(Path(args.out), {"promises.csv": _csv(found), "promises.json": told + "\n"})
+        print(f"written to {args.out}: promises.csv, promises.json", file=sys.stderr)
+    if args.format == "csv":
+        print(_csv(found), end="")
+    elif args.format == "json":
+        print(told)
+    else:
+        _table(found, problem.now_s)
+    return 0
+
+
+def _csv(found: Any) -> str:
+    from allocator.engine.promises import FIELDS
+    from allocator.io.tables.csv_table import csv_text
+
+    return csv_text(FIELDS, ([_cell(v) for v in a.to_dict().values()] for a in found.jobs))
+
+
+def _cell(value: Any) -> Any:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:.10g}"
+        if isinstance(value, float)
+        else value
+    )
+
+
+def _table(found: Any, now_s: float) -> None:
+    from allocator.cli.tables import Table, show, text
+
+    def hours(at: float | None) -> str:
+        return text(None if at is None else (at - now_s) / 3600.0)
+
+    if not found.wanted:
+        print(
+            "no job has a deadline (column deadline_s of jobs.csv); --format csv has the earliest"
+            " to offer to each"
+        )
+        return
+    rows = [
+        [
+            text(a.job_id),
+            "yes" if a.promised else "no",
+            hours(a.due_s),
+            hours(a.done_s),
+            hours(a.earliest_s),
+            text(a.pool),
+            text(a.gpus_now),
+            text(a.most_gpus),
+            a.reason or "-",
+        ]
+        for a in sorted(found.jobs, key=lambda a: (a.due_s or 0.0, a.job_id))
+        if a.promised is not None
+    ]
+    columns = (
+        "job",
+        "promised",
+        "due in h",
+        "done in h",
+        "could be in h",
+        "pool",
+        "GPUs now",
+        "most",
+        "reason",
+    )
+    show(
+        [Table("deadlines", columns, rows, frozenset(columns[2:5]) | {"GPUs now", "most"})],
+        [
+            f"{found.kept} of {found.wanted} deadlines can be promised together; no plan keeps more"
+            f" than {found.most}"
+        ],
+    )

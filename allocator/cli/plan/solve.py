@@ -1,0 +1,139 @@
+"""`allocator solve`: one decision per snapshot folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from allocator.cli.parsing import add_effort, add_objective, number, parse_integer
+from allocator.errors import UsageError
+
+EXAMPLES = """
+allocator solve data/snapshots/demo
+allocator solve data/snapshots/demo --solver highs --time-limit 1 --out plans --format json
+allocator solve snapshots/* --jobs 2 --out plans          a batch: plans/NAME/plan.json, a line each
+"""
+ABOUT = """\
+Decide which job gets what. Several folders are a batch: a summary line each (JSON lines with
+--format json), one failure does not stop the others, and the exit code is the gravest: 1, then 2,
+3, 4, 5, 0."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "solve", examples=EXAMPLES, help="one decision per snapshot folder", description=ABOUT
+    )
+    parser.add_argument(
+        "snapshots",
+        nargs="+",
+        metavar="SNAPSHOT",
+        help="folder with jobs.csv, pools.csv, rates.csv ...",
+    )
+    parser.add_argument(
+        "--policy",
+        default="mip",
+        metavar="NAME",
+        help="mip (default), horizon, marginal, greedy, las, sia ...; an unknown name lists all",
+    )
+    add_objective(parser)
+    parser.add_argument(
+        "--budget",
+        type=number(),
+        metavar="USD",
+        help="US dollars per hour, instead of config.toml's",
+    )
+    parser.add_argument(
+        "--horizon",
+        type=parse_integer(1),
+        metavar="H",
+        help="intervals that the policy horizon plans, instead of config.toml's [horizon]",
+    )
+    add_effort(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out", metavar="DIR", help="write plan.json and plan.csv there; a batch into DIR/NAME/"
+    )
+    group.add_argument(
+        "--format",
+        choices=("table", "json", "csv"),
+        default="table",
+        help="of standard output (default: table)",
+    )
+    group.add_argument(
+        "--reasons",
+        action="store_true",
+        help="on a terminal: all jobs, and why each gets less than it could use",
+    )
+    group.add_argument(
+        "--jobs",
+        type=parse_integer(1, 1024),
+        default=1,
+        metavar="N",
+        help="snapshots at the same time (default: 1)",
+    )
+    group.add_argument(
+        "--log",
+        metavar="FILE",
+        help=(
+            "write there what was done: prices, steps and log of "
+            "the solver, bound (one snapshot only)"
+        ),
+    )
+    group.add_argument(
+        "--write-model",
+        metavar="FILE",
+        help="write the round's model too, as .mps, .lp or .npz (one snapshot only)",
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.cli.queue import export
+    from allocator.cli.request import Request
+
+    request = Request.of(args)
+    request.check()
+    if args.write_model:
+        export.check(args.write_model)
+    if len(args.snapshots) == 1:
+        return _one(args, request)
+    from allocator.cli.plan.batch import batch
+
+    for option, given in (("--log", args.log), ("--write-model", args.write_model)):
+        if given:
+            raise UsageError(f"{option} takes one snapshot, this is a batch")
+    return batch(args.snapshots, request, args.out, args.format, args.jobs)
+
+
+def _one(args: argparse.Namespace, request: Any) -> int:
+    from allocator.cli.progress import Progress
+    from allocator.cli.queue import export
+    from allocator.cli.request import decide_folder
+    from allocator.cli.tables import log_lines
+    from allocator.io import plans
+
+    if args.write_model:
+        export.export(args.snapshots[0], request, args.write_model)
+    progress = Progress(is_valued=request.policy == "mip")
+    with progress.shown("solve"):
+        result = decide_folder(args.snapshots[0], request, progress, log=bool(args.log))
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if args.out:
+        plans.write_plan(result, args.out)
+    if args.log:
+        path = Path(args.log)
+        plans.write_files(
+            path.parent, {path.name: "\n".join(log_lines(result, progress.notes)) + "\n"}
+        )
+    if args.format == "json":
+        sys.stdout.write(plans.to_json(result))
+    elif args.format == "csv":
+        sys.stdout.write(plans.to_csv(result))
+    else:
+        from allocator.cli.plan.plan_show import show_plan
+
+        show_plan(result, args.reasons)
+    return 0

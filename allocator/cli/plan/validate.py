@@ -1,0 +1,95 @@
+"""`allocator validate`: every fault of a snapshot or a workload at once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from allocator.domain.problem import Problem
+
+EXAMPLES = """
+allocator validate data/snapshots/demo
+allocator validate my-workload                   a folder with workload.csv
+allocator validate my-cluster --format json      every fault by itself, for programs
+"""
+ABOUT = """\
+Check a snapshot or workload folder. Faults go to standard error, exit code 3; many that differ only
+in their line and job are one line with their number. With --format json standard output has every
+fault and every warning."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "validate", examples=EXAMPLES, help="every fault of the input at once", description=ABOUT
+    )
+    parser.add_argument(
+        "snapshot", metavar="FOLDER", help="folder with jobs.csv or workload.csv, pools.csv ..."
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json"),
+        default="table",
+        help="of standard output (default: table)",
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.errors import InvalidInput
+
+    try:
+        problem, changes = _read_and_validate(args.snapshot)
+    except InvalidInput as error:
+        if args.format == "json":
+            faults = [
+                {"file": f.file, "line": f.line, "message": f.message, "subject": f.subject or None}
+                for f in error.faults
+            ]
+            _json(faults, error.warnings)
+        raise
+    if args.format == "json":
+        _json([], problem.warnings)
+    for warning in problem.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    gpus = int(problem.pools.gpus.sum())
+    counts = [
+        ("jobs", len(problem.jobs)),
+        ("pools", len(problem.pools)),
+        ("GPUs", gpus),
+        ("tenants", len(problem.tenants)),
+        ("models", len(problem.models)),
+        ("rates", len(problem.rates.rate)),
+    ]
+    if changes is not None:
+        counts.append(("changes", changes))
+    if args.format == "table":
+        print("valid: " + ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts))
+    return 0
+
+
+def _read_and_validate(folder: str) -> tuple[Problem, int | None]:
+    """The Problem of a snapshot or workload, and how often the machines of a workload change."""
+    from allocator import read_snapshot, validate
+    from allocator.io.workloads import is_workload, read_workload
+
+    if is_workload(folder):
+        workload = read_workload(folder)
+        return workload.problem, len(workload.changes)
+    return validate(read_snapshot(folder)), None
+
+
+def _json(faults: list[dict[str, Any]], warnings: tuple[str, ...]) -> None:
+    print(
+        json.dumps(
+            {
+                "schema_version": 1,
+                "valid": not faults,
+                "faults": faults,
+                "warnings": list(warnings),
+            },
+            ensure_ascii=False,
+        )
+    )

@@ -1,0 +1,190 @@
+"""`allocator whatif`: the round decided again with some values changed, beside the round as it
+is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.parsing import add_effort, add_objective
+
+if TYPE_CHECKING:
+    from allocator.cli.tables import Table
+    from allocator.domain.result import Result
+    from allocator.engine.whatif import Comparison
+
+EXAMPLES = """
+allocator whatif data/snapshots/demo --set pools.a100.gpus=12                      four more GPUs
+allocator whatif data/snapshots/demo --set budget_per_hour=24 --set jobs.rank.weight=2
+allocator whatif data/snapshots/demo --set pools.spot.gpu_type=A100 --set pools.spot.gpus=8 --out \
+bigger
+"""
+ABOUT = """\
+Decide the round as it is and once more with other values; show the jobs that differ, what both
+plans are worth in one scale, the hours of work and the dollars; and where nothing changes, which
+limits bind. WHERE is a setting of config.toml (budget_per_hour, horizon.rounds) or
+FILE.NAME.COLUMN: pools.a100.gpus, jobs.bert-3.weight, tenants.team-1.max_gpus. An empty value is
+the default. A new pool needs its gpu_type and gpus."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "whatif",
+        examples=EXAMPLES,
+        description=ABOUT,
+        help="the round with other values, beside the round as it is",
+    )
+    parser.add_argument(
+        "snapshot", metavar="SNAPSHOT", help="snapshot folder or queue; it stays as it is"
+    )
+    parser.add_argument(
+        "--set",
+        dest="values",
+        action="append",
+        required=True,
+        metavar="WHERE=VALUE",
+        help="what is changed; may be given several times",
+    )
+    parser.add_argument(
+        "--policy", default="mip", metavar="NAME", help="who decides both (default: mip)"
+    )
+    add_objective(parser)
+    add_effort(parser)
+    parser.add_argument(
+        "--out", metavar="DIR", help="write the changed snapshot there, for solve and explain"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json"),
+        default="table",
+        help="of standard output; json has both plans (default: table)",
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.cli.models.sources import read_source
+    from allocator.domain.changes import changed
+    from allocator.engine.advice.trials import SolveCommand
+    from allocator.engine.decision import explain_decision
+    from allocator.engine.whatif import compare
+    from allocator.errors import Infeasible, UsageError
+    from allocator.io.plans import dumps
+    from allocator.io.snapshots import write_snapshot
+    from allocator.solvers.base import SolveLimits
+
+    values: dict[str, str] = {}
+    for text in args.values:
+        place, sign, value = text.partition("=")
+        if not sign or not place.strip():
+            raise UsageError(f'--set "{text}": write WHERE=VALUE, such as pools.a100.gpus=12')
+        values[place.strip()] = value.strip()
+    snapshot = read_source(args.snapshot)
+    command = SolveCommand(
+        args.policy,
+        args.objective,
+        solver=args.solver,
+        limits=SolveLimits(args.time_limit, args.gap, args.threads, args.seed),
+    )
+    other = changed(snapshot, values)
+    problem = command.problem(other, {})
+    after = command.decide(problem)
+    try:
+        as_is = command.problem(snapshot, {})
+        before = command.decide(as_is)
+    except Infeasible as error:  # perhaps why somebody asks
+        before = None
+        print(f"as it is: {error}", file=sys.stderr)
+    for warning in problem.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if args.out:
+        write_snapshot(other, args.out)
+    comparison = None if before is None else compare(before, after, values)
+    how = {"policy": args.policy, "solver": args.solver, "limits": command.limits}
+    result = explain_decision(problem, after, **how)
+    if args.format == "json":
+        old = None if before is None else explain_decision(as_is, before, **how).to_dict()
+        print(
+            dumps(
+                {
+                    "schema_version": 1,
+                    "set": values,
+                    "before": old,
+                    "after": result.to_dict(),
+                    "comparison": None if comparison is None else comparison.to_dict(),
+                }
+            )
+        )
+    else:
+        _show(values, result, comparison)
+    return 0
+
+
+def _show(values: dict[str, str], after: Result, comparison: Comparison | None) -> None:
+    from allocator.cli import tables
+
+    said = ", ".join(f"{place} = {value or 'default'}" for place, value in values.items())
+    head = [
+        f"snapshot {tables.text(after.snapshot)}, objective {after.objective}, "
+        f"with {tables.text(said)}"
+    ]
+    if comparison is None:
+        tables.show([tables.plans({"with it": after}, "plan"), *tables.decision(after)[:1]], head)
+        return
+    totals = _totals(comparison)
+    tables.show([totals, _differences(comparison, after)] if comparison.jobs else [totals], head)
+    print("", *comparison.lines(), sep="\n")
+
+
+def _totals(c: Comparison) -> Table:
+    """Both plans, a row each; their values in one scale."""
+    from allocator.cli.tables import Table, text
+
+    rows = [
+        [
+            name,
+            text(c.value[n], 5),
+            text(c.work_h[n]),
+            text(c.dollars[n]),
+            str(c.gpus[n]),
+            str(c.running[n]),
+        ]
+        for n, name in enumerate(("as it is", "with it"))
+    ]
+    columns = ("plan", "value", "hours of work", "$/h", "GPUs", "jobs")
+    return Table(f"plans, both valued {c.scale}", columns, rows, frozenset(columns[1:]))
+
+
+def _differences(comparison: Comparison, after: Result) -> Table:
+    from allocator.cli.tables import Table, text
+
+    reason = dict(zip(after.jobs["job_id"], after.jobs["reason"], strict=True))
+    rows = []
+    for job in comparison.jobs:
+        old, new = (
+            (
+                f"{s.gpus} x {s.pool}" + (f" beside {s.shared_with}" if s.shared_with else "")
+                if s.gpus
+                else "nothing"
+            )
+            for s in (job.before, job.after)
+        )
+        rows.append(
+            [
+                text(job.job_id),
+                job.what,
+                text(old),
+                text(new),
+                text(job.left_h_before, 3),
+                text(job.left_h_after, 3),
+                text(reason[job.job_id] or ""),
+            ]
+        )
+    return Table(
+        f"jobs that differ ({len(rows)} of {len(after.jobs['job_id'])})",
+        ("job", "change", "as it is", "with it", "hours left", "then", "reason"),
+        rows,
+        frozenset({"hours left", "then"}),
+    )

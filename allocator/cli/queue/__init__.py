@@ -1,0 +1,1 @@
+"""Commands about a queue and its controller."""

@@ -1,0 +1,306 @@
+"""`allocator queue`: the durable queue of a cluster. What each verb does is in queue_calls.py,
+loaded when used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from allocator.cli.parsing import Parser, number, parse_integer
+from allocator.cli.queue.job_options import JOB_OPTIONS
+
+EXAMPLES = """
+allocator queue init cluster.db --from data/snapshots/demo      a queue with the pools, rates and \
+jobs of a snapshot
+allocator queue submit cluster.db --job-id bert-1 --model bert --total-work 9e6 --max-gpus 8 -- \
+python train.py
+allocator queue list cluster.db --state active                  what waits and runs
+"""
+ABOUT = """\
+QUEUE is a path (an SQLite file, nothing to set up) or a URL (postgresql://USER@HOST/DATABASE, for
+several hosts). What a command confirmed with exit code 0 is on disk. Every verb can be repeated: it
+does nothing twice."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "queue",
+        examples=EXAMPLES,
+        help="the durable queue: submit, list, hold, cancel ...",
+        description=ABOUT,
+    )
+    parser.set_defaults(call=lambda _args: _help(parser))
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
+    _init(verbs)
+    _submit(verbs)
+    _list(verbs)
+    _show(verbs)
+    for verb, words in (
+        ("hold", "give jobs nothing until release; running ones are stopped with a checkpoint"),
+        ("release", "undo hold"),
+        ("cancel", "end jobs; running ones are stopped first"),
+        ("retry", "bring parked or cancelled jobs back; end the pause after failures"),
+    ):
+        one = _verb(verbs, verb, words, f"allocator queue {verb} cluster.db bert-1 bert-2")
+        one.add_argument("jobs", nargs="+", metavar="JOB")
+        one.set_defaults(verb=verb, call=_load_call("act"))
+    _csv(verbs)
+    _cluster(verbs)
+
+
+class VerbParser(Parser):
+    """takes_command: everything after the first `--` is the command of the job."""
+
+    takes_command = False
+
+    def parse_known_args(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
+    ) -> tuple[argparse.Namespace, list[str]]:
+        given = list(sys.argv[1:] if args is None else args)
+        if not self.takes_command:
+            return super().parse_known_args(given, namespace)
+        cut = given.index("--") if "--" in given else len(given)
+        found, rest = super().parse_known_args(given[:cut], namespace)
+        found.command = given[cut + 1 :]
+        return found, rest
+
+
+def _verb(
+    verbs: Any, name: str, words: str, examples: str, formats: Sequence[str] = ("table", "json")
+) -> Any:
+    parser = verbs.add_parser(
+        name, examples=examples, help=words, description=words[0].upper() + words[1:] + "."
+    )
+    parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+    if formats:
+        parser.add_argument(
+            "--format", choices=formats, default="table", help="of standard output (default: table)"
+        )
+    return parser
+
+
+def _load_call(name: str) -> Callable[[argparse.Namespace], int]:
+    """The function of queue_calls, loaded when it is called: it brings the database along."""
+
+    def call(args: argparse.Namespace) -> int:
+        from allocator.cli.queue import verbs as queue_calls
+
+        return int(getattr(queue_calls, name)(args))
+
+    return call
+
+
+def _init(verbs: Any) -> None:
+    parser = _verb(
+        verbs,
+        "init",
+        "make a queue, or bring an older one to the schema of this program",
+        "allocator queue init cluster.db --from data/snapshots/demo\n"
+        "allocator queue init postgresql://me@db/cluster --from my-cluster",
+        (),
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="SNAPSHOT",
+        help=(
+            "fill it with the pools, tenants, rates, settings and jobs of a snapshot folder; what"
+            " runs there holds its GPUs here. Times move so that its now is now, unless they are"
+            " unix seconds"
+        ),
+    )
+    parser.set_defaults(call=_load_call("init"))
+
+
+def _submit(verbs: Any) -> None:
+    parser = _verb(
+        verbs,
+        "submit",
+        "submit one job; what follows -- is its command",
+        "allocator queue submit cluster.db --job-id bert-1 --model bert --total-work 9e6 --max-gpus"
+        " 8 -- python train.py\nallocator queue submit cluster.db --key run-17 --model bert"
+        " --total-work 9e6 --max-gpus 8",
+    )
+    parser.takes_command = True
+    for name, metavar, words in JOB_OPTIONS:
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=words)
+    parser.add_argument(
+        "--key",
+        metavar="KEY",
+        help=(
+            "submission key: the same again is the same job, not a second one (default: the job_id)"
+        ),
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="environment of the command; may be given several times",
+    )
+    parser.add_argument("--workdir", metavar="DIR", help="where the command runs")
+    parser.set_defaults(call=_load_call("submit"))
+
+
+def _list(verbs: Any) -> None:
+    parser = _verb(
+        verbs,
+        "list",
+        "jobs in the order of submission",
+        "allocator queue list cluster.db --state active\n"
+        "allocator queue list cluster.db --format json",
+        ("table", "json", "csv"),
+    )
+    parser.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="STATE",
+        help="active, queued, running, paused, held, done, cancelled, failed; may be repeated",
+    )
+    parser.add_argument("--tenant", metavar="NAME")
+    parser.add_argument("--model", metavar="NAME")
+    parser.add_argument("--limit", type=parse_integer(1), metavar="N", help="the latest N")
+    parser.set_defaults(call=_load_call("list_"))
+
+
+def _show(verbs: Any) -> None:
+    parser = _verb(
+        verbs,
+        "show",
+        "one job with everything it was given and all it ever held",
+        "allocator queue show cluster.db bert-1",
+    )
+    parser.add_argument("job", metavar="JOB")
+    parser.set_defaults(call=_load_call("show"))
+
+
+def _csv(verbs: Any) -> None:
+    parser = _verb(
+        verbs,
+        "import-csv",
+        "submit the jobs of a CSV file, all or none",
+        "allocator queue import-csv cluster.db workload.csv\n"
+        "generate-jobs | allocator queue import-csv cluster.db -",
+    )
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help=(
+            "columns of workload.csv or jobs.csv, and key, command, "
+            "environment, workdir; - is standard input"
+        ),
+    )
+    parser.set_defaults(call=_load_call("import_csv"))
+    parser = _verb(
+        verbs,
+        "export-csv",
+        "every job as CSV, for import-csv and for other programs",
+        "allocator queue export-csv cluster.db > jobs.csv",
+        (),
+    )
+    parser.add_argument(
+        "file", nargs="?", default="-", metavar="FILE", help="default: standard output"
+    )
+    parser.add_argument(
+        "--state", action="append", default=[], metavar="STATE", help="only these, as in list"
+    )
+    parser.set_defaults(call=_load_call("export_csv"))
+
+
+def _cluster(verbs: Any) -> None:
+    parser = _verb(
+        verbs,
+        "pools",
+        "the pools and who holds how much of them; change their GPUs",
+        "allocator queue pools cluster.db\nallocator queue pools cluster.db --set a100=24",
+        ("table", "json", "csv"),
+    )
+    parser.add_argument(
+        "--set",
+        dest="changes",
+        action="append",
+        default=[],
+        metavar="POOL=GPUS",
+        help="GPUs of a pool that may be used from now on; may be given several times",
+    )
+    parser.set_defaults(call=_load_call("pools"))
+    parser = _verb(
+        verbs,
+        "config",
+        "the settings of config.toml; change them",
+        "allocator queue config cluster.db --set interval_s=60 --set budget_per_hour=120",
+    )
+    parser.add_argument(
+        "--set",
+        dest="changes",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an empty value is the default; may be given several times",
+    )
+    parser.set_defaults(call=_load_call("config"))
+    parser = _verb(
+        verbs,
+        "purge",
+        "forget jobs that are done or cancelled, and all they held",
+        "allocator queue purge cluster.db --older-than 90",
+    )
+    parser.add_argument(
+        "--older-than", type=number(), required=True, metavar="DAYS", help="since they ended"
+    )
+    parser.set_defaults(call=_load_call("purge"))
+    parser = _verb(
+        verbs,
+        "cluster",
+        "replace pools, tenants, rates, sharing and settings by those of a snapshot",
+        "allocator queue cluster cluster.db --from my-cluster",
+        (),
+    )
+    parser.add_argument(
+        "--from", dest="source", required=True, metavar="SNAPSHOT", help="its jobs do not count"
+    )
+    parser.set_defaults(call=_load_call("replace_cluster"))
+    parser = _verb(
+        verbs,
+        "adopt",
+        "make a queue that was restored or made anew and the state of its executor agree",
+        "allocator queue adopt cluster.db\n"
+        "allocator queue adopt cluster.db --executor local --state /var/lib/allocator",
+        ("table", "json"),
+    )
+    parser.add_argument(
+        "--executor",
+        choices=("files", "local"),
+        help="whose state it is (default: the executor that the queue was run by)",
+    )
+    parser.add_argument(
+        "--state",
+        metavar="DIR",
+        help=(
+            "folder of the state (default: the one that the queue was run "
+            "with, else beside an SQLite queue)"
+        ),
+    )
+    parser.set_defaults(call=_load_call("adopt"))
+    parser = _verb(
+        verbs,
+        "export",
+        "the queue of now as a snapshot folder, for solve, explain and whatif",
+        "allocator queue export cluster.db now && allocator solve now",
+        (),
+    )
+    parser.add_argument(
+        "folder", metavar="SNAPSHOT_DIR", help="new, or an earlier export, which it replaces"
+    )
+    parser.set_defaults(call=_load_call("export"))
+
+
+def _help(parser: argparse.ArgumentParser) -> int:
+    parser.print_help(sys.stderr)
+    return 2

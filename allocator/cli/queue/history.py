@@ -1,0 +1,190 @@
+"""`allocator history`, `allocator replay` and `allocator status`: looking at a queue that is
+run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from allocator.cli.parsing import parse_integer
+
+EXAMPLES = """
+allocator history cluster.db                     the last rounds
+allocator history cluster.db --format json --last 1000
+"""
+REPLAY_EXAMPLES = """
+allocator replay cluster.db 17                   decide round 17 again and compare
+allocator replay cluster.db 17 --out round17     and write its snapshot and plan
+"""
+STATUS_EXAMPLES = """
+allocator status cluster.db                      who is in charge, jobs, pools, the last round
+allocator status cluster.db --format json
+"""
+
+
+def add(commands: Any) -> None:
+    history = commands.add_parser(
+        "history",
+        examples=EXAMPLES,
+        help="the journal of rounds",
+        description="Print the journal of a queue, oldest round first.",
+    )
+    history.add_argument(
+        "--last",
+        type=parse_integer(1),
+        default=20,
+        metavar="N",
+        help="so many rounds (default: 20)",
+    )
+    history.set_defaults(call=call_history)
+    replay = commands.add_parser(
+        "replay",
+        examples=REPLAY_EXAMPLES,
+        help="decide a round of the journal again",
+        description=(
+            "Decide a round again from its snapshot and compare the plans byte by "
+            "byte. Exit code 1: they differ."
+        ),
+    )
+    status = commands.add_parser(
+        "status",
+        examples=STATUS_EXAMPLES,
+        help="what a queue and its controller do",
+        description=(
+            "Who is in charge, jobs by state, pools, the last round, stuck and parked "
+            "jobs, corrected rates."
+        ),
+    )
+    status.set_defaults(call=call_status)
+    for parser in (history, replay, status):
+        parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+    for parser in (history, status):
+        parser.add_argument(
+            "--format",
+            choices=("table", "json"),
+            default="table",
+            help="of standard output (default: table)",
+        )
+    replay.add_argument(
+        "round",
+        nargs="?",
+        type=parse_integer(1),
+        metavar="ROUND",
+        help="its number (default: the last)",
+    )
+    replay.add_argument("--out", metavar="DIR", help="write the snapshot and plan.json there")
+    replay.set_defaults(call=call_replay)
+
+
+def call_history(args: argparse.Namespace) -> int:
+    from allocator.cli.tables import Table, percent, show, text
+    from allocator.controller.reporting.status import format_time
+    from allocator.queue.queue import Queue
+
+    with Queue(args.queue) as queue:
+        rounds = queue.rounds(limit=args.last)
+    if args.format == "json":
+        from allocator.io.plans import dumps
+
+        names = (
+            "number",
+            "at_s",
+            "token",
+            "snapshot_digest",
+            "policy",
+            "status",
+            "outcome",
+            "value",
+            "bound",
+            "gap",
+            "seconds",
+            "detail",
+        )
+        for one in rounds:
+            print(dumps({name: getattr(one, name) for name in names}))
+        return 0
+    rows = [
+        [
+            str(r.number),
+            format_time(r.at_s),
+            r.policy,
+            r.status,
+            r.outcome,
+            text(r.value),
+            text(r.bound),
+            "-" if r.gap is None else percent(r.gap),
+            text(r.seconds.get("decide")),
+            text(r.detail),
+        ]
+        for r in rounds
+    ]
+    show(
+        [
+            Table(
+                "rounds",
+                (
+                    "round",
+                    "at (UTC)",
+                    "policy",
+                    "status",
+                    "outcome",
+                    "value",
+                    "bound",
+                    "gap",
+                    "decided in s",
+                    "detail",
+                ),
+                rows,
+                frozenset({"round", "value", "bound", "gap", "decided in s"}),
+            )
+        ]
+    )
+    return 0
+
+
+def call_replay(args: argparse.Namespace) -> int:
+    from allocator.controller.reporting.replay import replay, write
+    from allocator.queue.database.connection import open_queue
+
+    store = open_queue(args.queue)
+    try:
+        found = replay(store, args.round)
+        if args.out:
+            write(store, found, args.out)
+    finally:
+        store.close()
+    print(
+        f"round {found.number}: "
+        + (
+            "the journal has no plan to compare with"
+            if found.same is None
+            else "the same plan, byte by byte"
+            if found.same
+            else "the plans differ"
+        )
+    )
+    if not found.is_digest_valid:
+        print("the kept snapshot does not have the digest of the journal", file=sys.stderr)
+    if found.first is not None:
+        print(
+            f"journal: {found.first[0].strip()}\nnow:     {found.first[1].strip()}", file=sys.stderr
+        )
+    if found.note:
+        print(found.note, file=sys.stderr)
+    return 0 if found.is_digest_valid and found.same is not False else 1
+
+
+def call_status(args: argparse.Namespace) -> int:
+    from allocator.controller.reporting.status import format_status, status
+    from allocator.queue.queue import Queue
+
+    with Queue(args.queue) as queue:
+        found = status(queue)
+    if args.format == "json":
+        print(json.dumps(found, indent=1))
+    else:
+        print("\n".join(format_status(found)))
+    return 0

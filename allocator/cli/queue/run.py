@@ -1,0 +1,325 @@
+"""`allocator run`: the controller of a queue."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.parsing import add_effort, number, parse_integer
+from allocator.cli.tables import text
+from allocator.cli.termination import is_termination_requested
+from allocator.errors import UsageError
+
+if TYPE_CHECKING:
+    from allocator.controller.controller import Controller
+    from allocator.controller.options import ControllerOptions
+    from allocator.loop.executor import Executor
+    from allocator.queue.database.connection import QueueDatabase
+
+EXAMPLES = """
+allocator run cluster.db                                       dry run: say what would be done \
+now, do nothing
+allocator run cluster.db --executor local --devices a100=0-7,v100=8-15
+allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics \
+/run/allocator.prom
+"""
+DRY = "dry-run"
+ACTING = ("state", "devices", "metrics", "port", "log")
+"""Options that only a controller that acts has."""
+# what is killed when the grace period is over is seen to be dead so much later, at the latest
+KILLED_S = 5.0
+ABOUT = """\
+Without --executor this is a dry run: it decides one round, says what that would stop and start, and
+writes nothing. With --executor files or local it acts.
+
+Decides every S seconds which job gets which GPUs, writes the round to the journal, and has it
+carried out. It may be killed at any time and started again; started twice, the second one stands by
+and takes over when the first is gone. SIGTERM ends it in order: jobs run on. The exit code is then
+0. A decision may take half of the interval, unless --time-limit says otherwise."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run", examples=EXAMPLES, help="the controller of a queue", description=ABOUT
+    )
+    parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+    when = parser.add_argument_group("when")
+    how_often = when.add_mutually_exclusive_group()
+    how_often.add_argument(
+        "--every",
+        type=number(0.05),
+        metavar="S",
+        help="seconds between rounds (default: interval_s of the queue's settings)",
+    )
+    how_often.add_argument(
+        "--once",
+        action="store_true",
+        help=(
+            "one round now, for cron or a systemd timer; waits "
+            "for its stops, at most the grace period and 5 s"
+        ),
+    )
+    when.add_argument(
+        "--react",
+        type=number(1e-3),
+        default=math.inf,
+        metavar="S",
+        help=(
+            "arrivals, ends and changes of the cluster cause early rounds, at least S seconds after"
+            " the one before"
+        ),
+    )
+    when.add_argument(
+        "--poll",
+        type=number(1e-3),
+        metavar="S",
+        help="seconds between looks at the machines (default: a tenth of the interval, at most 1)",
+    )
+    where = parser.add_argument_group("machines")
+    where.add_argument(
+        "--executor",
+        choices=(DRY, "files", "local"),
+        default=DRY,
+        help=(
+            "dry-run (default): says what one round would do now, and changes "
+            "nothing at all; files: an actor of your own; local: processes of "
+            "this machine"
+        ),
+    )
+    where.add_argument(
+        "--state",
+        metavar="DIR",
+        help="folder of the executor's state (default: beside an SQLite queue)",
+    )
+    where.add_argument(
+        "--grace",
+        type=number(),
+        default=60.0,
+        metavar="S",
+        help="local: seconds for a checkpoint between SIGTERM and SIGKILL (default: 60)",
+    )
+    where.add_argument(
+        "--devices",
+        metavar="POOL=0-3,POOL=4-7",
+        help=(
+            "local: GPU indices of each pool; more than it has now allow it to be raised later "
+            "(default: counted through in the order of the pools)"
+        ),
+    )
+    parser.add_argument(
+        "--policy", default="mip", metavar="NAME", help="who decides (default: mip)"
+    )
+    parser.add_argument(
+        "--horizon",
+        type=parse_integer(1),
+        metavar="H",
+        help="intervals that the policy horizon plans, instead of the queue's [horizon]",
+    )
+    add_effort(parser, None, "each decision")
+    parser.add_argument(
+        "--cold",
+        action="store_true",
+        help="every round starts anew instead of from the prices of the one before",
+    )
+    _add_stability(parser)
+    tell = parser.add_argument_group("what it tells")
+    tell.add_argument(
+        "--log", metavar="FILE", help="append JSON lines to FILE (default: standard error)"
+    )
+    tell.add_argument(
+        "--metrics", metavar="FILE", help="textfile for Prometheus, replaced after every round"
+    )
+    tell.add_argument(
+        "--port", type=parse_integer(0, 65535), metavar="N", help="answer /metrics on 127.0.0.1:N"
+    )
+    parser.set_defaults(call=call)
+
+
+def _add_stability(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("stability and repair")
+    group.add_argument(
+        "--cooldown",
+        type=number(),
+        default=0.0,
+        metavar="S",
+        help="a job that was changed is left alone for S seconds",
+    )
+    group.add_argument(
+        "--min-run",
+        type=number(),
+        default=0.0,
+        metavar="S",
+        help="a started job runs at least S seconds",
+    )
+    group.add_argument(
+        "--payback",
+        action="store_true",
+        help="hold changes back that do not pay for their pause before the next change is expected",
+    )
+    group.add_argument(
+        "--stall",
+        type=number(1e-3, True),
+        metavar="S",
+        help=(
+            "a job without progress for S seconds has failed; inf: never (default: ten intervals,"
+            " at least 600)"
+        ),
+    )
+    group.add_argument(
+        "--no-learning", action="store_true", help="do not correct rates by what is observed"
+    )
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.controller.options import ControllerOptions
+    from allocator.loop.stability import Stability
+    from allocator.queue.database.connection import open_queue
+
+    options = ControllerOptions(
+        every_s=args.every,
+        react_s=args.react,
+        poll_s=args.poll,
+        policy=args.policy,
+        horizon=args.horizon,
+        solver=args.solver,
+        gap=args.gap,
+        time_limit_s=args.time_limit,
+        seed=args.seed,
+        threads=args.threads,
+        warm=not args.cold,
+        learn=not args.no_learning,
+        stall_s=args.stall,
+        settle_s=args.grace + KILLED_S,
+        stability=Stability(args.cooldown, args.min_run, args.payback),
+    )
+    is_dry = args.executor == DRY
+    for name in ACTING:
+        if is_dry and getattr(args, name) is not None:
+            raise UsageError(
+                f"--{name} needs an executor that acts: --executor files or local; "
+                "without one this is a dry run, which changes nothing"
+            )
+    with ExitStack() as stack:
+        store = open_queue(args.queue, reads_only=is_dry)
+        stack.callback(store.close)
+        return _show_preview(store, options) if is_dry else _serve(args, store, options, stack)
+
+
+def _show_preview(store: QueueDatabase, options: ControllerOptions) -> int:
+    """One round that is only said, on standard output."""
+    from allocator.controller.clock import WallClock
+    from allocator.controller.reporting.preview import preview
+    from allocator.queue import lease
+
+    clock = WallClock()
+    found = preview(store, clock, options)
+    with store.read() as connection:
+        held = lease.read_current(connection)
+    for warning in found.result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if found.is_periodic_due:
+        print(
+            "periodic jobs are due: a controller submits them first, this round is without them",
+            file=sys.stderr,
+        )
+    if held is not None and held.holder and clock.now() < held.expires_s:
+        print(f'"{held.holder}" is in charge of this queue and goes on', file=sys.stderr)
+    for step in found.steps:
+        print(text(step))
+    print(
+        f"dry run: {len(found.steps) or 'no'} steps for {len(found.result.jobs['job_id'])} jobs; "
+        "nothing was written (--executor files or local acts)",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _serve(
+    args: argparse.Namespace, store: QueueDatabase, options: ControllerOptions, stack: ExitStack
+) -> int:
+    from allocator.controller.clock import WallClock
+    from allocator.controller.controller import Controller
+    from allocator.controller.reporting.telemetry import Telemetry, open_log, serve
+
+    clock = WallClock()
+    log = sys.stderr if args.log is None else stack.enter_context(open_log(Path(args.log)))
+    telemetry = Telemetry(clock.now, log, Path(args.metrics) if args.metrics else None)
+    executor = make_executor(args.executor, store, args.state, args.grace, args.devices)
+    controller = Controller(store, executor, clock, options, telemetry=telemetry)
+    if args.port is not None:
+        server = serve(telemetry.metrics, args.port)
+        stack.callback(server.shutdown)
+        telemetry.event("metrics_port", port=server.server_address[1])
+    telemetry.event(
+        "started",
+        queue=store.name,
+        executor=executor.name,
+        policy=options.policy,
+        every_s=controller.cluster.interval_s,
+        holder=controller.cluster.lease_holder.holder,
+    )
+    with stop_on_signals(controller, clock.wake):
+        controller.run(once=args.once)
+    return 0 if not args.once or controller.has_plan else 1
+
+
+def make_executor(
+    name: str, store: QueueDatabase, state: str | None, grace_s: float, devices: str | None = None
+) -> Executor:
+    """The executor of the name, with its state in the folder; None: beside an SQLite queue.
+    devices: as --devices. Raises UsageError."""
+    from allocator.executors.devices import device_map, device_numbers
+    from allocator.executors.files import FilesExecutor
+    from allocator.executors.local import LocalExecutor
+    from allocator.queue import cluster_tables
+
+    if devices is not None and name != "local":
+        raise UsageError(f'--devices is of the executor "local", not of "{name}"')
+    path = store.engine.url.database if store.engine.url.get_backend_name() == "sqlite" else None
+    if state is None and path is None:
+        raise UsageError(
+            "a queue on a database server needs --state DIR for what the executor remembers"
+        )
+    folder = Path(state if state is not None else f"{path}.{name}")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            f'the executor keeps its state in a folder, and "{folder}" is none; name another with'
+            " --state"
+        )
+    if name == "files":
+        return FilesExecutor(folder)
+    with store.read() as connection:
+        gpus = cluster_tables.gpus(connection)
+    return LocalExecutor(
+        folder, device_numbers(gpus) if devices is None else device_map(devices, gpus), grace_s
+    )
+
+
+@contextmanager
+def stop_on_signals(controller: Controller, wake: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT end the controller after what it is at; a decision is cut off, a second
+    signal cuts all.
+    """
+    from allocator.controller.guarded_decision import Stopped
+
+    def stop(number: int, _frame: Any) -> None:
+        if controller.stopping:
+            raise KeyboardInterrupt
+        controller.stopping = True
+        wake()
+        if controller.deciding:
+            raise Stopped
+
+    controller.stopping = is_termination_requested()
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,491 @@
+"""What the verbs of `allocator queue` do. Standard output carries data, standard error what was
+done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.cli.queue.job_options import JOB_OPTIONS
+from allocator.cli.tables import Table, percent, text
+from allocator.cli.tables import show as show_tables
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.queue import cluster_tables, snapshot
+from allocator.queue.database.connection import create_queue
+from allocator.queue.jobs import csv_jobs, verbs
+from allocator.queue.jobs.submit import build_submission
+from allocator.queue.jobs.submit import submit as submit_to
+from allocator.queue.jobs.verbs import Job
+from allocator.queue.queue import Queue
+
+# jobs with deadlines beside which a submission still looks whether its own can be promised
+MOST_DATED = 200
+NUMBERS = frozenset(
+    ("GPUs", "used", "free", "done", "work left", "age", "restarts", "failures", "generation")
+)
+
+
+def init(args: argparse.Namespace) -> int:
+    from allocator import read_snapshot, validate
+
+    source = None if args.source is None else read_snapshot(args.source)
+    if source is not None:
+        validate(source)  # a source with faults leaves no queue behind
+    store, made = create_queue(args.queue)
+    with Queue(store) as queue:
+        _say(f"{'made' if made else 'is up to date:'} {store.name}")
+        if source is not None:
+            with store.write() as connection:
+                problem, warnings = snapshot.load_at(connection, source, queue.clock())
+            _warn((*problem.warnings, *warnings))
+            pools = "1 pool" if len(problem.pools) == 1 else f"{len(problem.pools)} pools"
+            _say(f"{len(problem.jobs)} jobs, {pools}, {int(problem.pools.gpus.sum())} GPUs")
+    return 0
+
+
+def submit(args: argparse.Namespace) -> int:
+    values = {name: getattr(args, name) for name, *_ in JOB_OPTIONS}
+    environment = dict(_pairs(args.env, "--env", "NAME=VALUE"))
+    job = build_submission(
+        {
+            **values,
+            "key": args.key,
+            "command": args.command,
+            "environment": environment,
+            "workdir": os.path.abspath(args.workdir) if args.workdir else "",
+        }
+    )
+    with Queue(args.queue) as queue:
+        with queue.store.write() as connection:
+            (done,), warnings = submit_to(connection, [job], queue.clock())
+        _warn(warnings)
+        if not done.new:
+            _say(f'job "{done.job_id}" was submitted before; nothing was added')
+        told: dict[str, Any] = {"job_id": done.job_id, "new": done.new}
+        if args.format == "table":
+            print(done.job_id, flush=True)
+        if args.deadline_s:
+            told["promise"] = _promise(queue, done.job_id)
+    if args.format == "json":
+        _json(told)
+    return 0
+
+
+def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
+    """Whether the deadline of a job that was submitted can be promised, said on standard error and
+    in full; None: it is not known. The job is in the queue, whatever goes wrong here."""
+    from allocator import validate
+    from allocator.engine.promises import promise
+
+    try:
+        problem = validate(queue.snapshot())
+        dated = int((~np.isnan(problem.jobs.deadline_s)).sum())
+        if job_id not in problem.jobs.job_id:
+            raise UsageError("it is over, or submitted for later")
+        if dated > MOST_DATED:
+            raise UsageError(
+                f"{dated} jobs have deadlines; `allocator queue export` and `allocator promise`"
+                " tell"
+            )
+        found = promise(problem, job_id)
+    except Exception as error:
+        _say(
+            "whether the deadline can be promised is not known:"
+            f" {str(error) or type(error).__name__}"
+        )
+        return None
+    if found.done_s is not None and found.promised:
+        _say(
+            f"the deadline can be promised: done {_parse_time(found.done_s, problem.now_s)}, on at most"
+            f" {found.most_gpus} GPUs of {text(found.pool)}"
+        )
+    else:
+        offer = (
+            ""
+            if found.earliest_s is None
+            else f"; earliest that could be: {_parse_time(found.earliest_s, problem.now_s)}"
+        )
+        _say(f"the deadline cannot be promised: {found.reason}{offer}")
+    return found.to_dict()
+
+
+def _parse_time(at_s: float, now_s: float) -> str:
+    return f"in {_format_duration(at_s - now_s)} ({math.ceil(at_s)})"
+
+
+def import_csv(args: argparse.Namespace) -> int:
+    name = "standard input" if args.file == "-" else os.path.basename(args.file)
+    parse_submissions, warnings = csv_jobs.parse_submissions(_content(args.file), name)
+    _warn(warnings)
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        done, more = submit_to(connection, parse_submissions, queue.clock(), name)
+    _warn(more)
+    new = sum(s.new for s in done)
+    if args.format == "json":
+        print(json.dumps({"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]}))
+    _say(
+        f"{new} jobs submitted"
+        + (f", {len(done) - new} were there before" if new < len(done) else "")
+    )
+    return 0
+
+
+def _content(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidInput([Fault(file, None, f"cannot be read: {why}")]) from None
+
+
+def export_csv(args: argparse.Namespace) -> int:
+    from allocator.io.plans import write_files
+
+    with Queue(args.queue) as queue, queue.store.read() as connection:
+        content = csv_jobs.export_jobs(connection, verbs.list_jobs(connection, states=args.state))
+    if args.file == "-":
+        sys.stdout.reconfigure(  # type: ignore[union-attr]
+            encoding="utf-8", errors="backslashreplace"
+        )
+        sys.stdout.write(content)
+    else:
+        path = Path(args.file)
+        write_files(path.parent, {path.name: content})
+    return 0
+
+
+def list_(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.read() as connection:
+        found = verbs.list_jobs(
+            connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
+        )
+        rows, numbers, name = (
+            csv_jobs.job_records(connection, found),
+            verbs.counts(connection),
+            queue.store.name,
+        )
+        now = queue.clock()
+    if args.format == "json":
+        _json({"schema_version": 1, "queue": name, "now_s": now, "counts": numbers, "jobs": rows})
+    elif args.format == "csv":
+        sys.stdout.write(csv_jobs.format_csv(csv_jobs.FIELDS, rows))
+    else:
+        show_tables(
+            [
+                Table(
+                    "jobs",
+                    (
+                        "job",
+                        "tenant",
+                        "model",
+                        "state",
+                        "holds",
+                        "shall hold",
+                        "done",
+                        "age",
+                        "note",
+                    ),
+                    [
+                        [
+                            text(r["job_id"]),
+                            text(r["tenant"]),
+                            text(r["model"]),
+                            r["state"],
+                            _place(r["pool"], r["gpus"], r["shared_with"]),
+                            _place(r["want_pool"], r["want_gpus"], r["want_host"]),
+                            percent(r["progress"]),
+                            _format_duration(now - r["submitted_s"]),
+                            _describe_job(r, now),
+                        ]
+                        for r in rows
+                    ],
+                    NUMBERS,
+                )
+            ],
+            [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"],
+        )
+    return 0
+
+
+def _place(pool: str | None, gpus: int, host: str | None) -> str:
+    return f"{gpus} x {text(pool)}{f' of {text(host)}' if host else ''}" if pool else "-"
+
+
+def _describe_job(row: Mapping[str, Any], now: float) -> str:
+    if row["park_reason"]:
+        return text(row["park_reason"])
+    if row["request"]:
+        return {"hold": "being held", "cancel": "being cancelled"}[row["request"]]
+    wait = (row["retry_at_s"] or 0) - now
+    if wait > 0:
+        often = "once" if row["failures"] == 1 else f"{row['failures']} times"
+        return f"failed {often}, next try in {_format_duration(wait)}"
+    return row["phase"] if row["phase"] in ("ordered", "stopping") else ""
+
+
+def _format_duration(seconds: float) -> str:
+    """A duration as people say it."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def show(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.read() as connection:
+        job = verbs.show(connection, args.job)
+        row, held = csv_jobs.job_records(connection, [job])[0], verbs.history(connection, args.job)
+        seen, read_turns = (
+            verbs.read_observations(connection, args.job),
+            verbs.read_turns(connection, args.job),
+        )
+    if args.format == "json":
+        _json(
+            {
+                "schema_version": 1,
+                **row,
+                "allocations": held,
+                "shared": read_turns,
+                "observations": seen,
+            }
+        )
+        return 0
+    facts = [
+        (k, v)
+        for k, v in row.items()
+        if v not in (None, "", {}, []) and k not in ("seq", "version")
+    ]
+    show_tables(
+        [
+            Table(
+                f"job {text(job.job_id)}",
+                ("what", "value"),
+                [[k, text(_flatten(v), 12)] for k, v in facts],
+            ),
+            Table(
+                "allocations",
+                ("generation", "pool", "GPUs", "phase", "ordered_s", "ended_s", "work", "detail"),
+                [
+                    [
+                        text(a[k], 12)
+                        for k in (
+                            "generation",
+                            "pool",
+                            "gpus",
+                            "phase",
+                            "ordered_s",
+                            "ended_s",
+                            "work_done",
+                            "detail",
+                        )
+                    ]
+                    for a in held
+                ],
+                NUMBERS,
+            ),
+            *(
+                [
+                    Table(
+                        "shared GPUs",
+                        ("generation", "since_s", "GPUs of"),
+                        [
+                            [
+                                text(t["generation"]),
+                                text(t["at_s"], 12),
+                                text(t["host"] or "its own"),
+                            ]
+                            for t in read_turns
+                        ],
+                        NUMBERS,
+                    )
+                ]
+                if read_turns
+                else []
+            ),
+        ]
+    )
+    return 0
+
+
+def _flatten(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
+
+
+def change_state(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        done = verbs.change_state(connection, args.verb, args.jobs, queue.clock())
+        rows = csv_jobs.job_records(connection, done)
+    if args.format == "json":
+        _json({"schema_version": 1, "jobs": rows})
+    else:
+        for job in done:
+            print(f"{text(job.job_id)}: {_describe_next_state(job)}")
+    return 0
+
+
+def _describe_next_state(job: Job) -> str:
+    return {
+        "hold": "held as soon as it has stopped",
+        "cancel": "cancelled as soon as it has stopped",
+    }.get(job.request, job.state)
+
+
+def pools(args: argparse.Namespace) -> int:
+    changes = {name: _integer(value) for name, value in _pairs(args.changes, "--set", "POOL=GPUS")}
+    with Queue(args.queue) as queue:
+        if changes:
+            queue.set_gpus(changes)
+        with queue.store.read() as connection:
+            gpus, used, read_gpu_types = (
+                cluster_tables.gpus(connection),
+                cluster_tables.used(connection),
+                cluster_tables.read_gpu_types(connection),
+            )
+    rows = [
+        {"pool": p, "gpu_type": read_gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
+        for p, n in gpus.items()
+    ]
+    if args.format == "json":
+        _json({"schema_version": 1, "pools": rows})
+    elif args.format == "csv":
+        sys.stdout.write(csv_jobs.format_csv(("pool", "gpu_type", "gpus", "used", "free"), rows))
+    else:
+        show_tables(
+            [
+                Table(
+                    "pools",
+                    ("pool", "type", "GPUs", "used", "free"),
+                    [[text(v) for v in row.values()] for row in rows],
+                    NUMBERS,
+                )
+            ]
+        )
+    return 0
+
+
+def _integer(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f'"{value}" is not a whole number of GPUs') from None
+
+
+def config(args: argparse.Namespace) -> int:
+    changes = {key: _setting(value) for key, value in _pairs(args.changes, "--set", "KEY=VALUE")}
+    with Queue(args.queue) as queue:
+        if changes:
+            queue.configure(**changes)
+        with queue.store.read() as connection:
+            settings = cluster_tables.config(connection)
+    if args.format == "json":
+        _json(settings)
+    else:
+        for key, value in settings.items():
+            print(f"{key} = {json.dumps(value)}")
+    return 0
+
+
+def _setting(value: str) -> Any:
+    if value == "":
+        return None
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def purge(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue:
+        number = queue.purge(args.older_than * 86400)
+    if args.format == "json":
+        _json({"schema_version": 1, "forgotten": number})
+    _say(f"{number} jobs forgotten")
+    return 0
+
+
+ADOPTED = {
+    "running": "runs on",
+    "done": "has ended and is done",
+    "stopped": "was told to stop: no job of this queue runs there so",
+    "lost": "does not run: it is started again when a round gives it GPUs",
+}
+
+
+def adopt(args: argparse.Namespace) -> int:
+    from allocator.cli.queue.run import make_executor
+    from allocator.controller.adopt import adopt as adopt_state
+    from allocator.executors.files import FilesExecutor
+    from allocator.executors.local import LocalExecutor
+    from allocator.queue.database import identity
+
+    with Queue(args.queue) as queue:
+        with queue.store.read() as connection:
+            known = identity.state(connection)
+        kind = args.executor or (known.kind if known is not None else None)
+        if kind is None:
+            raise UsageError(
+                "no controller has acted on this queue yet: name the executor with --executor"
+            )
+        folder = args.state
+        if folder is None and known is not None and known.kind == kind:
+            folder = known.place.partition(":")[2]
+        executor = make_executor(kind, queue.store, folder, 0.0)
+        assert isinstance(executor, LocalExecutor | FilesExecutor)
+        found = adopt_state(queue.store, executor, queue.clock())
+    rows = {name: list(getattr(found, name)) for name in ADOPTED}
+    if args.format == "json":
+        _json({"schema_version": 1, "token": found.token, **rows})
+    else:
+        for name, words in ADOPTED.items():
+            for job_id in rows[name]:
+                print(f"{text(job_id)}: {words}")
+    _say(f"the queue and the state agree; the next controller goes on with token {found.token + 1}")
+    return 0
+
+
+def replace_cluster(args: argparse.Namespace) -> int:
+    from allocator import read_snapshot
+
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        warnings = snapshot.replace_cluster(connection, read_snapshot(args.source), queue.clock())
+    _warn(warnings)
+    return 0
+
+
+def export(args: argparse.Namespace) -> int:
+    from allocator.io.snapshots import write_snapshot
+
+    with Queue(args.queue) as queue:
+        print(write_snapshot(queue.snapshot(), args.folder))
+    return 0
+
+
+def _pairs(given: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:
+    pairs = [pair.partition("=") for pair in given]
+    if any(not sign or not name for name, sign, _ in pairs):
+        raise UsageError(f"{option} wants {form}")
+    return [(name, value) for name, _, value in pairs]
+
+
+def _json(document: Mapping[str, Any]) -> None:
+    print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        _say(f"warning: {warning}")

@@ -1,0 +1,398 @@
+"""Make a queue and the state of an executor agree, where one of them was restored or replaced.
+
+    what runs, and is a job of the queue      the queue says that it runs
+    what runs otherwise                       is told to stop, with a checkpoint
+    what has ended, of jobs of the queue      the queue says so: a finished job is done
+    what the queue alone believes to run      counts as lost, unless this is the queue's own state
+
+Tokens and generations of the queue are raised above all that the state has seen, so that its orders
+count again. In this order, each step whole or not at all; killed in between, it is given again:
+
+    the state belongs to nobody -> the queue, in one transaction -> stops -> the state is the
+    queue's
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.controller.belonging import build_state
+from allocator.errors import UsageError
+from allocator.executors.files import FilesExecutor
+from allocator.executors.ledger import STOP, OpenAllocation
+from allocator.executors.local import LocalExecutor
+from allocator.loop.executor import ENDED
+from allocator.queue import cluster_tables, lease, observations
+from allocator.queue.database import identity
+from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.schema import allocations, jobs
+from allocator.queue.jobs import purged_names
+from allocator.queue.jobs.states import NOTHING, waiting_state
+from allocator.queue.observations import RecordedAllocation
+
+HOLDER, TTL_S = "allocator queue adopt", 60.0
+LOST = "the queue was restored, or its executor's state replaced"
+
+DurableExecutor = LocalExecutor | FilesExecutor
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What was agreed on, as names of jobs. running: go on; stopped: ran and are no jobs of this
+    queue, or not as it knows them; done: ended meanwhile; lost: believed to run, and do not. token:
+    of the queue from now on."""
+
+    token: int
+    running: tuple[str, ...]
+    stopped: tuple[str, ...]
+    done: tuple[str, ...]
+    lost: tuple[str, ...]
+
+
+@dataclass
+class _JobRecord:
+    """What the state knows of one job. own: of the very job of the queue, as far as can be told."""
+
+    last: int = 0  # newest generation ever seen
+    open: list[OpenAllocation] = field(default_factory=list)
+    over: Mapping[str, Any] = field(default_factory=dict)  # acknowledged.json
+
+
+def adopt(store: QueueDatabase, executor: DurableExecutor, now_s: float) -> Adopted:
+    """Let the state of the executor belong to the queue, and the queue say what the state knows.
+
+    Raises
+    ------
+    UsageError
+        A controller is in charge, or jobs run under the state that the queue had so far.
+    """
+    mine = executor.identity()
+    with store.write() as connection:
+        queue, known, held = (
+            identity.ensure_id(connection),
+            identity.state(connection),
+            lease.read_current(connection),
+        )
+    if held is not None and held.holder and now_s < held.expires_s <= now_s + 2 * held.ttl_s:
+        raise UsageError(
+            f'"{held.holder}" is in charge of the queue: stop it first, or wait until its lease is'
+            " over"
+        )
+    if known is not None and known.state != mine.state:
+        _refuse_running(known)
+    ledger = executor.ledger
+    with ledger.hold_lock():
+        before = ledger.fence.begin_adoption(
+            queue, max(mine.token, 0 if held is None else held.token) + 1
+        )
+        token = ledger.fence.identity().token
+    is_own = before.queue in ("", queue)
+    seen = {(one.job_id, one.generation) for one in executor.observe()}
+    work = _Adoption(
+        is_own,
+        is_own and (known is None or known.state == mine.state),
+        _read_known_state(executor),
+        seen,
+        now_s,
+    )
+    with store.write() as connection:
+        lease.seize(connection, HOLDER, token, TTL_S, now_s)
+        work.write(connection)
+        identity.remember_state(connection, build_state(mine))
+        lease.release(connection, lease.Lease(HOLDER, token, TTL_S, now_s))
+    for one in work.stops:
+        executor.stop(one.job_id, one.generation, token)
+    with ledger.hold_lock():
+        ledger.fence.end_adoption(queue)
+    return Adopted(
+        token,
+        tuple(work.running),
+        tuple(one.job_id for one in work.stops),
+        tuple(work.done),
+        tuple(work.lost),
+    )
+
+
+def _refuse_running(known: identity.State) -> None:
+    """Refuse to leave a state behind under which jobs run, where that can be seen from here."""
+    host, _, name = known.place.partition(":")
+    folder = Path(name)
+    if host != socket.gethostname() or not (folder / "fence.json").exists():
+        return
+    old = LocalExecutor(folder, {}) if known.kind == LocalExecutor.name else FilesExecutor(folder)
+    if old.identity().state != known.state:
+        return
+    over = {(one.job_id, one.generation) for one in old.observe() if one.phase in ENDED}
+    alive = [one.job_id for one in old.ledger.known() if (one.job_id, one.generation) not in over]
+    if alive:
+        raise UsageError(
+            f'{len(alive)} jobs of the queue run under executor "{known.kind}" with the state in'
+            f' "{folder}", "{alive[0]}" for one: they would be started a second time. Run the queue'
+            " with that state, or hold or cancel the jobs there first"
+        )
+
+
+def _read_known_state(executor: DurableExecutor) -> dict[str, _JobRecord]:
+    """What the state knows, by job."""
+    out: dict[str, _JobRecord] = {}
+    for one in executor.ledger.known():
+        found = out.setdefault(one.job_id, _JobRecord())
+        found.open.append(one)
+        found.last = max(found.last, one.generation)
+    for said in executor.ledger.all_acknowledged():
+        found = out.setdefault(str(said["job_id"]), _JobRecord())
+        found.over, found.last = said, max(found.last, int(said["generation"]))
+    return out
+
+
+class _Adoption:
+    """The queue's part. is_own: the state is, as far as is known, this queue's; goes_on: and the
+    queue knew it, so that an order the state has not seen was just not given yet. seen: allocations
+    that were observed."""
+
+    def __init__(
+        self,
+        is_own: bool,
+        is_known_to_queue: bool,
+        known: Mapping[str, _JobRecord],
+        seen: set[tuple[str, int]],
+        now_s: float,
+    ) -> None:
+        self.is_own, self.is_known_to_queue, self.known, self.seen, self.now_s = (
+            is_own,
+            is_known_to_queue,
+            known,
+            seen,
+            now_s,
+        )
+        self.stops: list[OpenAllocation] = []
+        self.running, self.done, self.lost = list[str](), list[str](), list[str]()
+
+    def write(self, connection: Connection) -> None:
+        """Everything at once."""
+        read_open_allocations, read_gpu_types = (
+            observations.read_open_allocations(connection),
+            cluster_tables.read_gpu_types(connection),
+        )
+        rows = {row.job_id: row for row in connection.execute(sa.select(jobs))}
+        purged_names.remember(
+            connection, {name: one.last for name, one in self.known.items() if name not in rows}
+        )
+        for name, one in self.known.items():
+            row = rows.get(name)
+            if row is None:
+                self.stops += one.open
+            else:
+                self._adopt_job(
+                    connection, row, one, read_open_allocations.get(name), read_gpu_types
+                )
+        for name, mark in read_open_allocations.items():
+            if name not in self.known and not self.is_known_to_queue:
+                self._record_lost(connection, rows[name], mark, None)
+
+    def _adopt_job(
+        self,
+        connection: Connection,
+        row: Any,
+        one: _JobRecord,
+        mark: RecordedAllocation | None,
+        read_gpu_types: Mapping[str, str],
+    ) -> None:
+        """One job that both know by name."""
+        newest = max(one.open, key=lambda known: known.generation, default=None)
+        is_same = self.is_own and _first_generation(one, newest) == row.first_generation
+        kept = (
+            newest
+            if newest is not None
+            and is_same
+            and self._can_continue(row, newest, mark, read_gpu_types)
+            else None
+        )
+        self.stops += [
+            known
+            for known in one.open
+            if known is not kept
+            and not (is_same and known.generation <= row.generation and mark is None)
+        ]
+        if kept is not None:
+            self.running.append(row.job_id)
+            if mark is None or mark.generation != kept.generation:
+                self._take_over(connection, row, kept, mark)
+            return
+        over = one.over if is_same else {}
+        ended = int(over.get("generation", -1))
+        is_news = ended > row.generation or (mark is not None and ended >= mark.generation)
+        if is_news and over.get("phase") == "finished" and row.state not in ("done", "cancelled"):
+            self._record_finished(connection, row, over, mark)
+        elif mark is not None and (not self.is_known_to_queue or one.last >= mark.generation):
+            self._record_lost(connection, row, mark, over.get("left") if is_news else None)
+        elif (
+            is_news
+            and over.get("left") is not None
+            and mark is None
+            and row.state in ("queued", "paused", "held")
+        ):
+            _update_job(connection, row, remaining_work=over["left"])
+        self._raise_generation(connection, row, one.last, is_same)
+
+    def _can_continue(
+        self,
+        row: Any,
+        one: OpenAllocation,
+        mark: RecordedAllocation | None,
+        read_gpu_types: Mapping[str, str],
+    ) -> bool:
+        """Whether the allocation can be the job's: the same command, on GPUs that the queue has,
+        alone on them or known with its company, and the queue has not recorded its end."""
+        order = one.order
+        if (
+            list(order["command"]) != json.loads(row.command)
+            or read_gpu_types.get(order["pool"]) != order["gpu_type"]
+            or row.state in ("done", "cancelled", "failed")
+            or order["gpus"] < 1
+        ):
+            return False
+        if mark is not None and mark.generation == one.generation:
+            return True
+        return one.generation > row.generation and order.get("beside") is None
+
+    def _take_over(
+        self, connection: Connection, row: Any, one: OpenAllocation, mark: RecordedAllocation | None
+    ) -> None:
+        """Say that the allocation runs (or stops, or was ordered), as its order has it."""
+        if mark is not None:
+            self._end_allocation(connection, row, mark, "lost", self.now_s)
+        order = one.order
+        phase = (
+            "stopping"
+            if (one.folder / STOP).exists()
+            else "running"
+            if (one.job_id, one.generation) in self.seen
+            else "ordered"
+        )
+        connection.execute(
+            sa.insert(allocations).values(
+                job_id=row.job_id,
+                generation=one.generation,
+                pool=order["pool"],
+                gpus=order["gpus"],
+                gpu_type=order["gpu_type"],
+                phase=phase,
+                ordered_s=self.now_s,
+                work_at_start=order["remaining_work"],
+                running_s=self.now_s if phase == "running" else None,
+            )
+        )
+        _update_job(
+            connection,
+            row,
+            state="running",
+            request="hold" if row.state == "held" else row.request,
+            generation=one.generation,
+            remaining_work=order["remaining_work"],
+            want_pool=order["pool"],
+            want_gpus=order["gpus"],
+            want_host="",
+            want_generation=0,
+            retry_at_s=None,
+            first_started_s=self.now_s if row.first_started_s is None else row.first_started_s,
+        )
+
+    def _record_finished(
+        self,
+        connection: Connection,
+        row: Any,
+        over: Mapping[str, Any],
+        mark: RecordedAllocation | None,
+    ) -> None:
+        """Say that the job is done."""
+        if mark is not None:
+            self._end_allocation(
+                connection,
+                row,
+                mark,
+                "finished" if mark.generation == over["generation"] else "lost",
+                float(over["at_s"]),
+            )
+        _update_job(
+            connection,
+            row,
+            **NOTHING,
+            state="done",
+            request="",
+            finished_s=float(over["at_s"]),
+            remaining_work=0.0,
+            failures=0,
+            retry_at_s=None,
+        )
+        self.done.append(row.job_id)
+
+    def _record_lost(
+        self, connection: Connection, row: Any, mark: RecordedAllocation, left: float | None
+    ) -> None:
+        """Say that the allocation the queue believes in does not run."""
+        self._end_allocation(connection, row, mark, "lost", self.now_s)
+        state = {"hold": "held", "cancel": "cancelled"}.get(row.request, waiting_state(row))
+        _update_job(
+            connection,
+            row,
+            **NOTHING,
+            state=state,
+            request="",
+            finished_s=self.now_s if state == "cancelled" else None,
+            remaining_work=max(0.0, mark.work_at_start - mark.work_done) if left is None else left,
+        )
+        self.lost.append(row.job_id)
+
+    def _end_allocation(
+        self, connection: Connection, row: Any, mark: RecordedAllocation, phase: str, at_s: float
+    ) -> None:
+        connection.execute(
+            sa.update(allocations)
+            .where(allocations.c.job_id == row.job_id, allocations.c.generation == mark.generation)
+            .values(phase=phase, ended_s=at_s, detail=LOST)
+        )
+        # the other one of a pair holds the GPUs from now on
+        connection.execute(
+            sa.update(allocations)
+            .where(allocations.c.host == row.job_id, allocations.c.ended_s.is_(None))
+            .values(host="")
+        )
+
+    def _raise_generation(self, connection: Connection, row: Any, last: int, is_same: bool) -> None:
+        """Count on above all that the state has seen of the name. What it knows of another job of
+        that name is none of this job's: one that has not run begins with nothing, of another one
+        nothing is known."""
+        if is_same:
+            if last > row.generation:
+                _update_job(connection, row, generation=last)
+            return
+        has_run = row.generation >= row.first_generation
+        last = max(last, row.generation) + has_run
+        _update_job(connection, row, generation=last, first_generation=last + (not has_run))
+
+
+def _first_generation(one: _JobRecord, newest: OpenAllocation | None) -> int:
+    """The job's first allocation, by the latest that the state knows of it."""
+    said: Mapping[str, Any] = (
+        one.over
+        if newest is None or newest.generation <= int(one.over.get("generation", -1))
+        else newest.order
+    )
+    return int(said.get("first_generation", 1))
+
+
+def _update_job(connection: Connection, row: Any, **values: Any) -> None:
+    connection.execute(
+        sa.update(jobs)
+        .where(jobs.c.job_id == row.job_id)
+        .values(**values, version=jobs.c.version + 1)
+    )

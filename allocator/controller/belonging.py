@@ -1,0 +1,135 @@
+"""A queue and the durable state of an executor belong together: each remembers the other by a
+random name.
+
+    queue    meta: its own name, and kind and name of the state
+    state    its own name, and the name of the queue (executors/fence.py)
+
+The first controller that acts writes the queue's side and then the state's; killed between the two,
+the next one finds the queue's side right and the state's empty, and writes it. Everything else that
+does not fit is refused before anything is ordered: another state, a state of another queue, and a
+state that has seen a later token than the queue ever gave out, because the queue was set back.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from sqlalchemy import Connection
+
+from allocator.loop.executor import Durable, Executor, Identity, WrongState
+from allocator.queue import lease
+from allocator.queue.database import identity
+from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.identity import State
+
+
+def check(connection: Connection, name: str, executor: Executor) -> None:
+    """Refuse an executor whose state is not this queue's. name: of the queue, for messages. Raises
+    WrongState."""
+    if isinstance(executor, Durable):
+        held = lease.read_current(connection)
+        _refuse_foreign_state(
+            connection, name, executor.identity(), 0 if held is None else held.token
+        )
+
+
+def link_state(store: QueueDatabase, executor: Executor, token: int) -> str:
+    """Let queue and state know each other, once; called by whoever has just taken the lease.
+
+    Parameters
+    ----------
+    store : the queue.
+    executor : one without durable state belongs to every queue.
+    token : of the lease taken; the one before it was the highest that the queue ever gave out.
+
+    Returns
+    -------
+    What was recorded, in words; "" where they know each other already.
+
+    Raises
+    ------
+    WrongState
+        They do not belong together, or the queue was set back.
+    LeaseLost
+        Somebody else is in charge.
+    """
+    if not isinstance(executor, Durable):
+        return ""
+    mine = executor.identity()
+    here = build_state(mine)
+    with store.write() as connection:
+        lease.check(connection, token)
+        _refuse_foreign_state(connection, store.name, mine, token - 1)
+        before = identity.state(connection)
+        if before != here:
+            identity.remember_state(connection, here)
+        queue = identity.ensure_id(connection)
+    executor.claim(queue)
+    if before is not None and mine.queue:
+        return ""
+    return f'the queue is run by executor "{mine.kind}" with its state in {here.place} from now on'
+
+
+def build_state(mine: Identity) -> State:
+    """How a queue remembers a state of this host."""
+    return State(mine.kind, mine.state, f"{socket.gethostname()}:{mine.place}")
+
+
+def adopt_command(name: str, mine: Identity) -> str:
+    """What to call where somebody has to decide."""
+    return f'allocator queue adopt "{name}" --executor {mine.kind} --state "{mine.place}"'
+
+
+def _refuse_foreign_state(connection: Connection, name: str, mine: Identity, token: int) -> None:
+    """Raise WrongState unless the state may be this queue's. token: highest the queue gave out."""
+    queue, known, adopt = (
+        identity.queue_id(connection),
+        identity.state(connection),
+        adopt_command(name, mine),
+    )
+    if mine.is_adopting:
+        raise WrongState(
+            f'the adoption of the state in "{mine.place}" was cut short; give it again: {adopt}'
+        )
+    if mine.queue and mine.queue != queue:
+        raise WrongState(
+            f'the state in "{mine.place}" belongs to another queue than "{name}": what runs there'
+            " is not "
+            "this queue's. Name another folder with --state; if this queue takes its place:"
+            f" {adopt}"
+        )
+    if known is not None and (known.kind, known.state) != (mine.kind, mine.state):
+        raise WrongState(
+            f'the jobs of queue "{name}" are run by executor "{known.kind}" with its state in'
+            f' {known.place}; executor "{mine.kind}" with the state in "{mine.place}" knows nothing'
+            " of them and would start them a second time. Go on with the former, or, once nothing"
+            f" runs there any more: {adopt}"
+        )
+    if (known is None and mine.queue) or mine.token > token:
+        raise WrongState(
+            _describe_behind(
+                name, mine, f"the state has seen token {mine.token}, the queue gave out {token}"
+            )
+        )
+    if known is None and mine.token < 0 and token > 0 and identity.has_run(connection):
+        raise WrongState(
+            f'queue "{name}" has jobs that a controller saw running, and the state in'
+            f' "{mine.place}" is new and knows nothing of them: they would be started a second'
+            " time. Name the folder of the controller before with --state; if nothing of them runs"
+            f" any more: {adopt}"
+        )
+
+
+def describe_set_back(name: str, executor: Executor, why: str) -> str:
+    """A queue that knows less than the state of its executor, in words."""
+    if isinstance(executor, Durable):
+        return _describe_behind(name, executor.identity(), why)
+    return f'queue "{name}" knows less than its executor ({why})'
+
+
+def _describe_behind(name: str, mine: Identity, why: str) -> str:
+    return (
+        f'queue "{name}" knows less than the state of its executor in "{mine.place}" ({why}): it'
+        " was restored from a backup, or is another queue. Nothing was started or stopped. Show"
+        f" the queue what runs and what has ended: {adopt_command(name, mine)}"
+    )

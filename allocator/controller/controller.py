@@ -1,0 +1,288 @@
+"""The controller: the one loop of every round (control/loop.py) over a queue and an executor, for
+ever.
+
+    look      lease, observations, starts and stops: every poll_s seconds
+    round     when one is due: observe, decide, audit (control.loop.turns), journal with wants,
+              starts and stops, learn
+
+A round without a plan changes nothing: what is wanted stays wanted, the journal says why, the next
+one tries again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from allocator.controller import guarded_decision, learning, spending, steadiness
+from allocator.controller.leadership import Standby
+from allocator.controller.options import ControllerOptions
+from allocator.controller.queue_cluster import QueueCluster, RoundInput
+from allocator.controller.reporting.telemetry import Telemetry
+from allocator.domain.problem import Problem
+from allocator.domain.result import Result
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import Decision, decide_round
+from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
+from allocator.executors.errors import NotNow
+from allocator.loop.executor import Clock, Executor, WrongState
+from allocator.loop.rounds import RoundOutcome, run_rounds
+from allocator.loop.stability import make_non_preemptible
+from allocator.queue import cluster_tables, observations, round_journal
+from allocator.queue import snapshot as snapshots
+from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.errors import LeaseLost, QueueUnavailable
+from allocator.queue.jobs import verbs
+from allocator.queue.round_journal import Want
+from allocator.solvers.base import SolveLimits
+
+PRUNE_EVERY = 20  # rounds between two times that what is old is dropped
+REPORTING_EXECUTORS = ("local", "simulated")  # executors whose jobs are known to report
+
+
+class Controller:
+    """Runs a queue. Everything it needs to go on is in the database: after a crash, make a new one.
+
+    decide: the function that decides (for tests). telemetry: what it tells.
+    """
+
+    def __init__(
+        self,
+        store: QueueDatabase,
+        executor: Executor,
+        clock: Clock,
+        options: ControllerOptions | None = None,
+        *,
+        telemetry: Telemetry | None = None,
+        holder: str | None = None,
+        decide: Callable[..., Decision] = decide_round,
+    ) -> None:
+        self.options = options or ControllerOptions()
+        self.store, self.executor, self.clock = store, executor, clock
+        self.log = telemetry or Telemetry(clock.now)
+        self.cluster = QueueCluster(store, executor, clock, self.options, self.log, holder)
+        self.stopping = False
+        self.has_plan = True  # the last round has a plan
+        # for signal handlers: a decision may be cut off, a write not
+        self.deciding = False
+        self._decide_function = decide
+        self._rounds = 0
+        self._standby_reason = ""
+
+    # ---- one step
+    # ----------------------------------------------------------------------------------------------
+
+    def step(self) -> RoundOutcome | None:
+        """One look, and one round if it is due; None: none was. Raises Standby, LeaseLost,
+        QueueUnavailable: what was not done is done by the next step of whoever is in charge then.
+        Raises WrongState: no step can do anything."""
+        begin = time.perf_counter()
+        try:
+            turn = next(run_rounds(self.cluster, self._decide, self._rounds), None)
+        except (Standby, QueueUnavailable, WrongState, NotNow):
+            raise
+        except LeaseLost:
+            self.cluster.lease_holder.drop()
+            raise
+        # the snapshot breaks rules: nothing could be decided
+        except AllocatorError as error:
+            self.has_plan = False
+            self.cluster.fail(error)
+            self.cluster.carry_out()
+            return None
+        if turn is None:
+            return None
+        self.has_plan = turn.failure is None
+        if turn.failure is not None:
+            self.cluster.fail(turn.failure, turn.decision_s)
+        self._rounds += 1
+        self.cluster.carry_out()
+        self._learn()
+        self._publish_metrics(time.perf_counter() - begin - turn.decision_s)
+        return turn
+
+    def decide_dry_run(self) -> tuple[Result, Mapping[str, Want]]:
+        """The round of now and what it wants of jobs, for a dry run: reads the queue, writes
+        nothing, needs no lease. Raises InvalidInput, Infeasible, NoPlanInTime."""
+        try:
+            found = self._decide(self.cluster.observe())
+        except Infeasible:
+            round_input = self.cluster.round_input
+            if round_input is None or not round_input.jobs_left_alone:
+                raise
+            self.cluster.ignores_stability = True  # as the controller's next round, at once, does
+            found = self._decide(self.cluster.observe())
+        round_input = self.cluster.round_input
+        assert round_input is not None
+        told = guarded_decision.result(
+            found, round_input.problem, policy=self.options.policy, seed=self.options.seed
+        )
+        return told, guarded_decision.compute_wants(round_input.problem, found.allocation)[0]
+
+    def _decide(self, problem: Problem) -> Decision:
+        round_input = self.cluster.round_input
+        assert round_input is not None
+        limit_s = self.options.limit_s(self.cluster.interval_s)
+        end = time.monotonic() + limit_s
+        self.deciding = True
+        try:
+            found = self._decide_problem(problem, round_input, limit_s)
+            names = frozenset[str]()
+            if self.options.stability.payback and not self.cluster.ignores_stability:
+                with self.store.read() as connection:
+                    names = steadiness.find_changes_to_hold_back(connection, problem, found)
+            return (
+                self._decide_with_jobs_left_alone(round_input, names, found, end - time.monotonic())
+                if names
+                else found
+            )
+        finally:
+            self.deciding = False
+
+    def _decide_with_jobs_left_alone(
+        self, round_input: RoundInput, names: frozenset[str], found: Decision, left_s: float
+    ) -> Decision:
+        """The decision with jobs left alone whose change would not pay; the first one where
+        there is none.
+        """
+        built = make_non_preemptible(round_input.snapshot, names)
+        problem = validate(built)
+        try:
+            second = self._decide_problem(problem, round_input, max(left_s, 0.05))
+        except (Infeasible, NoPlanInTime):
+            return found
+        self.cluster.round_input = replace(
+            round_input,
+            snapshot=built,
+            content=snapshots.pack_snapshot(built),
+            problem=problem,
+            jobs_left_alone=round_input.jobs_left_alone | names,
+        )
+        return second
+
+    def _decide_problem(
+        self, problem: Problem, round_input: RoundInput, limit_s: float
+    ) -> Decision:
+        o = self.options
+        return guarded_decision.decide_safely(
+            problem,
+            round_input.memory,
+            policy=o.policy,
+            solver=o.solver,
+            limits=SolveLimits(limit_s, o.gap, o.threads, o.seed),
+            decide=self._decide_function,
+        )
+
+    def _learn(self) -> None:
+        o, token, now = self.options, self.cluster.lease_holder.token, self.clock.now()
+        patience_s = o.patience_s(self.cluster.interval_s)
+        with self.store.write() as connection:
+            stuck, corrected = learning.learn(
+                connection,
+                token,
+                now,
+                patience_s=patience_s,
+                interval_s=self.cluster.interval_s,
+                corrects=o.learn,
+                reports=self.executor.name in REPORTING_EXECUTORS,
+            )
+            if self._rounds % PRUNE_EVERY == 0:
+                round_journal.prune(connection, token, o.keep_rounds)
+                observations.prune(connection, token, o.keep_observations)
+        for job_id in stuck:
+            self.log.event("stuck", job_id=job_id, patience_s=patience_s)
+        self.log.metrics.set("learned_rates", corrected)
+
+    def _publish_metrics(self, overhead_s: float) -> None:
+        with self.store.read() as connection:
+            gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
+            self.log.cluster(verbs.counts(connection), {p: (n, used[p]) for p, n in gpus.items()})
+            self.log.longrun(spending.report(connection))
+        self.log.metrics.set("overhead_seconds", overhead_s)
+        self.log.metrics.set("in_charge", 1)
+        self.log.write()
+
+    # ---- running
+    # ----------------------------------------------------------------------------------------------
+
+    def run(self, *, once: bool = False) -> int:
+        """Step until told to stop (self.stopping); or make one round and go on looking until all
+        that it wants is so, at most options.settle_s (once). Returns how many rounds there were.
+        Raises WrongState, with the lease given back: it would be the same at every try."""
+        rounds, wait_s = 0, self.options.poll_interval_s(self.cluster.interval_s)
+        self.cluster.is_round_forced = once
+        try:
+            while not self.stopping:
+                turn = self.try_step(once)
+                rounds += turn is not None
+                if once:
+                    if turn is not None:
+                        self._await_pending_round(wait_s)
+                    break
+                if not self.stopping:
+                    self.clock.sleep(wait_s)
+        except WrongState as error:
+            self.log.event("wrong_state", detail=str(error))
+            self.stop()
+            raise
+        self.stop()
+        return rounds
+
+    def _await_pending_round(self, wait_s: float) -> None:
+        """Look on, without another round, while stops of the last one are under way and starts
+        wait for them.
+        """
+        for _ in range(1 + math.ceil(self.options.settle_s / wait_s)):
+            try:
+                if self.cluster.wait():
+                    self.cluster.carry_out()
+            except NotNow as error:
+                self.log.event("not_now", detail=str(error))
+            except (Standby, LeaseLost) as error:
+                self.log.event("lease_lost", detail=str(error))
+                self.cluster.lease_holder.drop()
+                return
+            with self.store.read() as connection:
+                last = round_journal.history(connection, limit=1)
+            if self.stopping or not last or last[0].outcome != "decided":
+                return
+            self.clock.sleep(wait_s)
+
+    def try_step(self, once: bool = False) -> RoundOutcome | None:
+        """One step; what comes from outside is told and tried again later."""
+        try:
+            turn = self.step()
+        except guarded_decision.Stopped:
+            return None
+        except Standby as error:
+            if str(error) != self._standby_reason:
+                self.log.event("standby", detail=str(error))
+                self._standby_reason = str(error)
+            self.log.metrics.set("in_charge", 0)
+        except LeaseLost as error:
+            self.log.event("lease_lost", detail=str(error))
+            self.log.metrics.set("in_charge", 0)
+        except QueueUnavailable as error:
+            self.log.event("database_unavailable", detail=str(error))
+            if once:
+                raise
+        except NotNow as error:
+            self.log.event("not_now", detail=str(error))
+            if once:
+                raise
+        else:
+            self._standby_reason = ""
+            return turn
+        return None
+
+    def stop(self) -> None:
+        """Give the lease back; jobs run on."""
+        try:
+            self.cluster.lease_holder.release()
+            self.log.event("stopped")
+        except QueueUnavailable as error:
+            self.log.event("stopped", detail=str(error))
+        self.log.metrics.set("in_charge", 0)
+        self.log.write()

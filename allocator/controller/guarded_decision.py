@@ -1,0 +1,198 @@
+"""Deciding one round so that nothing it does can hurt the controller: a hard deadline, every fault
+an error in words.
+
+A decision depends on the snapshot, the policy and effort, and the prices of the round before. All
+of them are in the journal, so that `replay` comes to the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from allocator.controller.options import GRACE_S
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Problem
+from allocator.domain.result import Result
+from allocator.engine.decision import Decision, decide_round
+from allocator.engine.results import build_result
+from allocator.errors import AllocatorError, NoPlanInTime
+from allocator.io.plans import to_json
+from allocator.loop.gpu_places import find_unmoved_jobs
+from allocator.policies.memory import LookAheadPlans, Memory
+from allocator.queue.round_journal import Want
+from allocator.solvers.base import SolveLimits
+
+DecideRound = Callable[..., Decision]
+
+
+class DecisionHung(BaseException):
+    """The decision went on long after its time limit; no `except Exception` on the way may
+    swallow this.
+    """
+
+
+class Stopped(BaseException):
+    """The controller was told to stop while it decided; nothing of the round is kept."""
+
+
+class RoundFailed(NoPlanInTime):
+    """A round without a plan, for whatever reason: what runs goes on."""
+
+
+def decide_safely(
+    problem: Problem,
+    memory: Memory | None,
+    *,
+    policy: str,
+    solver: str,
+    limits: SolveLimits,
+    decide: DecideRound = decide_round,
+) -> Decision:
+    """An audited decision with its bound. Raises Infeasible, RoundFailed; nothing else."""
+    try:
+        with raise_after(limits.time_s + GRACE_S):
+            found = decide(problem, policy=policy, solver=solver, limits=limits, memory=memory)
+            _ = found.proof  # finds the dual where the policy needed none
+            return found
+    except DecisionHung:
+        raise RoundFailed(
+            f"policy {policy} did not end within {limits.time_s + GRACE_S:g} s and was stopped"
+        ) from None
+    except AllocatorError as error:
+        if error.exit_code in (4, 5):
+            raise
+        raise RoundFailed(f"{type(error).__name__}: {error}") from error
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:
+        raise RoundFailed(f"internal error: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def raise_after(seconds: float) -> Iterator[None]:
+    """Raise Hung in the body after so many wall seconds, every second again. Only in the main
+    thread, where signals arrive; elsewhere the lease's end is what stops a hung controller. Code
+    that never returns to Python is not interrupted either; solvers run in processes of their own
+    and are killed at their deadline."""
+    if math.isinf(seconds) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise DecisionHung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Result:
+    """The decision as users see it, without timings."""
+    told = found.round if found.round.problem is problem else replace(found.round, problem=problem)
+    return replace(
+        build_result(
+            told,
+            found.task.dual,
+            found.proposal,
+            found.witness,
+            found.allocation,
+            found.proof,
+            policy=policy,
+            seed=seed,
+            seconds={},
+        ),
+        seconds={},
+    )
+
+
+def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:
+    """What a plan wants of jobs, by job_id, and how many of them it changes. A job that runs on the
+    GPUs of another one and shall have as many of the same pool without it has to leave, unless the
+    other one does (control/places.py)."""
+    jobs, all_jobs = problem.jobs, np.arange(len(problem.jobs))
+    keeps_pool_and_size = (plan.pool == jobs.pool) & (plan.gpus == jobs.gpus)
+    stays = keeps_pool_and_size
+    if (plan.primary >= 0).any() or (jobs.primary >= 0).any():
+        stays = find_unmoved_jobs(
+            all_jobs,
+            keeps_pool_and_size,
+            plan.primary,
+            np.where(jobs.primary < 0, all_jobs, jobs.primary),
+        )
+    has_to_move = keeps_pool_and_size & ~stays
+    return {
+        jobs.job_id[j]: Want(
+            problem.pools.pool[int(plan.pool[j])],
+            int(plan.gpus[j]),
+            jobs.job_id[int(plan.primary[j])] if plan.primary[j] >= 0 else "",
+            bool(has_to_move[j]),
+        )
+        for j in np.flatnonzero(plan.pool >= 0).tolist()
+    }, int((~stays).sum())
+
+
+def format_plan(of: Result) -> str:
+    """plan.json without timings: the same decision gives the same bytes."""
+    return to_json(replace(of, seconds={}))
+
+
+def build_memory(found: Decision) -> Memory:
+    """What the decision leaves to the next one."""
+    return Memory.of(
+        found.round.problem.objective,
+        found.round.model,
+        found.task.dual.prices,
+        found.proposal.plans,
+    )
+
+
+def memory_to_json(memory: Memory | None) -> dict[str, Any] | None:
+    """A memory as JSON values; floats read back as the same."""
+    if memory is None:
+        return None
+    out: dict[str, Any] = {
+        "objective": memory.objective,
+        "prices": [[*key, price] for key, price in memory.prices.items() if price],
+    }
+    if memory.plans is not None:
+        p = memory.plans
+        out["plans"] = {
+            "at_s": p.at_s,
+            "interval_s": p.interval_s,
+            "jobs": p.jobs,
+            "prices": [[*key, *v] for key, v in p.prices.items()],
+        }
+    return out
+
+
+def memory_from_json(value: Mapping[str, Any] | None) -> Memory | None:
+    """The memory of memory_json."""
+    if value is None:
+        return None
+    plans = None
+    if (p := value.get("plans")) is not None:
+        plans = LookAheadPlans(
+            p["at_s"],
+            p["interval_s"],
+            {(kind, label): tuple(v) for kind, label, *v in p["prices"]},
+            {
+                name: tuple((pool, gpus, m) for pool, gpus, m in steps)
+                for name, steps in p["jobs"].items()
+            },
+        )
+    return Memory(
+        value["objective"], {(kind, label): price for kind, label, price in value["prices"]}, plans
+    )

@@ -1,0 +1,75 @@
+"""Being in charge: taking and keeping the lease. Many may ask, one has it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+
+from sqlalchemy import Connection
+
+from allocator.errors import AllocatorError
+from allocator.queue import lease
+from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.lease import Lease
+
+RENEW_SHARE = 2 / 3  # of its time that a lease has left when it is renewed
+
+
+class Standby(AllocatorError):
+    """Somebody else is in charge; nothing was done."""
+
+
+class LeaseHolder:
+    """The lease of one controller. ttl_s: how long it lasts."""
+
+    def __init__(self, store: QueueDatabase, ttl_s: float, holder: str | None = None) -> None:
+        self._store, self.ttl_s = store, ttl_s
+        self.holder = holder or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.held: Lease | None = None
+
+    @property
+    def token(self) -> int:
+        """The fencing token. Raises Standby when not in charge."""
+        if self.held is None:
+            raise Standby("not in charge")
+        return self.held.token
+
+    def take(self, now_s: float) -> bool:
+        """Be in charge from now on, or go on being it; True: it was taken just now. Raises Standby,
+        LeaseLost (then what this controller knows is old)."""
+        if self.held is not None:
+            if not RENEW_SHARE * self.ttl_s < self.held.expires_s - now_s <= self.ttl_s:
+                with self._store.write() as connection:
+                    self._renew(connection, now_s)
+            return False
+        with self._store.read() as connection:
+            found = lease.read_current(connection)
+        if (
+            found is not None
+            and found.holder
+            and now_s < found.expires_s <= now_s + 2 * found.ttl_s
+        ):
+            raise Standby(f'"{found.holder}" is in charge (token {found.token})')
+        with self._store.write() as connection:
+            held = lease.take(connection, self.holder, self.ttl_s, now_s)
+        if held is None:
+            raise Standby("somebody else was quicker")
+        self.held = held
+        return True
+
+    def _renew(self, connection: Connection, now_s: float) -> None:
+        assert self.held is not None
+        renewed = lease.renew(connection, self.held, now_s)
+        self.held = Lease(renewed.holder, renewed.token, self.ttl_s, renewed.expires_s)
+
+    def drop(self) -> None:
+        """Forget the lease, because it was lost."""
+        self.held = None
+
+    def release(self) -> None:
+        """Give it back, so that the next one need not wait."""
+        if self.held is not None:
+            with self._store.write() as connection:
+                lease.release(connection, self.held)
+            self.held = None

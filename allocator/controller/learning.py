@@ -1,0 +1,313 @@
+"""What observations teach: progress corrects rates, and its absence finds stuck jobs.
+
+Between two rounds every running job gives one sample of its speed, unless it had company on its
+GPUs meanwhile: what is learned are speeds of jobs alone. What is remembered of each open allocation
+(where the sample began, when work was last done, whether it had company) is one value of the table
+meta, written with the corrected rates.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from sqlalchemy import Connection
+
+from allocator.controller.reporting.journal import dumps, loads
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.columns import ASSUMED_RATE
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.loop.executor import Observation, Phase
+from allocator.performance.fit import feedback
+from allocator.performance.table import RateTable
+from allocator.queue import cluster_tables, lease
+from allocator.queue.database.bulk import execute_many, query
+from allocator.queue.database.schema import OPEN
+from allocator.queue.holdings import read_secondaries
+
+PROGRESS_KEY = "progress"  # key of meta
+_RUNNING = (
+    "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
+    " a.host, "
+    "a.since_s "
+    "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
+    # both: the index is of open ones
+    f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
+)
+Key = tuple[str, str, int]  # model, GPU type, GPUs
+Sample = tuple[float, float]  # work per second, unix seconds
+# beginning of `detail` of an allocation that is stopped because of it
+STUCK = "no progress for"
+
+
+def mark_stuck_as_failed(one: Observation, detail: str) -> Observation:
+    """The observation with what the controller knows (detail: of the allocation): a stuck job
+    that stops has failed.
+    """
+    if one.phase == Phase.STOPPED and detail.startswith(STUCK):
+        return replace(one, phase=Phase.FAILED, detail=detail)
+    return one
+
+
+def learn(
+    connection: Connection,
+    token: int,
+    now_s: float,
+    *,
+    patience_s: float,
+    interval_s: float,
+    corrects: bool,
+    reports: bool,
+) -> tuple[list[str], int]:
+    """Take one sample of every running allocation, correct rates, and order the stop of jobs that
+    are stuck.
+
+    patience_s: without progress for so long is stuck. interval_s: between rounds. corrects: rates
+    are learned. reports: jobs are known to report progress; else only those that once did can be
+    stuck. Returns the names of stuck jobs and the number of corrected rates. Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    rows = query(connection, _RUNNING)
+    names, generations, seen_s, works, types, sizes, models, primaries, turns_s = (
+        zip(*rows, strict=True) if rows else ((),) * 9
+    )
+    generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
+    at_s = np.array([now_s if s is None else s for s in seen_s], dtype=np.float64)
+    known, work, since_s, quiet_s, was_colocated, looked_s = _load_progress(
+        connection, names, generation, now_s
+    )
+    paired = set(read_secondaries(connection)) if rows else set()
+    is_colocated = np.array(
+        [bool(primary) or name in paired for name, primary in zip(names, primaries, strict=True)],
+        dtype=np.bool_,
+    )
+    turned_s = np.array([-np.inf if s is None else s for s in turns_s], dtype=np.float64)
+    alone = ~is_colocated & (was_colocated == 0) & (turned_s <= since_s)
+    moved = known & (done > work)
+    # the first stretch has the start in it
+    samples = np.flatnonzero(moved & alone & (work > 0) & (at_s > since_s))
+    rate = (done[samples] - work[samples]) / (at_s[samples] - since_s[samples])
+    # counted round by round, so that a clock that jumps or a controller that was away makes nobody
+    # stuck
+    passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)
+    quiet_s = np.where(known & ~moved, quiet_s + passed_s, 0.0)
+    since_s = np.where(~known | moved | (work <= 0), at_s, since_s)
+    stuck = np.flatnonzero(known & (quiet_s > patience_s) & (reports | (done > 0))).tolist()
+    execute_many(
+        connection,
+        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ?, detail = ? "
+        "WHERE job_id = ? AND generation = ? AND phase = 'running'",
+        [(now_s, f"{STUCK} {quiet_s[j]:.0f} s", names[j], generations[j]) for j in stuck],
+    )
+    cluster_tables.put_meta(
+        connection,
+        PROGRESS_KEY,
+        dumps(
+            {
+                "looked_s": now_s,
+                "job_id": names,
+                "generation": generations,
+                "work": _encode_floats(done),
+                "since_s": _encode_floats(since_s),
+                "quiet_s": _encode_floats(quiet_s),
+                "company": _encode_floats(is_colocated),
+            }
+        ),
+    )
+    keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
+    number = (
+        correct(connection, _median_samples(keys, rate, at_s[samples]), now_s)
+        if corrects and keys
+        else 0
+    )
+    return [names[j] for j in stuck], number
+
+
+def _load_progress(
+    connection: Connection, names: Sequence[str], generation: Ints, now_s: float
+) -> tuple[Bools, Floats, Floats, Floats, Floats, float]:
+    """What the last round remembered of these allocations: whether anything; work done, since when,
+    seconds without progress, whether it had company (0 or 1); and when that was."""
+    old = loads(cluster_tables.get_meta(connection, PROGRESS_KEY)) or {}
+    if not isinstance(old.get("work"), str):  # of an earlier version: begin anew
+        old = {
+            "looked_s": now_s,
+            "job_id": [],
+            "generation": [],
+            **dict.fromkeys(("work", "since_s", "quiet_s", "company"), ""),
+        }
+    place = {name: i for i, name in enumerate(old["job_id"])}
+    at = np.array([place.get(name, -1) for name in names], dtype=np.int64)
+    known = at >= 0
+    known[known] = np.array(old["generation"], dtype=np.int64)[at[known]] == generation[known]
+
+    def column(name: str) -> Floats:
+        out = np.zeros(len(names))
+        out[known] = _decode_floats(old[name])[at[known]]
+        return out
+
+    return (
+        known,
+        column("work"),
+        column("since_s"),
+        column("quiet_s"),
+        column("company"),
+        float(old["looked_s"]),
+    )
+
+
+def _encode_floats(numbers: Floats | Bools) -> str:
+    """Numbers as floats in text, exactly; decimals of thousands of jobs would take milliseconds
+    of every round.
+    """
+    return b64encode(numbers.astype("<f8").tobytes()).decode("ascii")
+
+
+def _decode_floats(text: str) -> Floats:
+    """The floats of _packed."""
+    return np.frombuffer(b64decode(text), dtype="<f8").astype(np.float64)
+
+
+def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float) -> int:
+    """Let samples, one per size, correct the rates; returns how many rates are corrected.
+
+    Of a model without rates the speeds at the sizes seen are learned themselves, and nothing of
+    other sizes.
+    """
+    base_profile = load_profile(connection)
+    known: dict[Key, feedback.Estimate] = {
+        (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
+        for r in cluster_tables.read_learned_rates(connection)
+        # else of another profile
+        if bool(r["state"].get(cluster_tables.UNRATED)) == (r["model"] not in base_profile.models)
+    }
+    before = dict(known)
+    for key, (rate, at_s) in samples.items():
+        unrated = key[0] not in base_profile.models
+        prior = ASSUMED_RATE if unrated else base_profile.rate(key)
+        if prior > 0 and rate > 0:
+            most = math.inf if unrated else feedback.MOST
+            known[key] = feedback.update(
+                known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most
+            )
+    groups: dict[tuple[str, str], dict[int, feedback.Estimate]] = {}
+    for (model, kind, gpus), estimate in known.items():
+        groups.setdefault((model, kind), {})[gpus] = estimate
+    rows, corrected = [], 0
+    for (model, kind), sizes in groups.items():
+        touched = any(before.get((model, kind, k)) != e for k, e in sizes.items())
+        if model not in base_profile.models:
+            corrected += len(sizes)
+            rows += [
+                {
+                    "model": model,
+                    "gpu_type": kind,
+                    "gpus": gpus,
+                    "work_per_s": ASSUMED_RATE * math.exp(e.mean),
+                    "state": e.to_dict() | {cluster_tables.UNRATED: True},
+                }
+                for gpus, e in sizes.items()
+                if touched
+            ]
+            continue
+        offered = sorted({*sizes, *base_profile.sizes.get((model, kind), ())})
+        for gpus, (mean, deviation) in feedback.posterior(sizes, offered, now_s).items():
+            prior = base_profile.rate((model, kind, gpus))
+            is_significant = feedback.is_significant(mean, deviation) and prior > 0
+            corrected += is_significant
+            if touched:
+                own = sizes.get(gpus)
+                rows.append(
+                    {
+                        "model": model,
+                        "gpu_type": kind,
+                        "gpus": gpus,
+                        "work_per_s": prior * math.exp(mean) if is_significant else None,
+                        "state": {} if own is None else own.to_dict(),
+                    }
+                )
+    cluster_tables.learn(connection, rows, now_s)
+    return corrected
+
+
+class Profile:
+    """The speeds that owners of the cluster gave, on the GPUs with the most memory of each type.
+    sizes: those that rates.csv has rows for, by model and GPU type."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._table, self._rates = RateTable.of(problem), dict[Key, float]()
+        self.models = frozenset(problem.models)  # that somebody gave a rate of
+        self._model = {name: m for m, name in enumerate(problem.models)}
+        self._type = {name: t for t, name in enumerate(problem.gpu_types)}
+        self.sizes: dict[tuple[str, str], set[int]] = {}
+        types, memory_gb_by_pool = problem.pools.gpu_type, problem.pools.memory_gb
+        self._largest_memory_gb = [
+            memory_gb_by_pool[types == t].max(initial=0.0) for t in range(len(problem.gpu_types))
+        ]
+        r = problem.rates
+        for m, t, k in zip(r.model.tolist(), r.gpu_type.tolist(), r.gpus.tolist(), strict=True):
+            self.sizes.setdefault((problem.models[m], problem.gpu_types[t]), set()).add(k)
+
+    def rate(self, key: Key) -> float:
+        """Work per second, nan where none is known."""
+        if key not in self._rates:
+            model, kind = self._model.get(key[0], -1), self._type.get(key[1], -1)
+            self._rates[key] = (
+                math.nan
+                if model < 0 or kind < 0
+                else float(
+                    self._table.rate(
+                        np.array([model]),
+                        np.array([kind]),
+                        np.array([key[2]]),
+                        self._largest_memory_gb[kind],
+                    )[0][0]
+                )
+            )
+        return self._rates[key]
+
+
+def load_profile(connection: Connection) -> Profile:
+    """The speeds of the queue's cluster, without what was learned."""
+    read_stored_columns = {
+        file: cluster_tables.read_stored_columns(connection, file)
+        for file in ("pools.csv", "models.csv", "rates.csv")
+    }
+    return _load_profile(
+        tuple(
+            (file, tuple((n, tuple(c)) for n, c in columns.items()))
+            for file, columns in read_stored_columns.items()
+        )
+    )
+
+
+@lru_cache(maxsize=2)
+def _load_profile(
+    content: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...],
+) -> Profile:
+    """The profile of tables as values: they hardly ever change."""
+    tables = {
+        file: cluster_tables.build_table(file, {name: list(cells) for name, cells in columns})
+        for file, columns in content
+        if file != "models.csv" or columns[0][1]
+    }
+    heads = ("job_id", "model", "submitted_s", "remaining_work", "max_gpus")
+    tables["jobs.csv"] = Table("jobs.csv", {n: [] for n in heads}, range(0))
+    return Profile(validate(Snapshot("profile", {}, tables)))
+
+
+def _median_samples(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, Sample]:
+    """One sample per size and round: jobs that run alike say the same thing."""
+    number: dict[Key, int] = {}
+    code = np.array([number.setdefault(key, len(number)) for key in keys])
+    order = np.lexsort((rate, code))  # medians of all groups at once
+    first = np.searchsorted(code[order], np.arange(len(number) + 1))
+    low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
+    middle = (rate[order[low]] + rate[order[high]]) / 2
+    last = np.maximum.reduceat(at_s[order], first[:-1])
+    return dict(zip(number, zip(middle.tolist(), last.tolist(), strict=True), strict=True))

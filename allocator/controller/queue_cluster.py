@@ -1,0 +1,610 @@
+"""The queue and an executor as a cluster behind the controller's ports (control/ports.py).
+
+The database says what is wanted and what is known; the executor says what is. Every method may be
+cut off anywhere: calling it again heals what was left, because nothing is done that the database
+does not ask for, and everything it asks for is done again until the executor confirms it.
+
+    order of writes      the journal and the wants -> orders (stop, start) -> the executor's calls
+                         -> what it observed
+    order of machines    GPUs are given out only when the end of who held them is recorded
+                         (queue/allocations.py)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.controller import belonging, guarded_decision, learning, spending, steadiness
+from allocator.controller.leadership import LeaseHolder
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting import journal
+from allocator.controller.reporting.telemetry import Telemetry
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.columns import INTERVAL_S
+from allocator.domain.snapshot import Snapshot
+from allocator.engine.decision import Decision
+from allocator.executors.errors import NotNow
+from allocator.loop.executor import (
+    Clock,
+    ColocatedAllocation,
+    Executor,
+    Observation,
+    Order,
+    StaleOrder,
+    WrongState,
+)
+from allocator.loop.stability import make_non_preemptible
+from allocator.loop.ticks import latest_tick
+from allocator.policies.memory import Memory
+from allocator.queue import allocations, cluster_tables, lease, observations, round_journal
+from allocator.queue import snapshot as snapshots
+from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.schema import ACTIVE, jobs, rounds
+from allocator.queue.jobs import periodic, purged_names
+from allocator.queue.observations import StateChange
+
+T = TypeVar("T")
+MEMORY = "memory"  # key of meta: prices that the last round left
+# times that stops confirmed at once are followed up within one step
+MOST_FOLLOW_UPS = 4
+# rounds between two observations of mere progress that are kept
+HISTORY_EVERY = 20
+# a last round so far in the future was written by a clock that jumped
+JUMP_S = 1.0
+
+
+# statements of every look, built once
+_FIRST = sa.select(rounds.c.at_s).where(rounds.c.number == 1).scalar_subquery()
+_LAST = sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1).scalar_subquery()
+# of the journal: when its first and its last round were; NULL: there is none
+_ROUND_TIMES = sa.select(_FIRST, _LAST)
+_NEWEST = sa.select(sa.func.max(jobs.c.seq)).where(
+    jobs.c.state.in_(ACTIVE), jobs.c.submitted_s <= sa.bindparam("now_s"), jobs.c.request == ""
+)
+_WAITING = (
+    sa.select(jobs.c.job_id)
+    .where(jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0)
+    .limit(1)
+)
+
+
+@dataclass(frozen=True)
+class RoundInput:
+    """What a round decides about. content: the snapshot as the journal keeps it; alone: jobs it
+    leaves alone; books: what is to be kept of long-run budgets."""
+
+    snapshot: Snapshot
+    content: bytes
+    problem: Problem
+    memory: Memory | None
+    jobs_left_alone: frozenset[str]
+    books: str | None = None
+
+
+class QueueCluster:
+    """A queue, an executor and a lease. wait() is one look at everything; it does not sleep:
+    True, a round is due.
+    """
+
+    def __init__(
+        self,
+        store: QueueDatabase,
+        executor: Executor,
+        clock: Clock,
+        options: ControllerOptions,
+        telemetry: Telemetry,
+        holder: str | None = None,
+    ) -> None:
+        self.store, self.executor, self.clock, self.options, self.log = (
+            store,
+            executor,
+            clock,
+            options,
+            telemetry,
+        )
+        with store.read() as connection:
+            self.interval_s = self._read_interval_s(connection)
+            belonging.check(connection, store.name, executor)
+        self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
+        self.round_input: RoundInput | None = None
+        # rules of stability are off for the round to come
+        self.ignores_stability = False
+        self.is_retry_due = False  # decide at once
+        # under the present lease queue and state know each other
+        self._is_bound = False
+        # a round now, whatever the clock says (--once)
+        self.is_round_forced = False
+        self._rounds_decided = 0  # rounds of this controller so far
+        # something happened that --react reacts to
+        self._has_event = False
+        self._decided_triggers: tuple[Any, ...] | None = None
+        self._observed_triggers: tuple[Any, ...] | None = None
+        # the last round with the outcome to come and its detail, until all that it wants is so
+        self._pending_round: tuple[int, str, str] | None = None
+
+    def _read_interval_s(self, connection: Connection) -> float:
+        if self.options.every_s is not None:
+            return self.options.every_s
+        return float(cluster_tables.config(connection).get("interval_s", INTERVAL_S))
+
+    # ---- one look
+    # ----------------------------------------------------------------------------------------------
+
+    def wait(self) -> bool:
+        """Take or keep the lease, record what the executor observed, order and give out starts and
+        stops; True: a round is due. Raises Standby, LeaseLost, QueueUnavailable."""
+        now = self.clock.now()
+        if self.lease_holder.take(now):
+            self._resume_last_round()
+            self.log.event(
+                "lease_taken", token=self.lease_holder.token, holder=self.lease_holder.holder
+            )
+        # also after a look that was cut short before it
+        if not self._is_bound:
+            words = belonging.link_state(self.store, self.executor, self.lease_holder.token)
+            self._is_bound = True
+            if words:
+                self.log.event("state_recorded", detail=words)
+        seen = self._observe_executor()
+        ended = any(one.phase != "running" for one in seen)
+        due = self._is_round_due(now, ended)
+        self._record_observations(seen, due)
+        if due and ended:
+            due = self._is_round_due(now, ended)  # perhaps those were the last
+        if not due:
+            self.reconcile({(one.job_id, one.generation) for one in seen})
+        return due
+
+    def _observe_executor(self) -> list[Observation]:
+        """Return what the executor observed. A time in the future, which an actor may write, counts
+        as now: it would make every later observation of the allocation look old."""
+        seen = list(self._query_executor("observe", self.executor.observe))
+        now = self.clock.now()
+        return [one if one.at_s <= now else replace(one, at_s=now) for one in seen]
+
+    def _read_capacity(self) -> Mapping[str, int]:
+        """GPUs by pool, as the executor counts them."""
+        return self._query_executor("capacity", self.executor.capacity)
+
+    def _query_executor(self, name: str, verb: Callable[[], T]) -> T:
+        """Ask the executor. When its disk fails there is no answer, which is not the same as an
+        empty one. Raises NotNow."""
+        try:
+            return verb()
+        except OSError as error:
+            raise NotNow(f"{name}: {type(error).__name__}: {error}") from error
+
+    def _resume_last_round(self) -> None:
+        """What the controller before may have left unfinished."""
+        self._is_bound = False
+        with self.store.read() as connection:
+            last = connection.execute(
+                sa.select(rounds.c.number, rounds.c.outcome, rounds.c.detail)
+                .order_by(rounds.c.number.desc())
+                .limit(1)
+            ).first()
+        self._pending_round = (
+            (int(last.number), "applied", last.detail)
+            if last is not None and last.outcome == "decided"
+            else None
+        )
+
+    def _record_observations(self, seen: Sequence[Observation], progress: bool) -> None:
+        """Write what was observed; mere progress only when a round needs it."""
+        news, unknown = list[Observation](), list[Observation]()
+        with self.store.write() as connection:
+            known = observations.read_open_allocations(connection, {one.job_id for one in seen})
+            for one in seen:
+                mark = known.get(one.job_id)
+                if mark is None or mark.generation != one.generation:
+                    unknown.append(one)
+                elif one.phase != "running":
+                    news.append(learning.mark_stuck_as_failed(one, mark.detail))
+                elif progress or mark.phase == "ordered":
+                    news.append(one)
+            changes = (
+                observations.observe(
+                    connection,
+                    self.lease_holder.token,
+                    news,
+                    self.options.retries,
+                    known,
+                    self._rounds_decided % HISTORY_EVERY == 0,
+                )
+                if news
+                else []
+            )
+            self._refuse_unknown(connection, unknown)
+        self._log_ended(changes, news)
+        for one in seen:
+            if one.phase != "running":
+                self._command_executor(
+                    "acknowledge", self.executor.acknowledge, one.job_id, one.generation
+                )
+        for one in unknown:
+            if one.phase == "running":
+                self.log.event("stranger", job_id=one.job_id, generation=one.generation)
+                self._command_executor(
+                    "stop", self._stop_unknown_allocation, one.job_id, one.generation
+                )
+
+    def _stop_unknown_allocation(self, job_id: str, generation: int) -> None:
+        # it had ended and was acknowledged, and was said once more
+        with suppress(StaleOrder):
+            self.executor.stop(job_id, generation, self.lease_holder.token)
+
+    def _refuse_unknown(self, connection: Connection, unknown: Sequence[Observation]) -> None:
+        """Raise WrongState where the executor speaks of an allocation that the queue has never
+        ordered (any order is written before it is given): then the queue was set back, and to stop
+        those jobs would be to lose them."""
+        read_newest_generations = (
+            purged_names.read_newest_generations(connection, {one.job_id for one in unknown})
+            if unknown
+            else {}
+        )
+        for one in unknown:
+            if one.generation > read_newest_generations.get(one.job_id, 0):
+                raise WrongState(
+                    belonging.describe_set_back(
+                        self.store.name,
+                        self.executor,
+                        f'job "{one.job_id}" has allocation {one.generation}, the last '
+                        f"that the queue ordered is {read_newest_generations.get(one.job_id, 0)}",
+                    )
+                )
+
+    def _log_ended(self, changes: Sequence[StateChange], seen: Sequence[Observation]) -> None:
+        ended = [
+            c
+            for c in changes
+            if c.state != "running" or c.phase in ("finished", "failed", "lost", "stopped")
+        ]
+        words = {(one.job_id, one.generation): one.detail for one in seen} if ended else {}
+        for change in ended:
+            # a stop that a round ordered is no news to it
+            self._has_event |= change.phase != "stopped" or change.state not in (
+                "queued",
+                "paused",
+                "running",
+            )
+            self.log.event(
+                "ended",
+                job_id=change.job_id,
+                generation=change.generation,
+                phase=change.phase,
+                state=change.state,
+                detail=words[change.job_id, change.generation],
+            )
+
+    def _is_round_due(self, now: float, ended: bool) -> bool:
+        """Whether a round is due: a tick, an event with --react, or nobody ever decided; never
+        without jobs. ended: an end was observed just now."""
+        self._submit_periodic_jobs(now)
+        with self.store.read() as connection:
+            self.interval_s = self._read_interval_s(connection)
+            first, last = connection.execute(_ROUND_TIMES).one()
+            mark = self._read_triggers(connection, now)
+        if not mark[0]:
+            return False
+        event = (
+            self._has_event
+            or ended
+            or (self._decided_triggers is not None and mark != self._decided_triggers)
+        )
+        self._observed_triggers = mark
+        if self.is_round_forced or self.is_retry_due or last is None or last > now + JUMP_S:
+            return True
+        return latest_tick(now, first, self.interval_s) > latest_tick(
+            last, first, self.interval_s
+        ) or (event and now >= last + self.options.react_s)
+
+    def _submit_periodic_jobs(self, now: float) -> None:
+        """Submit the periodic jobs whose time has come."""
+        with self.store.read() as connection:
+            if not periodic.is_due(connection, now):
+                return
+        with self.store.write() as connection:
+            repeated = periodic.submit_due(connection, now)
+        for one in repeated:
+            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
+
+    def _read_triggers(self, connection: Connection, now: float) -> tuple[Any, ...]:
+        """Things that a new round may answer to, beside ends of allocations."""
+        read_newest_generations = connection.execute(_NEWEST, {"now_s": now}).scalar()
+        return (
+            read_newest_generations,
+            tuple(cluster_tables.gpus(connection).items()),
+            tuple(sorted(self._read_capacity().items())),
+        )
+
+    # ---- one round
+    # ----------------------------------------------------------------------------------------------
+
+    def observe(self) -> Problem:
+        """The problem of now, exactly as the journal will keep it. Raises InvalidInput."""
+        now = self.clock.now()
+        with self.store.read() as connection:
+            built = snapshots.build_snapshot(connection, now)
+            stored = cluster_tables.get_meta(connection, MEMORY) if self.options.warm else None
+            read_allocation_starts = (
+                steadiness.read_allocation_starts(connection)
+                if self.options.stability.has_rest_rules
+                else steadiness.NOTHING
+            )
+        built = replace(
+            built, config={**built.config, "interval_s": self.interval_s, **snapshots.ACCEPTED}
+        )
+        if self.options.horizon is not None:
+            seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
+            built = replace(built, config={**built.config, "horizon": seen})
+        built = _limit_to_capacity(built, self._read_capacity())
+        built, problem, kept = spending.apply_longrun_budgets(self.store, built, validate(built))
+        jobs_left_alone = (
+            frozenset[str]()
+            if self.ignores_stability
+            else steadiness.jobs_left_alone(problem, read_allocation_starts, self.options.stability)
+        )
+        if jobs_left_alone:
+            built = make_non_preemptible(built, jobs_left_alone)
+            problem = validate(built)
+        memory = guarded_decision.memory_from_json(journal.loads(stored))
+        self.round_input = RoundInput(
+            built, snapshots.pack_snapshot(built), problem, memory, jobs_left_alone, kept
+        )
+        return problem
+
+    def apply(self, decision: Decision, took_s: float) -> int:
+        """Write the round and what it wants in one transaction, then have it carried out. Returns
+        how many jobs change. Raises LeaseLost: then nothing was written and nothing will be done.
+        """
+        round_input = self.round_input
+        assert round_input is not None
+        problem = round_input.problem
+        told = guarded_decision.result(
+            decision, problem, policy=self.options.policy, seed=self.options.seed
+        )
+        entry = replace(
+            self._build_journal_entry(round_input, took_s),
+            status=told.status,
+            value=told.objective_value,
+            bound=told.bound,
+            gap=told.gap,
+            plan=journal.compress_text(guarded_decision.format_plan(told)),
+            outcome="decided",
+            detail=_describe_left_alone(round_input.jobs_left_alone),
+        )
+        compute_wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
+        token = self.lease_holder.token
+        with self.store.write() as connection:
+            number = round_journal.append(connection, token, entry, compute_wants)
+            spending.write(connection, round_input.books)
+            if self.options.warm:
+                cluster_tables.put_meta(
+                    connection,
+                    MEMORY,
+                    journal.dumps(
+                        guarded_decision.memory_to_json(guarded_decision.build_memory(decision))
+                    ),
+                )
+        self._pending_round = (number, "applied", entry.detail)
+        self._finish_round()
+        self.log.round(number, problem, told, took_s, changes)
+        return changes
+
+    def fail(self, error: Exception, took_s: float = 0.0) -> int:
+        """Write a round without a plan: what runs and what is wanted stays. Returns its number."""
+        round_input = self.round_input
+        base = (
+            round_journal.JournalRound(self.clock.now(), "", None, self.options.policy, "none")
+            if round_input is None
+            else self._build_journal_entry(round_input, took_s)
+        )
+        words = (
+            str(error)
+            if isinstance(error, guarded_decision.RoundFailed)
+            else f"{type(error).__name__}: {error}"
+        )
+        with self.store.write() as connection:
+            number = round_journal.append(
+                connection,
+                self.lease_holder.token,
+                replace(base, outcome="failed", status="none", detail=words),
+                None,
+            )
+            if round_input is not None:
+                spending.write(connection, round_input.books)
+        # rules that cannot hold with jobs left alone may well hold without
+        self.is_retry_due = self.ignores_stability = round_input is not None and bool(
+            round_input.jobs_left_alone
+        )
+        self._decided_triggers, self._has_event, self.round_input, self.is_round_forced = (
+            self._observed_triggers,
+            False,
+            None,
+            False,
+        )
+        self.log.failed(number, words, took_s)
+        return number
+
+    def _build_journal_entry(
+        self, round_input: RoundInput, took_s: float
+    ) -> round_journal.JournalRound:
+        options: dict[str, Any] = {
+            **self.options.decision(),
+            "time_limit_s": _finite_or_none(self.options.limit_s(self.interval_s)),
+            "memory": guarded_decision.memory_to_json(round_input.memory),
+        }
+        return round_journal.JournalRound(
+            round_input.problem.now_s,
+            round_input.snapshot.digest,
+            round_input.content,
+            self.options.policy,
+            "none",
+            options=options,
+            seconds={"decide": round(took_s, 6)},
+        )
+
+    def _finish_round(self) -> None:
+        (
+            self._decided_triggers,
+            self._has_event,
+            self.is_retry_due,
+            self.ignores_stability,
+            self.is_round_forced,
+        ) = (
+            self._observed_triggers,
+            False,
+            False,
+            False,
+            False,
+        )
+        self.round_input = None
+        self._rounds_decided += 1
+
+    # ---- carrying it out
+    # ------------------------------------------------------------------------------------------
+
+    def carry_out(self) -> None:
+        """Stop and start what the last round wants, and record what comes of it at once: since when
+        jobs run, and where stops are confirmed, start what waited for them."""
+        for _ in range(MOST_FOLLOW_UPS):
+            ordered = self.reconcile()
+            if not ordered:
+                return
+            seen = [
+                one for one in self._observe_executor() if (one.job_id, one.generation) in ordered
+            ]
+            if seen:
+                self._record_observations(seen, False)
+            if all(one.phase == "running" for one in seen):
+                return
+
+    def reconcile(self, known: set[tuple[str, int]] | None = None) -> set[tuple[str, int]]:
+        """Order the stops and starts that the wants ask for and that are safe by now, and give all
+        that is ordered to the executor (again). known: allocations it spoke of; one that is open
+        and not among them is given again. Returns the allocations that were told to stop or to
+        start."""
+        now, token = self.clock.now(), self.lease_holder.token
+        capacity = self._read_capacity()
+        with self.store.write() as connection:
+            stops = allocations.order_stops(connection, token, now)
+            list_starts = allocations.order_starts(connection, token, now, capacity)
+            if known is not None:
+                list_starts = list_starts + self._find_unreported(
+                    connection, known, {s.allocation.job_id for s in list_starts}
+                )
+            if (
+                self._pending_round is not None
+                and not stops
+                and not list_starts
+                and not _has_unmet_wants(connection)
+            ):
+                round_journal.mark(connection, token, *self._pending_round)
+                self._pending_round = None
+            # ordered before machines went and never given out: kept back until a round has made
+            # room for it
+            free_gpus = allocations.count_free_gpus(connection, capacity) if list_starts else {}
+        for held in stops:
+            self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
+        for start in list_starts:
+            if free_gpus.get(start.allocation.pool, 0) < 0:
+                continue
+            self._command_executor("start", self.executor.start, _build_order(start, token))
+        return {
+            (a.job_id, a.generation) for a in (*stops, *(start.allocation for start in list_starts))
+        }
+
+    @staticmethod
+    def _find_unreported(
+        connection: Connection, known: set[tuple[str, int]], given: set[str]
+    ) -> list[allocations.Start]:
+        """Allocations that run as far as the database knows, and of which the executor says
+        nothing.
+        """
+        if all(
+            (name, held.generation) in known or name in given or held.phase != "running"
+            for name, held in observations.read_open_allocations(connection).items()
+        ):
+            return []
+        return [
+            one
+            for one in allocations.list_starts(connection, "running")
+            if (one.allocation.job_id, one.allocation.generation) not in known
+            and one.allocation.job_id not in given
+        ]
+
+    def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> None:
+        """One call of the executor. What it cannot do now is asked of it again at the next look.
+        Raises LeaseLost, WrongState."""
+        try:
+            verb(*arguments)
+        except NotNow as error:
+            self.log.event("not_now", call=name, detail=str(error))
+        except StaleOrder as error:
+            with self.store.read() as connection:
+                # LeaseLost: it is this controller that is stale
+                lease.check(connection, self.lease_holder.token)
+            self.log.event("stale_order", call=name, detail=str(error))
+            raise WrongState(
+                belonging.describe_set_back(self.store.name, self.executor, str(error))
+            ) from error
+        except OSError as error:
+            self.log.event("executor_failed", call=name, detail=f"{type(error).__name__}: {error}")
+
+
+def _build_order(start: allocations.Start, token: int) -> Order:
+    a = start.allocation
+    return Order(
+        a.job_id,
+        a.generation,
+        token,
+        a.pool,
+        a.gpus,
+        a.gpu_type,
+        a.work_at_start,
+        start.command,
+        start.environment,
+        start.workdir,
+        None if start.colocated_job is None else ColocatedAllocation(*start.colocated_job),
+        start.first_generation,
+    )
+
+
+def _has_unmet_wants(connection: Connection) -> bool:
+    """Whether a job wants GPUs that it does not hold yet."""
+    return connection.execute(_WAITING).first() is not None
+
+
+def _limit_to_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snapshot:
+    """The snapshot with no more GPUs than are there."""
+    table = snapshot.tables["pools.csv"]
+    cells = [
+        str(min(int(cell), capacity.get(pool, int(cell))))
+        for pool, cell in zip(table.columns["pool"], table.columns["gpus"], strict=True)
+    ]
+    if cells == list(table.columns["gpus"]):
+        return snapshot
+    return replace(
+        snapshot,
+        tables={
+            **snapshot.tables,
+            "pools.csv": replace(table, columns={**table.columns, "gpus": cells}),
+        },
+    )
+
+
+def _describe_left_alone(names: frozenset[str]) -> str:
+    some = sorted(names)
+    return f"left alone: {', '.join(some[:5])}{' ...' if len(some) > 5 else ''}" if some else ""
+
+
+def _finite_or_none(x: float) -> float | None:
+    return x if math.isfinite(x) else None

@@ -1,0 +1,1 @@
+"""What a controller tells: journal, status, telemetry, preview, replay."""

@@ -1,0 +1,78 @@
+"""What a round of the controller would do now, without doing any of it: nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.domain.result import Result
+from allocator.executors.dry_run import DryRunExecutor
+from allocator.loop.executor import Clock
+from allocator.queue import allocations
+from allocator.queue.allocations import Allocation
+from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.jobs import periodic
+from allocator.queue.round_journal import Want
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A round that was decided and dropped. steps: what it would have ordered, in words, stops
+    first; periodic_due: periodic jobs would have been submitted before it, and are not in it."""
+
+    result: Result
+    steps: tuple[str, ...]
+    is_periodic_due: bool
+
+
+def preview(
+    store: QueueDatabase, clock: Clock, options: ControllerOptions | None = None
+) -> Preview:
+    """Decide the round that is due now from what the queue knows, and only say what it changes.
+
+    The store may be open for reading only; neither a lease nor an executor is needed.
+
+    Raises
+    ------
+    InvalidInput, Infeasible, NoPlanInTime
+        There is no such round.
+    """
+    controller = Controller(store, DryRunExecutor(), clock, options)
+    result, wanted = controller.decide_dry_run()
+    with store.read() as connection:
+        held = {one.job_id: one for one in allocations.list_open_allocations(connection)}
+        due = periodic.is_due(connection, clock.now())
+    return Preview(result, _describe_steps(held, wanted), due)
+
+
+def _describe_steps(held: Mapping[str, Allocation], wanted: Mapping[str, Want]) -> tuple[str, ...]:
+    """Stops, and then starts, that lead from what jobs hold to what is wanted."""
+    stops, starts = [], []
+    for job_id, one in held.items():
+        want = wanted.get(job_id)
+        stays = want is not None and (want.pool, want.gpus, want.has_to_move) == (
+            one.pool,
+            one.gpus,
+            False,
+        )
+        if one.phase == "stopping":
+            stops.append(f'job "{job_id}" is stopping: {_describe_gpus(one.pool, one.gpus)}')
+        elif not stays:
+            stops.append(f'would stop job "{job_id}": {_describe_gpus(one.pool, one.gpus)}')
+        if stays and one.phase != "stopping":
+            continue
+        if want is not None:
+            starts.append(_describe_start(job_id, want))
+    starts += [_describe_start(name, want) for name, want in wanted.items() if name not in held]
+    return (*stops, *starts)
+
+
+def _describe_start(job_id: str, want: Want) -> str:
+    shared = f', those of job "{want.primary}"' if want.primary else ""
+    return f'would start job "{job_id}": {_describe_gpus(want.pool, want.gpus)}{shared}'
+
+
+def _describe_gpus(pool: str, gpus: int) -> str:
+    return f'{gpus} GPU{"" if gpus == 1 else "s"} of pool "{pool}"'

@@ -1,0 +1,109 @@
+"""Deciding a round of the journal again: the same snapshot, policy, effort and prices give the same
+plan, to the byte.
+
+Exceptions, and they are said: a search that a time limit ended, another version of a solver, and
+rounds whose snapshot is no longer kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from allocator.controller import guarded_decision
+from allocator.controller.reporting import journal
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide_round
+from allocator.errors import UsageError
+from allocator.queue import round_journal
+from allocator.queue import snapshot as snapshots
+from allocator.queue.database.connection import QueueDatabase
+from allocator.solvers.base import SolveLimits
+from allocator.solvers.effort import GAP
+
+
+@dataclass(frozen=True)
+class Replay:
+    """number: of the round. digest_holds: the kept snapshot has the digest that the journal says.
+    same: the plan is the journal's, byte by byte; None: the journal has none to compare with.
+    first: the first line that differs. plan: as decided now, plan.json without timings. note: why a
+    difference is no surprise, ""."""
+
+    number: int
+    is_digest_valid: bool
+    same: bool | None
+    first: tuple[str, str] | None
+    plan: str
+    note: str
+
+
+def replay(store: QueueDatabase, number: int | None = None) -> Replay:
+    """Decide a round again (None: the last one). Raises UsageError where its snapshot is not kept
+    or it never had one, and whatever the decision raises, as it did then."""
+    with store.read() as connection:
+        entry = round_journal.read(connection, number)
+    if entry.snapshot is None:
+        why = (
+            "it is not kept so long"
+            if entry.snapshot_digest
+            else f"it failed before there was one: {entry.detail}"
+        )
+        raise UsageError(f"round {entry.number} has no snapshot to decide: {why}")
+    snapshot = snapshots.unpack_snapshot(entry.snapshot)
+    options = entry.options
+    # rounds that the clock did not end are decided without one, so that a slow machine comes to the
+    # same plan
+    limit = math.inf if entry.plan is not None else options.get("time_limit_s") or math.inf
+    problem = validate(snapshot)
+    found = decide_round(
+        problem,
+        policy=entry.policy,
+        solver=options.get("solver", "auto"),
+        limits=SolveLimits(
+            limit, options.get("gap", GAP), options.get("threads", 1), options.get("seed", 0)
+        ),
+        memory=guarded_decision.memory_from_json(options.get("memory")),
+    )
+    plan = guarded_decision.format_plan(
+        guarded_decision.result(found, problem, policy=entry.policy, seed=options.get("seed", 0))
+    )
+    before = None if entry.plan is None else journal.decompress_text(entry.plan)
+    first = None if before is None or before == plan else _first_difference(before, plan)
+    note = (
+        "the search of the journal's plan was ended by its time limit"
+        if first is not None and before is not None and '"termination": "time_limit"' in before
+        else ""
+    )
+    return Replay(
+        entry.number,
+        snapshot.digest == entry.snapshot_digest,
+        None if before is None else first is None,
+        first,
+        plan,
+        note,
+    )
+
+
+def _first_difference(before: str, now: str) -> tuple[str, str]:
+    """The first lines that differ."""
+    a, b = before.splitlines(), now.splitlines()
+    at = next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+    return (a[at] if at < len(a) else ""), (b[at] if at < len(b) else "")
+
+
+def write(store: QueueDatabase, found: Replay, folder: str) -> None:
+    """Write the snapshot of the round, as `allocator solve` reads it, and the plan as decided
+    now.
+    """
+    from pathlib import Path
+
+    from allocator.io.plans import PLAN_JSON, write_files
+    from allocator.io.snapshots import write_snapshot
+
+    with store.read() as connection:
+        entry = round_journal.read(connection, found.number)
+    assert entry.snapshot is not None
+    path = write_snapshot(snapshots.unpack_snapshot(entry.snapshot), Path(folder))
+    write_files(path, {PLAN_JSON: found.plan})

@@ -1,0 +1,148 @@
+"""The state of a queue and its controller in one value, and in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from allocator.controller import spending
+from allocator.controller.learning import STUCK
+from allocator.queue import cluster_tables, lease, round_journal
+from allocator.queue.holdings import read_secondaries
+from allocator.queue.jobs.verbs import counts, list_jobs
+from allocator.queue.queue import Queue
+
+SHOWN = 20
+
+
+def status(queue: Queue) -> dict[str, Any]:
+    """What a queue and its controller do right now, as JSON values. Times in unix seconds."""
+    now = queue.clock()
+    with queue.store.read() as connection:
+        held = lease.read_current(connection)
+        gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
+        last = round_journal.history(connection, limit=1)
+        failed = list_jobs(connection, states=["failed"])
+        waiting = [j for j in list_jobs(connection, states=["queued", "paused"]) if j.failures]
+        rates = [
+            r for r in cluster_tables.read_learned_rates(connection) if r["work_per_s"] is not None
+        ]
+        states = counts(connection)
+        money, shared = spending.report(connection), read_secondaries(connection)
+    lease_owner = held is not None and bool(held.holder)
+    return {
+        "now_s": now,
+        "controller": {
+            "state": (
+                "none"
+                if held is None or not lease_owner
+                else "in charge"
+                if now < held.expires_s
+                else "silent"
+            ),
+            "holder": held.holder if held is not None else "",
+            "token": held.token if held else 0,
+            "expires_s": held.expires_s if held is not None and lease_owner else None,
+        },
+        "jobs": states,
+        "pools": {p: {"gpus": n, "used": used[p]} for p, n in gpus.items()},
+        "last_round": (
+            None
+            if not last
+            else {
+                "number": last[0].number,
+                "at_s": last[0].at_s,
+                "outcome": last[0].outcome,
+                "status": last[0].status,
+                "gap": last[0].gap,
+                "detail": last[0].detail,
+            }
+        ),
+        "parked": [{"job_id": j.job_id, "reason": j.park_reason} for j in failed[-SHOWN:]],
+        "retrying": [
+            {
+                "job_id": j.job_id,
+                "failures": j.failures,
+                "retry_at_s": j.retry_at_s,
+                "stuck": j.park_reason.startswith(STUCK),
+            }
+            for j in waiting[-SHOWN:]
+        ],
+        "sharing": [{"host": host, "guest": guest} for host, guest in sorted(shared.items())],
+        "corrected_rates": [
+            {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
+        ],
+        "longrun": money,
+    }
+
+
+def format_status(found: dict[str, Any]) -> list[str]:
+    """The same in words."""
+    c, last, now = found["controller"], found["last_round"], found["now_s"]
+    who = {
+        "none": "nobody is in charge",
+        "in charge": f"{c['holder']} is in charge (token {c['token']})",
+        "silent": f"{c['holder']} was in charge (token {c['token']}), but is silent",
+    }[c["state"]]
+    out = [f"controller  {who}"]
+    out.append(
+        "jobs        "
+        + (", ".join(f"{n} {state}" for state, n in found["jobs"].items() if n) or "none")
+    )
+    out += [
+        f"pool        {pool}: {p['used']} of {p['gpus']} GPUs used"
+        for pool, p in found["pools"].items()
+    ]
+    out.append(
+        "round       "
+        + (
+            "none yet"
+            if last is None
+            else f"{last['number']}, {max(0.0, now - last['at_s']):.0f} s ago: {last['outcome']}"
+            + (f" ({last['detail']})" if last["detail"] else "")
+        )
+    )
+    out += [
+        f"sharing     {p['guest']} runs on the GPUs of {p['host']}"
+        for p in found["sharing"][:SHOWN]
+    ]
+    out += [f"parked      {j['job_id']}: {j['reason']}" for j in found["parked"]]
+    out += [
+        f"retrying    {j['job_id']}: {j['failures']}"
+        f" failure{'s in a row' if j['failures'] > 1 else ''}"
+        for j in found["retrying"]
+    ]
+    out += [
+        f"corrected   {r['model']} on {r['gpus']} x {r['gpu_type']}: {r['work_per_s']:.4g} per"
+        " second"
+        for r in found["corrected_rates"]
+    ]
+    out += [f"budget      {_format_budget(tenant, b)}" for tenant, b in found["longrun"].items()]
+    return out
+
+
+def _format_budget(tenant: str, b: dict[str, Any]) -> str:
+    """A long-run budget in words."""
+    what = (
+        f"{b['average_per_hour']:g} $/h on average"
+        if b["amount"] is None
+        else f"{b['amount']:g} $ until {format_time(b['until_s'])}"
+    )
+    saved = f"{abs(b['balance']):.2f} $ {'saved' if b['balance'] >= 0 else 'overdrawn'}"
+    gone = (
+        ""
+        if b["runs_out_s"] is None
+        else f"; at {b['recent_per_hour']:.2f} $/h it is gone {format_time(b['runs_out_s'])}"
+    )
+    return (
+        f"{f'{tenant}: ' if tenant else ''}{what}: {b['spent']:.2f} $ spent, {saved}, "
+        f"{b['remaining']:.2f} $ left, a dollar is worth {b['dollar_price']:.3g} h{gone}"
+    )
+
+
+def format_time(at_s: float) -> str:
+    """A time for people."""
+    try:
+        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_s:g}"

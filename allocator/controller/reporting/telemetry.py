@@ -1,0 +1,282 @@
+"""What a controller tells the world: one JSON line per event, and metrics in the text format of
+Prometheus.
+
+Lines hold names of jobs, numbers and words, never commands or environments, which may have secrets
+in them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from allocator.io.plans import write_files
+
+if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
+    from prometheus_client import Metric
+
+    from allocator.domain.problem import Problem
+    from allocator.domain.result import Result
+
+PREFIX = "allocator_"
+BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # seconds of a decision
+HELP = {
+    "rounds_total": ("counter", "Rounds since this controller started, by outcome."),
+    "changes_total": ("counter", "Jobs that plans started, resized, moved or paused."),
+    "ended_total": ("counter", "Allocations that ended, by how."),
+    "executor_faults_total": ("counter", "Calls that the executor could not carry out."),
+    "database_faults_total": ("counter", "Looks that the database cut short."),
+    "lease_lost_total": ("counter", "Times that another controller took over."),
+    "decision_seconds": ("histogram", "Wall seconds to decide and audit a round."),
+    "jobs": ("gauge", "Jobs of the queue, by state."),
+    "pool_gpus": ("gauge", "GPUs of a pool that may be used."),
+    "pool_gpus_used": ("gauge", "GPUs of a pool that jobs hold."),
+    "round_value": ("gauge", "Value of the last plan."),
+    "round_gap": ("gauge", "Proven relative gap of the last plan."),
+    "last_round_timestamp_seconds": ("gauge", "When the last round was decided."),
+    "in_charge": ("gauge", "1 while this controller holds the lease."),
+    "learned_rates": ("gauge", "Rates corrected by what was observed."),
+    "longrun_spent_dollars": (
+        "gauge",
+        "Dollars charged to a long-run budget; no tenant: that of the whole cluster.",
+    ),
+    "longrun_balance_dollars": ("gauge", "Its income minus what was charged."),
+    "longrun_remaining_dollars": (
+        "gauge",
+        "Dollars left until its date, or the end of its window.",
+    ),
+    "longrun_dollar_price": ("gauge", "Worth of a dollar in weighted hours, by its books."),
+    "overhead_seconds": ("gauge", "Wall seconds of the last round beside its decision."),
+}
+LONGRUN = {
+    "longrun_spent_dollars": "spent",
+    "longrun_balance_dollars": "balance",
+    "longrun_remaining_dollars": "remaining",
+    "longrun_dollar_price": "dollar_price",
+}
+"""Gauges of a long-run budget -> what they are called in its report."""
+
+MOST_CONNECTIONS = 16  # to the metrics port at once; more are refused
+IDLE_S = 5.0  # after which one that sends nothing is closed
+Label = tuple[tuple[str, str], ...]
+
+
+class Metrics:
+    """Numbers by name and labels: a collector of prometheus-client that any thread may read.
+
+    The instruments of the library show a gauge as 0 before its first value, write the bucket
+    `le="1"` as `le="1.0"` and add the time of creation of each counter; this class does not.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[Label, float]] = {}
+        self._lock = threading.Lock()
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
+        with self._lock:
+            self._values.setdefault(name, {})[tuple(sorted(labels.items()))] = float(value)
+
+    def add(self, name: str, by: float = 1.0, **labels: str) -> None:
+        """Count."""
+        with self._lock:
+            held, key = self._values.setdefault(name, {}), tuple(sorted(labels.items()))
+            held[key] = held.get(key, 0.0) + by
+
+    def clear(self, name: str) -> None:
+        """Forget a gauge with all its labels."""
+        with self._lock:
+            self._values.pop(name, None)
+
+    def observe(self, name: str, value: float) -> None:
+        """One value of a histogram."""
+        for bucket in BUCKETS:
+            self.add(f"{name}_bucket", float(value <= bucket), le=f"{bucket:g}")
+        self.add(f"{name}_bucket", 1.0, le="+Inf")
+        self.add(f"{name}_sum", value)
+        self.add(f"{name}_count")
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric that has a value, as prometheus-client reads them."""
+        from prometheus_client import Metric
+
+        with self._lock:
+            for name, (kind, words) in HELP.items():
+                metric = Metric(PREFIX + name.removesuffix("_total"), words, kind)
+                for part in (name, f"{name}_bucket", f"{name}_sum", f"{name}_count"):
+                    for key, value in self._values.get(part, {}).items():
+                        metric.add_sample(PREFIX + part, dict(key), value)
+                if metric.samples:
+                    yield metric
+
+    def text(self) -> str:
+        """Return all metrics in the text format of Prometheus."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self).decode()
+
+
+@dataclass
+class Telemetry:
+    """log: where JSON lines go, None: nowhere. path: of the textfile with metrics. clock: unix
+    seconds.
+
+    on_event: called with every event, for tests and live tables."""
+
+    clock: Callable[[], float]
+    log: TextIO | None = None
+    path: Path | None = None
+    on_event: Callable[[Mapping[str, Any]], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+
+    def event(self, name: str, **fields: Any) -> None:
+        """One line. A full disk or a closed pipe must not stop the controller."""
+        at_s = self.clock()
+        row = {"at": _format_time(at_s), "at_s": round(at_s, 3), "event": name, **fields}
+        if name == "ended":
+            self.metrics.add("ended_total", phase=str(fields.get("phase", "")))
+        elif name in ("executor_failed", "not_now", "stale_order"):
+            self.metrics.add("executor_faults_total", kind=name)
+        elif name == "database_unavailable":
+            self.metrics.add("database_faults_total")
+        elif name == "lease_lost":
+            self.metrics.add("lease_lost_total")
+        if self.on_event is not None:
+            self.on_event(row)
+        if self.log is not None:
+            with suppress(OSError, ValueError):
+                self.log.write(json.dumps(row, default=str) + "\n")
+                self.log.flush()
+
+    def round(
+        self, number: int, problem: Problem, told: Result, took_s: float, changes: int
+    ) -> None:
+        """A round that has a plan."""
+        m = self.metrics
+        m.add("rounds_total", outcome="decided")
+        m.add("changes_total", changes)
+        m.observe("decision_seconds", took_s)
+        m.set("round_value", told.objective_value)
+        m.set("round_gap", told.gap)
+        m.set("last_round_timestamp_seconds", problem.now_s)
+        self.event(
+            "round",
+            number=number,
+            jobs=len(problem.jobs),
+            changes=changes,
+            value=told.objective_value,
+            bound=told.bound,
+            gap=told.gap,
+            status=told.status,
+            termination=told.termination,
+            fallback=told.fallback,
+            decide_s=round(took_s, 4),
+            digest=told.digest,
+        )
+
+    def failed(self, number: int, words: str, took_s: float) -> None:
+        """A round that has none."""
+        self.metrics.add("rounds_total", outcome="failed")
+        self.metrics.observe("decision_seconds", took_s)
+        self.event("round_failed", number=number, reason=words, decide_s=round(took_s, 4))
+
+    def cluster(self, states: Mapping[str, int], pools: Mapping[str, tuple[int, int]]) -> None:
+        """Jobs by state; (GPUs, used) by pool."""
+        for name in ("jobs", "pool_gpus", "pool_gpus_used"):
+            self.metrics.clear(name)
+        for state, number in states.items():
+            self.metrics.set("jobs", number, state=state)
+        for pool, (gpus, used) in pools.items():
+            self.metrics.set("pool_gpus", gpus, pool=pool)
+            self.metrics.set("pool_gpus_used", used, pool=pool)
+
+    def longrun(self, report: Mapping[str, Mapping[str, Any]]) -> None:
+        """The books of the long-run budgets (market/longrun.py)."""
+        for name, key in LONGRUN.items():
+            self.metrics.clear(name)
+            for tenant, found in report.items():
+                self.metrics.set(name, found[key], **({"tenant": tenant} if tenant else {}))
+
+    def write(self) -> None:
+        """Replace the textfile in one step; readable by all, so that a collector of another user
+        finds it.
+        """
+        if self.path is None:
+            return
+        try:
+            write_files(self.path.parent, {self.path.name: self.metrics.text()})
+            os.chmod(self.path, 0o644)
+        except Exception as error:
+            self.event("metrics_failed", detail=str(error))
+
+
+def _format_time(at_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
+    """Answer GET /metrics on 127.0.0.1, from a thread that ends with the process. port 0: any.
+    Raises OSError.
+
+    At most MOST_CONNECTIONS are open at once, each for IDLE_S without a request: a controller whose
+    connections stay open could no longer open its database.
+    """
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def verify_request(self, request: Any, client_address: Any) -> bool:
+            return free.acquire(blocking=False)  # refused: the connection is closed at once
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                free.release()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            # a client that went away; nothing for the log
+            return
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = IDLE_S
+
+        def do_GET(self) -> None:
+            found = self.path.partition("?")[0] == "/metrics"
+            body = metrics.text().encode() if found else b"see /metrics\n"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    server = Server(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server
+
+
+def open_log(path: Path) -> TextIO:
+    """The file, to append to; a new one is readable by its owner and group. Raises OSError."""
+    return os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640), "a", encoding="utf-8"
+    )

@@ -1,0 +1,127 @@
+"""What allocations have cost, for the books of long-run budgets (market/books.py).
+
+Books are kept up to a moment, the one of the round that wrote them, in the transaction that wrote
+it. The next round charges the stretch from there to its own moment: every second of every
+allocation is in one stretch, so that it is charged once, whatever crashes in between. An allocation
+counts from its order to its recorded end, at the price of its pool at the end of the stretch, for
+min_billing_s at least; one whose end is recorded late was held until then. GPUs of two jobs are
+charged to the host: a guest pays from the moment on at which it holds them, and who leaves them to
+the other one owes no minimum.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.snapshot import Snapshot
+from allocator.market import books
+from allocator.queue import cluster_tables
+from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.schema import allocations, jobs, meta
+from allocator.queue.holdings import read_turns_since, split_by_holder
+
+KEY = "longrun"  # of the table meta
+HOUR = 3600.0
+NOBODY = "default"  # tenant of jobs that name none
+_FORGET = sa.delete(meta).where(meta.c.key == KEY)
+
+
+def _read_books(connection: Connection) -> dict[str, Any]:
+    text = cluster_tables.get_meta(connection, KEY)
+    found: dict[str, Any] = {} if text is None else json.loads(text)
+    return found
+
+
+def apply_longrun_budgets(
+    store: QueueDatabase, snapshot: Snapshot, problem: Problem
+) -> tuple[Snapshot, Problem, str | None]:
+    """The snapshot and its problem with the prices and limits of the long-run budgets, and what to
+    write about them with the round; as they are, and None, where there are no such budgets."""
+    asked = books.budgets(problem)
+    if not asked:
+        return snapshot, problem, None
+    with store.read() as connection:
+        found = _read_books(connection)
+        since_s = found.get("at_s")
+        spent = {} if since_s is None else measure_costs(connection, problem, since_s)
+    now = books.update_books(books.from_json(found), problem, spent)
+    snapshot_with_terms = books.snapshot_with_terms(snapshot, books.apply_books(problem, now))
+    text = {
+        "at_s": problem.now_s if since_s is None else max(since_s, problem.now_s),
+        **books.to_json(now),
+        "report": books.report(now, asked, problem.interval_s),
+    }
+    return snapshot_with_terms, validate(snapshot_with_terms), json.dumps(text, sort_keys=True)
+
+
+def write(connection: Connection, text: str | None) -> None:
+    """Keep what `apply_longrun_budgets` said, in the transaction of its round; None: there are no
+    such budgets, and no books.
+    """
+    if text is None:
+        connection.execute(_FORGET)
+    else:
+        cluster_tables.put_meta(connection, KEY, text)
+
+
+def report(connection: Connection) -> dict[str, dict[str, Any]]:
+    """The budgets as of the last round, "" = that of the whole cluster (market/longrun.py)."""
+    found: dict[str, dict[str, Any]] = _read_books(connection).get("report", {})
+    return found
+
+
+def measure_costs(connection: Connection, problem: Problem, since_s: float) -> dict[str, float]:
+    """Dollars that GPUs which are not reserved cost from since_s to the problem's now_s, by
+    tenant.
+    """
+    pools, now_s = problem.pools, problem.now_s
+    t = allocations
+    longest = float(pools.min_billing_s.max(initial=0.0))
+    rows = connection.execute(
+        sa.select(
+            t.c.job_id,
+            t.c.generation,
+            t.c.pool,
+            t.c.gpus,
+            t.c.ordered_s,
+            t.c.ended_s,
+            jobs.c.tenant,
+        )
+        .join(jobs, jobs.c.job_id == t.c.job_id)
+        .where(sa.or_(t.c.ended_s.is_(None), t.c.ended_s > since_s - longest))
+    ).all()
+    number = {name: p for p, name in enumerate(pools.pool)}
+    changes = read_turns_since(connection, since_s - longest)
+    left = {
+        (before, at_s)
+        for known in changes.values()
+        for (_, before), (at_s, host) in itertools.pairwise(known)
+        # who left their GPUs to their guest, and when
+        if not host
+    }
+    out: dict[str, float] = {}
+    for job_id, generation, pool, gpus, ordered_s, ended_s, tenant in rows:
+        p = number.get(pool, -1)
+        if p < 0:
+            continue
+        own = [
+            (begin, math.inf if end is None else end)
+            for begin, end, host in split_by_holder(
+                ordered_s, ended_s, changes.get((job_id, generation), ())
+            )
+            if not host
+        ]
+        if own and own[-1][1] == ended_s and (job_id, ended_s) not in left:
+            own[-1] = own[-1][0], max(ended_s, own[-1][0] + float(pools.min_billing_s[p]))
+        held_s = math.fsum(max(0.0, min(end, now_s) - max(begin, since_s)) for begin, end in own)
+        name = tenant or NOBODY
+        out[name] = out.get(name, 0.0) + held_s * gpus * float(pools.marginal_price[p]) / HOUR
+    return out

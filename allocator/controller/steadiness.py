@@ -1,0 +1,89 @@
+"""What the rules of stability (control/stability.py) need to know of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.problem import Problem
+from allocator.engine.decision import Decision
+from allocator.loop.stability import (
+    Stability,
+    estimate_change_interval_s,
+    find_resting_jobs,
+    find_unpaid_changes,
+)
+from allocator.queue.database.schema import IS_OPEN, allocations, jobs
+
+RECENT = 500  # allocations from which the time to the next change is estimated
+
+
+@dataclass(frozen=True)
+class AllocationStarts:
+    """at_s: when the open allocation of a job was ordered, by job_id; changed: jobs that held
+    something before it.
+    """
+
+    at_s: Mapping[str, float]
+    changed: frozenset[str]
+
+
+NOTHING = AllocationStarts({}, frozenset())
+_SINCE = sa.select(allocations.c.job_id, allocations.c.ordered_s, allocations.c.generation).where(
+    IS_OPEN
+)
+
+
+def read_allocation_starts(connection: Connection) -> AllocationStarts:
+    """Since when jobs hold what they hold."""
+    rows = connection.execute(_SINCE).all()
+    return AllocationStarts(
+        {name: at_s for name, at_s, _ in rows},
+        frozenset(name for name, _, number in rows if number > 1),
+    )
+
+
+def jobs_left_alone(problem: Problem, known: AllocationStarts, rules: Stability) -> frozenset[str]:
+    """Jobs that cooldown and minimum run time leave alone."""
+    if not rules.has_rest_rules:
+        return frozenset()
+    names = problem.jobs.job_id
+    at_s = np.array([known.at_s.get(name, -np.inf) for name in names], dtype=np.float64)
+    changed = np.array([name in known.changed for name in names], dtype=np.bool_)
+    return frozenset(
+        names[j] for j in np.flatnonzero(find_resting_jobs(problem, at_s, changed, rules)).tolist()
+    )
+
+
+def find_changes_to_hold_back(
+    connection: Connection, problem: Problem, decision: Decision
+) -> frozenset[str]:
+    """Jobs whose change does not pay for its pause before the next change is expected; of jobs that
+    are or shall be alone on their GPUs."""
+    begin = sa.func.coalesce(allocations.c.running_s, allocations.c.ordered_s)
+    end = sa.func.coalesce(
+        allocations.c.stop_ordered_s, allocations.c.ended_s, allocations.c.observed_s, begin
+    )
+    recent = (
+        sa.select((end - begin).label("held_s"), allocations.c.stop_ordered_s, jobs.c.request)
+        .join(jobs, jobs.c.job_id == allocations.c.job_id)
+        .order_by(allocations.c.ordered_s.desc())
+        .limit(RECENT)
+    )
+    rows = connection.execute(recent).all()
+    held_s = sum(max(0.0, r.held_s) for r in rows)
+    until_s = estimate_change_interval_s(
+        held_s, sum(r.stop_ordered_s is not None for r in rows), problem.interval_s
+    )
+    plan = decision.allocation
+    judged = find_unpaid_changes(problem, plan.pool, plan.gpus, until_s)
+    # `find_unpaid_changes` knows the speeds of jobs alone
+    for primary in (plan.primary, problem.jobs.primary):
+        judged &= primary < 0
+        judged[primary[primary >= 0]] = False
+    where = np.flatnonzero(judged)
+    return frozenset(problem.jobs.job_id[j] for j in where.tolist())

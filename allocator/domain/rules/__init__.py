@@ -1,0 +1,1 @@
+"""The rules that every input must keep, and the faults that name what breaks them."""

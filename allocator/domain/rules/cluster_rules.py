@@ -1,0 +1,305 @@
+"""Rules between pools, prices, nodes, placements, tenants and speeds (contract section 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from allocator.domain.findings import Findings, quote, suggest_names
+from allocator.domain.grid import ParsedTable
+from allocator.domain.problem import Isolation, State
+from allocator.domain.rules import price_rules
+from allocator.domain.rules.job_rules import primary_of_jobs
+from allocator.domain.schema.cells import parse_value
+from allocator.domain.schema.columns import CURVE_PARAMETERS
+from allocator.domain.schema.names import Names
+from allocator.domain.settings import longrun_faults
+
+LATER = {  # files that are checked and kept, but that plans do not use yet
+    "nodes.csv": "pools get the GPUs of their up nodes, but plans do not name nodes yet",
+    "placements.csv": "is checked, but plans do not name nodes yet",
+}
+
+
+def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found: Findings) -> None:
+    """Everything about the cluster that one cell alone does not tell. begin_s: of the round, or
+    of the workload.
+    """
+    _speeds(grids, names, found)
+    _pools(grids, names, found)
+    pools = grids["pools.csv"]
+    for file in ("prices.csv", "nodes.csv", "interactive.csv"):
+        grids[file].refer(
+            found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete
+        )
+    price_rules.check(grids, begin_s, found)
+    _tenants(grids["tenants.csv"], found)
+    _placements(grids, names, found)
+    _received(grids, names, found)
+    _rated(grids["pauses.csv"], ("model",), names, found)
+    _interactive(grids["interactive.csv"], found)
+    _sharing(grids["sharing.csv"], pools, names, found)
+    for file, words in LATER.items():
+        if len(grids[file]):
+            found.warn(file, None, words)
+
+
+def _speeds(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+    rates, curves, pools = grids["rates.csv"], grids["models.csv"], grids["pools.csv"]
+    for i in np.flatnonzero(curves.ok("kind", "parameters")).tolist():
+        _, wrong, strange = curve_parameters(
+            curves.schema.column("kind").choices[curves["kind"][i]], curves["parameters"][i]
+        )
+        for message in wrong:
+            curves.fault(found, i, f"parameters: {message}")
+        for message in strange:
+            found.warn(
+                curves.schema.file, curves.lines[i], f"parameters: {message}", "unknown parameters"
+            )
+    largest: dict[str, float] = {}
+    for t, memory in zip(pools["gpu_type"], pools["memory_gb"].tolist(), strict=True):
+        # unknown: may be anything
+        largest[t] = max(largest.get(t, 0.0), np.inf if math.isnan(memory) else memory)
+    gpu_memory_gb = np.fromiter(
+        (largest.get(t, np.inf) for t in rates["gpu_type"]), dtype=np.float64, count=len(rates)
+    )
+    with np.errstate(invalid="ignore"):
+        over = (rates["memory_gb"] > gpu_memory_gb) & rates.ok("memory_gb", "gpu_type")
+    rates.warnings(
+        found,
+        over,
+        lambda i: (
+            f"memory_gb {rates.text('memory_gb', i)} is more than any "
+            f"{quote(rates['gpu_type'][i])} GPU of pools.csv has, {gpu_memory_gb[i]:g}"
+        ),
+        "memory_gb above that of every pool",
+    )
+    rates.warnings(
+        found,
+        rates.ok("work_per_s", "model") & (rates["work_per_s"] == 0),
+        lambda i: (
+            f"work_per_s 0: model {quote(rates['model'][i])} is taken as not able to run at "
+            f"{rates.text('gpus', i)} x {rates['gpu_type'][i]}"
+        ),
+        "speeds of 0",
+    )
+
+
+def curve_parameters(
+    kind: str, given: Mapping[str, object]
+) -> tuple[dict[str, float], list[str], list[str]]:
+    """The parameters of a curve with defaults filled in, what is wrong with them, and what is
+    only strange.
+    """
+    columns = {c.name: c for c in CURVE_PARAMETERS[kind]}
+    values: dict[str, float] = {}
+    hint = suggest_names([name for name in given if name not in columns], columns)
+    strange = [
+        f"{quote(name)} is not a parameter of kind {kind}{words}" for name, words in hint.items()
+    ]
+    wrong = [
+        f"{name} is missing; kind {kind} needs it"
+        for name, c in columns.items()
+        if c.required and name not in given
+    ]
+    for name, column in columns.items():
+        if name in given:
+            value, message = parse_value(column, given[name])
+            wrong += [message] if message is not None else []
+            values[name] = value
+        elif column.default is not None:
+            values[name] = column.default
+    if not wrong and values["max_gpus"] < values["min_gpus"]:
+        wrong.append(f"max_gpus {values['max_gpus']:g} is below min_gpus {values['min_gpus']:g}")
+    return values, wrong, strange
+
+
+def _pools(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+    pools = grids["pools.csv"]
+    if pools.present and pools.whole and not len(pools):
+        found.warn("pools.csv", None, "has no pools; every job waits")
+    if not names.complete or not names.rated_types:
+        return
+    unrated = np.fromiter(
+        (bool(t) and t not in names.rated_types for t in pools["gpu_type"]), bool, len(pools)
+    )
+    hint = suggest_names(
+        [pools["gpu_type"][i] for i in np.flatnonzero(unrated).tolist()], names.rated_types
+    )
+    pools.warnings(
+        found,
+        unrated,
+        lambda i: (
+            f"gpu_type {quote(pools['gpu_type'][i])} has no rate of any model"
+            f"{hint[pools['gpu_type'][i]]}"
+        ),
+        "GPU types without any rate",
+    )
+
+
+def _tenants(tenants: ParsedTable, found: Findings) -> None:
+    over = tenants.given("max_gpus") & (tenants["guaranteed_gpus"] > tenants["max_gpus"])
+    tenants.warnings(
+        found,
+        over & tenants.ok("max_gpus", "guaranteed_gpus"),
+        lambda i: (
+            "guaranteed_gpus "
+            f"{tenants.text('guaranteed_gpus', i)} is above max_gpus {tenants.text('max_gpus', i)}"
+        ),
+        "guaranteed_gpus above max_gpus",
+    )
+    given = {name: tenants.given(name) for name in ("average_per_hour", "amount", "until_s")}
+    odd = given["average_per_hour"] & given["amount"] | (given["amount"] != given["until_s"])
+    for i in np.flatnonzero(odd).tolist():
+        for message in longrun_faults({name for name, some in given.items() if some[i]}):
+            tenants.fault(found, i, message)
+
+
+def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+    placed, jobs, nodes = grids["placements.csv"], grids["jobs.csv"], grids["nodes.csv"]
+    if not len(placed):
+        return
+    if not nodes.present and nodes.whole:
+        found.fault("placements.csv", None, "names nodes, but there is no nodes.csv")
+    job = placed.refer(found, "job_id", names.jobs, among="is not in jobs.csv", judge=jobs.complete)
+    node = placed.refer(
+        found,
+        "node",
+        names.nodes,
+        among="is not in nodes.csv",
+        judge=nodes.present and nodes.complete,
+    )
+
+    def who(i: int) -> str:
+        return quote(placed["job_id"][i])
+
+    known = (job >= 0) & jobs.ok("state", "pool", "gpus")[job] if len(jobs) else job >= 0
+    runs = known & (jobs["state"][job] == State.RUNNING) if len(jobs) else known
+    placed.faults(
+        found,
+        known & ~runs,
+        lambda i: f"job_id {who(i)} is not running (jobs.csv:{jobs.lines[job[i]]})",
+    )
+    where = runs & (node >= 0) & placed.ok("node")
+    for i in np.flatnonzero(where).tolist():
+        pool, home = jobs["pool"][job[i]], nodes["pool"][node[i]]
+        if pool and home and pool != home:
+            placed.fault(
+                found,
+                i,
+                f"node {quote(placed['node'][i])} is in pool {quote(home)}, "
+                f"job {who(i)} runs in pool {quote(pool)}",
+            )
+    if not (placed.whole and placed.ok("job_id", "gpus").all()):
+        return
+    total = (
+        np.bincount(job[runs], placed["gpus"][runs], minlength=len(jobs))
+        if len(jobs)
+        else np.zeros(0)
+    )
+    seen: set[int] = set()
+    for i in np.flatnonzero(runs).tolist():
+        j = int(job[i])
+        if j not in seen and jobs.given("gpus")[j] and total[j] != jobs["gpus"][j]:
+            placed.fault(
+                found,
+                i,
+                f"job {who(i)} has {total[j]:g} GPUs on nodes, but gpus {jobs['gpus'][j]} in "
+                f"jobs.csv:{jobs.lines[j]}",
+            )
+        seen.add(j)
+    # a pair counts once
+    on = (node >= 0) & ~(
+        (job >= 0) & (primary_of_jobs(jobs, names)[job] >= 0) if len(jobs) else False
+    )
+    used = (
+        np.bincount(node[on], placed["gpus"][on], minlength=len(nodes))
+        if len(nodes)
+        else np.zeros(0)
+    )
+    over = (used > nodes["gpus"]) & nodes.ok("gpus") if len(nodes) else np.zeros(0, dtype=bool)
+    nodes.warnings(
+        found,
+        over,
+        lambda n: f"gpus {nodes.text('gpus', n)}, but {used[n]:g} are placed there",
+        "nodes with more GPUs placed than they have",
+    )
+
+
+def _received(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+    received = grids["received.csv"]
+    received.refer(
+        found, "job_id", names.jobs, among="is not in jobs.csv", judge=grids["jobs.csv"].complete
+    )
+    received.refer(
+        found,
+        "gpu_type",
+        names.gpu_types,
+        among="is a type of no pool and has no rate",
+        judge=grids["pools.csv"].whole and names.complete,
+    )
+
+
+def _sharing(sharing: ParsedTable, pools: ParsedTable, names: Names, found: Findings) -> None:
+    if (
+        len(sharing)
+        and len(pools)
+        and pools.ok("sharing").all()
+        and (pools["sharing"] == Isolation.NONE).all()
+    ):
+        found.warn(
+            sharing.schema.file,
+            None,
+            "is checked, but no pool of pools.csv lets jobs share GPUs (column sharing)",
+        )
+    _rated(sharing, ("model_a", "model_b"), names, found)
+
+
+def _interactive(table: ParsedTable, found: Findings) -> None:
+    """Headroom is a number of GPUs, or follows from how many sessions come and how long they stay,
+    or is left to what a queue has seen."""
+    number, often, long = (
+        table.given(name) for name in ("headroom_gpus", "sessions_per_hour", "session_s")
+    )
+    ok = table.ok("headroom_gpus", "sessions_per_hour", "session_s")
+    table.faults(
+        found,
+        ok & number & (often | long),
+        lambda i: "headroom_gpus and sessions are both given; headroom is one of them",
+    )
+    table.faults(
+        found,
+        ok & ~number & (often ^ long),
+        lambda i: "needs both sessions_per_hour and session_s, or none of them",
+    )
+    table.warnings(
+        found,
+        ok & ~number & ~often & ~long,
+        lambda i: (
+            "keeps nothing: it says neither headroom_gpus nor "
+            "which sessions come; a queue keeps what its own sessions needed"
+        ),
+        "headroom left to a queue",
+    )
+
+
+def _rated(table: ParsedTable, models: Sequence[str], names: Names, found: Findings) -> None:
+    """Names of models, in these columns, and of gpu_type that nothing has a rate for are worth a
+    word.
+    """
+    if not (len(table) and names.complete):
+        return
+    for column, known in (
+        *((name, names.rated_models) for name in models),
+        ("gpu_type", names.rated_types),
+    ):
+        strange = np.fromiter((bool(v) and v not in known for v in table[column]), bool, len(table))
+        hint = suggest_names([table[column][i] for i in np.flatnonzero(strange).tolist()], known)
+        words = {v: f"{column} {quote(v)} has no rate{hint.get(v, '')}" for v in table[column]}
+        table.warnings(found, strange, _lookup(words, table[column]), "names without a rate")
+
+
+def _lookup(words: Mapping[str, str], column: Sequence[str]) -> Callable[[int], str]:
+    return lambda i: words[column[i]]

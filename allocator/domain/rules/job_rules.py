@@ -1,0 +1,464 @@
+"""Rules between the columns of jobs.csv, and between jobs and the other tables (contract section
+1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from allocator.domain.findings import HINTED, Findings, find_near_miss, quote, suggest_names
+from allocator.domain.grid import ParsedTable
+from allocator.domain.problem import Ints, State
+from allocator.domain.schema.columns import ASSUMED_RATE
+from allocator.domain.schema.names import Names
+from allocator.domain.settings import Settings
+from allocator.domain.size_rule import EVERY_NODES
+
+LIMITS = (
+    "max_gpus",
+    "budget_per_hour",
+    "max_spot_gpus",
+    "max_spot_share",
+    "average_per_hour",
+    "amount",
+)
+"""Columns of tenants.csv that limit a tenant."""
+# how alike the name of a model is to one with rates that it is likely meant to be
+SLIP = 0.75
+NAMED = 5  # models that one line names
+# a deadline after less than one part in so many of the time that the work takes is a slip
+FAR = 10
+
+
+def check(
+    grids: Mapping[str, ParsedTable], names: Names, config: Settings, now_s: float, found: Findings
+) -> None:
+    """Everything about jobs that one cell alone does not tell."""
+    jobs = grids["jobs.csv"]
+    if jobs.present and jobs.whole and not len(jobs):
+        found.warn(jobs.schema.file, None, "has no jobs")
+    _sizes(jobs, found)
+    _passed_over(jobs, grids["pools.csv"], found)
+    _work(jobs, now_s, found)
+    _holdings(jobs, grids["pools.csv"], names, found)
+    _check_colocated(jobs, names, found)
+    _models(jobs, grids, names, config.values.get("unknown_models", "refuse"), found)
+    _types(jobs, grids, names, found)
+    _tenants(jobs, grids["tenants.csv"], names, config["unknown_tenants"] == "refuse", found)
+    _speeds(grids, found)
+    _predecessors(jobs, names, found)
+
+
+def _sizes(jobs: ParsedTable, found: Findings) -> None:
+    low, high, asked = jobs["min_gpus"], jobs["max_gpus"], jobs["requested_gpus"]
+    ok = jobs.ok("min_gpus", "max_gpus")
+
+    def span(i: int) -> str:
+        return f"min_gpus {jobs.text('min_gpus', i)} to max_gpus {jobs.text('max_gpus', i)}"
+
+    jobs.faults(
+        found,
+        ok & (high < low),
+        lambda i: (
+            f"max_gpus {jobs.text('max_gpus', i)} is below min_gpus {jobs.text('min_gpus', i)}"
+        ),
+    )
+    ok &= high >= low
+    outside = (
+        ok
+        & jobs.ok("requested_gpus")
+        & jobs.given("requested_gpus")
+        & ((asked < low) | (asked > high))
+    )
+    jobs.faults(
+        found,
+        outside,
+        lambda i: f"requested_gpus {jobs.text('requested_gpus', i)} is outside {span(i)}",
+    )
+    listed = ok & jobs.ok("sizes") & jobs.given("sizes")
+    none = np.zeros(len(jobs), dtype=bool)
+    for i in np.flatnonzero(listed).tolist():
+        none[i] = not any(low[i] <= k <= high[i] for k in jobs["sizes"][i])
+    jobs.faults(
+        found, none, lambda i: f"sizes {quote(jobs.text('sizes', i))} has none within {span(i)}"
+    )
+
+
+def _passed_over(jobs: ParsedTable, pools: ParsedTable, found: Findings) -> None:
+    """Pools of so many nodes that jobs without `sizes` are not offered every number of them."""
+    ruled = jobs.ok("sizes", "max_gpus") & ~jobs.given("sizes")
+    top = np.minimum(pools["gpus"], max(jobs["max_gpus"][ruled], default=0))
+    pools.warnings(
+        found,
+        pools.ok("gpus", "gpus_per_node") & (top > EVERY_NODES * pools["gpus_per_node"]),
+        lambda i: (
+            f"has {top[i] // pools['gpus_per_node'][i]:,} nodes for one job; above {EVERY_NODES:,} "
+            "nodes a job without sizes is offered only numbers that differ by less than 0.8 %"
+        ),
+        "pools of very many nodes",
+    )
+
+
+def _work(jobs: ParsedTable, now_s: float, found: Findings) -> None:
+    with np.errstate(invalid="ignore"):
+        short = jobs.given("total_work") & (jobs["total_work"] < jobs["remaining_work"])
+        early = jobs["submitted_s"] > now_s
+    jobs.faults(
+        found,
+        jobs.ok("every_s", "times") & jobs.given("times") & ~jobs.given("every_s"),
+        lambda i: "times needs every_s, the seconds from one time to the next",
+    )
+    jobs.faults(
+        found,
+        short & jobs.ok("total_work", "remaining_work"),
+        lambda i: (
+            "total_work "
+            f"{jobs.text('total_work', i)} is below remaining_work {jobs.text('remaining_work', i)}"
+        ),
+    )
+    jobs.warnings(
+        found,
+        early & jobs.ok("submitted_s"),
+        lambda i: f"submitted_s {jobs.text('submitted_s', i)} is after now_s {now_s:.15g}",
+        "jobs submitted after now_s",
+    )
+    with np.errstate(invalid="ignore"):
+        late = jobs.ok("deadline_s", "submitted_s") & (jobs["deadline_s"] <= jobs["submitted_s"])
+    jobs.warnings(
+        found,
+        late,
+        lambda i: (
+            f"deadline_s {jobs.text('deadline_s', i)} is not after submitted_s "
+            f"{jobs.text('submitted_s', i)}; it is a time on the same clock, in seconds"
+        ),
+        "deadlines that have passed at submission",
+    )
+
+
+def _holdings(jobs: ParsedTable, pools: ParsedTable, names: Names, found: Findings) -> None:
+    running = jobs["state"] == State.RUNNING
+    ok = jobs.ok("state")
+    choices = jobs.schema.column("state").choices
+    for column in ("pool", "gpus"):
+        given = jobs.given(column)
+        for i in np.flatnonzero(ok & jobs.ok(column) & (running != given)).tolist():
+            jobs.fault(
+                found,
+                i,
+                (
+                    f"{column} is empty, but state is running"
+                    if running[i]
+                    else (
+                        f"{column} {_shown(jobs, column, i)} is given, but state is"
+                        f" {choices[jobs['state'][i]]}"
+                    )
+                ),
+            )
+    jobs.refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
+
+
+def _check_colocated(jobs: ParsedTable, names: Names, found: Findings) -> None:
+    """Two running jobs on the same GPUs, never three."""
+    given = jobs.given("shared_with")
+    if not given.any():
+        return
+    other_job = jobs.refer(
+        found, "shared_with", names.jobs, among="is not in jobs.csv", judge=jobs.complete
+    )
+    state, choices = jobs["state"], jobs.schema.column("state").choices
+    taken: dict[int, int] = {}
+
+    def report_fault(i: int, words: str) -> None:
+        jobs.fault(found, i, f"shared_with {quote(jobs['shared_with'][i])} {words}")
+
+    def where(i: int) -> str:
+        return f"{jobs['gpus'][i]} GPUs of pool {quote(jobs['pool'][i])}"
+
+    for i in np.flatnonzero(
+        given & jobs.ok("state", "pool", "gpus", "shared_with") & (other_job >= 0)
+    ).tolist():
+        m = int(other_job[i])
+        if m == i:
+            report_fault(i, "names the job itself")
+        elif state[i] != State.RUNNING:
+            report_fault(i, f"is given, but state is {choices[state[i]]}")
+        elif not jobs.ok("state", "pool", "gpus")[m]:
+            continue
+        elif state[m] != State.RUNNING:
+            report_fault(i, f"is not running ({jobs.schema.file}:{jobs.lines[m]})")
+        elif where(i) != where(m):
+            report_fault(i, f"holds {where(m)}, this job {where(i)}")
+        elif given[m] and other_job[m] != i:
+            report_fault(
+                i, f"runs beside {quote(jobs['shared_with'][m])}; a GPU has two jobs at most"
+            )
+        elif taken.setdefault(m, i) != i:
+            report_fault(
+                i,
+                f"already runs beside {quote(jobs['job_id'][taken[m]])}; a GPU has two jobs at"
+                " most",
+            )
+
+
+def primary_of_jobs(jobs: ParsedTable, names: Names) -> Ints:
+    """(J,) the job on whose GPUs each guest runs, -1 = none. Of two that name each other the host
+    is the one submitted first, then the first by name."""
+    if not jobs.given("shared_with").any():
+        return np.full(len(jobs), -1)
+    other_job = np.fromiter(
+        (names.jobs.get(name, -1) if name else -1 for name in jobs["shared_with"]),
+        np.int64,
+        len(jobs),
+    )
+    for i in np.flatnonzero(other_job >= 0).tolist():
+        m = int(other_job[i])
+        if m >= 0 and other_job[m] == i:
+            first, _ = sorted((i, m), key=lambda j: (jobs["submitted_s"][j], jobs["job_id"][j]))
+            other_job[first] = -1
+    return other_job
+
+
+def _shown(jobs: ParsedTable, column: str, i: int) -> str:
+    text = jobs.text(column, i)
+    return text[:40] if column == "gpus" else quote(text)
+
+
+def _rate_files(grids: Mapping[str, ParsedTable]) -> str:
+    return " or ".join(f for f in ("rates.csv", "models.csv") if grids[f].present) or "rates.csv"
+
+
+def _models(
+    jobs: ParsedTable,
+    grids: Mapping[str, ParsedTable],
+    names: Names,
+    rule: str | None,
+    found: Findings,
+) -> None:
+    """Models without any rate: jobs run at an assumed speed, unless it is refused. rule: of
+    unknown_models, None = a name that looks like a slip of one with rates is refused."""
+    known, among = names.rated_models, f"has no row in {_rate_files(grids)}"
+    if not names.complete:
+        return
+    if rule == "refuse":
+        rated = grids["rates.csv"].present or grids["models.csv"].present
+        if not rated:
+            found.fault(
+                "rates.csv",
+                None,
+                "is missing; without models.csv it must say how fast each model runs",
+            )
+        jobs.refer(found, "model", known, among=among, judge=rated)
+        return
+    ok = jobs.ok("model")
+    count = Counter(
+        name
+        for name, fine in zip(jobs["model"], ok.tolist(), strict=True)
+        if fine and name and name not in known
+    )
+    if rule is None:
+        near = {
+            name: hit
+            for name in list(count)[:HINTED]
+            if (hit := find_near_miss(name, names.given_models, SLIP)) is not None
+        }
+        slips = np.fromiter((name in near for name in jobs["model"]), dtype=bool, count=len(jobs))
+        jobs.faults(
+            found,
+            slips & ok,
+            lambda i: (
+                f"model {quote(jobs['model'][i])} {among}; did you mean"
+                f" {quote(near[jobs['model'][i]])}? If it is another model, set unknown_models ="
+                ' "assume"'
+            ),
+        )
+        count = Counter({name: n for name, n in count.items() if name not in near})
+    if count:
+        hint = suggest_names(count, known)
+        some = ", ".join(
+            quote(name) + hint[name].replace("; did", " (did").replace("?", "?)")
+            for name in list(count)[:NAMED]
+        )
+        found.warn(
+            jobs.schema.file,
+            None,
+            f"{_number(count.total(), 'job')} of {_number(len(count), 'model')} without "
+            f"a rate, {some}{' ...' if len(count) > NAMED else ''}: {assumption(count.total())}",
+        )
+
+
+def assumption(jobs: int) -> str:
+    """What is assumed of jobs whose model has no rate."""
+    return (
+        f"{'it runs' if jobs == 1 else 'each runs'} at requested_gpus only, at an assumed speed of "
+        f"{ASSUMED_RATE:g} work/s, until it is measured"
+    )
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _types(
+    jobs: ParsedTable, grids: Mapping[str, ParsedTable], names: Names, found: Findings
+) -> None:
+    files, pools = _rate_files(grids), grids["pools.csv"]
+    if not (names.complete and pools.whole and pools.ok("gpu_type").all()):
+        return
+    known = names.gpu_types
+    unknown = {
+        (i, name)
+        for i in np.flatnonzero(jobs.given("gpu_types") & jobs.ok("gpu_types")).tolist()
+        for name in jobs["gpu_types"][i]
+        if name not in known
+    }
+    hint = suggest_names([name for _, name in sorted(unknown)], known)
+    for i, name in sorted(unknown):
+        jobs.fault(
+            found, i, f"gpu_types {quote(name)} is neither in pools.csv nor in {files}{hint[name]}"
+        )
+
+
+def _tenants(
+    jobs: ParsedTable, tenants: ParsedTable, names: Names, refuses: bool, found: Findings
+) -> None:
+    """Limits of tenants hold for listed ones only: another one is a warning where there are limits
+    or where it looks like a slip of a listed one, and a fault if it is to be refused."""
+    if not tenants.complete or not (tenants.present or refuses):
+        return
+    known, busy = names.listed_tenants, set(jobs["tenant"])
+    others = [name for name in dict.fromkeys(jobs["tenant"]) if name and name not in known]
+    hint = dict.fromkeys(others, "")
+    for name in others[:HINTED]:
+        near = find_near_miss(name, known, cutoff=0.6)
+        if near is not None:
+            hint[name] = (
+                f"; did you mean {quote(near)}{', which has no jobs' if near not in busy else ''}?"
+            )
+    limited = any(tenants.given(name).any() for name in LIMITS)
+    report_fault = {name for name in others if refuses or limited or hint[name]}
+    rows = np.fromiter(
+        (name in report_fault for name in jobs["tenant"]), dtype=bool, count=len(jobs)
+    )
+    where = "is not in tenants.csv" + (
+        ", whose limits do not hold for it" if limited and not refuses else ""
+    )
+
+    def words(i: int) -> str:
+        return f"tenant {quote(jobs['tenant'][i])} {where}{hint[jobs['tenant'][i]]}"
+
+    if refuses:
+        jobs.faults(found, rows, words)
+    else:
+        jobs.warnings(found, rows, words, "tenants that are not in tenants.csv")
+
+
+def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
+    """Jobs that run where no speed is known, and deadlines that no speed can come near."""
+    jobs, pools, rates, curves = (
+        grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv")
+    )
+    if not all(
+        t.whole and bool(t.ok(*(c.name for c in t.schema.columns)).all())
+        for t in (jobs, pools, rates, curves)
+    ):
+        return
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for model, kind, k in zip(
+        rates["model"], rates["gpu_type"], rates["gpus"].tolist(), strict=True
+    ):
+        sizes.setdefault((model, kind), []).append(k)
+    fitted = set(zip(curves["model"], curves["gpu_type"], strict=True))
+    kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
+    known = {model for model, _ in (*sizes, *fitted)}
+    unrated = np.zeros(len(jobs), dtype=bool)
+    for i in np.flatnonzero(jobs["state"] == State.RUNNING).tolist():
+        place = jobs["model"][i], kind_of.get(jobs["pool"][i], "")
+        there = sizes.get(place, [])
+        inside = bool(there) and min(there) <= jobs["gpus"][i] <= max(there)
+        unrated[i] = place[0] in known and place[1] != "" and place not in fitted and not inside
+    jobs.warnings(
+        found,
+        unrated,
+        lambda i: (
+            f"runs on {jobs['gpus'][i]} GPUs of type {quote(kind_of[jobs['pool'][i]])}, where"
+            f" model {quote(jobs['model'][i])} has no rate: it cannot stay there"
+        ),
+        "running jobs without a rate",
+    )
+
+    fastest: dict[str, list[tuple[int, float]]] = {}
+    for model, k, rate in zip(
+        rates["model"],
+        rates["gpus"].tolist(),
+        (rates["work_per_s"] * rates["efficiency"]).tolist(),
+        strict=True,
+    ):
+        fastest.setdefault(model, []).append((k, rate))
+    formulas, least_s = {model for model, _ in fitted}, np.zeros(len(jobs))
+    work = np.where(jobs.given("total_work"), jobs["total_work"], jobs["remaining_work"])
+    dated = jobs.given("deadline_s") & (jobs["deadline_s"] > jobs["submitted_s"])
+    for i in np.flatnonzero(dated).tolist():
+        best = max(
+            (r for k, r in fastest.get(jobs["model"][i], ()) if k <= jobs["max_gpus"][i]),
+            default=0.0,
+        )
+        least_s[i] = work[i] / best if best > 0 and jobs["model"][i] not in formulas else 0.0
+    given_s = np.where(dated, jobs["deadline_s"] - jobs["submitted_s"], np.inf)
+    jobs.warnings(
+        found,
+        least_s > FAR * given_s,
+        lambda i: (
+            f"deadline_s {jobs.text('deadline_s', i)} is {given_s[i]:g} s after submitted_s, but"
+            f" the work takes {least_s[i]:.0f} s at the best rate; deadline_s is a time on the"
+            " clock of submitted_s, in seconds"
+        ),
+        "deadlines that no speed can keep",
+    )
+
+
+def _predecessors(jobs: ParsedTable, names: Names, found: Findings) -> None:
+    """Names that are not in jobs.csv are done; a job may not wait for itself, directly or in a
+    circle.
+    """
+    waits: dict[int, list[int]] = {}
+    for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist():
+        before = [names.jobs[name] for name in jobs["after"][i] if name in names.jobs]
+        if i in before:
+            jobs.fault(found, i, "after names the job itself")
+        waits[i] = [j for j in before if j != i]
+    for circle in find_cycles(waits):
+        chain = " after ".join(quote(jobs["job_id"][i]) for i in (*circle[:6], circle[0]))
+        chain += "" if len(circle) <= 6 else f" ({len(circle)} jobs)"
+        jobs.fault(found, circle[0], f"after makes a circle: {chain}")
+
+
+def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
+    """Disjoint circles of a directed graph, each from its smallest node on; none exactly if the
+    graph has none.
+    """
+    state: dict[int, float] = {}  # place on the path now walked; inf = done with
+    for root in sorted(edges):
+        if root in state:
+            continue
+        path, steps = [root], [iter(edges[root])]
+        state[root] = 0
+        while path:
+            after = next((n for n in steps[-1] if n in edges and state.get(n, 0) < math.inf), None)
+            if after is None:
+                state[path.pop()] = math.inf
+                steps.pop()
+            elif after in state:  # on the path: a circle; its nodes are done with
+                circle = path[int(state[after]) :]
+                for node in circle:
+                    state[node] = math.inf
+                del path[len(path) - len(circle) :], steps[len(steps) - len(circle) :]
+                least = circle.index(min(circle))
+                yield circle[least:] + circle[:least]
+            else:
+                state[after] = len(path)
+                path.append(after)
+                steps.append(iter(edges[after]))

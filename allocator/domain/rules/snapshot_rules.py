@@ -1,0 +1,253 @@
+"""From a Snapshot to a Problem: every rule of contract section 1, all faults at once.
+
+Cells first (grid.py, cells.py), then rules between cells (job_rules.py, cluster_rules.py), then, if
+nothing is wrong, numbers in place of names (here) and the pools in force (cluster.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from allocator.domain import cluster
+from allocator.domain.findings import Findings
+from allocator.domain.grid import ParsedTable, grids
+from allocator.domain.problem import Bools, Floats, Ints, Jobs, Market, Problem, State, Tenants
+from allocator.domain.rules import cluster_rules, job_rules
+from allocator.domain.schema.columns import TABLES
+from allocator.domain.schema.names import Index, Names, names
+from allocator.domain.settings import Settings, now, settings
+from allocator.domain.snapshot import Snapshot
+from allocator.errors import InvalidInput
+
+
+def validate(snapshot: Snapshot) -> Problem:
+    """Check a snapshot against every rule, and return it as arrays.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        Tables and settings as they were read.
+
+    Returns
+    -------
+    allocator.domain.problem.Problem
+        The checked problem, with its warnings.
+
+    Raises
+    ------
+    InvalidInput
+        With all faults by file and line, those met while reading included.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.validate(allocator.read_snapshot("data/snapshots/demo")).pools.gpus.tolist()
+    [8, 8]
+    """
+    found = Findings(snapshot.faults)
+    config = settings(snapshot, found)
+    tables = grids(snapshot, found)
+    known = names(tables)
+    now_s = now(config["now_s"], tables["jobs.csv"])
+    job_rules.check(tables, known, config, now_s, found)
+    cluster_rules.check(tables, known, now_s, found)
+    if found.faults:
+        raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
+
+    check_money(config, tables, found)
+    return build_problem(snapshot, config, tables, known, now_s, found)
+
+
+def check_money(config: Settings, tables: Mapping[str, ParsedTable], found: Findings) -> None:
+    """A long-run budget where every GPU is paid for anyway, and reserved GPUs that cost more
+    than the budget.
+    """
+    pools, budget = tables["pools.csv"], config["budget_per_hour"]
+    reserved = pools["market"] == Market.RESERVED
+    dollars = float((pools["gpus"] * pools["price_per_gpu_hour"])[reserved].sum())
+    if budget is not None and dollars > budget:
+        found.warn(
+            pools.schema.file,
+            None,
+            f"the reserved GPUs cost {dollars:g} $/h together, more than "
+            f"budget_per_hour {budget:g} of config.toml, which counts them: some of them stay idle",
+        )
+    if len(tables["pools.csv"]) and not (tables["pools.csv"]["market"] != Market.RESERVED).any():
+        words = "charges only GPUs that are not reserved, and all pools of pools.csv are"
+        if not {"average_per_hour", "amount"}.isdisjoint(config.tables["longrun"]):
+            found.warn("config.toml", None, f"[longrun] {words}")
+        tenants = tables["tenants.csv"]
+        if tenants.given("average_per_hour").any() or tenants.given("amount").any():
+            found.warn("tenants.csv", None, f"a long-run budget {words}")
+
+
+def build_problem(
+    snapshot: Snapshot,
+    config: Settings,
+    tables: Mapping[str, ParsedTable],
+    known: Names,
+    now_s: float,
+    found: Findings,
+) -> Problem:
+    """The Problem of tables without a fault, with the pools in force at now_s; their warnings go
+    to `found`.
+    """
+    asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
+    sizes, size_lists = _encode_lists(listed)
+    types, type_lists = _encode_lists(tables["jobs.csv"]["gpu_types"], frozenset)
+    pools = cluster.pools(tables, known, now_s, found)
+    budget, changes = config["budget_per_hour"], config["max_changes"]
+    return Problem(
+        name=snapshot.name,
+        digest=snapshot.digest,
+        now_s=now_s,
+        interval_s=float(config["interval_s"]),
+        budget_per_hour=math.inf if budget is None else float(budget),
+        restart_s=float(config["restart_s"]),
+        max_changes=-1 if changes is None else int(changes),
+        objective=str(config["objective"]),
+        ageing_s=math.inf if config["ageing_s"] is None else float(config["ageing_s"]),
+        dollar_price=float(config["dollar_price"]),
+        sizes=config["sizes"],
+        size_error=float(config["size_error"]),
+        settings=config.tables,
+        jobs=replace(
+            _jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
+            requested_gpus=asked,
+        ),
+        pools=pools,
+        tenants=_tenants(tables["tenants.csv"], known),
+        rates=cluster.rates(tables["rates.csv"], known),
+        curves=cluster.curves(tables["models.csv"], known),
+        nodes=cluster.nodes(tables["nodes.csv"], known),
+        placements=cluster.placements(tables["placements.csv"], known),
+        received=cluster.received(tables["received.csv"], known),
+        sharing=cluster.sharing(tables["sharing.csv"], known),
+        pauses=cluster.pauses(tables["pauses.csv"], known),
+        interactive=cluster.interactive(tables["interactive.csv"], known),
+        models=tuple(known.models),
+        gpu_types=tuple(known.gpu_types),
+        size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
+        type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
+        warnings=(*snapshot.warnings, *found.warnings),
+        announced=cluster.later(tables, known, now_s),
+    )
+
+
+def _rigid(
+    jobs: ParsedTable, rates: ParsedTable, known: Names
+) -> tuple[Ints, list[tuple[int, ...]]]:
+    """(J,) requested_gpus and the lists of `sizes`; of jobs whose model has no rate but observed
+    ones the sizes are the requested one and those observed. A list of theirs that lacks the
+    requested size has the one below it, else its smallest, in its place."""
+    asked = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], jobs["min_gpus"])
+    lists = list(jobs["sizes"])
+    observed: dict[str, set[int]] = {}
+    for i in np.flatnonzero(rates["observed"]).tolist():
+        observed.setdefault(rates["model"][i], set()).add(int(rates["gpus"][i]))
+    for i, model in enumerate(jobs["model"]):
+        if model in known.given_models:
+            continue
+        low, high = int(jobs["min_gpus"][i]), int(jobs["max_gpus"][i])
+        own = [k for k in lists[i] if low <= k <= high]
+        if own and asked[i] not in own:
+            asked[i] = max((k for k in own if k < asked[i]), default=own[0])
+        seen = {k for k in observed.get(model, ()) if low <= k <= high and (not own or k in own)}
+        lists[i] = tuple(sorted({int(asked[i]), *seen}))
+    return asked, lists
+
+
+def _jobs(jobs: ParsedTable, known: Names, restart_s: float, sizes: Ints, types: Ints) -> Jobs:
+    running = jobs["state"] == State.RUNNING
+
+    def default(column: str, otherwise: Any) -> Any:
+        return np.where(jobs.given(column), jobs[column], otherwise)
+
+    return Jobs(
+        job_id=tuple(jobs["job_id"]),
+        model=cluster.encode_names(jobs["model"], known.models),
+        submitted_s=jobs["submitted_s"],
+        remaining_work=jobs["remaining_work"],
+        total_work=default("total_work", jobs["remaining_work"]),
+        tenant=cluster.encode_names(jobs["tenant"], known.tenants),
+        state=jobs["state"],
+        pool=np.where(running, cluster.encode_names(jobs["pool"], known.pools), -1),
+        gpus=np.where(running, jobs["gpus"], 0),
+        min_gpus=jobs["min_gpus"],
+        max_gpus=jobs["max_gpus"],
+        requested_gpus=jobs["requested_gpus"],
+        sizes=sizes,
+        gpu_types=types,
+        weight=jobs["weight"],
+        deadline_s=jobs["deadline_s"],
+        preemptible=jobs["preemptible"],
+        restart_s=default("restart_s", restart_s),
+        resizes_left=jobs["resizes_left"],
+        memory_gb=jobs["memory_gb"],
+        checkpoint_s=jobs["checkpoint_s"],
+        checkpoint_every_s=jobs["checkpoint_every_s"],
+        after=tuple(jobs["after"]),
+        max_spot_gpus=default("max_spot_gpus", math.inf),
+        synchronous=jobs["synchronous"],
+        interactive=jobs["interactive"],
+        shrinkable=jobs["shrinkable"],
+        every_s=jobs["every_s"],
+        times=jobs["times"],
+        attained_gpu_s=jobs["attained_gpu_s"],
+        restarts=jobs["restarts"],
+        largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)),
+        primary=job_rules.primary_of_jobs(jobs, known),
+    )
+
+
+def _tenants(tenants: ParsedTable, known: Names) -> Tenants:
+    """Those listed, then those only named by jobs with the defaults of every column."""
+    extra = len(known.tenants) - len(tenants)
+    columns = {c.name: c for c in TABLES["tenants.csv"].columns}
+
+    def filled(name: str, none: float) -> Floats:
+        """(Q,) floats; `none` where no value is given."""
+        default = columns[name].default
+        value = np.where(tenants.given(name) | (default is not None), tenants[name], none)
+        return np.append(value, np.full(extra, none if default is None else default))
+
+    return Tenants(
+        tenant=tuple(known.tenants),
+        weight=filled("weight", math.nan),
+        max_gpus=filled("max_gpus", math.inf),
+        guaranteed_gpus=filled("guaranteed_gpus", 0).astype(np.int64),
+        budget_per_hour=filled("budget_per_hour", math.inf),
+        max_spot_gpus=filled("max_spot_gpus", math.inf),
+        max_spot_share=filled("max_spot_share", math.inf),
+        dollar_price=filled("dollar_price", 0.0),
+        average_per_hour=filled("average_per_hour", math.nan),
+        amount=filled("amount", math.nan),
+        until_s=filled("until_s", math.inf),
+    )
+
+
+def _encode_lists(
+    lists: Sequence[Any], alike: Callable[[Any], Any] = tuple
+) -> tuple[Ints, list[Any]]:
+    """(J,) number of each job's list, -1 = not given, and the distinct lists; `alike` is the
+    same for equal lists.
+    """
+    distinct = {value: alike(value) for value in dict.fromkeys(lists)}
+    number: dict[Any, int] = {alike(()): -1}
+    for value in distinct.values():
+        number.setdefault(value, len(number) - 1)
+    known = {value: number[same] for value, same in distinct.items()}
+    code = np.fromiter(map(known.__getitem__, lists), dtype=np.int64, count=len(lists))
+    return code, list(number)[1:]
+
+
+def _members(chosen: Iterable[str], known: Index) -> Bools:
+    """(T,) True for the chosen names."""
+    out = np.zeros(len(known), dtype=bool)
+    out[[known[name] for name in chosen]] = True
+    return out

@@ -1,0 +1,144 @@
+"""From the raw tables of a workload folder to a Workload: the rules of snapshots, and those of
+contract section 7.
+
+workload.csv is presented to the rules of jobs.csv as jobs that have just been submitted, with all
+their work left. What happens to a pool over time, in force from each time on: capacity.csv (gpus)
+and prices.csv (price, gpus); where both give the GPUs of a pool at one time, capacity.csv wins. At
+the start nodes.csv wins over both, as in a snapshot; later rows count whatever nodes.csv says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from allocator.domain.findings import Findings, quote, suggest_names
+from allocator.domain.grid import HEADER, ParsedTable, grids
+from allocator.domain.periodic import expand_periodic_rows
+from allocator.domain.problem import NO_CHANGES
+from allocator.domain.rules import cluster_rules, job_rules
+from allocator.domain.rules.snapshot_rules import build_problem, check_money
+from allocator.domain.schema.cells import default_column
+from allocator.domain.schema.columns import JOBS, PLACEMENTS, RECEIVED
+from allocator.domain.schema.names import Names, names
+from allocator.domain.schema.workload_columns import (
+    CAPACITY,
+    UNDER_WAY,
+    WORKLOAD,
+    WORKLOAD_CONFIG,
+    WORKLOAD_TABLES,
+)
+from allocator.domain.settings import FILE as CONFIG_FILE
+from allocator.domain.settings import settings
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.workload import Workload
+from allocator.errors import InvalidInput
+
+# tables of a snapshot that a workload leaves empty
+NOT_STARTED = {t.file: t for t in (PLACEMENTS, RECEIVED)}
+SUBMITTED = replace(JOBS, file=WORKLOAD.file)
+
+
+def validate_workload(raw: Snapshot) -> Workload:
+    """The checked Workload of a folder, its warnings in problem.warnings.
+
+    raw: the folder as read (files/workloads.py), tables by file name. Jobs are sorted by
+    submitted_s, those of one time as in the file. Raises InvalidInput with all faults, sorted by
+    file and line.
+    """
+    found = Findings(raw.faults)
+    config = settings(raw, found, WORKLOAD_CONFIG)
+    tables = grids(_without_under_way(raw, found), found, WORKLOAD_TABLES)
+    tables |= {
+        "jobs.csv": _as_jobs(expand_periodic_rows(tables[WORKLOAD.file], found)),
+        **grids(replace(raw, tables={}), found, NOT_STARTED),
+    }
+    known = names(tables)
+    job_rules.check(tables, known, config, math.inf, found)
+    start = _start(config["now_s"], tables["jobs.csv"], raw, found)
+    cluster_rules.check(tables, known, start, found)
+    tables[CAPACITY.file].refer(
+        found, "pool", known.pools, among="is not in pools.csv", judge=tables["pools.csv"].complete
+    )
+    _unlikely(tables["jobs.csv"], known, found)
+    if found.faults:
+        raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
+    check_money(config, tables, found)
+    problem = build_problem(raw, config, tables, known, start, found)
+    return Workload(replace(problem, announced=NO_CHANGES), problem.announced)
+
+
+def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:
+    """The folder without the columns of workload.csv that only jobs under way have; each is
+    worth a warning.
+    """
+    table = raw.tables.get(WORKLOAD.file)
+    if table is None:
+        return raw
+    for name in (n for n in table.columns if n in UNDER_WAY):
+        found.warn(
+            WORKLOAD.file,
+            HEADER,
+            f"column {name} is of jobs under way and is ignored; a job of a workload "
+            "starts with total_work left and nothing held",
+        )
+    columns = {name: cells for name, cells in table.columns.items() if name not in UNDER_WAY}
+    return replace(
+        raw, tables={**raw.tables, WORKLOAD.file: Table(table.file, columns, table.lines)}
+    )
+
+
+def _as_jobs(table: ParsedTable) -> ParsedTable:
+    """workload.csv as a table of queued jobs with all columns of jobs.csv, sorted by
+    submitted_s.
+    """
+    table = table.take(np.argsort(table["submitted_s"], kind="stable"))
+    columns = dict(table.columns)
+    columns["remaining_work"] = columns["total_work"]
+    columns |= {
+        c.name: default_column(c, len(table)) for c in SUBMITTED.columns if c.name not in columns
+    }
+    cells = dict(table.cells)
+    cells |= {"remaining_work": cells["total_work"]} if "total_work" in cells else {}
+    return replace(table, schema=SUBMITTED, cells=cells, columns=columns)
+
+
+def _unlikely(jobs: ParsedTable, known: Names, found: Findings) -> None:
+    """What may be meant but is likely a slip: predecessors that never come."""
+    if not jobs.complete:
+        return
+    missing = {
+        i: name
+        for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist()
+        for name in jobs["after"][i]
+        if name not in known.jobs
+    }
+    hint = suggest_names(missing.values(), known.jobs)
+    rows = np.zeros(len(jobs), dtype=bool)
+    rows[list(missing)] = True
+    jobs.warnings(
+        found,
+        rows,
+        lambda i: (
+            f"after {quote(missing[i])} is no job of the workload and counts as done"
+            f"{hint[missing[i]]}"
+        ),
+        "predecessors that are no jobs of the workload",
+    )
+
+
+def _start(given: float | None, jobs: ParsedTable, raw: Snapshot, found: Findings) -> float:
+    """The earliest submitted_s, or now_s of config.toml if that is not later; 0 without either."""
+    earliest = float(jobs["submitted_s"][0]) if len(jobs) else None
+    if earliest is None or given is None:
+        return next((float(t) for t in (given, earliest) if t is not None), 0.0)
+    if given > earliest:
+        found.warn(
+            CONFIG_FILE,
+            raw.config_lines.get("now_s"),
+            f"now_s {given:.15g} is after the earliest submitted_s; "
+            f"the workload starts there, at {earliest:.15g}",
+        )
+    return min(float(given), earliest)

@@ -1,0 +1,376 @@
+"""From cells to checked values: one column at a time, and cell by cell only where something is
+wrong.
+
+Cells are text, as CSV files have them, or values, as data frames and databases have them
+(domain/texts.py); the same rules hold for both. Everything follows the Column (domain/columns.py):
+kind, range, default, choices. A number is plain decimal text, "8", "8.0" or "1e3": no nan, no
+infinity, no "1_000", no digits of other scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.objectives import normalise
+from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.schema.columns import (
+    LEAST_NUMBER,
+    MOST_INTEGER,
+    MOST_NUMBER,
+    RULE,
+    Column,
+    ColumnKind,
+)
+from allocator.domain.schema.texts import Cells, picked, text_of, texts_of
+
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+NOT_PLAIN = re.compile(r"[^0-9eE+.-]")
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+Complaint = tuple[int, str]  # row, message
+
+
+@dataclass(frozen=True)
+class ParsedColumn:
+    """One column of n rows. given, ok (n,): the cell is not empty; it is understood, or empty and
+    may be.
+
+    value: NUMBER (n,) floats, nan = no value; INTEGER (n,) int64, -1 = no value; BOOLEAN (n,)
+    bools; CHOICE (n,) index into the choices; TEXT, INTEGERS, TEXTS, JSON a list of str, of tuples
+    ascending and distinct, of tuples, of dicts. Where not ok the value means nothing.
+    """
+
+    value: Any
+    given: Bools
+    ok: Bools
+
+    def take(self, rows: Ints) -> ParsedColumn:
+        """The column of these rows, in their order."""
+        return ParsedColumn(picked(self.value, rows), self.given[rows], self.ok[rows])
+
+
+class _Misread(Exception):
+    """Why one cell cannot be understood, without the name of the column."""
+
+
+def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
+    """The column's values and what is wrong with its cells, by row."""
+    wrong: dict[int, str] = {}
+    if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
+        number, given = (
+            _typed(column, cells, wrong)
+            if isinstance(cells, np.ndarray)
+            else _floats(column, texts_of(cells), wrong)
+        )
+        value: Any = _numbers(column, cells, number, given, wrong)
+    elif (
+        isinstance(cells, np.ndarray)
+        and column.kind is ColumnKind.BOOLEAN
+        and cells.dtype == np.bool_
+    ):
+        value, given = cells, np.ones(len(cells), dtype=bool)
+    else:
+        lists = column.kind in (ColumnKind.TEXTS, ColumnKind.INTEGERS) and not isinstance(
+            cells, np.ndarray
+        )
+        read = cells if lists else texts_of(cells)
+        value, given = _objects(column, read, wrong), _given(read)
+    if column.required:
+        wrong |= {int(i): f"{column.name} is empty" for i in np.flatnonzero(~given)}
+    ok = np.ones(len(cells), dtype=bool)
+    ok[list(wrong)] = False
+    return ParsedColumn(value, given, ok), sorted(wrong.items())
+
+
+def _given(cells: Cells) -> Bools:
+    """(n,) True where a cell is not empty."""
+    if all(cells):
+        return np.ones(len(cells), dtype=bool)
+    return np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
+
+
+def default_column(column: Column, rows: int) -> ParsedColumn:
+    """A column that the file does not have: its default everywhere, not ok if it is required."""
+    given, ok = np.zeros(rows, dtype=bool), np.full(rows, not column.required)
+    if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
+        none = _missing(column)
+        whole = column.kind is ColumnKind.INTEGER
+        return ParsedColumn(
+            np.full(rows, -1 if math.isnan(none) else int(none)) if whole else np.full(rows, none),
+            given,
+            ok,
+        )
+    default = _default(column)
+    if column.kind in (ColumnKind.CHOICE, ColumnKind.BOOLEAN):
+        return ParsedColumn(
+            np.full(rows, default, dtype=np.int64 if column.kind is ColumnKind.CHOICE else bool),
+            given,
+            ok,
+        )
+    return ParsedColumn([default] * rows, given, ok)
+
+
+def _numbers(
+    column: Column, cells: Cells, value: Floats, given: Bools, wrong: dict[int, str]
+) -> Any:
+    whole = column.kind is ColumnKind.INTEGER
+    if given.any():
+        for i, message in _out_of_range(column, cells, value, given, whole):
+            wrong.setdefault(i, message)
+    value[~given] = _missing(column)
+    if whole:
+        value[~np.isfinite(value) | (np.abs(value) > MOST_INTEGER)] = -1
+        return value.astype(np.int64)
+    return value + 0.0  # -0.0 becomes 0.0
+
+
+def _missing(column: Column) -> float:
+    """The number of an empty cell, nan = none."""
+    return math.nan if column.default in (None, RULE) else float(column.default) + 0.0
+
+
+def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, Bools]:
+    """(n,) floats of an array, nan where empty or not a finite number; and where not empty."""
+    if cells.dtype.kind not in "fiu":
+        return _floats(column, texts_of(cells), wrong)
+    value = cells.astype(np.float64)
+    given = ~np.isnan(value)
+    for i in np.flatnonzero(np.isinf(value)).tolist():
+        wrong[i] = f"{column.name} {quote(text_of(cells[i]))} is not a finite number"
+        value[i] = np.nan
+    return value, given
+
+
+def _floats(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> tuple[Floats, Bools]:
+    """(n,) floats of texts, nan where empty or not a number; and where not empty. At once if all
+    are plain, else cell by cell."""
+    given = _given(cells)
+    if not given.any():
+        return np.full(len(cells), np.nan), given
+    if not NOT_PLAIN.search("".join(cells)):
+        try:
+            texts = cells if given.all() else [c or "nan" for c in cells]
+            return np.fromiter(map(float, texts), dtype=np.float64, count=len(cells)), given
+        except ValueError:
+            pass
+    value = np.full(len(cells), np.nan)
+    for i in np.flatnonzero(given).tolist():
+        if NUMBER.fullmatch(cells[i]):
+            value[i] = float(cells[i])
+        else:
+            odd = (
+                "a finite number"
+                if _is_nan_or_inf(cells[i])
+                else "a whole number"
+                if column.kind is ColumnKind.INTEGER
+                else "a number"
+            )
+            wrong[i] = f"{column.name} {quote(cells[i])} is not {odd}"
+    return value, given
+
+
+def _is_nan_or_inf(text: str) -> bool:
+    return text.lower().lstrip("+-") in ("nan", "inf", "infinity", "-nan")
+
+
+def _out_of_range(
+    column: Column, cells: Cells, value: Floats, given: Bools, whole: bool
+) -> Iterator[Complaint]:
+    most = MOST_INTEGER if whole else MOST_NUMBER
+    size = np.abs(value)
+    tests: list[tuple[Any, str, float]] = [
+        (value < column.low, "is below {}", column.low),
+        (value <= column.above, "must be above {}", column.above),
+        (value > column.high, "is above {}", column.high),
+        (size > most, "is too large, more than {} in size", most),
+        ((size < LEAST_NUMBER) & (size > 0), "is too small, closer to 0 than {}", LEAST_NUMBER),
+    ]
+    if whole:
+        tests.insert(0, ((value != np.floor(value)) & (size < np.inf), "is not a whole number", 0))
+    for mask, words, bound in tests:
+        if mask.any():
+            for i in np.flatnonzero(mask & given).tolist():
+                yield (
+                    i,
+                    f"{column.name} {text_of(cells[i])[:40]} {words.format(format_number(bound))}",
+                )
+
+
+def format_number(number: float) -> str:
+    """A bound or a default as a person writes it: 10000000, 0.5."""
+    return (
+        str(int(number))
+        if float(number).is_integer() and abs(number) < MOST_INTEGER
+        else f"{number:g}"
+    )
+
+
+def _objects(column: Column, cells: Cells, wrong: dict[int, str]) -> Any:
+    """Each distinct cell is read once; most columns of names repeat a few."""
+    if column.kind is ColumnKind.TEXT and "" not in cells and "".join(cells).isprintable():
+        return list(cells)  # names without a strange character, at once
+    read = READERS[column.kind]
+    seen: dict[Any, Any] = {}
+    bad: dict[Any, str] = {}
+    for text in dict.fromkeys(cells):
+        try:
+            seen[text] = read(column, text) if text else _default(column)
+        except _Misread as why:
+            bad[text], seen[text] = f"{column.name} {why}", _default(column)
+    if bad:
+        wrong |= {i: bad[text] for i, text in enumerate(cells) if text in bad}
+    values = map(seen.__getitem__, cells)
+    if column.kind is ColumnKind.CHOICE:
+        return np.fromiter(values, dtype=np.int64, count=len(cells))
+    if column.kind is ColumnKind.BOOLEAN:
+        return np.fromiter(values, dtype=bool, count=len(cells))
+    return list(values)
+
+
+def _default(column: Column) -> Any:
+    if column.kind is ColumnKind.CHOICE:
+        return column.choices.index(column.default) if column.default in column.choices else -1
+    if column.default is None or column.default == RULE:
+        return {ColumnKind.TEXT: "", ColumnKind.BOOLEAN: False, ColumnKind.JSON: {}}.get(
+            column.kind, ()
+        )
+    return column.default
+
+
+def _text(_column: Column, text: str) -> str:
+    if not text.isprintable() and any(
+        unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text
+    ):
+        raise _Misread(f"{quote(text)} contains a control character")
+    return text
+
+
+def _choice(column: Column, text: str) -> int:
+    if text not in column.choices:
+        known = did_you_mean(text, column.choices) or f" (known: {', '.join(column.choices)})"
+        raise _Misread(f"{quote(text)} is not known{known}")
+    return column.choices.index(text)
+
+
+def _objective(_column: Column, text: str) -> str:
+    try:
+        return normalise(text)
+    except ValueError as why:
+        raise _Misread(str(why)) from None
+
+
+def _boolean(_column: Column, text: str) -> bool:
+    if text.lower() not in BOOLEANS:
+        raise _Misread(f"{quote(text)} is neither true nor false")
+    return BOOLEANS[text.lower()]
+
+
+def _parts(_column: Column, cell: Any) -> list[str]:
+    parts = (
+        list(map(text_of, cell))
+        if isinstance(cell, tuple)
+        else [part.strip() for part in cell.split("|")]
+    )
+    if "" in parts:
+        raise _Misread(f"{quote(text_of(cell))} has nothing between two bars, or at an end")
+    return parts
+
+
+def _texts(column: Column, cell: Any) -> tuple[str, ...]:
+    return tuple(_text(column, part) for part in dict.fromkeys(_parts(column, cell)))
+
+
+def _integers(column: Column, cell: Any) -> tuple[int, ...]:
+    one = Column(
+        column.name, ColumnKind.INTEGER, "", low=column.low, high=column.high, above=column.above
+    )
+    parsed, complaints = parse(one, _parts(column, cell))
+    if complaints:
+        why = complaints[0][1].removeprefix(column.name + " ")
+        raise _Misread(f"{quote(text_of(cell))}: {why}")
+    return tuple(sorted(set(parsed.value.tolist())))
+
+
+def _json(_column: Column, text: str) -> dict[str, Any]:
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            raise _Misread(f"{quote(text)} names a key twice")
+        return dict(pairs)
+
+    try:
+        value = json.loads(text, object_pairs_hook=members)
+    except (ValueError, RecursionError) as error:
+        raise _Misread(f"{quote(text)} is not JSON: {str(error).splitlines()[0]}") from None
+    if not isinstance(value, dict):
+        raise _Misread(f'{quote(text)} is not a JSON object such as {{"rate_1": 2.5}}')
+    return value
+
+
+READERS: dict[ColumnKind, Callable[[Column, Any], Any]] = {
+    ColumnKind.TEXT: _text,
+    ColumnKind.CHOICE: _choice,
+    ColumnKind.BOOLEAN: _boolean,
+    ColumnKind.TEXTS: _texts,
+    ColumnKind.INTEGERS: _integers,
+    ColumnKind.JSON: _json,
+    ColumnKind.OBJECTIVE: _objective,
+}
+
+
+def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:
+    """A value of TOML, JSON or Python under the rules of a column: (value, None) or (None, what is
+    wrong).
+
+    Numbers must be numbers, not text; the value is a float, int, bool or str. A JSON object may be
+    a table.
+    """
+    name, numeric = column.name, column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER)
+    if column.kind is ColumnKind.JSON and isinstance(value, Mapping):
+        return dict(value), None
+    if isinstance(value, bool | np.bool_):
+        if column.kind is not ColumnKind.BOOLEAN:
+            return None, f"{name} {str(value).lower()} is not {'a number' if numeric else 'text'}"
+        return bool(value), None
+    if numeric and isinstance(value, str):
+        return None, f"{name} {quote(value)} is text, not a number; write it without quotes"
+    if not isinstance(value, Real if numeric else str):
+        return None, f"{name} is {_sort_of(value)}, not {'a number' if numeric else 'text'}"
+    text = _number_text(value) if numeric else str(value).strip()
+    parsed, complaints = parse(column, [text])
+    if complaints or not text:
+        return None, complaints[0][1] if complaints else f"{name} is empty"
+    first = parsed.value[0]
+    if column.kind is ColumnKind.CHOICE:
+        return column.choices[int(first)], None
+    return (first.item() if isinstance(first, np.generic) else first), None
+
+
+def _number_text(value: Any) -> str:
+    if isinstance(value, Integral) and abs(int(value)) <= MOST_INTEGER:
+        return str(int(value))
+    try:
+        return repr(float(value))
+    except OverflowError:
+        return "9e999" if value > 0 else "-9e999"
+
+
+def _sort_of(value: Any) -> str:
+    names = {
+        dict: "a table",
+        list: "a list",
+        tuple: "a list",
+        type(None): "empty",
+        float: "a number",
+        int: "a number",
+    }
+    return names.get(type(value), f"a {type(value).__name__}")

@@ -1,0 +1,62 @@
+"""Names of a snapshot and their numbers: a name's number is its place of first appearance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain, compress
+
+from allocator.domain.grid import ParsedTable
+
+Index = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Names:
+    """name -> number. rated_models, rated_types: those that have a row in rates.csv or models.csv
+    (rated); the others of models and gpu_types are only named by jobs.csv, pools.csv, sharing.csv
+    and pauses.csv. given_models: those with a row that somebody gave, not only ones that a
+    controller observed. complete: no rate was lost to a fault."""
+
+    jobs: Index
+    pools: Index
+    nodes: Index
+    listed_tenants: Index
+    tenants: Index
+    models: Index
+    gpu_types: Index
+    rated_models: Index
+    rated_types: Index
+    given_models: Index
+    complete: bool
+
+
+def names(grids: Mapping[str, ParsedTable]) -> Names:
+    """All names of the tables."""
+    jobs, pools, tenants = grids["jobs.csv"], grids["pools.csv"], grids["tenants.csv"]
+    rates, curves, sharing = grids["rates.csv"], grids["models.csv"], grids["sharing.csv"]
+    pauses = grids["pauses.csv"]
+    rated_models = _number(rates["model"], curves["model"])
+    rated_types = _number(rates["gpu_type"], curves["gpu_type"])
+    complete = all(t.whole and bool(t.ok("model", "gpu_type").all()) for t in (rates, curves))
+    return Names(
+        jobs=jobs.index,
+        pools=pools.index,
+        nodes=grids["nodes.csv"].index,
+        listed_tenants=_number(tenants["tenant"]),
+        tenants=_number(tenants["tenant"], jobs["tenant"]),
+        models=_number(
+            rated_models, sharing["model_a"], sharing["model_b"], pauses["model"], jobs["model"]
+        ),
+        gpu_types=_number(pools["gpu_type"], rated_types, sharing["gpu_type"], pauses["gpu_type"]),
+        rated_models=rated_models,
+        rated_types=rated_types,
+        given_models=_number(compress(rates["model"], ~rates["observed"]), curves["model"]),
+        complete=complete,
+    )
+
+
+def _number(*columns: Iterable[str]) -> dict[str, int]:
+    distinct = dict.fromkeys(chain(*columns))
+    distinct.pop("", None)
+    return {name: i for i, name in enumerate(distinct)}

@@ -1,0 +1,113 @@
+"""Files and columns of a workload folder (contract section 7), derived from those of a snapshot
+(columns.py).
+
+A job of a workload has not started: what a job holds, has left or has had so far is no column of
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from allocator.domain.schema.columns import (
+    CONFIG,
+    INTERACTIVE,
+    JOBS,
+    MODELS,
+    NODES,
+    OVER_TIME,
+    PAUSES,
+    POOLS,
+    PRICES,
+    RATES,
+    SHARING,
+    TENANTS,
+    Column,
+    TableSchema,
+)
+
+UNDER_WAY = (
+    "remaining_work",
+    "state",
+    "pool",
+    "gpus",
+    "attained_gpu_s",
+    "restarts",
+    "largest_gpus",
+    "shared_with",
+)
+"""Columns of jobs.csv that only a job which has started can have."""
+FIRST = ("job_id", "submitted_s", "model", "total_work", "requested_gpus", "min_gpus", "max_gpus")
+DOCS = {
+    "submitted_s": "time of submission, seconds on the clock of the workload",
+    "total_work": "whole work of the job, in the model's unit",
+    "after": "starts when these jobs of the workload are done",
+}
+
+
+def _column(name: str) -> Column:
+    column = JOBS.column(name)
+    return replace(
+        column,
+        doc=DOCS.get(name, column.doc),
+        required=column.required or name == "total_work",
+        default=None if name == "total_work" else column.default,
+    )
+
+
+WORKLOAD = TableSchema(
+    "workload.csv",
+    "every job that is ever submitted, in any order",
+    tuple(
+        _column(name)
+        for name in (*FIRST, *(c.name for c in JOBS.columns if c.name not in (*FIRST, *UNDER_WAY)))
+    ),
+    key=("job_id",),
+    required=True,
+)
+
+CAPACITY = TableSchema(
+    "capacity.csv",
+    "machines that come and go; at the same time it wins over gpus of prices.csv",
+    (*(PRICES.column(name) for name in PRICES.key), replace(PRICES.column("gpus"), required=True)),
+    key=PRICES.key,
+)
+
+
+def _describe_for_workload(schema: TableSchema) -> TableSchema:
+    """The schema of a snapshot's file in words that fit a workload."""
+    return replace(
+        schema,
+        columns=tuple(
+            replace(c, doc=c.doc.replace(JOBS.file, WORKLOAD.file)) for c in schema.columns
+        ),
+    )
+
+
+WORKLOAD_TABLES: Mapping[str, TableSchema] = {
+    t.file: _describe_for_workload(t)
+    for t in (
+        WORKLOAD,
+        POOLS,
+        RATES,
+        MODELS,
+        PRICES,
+        CAPACITY,
+        TENANTS,
+        NODES,
+        SHARING,
+        PAUSES,
+        INTERACTIVE,
+    )
+}
+
+START = "when the workload starts; default, and at the latest, the earliest submitted_s"
+_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+    "now_s": {"doc": START},
+    "objective": {"default": OVER_TIME},
+}
+WORKLOAD_CONFIG: tuple[Column, ...] = tuple(
+    replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG if c.name != "unknown_models"
+)  # a simulation has to know how fast jobs run

@@ -1,0 +1,1 @@
+"""One decision: compile, decide, audit, explain."""

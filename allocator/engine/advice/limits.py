@@ -1,0 +1,414 @@
+"""Which changes may help a job: its own cells, and the limits of the round that may stand in its
+way.
+
+Each is a search (search.py) over texts as they would stand in the files. Prices say where to begin
+and what to try first; they decide nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+import numpy as np
+
+from allocator.domain.objectives import objectives
+from allocator.domain.problem import Problem, State
+from allocator.domain.schema.columns import LEAST_NUMBER
+from allocator.domain.size_rule import sizes_by_rule
+from allocator.engine.advice.change import BUDGET_OPTION
+from allocator.engine.advice.search import ChangeList, ChangeScale, ChangeSearch, Values
+from allocator.engine.advice.trials import SolveCommand
+from allocator.options.headroom import wanted_headroom
+from allocator.options.instance_building import CompiledRound
+from allocator.options.option_table import (
+    OptionTable,
+    find_blocked_jobs,
+    find_locked_jobs,
+    option_table,
+)
+from allocator.performance.gpu_types import allowed_types
+from allocator.performance.table import RateTable
+from formulations.model.linear import Floats, Ints
+
+KINDS = (
+    "release",
+    "weight",
+    "size",
+    "type",
+    "budget",
+    "quota",
+    "capacity",
+    "headroom",
+    "deadline",
+    "changes",
+    "protected",
+    "guarantee",
+)
+FIRST: Mapping[str | None, tuple[str, ...]] = {  # what lifts the cause that a reason names
+    "no_matching_gpu_type": ("type", "size"),
+    "exceeds_cluster": ("size", "type", "capacity"),
+    "exceeds_quota": ("quota", "size"),
+    "protected": ("protected", "capacity", "type"),
+    "budget": ("budget",),
+    "quota": ("quota",),
+    "capacity": ("capacity", "size"),
+    "fragmented": ("size", "capacity"),
+    "outranked": ("weight", "budget", "capacity"),
+}
+FINE = 1.001  # ratio of two weights next to each other
+SURE, STEP = 10, 30  # steps of FINE: above a guess from prices, and the first one from there
+LARGEST = 1e9  # times its weight: what no weight below helps, weight does not help
+DIGITS = 5  # of a weight: more than FINE needs, so that it is no round number at which plans tie
+SIZES = 6  # sizes tried on each side of those that it may have
+NAMES = 8  # other jobs or tenants tried
+LATEST_S = 30 * 86_400
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """A job in a decided round, and what the round tells about its options.
+
+    charge (n,): the price of all that each option of the menu uses. gpus, pool: what it got, -1 =
+    no pool. free (P,): GPUs that are left over. spent: US dollars per hour of the plan;
+    tenant_gpus, tenant_spent: of its tenant. factor: times its weight would serve it by the best
+    plan in which it is served; 0 = there is none, inf = not known.
+    """
+
+    round: CompiledRound
+    j: int
+    reason: str | None
+    usage_cost: Floats
+    gpus: int
+    pool: int
+    cost: float
+    free: Ints
+    spent: float
+    tenant_gpus: int
+    tenant_spent: float
+    factor: float
+
+    @property
+    def problem(self) -> Problem:
+        """The round's problem."""
+        return self.round.problem
+
+    @property
+    def option_table(self) -> OptionTable:
+        """All options of the round."""
+        return self.round.option_table
+
+    @property
+    def options(self) -> slice:
+        """The job's options in the menu."""
+        return slice(int(self.option_table.start[self.j]), int(self.option_table.start[self.j + 1]))
+
+    @property
+    def place(self) -> str:
+        """Where its cells are."""
+        return f"jobs.{self.problem.jobs.job_id[self.j]}"
+
+
+def list_searches(s: JobContext, command: SolveCommand) -> list[ChangeSearch]:
+    """The searches for a job, the most promising first."""
+    if find_blocked_jobs(s.problem)[s.j]:
+        return [_search_release(s)]
+    every = [
+        *_search_weight(s),
+        *_search_preemptible(s),
+        *_search_sizes(s),
+        *_search_types(s),
+        *_search_budgets(s, command),
+        *_search_quotas(s),
+        *_search_capacity(s),
+        *_search_headroom(s),
+        *_search_deadline(s, command),
+        *_search_max_changes(s),
+        *_search_guarantees(s),
+    ]
+    surest = (
+        ("weight",) if math.isinf(s.factor) else ()
+    )  # in a large round few searches come to an end
+    rank = {
+        kind: n for n, kind in enumerate(dict.fromkeys((*surest, *FIRST.get(s.reason, ()), *KINDS)))
+    }
+    return sorted(every, key=lambda search: rank[search.kind])
+
+
+def _search_release(s: JobContext) -> ChangeSearch:
+    """The job neither on hold nor waiting for another."""
+    values = {}
+    if s.problem.jobs.state[s.j] == State.HELD:
+        values[f"{s.place}.state"] = "queued"
+    if not set(s.problem.jobs.job_id).isdisjoint(s.problem.jobs.after[s.j]):
+        values[f"{s.place}.after"] = ""
+    return ChangeList("release", (values,))
+
+
+def _search_weight(s: JobContext) -> Iterator[ChangeSearch]:
+    weight, most = float(s.problem.jobs.weight[s.j]), round(math.log(LARGEST) / math.log(FINE))
+    if math.isfinite(s.factor):
+        guess = 1 + math.ceil(math.log(max(s.factor, 1.0)) / math.log(FINE))
+    else:
+        guess = SURE + bisect_left(range(most), True, key=lambda n: _would_pay(s, FINE**n))
+    if s.factor > 0:
+        yield ChangeScale(
+            "weight",
+            lambda n: {f"{s.place}.weight": round_up(weight * FINE**n)},
+            most,
+            guess,
+            STEP,
+        )
+
+
+def _would_pay(s: JobContext, factor: float) -> bool:
+    """Whether some option would pay its price better than what the job has, if its weight were so
+    many times as high; others at their prices of now."""
+    jobs = s.problem.jobs
+    weight = jobs.weight.copy()
+    weight[s.j] *= factor
+    value = option_table(
+        replace(s.problem, jobs=replace(jobs, weight=weight)), RateTable.of(s.problem)
+    ).value
+    own = np.flatnonzero(s.option_table.primary < 0)  # guests have no values here
+    own = own[s.option_table.job[own] == s.j]
+    first = np.searchsorted(s.option_table.job[s.option_table.primary < 0], s.j)
+    surplus = value[first : first + len(own)] - s.usage_cost[own]
+    has = (s.option_table.pool[own] == s.pool) & (s.option_table.gpus[own] == s.gpus)
+    return bool((surplus > (float(surplus[has][0]) if has.any() else 0.0) + 1e-12).any())
+
+
+def round_up(number: float) -> str:
+    """The number with some digits, not below it; plain decimals."""
+    exact = Decimal(repr(max(number, LEAST_NUMBER)))
+    step = Decimal(1).scaleb(exact.adjusted() - DIGITS + 1)
+    return format_decimal(
+        exact.quantize(step, ROUND_CEILING)
+        if step < 1
+        else (exact / step).to_integral_value(ROUND_CEILING) * step
+    )
+
+
+def format_decimal(number: Decimal) -> str:
+    """A decimal without an exponent and without zeros at its end."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _search_preemptible(s: JobContext) -> Iterator[ChangeSearch]:
+    """Jobs that may be moved and now may not: itself, else those whose GPUs it could use."""
+    p, fixed = s.problem, find_locked_jobs(s.problem)
+    mine = allowed_types(p)[s.j]
+    others = [
+        k
+        for k in np.flatnonzero(fixed & (p.jobs.pool >= 0)).tolist()
+        if mine[p.pools.gpu_type[p.jobs.pool[k]]]
+    ]
+    who = [s.j] if fixed[s.j] else others[:NAMES]
+    found = []
+    for k in who:
+        place = f"jobs.{p.jobs.job_id[k]}"
+        values = {} if p.jobs.preemptible[k] else {f"{place}.preemptible": "true"}
+        found.append(
+            values | ({f"{place}.resizes_left": ""} if p.jobs.resizes_left[k] == 0 else {})
+        )
+    if found:
+        yield ChangeList("protected", found)
+
+
+def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
+    """Sizes that its range or list leaves out, the nearest first."""
+    jobs, pools = s.problem.jobs, s.problem.pools
+    low, high = int(jobs.min_gpus[s.j]), int(jobs.max_gpus[s.j])
+    most = int(pools.gpus.max(initial=0))
+    by_rule: set[int] = set()
+    for per in set(pools.gpus_per_node.tolist()):
+        by_rule |= set(sizes_by_rule(per, most).tolist())
+    own = s.problem.size_lists[jobs.sizes[s.j]].tolist() if jobs.sizes[s.j] >= 0 else None
+    below = sorted((k for k in by_rule if k < low), reverse=True)[:SIZES]
+    inside = sorted(k for k in by_rule if low <= k <= high and own is not None and k not in own)[
+        :SIZES
+    ]
+    above = sorted(k for k in by_rule if k > high)[:SIZES]
+
+    def values(k: int) -> Values:
+        cells = (
+            {f"{s.place}.min_gpus": str(k)}
+            if k < low
+            else {f"{s.place}.max_gpus": str(k)}
+            if k > high
+            else {}
+        )
+        more = {} if own is None else {f"{s.place}.sizes": "|".join(map(str, sorted({*own, k})))}
+        return cells | more
+
+    found = [values(k) for k in (*below, *inside, *(above if not s.gpus else ()))]
+    if found:
+        yield ChangeList("size", found)
+
+
+def _search_types(s: JobContext) -> Iterator[ChangeSearch]:
+    """One more GPU type, of those that some pool has."""
+    p, own = s.problem, int(s.problem.jobs.gpu_types[s.j])
+    if own < 0:
+        return
+    may = p.type_sets[own]
+    have = [name for name, yes in zip(p.gpu_types, may.tolist(), strict=True) if yes]
+    more = [
+        p.gpu_types[t] for t in np.unique(p.pools.gpu_type[p.pools.gpus > 0]).tolist() if not may[t]
+    ]
+    if more:
+        yield ChangeList(
+            "type", [{f"{s.place}.gpu_types": "|".join([*have, name])} for name in more]
+        )
+
+
+def _decimal_limit(limit: float) -> Decimal:
+    return Decimal(repr(limit)).quantize(Decimal("0.01"), ROUND_FLOOR)
+
+
+def _search_dollars(
+    kind: str, place: str, limit: float, spent: float, s: JobContext
+) -> Iterator[ChangeSearch]:
+    """A budget raised by cents, up to what all GPUs cost."""
+    whole = float((s.problem.pools.gpus * s.problem.pools.price_per_gpu_hour).sum())
+    if limit < whole:
+        cents, begin = math.ceil((whole - limit) * 100) + 1, _decimal_limit(limit)
+        extra = s.option_table.cost[s.options] - s.cost
+        least = float(extra[extra > 0].min(initial=math.inf)) + spent - limit
+        yield ChangeScale(
+            kind,
+            lambda n: {place: format_decimal(begin + Decimal(n) / 100)},
+            cents,
+            math.ceil(least * 100 - 1e-6) if math.isfinite(least) else 1,
+        )
+
+
+def _search_budgets(s: JobContext, command: SolveCommand) -> Iterator[ChangeSearch]:
+    place = "budget_per_hour" if command.budget is None else BUDGET_OPTION
+    yield from _search_dollars("budget", place, s.problem.budget_per_hour, s.spent, s)
+
+
+def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
+    """Its tenant's limits, and its own on spot GPUs."""
+    tenants, q = s.problem.tenants, int(s.problem.jobs.tenant[s.j])
+    place = f"tenants.{tenants.tenant[q]}"
+    total = int(s.problem.pools.gpus.sum())
+    extra = s.option_table.gpus[s.options] - s.gpus
+    least = int(extra[extra > 0].min(initial=total))
+    yield from _search_gpu_limit(
+        "quota",
+        f"{place}.max_gpus",
+        float(tenants.max_gpus[q]),
+        total,
+        s.tenant_gpus + least - tenants.max_gpus[q],
+    )
+    yield from _search_dollars(
+        "quota", f"{place}.budget_per_hour", float(tenants.budget_per_hour[q]), s.tenant_spent, s
+    )
+    yield from _search_gpu_limit(
+        "quota", f"{place}.max_spot_gpus", float(tenants.max_spot_gpus[q]), total, 1
+    )
+    yield from _search_gpu_limit(
+        "quota",
+        f"{s.place}.max_spot_gpus",
+        float(s.problem.jobs.max_spot_gpus[s.j]),
+        int(s.problem.jobs.max_gpus[s.j]),
+        1,
+    )
+
+
+def _search_gpu_limit(
+    kind: str, place: str, limit: float, most: float, guess: float
+) -> Iterator[ChangeSearch]:
+    """A limit in GPUs raised one by one."""
+    if math.isfinite(limit) and most > limit:
+        yield ChangeScale(
+            kind, lambda n: {place: str(int(limit) + n)}, int(most - limit), max(1, int(guess))
+        )
+
+
+def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
+    """More GPUs in the pools where it has an option, or could have one; the one of the best surplus
+    first."""
+    p, j = s.problem, s.j
+    known = (RateTable.of(p).largest[p.jobs.model[j]] > 0) & allowed_types(p)[j][p.pools.gpu_type]
+    listed = set(p.nodes.pool.tolist())
+    surplus = np.full(len(p.pools), -math.inf)
+    np.maximum.at(
+        surplus, s.option_table.pool[s.options], (s.option_table.value - s.usage_cost)[s.options]
+    )
+    for pool in np.argsort(-surplus, kind="stable").tolist():
+        if not known[pool] or pool in listed:
+            continue
+        held, here = int(p.pools.gpus[pool]), s.option_table.pool[s.options] == pool
+        sizes = s.option_table.gpus[s.options][here]
+        least = (
+            int(sizes.min())
+            if len(sizes)
+            else max(int(p.jobs.min_gpus[j]) - held, 0) + int(s.free[pool])
+        )
+        yield from _search_gpu_limit(
+            "capacity",
+            f"pools.{p.pools.pool[pool]}.gpus",
+            held,
+            held + 8 * int(p.jobs.max_gpus[j]) + int(p.jobs.min_gpus[j]),
+            least - int(s.free[pool]),
+        )
+
+
+def _search_headroom(s: JobContext) -> Iterator[ChangeSearch]:
+    """Fewer GPUs kept for interactive jobs."""
+    if s.problem.jobs.interactive[s.j]:
+        return
+    now = wanted_headroom(s.problem)
+    for p in s.problem.interactive.pool.tolist():
+        place = f"interactive.{s.problem.pools.pool[p]}"
+        kept, by_sessions = (
+            int(now[p]),
+            {f"{place}.sessions_per_hour": "", f"{place}.session_s": ""},
+        )
+        given = bool(s.problem.interactive.headroom_gpus[s.problem.interactive.pool == p][0] >= 0)
+        if kept > 0:
+            yield _search_less(
+                "headroom", f"{place}.headroom_gpus", kept, {} if given else by_sessions
+            )
+
+
+def _search_less(kind: str, place: str, now: int, more: Values) -> ChangeSearch:
+    return ChangeScale(kind, lambda n: {place: str(now - n), **more}, now)
+
+
+def _search_deadline(s: JobContext, command: SolveCommand) -> Iterator[ChangeSearch]:
+    """Another deadline of its own, where the objective knows deadlines."""
+    due = float(s.problem.jobs.deadline_s[s.j])
+    if math.isnan(due) or not any(o.counts_deadlines for o in objectives(s.problem.objective)):
+        return
+    place, guess = f"{s.place}.deadline_s", math.ceil(s.problem.interval_s)
+    yield ChangeScale("deadline", lambda n: {place: str(math.floor(due) + n)}, LATEST_S, guess)
+    sooner = math.ceil(due - s.problem.now_s) - 1
+    if sooner > 0:
+        yield ChangeScale("deadline", lambda n: {place: str(math.ceil(due) - n)}, sooner, guess)
+
+
+def _search_max_changes(s: JobContext) -> Iterator[ChangeSearch]:
+    """More running jobs that may change."""
+    running = int((s.problem.jobs.state == State.RUNNING).sum())
+    if s.problem.max_changes >= 0:
+        yield from _search_gpu_limit("changes", "max_changes", s.problem.max_changes, running, 1)
+
+
+def _search_guarantees(s: JobContext) -> Iterator[ChangeSearch]:
+    """Fewer GPUs guaranteed to other tenants."""
+    tenants = s.problem.tenants
+    promised = np.flatnonzero(tenants.guaranteed_gpus > 0).tolist()
+    for q in [q for q in promised if q != s.problem.jobs.tenant[s.j]][:NAMES]:
+        yield _search_less(
+            "guarantee",
+            f"tenants.{tenants.tenant[q]}.guaranteed_gpus",
+            int(tenants.guaranteed_gpus[q]),
+            {},
+        )

@@ -1,0 +1,140 @@
+"""The smallest change of each kind that helps: guessed from prices, then found by deciding again.
+
+A scale is searched as if more of a change never helped less: from the guess outwards in growing
+steps to a change that helps and a smaller one that does not, then halving what is between them.
+What is found helps, whatever the scale; that nothing smaller does holds where this is so. Few
+decisions cut the search short, and what was found until then is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from allocator.engine.advice.change import VerifiedChange
+from allocator.engine.advice.trials import JobOutcome, Trials
+
+Values = Mapping[str, str]
+FINELY = 12  # decisions for one search from which on the last step of a scale is looked for
+FIRST = 15  # decisions for one search at most while others are to come, but for its fair share
+
+
+@dataclass(frozen=True)
+class ChangeScale:
+    """Changes of growing size: values(n) for n = 1 .. most; guess: where to begin, step: how far to
+    go from there."""
+
+    kind: str
+    values: Callable[[int], Values]
+    most: int
+    guess: int = 1
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class ChangeList:
+    """Changes of their own, the smallest first."""
+
+    kind: str
+    values: Sequence[Values]
+
+
+ChangeSearch = ChangeScale | ChangeList
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Verified changes, one of each kind that helps; untried: kinds for which no decision was
+    left."""
+
+    changes: tuple[VerifiedChange, ...]
+    untried: tuple[str, ...]
+
+
+class _OutOfTries(Exception):
+    """No decision is left."""
+
+
+class _Tries:
+    """Trials with an end: raises _Enough before the decision after the last one."""
+
+    def __init__(self, trials: Trials, most: int) -> None:
+        self._trials, self._end = trials, trials.decisions + most
+        self.best: tuple[Values, JobOutcome] | None = None
+
+    def helps(self, values: Values) -> bool:
+        """Whether the job gets more with these values; the last that do are the best known."""
+        if not self._trials.has_tried(values) and self._trials.decisions >= self._end:
+            raise _OutOfTries
+        share = self._trials.share(values)
+        if share is not None:
+            self.best = values, share
+        return share is not None
+
+
+def find_changes(
+    trials: Trials, job_id: str, searches: Iterable[ChangeSearch], most: int
+) -> Advice:
+    """The smallest change of each kind that helps the job, in the order of the searches, with
+    `most` decisions."""
+    left, todo, found, untried = (
+        most,
+        list(searches),
+        dict[str, VerifiedChange](),
+        dict[str, None](),
+    )
+    for number, search in enumerate(todo):
+        if search.kind in found:
+            continue
+        if left <= 0:
+            untried[search.kind] = None
+            continue
+        most_now = max(min(left, 2), min((left + 1) // 2, FIRST), left // (len(todo) - number))
+        spent, tries = trials.decisions, _Tries(trials, most_now)
+        try:
+            if isinstance(search, ChangeScale):
+                _search_scale(search, tries, 1 if most_now >= FINELY else search.step)
+            else:
+                any(tries.helps(values) for values in search.values)
+        except _OutOfTries:
+            if tries.best is None:
+                untried[search.kind] = None
+        left -= trials.decisions - spent
+        if tries.best is not None:
+            values, share = tries.best
+            found[search.kind] = VerifiedChange(
+                search.kind,
+                job_id,
+                values,
+                {p: trials.before(p) for p in values},
+                share.gpus,
+                share.pool,
+                share.shared_with,
+            )
+    return Advice(tuple(found.values()), tuple(kind for kind in untried if kind not in found))
+
+
+def _search_scale(scale: ChangeScale, tries: _Tries, close: int) -> None:
+    """Leave the smallest n that helps as the best of `tries`; `close`: an n less than so far below
+    that does not help need not be found."""
+
+    def helps(n: int) -> bool:
+        return tries.helps(scale.values(n))
+
+    at, step = max(1, min(scale.guess, scale.most)), scale.step
+    if helps(at):
+        low, high = max(0, at - step), at
+        while low > 0 and helps(low):
+            low, high, step = max(0, low - 2 * step), low, 2 * step
+    else:
+        low, high = at, min(scale.most, at + step)
+        while high > low and not helps(high):
+            low, high, step = high, min(scale.most, high + 2 * step), 2 * step
+        if high == low:
+            return
+    while high - low > close:
+        middle = (low + high) // 2
+        if helps(middle):
+            high = middle
+        else:
+            low = middle

@@ -1,0 +1,169 @@
+"""When a job that waits may start: an estimate from the plan, not a promise.
+
+It assumes that nothing new is submitted, that the jobs which run keep the GPUs and the speed of the
+plan until they are done, and that what they leave goes to the waiting jobs in the order of what
+they offer over the price of what they would use, each taking the best of its options that fits.
+Starts are counted from the first round that sees the GPUs free.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints
+from allocator.engine.decision import Decision
+from allocator.engine.reasons import price_to_beat
+from allocator.options.headroom import headroom_in_force
+from allocator.options.option_table import find_blocked_jobs
+
+FARTHEST_S = 30 * 86_400.0  # a later start is called unknown
+LOOKS = 100_000  # options looked at, at most
+TRIED = 8  # options of a waiting job that are tried, the best first
+
+
+@dataclass(frozen=True)
+class StartEstimate:
+    """An estimate of a start: in_s seconds from now with so many GPUs of a pool; after: jobs that
+    end by then and leave what it needs, the last one last."""
+
+    in_s: float
+    gpus: int
+    pool: str
+    after: tuple[str, ...]
+
+
+def estimate_start(decision: Decision, usage_cost: Floats, j: int) -> StartEstimate | None:
+    """The estimate for a job that got nothing.
+
+    Parameters
+    ----------
+    decided : Decided
+        The plan.
+    charge : (n,) array
+        The price of what each option of the menu uses.
+    j : int
+        The job.
+
+    Returns
+    -------
+    Start or None
+        None where nothing that is known of the plan lets it start.
+    """
+    state = _Forecast(decision, usage_cost)
+    if find_blocked_jobs(decision.round.problem)[j] or not len(state.options(j)):
+        return None
+    waiting = state.waiting_ahead_of(j)
+    left: list[str] = []
+    while state.ends and state.looks < LOOKS:
+        now = state.end_next(left)
+        if now > FARTHEST_S:
+            break
+        waiting = [w for w in waiting if state.start(w, now) is None]
+        option = state.start(j, now)
+        if option is not None:
+            return state.describe_start(option, now, left)
+    return None
+
+
+class _Forecast:
+    """What is free, and who ends when."""
+
+    def __init__(self, decision: Decision, usage_cost: Floats) -> None:
+        round_, plan = decision.round, decision.allocation
+        problem = round_.problem
+        self._round, self._problem, self._option_table, self._usage_cost = (
+            round_,
+            problem,
+            round_.option_table,
+            usage_cost,
+        )
+        self._chosen = round_.chosen(decision.proposal.choice)
+        held, on = plan.held, np.flatnonzero(plan.pool >= 0)
+        self._pool, self._held, self._cost = (
+            plan.pool.copy(),
+            held.copy(),
+            decision.witness.cost.copy(),
+        )
+        pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
+        self._free = pools.gpus - np.bincount(plan.pool[on], held[on], len(pools))
+        self._free = self._free - headroom_in_force(problem, round_.instance.mandatory)
+        self._dollars = problem.budget_per_hour - float(self._cost.sum())
+        self._quota = tenants.max_gpus - np.bincount(owner, held, len(tenants))
+        self._tenant_dollars = tenants.budget_per_hour - np.bincount(
+            owner, self._cost, len(tenants)
+        )
+        rate, pause = decision.witness.rate, self._option_table.pause_s[self._chosen[on]]
+        with np.errstate(divide="ignore"):
+            ends = pause + problem.jobs.remaining_work[on] / rate[on]
+        self.ends = [(float(t), int(k)) for t, k in zip(ends, on, strict=True) if math.isfinite(t)]
+        heapq.heapify(self.ends)
+        self.looks = 0
+        self._known: dict[int, Ints] = {}
+
+    def options(self, j: int) -> Ints:
+        """Options of a job that are worth something, the largest surplus first."""
+        if j not in self._known:
+            m = self._option_table
+            mine = np.arange(m.start[j], m.start[j + 1])
+            mine = mine[(m.value[mine] > 0) & (m.primary[mine] < 0)]
+            order = np.argsort(-(m.value - self._usage_cost)[mine], kind="stable")
+            self._known[j] = mine[order[:TRIED]]
+        return self._known[j]
+
+    def waiting_ahead_of(self, j: int) -> list[int]:
+        """The waiting jobs that offer as much over the price as job j, the most first."""
+        _, offers, needs = price_to_beat(self._round, self._chosen, self._usage_cost)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            over = np.where(needs > 0, offers / needs, np.inf)
+        waits = (self._pool < 0) & ~find_blocked_jobs(self._problem) & np.isfinite(offers)
+        first = np.lexsort((self._problem.jobs.submitted_s, -over))
+        return [int(w) for w in first if waits[w] and w != j and over[w] >= over[j]]
+
+    def end_next(self, left: list[str]) -> float:
+        """Let the next jobs end that do so in one round; the time from now of the round that sees
+        it. left: names of jobs that have ended."""
+        interval = self._problem.interval_s
+        first, _ = self.ends[0]
+        now = max(1.0, math.ceil(first / interval - 1e-9)) * interval
+        while self.ends and self.ends[0][0] <= now + 1e-9:
+            _, k = heapq.heappop(self.ends)
+            q = self._problem.jobs.tenant[k]
+            self._free[self._pool[k]] += self._held[k]
+            self._dollars += self._cost[k]
+            self._quota[q] += self._held[k]
+            self._tenant_dollars[q] += self._cost[k]
+            left.append(self._problem.jobs.job_id[k])
+        return now
+
+    def start(self, j: int, now: float) -> int | None:
+        """Start a job where one of its options fits: the option, None where it waits on."""
+        m, q, most = self._option_table, self._problem.jobs.tenant[j], 1e-9
+        for o in self.options(j).tolist():
+            self.looks += 1
+            pool, gpus, cost = m.pool[o], m.gpus[o], m.cost[o]
+            if (
+                gpus <= self._free[pool]
+                and cost <= self._dollars + most
+                and gpus <= self._quota[q]
+                and cost <= self._tenant_dollars[q] + most
+            ):
+                self._free[pool] -= gpus
+                self._dollars -= cost
+                self._quota[q] -= gpus
+                self._tenant_dollars[q] -= cost
+                self._pool[j], self._held[j], self._cost[j] = pool, gpus, cost
+                done = now + m.pause_s[o] + self._problem.jobs.remaining_work[j] / m.rate[o]
+                heapq.heappush(self.ends, (float(done), j))
+                return int(o)
+        return None
+
+    def describe_start(self, option: int, now: float, left: list[str]) -> StartEstimate:
+        """The start of a job with an option; those that left GPUs of its pool, or whoever left."""
+        m, pools = self._option_table, self._problem.pools.pool
+        number = {name: k for k, name in enumerate(self._problem.jobs.job_id)}
+        here = [name for name in left if self._pool[number[name]] == m.pool[option]]
+        return StartEstimate(now, int(m.gpus[option]), pools[m.pool[option]], tuple(here or left))

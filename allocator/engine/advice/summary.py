@@ -1,0 +1,146 @@
+"""One job in plain words: where it stands, why, what would help, and when it may start.
+
+llm-tune waits: the budget of 18 $/h goes to jobs that are worth more. It would get 4 x a100
+with 2.90 $/h more. Expected start: in about 35 min (when vgg-2 and bert-1 end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from allocator.engine.advice.change import VerifiedChange
+from allocator.engine.advice.start import StartEstimate
+from allocator.engine.reasons import parse_lacks
+
+WHY = {
+    "no_matching_gpu_type": "no pool has a GPU type that it may use and that it has a speed for",
+    "exceeds_cluster": "no pool can hold a size that it may have",
+    "exceeds_quota": 'every size that it could use is above the limits of tenant "{tenant}"',
+    "protected": "the GPUs that it could use are held by jobs that may not be moved",
+    "budget": "the budget of {budget:g} $/h goes to jobs that are worth more",
+    "quota": 'what tenant "{tenant}" may have goes to its jobs that are worth more',
+    "capacity": "the GPUs that are left are too few for any size that it may have",
+    "not_evaluated": "the policy {policy} does not give it more",
+}
+LIMITS = {
+    "budget": "the budget of {budget:g} $/h",
+    "quota": 'what tenant "{tenant}" may have',
+    "GPUs": "the GPUs",
+    "max_changes": "the changes that max_changes allows",
+}
+FIRST = {"budget": ("budget",), "quota": ("quota",), "capacity": ("capacity",)}
+
+
+def summary(
+    got: Mapping[str, Any],
+    policy: str,
+    budget: float,
+    changes: Sequence[VerifiedChange],
+    start: StartEstimate | None,
+) -> str:
+    """The first line of an explanation.
+
+    Parameters
+    ----------
+    got : mapping
+        The job's entry of the plan.
+    policy : str
+        Who decided.
+    budget : float
+        Dollars per hour of the round, inf = none.
+    changes : sequence of Change
+        Verified changes that give the job more.
+    start : Start or None
+        The estimate for a job that got nothing, None = not known.
+    """
+    code = got["reason"]
+    if code is None:
+        return f"{_describe_allocation(got)}: {_describe_best_case(got)}."
+    told = [
+        f"{_describe_allocation(got)}: {_describe_reason(got, policy, budget)}.",
+        _describe_change(code, got, changes),
+    ]
+    if not got["pool"]:
+        told.append(f"Expected start: {_describe_start(start)}.")
+    return " ".join(filter(None, told))
+
+
+def _describe_allocation(got: Mapping[str, Any]) -> str:
+    job, colocated = got["job_id"], f" beside {got['shared_with']}" if got["shared_with"] else ""
+    if not got["pool"]:
+        held = got["reason"] == "held" and not got["detail"].startswith("waits")
+        return (
+            f"{job} is {'on hold' if held else 'paused'}"
+            if held or got["action"] == "pause"
+            else f"{job} waits"
+        )
+    verb = {
+        "start": "starts",
+        "move": "moves to",
+        "grow": "grows to",
+        "shrink": "shrinks to",
+        "keep": "keeps",
+    }[got["action"]]
+    on = " on" if verb == "starts" else ""
+    return f"{job} {verb}{on} {got['gpus']} x {got['pool']}{colocated}"
+
+
+def _describe_best_case(got: Mapping[str, Any]) -> str:
+    return "it has all it can use" if got["pool"] else "it needs nothing"
+
+
+def _describe_reason(got: Mapping[str, Any], policy: str, budget: float) -> str:
+    code: str = got["reason"]
+    words = {"tenant": got["tenant"], "budget": budget, "policy": policy}
+    more = "it could use more, but " if got["pool"] else ""
+    if code == "held":
+        waits = got["detail"].startswith("waits")
+        return f"it {got['detail']}, not done yet" if waits else "nobody has released it"
+    if code != "outranked":
+        return more + WHY[code].format(**words)
+    limits = parse_lacks(got["detail"])
+    if not limits and "no work" in got["detail"]:
+        return f"{more}{got['detail']}"
+    what = [LIMITS[name].format(**words) for name in limits] or ["what it needs"]
+    goes = "go" if len(what) > 1 or limits in (("GPUs",), ("max_changes",)) else "goes"
+    listed = " and ".join(filter(None, (", ".join(what[:-1]), what[-1])))
+    return f"{more}{listed} {goes} to jobs that are worth more"
+
+
+def _describe_change(code: str, got: Mapping[str, Any], changes: Sequence[VerifiedChange]) -> str:
+    if not changes:
+        return "No single change was found that helps it."
+    kinds = FIRST.get(code, ())
+    change = min(changes, key=lambda c: c.kind not in kinds)
+    colocated = f" beside {change.shared_with}" if change.shared_with else ""
+    if change.kind == "release":
+        return f"Released, it would get {change.gpus} x {change.pool}{colocated}."
+    return f"It would get {change.gpus} x {change.pool}{colocated} with {_describe_values(change)}."
+
+
+def _describe_values(change: VerifiedChange) -> str:
+    if change.kind == "budget" and len(change.values) == 1:
+        (new,), (old,) = change.values.values(), change.before.values()
+        try:
+            return f"{float(new) - float(old):.2f} $/h more"
+        except ValueError:
+            pass
+    return change.what
+
+
+def _describe_start(start: StartEstimate | None) -> str:
+    if start is None:
+        return "not known"
+    names = list(start.after)
+    who = " and ".join(names) if len(names) <= 2 else f"{names[-1]} and {len(names) - 1} others"
+    return (
+        f"in about {format_duration(start.in_s)} (when {who} end{'s' if len(names) == 1 else ''})"
+    )
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as a person says them: 35 min, 3.5 h, 2.1 days."""
+    if seconds < 5400:
+        return f"{max(1, round(seconds / 60))} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"

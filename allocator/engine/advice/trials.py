@@ -1,0 +1,158 @@
+"""Inputs with some values changed, decided as the user's command decides, and what one job gets
+then.
+
+A decision is deterministic unless its time runs out, so what a trial has shown comes true when the
+same cells are written into the files and the same command is given. A trial that ran out of time
+shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from allocator.domain.changes import changed
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.columns import CONFIG, RULE, TABLES
+from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.change import BUDGET_OPTION
+from allocator.engine.decision import Decision, decide_round, override_settings
+from allocator.errors import AllocatorError
+from allocator.policies.registry import AnyPolicy
+from allocator.solvers.base import SolveLimits
+
+MORE = 1e-9  # relative: a value that is higher by less is the same value
+
+
+@dataclass(frozen=True)
+class SolveCommand:
+    """How the user decides: the options of `allocator solve`. budget: US dollars per hour; horizon:
+    intervals."""
+
+    policy: AnyPolicy = "mip"
+    objective: str | None = None
+    budget: float | None = None
+    horizon: int | None = None
+    solver: str = "auto"
+    limits: SolveLimits = field(default_factory=SolveLimits)
+
+    def problem(self, snapshot: Snapshot, values: Mapping[str, str]) -> Problem:
+        """The checked problem of the snapshot with these values. Raises InvalidInput,
+        UsageError.
+        """
+        cells = {place: value for place, value in values.items() if place != BUDGET_OPTION}
+        budget = float(values[BUDGET_OPTION]) if BUDGET_OPTION in values else self.budget
+        problem = validate(changed(snapshot, cells) if cells else snapshot)
+        return override_settings(problem, self.objective, budget, self.horizon)
+
+    def decide(self, problem: Problem) -> Decision:
+        """The audited decision. Raises UsageError, Infeasible, NoPlanInTime, AuditFailure."""
+        return decide_round(problem, policy=self.policy, solver=self.solver, limits=self.limits)
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """What a decision gives one job; pool "" and gpus 0 = nothing. work_per_s: its speed; value: in
+    the objective."""
+
+    gpus: int
+    pool: str
+    shared_with: str | None
+    work_per_s: float
+    value: float
+
+    @classmethod
+    def of(cls, decision: Decision, j: int) -> JobOutcome:
+        """What job number j gets."""
+        problem, got = decision.round.problem, decision.allocation
+        colocated = int(got.primary[j])
+        if colocated < 0:
+            others = np.flatnonzero(got.primary == j)
+            colocated = int(others[0]) if len(others) else -1
+        pool = int(got.pool[j])
+        return cls(
+            int(got.gpus[j]),
+            problem.pools.pool[pool] if pool >= 0 else "",
+            problem.jobs.job_id[colocated] if colocated >= 0 else None,
+            float(decision.witness.rate[j]),
+            float(decision.witness.value[j]),
+        )
+
+    @property
+    def place(self) -> tuple[str, int, str | None]:
+        """Where it runs, on how many GPUs, beside whom."""
+        return self.pool, self.gpus, self.shared_with
+
+
+class Trials:
+    """Trials for one job of a snapshot. `decisions` counts those made; each set of values is
+    decided once."""
+
+    def __init__(self, snapshot: Snapshot, command: SolveCommand, j: int, now: Decision) -> None:
+        self.snapshot, self.command, self.decisions, self.late = snapshot, command, 0, 0
+        self._j, self._share = j, JobOutcome.of(now, j)
+        self._known: dict[tuple[tuple[str, str], ...], JobOutcome | None] = {}
+
+    def share(self, values: Mapping[str, str]) -> JobOutcome | None:
+        """What the job gets with these values if that is better than what it gets now, else
+        None."""
+        key = tuple(sorted(values.items()))
+        if key not in self._known:
+            self.decisions += 1
+            self._known[key] = self._decide(values)
+        return self._known[key]
+
+    def has_tried(self, values: Mapping[str, str]) -> bool:
+        """Whether these values have been decided."""
+        return tuple(sorted(values.items())) in self._known
+
+    def before(self, place: str) -> str:
+        """The text of a cell, or of its default."""
+        table, _, rest = place.partition(".")
+        name, _, column = rest.rpartition(".")
+        if place == BUDGET_OPTION:
+            return f"{self.command.budget:.15g}"
+        if not name:
+            given = self.snapshot.config.get(place)
+            default = next(c.default for c in CONFIG if c.name == place)
+            return str(default if given is None else given)
+        cells = self.snapshot.tables[f"{table}.csv"]
+        row = list(cells.texts(TABLES[f"{table}.csv"].key[0])).index(name)
+        text = cells.texts(column)[row]
+        default = TABLES[f"{table}.csv"].column(column).default
+        if text or default in (None, RULE):
+            return text
+        return f"{default:g}" if isinstance(default, float) else str(default).lower()
+
+    def _decide(self, values: Mapping[str, str]) -> JobOutcome | None:
+        try:
+            decision = self.command.decide(self.command.problem(self.snapshot, values))
+        except AllocatorError:
+            return None
+        if decision.proposal.termination == "time_limit":
+            self.late += 1
+            return None
+        share = JobOutcome.of(decision, self._j)
+        return share if self._is_better(decision, share) else None
+
+    def _is_better(self, decision: Decision, share: JobOutcome) -> bool:
+        """Whether the job gets more than now, as the changed round sees both: a higher weight alone
+        is no gain."""
+        old, m = self._share, decision.round.option_table
+        if not old.gpus or not share.gpus or old.place == share.place:
+            return not old.gpus and share.gpus > 0
+        pool = (
+            decision.round.problem.pools.pool.index(old.pool)
+            if old.pool in decision.round.problem.pools.pool
+            else -1
+        )
+        same = np.flatnonzero(
+            (m.job == self._j) & (m.pool == pool) & (m.gpus == old.gpus) & (m.primary < 0)
+        )
+        if old.shared_with or share.shared_with or not len(same):
+            return share.work_per_s > old.work_per_s * (1 + MORE)
+        before = float(m.value[same[0]])
+        return share.value > before + MORE * max(1.0, abs(before))

@@ -1,0 +1,445 @@
+"""Which limits keep a job from more: those whose lifting gives it more when the round is decided
+again.
+
+Limits are lifted one at a time, then in pairs, then all three; the first set that gives a job more
+is its cause. So lifting the limits that are named gives the job more, and lifting only some of them
+does not. A lifted limit is absent:
+
+    budget        no budget_per_hour of the round
+    quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of its tenant
+    GPUs          every pool has GPUs for everybody
+    max_changes   looked at last, where the three together do not help
+
+All jobs of a round are asked at once, so the number of new decisions depends on the limits, not on
+the jobs. `DecisionSearch` decides again by the same policy. `PriceSearch` is for rounds of more
+than FEW jobs: the prices of the lifted round say which jobs would get more. A job whose gain or
+loss at these prices is less than MARGIN of its value may or may not get more; it is said to be
+outranked, without a cause.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+
+from allocator.audit import Audit
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.options.colocation.secondary_jobs import option_at
+from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.options.option_table import OptionTable
+from formulations.bounds.lagrangian import (
+    Dual,
+    minimise_dual,
+    project_prices,
+    sample_of_choices,
+    spread_prices,
+)
+from formulations.colocation.prices import best_prices, has_pair_rows
+from formulations.colocation.rounding import round_pairs
+from formulations.model import linear
+from formulations.model.choices import Choices, choices
+from formulations.model.ragged import ragged
+from formulations.model.rows import exposure_label
+
+BUDGET, QUOTA, GPUS, CHANGES = "budget", "quota", "GPUs", "max_changes"
+# of a job's value: a smaller gain or loss at the prices of a lifted round says nothing
+MARGIN = 0.01
+SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
+MOST = 60  # sets of limits that are lifted at most
+MOST_PRICED = 16  # the same, where prices are found for each
+COARSE = 9e-4  # temperature at which the search for prices ends
+# jobs up to which the policy decides again, and prices alone count only where they prove it
+FEW = 300
+# jobs from which the prices of a sample of them are enough, and sets then
+LARGE, MOST_LARGE = 3000, 6
+SAMPLE, SAMPLE_COARSE = 1000, 4e-3  # jobs of the sample, and the temperature for it
+
+
+class SearchFailed(Exception):
+    """A lifted round was not decided: no time is left, or no plan was proven."""
+
+
+@dataclass(frozen=True)
+class Causes:
+    """limits (J,): the cause of each job, empty where none was found; pool, gpus (J,): what the job
+    gets once these limits are lifted, -1 and 0 without a cause; is_sure (J,): False where a set of
+    limits could not be looked at, or may be the cause or not."""
+
+    limits: list[tuple[str, ...]]
+    pool: Ints
+    gpus: Ints
+    is_sure: Bools
+
+
+@dataclass(frozen=True)
+class GainingJobs:
+    """jobs that get more, with their pools and GPUs; near: jobs that may or may not get more."""
+
+    jobs: Ints
+    pool: Ints
+    gpus: Ints
+    near: Ints
+
+
+NOBODY = GainingJobs(*[np.zeros(0, dtype=np.int64)] * 4)
+
+
+class CauseSearch(Protocol):
+    """Which of some jobs get more in a new decision without some limits."""
+
+    def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
+        """Which of the jobs `asked` get more. tenant: whose quota, -1 = nobody's. Raises
+        Unknown."""
+
+
+def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Causes:
+    """The causes of the jobs `asked` (J,); where a search does not know, the next one is asked."""
+    tenants, owner, J = problem.tenants, problem.jobs.tenant, len(problem.jobs)
+    limited = (
+        np.isfinite(tenants.max_gpus)
+        | np.isfinite(tenants.budget_per_hour)
+        | np.isfinite(tenants.exposure)
+    )
+    exists = {
+        BUDGET: np.full(J, bool(np.isfinite(problem.budget_per_hour))),
+        QUOTA: limited[owner],
+        GPUS: np.ones(J, dtype=bool),
+        CHANGES: np.full(J, problem.max_changes >= 0),
+    }
+    found: list[tuple[str, ...]] = [()] * J
+    pool, gpus, is_open, is_sure = (
+        np.full(J, -1),
+        np.zeros(J, dtype=np.int64),
+        asked.copy(),
+        np.ones(J, dtype=bool),
+    )
+    for limits in _limit_sets():
+        able = is_open & np.all([exists[name] for name in limits], axis=0)
+        mine = np.bincount(owner[able], minlength=len(tenants)) if QUOTA in limits else np.zeros(0)
+        whose = (
+            np.argsort(-mine, kind="stable")[: np.count_nonzero(mine)].tolist()
+            if QUOTA in limits
+            else [-1]
+        )
+        for q in whose:
+            jobs = np.flatnonzero(able if q < 0 else able & (owner == q))
+            if not len(jobs):
+                continue
+            answer = _first_cause(searches, limits, q, jobs)
+            if answer is None:
+                is_sure[jobs] = False
+                continue
+            pool[answer.jobs], gpus[answer.jobs] = answer.pool, answer.gpus
+            is_open[answer.jobs] = is_open[answer.near] = is_sure[answer.near] = False
+            for j in answer.jobs.tolist():
+                found[j] = limits
+    return Causes(found, pool, gpus, is_sure)
+
+
+def _first_cause(
+    searches: Sequence[CauseSearch], limits: tuple[str, ...], tenant: int, asked: Ints
+) -> GainingJobs | None:
+    for search in searches:
+        with suppress(SearchFailed):
+            return search.find_without(limits, tenant, asked)
+    return None
+
+
+def _limit_sets() -> Iterator[tuple[str, ...]]:
+    """Sets of limits, those with fewer first; with max_changes last."""
+    yield from (
+        (BUDGET,),
+        (QUOTA,),
+        (GPUS,),
+        (BUDGET, GPUS),
+        (BUDGET, QUOTA),
+        (QUOTA, GPUS),
+        (BUDGET, QUOTA, GPUS),
+    )
+    for size in (0, 1, 2, 3):
+        yield from ((*limits, CHANGES) for limits in combinations((BUDGET, QUOTA, GPUS), size))
+
+
+def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Problem:
+    """The problem without some limits; tenant: whose quota."""
+    if BUDGET in limits:
+        problem = replace(problem, budget_per_hour=np.inf)
+    if CHANGES in limits:
+        problem = replace(problem, max_changes=-1)
+    if QUOTA in limits:
+        names = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share")
+        raised = {name: getattr(problem.tenants, name).copy() for name in names}
+        for column in raised.values():
+            column[tenant] = np.inf
+        problem = replace(problem, tenants=replace(problem.tenants, **raised))
+    if GPUS in limits:
+        enough = int(np.maximum(problem.jobs.max_gpus, problem.jobs.gpus).sum())
+        problem = replace(problem, pools=replace(problem.pools, gpus=problem.pools.gpus + enough))
+    return problem
+
+
+class LiftedDecision(Protocol):
+    """An audited decision of a lifted round (decision.Decided)."""
+
+    @property
+    def round(self) -> CompiledRound: ...
+    @property
+    def allocation(self) -> Allocation: ...
+    @property
+    def witness(self) -> Audit: ...
+
+
+Decide = Callable[[Problem, float], LiftedDecision | None]
+"""(problem, seconds) -> its decision by the same policy; None where there is none within the asked
+gap."""
+
+
+class DecisionSearch:
+    """Decides the lifted rounds by the policy that made the plan."""
+
+    def __init__(
+        self, decide: Decide, problem: Problem, plan: Allocation, witness: Audit, seconds: float
+    ) -> None:
+        self._decide, self._problem, self._plan, self._witness = decide, problem, plan, witness
+        self._until, self._left = time.monotonic() + seconds, MOST
+
+    def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
+        """As of Search."""
+        self._left, seconds = self._left - 1, self._until - time.monotonic()
+        enough = self._left >= 0 and seconds > 0
+        found = (
+            self._decide(lift_limits(self._problem, limits, tenant), seconds) if enough else None
+        )
+        if found is None:
+            raise SearchFailed
+        old, new, m = self._plan, found.allocation, found.round.option_table
+        # what the job has now may be worth something else in the lifted round
+        same = option_at(m, asked, old.pool[asked], old.gpus[asked])
+        alone = (same >= 0) & (old.primary[asked] < 0)
+        now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
+        other = (
+            (new.pool != old.pool)[asked]
+            | (new.gpus != old.gpus)[asked]
+            | (new.primary != old.primary)[asked]
+        )
+        more = (
+            other
+            & (new.pool[asked] >= 0)
+            & (
+                (old.pool[asked] < 0)
+                | (found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now)))
+            )
+        )
+        jobs = asked[more]
+        return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
+
+
+class PriceSearch:
+    """Finds the prices of the lifted rounds.
+
+    With more GPUs sizes and values may change, so that is another round; in rounds of more than
+    LARGE jobs it is the same one without the rows of its pools, and prices come from a sample of
+    the jobs, but those without a budget.
+    """
+
+    def __init__(self, round_: CompiledRound, choice: Ints, prices: Floats, seconds: float) -> None:
+        self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
+        self._until, self._left = (
+            time.monotonic() + seconds,
+            (MOST_LARGE if self._large else MOST_PRICED),
+        )
+        self._unchanged = _PlanContext.of(
+            round_, np.append(round_.option, -1)[choice], round_.option_table
+        )
+        self._prices: dict[tuple[str, ...], _LiftedPrices] = {(): _LiftedPrices(prices, 0.0)}
+
+    def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
+        """As of Search."""
+        at = self._with_more_gpus if GPUS in limits and not self._large else self._unchanged
+        known = self._find_prices(at, tuple(limit for limit in limits if limit != QUOTA))
+        if QUOTA in limits:
+            free = replace(
+                known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices)
+            )
+            if (free.prices == known.prices).all() or not len(at.find_gaining(free, asked).jobs):
+                # its quota has no price, or too small a one
+                return NOBODY
+            known = self._solve_prices(at, limits, tenant)
+        return at.find_gaining(known, asked)
+
+    @cached_property
+    def _with_more_gpus(self) -> _PlanContext:
+        round_ = self._unchanged.round
+        return _PlanContext.of(
+            compile_round(lift_limits(round_.problem, (GPUS,), -1)),
+            self._unchanged.chosen,
+            round_.option_table,
+        )
+
+    def _find_prices(self, at: _PlanContext, limits: tuple[str, ...]) -> _LiftedPrices:
+        if limits not in self._prices:
+            self._prices[limits] = self._solve_prices(at, limits, -1)
+        return self._prices[limits]
+
+    def _solve_prices(
+        self, at: _PlanContext, limits: tuple[str, ...], tenant: int
+    ) -> _LiftedPrices:
+        """The prices of a lifted round. Raises Unknown."""
+        self._left -= 1
+        if self._left < 0 or time.monotonic() >= self._until:
+            raise SearchFailed
+        gone, model = lifted_rows(at.round, limits, tenant), at.round.model
+        if has_pair_rows(model):
+            c = choices(
+                replace(
+                    model,
+                    lower=np.where(gone, -np.inf, model.lower),
+                    upper=np.where(gone, np.inf, model.upper),
+                )
+            )
+            return self._price_margins(c, best_prices(c, deadline=self._until, close=1e-3))
+        c = _without_row_bounds(at.choices, gone)
+        if not self._large:
+            return self._price_margins(c, minimise_dual(c, deadline=self._until))
+        few, there = self._sample_jobs
+        move = (
+            minimise_dual(
+                _without_row_bounds(few, gone), deadline=self._until, coldest=SAMPLE_COARSE
+            ).prices
+            - there
+        )
+        # what the lifting moves in the sample is moved from the prices of all: its errors cancel
+        prices = spread_prices(
+            c, project_prices(c, np.where(gone, 0.0, self._prices[()].prices + move))
+        )
+        if limits == (BUDGET,):
+            return _LiftedPrices(
+                minimise_dual(c, prices, self._until, coldest=COARSE).prices, MARGIN
+            )
+        return _LiftedPrices(prices, SAMPLE_MARGIN)
+
+    def _price_margins(self, c: Choices, dual: Dual) -> _LiftedPrices:
+        # many jobs: few of them are not served as the prices say
+        if c.J > FEW:
+            return _LiftedPrices(dual.prices, MARGIN)
+        plan = round_pairs(c, dual, self._until)
+        return _LiftedPrices(
+            dual.prices,
+            MARGIN,
+            math.inf if plan is None else max(0.0, dual.bound - c.value_of(plan)),
+        )
+
+    @cached_property
+    def _sample_jobs(self) -> tuple[Choices, Floats]:
+        """A sample of the jobs and the prices (m,) that they alone would make."""
+        few = sample_of_choices(self._unchanged.choices, SAMPLE)
+        return few, minimise_dual(few, deadline=self._until, coldest=SAMPLE_COARSE).prices
+
+
+def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
+    """The choices without the bounds of some rows (m,) of their model."""
+    return replace(
+        c, low=np.where(gone[c.rows], -np.inf, c.low), high=np.where(gone[c.rows], np.inf, c.high)
+    )
+
+
+@dataclass(frozen=True)
+class _LiftedPrices:
+    """Prices (m,) of the rows of a model, and what a gain at them has to be above: a share of the
+    value, and an amount.
+
+    A job that gains more than bound less value of a plan is served in every best plan; one that
+    loses more, in none.
+    """
+
+    prices: Floats
+    share: float
+    amount: float = 0.0
+
+
+@dataclass(frozen=True)
+class _PlanContext:
+    """A round seen from a plan: chosen (J,) options of the menu of the plan's round; is_better
+    (n,): columns of this round with GPUs of their own that are worth more here than what their job
+    has in the plan."""
+
+    round: CompiledRound
+    chosen: Ints
+    choices: Choices
+    is_better: Bools
+
+    @classmethod
+    def of(cls, round_: CompiledRound, chosen: Ints, option_table: OptionTable) -> _PlanContext:
+        """menu: of the plan's round."""
+        m, i = round_.option_table, round_.instance
+        now = np.append(option_table.value, 0.0)[chosen]
+        if option_table is not m:
+            on = np.flatnonzero((chosen >= 0) & (np.append(option_table.primary, -1)[chosen] < 0))
+            same = option_at(m, on, option_table.pool[chosen[on]], option_table.gpus[chosen[on]])
+            now[on] = np.where(same >= 0, np.append(m.value, 0.0)[same], now[on])
+        return cls(
+            round_, chosen, choices(round_.model), is_more(i.value, now[i.job]) & (i.primary < 0)
+        )
+
+    def find_gaining(self, known: _LiftedPrices, asked: Ints) -> GainingJobs:
+        """The jobs that gain by a better column at these prices; near: too little to tell, or lose
+        as little."""
+        c, m, prices = self.choices, self.round.option_table, known.prices
+        owner, columns = ragged(c.start[asked], c.start[asked + 1])
+        surplus = c.value[columns]
+        if prices.any():
+            surplus = surplus - c.matrix[columns] @ prices[c.rows]
+        better = self.is_better[columns]
+        best, kept = np.full(len(asked), -np.inf), np.where(c.mandatory[asked], -np.inf, 0.0)
+        np.maximum.at(best, owner[better], surplus[better])
+        np.maximum.at(kept, owner[~better], surplus[~better])
+        at = np.flatnonzero(better & (surplus >= best[owner]))[::-1]
+        column = np.full(len(asked), -1)
+        column[owner[at]] = columns[at]
+        some = np.flatnonzero(column >= 0)
+        gain = (best - np.maximum(kept, -1e300))[some]
+        least = np.maximum(known.share * np.abs(c.value[column[some]]), known.amount)
+        more = some[gain > least]
+        option = self.round.option[column[more]]
+        return GainingJobs(
+            asked[more], m.pool[option], m.gpus[option], asked[some[np.abs(gain) <= least]]
+        )
+
+
+def is_more(value: Floats, than: Floats) -> Bools:
+    """(n,) whether values are above others by more than rounding."""
+    return np.asarray(value > than + 1e-12 * np.abs(than))
+
+
+def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> Bools:
+    """(m,) rows of the round's model that say some limits; tenant: whose quota."""
+    model = round_.model
+    out = np.zeros(model.m, dtype=bool)
+    name = round_.instance.tenants[tenant] if tenant >= 0 else ""
+    zones = {exposure_label(name, zone) for zone in round_.instance.zones}
+    own = (
+        {linear.QUOTA: {name}, linear.TENANT_BUDGET: {name}, linear.EXPOSURE: zones}
+        if QUOTA in limits
+        else {}
+    )
+    whole = {
+        BUDGET: (linear.BUDGET,),
+        GPUS: (linear.CAPACITY, linear.IDLE, linear.HEADROOM),
+        CHANGES: (linear.CHURN,),
+    }
+    kinds = {kind for limit in limits if limit in whole for kind in whole[limit]}
+    for family in model.families:
+        if family.kind in kinds:
+            out[family.first : family.stop] = True
+        elif family.kind in own:
+            out[family.first : family.stop] = [label in own[family.kind] for label in family.labels]
+    return out

@@ -1,0 +1,376 @@
+"""Why one job got what it got, the price it would have to beat, what would admit it, and who would
+lose.
+
+Every "would" below is verified by deciding the changed round again, never guessed from prices
+alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.problem import Problem
+from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice import VerifiedChange
+from allocator.engine.advice.limits import JobContext, list_searches
+from allocator.engine.advice.search import find_changes
+from allocator.engine.advice.start import StartEstimate, estimate_start
+from allocator.engine.advice.summary import summary
+from allocator.engine.advice.trials import SolveCommand, Trials
+from allocator.engine.decision import Decision, explain_decision, run_policy
+from allocator.engine.reasons import Prices, price_to_beat
+from allocator.errors import Infeasible, NoPlanInTime, UsageError
+from allocator.options.instance_building import CompiledRound
+from allocator.performance.pipelines import due
+from allocator.policies.mip import marginal, mip
+from allocator.policies.registry import AnyPolicy, name_of
+from allocator.solvers import registry as solvers
+from allocator.solvers.base import SolveLimits
+from formulations.model.linear import Floats
+
+SHOWN = 8  # options and losers listed at most
+FEWEST, MOST = 3, 60  # decisions that a search makes without being told
+EFFORT = 20_000  # of so many options together where a solver is asked,
+UNSOLVED = 1.5  # times as many where prices prove the plan
+EXACTLY = 1000  # options up to which the plan that serves the job is searched to the gap
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """State why one job got what it got, and what would change that.
+
+    Attributes
+    ----------
+    job_id : str
+        The job.
+    got : dict
+        Its entry of the plan.
+    due_s, due_for : float and str, optional
+        When it should be done, and the job whose deadline that is: itself or one that comes after.
+    options : tuple of dict
+        Its best options with value, price and surplus (value - price), best first.
+    offered, needed : float, optional
+        Value per GPU-hour of the best better option, and the price of its GPUs. None if the job
+        has all it can use.
+    changes : tuple of Change
+        Changes of the input that would give it more, each verified by deciding again.
+    untried : tuple of str
+        Kinds of changes for which no decision was left.
+    losers : tuple of str
+        Who would give way if it had to be served, and what the plan would lose.
+    is_late : bool
+        A trial was cut off by the time limit and proves nothing.
+    start : Start, optional
+        When a job that got nothing can be expected to start.
+    summary : str
+        All that in plain words.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> told = allocator.engine.explain(allocator.Problem.read("data/snapshots/demo"), "pretrain")
+    >>> told
+    Explanation('pretrain', action='pause', reason='outranked', changes=1)
+    >>> len(told.lines()) > 5
+    True
+    """
+
+    job_id: str
+    got: dict[str, Any]
+    due_s: float | None
+    due_for: str | None
+    options: tuple[dict[str, Any], ...]
+    offered: float | None
+    needed: float | None
+    changes: tuple[VerifiedChange, ...]
+    untried: tuple[str, ...]
+    losers: tuple[str, ...]
+    is_late: bool
+    start: StartEstimate | None
+    summary: str
+
+    def __repr__(self) -> str:
+        """Summarise the explanation on one line."""
+        action, reason = self.got["action"], self.got["reason"]
+        return (
+            f"Explanation({self.job_id!r}, action={action!r}, reason={reason!r},"
+            f" changes={len(self.changes)})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON.
+
+        Returns
+        -------
+        dict
+            The attributes.
+        """
+        return dataclasses.asdict(self) | {"changes": [c.to_dict() for c in self.changes]}
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the job has all it can use."""
+        return self.got["reason"] is None
+
+    def lines(self) -> list[str]:
+        """Say the explanation in sentences.
+
+        Returns
+        -------
+        list of str
+            One line each.
+        """
+        got = self.got
+        what = f"{got['gpus']} x {got['pool']}" if got["pool"] else "nothing"
+        if got["shared_with"]:
+            what += f" beside {got['shared_with']}"
+        out = [
+            self.summary,
+            f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}',
+        ]
+        if got["reason"]:
+            out.append(f"reason: {got['reason']}: {got['detail']}")
+        if self.due_s is not None:
+            share = f', its share of the time until the deadline of "{self.due_for}"'
+            out.append(f"due at {self.due_s:.15g} s{share if self.due_for != self.job_id else ''}")
+        if self.offered is not None and self.needed is not None:
+            out.append(
+                f"value per GPU-hour: offers {self.offered:.4g}, the GPUs go at {self.needed:.4g}"
+            )
+        if self.options:
+            out.append("its options, best surplus first (surplus = value - price of all it uses):")
+            out += [
+                f"  {o['gpus']:>5} x {o['pool']:<16} value {o['value']:.6g}  price {o['price']:.6g}"
+                f"  surplus {o['surplus']:+.3g}{'  (holds it now)' if o['keep'] else ''}"
+                + (f"  (beside {o['beside']})" if o["beside"] else "")
+                for o in self.options
+            ]
+        out += [
+            "what would change it (each verified by deciding again):",
+            *(f"  {c}" for c in self._changes()),
+        ]
+        out += [
+            "who would lose if it had to be served:",
+            *(f"  {x}" for x in self.losers or ("nobody",)),
+        ]
+        return out
+
+    def _changes(self) -> Iterator[str]:
+        yield from map(str, self.changes)
+        if self.is_served:
+            yield "nothing: it has all it can use"
+        elif not self.changes:
+            yield "no single change was found" + (" by the decisions made" if self.untried else "")
+        if self.untried:
+            yield f"not tried to the end: {', '.join(self.untried)}; --tries N makes more decisions"
+        if self.is_late:
+            yield "some decisions were cut off by the time limit and are not counted"
+
+
+def explain(
+    snapshot: Snapshot,
+    job_id: str,
+    *,
+    policy: AnyPolicy = "mip",
+    objective: str | None = None,
+    budget: float | None = None,
+    horizon: int | None = None,
+    solver: str = "auto",
+    limits: SolveLimits | None = None,
+    tries: int | None = None,
+) -> Explanation:
+    """Explain what one job gets, and search for changes that would give it more.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The round, of a folder or of a queue.
+    job_id : str
+        The job.
+    policy, objective, budget, horizon, solver, limits
+        As of `allocator.proposal.decide`: how the user decides. Limits hold for each decision
+        made on the way.
+    tries : int, optional
+        Decisions that the search may make. By default fewer where the round has more options:
+        each takes longer.
+
+    Raises
+    ------
+    UsageError
+        For an unknown job; and whatever deciding the round raises.
+    """
+    command = SolveCommand(policy, objective, budget, horizon, solver, limits or SolveLimits())
+    problem = command.problem(snapshot, {})
+    decision = command.decide(problem)
+    round_ = decision.round
+    jobs = round_.problem.jobs
+    if job_id not in jobs.job_id:
+        near = difflib.get_close_matches(job_id, jobs.job_id, 1)
+        raise UsageError(
+            f'no job "{job_id}" in the snapshot' + (f', did you mean "{near[0]}"?' if near else "")
+        )
+    j = jobs.job_id.index(job_id)
+    result = explain_decision(
+        problem, decision, policy=policy, solver=solver, limits=command.limits
+    )
+    usage_cost = Prices.of(round_, decision.task.dual.prices).usage_cost(round_)
+    _, offers, needs = price_to_beat(round_, round_.chosen(decision.proposal.choice), usage_cost)
+    got = {name: column[j] for name, column in result.jobs.items()}
+    due_s, due_for = _deadline(round_.problem, j)
+    start = None if got["pool"] else estimate_start(decision, usage_cost, j)
+    dollars = problem.budget_per_hour
+    about = Explanation(
+        job_id,
+        got,
+        due_s,
+        due_for,
+        _describe_options(round_, j, usage_cost),
+        None,
+        None,
+        (),
+        (),
+        (),
+        False,
+        start,
+        summary(got, name_of(policy), dollars, (), start),
+    )
+    if got["reason"] is None:
+        return about
+    served = _serve_by_rule(decision, j, command)
+    trials = Trials(snapshot, command, j, decision)
+    most = default_tries(decision) if tries is None else tries
+    standing = _job_context(decision, j, got["reason"], usage_cost, served)
+    advice = find_changes(trials, job_id, list_searches(standing, command), most)
+    offered, needed = (float(x[j]) if math.isfinite(x[j]) else None for x in (offers, needs))
+    return dataclasses.replace(
+        about,
+        offered=offered,
+        needed=needed,
+        changes=advice.changes,
+        untried=advice.untried,
+        is_late=trials.late > 0,
+        summary=summary(got, name_of(policy), dollars, advice.changes, start),
+        losers=tuple(_describe_losers(decision, j, served)),
+    )
+
+
+def default_tries(decision: Decision) -> int:
+    """Decisions for a search where nobody says how many: they take about a second at most."""
+    effort = EFFORT if decision.proposal.solver else UNSOLVED * EFFORT
+    return max(FEWEST, min(MOST, int(effort) // max(len(decision.round.option_table), 1)))
+
+
+def _job_context(
+    decision: Decision, j: int, reason: str | None, usage_cost: Floats, served: ServedPlan | None
+) -> JobContext:
+    round_, got, cost = decision.round, decision.allocation, decision.witness.cost
+    problem = round_.problem
+    on = got.pool >= 0
+    used = np.bincount(got.pool[on], got.held[on], len(problem.pools)).astype(np.int64)
+    mine = problem.jobs.tenant == problem.jobs.tenant[j]
+    now, factor = float(decision.witness.value[j]), 0.0
+    if served is not None and served.value > now:
+        factor = 1 + max(0.0, served.loss) / (served.value - now)
+        if len(round_.option_table) > EXACTLY:
+            factor = math.inf  # the gap is larger than the loss: prices know better
+    return JobContext(
+        round_,
+        j,
+        reason,
+        usage_cost,
+        int(got.held[j]),
+        int(got.pool[j]),
+        float(cost[j]),
+        problem.pools.gpus - used,
+        float(cost.sum()),
+        int(got.held[mine].sum()),
+        float(cost[mine].sum()),
+        factor,
+    )
+
+
+@dataclass(frozen=True)
+class ServedPlan:
+    """The best plan in which the job gets more than it got: what it gets, and what the plan as a
+    whole loses."""
+
+    gpus: Any
+    value: float
+    loss: float
+
+
+def _deadline(problem: Problem, j: int) -> tuple[float | None, str | None]:
+    due_s, whose = due(problem)
+    return (None, None) if whose[j] < 0 else (float(due_s[j]), problem.jobs.job_id[whose[j]])
+
+
+def _describe_options(
+    round_: CompiledRound, j: int, usage_cost: Floats
+) -> tuple[dict[str, Any], ...]:
+    m = round_.option_table
+    mine = np.arange(m.start[j], m.start[j + 1])
+    order = mine[np.argsort(-(m.value - usage_cost)[mine], kind="stable")][:SHOWN]
+    return tuple(
+        {
+            "pool": round_.problem.pools.pool[m.pool[o]],
+            "gpus": int(m.gpus[o]),
+            "value": float(m.value[o]),
+            "price": float(usage_cost[o]),
+            "surplus": float(m.value[o] - usage_cost[o]),
+            "cost_per_hour": float(m.cost[o]),
+            "keep": bool(m.keep[o]),
+            "beside": round_.problem.jobs.job_id[m.primary[o]] if m.primary[o] >= 0 else None,
+        }
+        for o in order
+    )
+
+
+def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedPlan | None:
+    """The round decided again with "job j gets more" as a rule; None where the rules leave no such
+    plan, or none was found. Large rounds are not searched to the gap: the plan that prices and
+    moves find will do."""
+    i = decision.round.instance
+    mine = np.arange(i.start[j], i.start[j + 1])
+    better = mine[i.value[mine] > float(decision.witness.value[j]) + 1e-12]
+    if not len(better):
+        return None
+    again, limits = decision.round.with_forced_job(j, better), command.limits
+    policy = mip if len(decision.round.option_table) <= EXACTLY else marginal
+    try:
+        _, proposal = run_policy(
+            again,
+            policy,
+            solvers.find(command.solver),
+            limits,
+            time.monotonic() + min(limits.time_s, 60.0),
+        )
+    except (Infeasible, NoPlanInTime):
+        return None
+    value = again.instance.value[np.maximum(proposal.choice, 0)] * (proposal.choice >= 0)
+    gpus = again.allocation(proposal.choice).gpus
+    return ServedPlan(gpus, float(value[j]), decision.value - float(value.sum()))
+
+
+def _describe_losers(decision: Decision, j: int, served: ServedPlan | None) -> Iterator[str]:
+    """Who gives way in the plan that serves job j."""
+    if served is None:
+        yield "it cannot get more while every rule holds"
+        return
+    before, job_id = decision.allocation.gpus, decision.round.problem.jobs.job_id
+    smaller = np.flatnonzero((served.gpus < before) & (np.arange(len(before)) != j))
+    for k in smaller[:SHOWN]:
+        yield f'"{job_id[k]}": {before[k]} -> {served.gpus[k]} GPUs'
+    if len(smaller) > SHOWN:
+        yield f"and {len(smaller) - SHOWN} more"
+    yield (
+        f"the plan as a whole: {served.loss:.6g} of value less, "
+        f'with {served.gpus[j]} GPUs for "{job_id[j]}"'
+    )

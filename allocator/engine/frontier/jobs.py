@@ -1,0 +1,291 @@
+"""Several jobs at once: the sum of their weighted hours against their dollars, each run one way
+from now to its end.
+
+Without limits of pools, corners of the hulls in order of slope (formulations/rental/time_cost.py);
+with them the round in which every job must get one of its ways, worth - weight x hours, and
+"budget" is the dollars of all of them:
+
+    max  - sum_o w_j hours_o x_o
+    s.t. sum_o dollars_o x_o <= B,  sum_{o of j} x_o = 1,  GPUs of pools, tenants' quotas
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.problem import Problem
+from allocator.engine.frontier.sweep import (
+    BudgetAnswer,
+    BudgetSweep,
+    Effort,
+    Frontier,
+    Tell,
+    build_answer,
+)
+from allocator.engine.frontier.ways import JobWays
+from allocator.errors import Infeasible, NoPlanInTime, Relaxation
+from allocator.options.colocation.secondary_jobs import PairOffer
+from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.policies.base import Task
+from allocator.policies.memory import Memory
+from allocator.policies.mip import mip
+from allocator.solvers import registry
+from allocator.solvers.base import Termination
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.rental.time_cost import Together, together
+
+
+@dataclass(frozen=True)
+class JobsCase:
+    """The rounds of a set of jobs at other sums of dollars. whole: the snapshot's round with all
+    its options.
+    """
+
+    whole: CompiledRound
+    ways: JobWays
+    effort: Effort
+
+    def solve(self, budget: float, memory: Memory | None) -> BudgetAnswer[Ints]:
+        """As of `Case`; the plan is the way (J,) of every job."""
+        round_ = self.compile(budget, True)
+        task = Task(
+            round_,
+            self.effort.limits,
+            self.effort.solver,
+            math.inf,
+            None if memory is None else memory.row_prices(round_.model)[0],
+        )
+        proposal = mip(task)
+        value = task.choices.value_of(proposal.choice)
+        return build_answer(
+            proposal.choice[self.ways.number],
+            task,
+            proposal,
+            value,
+            min(proposal.bound, task.dual.bound),
+        )
+
+    def compile(self, budget: float, prunes: bool) -> CompiledRound:
+        """As of `Case`; its options are the ways, by job of the snapshot."""
+        w, i = self.ways, self.whole.instance
+        order = np.argsort(w.number[w.job], kind="stable")
+        mandatory = np.zeros(len(i.mandatory), dtype=bool)
+        mandatory[w.number] = True
+        job = w.number[w.job[order]]
+        cost = w.dollars[order]
+        instance = replace(
+            i,
+            value=-(w.weight[w.job] * w.hours)[order],
+            start=np.searchsorted(job, np.arange(len(i.start))),
+            job=job,
+            pool=w.pool[order],
+            gpus=w.gpus[order],
+            cost=cost,
+            keep=np.zeros(len(job), dtype=bool),
+            primary=np.full(len(job), -1),
+            conflicting_option=np.full(len(job), -1),
+            mandatory=mandatory,
+            budget=budget,
+            tenant_budget=np.full(len(i.tenants), np.inf),
+            guarantee=np.zeros_like(i.guarantee),
+            least_kept=0,
+        )
+        return replace(self.whole, instance=instance, option=order)
+
+
+@dataclass(frozen=True)
+class JobsFrontier:
+    """Ways of jobs and, for more than one, what they take together. free: corners without limits of
+    pools, fits (c,): whether these keep the limits; found: with limits, None for one job; way (m,
+    J), budget, spent, hours, bound, price (m,): its plans, `hours` and `bound` sums of weighted
+    hours, bound from below."""
+
+    problem: Problem
+    dollars: str
+    ways: JobWays
+    free: Together
+    fits: Bools
+    found: Frontier[Ints] | None
+    way: Ints
+    budget: Floats
+    spent: Floats
+    hours: Floats
+    bound: Floats
+    price: Floats
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A way each, by job and dollars."""
+        w = self.ways
+        order = np.lexsort((w.hours, w.dollars, w.job))
+        return [
+            {
+                "job_id": w.name[w.job[i]],
+                "pool": self.problem.pools.pool[w.pool[i]],
+                "gpus": int(w.gpus[i]),
+                "useful_share": float(w.useful_share[i]),
+                "hours": float(w.hours[i]),
+                "dollars": float(w.listed[i]),
+                "added_dollars": float(w.added[i]),
+                "front": bool(w.front[i]),
+                "hull": bool(w.hull[i]),
+            }
+            for i in order.tolist()
+        ]
+
+    def plans(self) -> list[dict[str, Any]]:
+        """A joint plan each, by dollars; without_limits: hours on the line of the corners at the
+        same dollars.
+        """
+        return [
+            {
+                "budget": float(b),
+                "spent": float(s),
+                "weighted_hours": float(h),
+                "bound": float(u),
+                "gap": float((h - u) / max(abs(h), 1e-9)),
+                "hours_per_dollar": float(p),
+                "without_limits": float(f),
+                "jobs": self._describe_way(way),
+            }
+            for b, s, h, u, p, f, way in zip(
+                self.budget,
+                self.spent,
+                self.hours,
+                self.bound,
+                self.price,
+                self.free.mixed(self.spent),
+                self.way,
+                strict=True,
+            )
+        ]
+
+    def corners(self) -> list[dict[str, Any]]:
+        """A corner without limits each."""
+        return [
+            {
+                "dollars": float(x),
+                "weighted_hours": float(h),
+                "hours_per_dollar": None if math.isinf(m) else float(m),
+                "fits": bool(ok),
+                "jobs": self._describe_way(way),
+            }
+            for x, h, m, ok, way in zip(
+                self.free.dollars,
+                self.free.hours,
+                self.free.mu,
+                self.fits,
+                self.free.way,
+                strict=True,
+            )
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything."""
+        head = {
+            "schema_version": 1,
+            "snapshot": self.problem.name,
+            "digest": self.problem.digest,
+            "dollars": self.dollars,
+            "jobs": list(self.ways.name),
+            "ways": self.rows(),
+        }
+        return (
+            head
+            if self.found is None
+            else head | {"corners": self.corners(), "plans": self.plans()}
+        )
+
+    def _describe_way(self, way: Ints) -> dict[str, str]:
+        w = self.ways
+        return {
+            w.name[w.job[i]]: f"{w.gpus[i]} x {self.problem.pools.pool[w.pool[i]]}"
+            for i in way.tolist()
+        }
+
+
+def jobs_frontier(
+    problem: Problem,
+    ways: JobWays,
+    effort: Effort,
+    dollars: str = "listed",
+    tell: Tell | None = None,
+) -> JobsFrontier:
+    """The frontier of jobs whose ways are known. Raises Infeasible where they cannot all run at
+    the same time.
+    """
+    free = together(ways.job, ways.dollars, ways.weight[ways.job] * ways.hours)
+    none = np.zeros(0)
+    if len(ways.name) == 1:
+        return JobsFrontier(
+            problem,
+            dollars,
+            ways,
+            free,
+            np.ones(len(free.mu), dtype=bool),
+            None,
+            np.zeros((0, 1), dtype=np.int64),
+            none,
+            none,
+            none,
+            none,
+            none,
+        )
+    case = JobsCase(compile_round(problem, False, PairOffer.RUNNING), ways, effort)
+    try:
+        found = BudgetSweep(case, effort, math.inf, tell).refine()
+    except (Infeasible, NoPlanInTime) as error:
+        raise _explain_failure(case, error) from None
+    solves, order = found.solves, case.compile(math.inf, True).option
+    best, budget, price = solves.reach
+    model = case.compile(math.inf, False)
+    fits = [_keeps_limits(model, order, way) for way in free.way]
+    return JobsFrontier(
+        problem,
+        dollars,
+        ways,
+        free,
+        np.array(fits),
+        found,
+        order[np.array([found.answers[k].plan for k in best.tolist()])],
+        budget,
+        solves.spent[best],
+        -solves.value[best],
+        -solves.upper(budget),
+        price,
+    )
+
+
+def _explain_failure(case: JobsCase, error: Infeasible | NoPlanInTime) -> Infeasible | NoPlanInTime:
+    """Why the jobs have no plan: they do not fit, as far as a solver can tell in the time there
+    is.
+    """
+    if isinstance(error, NoPlanInTime):
+        model = case.compile(math.inf, False).model
+        engine = case.effort.solver or registry.get(registry.choose(model)[0])
+        if engine.solve(model, case.effort.limits).termination is not Termination.INFEASIBLE:
+            return error
+    w, have = case.ways, int(case.whole.problem.pools.gpus.sum())
+    least = np.full(len(w.name), np.iinfo(np.int64).max)
+    np.minimum.at(least, w.job, w.gpus)
+    need = int(least.sum())
+    return Infeasible(
+        [
+            (
+                f"all {len(w.name)} jobs at the same time, each in one of its ways: the GPUs of the"
+                " pools and the quotas of tenants do not allow it"
+            ),
+            *getattr(error, "conflict", ()),
+        ],
+        [Relaxation("GPUs of all pools", "", have, need)] if need > have else [],
+    )
+
+
+def _keeps_limits(round_: CompiledRound, order: Ints, way: Ints) -> bool:
+    """Whether the ways (J,) keep the limits of pools and tenants."""
+    x = np.zeros(round_.model.n)
+    x[np.argsort(order)[way]] = 1.0
+    return round_.model.feasible(x)

@@ -1,0 +1,344 @@
+"""The frontier of a round: what its plans are worth against what they spend per hour, and the
+cheapest that keep up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allocator.audit import audit
+from allocator.domain.problem import Problem
+from allocator.domain.result import Result
+from allocator.engine.decision import Decision, check_bound, decide_round, override_settings
+from allocator.engine.frontier.sweep import (
+    BudgetAnswer,
+    BudgetSweep,
+    Effort,
+    Frontier,
+    Tell,
+    build_answer,
+)
+from allocator.engine.results import build_result
+from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, Relaxation, UsageError
+from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.policies.base import Task, relative_gap
+from allocator.policies.memory import Memory
+from allocator.policies.pairs import bound_over_all_pairs
+from formulations.model.linear import Floats, Ints
+
+
+@dataclass(frozen=True)
+class RoundCase:
+    """The rounds of a problem at other budgets; every plan is audited."""
+
+    problem: Problem
+    effort: Effort
+
+    def solve(self, budget: float, memory: Memory | None) -> BudgetAnswer[Decision]:
+        """As of `Case`."""
+        decision = decide_round(
+            self._at_budget(budget),
+            solver=self.effort.solver or "auto",
+            limits=self.effort.limits,
+            memory=memory,
+        )
+        return build_answer(
+            decision, decision.task, decision.proposal, decision.value, decision.proof[0]
+        )
+
+    def compile(self, budget: float, prunes: bool) -> CompiledRound:
+        """As of `Case`."""
+        return compile_round(self._at_budget(budget), prunes)
+
+    def _at_budget(self, budget: float) -> Problem:
+        return dataclasses.replace(self.problem, budget_per_hour=budget)
+
+
+@dataclass(frozen=True)
+class RoundFrontier:
+    """The curve of a problem. dollars: "listed" or "added", those of the budget. best: answers of
+    the frontier, by spending; arrays over them (m,): budget, the largest looked at that buys
+    nothing better, spent, added: dollars per hour without reserved pools, value, bound and price of
+    a dollar at the budget; jobs that run; gpus (m, P)."""
+
+    problem: Problem
+    dollars: str
+    found: Frontier[Decision]
+    best: Ints
+    budget: Floats
+    spent: Floats
+    added: Floats
+    value: Floats
+    bound: Floats
+    price: Floats
+    jobs: Ints
+    gpus: Ints
+
+    @property
+    def gap(self) -> Floats:
+        """(m,) relative gap of every plan."""
+        return np.array([relative_gap(b, v) for b, v in zip(self.bound, self.value, strict=True)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A plan each, in the order of columns of docs/frontier.md."""
+        return [
+            {
+                "budget_per_hour": None if math.isinf(b) else b,
+                "spent_per_hour": s,
+                "added_per_hour": a,
+                "value": v,
+                "bound": u,
+                "gap": g,
+                "dollar_value": p,
+                "jobs_running": j,
+            }
+            | {f"gpus:{name}": k for name, k in zip(self.problem.pools.pool, gpus, strict=True)}
+            for b, s, a, v, u, g, p, j, gpus in zip(
+                *(
+                    x.tolist()
+                    for x in (
+                        self.budget,
+                        self.spent,
+                        self.added,
+                        self.value,
+                        self.bound,
+                        self.gap,
+                        self.price,
+                        self.jobs,
+                        self.gpus,
+                    )
+                ),
+                strict=True,
+            )
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole curve; `bounds`: corners of U, dollars per hour and value."""
+        x, u = self.curve()
+        return {
+            "schema_version": 1,
+            "snapshot": self.problem.name,
+            "digest": self.problem.digest,
+            "objective": self.problem.objective,
+            "dollars": self.dollars,
+            "least_per_hour": self.found.least,
+            "solves": len(self.found.answers),
+            "open_share": self.found.open_share,
+            "plans": self.rows(),
+            "bounds": [[a, b] for a, b in zip(x.tolist(), u.tolist(), strict=True)],
+        }
+
+    def curve(self, points: int = 200) -> tuple[Floats, Floats]:
+        """(dollars per hour, U) over the range of the plans, budgets solved included."""
+        solves, low, high = self.found.solves, float(self.spent[0]), float(self.spent[-1])
+        near = solves.budget[(solves.budget >= low) & (solves.budget <= high)]
+        x = np.unique(
+            np.concatenate(
+                [np.linspace(low, high, points), near, near + 1e-9 * max(1.0, high), self.spent]
+            )
+        )
+        return x, solves.upper(x)
+
+
+def round_frontier(
+    problem: Problem,
+    effort: Effort,
+    *,
+    objective: str | None = None,
+    dollars: str = "listed",
+    max_budget: float = math.inf,
+    tell: Tell | None = None,
+) -> RoundFrontier:
+    """Value against dollars per hour, from the least that keeps the rules up to max_budget.
+
+    Raises UsageError, Infeasible, NoPlanInTime, AuditFailure.
+    """
+    case = RoundCase(count_dollars(override_settings(problem, objective, None), dollars), effort)
+    found = BudgetSweep(case, effort, max_budget, tell).refine(
+        (problem.budget_per_hour,) if dollars == "listed" else ()
+    )
+    solves, pools = found.solves, problem.pools
+    best, budget, price = solves.reach
+    plans = [found.answers[k].plan.allocation for k in best.tolist()]
+    gpus = np.array(
+        [np.bincount(a.pool[a.pool >= 0], a.gpus[a.pool >= 0], len(pools)) for a in plans],
+        dtype=np.int64,
+    )
+    return RoundFrontier(
+        case.problem,
+        dollars,
+        found,
+        best,
+        budget,
+        solves.spent[best],
+        gpus @ pools.marginal_price,
+        solves.value[best],
+        solves.upper(budget),
+        price,
+        np.array([int((a.pool >= 0).sum()) for a in plans]),
+        gpus,
+    )
+
+
+@dataclass(frozen=True)
+class CheapestPlan:
+    """The cheapest plan found that is worth `target`. best_value: of the plan without regard to
+    spending, spent of it; least: no plan worth the target spends less; solves: how many it took."""
+
+    result: Result
+    target: float
+    spent: float
+    least: float
+    best_value: float
+    best_spent: float
+    solves: int
+    dollars: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was asked and proven, without the plan."""
+        return {
+            "schema_version": 1,
+            "target": self.target,
+            "value": self.result.objective_value,
+            "spent_per_hour": self.spent,
+            "at_least_per_hour": self.least,
+            "dollars": self.dollars,
+            "best_value": self.best_value,
+            "best_spent_per_hour": self.best_spent,
+            "solves": self.solves,
+        }
+
+
+def keep(
+    problem: Problem,
+    effort: Effort,
+    target: float,
+    share: bool = False,
+    *,
+    objective: str | None = None,
+    dollars: str = "listed",
+    max_budget: float = math.inf,
+    tell: Tell | None = None,
+) -> CheapestPlan:
+    """The cheapest plan worth `target`; share: of the best plan of max_budget. Errors as of
+    `round_frontier`, and Infeasible where no plan is worth as much."""
+    whole = override_settings(problem, objective, None)
+    case = RoundCase(count_dollars(whole, dollars), effort)
+    sweep = BudgetSweep(case, effort, max_budget, tell)
+    first = sweep.answers[0]
+    wanted = target * first.value if share else target
+    top = max(answer.value for answer in sweep.answers)
+    if wanted > top + 1e-9 * max(1.0, abs(top)):
+        money = "" if math.isinf(max_budget) else f" for {max_budget:g} $/h"
+        if first.bound < wanted:
+            raise Infeasible(
+                [f"a plan worth {wanted:g}{money}: none is worth more than {first.bound:g}"],
+                [Relaxation("--keep", "", wanted, top)],
+            )
+        raise NoPlanInTime(
+            f"no plan worth {wanted:g}{money} was found: the best is worth {top:g}, and none is"
+            f" worth more than {first.bound:g}"
+        )
+    found, least = sweep.find_cheapest(wanted)
+    return CheapestPlan(
+        _build_result(whole, found, case),
+        wanted,
+        found.spent,
+        least,
+        first.value,
+        first.spent,
+        len(sweep.answers),
+        dollars,
+    )
+
+
+def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCase) -> Result:
+    """The plan as a Result, in listed dollars as every plan; proven within the budget it was
+    found with.
+    """
+    d = found.plan
+    seconds = {
+        "read": 0.0,
+        "validate": 0.0,
+        "build": d.build_s,
+        "solve": d.solve_s,
+        "total": d.build_s + d.solve_s,
+    }
+    if case.problem.pools is problem.pools:
+        return build_result(
+            d.round,
+            d.task.dual,
+            d.proposal,
+            d.witness,
+            d.allocation,
+            d.proof,
+            policy="mip",
+            seed=case.effort.limits.seed,
+            seconds=seconds,
+        )
+    # as a plan it is one of the round whose budget is its listed spending, with the bound of that
+    # round
+    a, pools = d.allocation, problem.pools
+    on = a.pool >= 0
+    spent = float((a.held[on] * pools.price_per_gpu_hour[a.pool[on]]).sum())
+    own = dataclasses.replace(problem, budget_per_hour=spent)
+    secondary = np.flatnonzero(a.primary >= 0)
+    whole = compile_round(
+        own, False, also=(a.primary[secondary], secondary, a.pool[secondary], a.gpus[secondary])
+    )
+    option_table, choice = whole.option_table, np.full(len(problem.jobs), -1)
+    mine = np.flatnonzero(
+        (option_table.pool == a.pool[option_table.job])
+        & (option_table.gpus == a.gpus[option_table.job])
+        & (option_table.primary == a.primary[option_table.job])
+    )
+    choice[option_table.job[mine]] = mine
+    witness = audit(whole.problem, a, whole.repairs)
+    if witness.faults:
+        raise AuditFailure(witness.faults)
+    task, value = Task(whole, case.effort.limits, None, math.inf), witness.objective_value
+    bound, dual = (
+        check_bound(bound_over_all_pairs(task), "lagrangian", witness, option_table.value),
+        task.dual,
+    )
+    return build_result(
+        whole,
+        dual,
+        dataclasses.replace(d.proposal, choice=choice),
+        witness,
+        a,
+        (bound, "lagrangian", relative_gap(bound, value)),
+        policy="mip",
+        seed=case.effort.limits.seed,
+        seconds=seconds,
+    )
+
+
+def count_dollars(problem: Problem, dollars: str) -> Problem:
+    """The problem whose budget counts `listed` prices, or only what is `added` to the bill:
+    reserved pools are free.
+
+    Raises UsageError where tenants have budgets: theirs count listed prices, and a round has one
+    price per pool.
+    """
+    if dollars == "listed":
+        return problem
+    own = [
+        name
+        for name, b in zip(problem.tenants.tenant, problem.tenants.budget_per_hour, strict=True)
+        if math.isfinite(b)
+    ]
+    if own:
+        raise UsageError(
+            "--dollars added: tenants with a budget_per_hour of their own count listed prices: "
+            + ", ".join(own)
+        )
+    return dataclasses.replace(
+        problem,
+        pools=dataclasses.replace(problem.pools, price_per_gpu_hour=problem.pools.marginal_price),
+    )

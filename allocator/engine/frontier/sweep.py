@@ -1,0 +1,243 @@
+"""A round at a series of budgets: the best plan and a proof at each, until the curve is known as
+well as asked.
+
+The first solves are without a budget (or at the largest), at the least spending that keeps the
+rules, and where asked; the others go where most is open between plans and proofs
+(formulations/bounds/budget_curve.py). Each starts from the prices of the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.base import Proposal, Task
+from allocator.policies.memory import Memory
+from allocator.policies.mip import mip
+from allocator.policies.pairs import bound_at_prices
+from allocator.solvers.base import SolveLimits, Solver
+from formulations.bounds.budget_curve import (
+    EDGE,
+    SolvedBudgets,
+    largest_budget_below,
+    open_intervals,
+)
+from formulations.model.choices import choices
+from formulations.model.linear import BUDGET, Floats, Ints
+
+CLOSE = 0.02  # of the dollars: then plans may be few enough to ask for the next one
+
+P = TypeVar("P")
+Tell = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """limits of each plan; solver: None = chosen by size and structure; points: plans looked for
+    at most.
+    """
+
+    limits: SolveLimits
+    solver: Solver | None
+    points: int
+
+
+@dataclass(frozen=True)
+class BudgetAnswer(Generic[P]):
+    """What a case makes of a budget: the plan, worth and spending of it, a bound; memory: prices of
+    the rows; dual: the Lagrangian bound at these prices."""
+
+    plan: P
+    value: float
+    spent: float
+    bound: float
+    dual: float
+    price: float
+    memory: Memory
+
+
+class BudgetCase(Protocol[P]):
+    """A family of rounds that differ in their budget only."""
+
+    def solve(self, budget: float, memory: Memory | None) -> BudgetAnswer[P]:
+        """The best plan of the budget; raises Infeasible and NoPlanInTime."""
+
+    def compile(self, budget: float, prunes: bool) -> CompiledRound:
+        """The round of the budget."""
+
+
+@dataclass(frozen=True)
+class Frontier(Generic[P]):
+    """answers: all, in the order of solving; solves: the same as arrays; least: the least
+    spending of any plan.
+    """
+
+    answers: tuple[BudgetAnswer[P], ...]
+    solves: SolvedBudgets
+    least: float
+
+    @property
+    def open_share(self) -> float:
+        """Area between plans and proofs as a share of the area below the proofs, 0 where nothing
+        is open.
+        """
+        return _open_share(self.solves)
+
+
+class BudgetSweep(Generic[P]):
+    """Solves a case at one budget after the other and keeps what it learns."""
+
+    def __init__(
+        self, case: BudgetCase[P], effort: Effort, top: float = math.inf, tell: Tell | None = None
+    ) -> None:
+        """Solve at the budget `top` and find the least spending. tell: called with the number of
+        solves done. Raises Infeasible where no plan keeps the rules."""
+        self._case, self._effort, self._tell = case, effort, tell or (lambda _: None)
+        self._answers: list[BudgetAnswer[P]] = []
+        self._rows: list[tuple[float, float, float, float, float, float]] = []
+        self._memory: Memory | None = None
+        first = case.solve(top, None)
+        self._limit = first.spent if math.isinf(top) else top
+        self._round = case.compile(self._limit, True)
+        self._choices = choices(self._round.model)
+        self._record(top, first)
+        self.least = min(first.spent, _least_spending(case.compile(top, False), effort))
+        if self.least < first.spent:
+            self.solve_at(self.least)
+
+    @property
+    def solves(self) -> SolvedBudgets:
+        """What is known."""
+        return SolvedBudgets(*np.array(self._rows).T)
+
+    @property
+    def answers(self) -> tuple[BudgetAnswer[P], ...]:
+        """In the order of solving."""
+        return tuple(self._answers)
+
+    @property
+    def full(self) -> bool:
+        """Whether as many plans were looked for as are allowed."""
+        return len(self._answers) >= self._effort.points
+
+    def solve_at(self, budget: float) -> BudgetAnswer[P]:
+        """Solve at the budget, from the prices of the solve before."""
+        answer = self._case.solve(budget, self._memory)
+        self._record(budget, answer)
+        return answer
+
+    def _record(self, budget: float, answer: BudgetAnswer[P]) -> None:
+        price, level = (
+            (0.0, answer.dual)
+            if math.isinf(budget)
+            else (answer.price, self._bound_without_budget(answer))
+        )
+        self._answers.append(answer)
+        self._rows.append((budget, answer.spent, answer.value, answer.bound, level, price))
+        self._memory = answer.memory
+        self._tell(len(self._answers))
+
+    def _bound_without_budget(self, answer: BudgetAnswer[P]) -> float:
+        """The Lagrangian bound at budget 0, with the options of the largest budget: a bound for
+        all up to it.
+        """
+        model = self._choices.model
+        prices = answer.memory.row_prices(model)[0]
+        return bound_at_prices(self._round, self._choices, prices) - answer.price * self._limit
+
+    def refine(self, wanted: Sequence[float] = ()) -> Frontier[P]:
+        """Solve at the budgets `wanted` that lie inside, then wherever most is open."""
+        for budget in wanted:
+            if self.least < budget < self._limit and not self.full:
+                self.solve_at(budget)
+        while not self.full:
+            solves = self.solves
+            if _open_share(solves) <= self._effort.limits.gap or not (
+                left := open_intervals(solves)
+            ):
+                break
+            self.solve_at(max(left, key=lambda piece: piece.area).next)
+        return self.found()
+
+    def found(self) -> Frontier[P]:
+        """What is known so far."""
+        return Frontier(self.answers, self.solves, self.least)
+
+    def find_cheapest(self, target: float) -> tuple[BudgetAnswer[P], float]:
+        """(the cheapest plan found that is worth `target`, the dollars below which none is), the
+        two no further apart than the gap unless points ran out. Needs a known plan that is worth as
+        much."""
+        wanted = target - 1e-9 * max(1.0, abs(target))
+        while True:
+            solves = self.solves
+            good = np.flatnonzero(solves.value >= wanted)
+            best = int(good[np.lexsort((-solves.value[good], solves.spent[good]))[0]])
+            high, low = (
+                float(solves.spent[best]),
+                max(self.least, largest_budget_below(solves, wanted)),
+            )
+            unclear = max(
+                low,
+                float(
+                    solves.budget[(solves.value < wanted) & (solves.budget < high)].max(initial=0.0)
+                ),
+            )
+            near = max(2 * EDGE, self._effort.limits.gap) * max(1.0, high)
+            if self.full or high - low <= near or high - unclear <= near:
+                return self._answers[best], min(low, high)
+            # prices know nearly where it is: first there, then by halves; close by, whether there
+            # is any other plan
+            if not (solves.budget == low).any():
+                self.solve_at(low)
+            elif high - unclear <= CLOSE * high and solves.budget[-1] == unclear:
+                self.solve_at(high - EDGE * max(1.0, high))
+            else:
+                self.solve_at((unclear + high) / 2)
+
+
+def _open_share(solves: SolvedBudgets) -> float:
+    best = solves.best
+    s, v = solves.spent[best], solves.value[best]
+    width = float(s[-1] - s[0])
+    whole = float(np.diff(s) @ (v[-1] - v[:-1])) if width > 0 else 0.0
+    return sum(p.area for p in open_intervals(solves)) / whole if whole > 0 else 0.0
+
+
+def _least_spending(whole: CompiledRound, effort: Effort) -> float:
+    """Least spending of any plan of a round with all its options."""
+    cost = whole.instance.cost
+    cheap = replace(whole, instance=replace(whole.instance, value=-cost))
+    limits = replace(effort.limits, gap=0.0)
+    task = Task(cheap, limits, effort.solver, math.inf)
+    nothing = np.full(len(whole.problem.jobs), -1)
+    choice = nothing if task.choices.feasible(nothing) else mip(task).choice
+    return dollars_of(cost, choice)
+
+
+def dollars_of(cost: Floats, choice: Ints) -> float:
+    """Dollars of a choice."""
+    return float(cost[choice[choice >= 0]].sum())
+
+
+def build_answer(
+    plan: P, task: Task, proposal: Proposal, value: float, bound: float
+) -> BudgetAnswer[P]:
+    """An answer from what was decided."""
+    model, dual = task.round.model, task.dual
+    price = float(
+        sum(dual.prices[f.first : f.stop].sum() for f in model.families if f.kind == BUDGET)
+    )
+    return BudgetAnswer(
+        plan,
+        value,
+        dollars_of(task.round.instance.cost, proposal.choice),
+        max(value, bound),
+        task.bound,
+        max(0.0, price),
+        Memory.of(task.round.problem.objective, model, dual.prices),
+    )

@@ -1,0 +1,136 @@
+"""Every way to run jobs to their end, starting now: hours and dollars of each pool and size.
+
+    hours   = (pause + R / (r phi A)) / 3600
+    dollars = GPUs x price x max(pause + R / (r phi), min_billing_s unless it keeps what it holds) /
+        3600
+
+R remaining work, r speed, phi the useful share that revocations and checkpoints leave
+(performance/useful.py), A the availability of a spot pool: GPUs that cannot be had are not billed.
+What other jobs hold does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.findings import find_nearest
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.errors import UsageError
+from allocator.options.option_table import find_blocked_jobs, option_table
+from allocator.performance.sizes import estimate_sizes
+from allocator.performance.table import RateTable
+from allocator.performance.useful import LEAST, useful_share
+from formulations.bounds.hull import front, hull
+from formulations.objectives import interval
+
+DOLLARS = ("listed", "added")
+
+
+@dataclass(frozen=True)
+class JobWays:
+    """n ways of J jobs, job by job, then by pool and size; arrays (n,).
+
+    name (J,), number (J,) in the snapshot; job: index into them; pool: index; gpus; useful: phi;
+    hours, listed, added: to the end of the job, `added` without reserved pools; dollars: the one of
+    both that counts; weight (J,); front: nothing is cheaper and faster; hull: corner of the lower
+    convex hull of its job; option: index of the menu.
+    """
+
+    name: tuple[str, ...]
+    number: Ints
+    weight: Floats
+    job: Ints
+    pool: Ints
+    gpus: Ints
+    useful_share: Floats
+    hours: Floats
+    listed: Floats
+    added: Floats
+    dollars: Floats
+    front: Bools
+    hull: Bools
+    option: Ints
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+
+def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") -> JobWays:
+    """All ways of the named jobs. dollars: which count, of DOLLARS. Raises UsageError with every
+    fault of the names.
+    """
+    problem, number = estimate_sizes(problem), _numbers(problem, names)
+    m, pools, jobs = option_table(problem, RateTable.of(problem)), problem.pools, problem.jobs
+    place = np.full(len(jobs), -1)
+    place[number] = np.arange(len(number))
+    option = np.flatnonzero(place[m.job] >= 0)
+    phi = useful_share(problem, m.job[option], m.pool[option], m.gpus[option], m.rate[option])
+    order = np.argsort(place[m.job[option]], kind="stable")
+    order = order[phi[order] > LEAST]
+    option, phi = option[order], phi[order]
+    job, pool, gpus = place[m.job[option]], m.pool[option], m.gpus[option]
+    none = [
+        f'job "{name}" can run in no pool: no size and GPU type that fit have a known speed'
+        for name, found in zip(names, np.bincount(job, minlength=len(number)), strict=True)
+        if not found
+    ]
+    if none:
+        raise UsageError("\n".join(none))
+    work_s = jobs.remaining_work[number[job]] / (m.rate[option] * phi)
+    hours = (m.pause_s[option] + work_s / pools.availability[pool]) / interval.HOUR
+    listed, added = (
+        interval.dollars(
+            m.keep[option],
+            gpus * price[pool],
+            m.pause_s[option] + work_s,
+            pools.min_billing_s[pool],
+        )
+        for price in (pools.price_per_gpu_hour, pools.marginal_price)
+    )
+    cost = listed if dollars == "listed" else added
+    best, corner = np.zeros(len(job), dtype=bool), np.zeros(len(job), dtype=bool)
+    best[front(job, cost, hours)] = True
+    corner[hull(job, cost, hours)] = True
+    return JobWays(
+        tuple(names),
+        number,
+        problem.weight[number],
+        job,
+        pool,
+        gpus,
+        phi,
+        hours,
+        listed,
+        added,
+        cost,
+        best,
+        corner,
+        option,
+    )
+
+
+def _numbers(problem: Problem, names: Sequence[str]) -> Ints:
+    """Places of the jobs in the snapshot."""
+    place, still = (
+        {name: j for j, name in enumerate(problem.jobs.job_id)},
+        find_blocked_jobs(problem),
+    )
+    faults = []
+    for name in dict.fromkeys(names):
+        near = "" if name in place else find_nearest(name, problem.jobs.job_id)
+        if name not in place:
+            faults.append(
+                f'no job "{name}" in the snapshot' + (f', did you mean "{near}"?' if near else "")
+            )
+        elif still[place[name]]:
+            faults.append(
+                f'job "{name}" cannot start now: it is held, or waits for a job that is not done'
+            )
+        if list(names).count(name) > 1:
+            faults.append(f'job "{name}" is named twice')
+    if faults:
+        raise UsageError("\n".join(faults))
+    return np.array([place[name] for name in names], dtype=np.int64)

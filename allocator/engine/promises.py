@@ -1,0 +1,289 @@
+"""Which deadlines of a snapshot can still be promised, all together; why the others cannot, and
+what could be instead.
+
+A promise stands on a plan (formulations/deadlines/joint_promises.py): sizes over time for every
+promised job, within GPUs, quotas and budgets, so all of them can be kept together as long as speeds
+are right, no GPUs are lost and nothing is given away that the plan needs. Promises are made to
+running jobs first, then by submission: a later job never costs an earlier one its promise. A linear
+programme bounds how many could be kept if all were decided anew
+(formulations/deadlines/kept_bound.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.options.configure import job_number
+from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.options.option_table import find_blocked_jobs
+from allocator.options.promises import accept_promises, build_reservations, extend_reservations
+from allocator.performance.pipelines import due_s
+from allocator.performance.table import RateTable
+from formulations.deadlines.joint_promises import ReservationPlan
+from formulations.deadlines.kept_bound import DatedJobs, bound_kept_deadlines
+from formulations.deadlines.satisfactory_shares import reservation
+
+FIELDS = (
+    "job_id",
+    "tenant",
+    "due_s",
+    "promised",
+    "pool",
+    "gpus_now",
+    "most_gpus",
+    "done_s",
+    "earliest_s",
+    "reason",
+)
+NAMED = 3  # jobs named as those whose promises are in the way
+
+
+@dataclass(frozen=True)
+class DeadlineAnswer:
+    """One job. due_s: its deadline (that of a stage of a pipeline: pipelines.py), None = none;
+    promised: None where it has none. pool, gpus_now, most_gpus, done_s: of the plan that keeps the
+    promise. earliest_s: the earliest deadline that could be promised to it besides all promises
+    made, None: none in sight, or not needed. Times on the clock of now_s. reason: why not."""
+
+    job_id: str
+    tenant: str
+    due_s: float | None
+    promised: bool | None
+    pool: str | None = None
+    gpus_now: int | None = None
+    most_gpus: int | None = None
+    done_s: float | None = None
+    earliest_s: float | None = None
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of FIELDS."""
+        return {f: getattr(self, f) for f in FIELDS}
+
+
+@dataclass(frozen=True)
+class Promises:
+    """jobs: an answer for each, in file order. wanted, kept: deadlines there are, and those
+    promised. most: no plan keeps more than so many of them."""
+
+    jobs: tuple[DeadlineAnswer, ...]
+    wanted: int
+    kept: int
+    most: int
+
+
+def promises(problem: Problem) -> Promises:
+    """The answers for a snapshot. Raises nothing: a job without options is told so."""
+    state = _PromisedRound(problem, np.ones(len(problem.jobs), dtype=bool))
+    answers = tuple(state.answer(j) for j in range(len(problem.jobs)))
+    wanted = sum(a.promised is not None for a in answers)
+    sure = sum(a.promised is True for a in answers)
+    return Promises(
+        answers, wanted, sure, max(sure, _bound_kept(state.round, state.made, state.fixed, answers))
+    )
+
+
+def promise(problem: Problem, job_id: str) -> DeadlineAnswer:
+    """The answer for one job, in less time: only who has promises counts besides it. Raises
+    UsageError for an unknown job."""
+    j = job_number(problem, job_id)
+    return _PromisedRound(
+        problem, (np.arange(len(problem.jobs)) == j) | ~np.isnan(due_s(problem))
+    ).answer(j)
+
+
+class _PromisedRound:
+    """A round and the promises made in it to the jobs of `who` (J,)."""
+
+    def __init__(self, problem: Problem, who: Bools) -> None:
+        self.round = compile_round(problem, prunes=False)
+        self.problem = self.round.problem
+        self.guessed = _has_assumed_speed(self.round)
+        self.made = build_reservations(self.round, who & ~self.guessed)
+        self.empty = self.made.left
+        self.fixed = {
+            j: _fixed_run(self.round, j)
+            for j in np.flatnonzero(
+                self.round.instance.mandatory & (self.round.unchanged_choice() >= 0)
+            ).tolist()
+        }
+        accept_promises(self.made, self.round)
+        self.kept = dict(zip(self.made.jobs, self.made.made, strict=True))
+        self.stopped = find_blocked_jobs(self.problem)
+
+    @cached_property
+    def after_last_deadline(self) -> ReservationPlan:
+        """What is left after the last deadline, too."""
+        return extend_reservations(self.made, self.round)
+
+    def answer(self, j: int) -> DeadlineAnswer:
+        """The answer for a job of `who`."""
+        problem, made = self.problem, self.made
+        name, tenant = problem.jobs.job_id[j], problem.tenants.tenant[problem.jobs.tenant[j]]
+        due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
+        if j in self.kept:
+            p = self.kept[j]
+            return DeadlineAnswer(
+                name,
+                tenant,
+                due,
+                True,
+                problem.pools.pool[p.place.pool],
+                int(p.reservation.size[0]),
+                int(p.reservation.size.max()),
+                problem.now_s + p.reservation.done_s,
+            )
+        if self.guessed[j]:
+            return DeadlineAnswer(
+                name,
+                tenant,
+                due,
+                None if due is None else False,
+                reason="its speed is assumed, not measured; nothing can be promised on it",
+            )
+        if j in self.fixed:
+            pool, gpus, seconds = self.fixed[j]
+            in_time = None if due is None else bool(seconds <= made.due[j])
+            return DeadlineAnswer(
+                name,
+                tenant,
+                due,
+                in_time,
+                problem.pools.pool[pool],
+                gpus,
+                gpus,
+                problem.now_s + seconds,
+                None if in_time else problem.now_s + seconds,
+                "" if in_time is not False else "it keeps what it holds, and that is too slow",
+            )
+        if self.stopped[j] or not made.places[j]:
+            return DeadlineAnswer(
+                name,
+                tenant,
+                due,
+                None if due is None else False,
+                reason=(
+                    "it is held or waits for other jobs"
+                    if self.stopped[j]
+                    else "no pool has GPUs that it can use"
+                ),
+            )
+        soonest = made.soonest(j)
+        soonest = soonest if math.isfinite(soonest) else self.after_last_deadline.soonest(j)
+        return DeadlineAnswer(
+            name,
+            tenant,
+            due,
+            None if due is None else False,
+            earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
+            reason="" if due is None else _explain_refusal(made, self.empty, j, problem),
+        )
+
+
+def _has_assumed_speed(round_: CompiledRound) -> Bools:
+    """(J,) jobs whose model has no rate that anybody gave, and that have an option at an assumed
+    speed.
+    """
+    m, problem = round_.option_table, round_.problem
+    model = problem.jobs.model[m.job]
+    assumed = RateTable.of(problem).is_assumed(model, problem.pools.gpu_type[m.pool], m.gpus)
+    out = np.zeros(len(problem.jobs), dtype=bool)
+    out[m.job[assumed]] = True
+    return out
+
+
+def _fixed_run(round_: CompiledRound, j: int) -> tuple[int, int, float]:
+    """Pool, GPUs and seconds to the end of a job that must keep what it holds."""
+    o = int(round_.unchanged_choice()[j])
+    i = round_.instance
+    rate = round_.option_table.rate[round_.option[o]]
+    return int(i.pool[o]), int(i.gpus[o]), float(round_.problem.jobs.remaining_work[j] / rate)
+
+
+def _explain_refusal(made: ReservationPlan, empty: Floats, j: int, problem: Problem) -> str:
+    """Too late even alone, or whose promises are in the way."""
+    places = made.places[j]
+    if all(reservation(p.need, p.free(empty), made.slot_s) is None for p in places):
+        fastest = max(float(p.need.rate.max()) for p in places)
+        hours = problem.jobs.remaining_work[j] / fastest / 3600.0
+        return (
+            f"even alone it needs {hours:.3g} h at its fastest, and"
+            f" {max(0.0, made.due[j]) / 3600.0:.3g} h are left"
+        )
+    slots = max(1, math.ceil(made.due[j] / made.slot_s))
+    rows = {int(r) for p in places for r in p.rows}
+    held = []
+    for other, promise in zip(made.jobs, made.made, strict=True):
+        if rows & set(promise.place.rows.tolist()):
+            held.append((-float(promise.reservation.size[:slots].sum()), other))
+    names = ", ".join(problem.jobs.job_id[k] for amount, k in sorted(held)[:NAMED] if amount < 0)
+    more = len([1 for amount, _ in held if amount < 0]) - NAMED
+    return (
+        "earlier promises take what it needs until then"
+        + (f": {names}" if names else "")
+        + (f" and {more} more" if more > 0 else "")
+    )
+
+
+def _bound_kept(
+    round_: CompiledRound,
+    made: ReservationPlan,
+    fixed: dict[int, tuple[int, int, float]],
+    answers: Sequence[DeadlineAnswer],
+) -> int:
+    """Most deadlines that any plan keeps."""
+    jobs = np.array(
+        [
+            j
+            for j in range(len(answers))
+            if math.isfinite(made.due[j]) and made.due[j] > 0 and made.places[j]
+        ],
+        dtype=np.int64,
+    )
+    given = sum(answers[j].promised is True for j in fixed)
+    job: list[int] = []
+    row: list[int] = []
+    option: list[int] = []
+    rate: list[float] = []
+    amount: list[float] = []
+    for n, j in enumerate(jobs.tolist()):
+        for p in made.places[j]:
+            for gpus, speed in zip(p.need.sizes.tolist(), p.need.rate.tolist(), strict=True):
+                row += p.rows.tolist()
+                amount += (p.per_gpu * gpus).tolist()
+                option += [len(job)] * len(p.rows)
+                job.append(n)
+                rate.append(speed)
+    high = _initial_capacity(made)
+    bound = bound_kept_deadlines(
+        DatedJobs(
+            np.ones(len(jobs)),
+            round_.problem.jobs.remaining_work[jobs],
+            made.due[jobs],
+            _ints(job),
+            np.array(rate),
+            _ints(row),
+            _ints(option),
+            np.array(amount),
+            high,
+        )
+    )
+    return given + math.floor(bound + 1e-6)
+
+
+def _initial_capacity(made: ReservationPlan) -> Floats:
+    """(R,) the most that rows have in any slot before promises; fixed jobs are done sooner or
+    later.
+    """
+    return np.asarray(made.whole.max(axis=1))
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int64)

@@ -1,0 +1,470 @@
+"""Why a job does not get what it could use: one code and the numbers behind it for every job of a
+decision.
+
+The first code that applies counts. A "better option" is worth more to the job than what it got; the
+cause is the smallest set of limits whose lifting gives it more when the round is decided again
+(causes.py).
+
+    held                  it is on hold, or waits for a job that is not done
+    no_matching_gpu_type  no pool has a GPU type it may use and a rate is known for; 0 is none
+    exceeds_cluster       every size it may have is larger than every such pool
+    exceeds_quota         every better option alone breaks a limit of its tenant
+    protected             the GPUs are held by jobs that may not be moved, or those it may not
+                          leave are gone
+    not_evaluated         a better option fits beside the plan as it is, and the policy did not take
+                          it; or the policy gives it no more whatever limit is lifted
+    budget                the cause is budget_per_hour alone
+    quota                 the cause are the limits of its tenant alone
+    capacity              the cause are the GPUs alone; it offers the price, but no whole size of it
+                          fits what is left
+    outranked             it offers less than the price of what it needs, or others together make
+                          more of it: the cause is the GPUs alone, or several limits together,
+                          which are named where they are sure
+
+`not_evaluated` is written last, as the code of lowest precedence, but excludes the four before it:
+where nothing is in the way of a job, no limit is the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.engine.causes import (
+    BUDGET,
+    GPUS,
+    QUOTA,
+    Causes,
+    CauseSearch,
+    PriceSearch,
+    find_causes,
+    is_more,
+)
+from allocator.options.headroom import headroom_of_options
+from allocator.options.instance_building import CompiledRound
+from allocator.options.option_table import find_blocked_jobs
+from allocator.performance.gpu_types import allowed_types
+from allocator.performance.table import RateTable
+from formulations.model import linear
+from formulations.model.headroom import Headroom
+from formulations.model.rows import exposure_label
+
+# a job that is just at the price pays it: prices are exact to about this share of a value
+PAYS = -1e-5
+NEGLIGIBLE = 1e-9  # of the largest value of an option: no solver sees what is worth less
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Dual prices by name: pool (P,) per GPU; budget per dollar/hour; quota, guarantee (Q,) per GPU
+    of the tenant; tenant_budget (Q,) per dollar/hour; churn per kept job; exposure (Q Z,) per GPU
+    of a tenant in a zone; idle, headroom (P,) per GPU that is kept for interactive jobs. In units
+    of the objective; guarantee and churn <= 0."""
+
+    pool: Floats
+    budget: float
+    quota: Floats
+    tenant_budget: Floats
+    guarantee: Floats
+    churn: float
+    exposure: Floats
+    idle: Floats
+    headroom: Floats
+
+    @classmethod
+    def of(cls, round_: CompiledRound, prices: Floats) -> Prices:
+        """The row prices (m,) of the round's model, by name."""
+        i = round_.instance
+        named = {
+            family.kind: (family, prices[family.first : family.stop])
+            for family in round_.model.families
+        }
+        tenants, pools, places = (
+            {name: n for n, name in enumerate(names)}
+            for names in (
+                i.tenants,
+                i.pools,
+                (exposure_label(q, z) for q, z in product(i.tenants, i.zones)),
+            )
+        )
+
+        def prices_by_name(place: dict[str, int], kind: str) -> Floats:
+            family, p = named[kind]
+            out = np.zeros(len(place))
+            out[[place[name] for name in family.labels]] = p
+            return out
+
+        def single_price(kind: str) -> float:
+            return float(named[kind][1].sum())
+
+        return cls(
+            named[linear.CAPACITY][1],
+            single_price(linear.BUDGET),
+            prices_by_name(tenants, linear.QUOTA),
+            prices_by_name(tenants, linear.TENANT_BUDGET),
+            prices_by_name(tenants, linear.GUARANTEE),
+            single_price(linear.CHURN),
+            prices_by_name(places, linear.EXPOSURE),
+            prices_by_name(pools, linear.IDLE),
+            prices_by_name(pools, linear.HEADROOM),
+        )
+
+    def usage_cost(self, round_: CompiledRound) -> Floats:
+        """(n,) what every option of the whole menu would have to pay for all it uses."""
+        m, q = round_.option_table, round_.problem.jobs.tenant[round_.option_table.job]
+        held: Ints = np.where(m.primary < 0, m.gpus, 0)
+        total = (
+            held * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
+            + m.cost * (self.budget + self.tenant_budget[q])
+            + m.keep * self.churn
+        )
+        kept = _headroom_usage(round_)
+        if kept is not None:
+            total = total + kept.batch * self.idle[m.pool] + kept.firm * self.headroom[m.pool]
+        if not len(self.exposure):
+            return total
+        pools = round_.problem.pools
+        zone = pools.zone[m.pool]
+        return total + held * np.where(zone >= 0, self.exposure[q * len(pools.zones) + zone], 0.0)
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """code (J,): reason or None. detail (J,): a sentence or None. causes: the limits behind the
+    codes. offered, needed (J,): value per GPU-hour of the better option told about, and the price
+    it has to beat (nan where meaningless)."""
+
+    code: list[str | None]
+    detail: list[str | None]
+    find_causes: Causes
+    offered: Floats
+    needed: Floats
+
+
+def find_reasons(
+    round_: CompiledRound,
+    choice: Ints,
+    prices: Floats,
+    search: CauseSearch | None = None,
+    seconds: float = np.inf,
+) -> Reasons:
+    """Reasons for all jobs.
+
+    choice (J,): column of the round's model that each job got, -1 = nothing. prices (m,): of the
+    rows of the model. search: which jobs get more without some limits; what it does not know, or
+    all without one, is found from prices, in about so many seconds at most. Told of are options
+    with GPUs of their own, not those beside another job.
+    """
+    problem, m = round_.problem, round_.option_table
+    chosen = np.append(round_.option, -1)[choice]
+    named = Prices.of(round_, prices)
+    better = is_better(round_, chosen)
+    usage_cost = named.usage_cost(round_)
+    wants = _any_option_of_job(len(problem.jobs), m.job)(better) | (chosen < 0)
+    flags, pays_for_gpus, fits = _flag_codes(round_, chosen, better, m.value - usage_cost)
+    early = np.any(list(flags.values()), axis=0)
+    best, offered, needed = price_to_beat(round_, chosen, usage_cost)
+    counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
+    asked = wants & ~early & ~fits & (best >= 0) & counts
+    searches = ([] if search is None else [search]) + [PriceSearch(round_, choice, prices, seconds)]
+    found = find_causes(problem, asked, *searches)
+    alone = np.array([n[0] if len(n) == 1 else "" for n in found.limits], dtype=object)
+    helpless = asked & found.is_sure & (np.array([len(n) for n in found.limits]) == 0)
+    cases = flags | {
+        "not_evaluated": ((best >= 0) & fits) | helpless,
+        "budget": alone == BUDGET,
+        "quota": alone == QUOTA,
+        "capacity": (alone == GPUS) & pays_for_gpus,
+    }
+    names = [np.array(name, dtype=object) for name in cases]
+    code = np.select([*cases.values()], names, "outranked").tolist()
+    codes = [name if wanted else None for name, wanted in zip(code, wants.tolist(), strict=True)]
+    told = _write_sentences(round_, codes, chosen, best, offered, needed, found, fits)
+    return Reasons(codes, told, found, offered, needed)
+
+
+def is_better(round_: CompiledRound, chosen: Ints) -> Bools:
+    """(n,) options of the menu, not beside another job, that are worth more than what their job
+    got; chosen (J,)."""
+    m = round_.option_table
+    got = np.append(m.value, 0.0)[chosen]
+    return is_more(m.value, got[m.job]) & (m.primary < 0)
+
+
+def price_to_beat(
+    round_: CompiledRound, chosen: Ints, usage_cost: Floats
+) -> tuple[Ints, Floats, Floats]:
+    """The better option with the largest value less charge, (J,) index into the menu or -1, its
+    value per GPU-hour and the price it has to beat, (J,) each, nan without one: counted for what it
+    has more than the chosen one (J,)."""
+    m = round_.option_table
+    best = _best_options(
+        m.job, np.where(is_better(round_, chosen), m.value - usage_cost, -np.inf), len(chosen)
+    )
+    offered, needed = (_per_gpu_hour(round_, best, chosen, x) for x in (m.value, usage_cost))
+    return best, offered, needed
+
+
+def _per_gpu_hour(round_: CompiledRound, best: Ints, chosen: Ints, amount: Floats) -> Floats:
+    """(J,) by how much `amount` (n,) of the best option is above that of the chosen one, per
+    GPU-hour more it takes (per GPU-hour of the option where it takes no more); nan without a best
+    option."""
+    gpus, hours = np.append(round_.option_table.gpus, 0), round_.problem.interval_s / 3600
+    extra = gpus[best] - gpus[chosen]
+    more = np.append(amount, 0.0)[best] - np.append(amount, 0.0)[chosen]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(best >= 0, more / (np.where(extra > 0, extra, gpus[best]) * hours), np.nan)
+
+
+def _best_options(job: Ints, score: Floats, J: int) -> Ints:
+    """(J,) index of the highest score of each job, -1 where it has none."""
+    top = np.full(J, -np.inf)
+    np.maximum.at(top, job, score)
+    at = np.flatnonzero((score > -np.inf) & (score >= top[job]))
+    best = np.full(J, -1)
+    best[job[at]] = at
+    return best
+
+
+def _flag_codes(
+    round_: CompiledRound, chosen: Ints, better: Bools, surplus: Floats
+) -> tuple[dict[str, Bools], Bools, Bools]:
+    """The jobs (J,) to which each code applies that is no question of price, in order of
+    precedence; the jobs that offer the price of a better option; those with one that fits beside
+    the plan."""
+    problem, m, i = round_.problem, round_.option_table, round_.instance
+    jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
+    J = len(jobs)
+    tenant = jobs.tenant[m.job]
+    on = chosen >= 0
+    own = on & (np.append(m.primary, -1)[chosen] < 0)
+    gpus, cost = np.where(own, np.append(m.gpus, 0)[chosen], 0), np.append(m.cost, 0.0)[chosen]
+    pool = np.append(m.pool, -1)[chosen]
+
+    def left(limit: Floats, used: Floats) -> Floats:
+        return limit - used + 1e-9 * np.maximum(1.0, np.where(np.isfinite(limit), limit, 1.0))
+
+    free = problem.pools.gpus - np.bincount(pool[on], gpus[on], minlength=len(pools))
+    budget = left(np.array(problem.budget_per_hour), np.array(cost.sum()))
+    quota = left(tenants.max_gpus, np.bincount(jobs.tenant, gpus, len(tenants)).astype(float))
+    purse = left(
+        tenants.budget_per_hour, np.bincount(jobs.tenant, cost, len(tenants)).astype(float)
+    )
+    extra, dollars = m.gpus - gpus[m.job], m.cost - cost[m.job]
+    fits_capacity = np.where(pool[m.job] == m.pool, extra, m.gpus) <= free[m.pool]
+    fits_capacity &= _fits_headroom(round_, chosen)
+    granted = (extra <= quota[tenant]) & (dollars <= purse[tenant])
+    granted &= _keeps_exposure(problem, m.pool, m.gpus, m.job, pool, gpus)
+    granted &= (dollars <= budget) & _may_change(round_, chosen)[m.job]
+    purse_full = left(tenants.budget_per_hour, np.zeros(len(tenants)))
+    alone = (m.gpus <= tenants.max_gpus[tenant]) & (m.cost <= purse_full[tenant])
+    alone &= (pools.zone[m.pool] < 0) | (m.gpus <= tenants.exposure[tenant])
+
+    any_of_job = _any_option_of_job(J, m.job)
+    some = any_of_job(better)
+    fixed = np.bincount(
+        jobs.pool[i.mandatory], (jobs.gpus * (jobs.primary < 0))[i.mandatory], minlength=len(pools)
+    )
+    movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
+    gain = surplus - np.append(surplus, 0.0)[chosen][m.job]
+    lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
+    matching, offered = _has_matching_type(round_), any_of_job(np.ones(len(m), dtype=bool))
+    codes = {
+        "held": find_blocked_jobs(problem),
+        "no_matching_gpu_type": ~offered & ~matching,
+        "exceeds_cluster": ~offered & matching,
+        "exceeds_quota": some & ~any_of_job(better & alone),
+        "protected": (some & ~any_of_job(better & movable)) | (~on & lost),
+    }
+    pays_for_gpus = any_of_job(better & (gain > PAYS * np.abs(m.value)) & ~fits_capacity)
+    return codes, pays_for_gpus, any_of_job(better & fits_capacity & granted)
+
+
+def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
+    """(J,) jobs that may get something else and leave every other job as it is: the limit on
+    changes allows it, and no job runs beside them."""
+    m, i = round_.option_table, round_.instance
+    keeps = np.append(m.keep, False)[chosen]
+    out = ~keeps | (np.count_nonzero(keeps) > i.least_kept)
+    primary = np.append(m.primary, -1)[chosen]
+    out[primary[primary >= 0]] = False
+    return out
+
+
+def _headroom_usage(round_: CompiledRound) -> Headroom | None:
+    """What the options of the whole menu take of the GPUs not kept for interactive jobs."""
+    m = round_.option_table
+    return headroom_of_options(
+        round_.problem, round_.instance.mandatory, m.job, np.where(m.primary < 0, m.gpus, 0)
+    )
+
+
+def _fits_headroom(round_: CompiledRound, chosen: Ints) -> Bools:
+    """(n,) options for which enough is left, beside the plan, of the GPUs not kept for
+    interactive jobs.
+    """
+    m, kept = round_.option_table, _headroom_usage(round_)
+    fits = np.ones(len(m), dtype=bool)
+    for amount, most in (
+        () if kept is None else ((kept.batch, kept.most_batch), (kept.firm, kept.most_firm))
+    ):
+        held = np.append(amount, 0)[chosen]
+        at = np.append(m.pool, 0)[chosen]
+        left = most - np.bincount(at, held, len(most))
+        extra = amount - np.where(at[m.job] == m.pool, held[m.job], 0)
+        fits &= (extra <= 0) | (extra <= left[m.pool])
+    return fits
+
+
+def _keeps_exposure(
+    problem: Problem, pool: Ints, gpus: Ints, job: Ints, now: Ints, held: Ints
+) -> Bools:
+    """(n,) options that keep their tenant's limit on spot GPUs of one region. now, held (J,):
+    the plan.
+    """
+    pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
+    zones = len(pools.zones)
+    if not zones:
+        return np.ones(len(job), dtype=bool)
+    at = np.where(now >= 0, pools.zone[now], -1)
+    on = at >= 0
+    used = np.bincount(owner[on] * zones + at[on], held[on], len(tenants) * zones)
+    zone = pools.zone[pool]
+    before = used[owner[job] * zones + zone] - np.where(at[job] == zone, held[job], 0)
+    return np.asarray((zone < 0) | (before + gpus <= tenants.exposure[owner[job]]))
+
+
+def _any_option_of_job(J: int, job: Ints) -> Callable[[Bools], Bools]:
+    def any_of_job(mask: Bools) -> Bools:
+        out = np.zeros(J, dtype=bool)
+        out[job[mask]] = True
+        return out
+
+    return any_of_job
+
+
+def _has_matching_type(round_: CompiledRound) -> Bools:
+    """(J,) True where a pool has a type that the job may use and a rate is known for at any
+    size.
+    """
+    problem = round_.problem
+    known = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
+    known[
+        problem.rates.model[problem.rates.rate > 0], problem.rates.gpu_type[problem.rates.rate > 0]
+    ] = True
+    known[problem.curves.model, problem.curves.gpu_type] = True
+    known[RateTable.of(problem).unrated] = True
+    there = np.zeros(len(problem.gpu_types), dtype=bool)
+    there[problem.pools.gpu_type] = True
+    matching: Bools = np.any(allowed_types(problem) & known[problem.jobs.model] & there, axis=1)
+    return matching
+
+
+SENTENCES = {
+    "no_matching_gpu_type": 'no pool has a GPU type it may use with a rate for model "{model}"',
+    "exceeds_cluster": (
+        "no pool can hold a size between {low} and {high} GPUs with a known rate and enough memory"
+    ),
+    "exceeds_quota": (
+        'even {want} alone is above max_gpus, budget_per_hour or max_spot of tenant "{tenant}"'
+    ),
+    "protected": "{want} is held by jobs that may not be moved",
+    "budget": (
+        "without the limit on dollars it would get {then} for {cost:.2f} $/h, {left:.2f} $/h are "
+        "left; {worth}"
+    ),
+    "quota": 'without the limits of tenant "{tenant}" it would get {then}; {worth}',
+    "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {worth}",
+    "outranked": "{want}: {worth}{lacks}",
+    "not_evaluated": "{want} would fit, but this policy does not look for it; {worth}",
+}
+NOTHING = "it would do no work in this round, or cost more than it is worth"
+HELPLESS = "this policy does not give it more, whatever limit is lifted"
+OTHERS = "others together make more of what {want} needs"
+LACKS, TOGETHER = "; it lacks ", " together"
+
+
+def _write_sentences(
+    round_: CompiledRound,
+    codes: list[str | None],
+    chosen: Ints,
+    best: Ints,
+    offered: Floats,
+    needed: Floats,
+    found: Causes,
+    fits: Bools,
+) -> list[str | None]:
+    """The numbers behind each code in words; None where there is no code."""
+    problem, m, jobs = round_.problem, round_.option_table, round_.problem.jobs
+    price, names = np.append(problem.pools.price_per_gpu_hour, 0.0), (*problem.pools.pool, "")
+    gpus, pool = np.append(m.gpus, 0)[best].tolist(), np.append(m.pool, -1)[best].tolist()
+    then = (found.gpus * price[found.pool]).tolist()
+    left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
+    tenants, models = jobs.tenant.tolist(), jobs.model.tolist()
+    low, high, offers, needs = (
+        jobs.min_gpus.tolist(),
+        jobs.max_gpus.tolist(),
+        offered.tolist(),
+        needed.tolist(),
+    )
+    present, stopped = set(jobs.job_id), set(problem.rates.model[problem.rates.rate == 0].tolist())
+    out: list[str | None] = []
+    for j, code in enumerate(codes):
+        if code is None:
+            out.append(None)
+        elif code == "held":
+            waits = [a for a in jobs.after[j] if a in present]
+            on_hold = not waits or jobs.state[j] == State.HELD
+            out.append("on hold" if on_hold else f"waits for {', '.join(waits)}")
+        elif code == "protected" and (best[j] < 0 or round_.repairs.released[j]):
+            out.append("non-preemptible, but the GPUs it held are gone")
+        elif code == "no_matching_gpu_type" and models[j] in stopped:
+            out.append(
+                f'the speed of model "{problem.models[models[j]]}" is 0 in rates.csv at every '
+                "size on the GPU types it may use: it would never end there"
+            )
+        elif code == "outranked" and best[j] < 0:
+            out.append(NOTHING)
+        elif code == "not_evaluated" and not fits[j]:
+            out.append(f"{gpus[j]} x {names[pool[j]]}: {HELPLESS}")
+        else:
+            want = f"{gpus[j]} x {names[pool[j]]}"
+            worth = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
+            if code == "outranked" and offers[j] > needs[j]:
+                worth = OTHERS.format(want=want)
+            out.append(
+                SENTENCES[code].format(
+                    want=want,
+                    then=f"{found.gpus[j]} x {names[found.pool[j]]}",
+                    cost=then[j],
+                    left=left,
+                    worth=worth,
+                    tenant=problem.tenants.tenant[tenants[j]],
+                    low=low[j],
+                    high=high[j],
+                    model=problem.models[models[j]],
+                    lacks=_describe_lacks(found, j),
+                )
+            )
+    return out
+
+
+def _describe_lacks(found: Causes, j: int) -> str:
+    """What an outranked job would have to be given, as the end of its sentence."""
+    limits = found.limits[j]
+    return f"{LACKS}{join_limits(limits)}{TOGETHER if len(limits) > 1 else ''}" if limits else ""
+
+
+def parse_lacks(detail: str) -> tuple[str, ...]:
+    """The limits that the sentence of an outranked job ends with; empty where it names none."""
+    named = detail.partition(LACKS)[2].removesuffix(TOGETHER).replace(" and ", ", ")
+    return tuple(named.split(", ")) if named else ()
+
+
+def join_limits(limits: tuple[str, ...]) -> str:
+    """Limits as a list in a sentence."""
+    return " and ".join(filter(None, (", ".join(limits[:-1]), limits[-1])))

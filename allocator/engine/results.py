@@ -1,0 +1,226 @@
+"""The full Result of a decided round: prices, reasons, and the tables of contract section 5."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from allocator.audit import Audit
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.domain.result import Columns, Result
+from allocator.engine.causes import CauseSearch
+from allocator.engine.reasons import Prices, find_reasons
+from allocator.options.instance_building import CompiledRound
+from allocator.performance.batched import KINDS
+from allocator.performance.speed import BelievedSpeeds, Configurations
+from allocator.performance.table import RateTable
+from allocator.policies.base import Proposal
+from formulations.bounds.lagrangian import Dual
+
+ASSUMED = "assumed speed, not measured"
+# a proven relative gap up to this is called optimal: the tolerance of the checks
+OPTIMAL = 1e-6
+
+
+def build_result(
+    round_: CompiledRound,
+    dual: Dual,
+    proposal: Proposal,
+    witness: Audit,
+    allocation: Allocation,
+    proof: tuple[float, str, float],
+    *,
+    policy: str,
+    seed: int,
+    seconds: Mapping[str, float],
+    search: CauseSearch | None = None,
+    left_s: float = math.inf,
+) -> Result:
+    """Everything that plan.json says. proof: (bound, who proved it, relative gap); seconds: by
+    phase, with "total".
+
+    The reasons are found when they are first read. search: decides again without some limits, None
+    = by prices, for about left_s seconds at most.
+    """
+    problem = round_.problem
+    bound, by, gap = proof
+    prices = Prices.of(round_, dual.prices)
+
+    def explain_actions() -> dict[str, Sequence[object]]:
+        told = find_reasons(round_, proposal.choice, dual.prices, search, left_s)
+        return {"reason": told.code, "detail": _describe_details(problem, allocation, told.detail)}
+
+    kept = np.append(round_.instance.keep, False)[proposal.choice]
+    notes = [*problem.warnings, *round_.repairs.messages]
+    if proposal.detail and proposal.fallback:
+        notes.append(f"fallback {proposal.fallback}: {proposal.detail}")
+    elif proposal.detail:
+        notes.append(proposal.detail)
+    return Result(
+        snapshot=problem.name,
+        digest=problem.digest,
+        now_s=problem.now_s,
+        interval_s=problem.interval_s,
+        policy=policy,
+        objective=problem.objective,
+        solver=proposal.solver,
+        solver_version=proposal.solver_version,
+        solver_choice=proposal.solver_choice or None,
+        seed=seed,
+        status="optimal" if gap <= OPTIMAL else "feasible",
+        termination=proposal.termination,
+        fallback=proposal.fallback,
+        objective_value=witness.objective_value,
+        bound=bound,
+        gap=gap,
+        bound_by=by,
+        seconds={k: round(v, 6) for k, v in seconds.items()},
+        jobs=Columns(_jobs(problem, witness, allocation, kept), explain_actions),
+        pools=_pools(problem, allocation, prices),
+        tenants=_tenants(problem, witness, allocation),
+        warnings=tuple(notes),
+        budget={
+            "per_hour": _finite_or_none(problem.budget_per_hour),
+            "spent_per_hour": float(witness.cost.sum()),
+            "marginal_value": prices.budget,
+        },
+    )
+
+
+def job_actions(problem: Problem, pool: Ints, gpus: Ints, kept: Bools) -> list[str]:
+    """start, keep, grow, shrink, move, pause or wait for every job (contract section 5). kept (J,):
+    it stays on its own GPUs; a job that joins or leaves another may move to as many others of its
+    pool."""
+    jobs = problem.jobs
+    running: Bools = jobs.state == State.RUNNING
+    something = pool >= 0
+    moved = (pool != jobs.pool) | ((gpus == jobs.gpus) & ~kept)
+    cases = [
+        running & ~something,
+        running & moved,
+        running & (gpus == jobs.gpus),
+        running & (gpus > jobs.gpus),
+        running,
+        something,
+    ]
+    return list(
+        np.select(cases, ["pause", "move", "keep", "grow", "shrink", "start"], "wait").tolist()
+    )
+
+
+def _jobs(
+    problem: Problem, witness: Audit, allocation: Allocation, kept: Bools
+) -> dict[str, Sequence[object]]:
+    jobs = problem.jobs
+    pools = np.array([*problem.pools.pool, None], dtype=object)
+    batch, passes = (
+        [n if n > 0 else None for n in numbers.tolist()]
+        for numbers in _batches(problem, allocation)
+    )
+    none: list[object] = [None] * len(jobs)
+    colocated_job, secondary = allocation.primary.copy(), np.flatnonzero(allocation.primary >= 0)
+    colocated_job[allocation.primary[secondary]] = secondary
+    return {
+        "job_id": list(jobs.job_id),
+        "tenant": [problem.tenants.tenant[q] for q in jobs.tenant.tolist()],
+        "pool": list(pools[allocation.pool]),
+        "gpus": allocation.gpus.tolist(),
+        "batch_size": batch,
+        "shared_with": [jobs.job_id[i] if i >= 0 else None for i in colocated_job.tolist()],
+        "nodes": none,
+        "previous_pool": list(pools[jobs.pool]),
+        "previous_gpus": jobs.gpus.tolist(),
+        "action": job_actions(problem, allocation.pool, allocation.gpus, kept),
+        "work_per_s": witness.rate.tolist(),
+        "value": witness.value.tolist(),
+        "cost_per_hour": witness.cost.tolist(),
+        "accumulation": passes,
+        "variant": _variants(problem, allocation),
+    }
+
+
+def _describe_details(
+    problem: Problem, allocation: Allocation, told: Sequence[str | None]
+) -> list[str | None]:
+    """(J,) the sentences told, and where a job has or wants GPUs at an assumed speed, that it is
+    none that was measured."""
+    jobs, kinds = problem.jobs, problem.pools.gpu_type
+    pool, gpus = allocation.pool, allocation.gpus
+    table = RateTable.of(problem)
+    guessed = table.unrated[jobs.model]
+    on = np.flatnonzero(guessed & (pool >= 0))
+    guessed[on] = table.is_assumed(jobs.model[on], kinds[pool[on]], gpus[on])
+    return [
+        "; ".join(([text] if text else []) + [ASSUMED]) if mark else text
+        for text, mark in zip(told, guessed.tolist(), strict=True)
+    ]
+
+
+def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
+    """(J,) global batch and passes per step that each job's speed supposes: of its row of
+    rates.csv, or the best of a curve that knows batches; -1 or 0 = unknown."""
+    row = allocation.row
+    batch, passes = (
+        np.where(row >= 0, np.append(column, -1)[row], -1)
+        for column in (problem.rates.batch_size, problem.rates.accumulation)
+    )
+    curved = np.flatnonzero((row < 0) & (allocation.pool >= 0))
+    if len(curved) and not KINDS.keys().isdisjoint(problem.curves.kind):
+        at = Configurations.of(
+            problem.jobs.model[curved],
+            problem.pools.gpu_type[allocation.pool[curved]],
+            allocation.gpus[curved],
+        )
+        found = BelievedSpeeds(problem).speed(at)
+        batch[curved], passes[curved] = found.batch, found.accumulation
+    return batch, passes
+
+
+def _variants(problem: Problem, allocation: Allocation) -> list[str | None]:
+    """(J,) variant of the row of rates.csv that each job's speed supposes, None without one."""
+    names = problem.rates.variant
+    return [names[row] or None if row >= 0 else None for row in allocation.row.tolist()]
+
+
+def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> list[dict[str, object]]:
+    on = allocation.pool >= 0
+    used = np.bincount(
+        allocation.pool[on], allocation.held[on], minlength=len(problem.pools)
+    ).astype(np.int64)
+    return [
+        {"pool": name, "gpus": int(g), "used": int(u), "marginal_value": float(v)}
+        for name, g, u, v in zip(
+            problem.pools.pool, problem.pools.gpus, used, prices.pool, strict=True
+        )
+    ]
+
+
+def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> list[dict[str, object]]:
+    tenants = problem.tenants
+    gpus = np.bincount(problem.jobs.tenant, allocation.held, minlength=len(tenants)).astype(
+        np.int64
+    )
+    cost = np.bincount(problem.jobs.tenant, witness.cost, minlength=len(tenants))
+    return [
+        {
+            "tenant": name,
+            "gpus": int(g),
+            "guaranteed": int(u),
+            "max_gpus": _integer_or_none(m),
+            "cost_per_hour": float(c),
+        }
+        for name, g, u, m, c in zip(
+            tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=True
+        )
+    ]
+
+
+def _finite_or_none(x: float) -> float | None:
+    return float(x) if math.isfinite(x) else None
+
+
+def _integer_or_none(x: float) -> int | None:
+    return int(x) if math.isfinite(x) else None

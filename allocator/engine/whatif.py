@@ -1,0 +1,319 @@
+"""Two decisions compared: the round as it is, and with other values.
+
+What an option is worth may depend on the round itself: on its GPUs under the objective `flow`, on
+its weights under all. Values of two rounds are therefore numbers of two scales, and both plans are
+valued in one of them:
+
+    with the other values      where the plan of now keeps every rule there: more was allowed
+    as it is                   else where the new plan keeps every rule of now: less is allowed
+    with the other values      else: the plans exclude each other
+
+In the first case the new plan is worth at least as much, in the second at most as much, within the
+gap. Hours of work are free of scales: a job's work in units of what it does in an hour at
+requested_gpus on its slowest allowed type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allocator.audit import Audit, audit
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Problem
+from allocator.engine.advice.trials import JobOutcome
+from allocator.engine.decision import Decision
+from allocator.engine.reasons import Prices
+from formulations.objectives.interval import HOUR
+
+WITH, AS_IS = "with the other values", "as it is"
+PRICED = 1e-9  # relative to the plan's value: a limit whose unit is worth more binds
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """A job that gets something else.
+
+    what: starts, stops, grows, shrinks or moves. left_h: hours that its work left takes at the
+    speed of each plan, None while it waits.
+    """
+
+    job_id: str
+    what: str
+    before: JobOutcome
+    after: JobOutcome
+    left_h_before: float | None
+    left_h_after: float | None
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit that binds with the other values: where it is set, and what one unit more is
+    worth.
+    """
+
+    place: str
+    unit: str
+    price: float
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Compare the plan as it is with the plan with other values, (before, after) each.
+
+    Attributes
+    ----------
+    scale : str
+        Whose values count: "with the other values" or "as it is".
+    value : tuple of float
+        Value of both plans in that scale.
+    doubt : float
+        How far the plan that was decided in that scale may be from the best.
+    work_h, dollars : tuple of float
+        Hours of work that the round does, and US dollars per hour.
+    gpus, running : tuple of int
+        GPUs in use, and jobs that hold some.
+    jobs : tuple of JobChange
+        Jobs that get something else.
+    limits : tuple of Limit
+        Limits that bind with the other values.
+    slack : tuple of str
+        Limits that were set and do not bind.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> more = allocator.engine.whatif(problem, {"pools.v100.gpus": 12})
+    >>> more
+    Comparison(jobs=2, gpus=(15, 18), value=(7.14, 7.34))
+    """
+
+    scale: str
+    value: tuple[float, float]
+    doubt: float
+    work_h: tuple[float, float]
+    dollars: tuple[float, float]
+    gpus: tuple[int, int]
+    running: tuple[int, int]
+    jobs: tuple[JobChange, ...]
+    limits: tuple[Limit, ...]
+    slack: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Summarise the comparison on one line."""
+        before, after = self.value
+        return (
+            f"Comparison(jobs={len(self.jobs)}, gpus={self.gpus},"
+            f" value=({before:.6g}, {after:.6g}))"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON.
+
+        Returns
+        -------
+        dict
+            The attributes.
+        """
+        return dataclasses.asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """Say the comparison in sentences.
+
+        Returns
+        -------
+        iterator of str
+            One sentence each.
+        """
+        if self.jobs:
+            yield f"jobs: {self._jobs()}"
+            yield f"work of this round: {_describe_difference(*self.work_h, 'h', 'hours of work as requested')}"
+        else:
+            yield "No job gets anything else."
+        if self.dollars[0] != self.dollars[1]:
+            yield f"dollars: {_describe_difference(*self.dollars, '$/h', 'per hour')}"
+        if self.jobs:
+            yield self._value()
+        if not self.jobs:
+            yield from self._binding()
+
+    def _jobs(self) -> str:
+        count = {"starts": 0, "stops": 0, "grows": 0, "shrinks": 0, "moves": 0}
+        for job in self.jobs:
+            count[job.what] += 1
+        return ", ".join(f"{n} {what if n == 1 else what[:-1]}" for what, n in count.items() if n)
+
+    def _value(self) -> str:
+        before, after = self.value
+        gained = after - before
+        if abs(gained) <= 1e-9 * max(1.0, abs(before)):
+            return f"value: the same, both plans valued {self.scale}"
+        sign = "more" if gained > 0 else "less"
+        doubt = ""
+        if abs(gained) <= self.doubt:
+            doubt = f"; that is less than the gap leaves open ({self.doubt:.2g})"
+        return f"value: {abs(gained):.4g} {sign}, both plans valued {self.scale}{doubt}"
+
+    def _binding(self) -> Iterator[str]:
+        if not self.limits:
+            yield "No limit has a price: what is left is of no use to any job."
+            return
+        yield "What binds, and what one more is worth (prices of the round with the other values):"
+        for limit in self.limits:
+            yield f"  {limit.place:<40} {limit.price:.4g} per {limit.unit}"
+        for place in self.slack:
+            yield f"{place} has no price: it is not what is short."
+
+
+def compare(before: Decision, after: Decision, places: Collection[str] = ()) -> Comparison:
+    """Compare the decision about a round as it is with that about the round with other values.
+
+    places: where the other values were set, as `allocator.changed` takes them.
+    """
+    old = _carry_plan(before, after.round.problem)
+    new = _carry_plan(after, before.round.problem)
+    there = audit(after.round.problem, old, after.round.repairs)
+    here = audit(before.round.problem, new, before.round.repairs)
+    if not there.faults or here.faults:
+        scale, value, own = WITH, (there.objective_value, after.value), after
+    else:
+        scale, value, own = AS_IS, (before.value, here.objective_value), before
+    return Comparison(
+        scale,
+        value,
+        max(0.0, own.proof[0] - own.value),
+        (_work_h(before), _work_h(after)),
+        (float(before.witness.cost.sum()), float(after.witness.cost.sum())),
+        (int(before.allocation.held.sum()), int(after.allocation.held.sum())),
+        (int((before.allocation.gpus > 0).sum()), int((after.allocation.gpus > 0).sum())),
+        tuple(_job_changes(before, after)),
+        *_binding_limits(after, places),
+    )
+
+
+def _binding_limits(
+    decision: Decision, places: Collection[str]
+) -> tuple[tuple[Limit, ...], tuple[str, ...]]:
+    """The limits that have a price, the dearest unit first; and places of limits without one."""
+    round_ = decision.round
+    prices, pools, tenants = (
+        Prices.of(round_, decision.task.dual.prices),
+        round_.instance.pools,
+        round_.instance.tenants,
+    )
+    found = [Limit("budget_per_hour", "dollar/hour", prices.budget)]
+    found += [
+        Limit(f"pools.{p}.gpus", "GPU", float(x)) for p, x in zip(pools, prices.pool, strict=True)
+    ]
+    found += [
+        Limit(f"tenants.{q}.max_gpus", "GPU", float(x))
+        for q, x in zip(tenants, prices.quota, strict=True)
+    ]
+    found += [
+        Limit(f"tenants.{q}.budget_per_hour", "dollar/hour", float(x))
+        for q, x in zip(tenants, prices.tenant_budget, strict=True)
+    ]
+    found += [
+        Limit(f"interactive.{p}.headroom_gpus", "GPU less", float(x + y))
+        for p, x, y in zip(pools, prices.idle, prices.headroom, strict=True)
+    ]
+    found += [Limit("max_changes", "change", -prices.churn)]
+    found += [
+        Limit(f"tenants.{q}.guaranteed_gpus", "GPU less", -float(x))
+        for q, x in zip(tenants, prices.guarantee, strict=True)
+    ]
+    least = PRICED * max(abs(decision.value), 1e-9)
+    binding = sorted((x for x in found if x.price > least), key=lambda x: -x.price)
+    return tuple(binding), tuple(x.place for x in found if x.place in places and x.price <= least)
+
+
+def _carry_plan(decision: Decision, to: Problem) -> Allocation:
+    """The plan in the jobs and pools of another round, by name; what is not there gets nothing."""
+    here, plan = decision.round.problem, decision.allocation
+    number = {name: j for j, name in enumerate(here.jobs.job_id)}
+    place = {name: p for p, name in enumerate(to.pools.pool)}
+    own = np.array([number.get(name, -1) for name in to.jobs.job_id], dtype=np.int64)
+    pools = np.array([*(place.get(name, -1) for name in here.pools.pool), -1], dtype=np.int64)
+    back = {name: j for j, name in enumerate(to.jobs.job_id)}
+    jobs = np.array([*(back.get(name, -1) for name in here.jobs.job_id), -1], dtype=np.int64)
+    pool = pools[np.append(plan.pool, -1)[own]]
+
+    def values_by_name(values: Any, nothing: int) -> Any:
+        return np.where(pool >= 0, np.append(values, nothing)[own], nothing)
+
+    return Allocation(
+        pool,
+        values_by_name(plan.gpus, 0),
+        values_by_name(plan.row, -1),
+        jobs[values_by_name(plan.primary, -1)],
+    )
+
+
+def _work_h(decision: Decision) -> float:
+    """Hours of work that the plan does in its round, of all jobs, as the module says."""
+    p = decision.round.problem
+    plain = dataclasses.replace(
+        p,
+        objective="throughput",
+        dollar_price=0.0,
+        ageing_s=math.inf,
+        settings={},
+        jobs=dataclasses.replace(p.jobs, weight=np.ones(len(p.jobs))),
+        tenants=dataclasses.replace(p.tenants, dollar_price=np.zeros(len(p.tenants))),
+    )
+    told: Audit = audit(plain, decision.allocation, decision.round.repairs)
+    return told.objective_value * p.interval_s / HOUR
+
+
+def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:
+    nothing = JobOutcome(0, "", None, 0.0, 0.0)
+    here, there = before.round.problem.jobs, after.round.problem.jobs
+    number = {name: j for j, name in enumerate(here.job_id)}
+    for j, name in enumerate(there.job_id):
+        own = number.get(name, -1)
+        old = JobOutcome.of(before, own) if own >= 0 else nothing
+        new = JobOutcome.of(after, j)
+        if old.place == new.place:
+            continue
+        what = (
+            "starts"
+            if not old.gpus
+            else (
+                "stops"
+                if not new.gpus
+                else (
+                    "grows"
+                    if new.gpus > old.gpus
+                    else "shrinks"
+                    if new.gpus < old.gpus
+                    else "moves"
+                )
+            )
+        )
+        left = float(here.remaining_work[own]) if own >= 0 else 0.0
+        yield JobChange(
+            name,
+            what,
+            old,
+            new,
+            _hours(left, old.work_per_s),
+            _hours(float(there.remaining_work[j]), new.work_per_s),
+        )
+
+
+def _hours(work: float, work_per_s: float) -> float | None:
+    return work / work_per_s / HOUR if work_per_s > 0 else None
+
+
+def _describe_difference(before: float, after: float, unit: str, of: str) -> str:
+    gained = after - before
+    if abs(gained) <= 1e-9 * max(1.0, abs(before)):
+        return f"the same, {before:.4g} {unit}"
+    sign = "more" if gained > 0 else "less"
+    return f"{abs(gained):.4g} {unit} {sign} ({before:.4g} -> {after:.4g} {of})"

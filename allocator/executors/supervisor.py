@@ -1,0 +1,306 @@
+"""The process that looks after one allocation: python -m allocator.executors.supervisor FOLDER
+
+It starts the job's command, has it stop when stop.json appears, makes sure that nothing of it is
+left, and writes exit.json. It lives in a session of its own, so it goes on when the controller is
+killed, and it holds keeper.lock for all its life, so that everybody can see whether it lives. Only
+the standard library: it has to start quickly.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from allocator.executors import report
+from allocator.executors.disk import try_lock, write_json
+from allocator.executors.processes import (
+    adopt_orphans,
+    find_descendants,
+    kill_all,
+    read_boot_id,
+    read_process,
+)
+from allocator.io.tables.limited_reader import as_storable_text, read_end, read_json
+
+LOCK, SUPERVISOR, EXIT, BASE = "keeper.lock", "keeper.json", "exit.json", "base.json"
+PROGRESS, OUT, ERR = "progress", "stdout", "stderr"
+TICK_S = 0.05  # between two looks
+LEFTOVERS_S = 5.0  # what a job that has ended left running gets this long to end by itself
+LAST_WORDS = 400  # characters of stderr in the detail of a failure
+# of the controller's environment; so is ALLOCATOR_*
+HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
+MARKER = "ALLOCATOR_ALLOCATION"
+PHASES = ("stopped", "finished", "failed", "lost")
+MOST_DETAIL = 1000  # characters
+
+
+class Supervisor:
+    """One allocation: `folder` holds its order.json."""
+
+    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+        self.folder, self.order = folder, order
+        self.is_termination_requested = False  # to end, by a signal to the keeper
+        self.is_stop_requested = False  # to stop, by stop.json, while the job's first process lived
+        self.status: int | None = None  # of the job's first process, as waitpid says it
+        self.stopping_since: float | None = None
+        self.was_killed = False
+
+    def supervise(self) -> dict[str, Any]:
+        """Run the command to its end; returns what exit.json says. On return nothing of it is
+        alive.
+        """
+        try:
+            child = self._spawn()
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return self._build_exit("failed", None, f"could not be started: {error}")
+        while self._check_processes(child.pid):
+            time.sleep(TICK_S)
+        child.returncode = 0  # waitpid was ours; Popen need not wonder
+        return self._judge_exit()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        if not self.order["command"]:
+            raise ValueError("the job has no command")
+        environment, workdir = build_environment(self.folder, self.order)
+        Path(workdir).mkdir(parents=True, exist_ok=True)
+        with (
+            open_for_appending(self.folder / OUT) as out,
+            open_for_appending(self.folder / ERR) as err,
+        ):
+            return subprocess.Popen(
+                self.order["command"],
+                env=environment,
+                cwd=workdir,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                process_group=0,
+            )
+
+    def _check_processes(self, pid: int) -> bool:
+        """One look at everything; False: it is over."""
+        self._reap_children(pid)
+        self._remember_base()
+        now, grace_s = time.monotonic(), self.order["grace_s"]
+        if self.status is None:
+            self.is_stop_requested = self.is_stop_requested or (self.folder / "stop.json").exists()
+            if self.stopping_since is None and (
+                self.is_termination_requested or self.is_stop_requested
+            ):
+                self.stopping_since = now
+                _terminate_group(pid)  # not reaped yet, so the number is still its own
+            if self.stopping_since is not None and now - self.stopping_since > grace_s:
+                self._kill_descendants()
+            return True
+        left = find_descendants(os.getpid())
+        # it ended by itself and left something running
+        if left and self.stopping_since is None:
+            self.stopping_since = now + LEFTOVERS_S - grace_s
+            for p in left:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(p.pid, signal.SIGTERM)
+        if left and now - (self.stopping_since or now) > grace_s:
+            self._kill_descendants()
+        return bool(left)
+
+    def _kill_descendants(self) -> None:
+        self.was_killed = self.was_killed or self.status is None
+        kill_all(lambda: find_descendants(os.getpid()), 0.0)
+
+    def _reap_children(self, first: int) -> None:
+        """Take note of every child that ended: the job's first process, and orphans of its own."""
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == first:
+                    self.status = ended[1]
+
+    def _remember_base(self) -> None:
+        """Where nothing is known of the job's earlier work, the first thing it reports is where
+        it began.
+        """
+        if (
+            self.order["base"] is None
+            and (report_line := report.read(self.folder / PROGRESS)) is not None
+        ):
+            self.order["base"] = report_line[1]
+            with suppress(OSError):
+                write_json(self.folder / BASE, {"base": report_line[1]})
+
+    def _judge_exit(self) -> dict[str, Any]:
+        assert self.status is not None
+        code = os.waitstatus_to_exitcode(self.status)
+        how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+        done, total_work = read_safe_work(self.folder, self.order), self.order["remaining_work"]
+        if code == 0 and (
+            not (self.is_stop_requested or self.is_termination_requested)
+            or (total_work > 0 and done >= total_work * (1 - 1e-9))
+        ):
+            return self._build_exit("finished", code, how)
+        if self.is_stop_requested:
+            grace = (
+                f" after {self.order['grace_s']:g} s in which it did not stop"
+                if self.was_killed
+                else ""
+            )
+            return self._build_exit("stopped", code, how + grace)
+        if self.is_termination_requested:
+            return self._build_exit("lost", code, f"its keeper was told to end; the job: {how}")
+        return self._build_exit("failed", code, f"{how}{read_last_words(self.folder / ERR)}")
+
+    def _build_exit(self, phase: str, code: int | None, detail: str) -> dict[str, Any]:
+        return build_ending(self.folder, self.order, phase, detail) | {"exit_code": code}
+
+    def install_signal_handlers(self) -> None:
+        """Let the signals that would end this process end the job first."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._request_termination)
+
+    def _request_termination(self, number: int, frame: object) -> None:
+        self.is_termination_requested = True
+
+
+def build_ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -> dict[str, Any]:
+    """What exit.json says of an allocation that ended now. work_done: since it started; safe: in
+    all, None: nothing is known; both as the last checkpoint has it."""
+    report_line = report.read(folder / PROGRESS)
+    return {
+        "phase": phase,
+        "detail": detail,
+        "at_s": time.time(),
+        "work_done": read_safe_work(folder, order),
+        "safe": order["base"] if report_line is None else report_line[1],
+    }
+
+
+def read_ending(folder: Path) -> dict[str, Any] | None:
+    """What exit.json says; None where there is none yet. A job may write to its folder, so that an
+    ending without the fields of `build_ending` counts as a failure."""
+    end = read_json(folder / EXIT)
+    if end is None:
+        return None
+    try:
+        if end["phase"] not in PHASES or not isinstance(end["detail"], str):
+            raise ValueError
+        numbers = [float(end["at_s"]), float(end["work_done"])]
+        numbers += [] if end["safe"] is None else [float(end["safe"])]
+        if not all(math.isfinite(x) and x >= 0 for x in numbers):
+            raise ValueError
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return {
+            "phase": "failed",
+            "detail": "something else than its supervisor wrote exit.json",
+            "at_s": time.time(),
+            "work_done": 0.0,
+            "safe": None,
+        }
+    return {**end, "detail": as_storable_text(end["detail"], MOST_DETAIL)}
+
+
+def read_safe_work(folder: Path, order: dict[str, Any]) -> float:
+    """Work since the allocation started that a checkpoint holds, from 0 to all that was left to
+    do.
+    """
+    base = order["base"]
+    if base is None:
+        base = (read_json(folder / BASE) or {}).get("base")
+    report_line = report.read(folder / PROGRESS)
+    if report_line is None or base is None:
+        return 0.0
+    return float(min(max(report_line[1] - base, 0.0), order["remaining_work"]))
+
+
+def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str], str]:
+    """(environment, working folder) of the job."""
+    # a job that was submitted under the name of a forgotten one begins with nothing
+    first = int(order.get("first_generation", 1))
+    place = folder.parent.parent / "jobs" / folder.name.rpartition(".")[0]
+    workdir = order["workdir"] or str(place / ("work" if first <= 1 else f"work.{first}"))
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ALLOCATOR_") and name not in HIDDEN
+    }
+    own = {
+        "CUDA_VISIBLE_DEVICES": ",".join(str(d) for d in order["devices"]),
+        "ALLOCATOR_JOB": order["job_id"],
+        "ALLOCATOR_GPUS": str(order["gpus"]),
+        "ALLOCATOR_POOL": order["pool"],
+        "ALLOCATOR_GPU_TYPE": order["gpu_type"],
+        "ALLOCATOR_GENERATION": str(order["generation"]),
+        "ALLOCATOR_REMAINING_WORK": repr(order["remaining_work"]),
+        "ALLOCATOR_GRACE_S": repr(order["grace_s"]),
+        "ALLOCATOR_PROGRESS": str(folder / PROGRESS),
+        "ALLOCATOR_WORKDIR": workdir,
+        MARKER: order["marker"],
+    }
+    return {**kept, **order["environment"], **own}, workdir
+
+
+def read_last_words(path: Path) -> str:
+    """': ' and the end of the file in one line, '' if there is nothing."""
+    try:
+        text = read_end(path, LAST_WORDS).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return f": {words}" if words else ""
+
+
+def open_for_appending(path: Path) -> Any:
+    """The file, open for appending, readable by its owner only."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+def _terminate_group(pid: int) -> None:
+    """Ask every process of the job's group to end; one that was halted has to run for that."""
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def main(folder: Path) -> int:
+    """Look after the allocation, once: a second keeper, or one that comes after the end, does
+    nothing.
+    """
+    lock = try_lock(folder / LOCK)
+    order = read_json(folder / "order.json")
+    if lock is None or order is None or (folder / EXIT).exists() or (folder / SUPERVISOR).exists():
+        return 0
+    adopt_orphans()
+    supervisor = Supervisor(folder, order)
+    supervisor.install_signal_handlers()
+    me = read_process(os.getpid())
+    assert me is not None
+    write_json(
+        folder / SUPERVISOR,
+        {"pid": me.pid, "started": me.started, "boot": read_boot_id(), "at_s": time.time()},
+    )
+    exit_value = supervisor.supervise()
+    while folder.is_dir():
+        try:
+            write_json(folder / EXIT, exit_value)
+            return 0
+        # a full disk: until this is written the allocation counts as running
+        except OSError as error:
+            with suppress(OSError):  # its log may be on the same disk
+                os.write(2, f"exit.json: {error}\n".encode())
+            time.sleep(1.0)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

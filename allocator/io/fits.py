@@ -1,0 +1,93 @@
+"""Fitted speed models as files: models.csv, ready for a snapshot, and fit.csv, how good each one
+is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from allocator.domain.schema.columns import CURVE_PARAMETERS, LEAST_NUMBER, MOST_NUMBER, ColumnKind
+from allocator.io.tables.csv_table import csv_text
+from allocator.performance.fit.choose import ORDER, SpeedFit
+from allocator.performance.fit.similar import GuessedCurve
+
+DIGITS = 7
+REPORT = (
+    "model",
+    "gpu_type",
+    "kind",
+    "form",
+    "rows",
+    "sizes",
+    "mean_error",
+    "median_error",
+    "rms_error",
+    "error_on_its_rows",
+    "parameters",
+    "deviation",
+    *(f"error_{f.replace(' ', '_')}" for f in ORDER),
+)
+
+
+def parameters(kind: str, values: dict[str, float]) -> dict[str, float | int]:
+    """Those that the kind has, in the order of the schema, rounded to DIGITS, within the bounds
+    of the schema.
+    """
+    out: dict[str, float | int] = {}
+    for column in CURVE_PARAMETERS[kind]:
+        if column.name in values:
+            value = min(
+                max(values[column.name], column.low, -MOST_NUMBER), column.high, MOST_NUMBER
+            )
+            if abs(value) < LEAST_NUMBER:
+                value = LEAST_NUMBER if column.above == 0 else 0.0
+            out[column.name] = (
+                round(value) if column.kind is ColumnKind.INTEGER else float(f"{value:.{DIGITS}g}")
+            )
+    return out
+
+
+def models_csv(fitted: Iterable[SpeedFit], guessed: Iterable[GuessedCurve] = ()) -> str:
+    """models.csv: a row per fitted group, and one per guess."""
+    rows = [
+        (f.model, f.gpu_type, f.kind, json.dumps(parameters(f.kind, f.parameters))) for f in fitted
+    ]
+    rows += [
+        (g.model, g.gpu_type, "power", json.dumps(parameters("power", g.parameters)))
+        for g in guessed
+    ]
+    return csv_text(("model", "gpu_type", "kind", "parameters"), rows)
+
+
+def fit_record(f: SpeedFit) -> dict[str, Any]:
+    """A row of the report: fields of REPORT; errors are relative."""
+    return {
+        "model": f.model,
+        "gpu_type": f.gpu_type,
+        "kind": f.kind,
+        "form": f.form,
+        "rows": len(f.seen),
+        "sizes": list(f.sizes),
+        "mean_error": f.mean,
+        "median_error": f.median,
+        "rms_error": f.rms,
+        "error_on_its_rows": f.inside,
+        "parameters": parameters(f.kind, f.parameters),
+        "deviation": {n: float(f"{v:.3g}") for n, v in f.deviation.items()},
+        **{f"error_{form.replace(' ', '_')}": f.tried.get(form) for form in ORDER},
+    }
+
+
+def report_csv(fitted: Iterable[SpeedFit]) -> str:
+    """fit.csv."""
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, dict):
+            return json.dumps(value)
+        if isinstance(value, list):
+            return "|".join(map(str, value))
+        return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
+
+    return csv_text(REPORT, [[cell(v) for v in fit_record(f).values()] for f in fitted])

@@ -1,0 +1,235 @@
+"""Folders of CSV files and config.toml on disk, be it a snapshot or a workload: reading with every
+fault of form located, and writing.
+
+Files that are no part of such a folder (plan.json, README.md ...) are left alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import itertools
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from allocator.domain.findings import did_you_mean, find_nearest, quote
+from allocator.domain.schema.columns import TableSchema
+from allocator.domain.settings import FILE as CONFIG_FILE
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.io.config_toml import format_toml, parse_config
+from allocator.io.plans import write_files
+from allocator.io.tables.csv_table import ReadingLog, parse_csv
+
+MOST_BYTES = 1 << 28  # of one file: more is a mistake, and would fill the memory
+MOST_FILES = 200  # of a folder that are compared with the names it should have
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """A sort of folder. what: "a snapshot"; main: the file without which it is none; schemas: its
+    tables by file; mistaken: main file of another sort -> what to say if that is there instead;
+    foreign: files of others to warn of."""
+
+    what: str
+    main: str
+    schemas: Mapping[str, TableSchema]
+    mistaken: Mapping[str, str]
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (CONFIG_FILE, *self.schemas)
+
+
+def read_folder(path: str | os.PathLike[str], sort: FolderKind) -> Snapshot:
+    """The tables of a folder as raw text. Its faults of form are in `faults`.
+
+    Raises InvalidInput if there is no such folder or it cannot be listed.
+    """
+    folder = os.fspath(path)
+    present = _listing(folder, sort)
+    readings = {file: ReadingLog(file) for file in sort.files}
+    contents: dict[str, bytes] = {}
+    for file in sort.files:
+        if file in present:
+            content = read_content(folder, readings[file])
+            if content is not None:
+                contents[file] = content
+        elif file in sort.schemas and sort.schemas[file].required:
+            readings[file].fault(
+                None,
+                f"there is no such file in {quote(folder)}{_describe_missing(file, present, sort)}",
+            )
+    _warn_misnamed(present, readings, sort)
+    return parse_tables(_name(folder), contents, readings)
+
+
+def _describe_missing(file: str, present: list[str], sort: FolderKind) -> str:
+    """What to say of a file that is missing."""
+    other = next((words for name, words in sort.mistaken.items() if name in present), None)
+    if file == sort.main and other is not None:
+        return other
+    return did_you_mean(file, [name for name in present if name not in sort.files])
+
+
+def _warn_misnamed(
+    present: list[str], readings: Mapping[str, ReadingLog], sort: FolderKind
+) -> None:
+    """Warnings of files that are ignored, but were likely meant."""
+    absent = [file for file in sort.files if file not in present]
+    others = (
+        name
+        for name in present
+        if name.lower().endswith((".csv", ".toml")) and name not in sort.files
+    )
+    for file in itertools.islice(others, MOST_FILES):
+        meant = find_nearest(file, absent, cutoff=0.88)
+        if meant is not None:
+            readings[meant].warn(
+                None, f"there is no such file; did you mean it by {quote(file)}, which is ignored?"
+            )
+        if file in sort.foreign and sort.main in present:
+            readings[sort.main].warn(
+                None, f"{file} beside it is no part of {sort.what} and is ignored"
+            )
+
+
+def parse_tables(
+    name: str, contents: Mapping[str, bytes], readings: Mapping[str, ReadingLog]
+) -> Snapshot:
+    """The tables of files given as bytes by name."""
+    tables: dict[str, Table] = {}
+    config, lines = parse_config(contents.get(CONFIG_FILE, b""), readings[CONFIG_FILE])
+    for file, content in contents.items():
+        table = parse_csv(content, readings[file]) if file != CONFIG_FILE else None
+        if table is not None:
+            tables[file] = table
+    faults = tuple(f for r in readings.values() for f in r.faults)
+    warnings = tuple(str(w) for r in readings.values() for w in r.warnings)
+    return Snapshot(name, config, tables, faults, warnings, lines)
+
+
+def parse_folder(name: str, contents: Mapping[str, bytes], sort: FolderKind) -> Snapshot:
+    """The tables of files given as bytes by name, as if they were in a folder."""
+    return parse_tables(
+        name,
+        {f: contents[f] for f in sort.files if f in contents},
+        {f: ReadingLog(f) for f in sort.files},
+    )
+
+
+def write_folder(raw: Snapshot, folder: str | os.PathLike[str], sort: FolderKind) -> Path:
+    """Write the tables and config.toml into a folder, made if need be; returns its path.
+
+    Reading it again gives the same digest. Each file is replaced in one step (plans.write_files).
+    Raises UsageError if the folder holds a further file that would be read as part of it,
+    AllocatorError where it cannot be written, TypeError for a config that TOML cannot hold.
+    """
+    texts = {file: _csv(table) for file, table in raw.tables.items()}
+    if raw.config:
+        texts[CONFIG_FILE] = format_toml(raw.config)
+    try:
+        strange = [
+            file for file in sort.files if file not in texts and (Path(folder) / file).exists()
+        ]
+    except (OSError, ValueError):
+        strange = []  # a name that cannot be: writing says why
+    if strange:
+        this = sort.what.removeprefix("a ")
+        raise UsageError(
+            f'"{folder}" holds {", ".join(strange)}, which this {this} has not; remove it, or'
+            " choose another folder"
+        )
+    write_files(Path(folder), texts)
+    return Path(folder)
+
+
+def _name(folder: str) -> str:
+    return os.path.basename(os.path.abspath(folder)) or folder
+
+
+def _listing(folder: str, sort: FolderKind) -> list[str]:
+    """Names in the folder, sorted."""
+    try:
+        return sorted(os.listdir(folder))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            [Fault(folder or '""', None, _why_no_folder(folder, error, sort))]
+        ) from None
+
+
+def _why_no_folder(folder: str, error: OSError | ValueError, sort: FolderKind) -> str:
+    if isinstance(error, NotADirectoryError):
+        return f"is a file; {sort.what} is a folder with {sort.main}, pools.csv, rates.csv"
+    if isinstance(error, FileNotFoundError):
+        return f"there is no such folder{_sibling(folder)}"
+    return _in_words(error)
+
+
+def _sibling(folder: str) -> str:
+    parent, name = os.path.split(os.path.abspath(folder))
+    try:
+        return did_you_mean(name, _folders(parent))
+    except OSError:
+        return ""
+
+
+def _folders(parent: str) -> Iterable[str]:
+    with os.scandir(parent) as entries:
+        return [e.name for e in entries if e.is_dir()]
+
+
+def read_content(folder: str, reading: ReadingLog) -> bytes | None:
+    """The bytes of a file; only regular files are opened, since reading a pipe or a device may
+    never end.
+    """
+    path = os.path.join(folder, reading.file)
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            reading.fault(None, "is a folder, not a file")
+        elif not stat.S_ISREG(status.st_mode):
+            reading.fault(None, "is not a regular file")
+        elif status.st_size > MOST_BYTES:
+            reading.fault(None, f"is larger than {MOST_BYTES >> 20} MiB")
+        else:
+            with open(path, "rb") as file:
+                return file.read()
+    except FileNotFoundError:
+        linked = os.path.islink(path)
+        reading.fault(
+            None, "is a link to a file that is not there" if linked else "there is no such file"
+        )
+    except (OSError, ValueError) as error:
+        reading.fault(None, _in_words(error))
+    return None
+
+
+def _in_words(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return "cannot be read: symbolic links that lead round in a circle"
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return f"cannot be read: {error}"
+
+
+def _csv(table: Table) -> str:
+    """The table as CSV. Every cell is quoted if one has a carriage return, which the writer
+    would leave bare.
+    """
+    columns = [table.texts(name) for name in table.columns]
+    bare_return = any("\r" in cell for column in (table.columns, *columns) for cell in column)
+    out = io.StringIO()
+    writer = csv.writer(
+        out, lineterminator="\n", quoting=csv.QUOTE_ALL if bare_return else csv.QUOTE_MINIMAL
+    )
+    writer.writerow(table.columns)
+    writer.writerows(zip(*columns, strict=True))
+    text = out.getvalue()
+    # reading takes a first U+FEFF for a byte order mark
+    return "\ufeff" * text.startswith("\ufeff") + text

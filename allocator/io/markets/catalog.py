@@ -1,0 +1,106 @@
+"""catalog: list prices per machine on demand and spot, by accelerator, number and zone (SkyPilot
+catalogue, CSV).
+
+Columns InstanceType, AcceleratorName, AcceleratorCount, Price, SpotPrice, Region and perhaps
+AvailabilityZone. On Google Cloud a host and its GPUs are separate rows, which are added where the
+host of the machine is known (HOSTS). A price of 700 is a placeholder and dropped; an empty spot
+price means not offered. Spot prices that are not below the price on demand are named: some such
+rows are wrong matches of products.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from allocator.errors import Fault
+from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries
+from allocator.io.markets.money import parse_dollars
+from allocator.io.traces.text import csv_rows, input_error, missing_columns, raise_if, text
+
+COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Region", "Price", "SpotPrice")
+MACHINE_TYPES = {
+    "A100": "a2-highgpu-{}g",
+    "A100-80GB": "a2-ultragpu-{}g",
+    "H100": "a3-highgpu-{}g",
+    "H200": "a3-ultragpu-{}g",
+    "B200": "a4-highgpu-{}g",
+}
+PLACEHOLDER = 700.0
+
+
+def recognise(source: Path) -> str:
+    """ "" if the first line has the columns."""
+    return missing_columns(source, COLUMNS)
+
+
+def read(source: Path, options: MarketOptions) -> MarketHistory:
+    """A pool per accelerator, number and zone that has a spot price. Raises InvalidInput."""
+    rows = csv_rows(source, [text(c, required=False) for c in (*COLUMNS, "AvailabilityZone")])
+    faults: list[Fault] = []
+    price = {}
+    for column in ("Price", "SpotPrice"):
+        values = []
+        for cell, line in zip(rows[column], rows.lines, strict=True):
+            value, why = parse_dollars(cell) if cell.strip() else (np.nan, "")
+            if why:
+                faults.append(Fault(str(source), line, f"{column} {why}"))
+            values.append(value)
+        price[column] = values
+    raise_if(source, faults)
+    zone = [z or r for z, r in zip(rows["AvailabilityZone"], rows["Region"], strict=True)]
+    machine_price = {
+        (rows["InstanceType"][i], zone[i]): i
+        for i in range(len(rows))
+        if not rows["AcceleratorName"][i]
+    }
+    series: dict[str, PoolSeries] = {}
+    alone, dropped = 0, 0
+    for i, kind in enumerate(rows["AcceleratorName"]):
+        gpus = _whole(rows["AcceleratorCount"][i])
+        if (
+            not kind
+            or kind.lower().startswith("tpu")
+            or price["Price"][i] == PLACEHOLDER
+            or gpus < 1
+        ):
+            dropped += bool(kind)
+            continue
+        own, spot = price["Price"][i], price["SpotPrice"][i]
+        if not rows["InstanceType"][i]:
+            base = machine_price.get((MACHINE_TYPES.get(kind, "").format(gpus), zone[i]))
+            alone += base is None
+            if base is not None:
+                own, spot = own + price["Price"][base], spot + price["SpotPrice"][base]
+        if spot > 0:
+            name = f"{zone[i]}-{kind.lower()}x{gpus}"
+            series[name] = PoolSeries(
+                name,
+                kind,
+                price_at=np.zeros(1),
+                price=np.array([spot / gpus]),
+                on_demand=own / gpus,
+                end=0.0,
+            )
+    if not series:
+        raise input_error(source, recognise(source) or "has no accelerator with a spot price")
+    notes = [f"{source.name}: {len(series)} offers with a spot price"]
+    if alone:
+        notes.append(
+            f"{source.name}: {alone} rows of GPUs have no row of their host; their prices are"
+            " without it"
+        )
+    if dropped:
+        notes.append(
+            f"{source.name}: {dropped} rows dropped: TPUs, placeholders, no number of accelerators"
+        )
+    return MarketHistory(tuple(series.values()), tuple(notes))
+
+
+def _whole(cell: str) -> int:
+    try:
+        value = float(cell)
+    except ValueError:
+        return 0
+    return int(value) if 0 < value < 10_000 and value == int(value) else 0

@@ -1,0 +1,72 @@
+"""spot-events: lines `milliseconds,add|remove,node` of a request for a fixed number of spot
+machines; no header.
+
+Source of the format: the traces published with Thorpe et al., "Bamboo: Making Preemptible Instances
+Resilient for Affordable Training of Large DNNs", NSDI 2023.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from allocator.errors import Fault
+from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
+from allocator.io.traces.text import content, input_error, raise_if, read_first_lines
+
+
+def recognise(source: Path) -> str:
+    """ "" if the first line is a number, add or remove, and a name."""
+    cells = next(iter(read_first_lines(source)), "").split(",")
+    mine = len(cells) == 3 and cells[0].strip().isdigit() and cells[1].strip() in ("add", "remove")
+    return "" if mine else "its first line is no `milliseconds,add|remove,node`"
+
+
+def read(source: Path, options: MarketOptions) -> MarketHistory:
+    """One pool, named after the file. Raises InvalidInput."""
+    faults: list[Fault] = []
+    at: list[float] = []
+    number: list[int] = []
+    here: set[str] = set()
+    for line, row in enumerate(
+        content(source).decode("utf-8-sig", "replace").splitlines(), start=1
+    ):
+        if not row.strip():
+            continue
+        cells = [c.strip() for c in row.split(",")]
+        why = _describe_fault(cells, here, at)
+        if why:
+            faults.append(Fault(str(source), line, why))
+            continue
+        (here.add if cells[1] == "add" else here.discard)(cells[2])
+        at.append(int(cells[0]) / 1000.0)
+        number.append(len(here))
+    raise_if(source, faults)
+    if not at:
+        raise input_error(source, "has no line `milliseconds,add|remove,node`")
+    times, count = step_function(np.array(at), np.array(number))
+    machines = options.gpus or 1
+    return MarketHistory(
+        (PoolSeries(source.stem, "GPU", times, count.astype(np.int64) * machines, end=at[-1]),),
+        (
+            (
+                f"{source.name}: at most {max(number)} machines of {machines} GPUs over"
+                f" {at[-1] / 3600:.1f} h"
+            ),
+        ),
+    )
+
+
+def _describe_fault(cells: list[str], here: set[str], at: list[float]) -> str:
+    if len(cells) != 3:
+        return f"has {len(cells)} cells, not 3"
+    if not cells[0].isdigit() or len(cells[0]) > 15:
+        return f'"{cells[0]}" is no number of milliseconds'
+    if cells[1] not in ("add", "remove"):
+        return f'"{cells[1]}" is neither add nor remove'
+    if at and int(cells[0]) / 1000.0 < at[-1]:
+        return f"{cells[0]} ms lies before the line above"
+    if (cells[2] in here) == (cells[1] == "add"):
+        return f'node "{cells[2]}" is {"already" if cells[1] == "add" else "not"} there'
+    return ""

@@ -1,0 +1,127 @@
+"""spot-log: a log of persistent requests, one machine per zone and kind, asked every few minutes
+whether it runs.
+
+`[2020-03-15T10:07:33.000Z] Created instance NAME with 1 GPU(s) of type v100 in zone us-east-1b`,
+`Instance NAME running in zone Z`, `Instance NAME not running in zone Z`, `Instance ... creation
+failed`, `Successfully deleted instance NAME`. Source: the logs published with Narayanan et al.
+(DISPA 2020). A machine is there from its creation until it is first found not running; one that is
+never found running did not start, and is counted, not used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from allocator.errors import Fault
+from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
+from allocator.io.traces.text import content, input_error, raise_if, read_first_lines
+
+LINE = re.compile(r"\[(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z)\] (?P<what>.+)")
+CREATED = re.compile(
+    r"Created instance (?P<name>\S+) with (?P<gpus>\d{1,4}) GPU\(s\) of type (?P<type>\S+) "
+    r"in zone (?P<zone>\S+)"
+)
+ASKED = re.compile(r"Instance (?P<name>\S+) (?P<off>not )?running in zone \S+")
+OTHER = re.compile(r"Instance .*creation failed|Successfully deleted instance \S+")
+
+Key = tuple[str, str, int]
+
+
+def recognise(source: Path) -> str:
+    """ "" if the first line is one of such a log."""
+    first = LINE.fullmatch(next(iter(read_first_lines(source)), ""))
+    mine = first and any(p.fullmatch(first["what"]) for p in (CREATED, ASKED, OTHER))
+    return "" if mine else "its first line is no `[time] Created instance ...`"
+
+
+def read(source: Path, options: MarketOptions) -> MarketHistory:
+    """A pool per zone, type and size of machine. Raises InvalidInput."""
+    faults: list[Fault] = []
+    fleet = _Fleet()
+    for number, text in enumerate(
+        content(source).decode("utf-8-sig", "replace").splitlines(), start=1
+    ):
+        if text.strip() and not fleet.note(LINE.fullmatch(text.strip())):
+            faults.append(
+                Fault(str(source), number, f'"{text.strip()[:60]}" is no line of such a log')
+            )
+    raise_if(source, faults)
+    changes = fleet.list_changes()
+    if not changes:
+        raise input_error(source, "has no machine that was seen running")
+    series = []
+    for (zone, kind, gpus), rows in sorted(changes.items()):
+        rows.sort()
+        times, held = step_function(np.array([t for t, _ in rows]), np.cumsum([n for _, n in rows]))
+        series.append(
+            PoolSeries(
+                f"{zone}-{kind.lower()}x{gpus}", kind, times, held.astype(np.int64), end=fleet.at
+            )
+        )
+    told = ", ".join(f"{n} {what}" for what, n in fleet.count.items() if n)
+    return MarketHistory(tuple(series), (f"{source.name}: {told}",))
+
+
+class _Fleet:
+    """Machines by name while a log is read; changes (time, GPUs more) by (zone, type, GPUs of a
+    machine).
+    """
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.count: Counter[str] = Counter()
+        self._changes: dict[Key, list[tuple[float, int]]] = {}
+        self._alive: dict[str, tuple[Key, float]] = {}
+        self._seen: set[str] = set()
+
+    def note(self, line: re.Match[str] | None) -> bool:
+        """Take in a line; False if it is none of such a log."""
+        what = line["what"] if line else ""
+        made, asked = CREATED.fullmatch(what), ASKED.fullmatch(what)
+        try:
+            self.at = (
+                datetime.fromisoformat(line["at"].replace("Z", "+00:00")).timestamp()
+                if line
+                else self.at
+            )
+        except ValueError:
+            return False
+        if made:
+            self._alive[made["name"]] = (
+                (
+                    made["zone"],
+                    made["type"].split("-")[-1].upper(),
+                    int(made["gpus"]),
+                ),
+                self.at,
+            )
+            self._seen.discard(made["name"])
+            self.count["created"] += 1
+        elif asked and asked["off"]:
+            self._remove_machine(asked["name"])
+        elif asked:
+            self._seen.add(asked["name"])
+        self.count["creations failed"] += "creation failed" in what
+        return bool(made or asked or OTHER.fullmatch(what))
+
+    def list_changes(self) -> dict[Key, list[tuple[float, int]]]:
+        """All changes; what still runs stays."""
+        for name, (key, born) in self._alive.items():
+            if name in self._seen:
+                self._changes.setdefault(key, []).append((born, key[2]))
+        self._alive = {}
+        return self._changes
+
+    def _remove_machine(self, name: str) -> None:
+        if name not in self._alive:
+            return
+        key, born = self._alive.pop(name)
+        ran = name in self._seen
+        self.count["lost" if ran else "never seen running"] += 1
+        if ran:
+            self._changes.setdefault(key, []).extend([(born, key[2]), (self.at, -key[2])])

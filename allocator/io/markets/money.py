@@ -1,0 +1,37 @@
+"""Prices in files: plain numbers of US dollars, and whether they can be true."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from allocator.io.markets.base import PoolSeries
+
+PLAIN = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+")
+
+
+def parse_dollars(text: object) -> tuple[float, str]:
+    """The number, and why it is none ("" = it is one): a currency sign or a thousands separator
+    is named.
+    """
+    shown = str(text)[:40].strip()
+    if PLAIN.fullmatch(shown):
+        value = float(shown)
+    else:
+        bare = re.sub(r"[$€£¥,\s]|USD|EUR", "", shown, flags=re.IGNORECASE)
+        hint = f"; write {bare}" if bare != shown and PLAIN.fullmatch(bare) else ""
+        return math.nan, f'"{shown}" is not a plain number of US dollars{hint}'
+    if not 0 < value < 1e6:
+        return math.nan, f"{value:g} is no price; it must be above 0"
+    return value, ""
+
+
+def check_prices(series: PoolSeries) -> list[str]:
+    """Warnings about the prices of a pool: spot not below on demand."""
+    dear = int((series.price >= series.on_demand).sum()) if series.on_demand > 0 else 0
+    if not dear:
+        return []
+    return [
+        f"{series.pool}: {dear} of {len(series.price)} spot prices are not below the price on"
+        f" demand, {series.on_demand:g} per GPU-hour (highest {series.price.max():g})"
+    ]

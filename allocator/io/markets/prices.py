@@ -1,0 +1,148 @@
+"""spot-prices: what the AWS command for spot price history answers, JSON; one file or a folder of
+such files.
+
+`{"SpotPriceHistory": [{"AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice":
+"0.918000", "Timestamp": "2020-02-27T13:48:57.000Z"} ...]}`, newest first, files overlapping. Prices
+are per machine and become prices per GPU by the instance types of GPUS; equal prices emitted again
+are dropped. Archived logs: Narayanan et al., "Analysis and Exploitation of Dynamic Pricing in the
+Public Cloud for ML Training", DISPA 2020.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.errors import Fault
+from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
+from allocator.io.markets.money import parse_dollars
+from allocator.io.traces.text import content, input_error, raise_if, read_first_lines
+
+GPUS = {
+    "p2.xlarge": 1,
+    "p2.8xlarge": 8,
+    "p2.16xlarge": 16,
+    "p3.2xlarge": 1,
+    "p3.8xlarge": 4,
+    "p3.16xlarge": 8,
+    "g4dn.xlarge": 1,
+    "g4dn.12xlarge": 4,
+    "p4d.24xlarge": 8,
+    "p5.48xlarge": 8,
+}
+TYPE = {"p2": "K80", "p3": "V100", "g4dn": "T4", "p4d": "A100", "p5": "H100"}
+# dollars per GPU-hour in the US; others by --on-demand
+ON_DEMAND = {"p2": 0.90, "p3": 3.06}
+# between two records of a pool: more is worth a note
+LONG_H = 72.0
+FIELDS = ("AvailabilityZone", "InstanceType", "SpotPrice", "Timestamp")
+
+
+def recognise(source: Path) -> str:
+    """ "" if it begins as an object with SpotPriceHistory, or is a folder with such a file."""
+    if source.is_dir():
+        return (
+            ""
+            if any(not recognise(f) for f in sorted(source.glob("*.json"))[:20])
+            else "has no file of spot prices"
+        )
+    begin = "".join(read_first_lines(source))[:400]
+    return (
+        ""
+        if begin.lstrip().startswith("{") and '"SpotPriceHistory"' in begin
+        else 'has no "SpotPriceHistory"'
+    )
+
+
+def read(source: Path, options: MarketOptions) -> MarketHistory:
+    """A pool per zone and instance type. Raises InvalidInput."""
+    files = sorted(source.glob("*.json")) if source.is_dir() else [source]
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    faults: list[Fault] = []
+    for file in files:
+        for n, row in enumerate(_rows(file)):
+            why, key, at, price = _row(row)
+            if why:
+                faults.append(Fault(str(file), None, f"SpotPriceHistory[{n}]: {why}"))
+            else:
+                found.setdefault(key, []).append((at, price))
+    raise_if(source, faults)
+    if not found:
+        raise input_error(source, "has no spot price")
+    series: list[PoolSeries] = []
+    unknown, gaps = set(), []
+    for (zone, instance), rows in sorted(found.items()):
+        gpus = options.gpus or GPUS.get(instance)
+        if gpus is None:
+            unknown.add(instance)
+            continue
+        family = instance.split(".")[0]
+        at, price = np.array(rows).T
+        times, value = step_function(at, price / gpus)
+        longest = float(np.diff(np.unique(at)).max(initial=0.0)) / 3600
+        if longest > LONG_H:
+            gaps.append(
+                f"{zone}-{instance}: no record for {longest:.0f} h; the price before it holds until"
+                " the next"
+            )
+        known = (
+            options.on_demand if options.on_demand is not None else ON_DEMAND.get(family, np.nan)
+        )
+        series.append(
+            PoolSeries(
+                f"{zone}-{instance}",
+                TYPE.get(family, family),
+                price_at=times,
+                price=value,
+                on_demand=known,
+                end=float(at.max()),
+            )
+        )
+    if not series:
+        raise input_error(
+            source,
+            f"has no instance type whose GPUs are known ({', '.join(sorted(unknown))}); say"
+            " --gpus N",
+        )
+    left = f"; left out, GPUs unknown: {', '.join(sorted(unknown))}" if unknown else ""
+    return MarketHistory(
+        tuple(series),
+        (
+            (
+                f"{source.name}: {sum(map(len, found.values()))} records of {len(found)} pools, "
+                f"{sum(len(s.price) for s in series)} changes{left}"
+            ),
+            *gaps,
+        ),
+    )
+
+
+def _rows(file: Path) -> list[Any]:
+    try:
+        rows = json.loads(content(file))["SpotPriceHistory"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise input_error(
+            file, f'is no {{"SpotPriceHistory": [...]}}: {error}', getattr(error, "lineno", None)
+        ) from None
+    if not isinstance(rows, list):
+        raise input_error(file, "SpotPriceHistory is no list")
+    return rows
+
+
+def _row(row: Any) -> tuple[str, tuple[str, str], float, float]:
+    none = ("", "")
+    if not isinstance(row, dict) or any(not isinstance(row.get(f), str) for f in FIELDS):
+        return f"must have the texts {', '.join(FIELDS)}", none, 0.0, 0.0
+    price, why = parse_dollars(row["SpotPrice"])
+    if why:
+        return f"SpotPrice {why}", none, 0.0, 0.0
+    try:
+        when = datetime.fromisoformat(row["Timestamp"].replace("Z", "+00:00"))
+    except ValueError:
+        return f'Timestamp "{row["Timestamp"][:40]}" is no date', none, 0.0, 0.0
+    at = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    return "", (row["AvailabilityZone"], row["InstanceType"]), at, price

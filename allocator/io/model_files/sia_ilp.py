@@ -1,0 +1,103 @@
+"""Saved rounds of the Sia scheduler (Jayaram Subramanya et al. 2023, SOSP) as models of ours.
+
+Sia solves, for p < 0 (its default; for p > 0 it maximises the same expression, with a negative
+lam),
+
+    min  sum_jc V_jc x_jc + lam (J - sum_jc x_jc)
+    s.t. sum_c x_jc <= 1 for every job j,   sum_jc use_ck x_jc <= caps_k for every GPU type k,   x
+        binary
+    V = min(round((G with row j times restart_j, except where the job is now) ** p, 2 decimals),
+        3000)
+
+A job that runs nowhere (prev -1) has nothing to restart: its row of G stays as it is. This is our
+maximisation of sum_jc (lam - V_jc) x_jc; `sia_objective` leads back to Sia's number.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from allocator.errors import Fault, InvalidInput
+from allocator.io.performance_models import arrays_of
+from formulations.model.linear import AT_MOST_ONE, CAPACITY, Floats, Ints, LinearModel, RowFamily
+
+CAP = 3000.0
+SHAPES = {"names": 1, "G": 2, "restart": 1, "prev": 1, "use": 2, "caps": 1, "p": 0, "lam": 0}
+
+
+def read_sia_ilp(path: Path | str) -> LinearModel:
+    """The model of a saved round; column j C + c is configuration c of job j. Raises InvalidInput.
+
+    The file holds names (J,), G (J, C) goodput, restart (J,), prev (J,) present configuration or
+    -1, use (C, K) GPUs of each type, caps (K,), p and lam. No column is left out, not even one
+    worth less than nothing.
+    """
+    given = arrays_of(path)
+    if wrong := [n for n, dims in SHAPES.items() if n not in given or given[n].ndim != dims]:
+        raise InvalidInput(
+            [Fault(str(path), None, f"{name} is missing or of another shape") for name in wrong]
+        )
+    (J, C), K = given["G"].shape, len(given["caps"])
+    lengths = {"names": J, "restart": J, "prev": J, "use": C}
+    if wrong := [n for n, length in lengths.items() if len(given[n]) != length] + ["use"] * (
+        given["use"].shape[1] != K
+    ):
+        raise InvalidInput(
+            [Fault(str(path), None, f"{name} does not fit G or caps") for name in wrong]
+        )
+    p, lam = float(given["p"]), float(given["lam"])
+    V = _option_values(
+        given["G"].astype(np.float64),
+        given["restart"].astype(np.float64),
+        given["prev"].astype(np.int64),
+        p,
+    )
+    value = (lam - V if p < 0 else V - lam).ravel()
+    use = given["use"].astype(np.float64)
+    # entries of a column: its job's row and one per type
+    types = 1 + (use > 0).sum(axis=1)
+    c, k = np.nonzero(use)
+    width = np.tile(types, J)
+    start = np.concatenate([[0], np.cumsum(width)]).astype(np.int64)
+    own = np.zeros(int(start[-1]), dtype=bool)
+    own[start[:-1]] = True
+    index, coef = np.empty(len(own), dtype=np.int64), np.ones(len(own))
+    index[own] = np.repeat(np.arange(J), C)
+    index[~own], coef[~own] = np.tile(J + k, J), np.tile(use[c, k], J)
+    n = J * C
+    return LinearModel(
+        value=value,
+        col_lower=np.zeros(n),
+        col_upper=np.ones(n),
+        integer=np.ones(n, dtype=bool),
+        start=start,
+        index=index,
+        coef=coef,
+        lower=np.full(J + K, -np.inf),
+        upper=np.concatenate([np.ones(J), given["caps"].astype(np.float64)]),
+        families=(
+            RowFamily(AT_MOST_ONE, 0, given["names"].tolist()),
+            RowFamily(CAPACITY, J, [f"type-{t}" for t in range(K)]),
+        ),
+    )
+
+
+def sia_objective(path: Path | str, value: float) -> float:
+    """Sia's objective of a plan that is worth `value` in the model of `read_sia_ilp`: lam J -+
+    value.
+    """
+    given = arrays_of(path)
+    constant = float(given["lam"]) * len(given["names"])
+    return constant - value if float(given["p"]) < 0 else constant + value
+
+
+def _option_values(G: Floats, restart: Floats, prev: Ints, p: float) -> Floats:
+    """V (J, C)."""
+    factor = np.repeat(np.where(prev < 0, 1.0, restart)[:, None], G.shape[1], axis=1)
+    j = np.flatnonzero(prev >= 0)
+    factor[j, prev[j]] = 1.0
+    with np.errstate(divide="ignore"):
+        power = (G * factor) ** p
+    return np.minimum(np.where(np.isfinite(power), np.round(power, 2), CAP), CAP)

@@ -1,0 +1,160 @@
+"""Files of observed speeds for `allocator fit`: rows like those of rates.csv, and published
+profiles.
+
+rates   CSV with the columns of rates.csv; `compute_s` (seconds of a step without synchronisation)
+        besides, if known
+sia     a folder of profiles, see traces/sia_profiles.py: a folder per application with
+        placements-MACHINE.csv and
+        validation-BATCH.csv. Model = application, GPU type = machine; work in samples
+gavel   throughputs as JSON, plain or gzip: {"v100": {"('job type', GPUs)": {"null": steps per
+        second alone}}}; GPUs
+        spread over nodes are a type of their own, NAME_unconsolidated
+mlperf  CSV with round, accelerator, accelerators, benchmark, ttt_min_olympic: the fastest time to
+        train at each size;
+        model = benchmark and round, work in whole trainings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from allocator.domain.schema.columns import TABLES
+from allocator.errors import Fault
+from allocator.io.traces import gavel, sia_profiles
+from allocator.io.traces.text import csv_rows, input_error, integer, number, raise_if, text
+from allocator.performance.fit.observations import Observations
+
+USED = (
+    "model",
+    "gpu_type",
+    "gpus",
+    "work_per_s",
+    "batch_size",
+    "accumulation",
+    "spread",
+    "efficiency",
+)
+MLPERF = (
+    text("round"),
+    text("benchmark"),
+    text("accelerator"),
+    integer("accelerators", required=False),
+    number("ttt_min_olympic", required=False),
+)
+
+
+def read_rates(path: Path) -> Observations:
+    """Raises InvalidInput with every fault by file and line."""
+    columns = [replace(TABLES["rates.csv"].column(name), default=None) for name in USED]
+    rows = csv_rows(path, (*columns, number("compute_s", required=False)))
+    raise_if(
+        path,
+        [
+            Fault(str(path), rows.lines[i], "work_per_s is 0 in every row; a speed is needed")
+            for i in ([0] if not (rows["work_per_s"] > 0).any() else [])
+        ],
+    )
+    return Observations.of(
+        rows["model"],
+        rows["gpu_type"],
+        rows["gpus"],
+        rows["work_per_s"],
+        efficiency=rows["efficiency"],
+        batch=np.maximum(rows["batch_size"], 0),
+        passes=np.maximum(rows["accumulation"], 1),
+        nodes=np.maximum(rows["spread"], 0),
+        compute_s=rows["compute_s"],
+    )
+
+
+def read_sia(path: Path) -> Observations:
+    """Every measured placement of every application and machine."""
+    if not path.is_dir():
+        raise input_error(path, "is no folder of profiles")
+    tables = sorted([*path.glob("*/placements-*.csv"), *path.glob("*/placements-*.csv.gz")])
+    if not tables:
+        raise input_error(path, "has no APPLICATION/placements-MACHINE.csv")
+    model: list[str] = []
+    machine: list[str] = []
+    parts: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
+    for table in tables:
+        rows = csv_rows(table, sia_profiles.PLACEMENTS)
+        raise_if(
+            table,
+            [
+                Fault(str(table), rows.lines[i], f'placement "{p}" is not one digit per node')
+                for i, p in enumerate(rows["placement"])
+                if not (p.isascii() and p.isdigit())
+            ],
+        )
+        gpus = np.array([sum(map(int, p)) for p in rows["placement"]], dtype=np.float64)
+        nodes = np.array([len(p) for p in rows["placement"]], dtype=np.float64)
+        good = (gpus > 0) & (rows["local_bsz"] > 0) & (rows["step_time"] > 0)
+        batch = gpus * rows["local_bsz"]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = batch / rows["step_time"]
+        compute = np.where(rows["sync_time"] > 0, rows["step_time"] - rows["sync_time"], np.nan)
+        useful = _efficiency(table.parent, batch)
+        parts.append(np.stack([gpus, nodes, batch, rate, compute, useful])[:, good])
+        model += [table.parent.name] * int(good.sum())
+        machine += [table.name.removeprefix("placements-").partition(".")[0]] * int(good.sum())
+    gpus, nodes, batch, rate, compute, useful = np.concatenate(parts, axis=1)
+    return Observations.of(
+        model, machine, gpus, rate, efficiency=useful, batch=batch, nodes=nodes, compute_s=compute
+    )
+
+
+def _efficiency(
+    folder: Path,
+    batch: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Useful share at each global batch from the training curves, nan outside them or where
+    there are none.
+    """
+    if not any(folder.glob("validation-*.csv*")):
+        return np.full(len(batch), np.nan)
+    train = sia_profiles.read_training(folder)
+    inside = (batch >= train.batch[0]) & (batch <= train.batch[-1])
+    share = train.progress * train.batch[0] / (train.steps_at(batch) * batch)
+    return np.where(inside, np.minimum(1.0, share), np.nan)
+
+
+def read_gavel(path: Path) -> Observations:
+    """Steps per second of every job type alone."""
+    model, types, gpus, rate = map(list, zip(*gavel.read_speeds_alone(path), strict=True))
+    return Observations.of(model, types, gpus, rate)
+
+
+def read_mlperf(path: Path) -> Observations:
+    """Trainings per second of the fastest submission at each size."""
+    rows = csv_rows(path, MLPERF)
+    fastest: dict[tuple[str, str, int], float] = {}
+    for i, minutes in enumerate(rows["ttt_min_olympic"].tolist()):
+        key = (
+            f"{rows['benchmark'][i]} {rows['round'][i]}",
+            rows["accelerator"][i],
+            int(rows["accelerators"][i]),
+        )
+        if minutes > 0 and key[2] > 0 and key[1]:
+            fastest[key] = min(minutes, fastest.get(key, np.inf))
+    if not fastest:
+        raise input_error(path, "has no row with accelerators and a time above 0")
+    model, types, gpus = map(list, zip(*fastest, strict=True))
+    return Observations.of(model, types, gpus, [1.0 / (60.0 * m) for m in fastest.values()])
+
+
+READERS: Mapping[str, Callable[[Path], Observations]] = {
+    "rates": read_rates,
+    "sia": read_sia,
+    "gavel": read_gavel,
+    "mlperf": read_mlperf,
+}
+
+
+def read_observations(path: str | Path, form: str = "rates") -> Observations:
+    """form: a key of READERS. Raises InvalidInput."""
+    return READERS[form](Path(path))

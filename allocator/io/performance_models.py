@@ -1,0 +1,155 @@
+"""Models on disk: MPS and LP for other solvers, and a neutral file of the plain arrays
+(docs/model-files.md).
+
+The neutral file is a numpy archive (.npz) of the fields of LinearModel, with the row families as
+three arrays. It holds every number exactly and is what the solver benchmarks read.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.io.model_files.lp_text import lp_text
+from allocator.io.model_files.mps import mps_text
+from allocator.io.plans import write_files
+from formulations.model.linear import LinearModel, RowFamily
+
+FORMAT = "allocator linear model 1"
+FIELDS = {
+    "value": "f",
+    "col_lower": "f",
+    "col_upper": "f",
+    "integer": "b",
+    "start": "i",
+    "index": "i",
+    "coef": "f",
+    "lower": "f",
+    "upper": "f",
+}
+TYPES = {"f": np.float64, "i": np.int64, "b": np.bool_}
+FORMATS = (".mps", ".lp", ".npz")
+
+
+def check_format(path: Path | str) -> str:
+    """The suffix of a model file, one of FORMATS; raises UsageError on any other."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise UsageError(f'"{path}": a model is written as {", ".join(FORMATS)}')
+    return suffix
+
+
+def write_model(model: LinearModel, path: Path | str) -> Path:
+    """Write the model as the suffix of the path says: .mps, .lp or .npz (neutral); whole or not at
+    all.
+
+    Raises UsageError on other suffixes and on models the format cannot hold (a row whose lower
+    bound is above its upper one), and AllocatorError where the file cannot be written.
+    """
+    path, suffix = Path(path), check_format(path)
+    if suffix == ".npz":
+        return write_instance(model, path)
+    try:
+        return write_files(
+            path.parent, {path.name: mps_text(model) if suffix == ".mps" else lp_text(model)}
+        )[path.name]
+    except ValueError as error:
+        raise UsageError(f'cannot write "{path}": {error}') from error
+
+
+def write_instance(model: LinearModel, path: Path | str) -> Path:
+    """Write the neutral file."""
+    path = Path(path)
+    arrays: dict[str, Any] = {name: getattr(model, name) for name in FIELDS}
+    labels = [str(label) for family in model.families for label in family.labels]
+    arrays |= {
+        "format": np.array(FORMAT),
+        "family_kind": np.array([f.kind for f in model.families], dtype=np.str_),
+        "family_rows": np.array([len(f.labels) for f in model.families], dtype=np.int64),
+        "row_label": np.array(labels, dtype=np.str_),
+    }
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return write_files(path.parent, {path.name: out.getvalue()})[path.name]
+
+
+def read_instance(path: Path | str) -> LinearModel:
+    """Read a neutral file. Raises InvalidInput, which names the array that is wrong."""
+    given = arrays_of(path)
+    if str(given.get("format", "")) != FORMAT:
+        raise _invalid(path, f'format is "{given.get("format", "missing")}", not "{FORMAT}"')
+    missing = [
+        name for name in (*FIELDS, "family_kind", "family_rows", "row_label") if name not in given
+    ]
+    if missing:
+        raise _invalid(path, f"without {', '.join(missing)}")
+    for name, kind in FIELDS.items():
+        if given[name].ndim != 1 or not np.can_cast(given[name].dtype, TYPES[kind], "same_kind"):
+            raise _invalid(
+                path, f"{name} is no list of {'numbers' if kind == 'f' else 'whole numbers'}"
+            )
+    fields = {name: given[name].astype(TYPES[kind]) for name, kind in FIELDS.items()}
+    rows = given["family_rows"].astype(np.int64)
+    if len(rows) != len(given["family_kind"]) or (rows < 0).any():
+        raise _invalid(path, "family_rows is not one count per family_kind")
+    first = np.concatenate([[0], np.cumsum(rows)]).tolist()
+    label = given["row_label"].tolist()
+    families = tuple(
+        RowFamily(str(k), first[f], label[first[f] : first[f + 1]])
+        for f, k in enumerate(given["family_kind"].tolist())
+    )
+    model = LinearModel(**fields, families=families)
+    if fault := _fault(model, int(first[-1]), len(label)):
+        raise _invalid(path, fault)
+    return model
+
+
+def arrays_of(path: Path | str) -> dict[str, Any]:
+    """All arrays of a numpy archive; never runs code from it. Raises InvalidInput, also where
+    there is no file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise _invalid(path, f"no numpy archive: {error}") from error
+
+
+def _fault(model: LinearModel, rows: int, labels: int) -> str:
+    """What is wrong with the arrays, '' if nothing."""
+    n, m, z = model.n, model.m, len(model.coef)
+    for name in ("col_lower", "col_upper", "integer"):
+        if len(getattr(model, name)) != n:
+            return f"{name} has {len(getattr(model, name))} entries, value has {n}"
+    if len(model.upper) != m or rows != m or labels != m:
+        return (
+            f"lower, upper, row_label and the sum of family_rows differ: {m}, {len(model.upper)},"
+            f" {labels}, {rows}"
+        )
+    if (
+        len(model.start) != n + 1
+        or model.start[0] != 0
+        or model.start[-1] != z
+        or (np.diff(model.start) < 0).any()
+    ):
+        return f"start does not lead from 0 to {z} in {n} steps"
+    if len(model.index) != z or ((model.index < 0) | (model.index >= m)).any():
+        return f"index is not {z} rows from 0 to {m - 1}"
+    # mostly sorted already
+    entry = np.sort(model.entry_column * max(m, 1) + model.index, kind="stable")
+    if (np.diff(entry) == 0).any():
+        return "a column has two entries in one row"
+    if not (np.isfinite(model.value).all() and np.isfinite(model.coef).all()):
+        return "value and coef must be finite"
+    if np.isnan(np.concatenate([model.lower, model.upper, model.col_lower, model.col_upper])).any():
+        return "a bound is not a number"
+    return ""
+
+
+def _invalid(path: Path | str, message: str) -> InvalidInput:
+    return InvalidInput([Fault(str(path), None, message)])

@@ -1,0 +1,181 @@
+"""Plans on disk: plan.json and plan.csv (contract section 5), written whole or not at all.
+
+JSON is strict: no NaN and no Infinity (such a number becomes null), keys in the order of the
+contract, one job per line. The same Result gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from json.encoder import encode_basestring
+from pathlib import Path
+from typing import Any
+
+from allocator.domain.result import JOB_FIELDS, Result
+from allocator.errors import AllocatorError, UsageError
+from allocator.io.tables.csv_table import csv_text
+
+ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+PLAN_JSON, PLAN_CSV = "plan.json", "plan.csv"
+
+
+def to_json(result: Result) -> str:
+    """The document of contract section 5 as strict JSON, ending in a newline."""
+    head = replace(result, jobs=dict.fromkeys(JOB_FIELDS, ())).to_dict()
+    lines = []
+    for name, value in head.items():
+        if name == "jobs":
+            text = _list(_jobs(result))
+        elif isinstance(value, (list, tuple)):
+            text = _list(dumps(item) for item in value)
+        else:
+            text = dumps(value)
+        lines.append(f" {dumps(name)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def to_csv(result: Result) -> str:
+    """The jobs part of the plan as CSV; an empty cell is null."""
+    return csv_text(JOB_FIELDS, zip(*(_cells(result.jobs[f]) for f in JOB_FIELDS), strict=True))
+
+
+def write_plan(result: Result, folder: Path | str) -> tuple[Path, Path]:
+    """Write plan.json and plan.csv into the folder, made if need be; returns both paths.
+
+    Each file is replaced in one step, and only after both have reached the disk: a reader, a full
+    disk or a kill at any moment finds the old file or the new one, never half of one. Raises
+    AllocatorError (UsageError where the path cannot be a folder) in words a person understands;
+    then no temporary file is left.
+    """
+    # plan.json last: it announces a whole plan
+    texts = {PLAN_CSV: to_csv(result), PLAN_JSON: to_json(result)}
+    paths = write_files(Path(folder), texts)
+    return paths[PLAN_JSON], paths[PLAN_CSV]
+
+
+def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) -> dict[str, Path]:
+    """Write the named texts (whole, piece by piece, or bytes as they are) into the folder as
+    `write_plan` says.
+    """
+    waiting: list[tuple[Path, Path]] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            if (folder / name).is_dir():
+                raise UsageError(f'cannot write "{folder / name}": it is a folder')
+            temporary = folder / f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+            waiting.append((temporary, folder / name))
+            _write_synced(temporary, text)
+        for temporary, path in waiting:
+            os.replace(temporary, path)
+        sync_folder(folder)
+    except OSError as error:
+        raise _in_words(error, folder) from error
+    except ValueError as error:  # a NUL in the path
+        raise UsageError(f'cannot write to "{folder}": {error}') from error
+    finally:
+        for temporary, _ in waiting:
+            with suppress(OSError):
+                os.unlink(temporary)
+    return {name: folder / name for name in texts}
+
+
+def _write_synced(path: Path, text: str | bytes | Iterable[str]) -> None:
+    """Write the text to a new file and wait until the disk has it. A lone surrogate becomes
+    \\udc80, as in JSON.
+    """
+    if isinstance(text, bytes):
+        with path.open("xb") as raw:
+            raw.write(text)
+            raw.flush()
+            os.fsync(raw.fileno())
+        return
+    with path.open("x", encoding="utf-8", newline="", errors="backslashreplace") as out:
+        out.writelines([text] if isinstance(text, str) else text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the new names last through a power cut, where the file system lets folders be synced."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _in_words(error: OSError, folder: Path) -> AllocatorError:
+    place = f'cannot write to "{folder}"'
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return AllocatorError(f"{place}: no space left (disk, quota or file size limit)")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return UsageError(f"{place}: not allowed ({os.strerror(error.errno)})")
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return UsageError(f"{place}: a file of that name is in the way")
+    return AllocatorError(f"{place}: {error.strerror or error}")
+
+
+def dumps(value: Any) -> str:
+    """Strict JSON on one line: numbers that are not finite become null, numpy numbers plain
+    ones.
+    """
+    try:
+        return ENCODE(value)
+    except (ValueError, TypeError):
+        return ENCODE(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """The value with numpy scalars as Python numbers and numbers that are not finite as None."""
+    if hasattr(value, "item") and not isinstance(value, (str, bytes)):
+        value = value.item() if getattr(value, "ndim", 0) == 0 else value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _list(items: Iterable[str]) -> str:
+    body = ",\n  ".join(items)
+    return f"[\n  {body}\n ]" if body else "[]"
+
+
+def _jobs(result: Result) -> Iterable[str]:
+    """One JSON object per job: whole columns are encoded at once, which is what makes 50,000
+    jobs quick.
+    """
+    columns = [_column(result.jobs[f]) for f in JOB_FIELDS]
+    form = "{" + ", ".join(f'"{f}": %s' for f in JOB_FIELDS) + "}"
+    return map(form.__mod__, zip(*columns, strict=True))
+
+
+def _column(values: Sequence[Any]) -> Sequence[str]:
+    """Each value of a column as JSON text."""
+    seen: dict[Any, str] = {}
+    sorts = set(map(type, values))
+    if sorts == {float} and all(map(math.isfinite, values)):
+        return list(map(repr, values))
+    if sorts <= {str, int, type(None)}:  # names and whole numbers repeat
+        for v in set(values):
+            seen[v] = encode_basestring(v) if isinstance(v, str) else dumps(v)
+        return list(map(seen.__getitem__, values))
+    return [repr(v) if type(v) is float and -math.inf < v < math.inf else dumps(v) for v in values]
+
+
+def _cells(values: Sequence[Any]) -> Sequence[Any]:
+    """Each value of a column as a CSV cell: lists with bars between their items."""
+    if not any(issubclass(sort, (list, tuple)) for sort in set(map(type, values))):
+        return values
+    return ["|".join(map(str, v)) if isinstance(v, (list, tuple)) else v for v in values]

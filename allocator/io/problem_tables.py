@@ -1,0 +1,227 @@
+"""From a checked Problem back to its tables, so that reading them gives the same
+Problem.
+
+Names keep their numbers: pools, rates, curves and tenants are written whole and in order, used or
+not, and what the Problem has worked out (defaults, prices in force, GPUs of up nodes) is written as
+plain values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.problem import Ints, Problem, State
+from allocator.domain.schema.columns import JOBS, TABLES, Column, ColumnKind, TableSchema
+from allocator.domain.schema.texts import Cells, text_of
+from allocator.domain.snapshot import Snapshot, Table
+
+Values = Mapping[str, Any]
+
+
+def snapshot_folder(problem: Problem) -> Snapshot:
+    """The snapshot that `validate` turns into this problem again:
+    `write_snapshot(snapshot_folder(p), folder)`.
+
+    The arrays come back equal; only lists of sizes and sets of types may be numbered anew. Nodes of
+    a pool whose up nodes no longer add up to its GPUs (machines came or went) are left out, with
+    what is placed on them.
+    """
+    tables = {JOBS.file: build_table(JOBS, jobs(problem)), **cluster_tables(problem)}
+    keep = _sound_nodes(problem)
+    placed = problem.placements
+    on = keep[placed.node]
+    # placements of a job add up, or none is written
+    whole = ~np.isin(placed.job, placed.job[~on])
+    add_table(
+        tables,
+        "placements.csv",
+        {
+            "job_id": names_of_indices(problem.jobs.job_id, placed.job[whole]),
+            "node": names_of_indices(problem.nodes.node, placed.node[whole]),
+            "gpus": placed.gpus[whole],
+        },
+    )
+    add_table(
+        tables,
+        "prices.csv",
+        {
+            "at_s": problem.announced.at_s,
+            "pool": names_of_indices(problem.pools.pool, problem.announced.pool),
+            "price_per_gpu_hour": problem.announced.price_per_gpu_hour,
+            "gpus": problem.announced.gpus,
+        },
+    )
+    job, kind = np.nonzero(problem.received)
+    add_table(
+        tables,
+        "received.csv",
+        {
+            "job_id": names_of_indices(problem.jobs.job_id, job),
+            "gpu_type": names_of_indices(problem.gpu_types, kind),
+            "seconds": problem.received[job, kind],
+        },
+    )
+    return Snapshot(problem.name, config(problem), tables)
+
+
+def jobs(problem: Problem) -> dict[str, Any]:
+    """Every column of jobs.csv."""
+    held = problem.jobs
+    running = held.state == State.RUNNING
+    lists = [s.tolist() for s in problem.size_lists]
+    sets = [[problem.gpu_types[t] for t in np.flatnonzero(s)] for s in problem.type_sets]
+    named_columns = {
+        "model": names_of_indices(problem.models, held.model),
+        "tenant": names_of_indices(problem.tenants.tenant, held.tenant),
+        "pool": names_of_indices(problem.pools.pool, held.pool),
+        "gpus": np.where(running, held.gpus, -1),
+        "shared_with": names_of_indices(held.job_id, held.primary),
+        "sizes": [lists[k] if k >= 0 else () for k in held.sizes.tolist()],
+        "gpu_types": [sets[k] if k >= 0 else () for k in held.gpu_types.tolist()],
+    }
+    return _fields(held, JOBS.file) | named_columns
+
+
+def cluster_tables(problem: Problem) -> dict[str, Table]:
+    """pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv,
+    interactive.csv; optional ones only with rows."""
+    p, rates, curves, sharing = problem.pools, problem.rates, problem.curves, problem.sharing
+    tables = {
+        "pools.csv": build_table(
+            TABLES["pools.csv"],
+            _fields(p, "pools.csv") | {"gpu_type": names_of_indices(problem.gpu_types, p.gpu_type)},
+        )
+    }
+
+    def add_fields(file: str, source: Any, **columns: Any) -> None:
+        add_table(tables, file, _fields(source, file) | columns)
+
+    add_fields("tenants.csv", problem.tenants)
+    add_fields(
+        "rates.csv",
+        rates,
+        model=names_of_indices(problem.models, rates.model),
+        work_per_s=rates.rate,
+        gpu_type=names_of_indices(problem.gpu_types, rates.gpu_type),
+    )
+    add_fields(
+        "models.csv",
+        curves,
+        model=names_of_indices(problem.models, curves.model),
+        gpu_type=names_of_indices(problem.gpu_types, curves.gpu_type),
+        kind=[TABLES["models.csv"].column("kind").choices.index(k) for k in curves.kind],
+    )
+    if not (len(rates.rate) or len(curves.kind)):
+        tables["rates.csv"] = build_table(
+            TABLES["rates.csv"], _fields(rates, "rates.csv") | {"work_per_s": ()}
+        )
+    keep = np.flatnonzero(_sound_nodes(problem))
+    nodes = problem.nodes
+    add_table(
+        tables,
+        "nodes.csv",
+        {
+            "node": names_of_indices(nodes.node, keep),
+            "pool": names_of_indices(p.pool, nodes.pool[keep]),
+            "gpus": nodes.gpus[keep],
+            "state": nodes.state[keep],
+            "rack": names_of_indices(nodes.rack, keep),
+        },
+    )
+    add_fields(
+        "sharing.csv",
+        sharing,
+        model_a=names_of_indices(problem.models, sharing.model_a),
+        model_b=names_of_indices(problem.models, sharing.model_b),
+        gpu_type=names_of_indices(problem.gpu_types, sharing.gpu_type),
+    )
+    add_fields(
+        "pauses.csv",
+        problem.pauses,
+        model=names_of_indices(problem.models, problem.pauses.model),
+        gpu_type=names_of_indices(problem.gpu_types, problem.pauses.gpu_type),
+    )
+    add_fields(
+        "interactive.csv",
+        problem.interactive,
+        pool=names_of_indices(p.pool, problem.interactive.pool),
+    )
+    return tables
+
+
+def config(problem: Problem) -> dict[str, Any]:
+    """config.toml with every value the problem has."""
+    limits = {
+        "budget_per_hour": None if math.isinf(problem.budget_per_hour) else problem.budget_per_hour,
+        "ageing_s": None if math.isinf(problem.ageing_s) else problem.ageing_s,
+        "max_changes": None if problem.max_changes < 0 else problem.max_changes,
+    }
+    return {
+        "now_s": problem.now_s,
+        "interval_s": problem.interval_s,
+        "restart_s": problem.restart_s,
+        **{k: v for k, v in limits.items() if v is not None},
+        "objective": problem.objective,
+        "dollar_price": problem.dollar_price,
+        "sizes": problem.sizes,
+        "size_error": problem.size_error,
+        **{name: dict(settings) for name, settings in problem.settings.items() if settings},
+    }
+
+
+def _sound_nodes(problem: Problem) -> Any:
+    """(N,) True for nodes of pools whose up nodes add up to the pool's GPUs."""
+    nodes, pools = problem.nodes, problem.pools
+    up = np.bincount(nodes.pool, np.where(nodes.state == 0, nodes.gpus, 0), minlength=len(pools))
+    return (up == pools.gpus)[nodes.pool]
+
+
+def _fields(source: Any, file: str) -> dict[str, Any]:
+    """Those columns of a file that are fields of the Problem's part of the same name."""
+    return {
+        c.name: getattr(source, c.name) for c in TABLES[file].columns if hasattr(source, c.name)
+    }
+
+
+def names_of_indices(names: Sequence[str], index: Ints) -> list[str]:
+    """The name of each index, "" for -1."""
+    return [names[i] if i >= 0 else "" for i in index.tolist()]
+
+
+def add_table(tables: dict[str, Table], file: str, values: Values) -> None:
+    """Add a table unless it has no rows."""
+    if len(next(iter(values.values()))):
+        tables[file] = build_table(TABLES[file], values)
+
+
+def build_table(schema: TableSchema, values: Values) -> Table:
+    """The columns of the schema that have values; columns without any value are left out unless
+    required.
+    """
+    return Table.of(
+        schema,
+        {c.name: _cells(c, values[c.name]) for c in schema.columns if c.name in values},
+    )
+
+
+def _cells(column: Column, values: Any) -> Cells:
+    """A column of a Problem as cells. "No value" and "no limit" are empty: -1, nan and inf."""
+    if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
+        numbers = np.asarray(values, dtype=np.float64)
+        least = max(column.low, 0) if column.kind is ColumnKind.INTEGER else -np.inf
+        return np.where(np.isfinite(numbers) & (numbers >= least), numbers, np.nan)
+    if column.kind is ColumnKind.CHOICE:
+        return [column.choices[i] for i in np.asarray(values).tolist()]
+    if column.kind is ColumnKind.BOOLEAN:
+        return np.asarray(values, dtype=np.bool_)
+    if column.kind is ColumnKind.JSON:
+        return list(map(text_of, values))
+    return (
+        list(map(tuple, values))
+        if column.kind in (ColumnKind.TEXTS, ColumnKind.INTEGERS)
+        else list(values)
+    )

@@ -1,0 +1,1 @@
+"""Tables of text: CSV files, numbers, limits on what is read, private folders."""

@@ -1,0 +1,67 @@
+"""One CSV file that is no part of a folder: measurements, clusters, classes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from allocator.domain.findings import Findings
+from allocator.domain.grid import ParsedTable, grid
+from allocator.domain.schema.columns import Column, ColumnKind, TableSchema
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.errors import InvalidInput
+from allocator.io.folders import read_content
+from allocator.io.tables.csv_table import ReadingLog, parse_csv
+
+
+def read_table(path: str | os.PathLike[str], schema: TableSchema) -> tuple[ParsedTable, Findings]:
+    """The table as the schema says, and what was found wrong so far; messages name the file as the
+    path does.
+
+    Raises InvalidInput where there is no such file or no table in it.
+    """
+    table, reading = _table(path)
+    return _grid(table, reading, replace(schema, file=table.file))
+
+
+def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
+    """A table of numbers at least 0 in every column of whatever name: seconds per phase of a
+    start.
+    """
+    table, reading = _table(path)
+    columns = tuple(
+        Column(n, ColumnKind.NUMBER, "seconds", required=True, low=0) for n in table.columns
+    )
+    return _grid(table, reading, TableSchema(table.file, "measurements", columns))
+
+
+def require_sound(grids: ParsedTable, found: Findings) -> ParsedTable:
+    """The table if nothing is wrong with it; raises InvalidInput with every fault, also for a
+    table without rows.
+    """
+    if not len(grids) and not found.faults:
+        found.fault(grids.schema.file, None, f"has no rows; it holds {grids.schema.doc}")
+    if found.faults:
+        raise InvalidInput(found.faults, found.warnings)
+    return grids
+
+
+def _table(path: str | os.PathLike[str]) -> tuple[Table, ReadingLog]:
+    reading = ReadingLog(os.fspath(path))
+    content = read_content("", reading)
+    table = None if content is None else parse_csv(content, reading)
+    if table is None:
+        raise InvalidInput(reading.faults)
+    return table, reading
+
+
+def _grid(table: Table, reading: ReadingLog, schema: TableSchema) -> tuple[ParsedTable, Findings]:
+    found = Findings(reading.faults)
+    raw = Snapshot(
+        table.file,
+        {},
+        {table.file: table},
+        tuple(reading.faults),
+        tuple(str(w) for w in reading.warnings),
+    )
+    return grid(schema, raw, found), found

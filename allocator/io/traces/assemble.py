@@ -1,0 +1,250 @@
+"""From the jobs selected to the files of a workload: workload.csv, pools.csv, rates.csv,
+config.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints
+from allocator.domain.schema.texts import format_numbers
+from allocator.domain.size_rule import sizes_by_rule
+from allocator.errors import UsageError
+from allocator.io.traces import curves
+from allocator.io.traces.base import (
+    Cells,
+    MeasuredSpeeds,
+    Trace,
+    TraceJobs,
+    TraceOptions,
+    TracePool,
+    WorkloadText,
+)
+from allocator.io.traces.selection import largest_pool, measured_range
+
+
+def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
+    """The files of the workload; the third function of most formats. Jobs are in order of
+    submission.
+
+    min_gpus 1; max_gpus = max_factor x requested, at most most_gpus, never less than requested, at
+    most what the largest allowed pool and the measured speeds hold. rigid: requested_gpus is the
+    only size. A requested size that the contract's size rule does not offer is added to the sizes
+    of that job, unless rule_sizes.
+    """
+    jobs = trace.jobs
+    most = _largest_sizes(trace, jobs, options)
+    speeds = trace.speeds
+    if speeds is None:
+        speeds = curves.speeds(jobs.model, trace.pools, _measured_sizes(trace.pools, jobs, most))
+    files: dict[str, Cells] = {
+        "workload.csv": _jobs(trace, jobs, most, options),
+        "pools.csv": _pools(trace.pools),
+        "rates.csv": _rates(speeds, trace.pools, set(jobs.model)),
+    }
+    return WorkloadText(
+        files, {} if np.isnan(trace.interval_s) else {"interval_s": trace.interval_s}
+    )
+
+
+def scale_pools(pools: Sequence[TracePool], gpus: int | None) -> tuple[TracePool, ...]:
+    """The pools scaled to about so many GPUs in all, in whole nodes, shares kept by largest
+    remainders.
+
+    Every pool keeps a node as long as there are enough. Raises UsageError where `gpus` is less than
+    one node.
+    """
+    if gpus is None:
+        return tuple(pools)
+    share = np.array([p.gpus for p in pools], dtype=np.float64)
+    per_node = np.array([p.gpus_per_node for p in pools])
+    want = share / share.sum() * gpus / per_node
+    nodes = np.floor(want).astype(np.int64)
+    for i in np.argsort(nodes - want, kind="stable"):
+        if (nodes * per_node).sum() + per_node[i] <= gpus:
+            nodes[i] += 1
+    if not nodes.any():
+        raise UsageError(
+            f"--gpus {gpus} is less than one node of this trace's pools"
+            f" ({', '.join(map(str, per_node))})"
+        )
+    return tuple(
+        TracePool(p.pool, p.gpu_type, int(n) * p.gpus_per_node, p.gpus_per_node, p.speed)
+        for p, n in zip(pools, nodes, strict=True)
+        if n
+    )
+
+
+def one_pool(options: TraceOptions, gpu_type: str, gpus: int) -> tuple[TracePool, ...]:
+    """A single pool of options.gpus (default gpus) in nodes of options.gpus_per_node (default 8,
+    or fewer).
+    """
+    total = options.gpus or gpus
+    per_node = options.gpus_per_node or min(8, total)
+    if total < per_node:
+        raise UsageError(f"--gpus {total} is less than --gpus-per-node {per_node}")
+    return (TracePool("gpus", gpu_type, total, per_node),)
+
+
+def seconds_at_request(
+    speeds: MeasuredSpeeds,
+    pools: Sequence[TracePool],
+    model: Sequence[str],
+    gpus: Ints,
+    work: Floats,
+) -> Floats:
+    """(n,) run time at the size asked for, mean over the types measured at it, weighted by their
+    GPUs; nan = none.
+
+    Between measured sizes by straight lines; the fastest row of a size counts.
+    """
+    held: dict[str, int] = {}
+    for p in pools:
+        held[p.gpu_type] = held.get(p.gpu_type, 0) + p.gpus
+    best: dict[tuple[str, str], dict[int, float]] = {}
+    rate = speeds.work_per_s * speeds.efficiency
+    for m, t, k, r in zip(
+        speeds.model, speeds.gpu_type, speeds.gpus.tolist(), rate.tolist(), strict=True
+    ):
+        if t in held and r > 0:
+            sizes = best.setdefault((m, t), {})
+            sizes[k] = max(r, sizes.get(k, 0.0))
+
+    def per_work(m: str, k: int) -> float:
+        total, weight = 0.0, 0
+        for t, n in held.items():
+            sizes = best.get((m, t))
+            if sizes and min(sizes) <= k <= max(sizes):
+                known = sorted(sizes)
+                total += n / float(np.interp(k, known, [sizes[s] for s in known]))
+                weight += n
+        return total / weight if weight else np.nan
+
+    keys = list(zip(model, gpus.tolist(), strict=True))
+    known = {key: per_work(*key) for key in set(keys)}
+    return work * np.array([known[key] for key in keys], dtype=np.float64)
+
+
+def rule_sizes(pools: Sequence[TracePool], largest: int) -> set[int]:
+    """Sizes that the contract's rule offers in any of the pools."""
+    return {k for p in pools for k in sizes_by_rule(p.gpus_per_node, largest).tolist()}
+
+
+def _largest_sizes(trace: Trace, jobs: TraceJobs, options: TraceOptions) -> Ints:
+    if options.rigid:
+        return jobs.gpus
+    factor = trace.max_factor if options.max_factor is None else options.max_factor
+    most = np.minimum(np.floor(factor * jobs.gpus), options.most_gpus)
+    most = np.minimum(most, largest_pool(trace, jobs))
+    if trace.speeds is not None:
+        most = np.minimum(most, measured_range(trace, jobs)[1])
+    grown: Ints = np.maximum(jobs.gpus, most.astype(np.int64))
+    return grown
+
+
+def _measured_sizes(pools: Sequence[TracePool], jobs: TraceJobs, most: Ints) -> Ints:
+    sizes = rule_sizes(pools, int(most.max())) | set(jobs.gpus.tolist()) | {1}
+    return np.array(sorted(sizes), dtype=np.int64)
+
+
+def _work(trace: Trace, jobs: TraceJobs) -> Floats:
+    """(n,) given, or duration x rate at the size asked for on the slowest type that could hold
+    the job.
+    """
+    if trace.speeds is not None:
+        return jobs.work
+    speed = {}
+    for types, k in set(zip(jobs.gpu_types, jobs.gpus.tolist(), strict=True)):
+        allowed = set(types.split("|")) if types else None
+        speed[types, k] = min(
+            p.speed
+            for p in trace.pools
+            if p.gpus >= k and (allowed is None or p.gpu_type in allowed)
+        )
+    slowest = np.array([speed[key] for key in zip(jobs.gpu_types, jobs.gpus.tolist(), strict=True)])
+    work: Floats = jobs.duration_s * (curves.rate(curves.overhead(jobs.model), jobs.gpus) * slowest)
+    return work
+
+
+def _jobs(trace: Trace, jobs: TraceJobs, most: Ints, options: TraceOptions) -> Cells:
+    cells: dict[str, Sequence[str]] = {
+        "job_id": jobs.job_id,
+        "submitted_s": format_numbers(jobs.submitted_s),
+        "model": jobs.model,
+        "total_work": format_numbers(_work(trace, jobs)),
+        "requested_gpus": _integer_texts(jobs.gpus),
+        "min_gpus": _integer_texts(jobs.gpus if options.rigid else np.ones_like(jobs.gpus)),
+        "max_gpus": _integer_texts(most),
+        "sizes": _sizes(trace.pools, jobs.gpus, most, options),
+    }
+    optional = {
+        "tenant": jobs.tenant,
+        "gpu_types": jobs.gpu_types,
+        "restart_s": ["" if t == "nan" else t for t in format_numbers(jobs.restart_s)],
+        "weight": ["" if t == "1" else t for t in format_numbers(jobs.weight)],
+    }
+    return {
+        **{k: v for k, v in cells.items() if any(v)},
+        **{k: v for k, v in optional.items() if any(v)},
+    }
+
+
+def _sizes(pools: Sequence[TracePool], asked: Ints, most: Ints, options: TraceOptions) -> list[str]:
+    """ "" where the rule offers the size asked for in every pool that could hold it; else the
+    sizes by name.
+    """
+    if options.rule_sizes and not options.rigid:
+        return [""] * len(asked)
+
+    def listed(k: int, top: int) -> str:
+        if options.rigid:
+            return str(k)
+        if all(k in rule_sizes([p], k) for p in pools if p.gpus >= k):
+            return ""
+        return "|".join(map(str, sorted(rule_sizes(pools, top) | {k})))
+
+    pairs = list(zip(asked.tolist(), most.tolist(), strict=True))
+    known = {pair: listed(*pair) for pair in set(pairs)}
+    return [known[pair] for pair in pairs]
+
+
+def _pools(pools: Sequence[TracePool]) -> Cells:
+    return {
+        "pool": [p.pool for p in pools],
+        "gpu_type": [p.gpu_type for p in pools],
+        "gpus": [str(p.gpus) for p in pools],
+        "gpus_per_node": [str(p.gpus_per_node) for p in pools],
+    }
+
+
+def _rates(speeds: MeasuredSpeeds, pools: Sequence[TracePool], models: set[str]) -> Cells:
+    """Rows of the models in use on the types there are."""
+    types = {p.gpu_type for p in pools}
+    use = [
+        i
+        for i, (m, t) in enumerate(zip(speeds.model, speeds.gpu_type, strict=True))
+        if m in models and t in types
+    ]
+
+    def whole(values: Ints) -> list[str]:
+        return [str(v) if v else "" for v in values[use].tolist()]
+
+    cells: dict[str, Sequence[str]] = {
+        "model": [speeds.model[i] for i in use],
+        "gpu_type": [speeds.gpu_type[i] for i in use],
+        "gpus": _integer_texts(speeds.gpus[use]),
+        "work_per_s": format_numbers(speeds.work_per_s[use]),
+    }
+    optional = {
+        "efficiency": ["" if t == "1" else t for t in format_numbers(speeds.efficiency[use])],
+        "batch_size": whole(speeds.batch_size),
+        "accumulation": whole(speeds.accumulation),
+    }
+    return {**cells, **{k: v for k, v in optional.items() if any(v)}}
+
+
+def _integer_texts(values: Ints) -> list[str]:
+    known = {v: str(v) for v in np.unique(values).tolist()}
+    return [known[v] for v in values.tolist()]

@@ -1,0 +1,95 @@
+"""Speed where a trace has none: each job gets one of a few measured curve forms.
+
+    rate(k) = speed k / (1 + c (k - 1))       work per second on k GPUs; 1 on one GPU of the
+                                              reference type
+
+c is what each further GPU costs all the others. Published scaling within a machine gives c from
+0.005 (vision models, fast links) to 0.15 (translation models), see docs/traces.md; six values,
+evenly spaced in log c, are drawn with equal chance. The work of a job is its traced duration times
+its rate at the size asked for on the slowest type it may use, so that it runs exactly as long as
+traced where and as its user ran it, and faster on faster types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints
+from allocator.errors import UsageError
+from allocator.io.traces.base import MeasuredSpeeds, TraceOptions, TracePool
+
+PREFIX = "overhead-"
+
+
+def draw_curves(n: int, options: TraceOptions) -> tuple[str, ...]:
+    """The curve of each of n jobs, by the seed alone: what is selected later does not change it."""
+    names = [name(c) for c in _check_curves(options.curves)]
+    return tuple(names[i] for i in _stream(options).integers(0, len(names), n).tolist())
+
+
+def draw_by_model(models: Sequence[str], options: TraceOptions) -> tuple[str, ...]:
+    """One curve per distinct model: jobs of one model scale alike. The name keeps the model:
+    "bert overhead-0.02".
+    """
+    distinct = sorted(set(models))
+    curve = dict(zip(distinct, draw_curves(len(distinct), options), strict=True))
+    return tuple(f"{m} {curve[m]}" if m else curve[m] for m in models)
+
+
+def name(c: float) -> str:
+    return f"{PREFIX}{c:g}"
+
+
+def overhead(models: Sequence[str]) -> Floats:
+    """(n,) c of each model name."""
+    value = {m: float(m.rpartition(PREFIX)[2]) for m in set(models)}
+    return np.array([value[m] for m in models], dtype=np.float64)
+
+
+def rate(c: Floats, k: Ints) -> Floats:
+    """Work per second on k GPUs of the reference type."""
+    return k / (1.0 + c * (k - 1.0))
+
+
+def speeds(models: Sequence[str], pools: Sequence[TracePool], sizes: Ints) -> MeasuredSpeeds:
+    """Rows for each distinct model, each GPU type and each size that a pool of the type can
+    hold.
+    """
+    most: dict[str, int] = {}
+    speed = {p.gpu_type: p.speed for p in pools}
+    for p in pools:
+        most[p.gpu_type] = max(p.gpus, most.get(p.gpu_type, 0))
+    rows = [
+        (m, t, int(k), s)
+        for m in sorted(set(models))
+        for t, s in speed.items()
+        for k in sizes
+        if k <= most[t]
+    ]
+    model, gpu_type, gpus, factor = zip(*rows, strict=True)
+    k = np.array(gpus, dtype=np.int64)
+    none = np.zeros(len(rows), dtype=np.int64)
+    return MeasuredSpeeds(
+        model,
+        gpu_type,
+        k,
+        rate(overhead(model), k) * np.array(factor),
+        np.ones(len(rows)),
+        none,
+        none,
+    )
+
+
+def _stream(options: TraceOptions) -> np.random.Generator:
+    return np.random.default_rng([options.seed, 1])
+
+
+def _check_curves(curves: Sequence[float]) -> Sequence[float]:
+    if not curves or not all(0 <= c <= 10 for c in curves):
+        raise UsageError(
+            "curves must be numbers from 0 to 10, got"
+            f" {', '.join(f'{c:g}' for c in curves) or 'none'}"
+        )
+    return curves

@@ -1,0 +1,192 @@
+"""gavel: a trace of job types and steps (tab separated, no header) with a table of steps per second
+(JSON).
+
+Source of the formats: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep
+Learning Workloads", OSDI 2020, and Shockwave (NSDI 2023), which shares them. A line has 7 cells
+(type, command, steps argument, needs data, total steps, arrival s, GPUs) or 10 (type, command,
+folder, steps argument, needs data, total steps, GPUs, weight, deadline factor, arrival s). The
+table says for each GPU type and "('job type', GPUs)" the steps per second alone ("null"); pairs on
+the same GPUs and the `_unconsolidated` types (spread over nodes) are not used.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from ast import literal_eval
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.schema.cells import NUMBER, parse
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.io.tables.csv_table import ReadingLog, decode
+from allocator.io.traces import assemble
+from allocator.io.traces.base import MeasuredSpeeds, Trace, TraceOptions, TracePool, trace_jobs
+from allocator.io.traces.text import (
+    content,
+    input_error,
+    integer,
+    number,
+    raise_if,
+    read_first_lines,
+)
+
+LAYOUTS = {
+    7: {"steps": 4, "submitted": 5, "gpus": 6},
+    10: {"steps": 5, "gpus": 6, "weight": 7, "submitted": 9},
+}
+NUMBERS = (number("steps"), number("submitted"), integer("gpus"), number("weight", required=False))
+POOLS = (
+    TracePool("k80", "k80", 36, 4),
+    TracePool("p100", "p100", 36, 4),
+    TracePool("v100", "v100", 36, 4),
+)
+TABLES = ("simulation_throughputs.json", "throughputs.json", "physical_cluster_throughputs.json")
+SPREAD = "_unconsolidated"
+MOST_GPUS = 1 << 20
+
+workload = assemble.workload
+
+
+def recognise(source: Path) -> str:
+    """ "" if the first line has 7 or 10 cells between tabs, with numbers where they belong."""
+    first = next(iter(read_first_lines(source)), "")
+    cells = first.split("\t")
+    layout = LAYOUTS.get(len(cells))
+    if layout is None:
+        return f"its first line has {len(cells)} cells between tabs, not 7 or 10"
+    odd = [name for name, i in layout.items() if not NUMBER.fullmatch(cells[i].strip())]
+    return f"its first line has no number for {', '.join(odd)}" if odd else ""
+
+
+def read(source: Path, options: TraceOptions) -> Trace:
+    """The jobs that have a measured speed, on k80, p100 and v100 nodes. Raises InvalidInput,
+    UsageError.
+    """
+    given = options.extra_value("throughputs")
+    candidates = [source.parent / f"{name}{end}" for name in TABLES for end in ("", ".gz")]
+    table = Path(given) if given else next((p for p in candidates if p.is_file()), None)
+    if table is None:
+        raise UsageError(
+            f'there is no table of steps per second beside "{source}"; name it by --throughputs'
+            " FILE"
+        )
+    speeds = _speeds(table)
+    per_node = options.gpus_per_node
+    pools = [
+        p if per_node is None else TracePool(p.pool, p.gpu_type, p.gpus, per_node)
+        for p in POOLS
+        if p.gpu_type in speeds.gpu_type
+    ]
+    if not pools:
+        raise input_error(
+            table, f"has none of the GPU types {', '.join(p.gpu_type for p in POOLS)}"
+        )
+    pools = list(assemble.scale_pools(pools, options.gpus))
+    model, values = _lines(source)
+    gpus = values["gpus"]
+    duration = assemble.seconds_at_request(speeds, pools, model, gpus, values["steps"])
+    known = np.flatnonzero(~np.isnan(duration) & (duration > 0) & (gpus >= 1))
+    jobs = trace_jobs(
+        [f"gavel-{i + 1}" for i in range(len(model))],
+        values["submitted"],
+        duration,
+        gpus,
+        model,
+        work=values["steps"],
+        weight=values["weight"],
+    )
+    dropped = {"have no measured speed at their size": len(model) - len(known)}
+    return Trace(
+        jobs.take(known), tuple(pools), len(model), dropped, (f"speeds from {table.name}",), speeds
+    )
+
+
+def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
+    """Job type of each line, and its numbers by name."""
+    reading = ReadingLog(str(source))
+    decoded = decode(content(source), reading)
+    found = list(reading.faults)
+    if decoded is None:
+        raise InvalidInput(found)
+    model: list[str] = []
+    lines: list[int] = []
+    cells: dict[str, list[str]] = {column.name: [] for column in NUMBERS}
+    for line, row in enumerate(decoded.splitlines(), start=1):
+        parts = [part.strip() for part in row.split("\t")]
+        layout = LAYOUTS.get(len(parts))
+        if layout is not None:
+            model.append(parts[0])
+            lines.append(line)
+            for name, column in cells.items():
+                column.append(parts[layout[name]] if name in layout else "")
+        elif row.strip():
+            found.append(
+                Fault(str(source), line, f"has {len(parts)} cells between tabs, not 7 or 10")
+            )
+    values: dict[str, Any] = {}
+    for wanted in NUMBERS:
+        parsed, wrong = parse(wanted, cells[wanted.name])
+        values[wanted.name] = parsed.value
+        found += [Fault(str(source), lines[i], message) for i, message in wrong]
+    if not found and not model:
+        found.append(Fault(str(source), None, "is empty"))
+    raise_if(source, found)
+    values["weight"] = np.where(values["weight"] > 0, values["weight"], 1.0)
+    return model, values
+
+
+def _speeds(path: Path) -> MeasuredSpeeds:
+    """Steps per second of every job type alone; sizes that do not run (0) are left out."""
+    model, types, gpus_, rate = zip(*read_speeds_alone(path, SPREAD), strict=True)
+    none = np.zeros(len(rate), dtype=np.int64)
+    return MeasuredSpeeds(
+        model,
+        types,
+        np.array(gpus_, dtype=np.int64),
+        np.array(rate),
+        np.ones(len(rate)),
+        none,
+        none,
+    )
+
+
+def read_speeds_alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, float]]:
+    """(job type, GPU type, GPUs, steps per second above 0) of every job type alone, GPU types
+    that end so left out.
+    """
+    try:
+        table = json.loads(content(path))
+    except ValueError as error:
+        raise input_error(path, f"is not JSON: {error}", getattr(error, "lineno", None)) from None
+    except RecursionError:
+        raise input_error(path, "is not a table: its values are nested too deeply") from None
+    rows: list[tuple[str, str, int, float]] = []
+    try:
+        for gpu_type, jobs in table.items():
+            for key, pairs in jobs.items():
+                rate = float(pairs["null"])
+                if not (without and gpu_type.endswith(without)) and rate > 0:
+                    name, gpus = literal_eval(key)
+                    if not (isinstance(gpus, int) and 1 <= gpus <= MOST_GPUS and rate < math.inf):
+                        raise ValueError
+                    rows.append((str(name), gpu_type, gpus, rate))
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        SyntaxError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+    ):
+        raise input_error(
+            path,
+            'is no table of steps per second: {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}',
+        ) from None
+    if not rows:
+        raise input_error(path, "has no speed above 0")
+    return rows

@@ -1,0 +1,135 @@
+"""alibaba-openb: the pods and nodes of one production GPU cluster, `openb_pod_list_*.csv` and
+`openb_node_list_*.csv`.
+
+Source of the format: the 2023 GPU trace published with Weng et al., "Beware of Fragmentation:
+Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC 2023. Pods without GPUs
+and pods that never ran (no scheduled_time) are dropped; a pod that asks for a part of a GPU gets a
+whole one, since the contract has no parts; the run time is deletion - scheduled, also for pods cut
+by the end of the trace. `gpu_spec` becomes the allowed types. Each (GPU type, GPUs per node) of the
+node list is a pool. Speeds of the types against V100: SPEED; code names count as 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from allocator.errors import UsageError
+from allocator.io.traces import assemble, curves
+from allocator.io.traces.base import Trace, TraceOptions, TracePool, trace_jobs
+from allocator.io.traces.text import csv_rows, input_error, integer, missing_columns, number, text
+
+PODS = (
+    text("name"),
+    integer("num_gpu"),
+    integer("gpu_milli"),
+    text("gpu_spec", required=False),
+    text("pod_phase", required=False),
+    number("creation_time"),
+    number("deletion_time"),
+    number("scheduled_time", required=False),
+)
+NODES = (text("sn"), integer("gpu"), text("model", required=False))
+# one GPU against one V100; docs/traces.md says where from
+SPEED = {"T4": 0.4, "P100": 0.7, "A10": 0.8}
+POD_LIST, NODE_LIST = (
+    "openb_pod_list_default.csv",
+    (
+        "openb_node_list_gpu_node.csv",
+        "openb_node_list_all_node.csv",
+    ),
+)
+
+workload = assemble.workload
+
+
+def recognise(source: Path) -> str:
+    """ "" for a pod list, or a folder that has the default one."""
+    pods = _inside(source, (POD_LIST,)) if source.is_dir() else source
+    return (
+        f"has no {POD_LIST}"
+        if pods is None
+        else missing_columns(pods, ("num_gpu", "gpu_milli", "gpu_spec", "scheduled_time"))
+    )
+
+
+def read(source: Path, options: TraceOptions) -> Trace:
+    """The pods that ran on GPUs, on the pools of the node list. Raises InvalidInput, UsageError
+    without node list.
+    """
+    folder = source if source.is_dir() else source.parent
+    pods = _inside(source, (POD_LIST,)) if source.is_dir() else source
+    if pods is None:
+        raise input_error(source, f"has no {POD_LIST} (or .gz)")
+    given = options.extra_value("nodes")
+    nodes = Path(given) if given else _inside(folder, NODE_LIST)
+    if nodes is None:
+        raise UsageError(f'there is no node list beside "{pods}"; name it by --nodes FILE')
+    if options.gpus_per_node is not None:
+        raise UsageError("--gpus-per-node: the node list says how many GPUs a node has")
+    pools = assemble.scale_pools(_pools(nodes), options.gpus)
+    rows = csv_rows(pods, PODS)
+    gpus, begin = rows["num_gpu"], rows["scheduled_time"]
+    duration = rows["deletion_time"] - begin
+    asks = gpus >= 1
+    ran = asks & (duration > 0)
+    parts = ran & (rows["gpu_milli"] < 1000)
+    kept = np.flatnonzero(ran)
+    index = kept.tolist()
+    types = {spec: _types(spec) for spec in set(rows["gpu_spec"])}
+    jobs = trace_jobs(
+        [rows["name"][i] for i in index],
+        rows["creation_time"][kept],
+        duration[kept],
+        gpus[kept],
+        curves.draw_curves(len(index), options),
+        gpu_types=[types[rows["gpu_spec"][i]] for i in index],
+    )
+    there = {p.gpu_type for p in pools}
+    allowed = {
+        spec: "|".join(t for t in spec.split("|") if t in there) or spec
+        for spec in set(jobs.gpu_types)
+    }
+    cut = sum(rows["pod_phase"][i] == "Running" for i in index)
+    notes = (
+        f"{int(parts.sum())} pods ask for a part of a GPU and get a whole one",
+        f"{cut} pods were still running at the end of the trace; their run time is cut there",
+    )
+    dropped = {"ask for no GPU": int((~asks).sum()), "never ran": int((asks & ~ran).sum())}
+    return Trace(
+        replace(jobs, gpu_types=tuple(allowed[t] for t in jobs.gpu_types)),
+        pools,
+        len(rows),
+        dropped,
+        notes,
+    )
+
+
+def _types(spec: str) -> str:
+    """ "A|B|B" -> "A|B"."""
+    return "|".join(dict.fromkeys(t.strip() for t in spec.split("|") if t.strip()))
+
+
+def _pools(path: Path) -> tuple[TracePool, ...]:
+    rows = csv_rows(path, NODES)
+    count = Counter(
+        (m, int(g))
+        for m, g in zip(rows["model"], rows["gpu"].tolist(), strict=True)
+        if m and g >= 1
+    )
+    if not count:
+        raise input_error(path, "has no node with GPUs")
+    shapes = Counter(m for m, _ in count)
+    return tuple(
+        TracePool(m if shapes[m] == 1 else f"{m}-{g}", m, n * g, g, SPEED.get(m, 1.0))
+        for (m, g), n in sorted(count.items())
+    )
+
+
+def _inside(folder: Path, names: tuple[str, ...]) -> Path | None:
+    return next(
+        (p for name in names for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None
+    )

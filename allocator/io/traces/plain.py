@@ -1,0 +1,226 @@
+"""csv: any table of jobs, one row each; the user says which column is what.
+
+    submitted_s   seconds, or a date                              required
+    gpus          GPUs asked for                                  required
+    duration_s    run time at that size; or started_s and ended_s required
+    job_id, tenant, model                                         optional
+
+`--map submitted_s=submit_time` names the column of each; without it the names above and those of
+ALIASES are looked for (Helios, Chronus, ElasticFlow, Muri and others use them). `--unit ms` where
+times are not seconds. `--where state=COMPLETED|Pass` keeps only rows with one of these texts. Jobs
+of one model scale alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.problem import Bools, Floats
+from allocator.domain.schema.columns import Column, ColumnKind
+from allocator.errors import UsageError
+from allocator.io.traces import assemble, curves
+from allocator.io.traces.base import Trace, TraceOptions, trace_jobs
+from allocator.io.traces.text import (
+    CsvRows,
+    csv_rows,
+    input_error,
+    integer,
+    number,
+    parse_seconds,
+    read_first_lines,
+    text,
+)
+
+GPUS = 64
+UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+ALIASES = {
+    "submitted_s": ("submit_time", "submission_time", "arrival_time", "timestamp", "time"),
+    "started_s": ("start_time",),
+    "ended_s": ("end_time", "finish_time"),
+    "duration_s": ("duration", "run_time", "runtime"),
+    "gpus": ("gpu_num", "num_gpu", "num_gpus", "gpu_request", "requested_gpus"),
+    "job_id": ("job", "name", "id"),
+    "tenant": ("vc", "user", "cluster"),
+    "model": ("model_name",),
+}
+KIND = {
+    "submitted_s": ColumnKind.TEXT,
+    "started_s": ColumnKind.TEXT,
+    "ended_s": ColumnKind.TEXT,
+    "duration_s": ColumnKind.NUMBER,
+    "gpus": ColumnKind.INTEGER,
+}
+
+workload = assemble.workload
+
+
+def recognise(source: Path) -> str:
+    """ "" if the first line names columns for the three required things, by our names or the
+    aliases.
+    """
+    first = read_first_lines(source)[:1]
+    there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
+    names = _names(there, {})
+    missing = [f for f in ("submitted_s", "gpus") if f not in names]
+    if not ("duration_s" in names or {"started_s", "ended_s"} <= set(names)):
+        missing.append("duration_s")
+    return f"has no column that looks like {', '.join(missing)}" if missing else ""
+
+
+def read(source: Path, options: TraceOptions) -> Trace:
+    """All rows with GPUs and a duration, on one pool. Raises InvalidInput, UsageError for a
+    wrong --map.
+    """
+    first = read_first_lines(source)[:1]
+    there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
+    if len(there) == 1 or "\0" in "".join(first):
+        # no CSV at all: the reader says why, a column that is not there would not
+        csv_rows(source, [])
+    names = _names(there, _mapped(options.extra.get("map", ()), there, source))
+    need = ["submitted_s", "gpus"]
+    if not ({"started_s", "ended_s"} <= set(names)) or "duration_s" in names:
+        need.append("duration_s")
+    if there and any(f not in names for f in need):
+        lost = ", ".join(f for f in need if f not in names)
+        raise input_error(
+            source,
+            f"no column is known for {lost}; name it by --map, e.g. --map"
+            f" {lost.split(',')[0]}=COLUMN (columns: {', '.join(there[:12])})",
+            1,
+        )
+    where = [_condition(w, there) for w in options.extra.get("where", ())]
+    wanted = {column: _column(column, field) for field, column in names.items()}
+    wanted |= {column: text(column) for column, _ in where if column not in wanted}
+    rows = csv_rows(source, list(wanted.values()))
+    return _trace(rows, names, where, options)
+
+
+def _trace(
+    rows: CsvRows,
+    names: dict[str, str],
+    where: Sequence[tuple[str, set[str]]],
+    options: TraceOptions,
+) -> Trace:
+    unit = _unit(options)
+    submitted, dated = _clock(rows, names["submitted_s"], unit)
+    if "duration_s" in names:
+        duration = rows[names["duration_s"]] * unit
+    else:
+        duration = (
+            _clock(rows, names["ended_s"], unit)[0] - _clock(rows, names["started_s"], unit)[0]
+        )
+    gpus = rows[names["gpus"]]
+    wanted = np.ones(len(rows), dtype=bool)
+    for column, values in where:
+        wanted &= _member(rows[column], values)
+    works = (gpus >= 1) & (duration > 0) & ~np.isnan(submitted)
+    keep = np.flatnonzero(wanted & works)
+    index = keep.tolist()
+    origin = float(submitted[keep].min()) if len(keep) else 0.0
+
+    def some(field: str) -> list[str]:
+        return [rows[names[field]][i] for i in index] if field in names else [""] * len(index)
+
+    ids = some("job_id") if "job_id" in names else [f"job-{rows.lines[i]}" for i in index]
+    jobs = trace_jobs(
+        _unique(ids, [rows.lines[i] for i in index]),
+        submitted[keep] - origin,
+        duration[keep],
+        gpus[keep],
+        (
+            curves.draw_by_model(some("model"), options)
+            if "model" in names
+            else curves.draw_curves(len(index), options)
+        ),
+        tenant=some("tenant"),
+    )
+    dropped = {
+        "excluded by --where": int((~wanted).sum()),
+        "have no GPU, time or duration": int((wanted & ~works).sum()),
+    }
+    columns = ", ".join(f"{field} = {column}" for field, column in names.items())
+    return Trace(
+        jobs,
+        assemble.one_pool(options, "GPU", GPUS),
+        len(rows),
+        dropped,
+        (f"columns: {columns}",),
+        origin_s=origin if dated else np.nan,
+    )
+
+
+def _names(there: Sequence[str], mapped: dict[str, str]) -> dict[str, str]:
+    """Field -> column: as mapped, else a column of that name, else the first alias that is
+    there.
+    """
+    out = dict(mapped)
+    for field, aliases in ALIASES.items():
+        hit = next((c for c in (field, *aliases) if c in there), None)
+        if field not in out and hit is not None and hit not in out.values():
+            out[field] = hit
+    return out
+
+
+def _mapped(pairs: Sequence[str], there: Sequence[str], source: Path) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for pair in pairs:
+        field, equals, column = pair.partition("=")
+        if not equals or field not in ALIASES:
+            raise UsageError(f"--map {pair}: write FIELD=COLUMN, FIELD one of {', '.join(ALIASES)}")
+        if there and column not in there:
+            raise input_error(
+                source,
+                f"has no column {quote(column)} (--map {pair}){did_you_mean(column, there)}",
+                1,
+            )
+        out[field] = column
+    return out
+
+
+def _condition(pair: str, there: Sequence[str]) -> tuple[str, set[str]]:
+    column, equals, values = pair.partition("=")
+    if not equals or column not in there:
+        raise UsageError(
+            f"--where {pair}: write COLUMN=VALUE|VALUE, COLUMN one of {', '.join(there[:12])}"
+        )
+    return column, set(values.split("|"))
+
+
+def _column(column: str, field: str) -> Column:
+    kind = KIND.get(field, ColumnKind.TEXT)
+    if kind is ColumnKind.NUMBER:
+        return number(column, required=False)
+    if kind is ColumnKind.INTEGER:
+        return integer(column, required=False)
+    return text(column, required=False)
+
+
+def _clock(rows: CsvRows, column: str, unit: float) -> tuple[Floats, bool]:
+    value, dated = parse_seconds(rows, column)
+    return (value, True) if dated else (value * unit, False)
+
+
+def _unit(options: TraceOptions) -> float:
+    name = options.extra_value("unit", "s")
+    if name not in UNITS:
+        raise UsageError(f"--unit {name}: one of {', '.join(UNITS)}")
+    return UNITS[name]
+
+
+def _member(cells: Sequence[str], values: set[str]) -> Bools:
+    return np.fromiter((c in values for c in cells), dtype=bool, count=len(cells))
+
+
+def _unique(ids: Sequence[str], lines: Sequence[int]) -> list[str]:
+    """Names as given; one that is empty or comes again gets its line."""
+    seen: set[str] = set()
+    out = []
+    for name, line in zip(ids, lines, strict=True):
+        own = name if name and name not in seen else f"{name or 'job'}-{line}"
+        seen.add(own)
+        out.append(own)
+    return out

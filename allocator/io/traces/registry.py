@@ -1,0 +1,110 @@
+"""The formats by name. To add one: write its module (see the package's docstring) and add its line
+here.
+
+Nothing heavy is imported before a format is used, so that `allocator --help` stays quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from allocator.io.traces.base import TraceFormat
+
+
+@dataclass(frozen=True)
+class ExtraOption:
+    """An option that only one format has, `--name VALUE`; many: it may be given more than once."""
+
+    name: str
+    metavar: str
+    help: str
+    many: bool = False
+
+
+@dataclass(frozen=True)
+class TraceFormatEntry:
+    """module: with recognise, read and workload. source: what the user names. help: one line."""
+
+    module: str
+    source: str
+    help: str
+    extras: tuple[ExtraOption, ...] = ()
+
+
+_HERE = "allocator.io.traces"
+FORMATS: Mapping[str, TraceFormatEntry] = {
+    "philly": TraceFormatEntry(
+        f"{_HERE}.philly", "CSV", "Philly jobs: timestamp, duration, num_gpus, cluster"
+    ),
+    "sia": TraceFormatEntry(
+        f"{_HERE}.sia",
+        "CSV",
+        "Sia or Pollux workload with measured profiles",
+        (
+            ExtraOption(
+                "profiles",
+                "DIR",
+                "folder with one folder per application (default: `profiles` beside or above"
+                " SOURCE)",
+            ),
+            ExtraOption(
+                "speed",
+                "KIND",
+                "goodput (default): best batch size; batches: a row per batch size; tuned: only at"
+                " the batch size of each job; samples: as if every sample counted alike",
+            ),
+            ExtraOption(
+                "calibrate",
+                "yes|no",
+                "divide speeds by the measured slow-down of a real cluster (default: yes)",
+            ),
+        ),
+    ),
+    "alibaba-openb": TraceFormatEntry(
+        f"{_HERE}.openb",
+        "CSV",
+        "Alibaba 2023 pods and nodes",
+        (
+            ExtraOption(
+                "nodes", "FILE", "node list (default: openb_node_list_gpu_node.csv beside SOURCE)"
+            ),
+        ),
+    ),
+    "gavel": TraceFormatEntry(
+        f"{_HERE}.gavel",
+        "TRACE",
+        "Gavel or Shockwave trace with steps per second",
+        (
+            ExtraOption(
+                "throughputs",
+                "FILE",
+                "JSON of steps per second (default: simulation_throughputs.json beside it)",
+            ),
+        ),
+    ),
+    "csv": TraceFormatEntry(
+        f"{_HERE}.plain",
+        "CSV",
+        "any table of jobs (Helios and others); columns by --map",
+        (
+            ExtraOption(
+                "map",
+                "FIELD=COLUMN",
+                "which column is submitted_s, duration_s, started_s, ended_s, gpus, job_id, "
+                "tenant, model",
+                many=True,
+            ),
+            ExtraOption("where", "COLUMN=A|B", "keep only rows with one of these texts", many=True),
+            ExtraOption("unit", "UNIT", "of times that are no dates: s (default), ms, min, h"),
+        ),
+    ),
+}
+
+
+def load(name: str) -> TraceFormat:
+    """The module of a format. Raises KeyError for a name that is not registered."""
+    return cast("TraceFormat", import_module(FORMATS[name].module))

@@ -1,0 +1,55 @@
+"""From a trace to a workload folder: read, select, assemble, write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from allocator.domain.findings import did_you_mean
+from allocator.errors import UsageError
+from allocator.io.formats import first_recognised
+from allocator.io.traces import registry
+from allocator.io.traces.base import TraceOptions, WorkloadText
+from allocator.io.traces.selection import ImportSummary, select_jobs
+from allocator.io.workloads import write_workload
+
+
+def import_trace(
+    name: str, source: str | os.PathLike[str], options: TraceOptions
+) -> tuple[WorkloadText, ImportSummary]:
+    """The workload of a trace as text, and what became of its jobs. name: a key of
+    registry.FORMATS, or "auto".
+
+    Raises UsageError for an unknown format or options that cannot be met, InvalidInput for faults
+    of the files.
+    """
+    path = Path(source)
+    chosen = recognise_format(path) if name == "auto" else name
+    if chosen not in registry.FORMATS:
+        known = ", ".join(registry.FORMATS)
+        raise UsageError(
+            f'no format "{name}"{did_you_mean(name, registry.FORMATS)}; known: auto, {known}'
+        )
+    form = registry.load(chosen)
+    trace, summary = select_jobs(form.read(path, options), options, chosen)
+    return form.workload(trace, options), summary
+
+
+def recognise_format(path: Path) -> str:
+    """The first format that takes the file for its own. Raises UsageError with every reason
+    where none does.
+    """
+    return first_recognised(path, registry.FORMATS, lambda name: registry.load(name).recognise)
+
+
+def write_tables(tables: WorkloadText, folder: str | os.PathLike[str]) -> Path:
+    """Check the workload and write it into a folder, made if need be; returns its path. Raises
+    as write_workload.
+    """
+    import pandas as pd
+
+    frames = {
+        file.removesuffix(".csv"): pd.DataFrame(dict(cells), dtype=object)
+        for file, cells in tables.files.items()
+    }
+    return write_workload(folder, frames, config=tables.config)

@@ -1,0 +1,262 @@
+"""Which jobs of a trace become the workload: window, truncation, what the cluster can hold, first
+so many, load.
+
+Offered load = sum of duration_s x gpus over the jobs / (GPUs of the cluster x span), the span being
+the window's length, or the time of the last submission where no window was asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints
+from allocator.errors import UsageError
+from allocator.io.traces.base import Trace, TraceJobs, TraceOptions
+from allocator.io.traces.text import DATE, parse_date
+
+# random orders tried when thinning; the nearest to the load wanted is taken
+ORDERS = 32
+MOST_JOBS = 5_000_000  # cloning beyond this is a mistake
+
+
+@dataclass(frozen=True)
+class ImportSummary:
+    """What became of a trace. gpu_hours: asked for by the jobs kept; load nan = no span."""
+
+    format: str
+    read_rows: int
+    dropped: dict[str, int] = field(default_factory=dict)
+    truncated: int = 0
+    clones: int = 0
+    jobs: int = 0
+    gpus: int = 0
+    span_s: float = 0.0
+    gpu_hours: float = 0.0
+    load: float = np.nan
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Sentences for standard error."""
+        gone = ", ".join(f"{n} {why}" for why, n in self.dropped.items() if n) or "none"
+        out = [
+            f"{self.format}: {self.read_rows} jobs read, {sum(self.dropped.values())} dropped:"
+            f" {gone}"
+        ]
+        if self.truncated:
+            out.append(f"{self.truncated} jobs cut to the longest run time allowed (--max-hours)")
+        if self.clones:
+            out.append(f"{self.clones} of the jobs are clones, submitted at shifted times")
+        load = "" if np.isnan(self.load) else f", offered load {self.load:.3f}"
+        out.append(
+            f"{self.jobs} jobs over {self.span_s / 3600:.1f} h on {self.gpus} GPUs,"
+            f" {self.gpu_hours:.0f} GPU-hours asked for{load}"
+        )
+        return [*out, *self.notes]
+
+
+def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, ImportSummary]:
+    """The trace with the jobs that become the workload, in order of submission, and what happened
+    to the others.
+
+    Raises UsageError where nothing is left, or the options cannot be met.
+    """
+    dropped = dict(trace.dropped)
+    begin = _window_start(trace, options)
+    inside = trace.jobs.submitted_s >= begin
+    if options.hours is not None:
+        inside &= trace.jobs.submitted_s < begin + options.hours * 3600
+    jobs = _keep_jobs(trace.jobs, inside, dropped, "outside the window")
+    jobs = replace(jobs, submitted_s=jobs.submitted_s - begin)
+    jobs = _keep_jobs(
+        jobs,
+        jobs.gpus <= largest_pool(trace, jobs),
+        dropped,
+        "ask for more GPUs than any pool for them has",
+    )
+    if trace.speeds is not None:
+        low, high = measured_range(trace, jobs)
+        jobs = _keep_jobs(
+            jobs,
+            (low <= jobs.gpus) & (jobs.gpus <= high),
+            dropped,
+            "have no speed at the size they ask for",
+        )
+    jobs, truncated = _truncate_durations(
+        jobs, trace.max_hours if options.max_hours is None else options.max_hours
+    )
+    order = np.argsort(jobs.submitted_s, kind="stable")
+    cut = options.jobs is not None and options.jobs < len(order)
+    if cut:
+        dropped["beyond --jobs"] = len(order) - (options.jobs or 0)
+    jobs = jobs.take(order[: options.jobs])
+    if not len(jobs):
+        why = ", ".join(f"{n} {w}" for w, n in dropped.items() if n)
+        raise UsageError(f"no job is left of {trace.read_rows}: {why or 'the trace has none'}")
+    span = float(jobs.submitted_s[-1]) if cut or options.hours is None else options.hours * 3600
+    clones = 0
+    if options.load is not None:
+        before = len(jobs)
+        jobs, clones = scale_to_load(jobs, options.load, trace.gpus, span, options.seed)
+        if not clones:
+            dropped["thinned out (--load)"] = before - len(jobs)
+    asked = float(np.nansum(jobs.duration_s * jobs.gpus))
+    load = asked / (trace.gpus * span) if span > 0 else np.nan
+    return replace(trace, jobs=jobs), ImportSummary(
+        name,
+        trace.read_rows,
+        dropped,
+        truncated,
+        clones,
+        len(jobs),
+        trace.gpus,
+        span,
+        asked / 3600,
+        load,
+        trace.notes,
+    )
+
+
+def largest_pool(trace: Trace, jobs: TraceJobs) -> Ints:
+    """(n,) GPUs of the largest pool that each job may use."""
+
+    def largest_for_types(types: str) -> int:
+        allowed = set(types.split("|")) if types else None
+        return max(
+            (p.gpus for p in trace.pools if allowed is None or p.gpu_type in allowed), default=0
+        )
+
+    known = {types: largest_for_types(types) for types in set(jobs.gpu_types)}
+    return np.array([known[t] for t in jobs.gpu_types], dtype=np.int64)
+
+
+def measured_range(trace: Trace, jobs: TraceJobs) -> tuple[Ints, Ints]:
+    """(n,) smallest and largest size with a measured speed on a type that each job may use; 1, 0
+    where none is.
+    """
+    speeds = trace.speeds
+    assert speeds is not None
+    ranges: dict[tuple[str, str], tuple[int, int]] = {}
+    there = {p.gpu_type for p in trace.pools}
+    for model, gpu_type, k in zip(speeds.model, speeds.gpu_type, speeds.gpus.tolist(), strict=True):
+        if gpu_type in there:
+            low, high = ranges.get((model, gpu_type), (k, k))
+            ranges[model, gpu_type] = min(low, k), max(high, k)
+
+    def range_of(model: str, types: str) -> tuple[int, int]:
+        allowed = set(types.split("|")) if types else there
+        found = [r for t in allowed if (r := ranges.get((model, t)))]
+        return (min(r[0] for r in found), max(r[1] for r in found)) if found else (1, 0)
+
+    keys = list(zip(jobs.model, jobs.gpu_types, strict=True))
+    known = {key: range_of(*key) for key in set(keys)}
+    both = np.array([known[key] for key in keys], dtype=np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+def scale_to_load(
+    jobs: TraceJobs, load: float, gpus: int, span: float, seed: int
+) -> tuple[TraceJobs, int]:
+    """Jobs thinned or cloned at random so that the offered load is as near to `load` as whole jobs
+    allow.
+
+    Thinning keeps a random subset at their times. Cloning keeps all and adds copies of all or of a
+    random subset, each copy moved by one random time and wrapped round the span, so that bursts
+    stay bursts. Returns the jobs by submission and the number of clones. Raises UsageError where
+    there is no span or no duration.
+    """
+    weight = jobs.duration_s * jobs.gpus
+    total = float(weight.sum())
+    if not (span > 0 and total > 0):
+        raise UsageError(
+            "--load needs jobs of known duration, submitted over a span of time; give --hours"
+        )
+    rng = np.random.default_rng([seed, 2])
+    whole, part = divmod(load * gpus * span, total)
+    if (whole + 1) * len(jobs) > MOST_JOBS:
+        raise UsageError(
+            f"--load {load:g} would need {whole:.0f} copies of {len(jobs)} jobs, which is too many"
+        )
+    copies = [np.arange(len(jobs))] * int(whole)
+    copies.append(_subset(weight, part, rng))
+    if not whole and not len(copies[0]):
+        raise UsageError(
+            f"--load {load:g} is less than the smallest part of the trace; take a larger window or"
+            " load"
+        )
+    parts = [jobs.take(rows) for rows in copies]
+    for i, part_ in enumerate(parts[1:], start=1):
+        moved = (part_.submitted_s + rng.uniform(0, span)) % span
+        parts[i] = replace(
+            part_, submitted_s=moved, job_id=tuple(f"{name}~{i}" for name in part_.job_id)
+        )
+    merged = _merge_jobs(parts)
+    clones = sum(map(len, parts[1:]))
+    return merged.take(np.argsort(merged.submitted_s, kind="stable")), clones
+
+
+def _subset(weight: Floats, target: float, rng: np.random.Generator) -> Ints:
+    """Rows, ascending, whose weights sum to about the target: the best beginning of several
+    random orders.
+    """
+    best: tuple[float, Ints] = (target, np.zeros(0, dtype=np.int64))
+    for _ in range(ORDERS):
+        order = rng.permutation(len(weight))
+        miss = np.abs(np.cumsum(weight[order]) - target)
+        n = int(miss.argmin())
+        if miss[n] < best[0]:
+            best = float(miss[n]), np.sort(order[: n + 1])
+    return best[1]
+
+
+def _merge_jobs(parts: list[TraceJobs]) -> TraceJobs:
+    first = parts[0]
+    joined: dict[str, Any] = {
+        name: (
+            np.concatenate([getattr(p, name) for p in parts])
+            if isinstance(value, np.ndarray)
+            else tuple(x for p in parts for x in getattr(p, name))
+        )
+        for name, value in vars(first).items()
+    }
+    return TraceJobs(**joined)
+
+
+def _keep_jobs(jobs: TraceJobs, keep: Bools, dropped: dict[str, int], why: str) -> TraceJobs:
+    if keep.all():
+        return jobs
+    dropped[why] = int((~keep).sum())
+    return jobs.take(np.flatnonzero(keep))
+
+
+def _truncate_durations(jobs: TraceJobs, most_hours: float) -> tuple[TraceJobs, int]:
+    largest_for_types = most_hours * 3600
+    long = jobs.duration_s > largest_for_types
+    if not long.any():
+        return jobs, 0
+    work = np.where(long, jobs.work * largest_for_types / jobs.duration_s, jobs.work)
+    return replace(jobs, work=work, duration_s=np.minimum(jobs.duration_s, largest_for_types)), int(
+        long.sum()
+    )
+
+
+def _window_start(trace: Trace, options: TraceOptions) -> float:
+    """Where the window begins on the trace's clock."""
+    start = options.start
+    if start is None:
+        return 0.0
+    if not DATE.match(start):
+        try:
+            return float(start)
+        except ValueError:
+            raise UsageError(
+                f'--from "{start}" is neither seconds nor a date like 2017-10-09 08:00'
+            ) from None
+    if np.isnan(trace.origin_s):
+        raise UsageError(f'--from "{start}": this trace counts seconds and has no dates')
+    try:
+        return parse_date(start) - trace.origin_s
+    except ValueError:
+        raise UsageError(f'--from "{start}" is no date') from None

@@ -1,0 +1,202 @@
+"""Measured step times and training curves of Sia's and Pollux's applications, as a table of speeds.
+
+Per application a folder with, for each kind of machine, `placements-M.csv` (placement, local_bsz,
+step_time, sync_time; a placement is one digit per node) and `scalability-M.csv` (num_nodes,
+num_replicas, local_bsz, step_time, sync_time), and for each total batch size B `validation-B.csv`
+(one row per epoch: progress, iteration, ...).
+
+Work is counted in progress: steps at the smallest batch size B0 that would do the same. With batch
+B on k GPUs, s accumulation passes and the local batch b = ceil(B / (k s)), a step takes T = step +
+(s - 1)(step - sync), read off the measured step times by straight lines in b, and the whole
+training of P progress takes I(B) steps, read off the training curves. So
+
+    work_per_s = (B / B0) / T      efficiency = P B0 / (I(B) B)      useful speed = P / (I(B) T)
+
+Source: Qiao et al., "Pollux", OSDI 2021, section 3 (goodput, accumulation); Jayaram Subramanya et
+al., "Sia", SOSP 2023. What differs from their simulators: docs/traces.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints
+from allocator.io.traces.text import CsvRows, csv_rows, input_error, integer, number, text
+
+PLACEMENTS = (text("placement"), integer("local_bsz"), number("step_time"), number("sync_time"))
+SCALABILITY = (
+    integer("num_nodes"),
+    integer("num_replicas"),
+    integer("local_bsz"),
+    number("step_time"),
+    number("sync_time"),
+)
+VALIDATION = (number("progress"), number("iteration"))
+# total batch sizes tried between the smallest and the largest, evenly spaced in their log
+BATCHES = 50
+
+
+@dataclass(frozen=True)
+class MeasuredSteps:
+    """Measured steps of one size: local batch (m,) ascending, seconds of a step and of its
+    communication (m,).
+    """
+
+    local: Floats
+    step_s: Floats
+    sync_s: Floats
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the training of one application takes: steps (b,) to the end at total batch sizes
+    batch (b,), ascending.
+    """
+
+    progress: float
+    batch: Floats
+    steps: Floats
+
+    def steps_at(self, batch: Floats) -> Floats:
+        """Steps to the end at any batch size between the smallest and the largest, by straight
+        lines.
+        """
+        return np.interp(batch, self.batch, self.steps)
+
+
+@dataclass(frozen=True)
+class RankedBatches:
+    """Alternatives of one size (r,): total batch, accumulation passes, work_per_s, efficiency;
+    fastest first.
+    """
+
+    batch: Ints
+    accumulation: Ints
+    work_per_s: Floats
+    efficiency: Floats
+
+
+def read_training(folder: Path) -> Training:
+    """Of one application. The work is the least progress that any batch size ends with. Raises
+    InvalidInput.
+    """
+    found: dict[int, tuple[float, float]] = {}
+    for path in sorted([*folder.glob("validation-*.csv"), *folder.glob("validation-*.csv.gz")]):
+        size = path.name.removeprefix("validation-").partition(".")[0]
+        if not size.isdigit():
+            raise input_error(path, "its name does not end in a batch size: validation-128.csv")
+        rows = csv_rows(path, VALIDATION)
+        found[int(size)] = float(rows["progress"][-1]), float(rows["iteration"][-1])
+        if not min(found[int(size)]) > 0:
+            raise input_error(path, "ends without progress or steps", rows.lines[-1])
+    if not found:
+        raise input_error(folder, "has no validation-BATCH.csv")
+    sizes = sorted(found)
+    return Training(
+        min(found[b][0] for b in sizes),
+        np.array(sizes, dtype=np.float64),
+        np.array([found[b][1] for b in sizes]),
+    )
+
+
+def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]:
+    """Measured steps by size, for jobs packed on as few nodes as they need. {} where the machine
+    has no tables.
+
+    A size above one node is full nodes and a rest. The mean counts where one batch was measured
+    more than once. Raises InvalidInput.
+    """
+    placements = _file(folder, f"placements-{machine}.csv")
+    if placements is None:
+        return {}
+    found: dict[int, dict[int, list[tuple[float, float]]]] = {}
+    rows = csv_rows(placements, PLACEMENTS)
+    for i, place in enumerate(rows["placement"]):
+        if not (place.isascii() and place.isdigit()):
+            raise input_error(
+                placements, f'placement "{place}" is not one digit per node', rows.lines[i]
+            )
+        digits = sorted(map(int, place), reverse=True)
+        k = sum(digits)
+        if digits == pack_on_nodes(k, per_node):
+            _add(found, k, rows, i)
+    measured = set(found)
+    scalability = _file(folder, f"scalability-{machine}.csv")
+    if scalability is not None:
+        rows = csv_rows(scalability, SCALABILITY)
+        for i, (nodes, k) in enumerate(
+            zip(rows["num_nodes"].tolist(), rows["num_replicas"].tolist(), strict=True)
+        ):
+            if k not in measured and nodes == len(pack_on_nodes(k, per_node)):
+                _add(found, k, rows, i)
+    return {k: _steps(found[k]) for k in sorted(found)}
+
+
+def pack_on_nodes(k: int, per_node: int) -> list[int]:
+    """GPUs on each node for k GPUs on as few nodes as possible: full ones first."""
+    full, rest = divmod(k, per_node)
+    return [per_node] * full + [rest] * (rest > 0)
+
+
+def rank_batches(
+    train: Training, measured: MeasuredSteps, k: int, batches: Sequence[float] | None = None
+) -> RankedBatches | None:
+    """The total batch sizes that k GPUs can run, fastest useful speed first; None where they can
+    run none.
+
+    batches: those to try; default BATCHES values between the smallest and the largest batch of the
+    training curves, and these themselves. A local batch above the largest measured one is split
+    into accumulation passes. One GPU needs two passes for any batch above the smallest, since the
+    gradient noise is estimated from more than one gradient.
+    """
+    first, last = train.batch[0], train.batch[-1]
+    tried = (
+        np.union1d(np.round(np.geomspace(first, last, BATCHES)), train.batch)
+        if batches is None
+        else np.array(batches, dtype=np.float64)
+    )
+    local = np.ceil(tried / k - 1e-8)
+    passes = np.ceil(local / measured.local[-1] - 1e-8)
+    if k == 1:
+        passes = np.where(tried > first, np.maximum(passes, 2), passes)
+    part = np.ceil(local / passes - 1e-8)
+    able = (part >= measured.local[0]) & (tried >= first) & (tried <= last)
+    if not able.any():
+        return None
+    tried, passes, part = tried[able], passes[able], part[able]
+    step_s, sync_s = (
+        np.interp(part, measured.local, y) for y in (measured.step_s, measured.sync_s)
+    )
+    seconds = step_s + (passes - 1) * np.maximum(step_s - sync_s, 0)
+    work_per_s = tried / first / seconds
+    efficiency = np.minimum(1.0, train.progress * first / (train.steps_at(tried) * tried))
+    order = np.argsort(-work_per_s * efficiency, kind="stable")
+    return RankedBatches(
+        tried[order].astype(np.int64),
+        passes[order].astype(np.int64),
+        work_per_s[order],
+        efficiency[order],
+    )
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
+
+
+def _add(
+    found: dict[int, dict[int, list[tuple[float, float]]]], k: int, rows: CsvRows, i: int
+) -> None:
+    local = int(rows["local_bsz"][i])
+    pair = (float(rows["step_time"][i]), float(rows["sync_time"][i]))
+    if local >= 1 and pair[0] > 0:
+        found.setdefault(k, {}).setdefault(local, []).append(pair)
+
+
+def _steps(by_local: dict[int, list[tuple[float, float]]]) -> MeasuredSteps:
+    local = sorted(by_local)
+    mean = np.array([np.mean(by_local[b], axis=0) for b in local])
+    return MeasuredSteps(np.array(local, dtype=np.float64), mean[:, 0], mean[:, 1])

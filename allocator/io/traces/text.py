@@ -1,0 +1,221 @@
+"""Reading the files of traces: plain or gzip, CSV with named columns, times; every fault with
+its file and line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.problem import Floats
+from allocator.domain.schema.cells import parse
+from allocator.domain.schema.columns import Column, ColumnKind
+from allocator.errors import Fault, InvalidInput
+from allocator.io.tables.csv_table import ReadingLog, parse_csv
+
+MOST_BYTES = 1 << 30  # of one file, unpacked
+# of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
+MOST_RATIO = 200
+FREE_BYTES = 1 << 24  # unpacked, whatever the ratio
+SHOWN = 20  # faults of one file that are listed
+GZIP = b"\x1f\x8b"
+DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
+
+
+def number(name: str, required: bool = True) -> Column:
+    """A column of numbers; an empty cell is a fault if required, else nan."""
+    return Column(name, ColumnKind.NUMBER, "", required=required)
+
+
+def integer(name: str, required: bool = True) -> Column:
+    """A column of whole numbers; an empty cell is a fault if required, else -1."""
+    return Column(name, ColumnKind.INTEGER, "", required=required)
+
+
+def text(name: str, required: bool = True) -> Column:
+    """A column of texts."""
+    return Column(name, ColumnKind.TEXT, "", required=required, default="")
+
+
+@dataclass(frozen=True)
+class CsvRows:
+    """The wanted columns of a CSV file, n rows: values as domain.cells.Parsed gives them, and
+    the line of each row.
+    """
+
+    file: str
+    values: Mapping[str, Any]
+    lines: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, column: str) -> Any:
+        return self.values[column]
+
+
+def input_error(path: Path, message: str, line: int | None = None) -> InvalidInput:
+    """The error for one fault of a file, to be raised."""
+    return InvalidInput([Fault(str(path), line, message)])
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file, unpacked if they are gzip whatever the name says. Raises
+    InvalidInput.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+            if raw.startswith(GZIP):
+                most = max(FREE_BYTES, MOST_RATIO * os.fstat(file.fileno()).st_size)
+                file.seek(0)
+                with gzip.open(file) as packed:
+                    raw = packed.read(min(MOST_BYTES, most) + 1)
+                if len(raw) > most:
+                    raise input_error(path, f"unpacks to more than {MOST_RATIO} times its size")
+    except FileNotFoundError:
+        raise input_error(path, f"there is no such file{_sibling(path)}") from None
+    except IsADirectoryError:
+        raise input_error(path, "is a folder, not a file") from None
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise input_error(path, f"is a damaged gzip file: {error}") from None
+    except (OSError, ValueError) as error:
+        raise input_error(
+            path, f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    if len(raw) > MOST_BYTES:
+        raise input_error(path, f"is larger than {MOST_BYTES >> 20} MiB")
+    return raw
+
+
+def _sibling(path: Path) -> str:
+    try:
+        return did_you_mean(path.name, [p.name for p in path.absolute().parent.iterdir()])
+    except OSError:
+        return ""
+
+
+def read_first_lines(path: Path) -> list[str]:
+    """The first lines of a file as far as they can be read; none if it cannot. Never raises."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(1 << 14)
+        if raw.startswith(GZIP):
+            raw = zlib.decompressobj(wbits=31).decompress(raw, 1 << 14)
+    except (OSError, ValueError, zlib.error):
+        return []
+    return raw.decode("utf-8-sig", "replace").splitlines()[:50]
+
+
+def missing_columns(path: Path, columns: Sequence[str]) -> str:
+    """ "" if the first line names all these columns of a CSV file, else which it lacks. Never
+    raises.
+    """
+    lines = read_first_lines(path)
+    if not lines:
+        return "has no first line that could be read"
+    there = {name.strip().strip('"') for name in lines[0].split(",")}
+    missing = [c for c in columns if c not in there]
+    return f"has no column {', '.join(map(quote, missing))}" if missing else ""
+
+
+def csv_rows(path: Path, columns: Sequence[Column]) -> CsvRows:
+    """The wanted columns of a CSV file with a header, plain or gzip; others are ignored. Raises
+    InvalidInput.
+
+    A column that is not required may be absent.
+    """
+    reading = ReadingLog(str(path))
+    table = parse_csv(content(path), reading)
+    found = list(reading.faults)
+    if table is None:
+        raise InvalidInput(found)
+    values: dict[str, Any] = {}
+    for column in columns:
+        cells = table.columns.get(column.name)
+        if cells is None and column.required:
+            hint = did_you_mean(column.name, table.columns)
+            found.append(
+                Fault(
+                    str(path),
+                    1,
+                    f"has no column {quote(column.name)}{hint}; it has "
+                    f"{', '.join(list(table.columns)[:12])}",
+                )
+            )
+            continue
+        parsed, wrong = parse(column, [""] * len(table) if cells is None else cells)
+        values[column.name] = parsed.value
+        found += [Fault(str(path), table.lines[i], message) for i, message in wrong]
+    if not found and not len(table):
+        found.append(Fault(str(path), None, "has a header and no rows"))
+    raise_if(path, found)
+    return CsvRows(str(path), values, table.lines)
+
+
+def raise_if(path: Path, found: Sequence[Fault]) -> None:
+    """Raise InvalidInput with the first faults of a file, and how many more there are."""
+    if not found:
+        return
+    some = sorted(found, key=lambda f: (f.line or 0, f.message))
+    if len(some) > SHOWN:
+        more = len(some) - SHOWN
+        some = [*some[:SHOWN], Fault(str(path), None, f"and {more} more faults")]
+    raise InvalidInput(some)
+
+
+def parse_seconds(rows: CsvRows, column: str) -> tuple[Floats, bool]:
+    """(n,) seconds of a TEXT column that holds numbers or (most of it) dates; True = dates, then
+    seconds since 1970.
+
+    "2017-10-09 08:00:05", a T for the space, fractions; dates without a zone count as UTC. nan
+    where the cell is empty. Raises InvalidInput.
+    """
+    cells: list[str] = rows[column]
+    if 2 * sum(map(bool, map(DATE.match, cells))) <= len(cells) - cells.count(""):
+        parsed, wrong = parse(number(column, required=False), cells)
+        raise_if(
+            Path(rows.file), [Fault(rows.file, rows.lines[i], message) for i, message in wrong]
+        )
+        return parsed.value, False
+    if all(map(DATE.fullmatch, cells)):
+        try:
+            return np.array(cells, dtype="datetime64[us]").astype(np.float64) / 1e6, True
+        except ValueError:  # the 31st of April: say where
+            pass
+    return _dates(rows, column), True
+
+
+def _dates(rows: CsvRows, column: str) -> Floats:
+    out = np.full(len(rows), np.nan)
+    found = []
+    for i, cell in enumerate(rows[column]):
+        if cell:
+            try:
+                out[i] = parse_date(cell)
+            except ValueError:
+                found.append(
+                    Fault(
+                        rows.file,
+                        rows.lines[i],
+                        f"{column} {quote(cell)} is not a date like 2017-10-09 08:00:05",
+                    )
+                )
+    raise_if(Path(rows.file), found)
+    return out
+
+
+def parse_date(cell: str) -> float:
+    """Seconds since 1970 of a date; without a zone it counts as UTC. Raises ValueError."""
+    when = datetime.fromisoformat(cell)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,162 @@
+"""Workload folders on disk (contract section 7): reading with all faults at once, and writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from allocator.domain.cluster import merge_changes
+from allocator.domain.problem import Bools
+from allocator.domain.rules.workload_rules import validate_workload
+from allocator.domain.schema.workload_columns import CAPACITY, WORKLOAD, WORKLOAD_TABLES
+from allocator.domain.snapshot import Snapshot, tables_of_frames
+from allocator.domain.workload import Changes, Workload
+from allocator.io.folders import FolderKind, parse_folder, read_folder, write_folder
+from allocator.io.problem_tables import build_table, cluster_tables, config, jobs, names_of_indices
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FOLDER = FolderKind(
+    "a workload",
+    WORKLOAD.file,
+    WORKLOAD_TABLES,
+    {
+        "jobs.csv": (
+            ', but a jobs.csv: this is a snapshot, not a workload; decide it with "allocator'
+            ' solve", or give its jobs a total_work and call the file workload.csv'
+        )
+    },
+    foreign=("jobs.csv", "placements.csv", "received.csv"),
+)
+
+
+def is_workload(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder has a workload.csv and no jobs.csv."""
+    folder = Path(path)
+    try:
+        return (folder / WORKLOAD.file).exists() and not (folder / "jobs.csv").exists()
+    except (OSError, ValueError):
+        return False
+
+
+def read_workload(path: str | os.PathLike[str]) -> Workload:
+    """Read the workload in a folder.
+
+    Parameters
+    ----------
+    path : str or path
+        Folder with workload.csv, pools.csv, rates.csv or models.csv, and the optional files.
+
+    Returns
+    -------
+    Workload
+        Jobs by `submitted_s`. It starts at the earliest submission, or at now_s of config.toml if
+        that is earlier. Later rows of capacity.csv and prices.csv are its changes; for the GPUs of
+        a pool at one time capacity.csv wins. Warnings are in `problem.warnings`.
+
+    Raises
+    ------
+    InvalidInput
+        With every fault, by file and line; or if there is no such folder.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.read_workload("data/workloads/demo").problem.now_s
+    0.0
+    """
+    return validate_workload(read_folder(path, FOLDER))
+
+
+def parse_workload(name: str, contents: Mapping[str, bytes]) -> Workload:
+    """The workload of files given as bytes by name, as if they were in a folder. Raises
+    InvalidInput.
+    """
+    return validate_workload(parse_folder(name, contents, FOLDER))
+
+
+def write_workload(
+    path: str | os.PathLike[str],
+    content: Workload | Mapping[str, pd.DataFrame],
+    *,
+    config: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a workload into a folder; reading it again gives equal arrays.
+
+    Parameters
+    ----------
+    path : str or path
+        Folder, made if need be.
+    content : Workload or mapping of str to pandas.DataFrame
+        The workload, or frames named like the files: workload, pools, rates ... Frames are checked
+        before anything is written.
+    config : mapping of str to object, optional
+        Settings of config.toml, with frames only.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    InvalidInput
+        For frames that break a rule.
+    UsageError
+        For an unknown table, or if the folder has a further file that would be read as part of
+        the workload.
+    AllocatorError
+        If the folder cannot be written.
+
+    Examples
+    --------
+    >>> import allocator, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = allocator.write_workload(folder, allocator.read_workload("data/workloads/demo"))
+    ...     len(allocator.read_workload(path).problem.jobs)
+    24
+    """
+    if isinstance(content, Workload):
+        raw = _raw(content)
+    else:
+        tables = tables_of_frames(content, WORKLOAD_TABLES, "write_workload")
+        raw = Snapshot(os.path.basename(os.path.abspath(path)), dict(config or {}), tables)
+        validate_workload(raw)
+    return write_folder(raw, path, FOLDER)
+
+
+def _raw(workload: Workload) -> Snapshot:
+    """The tables of a workload as text."""
+    problem, changes = workload.problem, workload.changes
+    columns = jobs(problem)
+    tables = {
+        WORKLOAD.file: build_table(WORKLOAD, {c.name: columns[c.name] for c in WORKLOAD.columns}),
+        **cluster_tables(problem),
+    }
+    changes = merge_changes(changes, np.ones(len(changes), dtype=bool))
+    tables |= _moves(CAPACITY.file, changes, changes.gpus >= 0, problem.pools.pool)
+    tables |= _moves(
+        "prices.csv", changes, ~np.isnan(changes.price_per_gpu_hour), problem.pools.pool
+    )
+    return Snapshot(problem.name, config(problem), tables)
+
+
+def _moves(file: str, changes: Changes, rows: Bools, pools: tuple[str, ...]) -> dict[str, Any]:
+    """One of the two files of changes, if it has rows."""
+    if not rows.any():
+        return {}
+    schema = WORKLOAD_TABLES[file]
+    values = {"at_s": changes.at_s[rows], "pool": names_of_indices(pools, changes.pool[rows])}
+    column = schema.columns[2].name
+    return {
+        file: build_table(
+            replace(schema, columns=schema.columns[:3]),
+            values | {column: getattr(changes, column)[rows]},
+        )
+    }

@@ -1,0 +1,57 @@
+"""The one loop of every round: observe, decide (which audits), apply. It knows neither policies
+nor machines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from allocator.domain.problem import Problem
+from allocator.engine.decision import Decision
+from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
+from allocator.loop.ports import ControlledCluster
+
+Decide = Callable[[Problem], Decision]
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """One round that is over.
+
+    decided: the audited plan, None when there was none; failure: then why (Infeasible,
+    NoPlanInTime). decision_s: wall seconds it took to decide. changes: jobs that the plan changes.
+    """
+
+    number: int
+    problem: Problem
+    decision: Decision | None
+    failure: AllocatorError | None
+    decision_s: float
+    changes: int
+
+
+def run_rounds(
+    cluster: ControlledCluster, decide: Decide, first: int = 0
+) -> Iterator[RoundOutcome]:
+    """Run the cluster round by round, numbered from `first`; each turn is yielded after its plan
+    was applied.
+
+    A round without a plan changes nothing and is reported; any other error of `decide` ends the
+    loop.
+    """
+    number = first
+    while cluster.wait():
+        problem = cluster.observe()
+        begin = time.perf_counter()
+        decision: Decision | None = None
+        failure: AllocatorError | None = None
+        try:
+            decision = decide(problem)
+        except (Infeasible, NoPlanInTime) as error:
+            failure = error
+        took_s = time.perf_counter() - begin
+        changes = cluster.apply(decision, took_s) if decision is not None else 0
+        yield RoundOutcome(number, problem, decision, failure, took_s, changes)
+        number += 1

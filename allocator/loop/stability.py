@@ -1,0 +1,129 @@
+"""Which jobs a round leaves alone, so that the cluster does not spend its time restarting.
+
+Three rules, each turned into the problem's own terms, so that the audit and the journal know of
+nothing else:
+
+    cooldown    after a change of its allocation a job is not changed again for cooldown_s
+    minimum     a job that was started runs at least min_run_s before it may be paused or changed
+    payback     a change that speeds a job up from rate r to r' and pauses it for c seconds is held
+                back if it does not
+                pay until the next change is expected, T seconds from now:   r' (T - c) <= r T
+                T = GPU-held seconds of recent allocations / number of them that a change ended (the
+                    rate of an
+                exponential law with censoring, Kalbfleisch and Prentice 2002, ch. 3), at most the
+                    time that the job
+                still needs at r', at least one interval
+
+A job that is left alone is made non-preemptible for the round: it keeps exactly what it holds,
+unless machines are lost. Only changes that speed a job up are judged by payback: one that slows a
+job down makes room for another one, and is no longer wanted when that one is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.domain.snapshot import Snapshot
+from allocator.errors import UsageError
+from allocator.performance.pauses import restart_s
+from allocator.performance.sizes import estimate_sizes
+from allocator.performance.table import RateTable
+
+FILE = "jobs.csv"
+
+
+@dataclass(frozen=True)
+class Stability:
+    """Seconds; 0: the rule is off. payback: whether changes have to pay for their pause."""
+
+    cooldown_s: float = 0.0
+    min_run_s: float = 0.0
+    payback: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("cooldown_s", "min_run_s"):
+            if not getattr(self, name) >= 0 or math.isinf(getattr(self, name)):
+                raise UsageError(
+                    f"{name} {getattr(self, name)} must be a number of seconds, 0 or more"
+                )
+
+    @property
+    def has_rest_rules(self) -> bool:
+        """Whether jobs may be left alone because of when they were changed."""
+        return self.cooldown_s > 0 or self.min_run_s > 0
+
+
+def find_resting_jobs(problem: Problem, since_s: Floats, changed: Bools, rules: Stability) -> Bools:
+    """(J,) running jobs that cooldown or minimum run time leaves alone.
+
+    since_s: (J,) when the present allocation began. changed: (J,) it followed another one, so that
+    it was a change.
+    """
+    held_s = problem.now_s - since_s
+    running = problem.jobs.state == State.RUNNING
+    return np.asarray(
+        running & ((changed & (held_s < rules.cooldown_s)) | (held_s < rules.min_run_s))
+    )
+
+
+def estimate_change_interval_s(held_s: float, changes: int, interval_s: float) -> float:
+    """Seconds until the next change of a job, from what recent allocations held and how many a
+    change ended.
+    """
+    return max(interval_s, held_s / changes) if changes else math.inf
+
+
+def find_unpaid_changes(problem: Problem, pool: Ints, gpus: Ints, until_s: float) -> Bools:
+    """(J,) running jobs that a plan (pool, gpus: (J,)) would speed up without paying for the
+    pause within until_s.
+    """
+    problem = estimate_sizes(problem)
+    jobs, pools = problem.jobs, problem.pools
+    out = np.zeros(len(jobs), dtype=np.bool_)
+    moved = np.flatnonzero(
+        (jobs.state == State.RUNNING) & (pool >= 0) & ((pool != jobs.pool) | (gpus != jobs.gpus))
+    )
+    if not len(moved):
+        return out
+    table = RateTable.of(problem)
+    before, after = jobs.pool[moved], pool[moved]
+    old, _ = table.rate(
+        jobs.model[moved],
+        pools.gpu_type[before],
+        jobs.gpus[moved],
+        pools.memory_gb[before],
+        np.ones(len(moved), dtype=bool),
+    )
+    new, _ = table.rate(
+        jobs.model[moved], pools.gpu_type[after], gpus[moved], pools.memory_gb[after]
+    )
+    pause = restart_s(problem, moved, pool[moved], gpus[moved])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        last = np.maximum(problem.interval_s, np.minimum(until_s, jobs.remaining_work[moved] / new))
+        out[moved] = (new > old) & (new * (last - pause) <= old * last)
+    return out
+
+
+def make_non_preemptible(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
+    """The snapshot with these jobs made non-preemptible."""
+    if not names:
+        return snapshot
+    table = snapshot.tables[FILE]
+    known = set(names)
+    before = table.columns.get("preemptible", [""] * len(table))
+    cells = [
+        "false" if job_id in known else cell
+        for job_id, cell in zip(table.columns["job_id"], before, strict=True)
+    ]
+    return replace(
+        snapshot,
+        tables={
+            **snapshot.tables,
+            FILE: replace(table, columns={**table.columns, "preemptible": cells}),
+        },
+    )

@@ -1,0 +1,106 @@
+"""The coming intervals as far as they are announced: GPUs and prices of the pools, and the round
+seen with them.
+
+A snapshot announces by rows of prices.csv after now_s (Problem.announced). GPUs that go within an
+interval, or at its end, are none for a plan of it: whoever holds them until then loses the work
+since the last checkpoint. GPUs that come within an interval are there from the next one on, as
+nobody decides before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
+from allocator.options.instance_building import CompiledRound, compile_round
+
+EDGE = 1e-9  # of an interval: what is so near its begin happens there
+
+
+def gpus_ahead(problem: Problem, intervals: int) -> Ints:
+    """(H, P) GPUs of each pool that are there throughout each of the coming intervals."""
+    out = np.repeat(problem.pools.gpus[None, :], intervals, axis=0)
+    known, change = problem.announced, _place(problem)
+    for i in np.flatnonzero((known.gpus >= 0) & (change <= intervals)).tolist():
+        first, p, there = math.ceil(change[i]), int(known.pool[i]), int(known.gpus[i])
+        out[first - 1, p] = min(there, out[first - 1, p])
+        out[first:, p] = there
+    return out
+
+
+def prices_ahead(problem: Problem, intervals: int) -> Floats:
+    """(H, P) mean price in each of the coming intervals of a GPU-hour that is not paid for
+    anyway.
+    """
+    out = np.repeat(problem.pools.price_per_gpu_hour[None, :], intervals, axis=0)
+    last = problem.pools.price_per_gpu_hour.copy()
+    known, change = problem.announced, _place(problem)
+    for i in np.flatnonzero(~np.isnan(known.price_per_gpu_hour) & (change < intervals)).tolist():
+        h, p, price = int(change[i]), int(known.pool[i]), float(known.price_per_gpu_hour[i])
+        out[h, p] += (price - last[p]) * (1.0 - (change[i] - h))
+        out[h + 1 :, p] = last[p] = price
+    return np.where(problem.pools.market == Market.RESERVED, 0.0, out)
+
+
+def _place(problem: Problem) -> Floats:
+    """(C,) intervals from now to each announced change."""
+    place = (problem.announced.at_s - problem.now_s) / problem.interval_s
+    return np.where(np.abs(place - np.round(place)) <= EDGE, np.round(place), place)
+
+
+def fixed_gpus(round_: CompiledRound) -> Ints:
+    """(P,) GPUs that jobs hold which must go on holding them."""
+    i = round_.instance
+    bound = i.keep & i.mandatory[i.job]
+    return np.bincount(i.pool[bound], i.gpus[bound], minlength=len(i.capacity)).astype(np.int64)
+
+
+def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
+    """The round with what the pools have in the first of the intervals `gpus` (H, P), and with all
+    options that fit into any of them. What must run, and what tenants are guaranteed, is as in the
+    round itself."""
+    most = np.maximum(gpus.max(axis=0), round_.problem.pools.gpus)
+    wide = round_
+    if (most > round_.problem.pools.gpus).any():
+        larger = replace(round_.problem, pools=replace(round_.problem.pools, gpus=most))
+        wide = replace(compile_round(larger, prunes=False), problem=round_.problem)
+    i = round_.instance
+    return replace(
+        wide,
+        instance=replace(
+            wide.instance,
+            capacity=gpus[0],
+            mandatory=i.mandatory,
+            guarantee=i.guarantee,
+            least_kept=i.least_kept,
+        ),
+    )
+
+
+def same_options(of: CompiledRound, columns: Ints, into: CompiledRound) -> Ints:
+    """The columns (n,) of one round as columns of another round of the same jobs, -1 = none or
+    not there.
+    """
+    if of.option is into.option and of.option_table is into.option_table:
+        return columns
+    i, c = of.instance, np.maximum(columns, 0)
+    return option_columns(into, i.job[c], i.pool[c], i.gpus[c], columns >= 0)
+
+
+def option_columns(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, wanted: Bools) -> Ints:
+    """(n,) columns of the options in which a job holds so many GPUs of a pool by itself, -1 =
+    none, or not wanted.
+    """
+    i, P = round_.instance, len(round_.instance.capacity)
+    own = np.flatnonzero(i.primary < 0)
+    top = int(max(i.gpus.max(initial=0), gpus.max(initial=0))) + 1
+    key = (i.job[own] * P + i.pool[own]) * top + i.gpus[own]
+    order = np.argsort(key)
+    asked = (job * P + pool) * top + gpus
+    if not len(own):
+        return np.full(len(job), -1)
+    at = np.minimum(np.searchsorted(key[order], asked), len(own) - 1)
+    return np.where(wanted & (key[order][at] == asked), own[order][at], -1)

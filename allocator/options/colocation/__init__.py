@@ -1,0 +1,1 @@
+"""Options in which two jobs run on the same GPUs."""

@@ -1,0 +1,55 @@
+"""Every pair of a job that runs and one that comes: for policies of sharing that follow rules of
+their own.
+
+Candidates for the objective are few and good (pairs.py); a policy that shares always, or by its own
+rule, looks at all: waiting jobs at the size they asked for, beside jobs that hold as many GPUs of
+the pool, or that shall start there first because they have less left. At each pool and size the
+NEWCOMERS with least left are looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.problem import Ints, Isolation, Problem, State
+from allocator.options.option_table import OptionTable
+
+MAX_SECONDARIES = 256  # per pool and size: more will not start in one round
+
+
+def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints]:
+    """(host, guest, pool, gpus), arrays (n,). m: ordinary options. Whether two fit is for others
+    to say.
+    """
+    jobs, running = problem.jobs, problem.jobs.state == State.RUNNING
+    distance = 2 * np.abs(m.gpus - jobs.requested_gpus[m.job]) + (
+        m.gpus > jobs.requested_gpus[m.job]
+    )
+    nearest = np.full(len(jobs), np.iinfo(np.int64).max)
+    np.minimum.at(nearest, m.job, distance)
+    here = problem.pools.sharing[m.pool] != Isolation.NONE
+    running_options = np.flatnonzero(here & m.keep & (jobs.primary[m.job] < 0))
+    new = np.flatnonzero(here & ~running[m.job] & (distance == nearest[m.job]))
+    new = new[
+        np.lexsort(
+            (
+                m.job[new],
+                jobs.submitted_s[m.job[new]],
+                jobs.remaining_work[m.job[new]] / m.rate[new],
+            )
+        )
+    ]
+    found: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int64),) * 2]
+    place = m.pool * (int(m.gpus.max(initial=0)) + 1) + m.gpus
+    for at in np.unique(place[new]).tolist():
+        secondaries_here = new[place[new] == at][:MAX_SECONDARIES]
+        primaries_here = np.concatenate(
+            [running_options[place[running_options] == at], secondaries_here]
+        )
+        first, second = np.meshgrid(
+            np.arange(len(primaries_here)), np.arange(len(secondaries_here)), indexing="ij"
+        )
+        before = first < second + len(primaries_here) - len(secondaries_here)
+        found.append((primaries_here[first[before]], secondaries_here[second[before]]))
+    primary, secondary = (np.concatenate(part) for part in zip(*found, strict=True))
+    return m.job[primary], m.job[secondary], m.pool[secondary], m.gpus[secondary]

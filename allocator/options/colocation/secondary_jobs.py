@@ -1,0 +1,236 @@
+"""Options of guests: a job runs as a second one on the GPUs of another, its host
+(performance/beside.py).
+
+A guest's option takes no GPUs and costs nothing: all that is charged to its host. It needs its
+host's option and is worth what both have of it,
+
+    value = value of the guest at its rate beside - (value of the host alone - value of the host at
+    its rate beside)
+
+so a plan's options add up to what its jobs are worth, and every rule stays a row
+(formulations/rows.guest).
+
+Which pairs a round offers is for its caller to say (round.py); those that run now are always among
+them. A guest pauses like any job that changes, unless it runs on these very GPUs already: beside
+this host, or as the host of it. Where a host leaves, its guest's own option at that pool and size
+keeps it running: it then holds the GPUs itself; a row sees to it that this is not chosen where the
+host stays. To leave such a host for other GPUs of the pool is a change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from enum import IntEnum
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.options.colocation.pairs import is_primary_interchangeable
+from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
+from allocator.performance.colocated_speed import colocated_speeds
+from allocator.performance.pauses import restart_s
+from allocator.performance.table import RateTable
+from allocator.valuation import context_of, option_values
+from formulations.objectives import interval
+from formulations.objectives.context import Offer
+
+PairArrays = tuple[Ints, Ints, Ints, Ints]
+"""(host, guest, pool, gpus) of pairs, arrays (n,)."""
+
+
+class PairOffer(IntEnum):
+    """Which pairs of jobs a round offers."""
+
+    RUNNING = 0  # those that run, so that they may stay
+    PROFITABLE = 1  # and all others that a best plan may need (colocation.py)
+    # and those that policies of sharing look at (residents.py), whatever they are worth
+    ALL = 2
+
+
+def add_colocated_options(
+    problem: Problem,
+    exclusive: OptionTable,
+    table: RateTable,
+    offered: PairOffer,
+    pairs: PairArrays,
+) -> OptionTable:
+    """The menu with options of guests behind the ordinary ones of their job, by pool, size and
+    host.
+
+    pairs: offered beside those that run, where they are worth something or all are offered.
+    """
+    now = _running_pairs(problem)
+    new = ~_already_colocated(problem, *pairs)
+    primary, secondary, pool, gpus = (np.append(a, b[new]) for a, b in zip(now, pairs, strict=True))
+    if not len(primary):
+        return exclusive
+    whole = context_of(problem, table, exclusive.offer)
+    at = option_at(exclusive, primary, pool, gpus)
+    found = colocated_speeds(problem, primary, secondary, pool, gpus)
+    fine = np.flatnonzero(
+        (at >= 0)
+        & found.possible
+        & (
+            _already_colocated(problem, primary, secondary, pool, gpus)
+            | is_allowed_option(problem, secondary, pool, gpus)
+        )
+    )
+    primary, secondary, pool, gpus, at, found = (
+        primary[fine],
+        secondary[fine],
+        pool[fine],
+        gpus[fine],
+        at[fine],
+        found.take(fine),
+    )
+    keep = _already_colocated(problem, primary, secondary, pool, gpus)
+    running = problem.jobs.state[secondary] == State.RUNNING
+    pause = interval.pause_s(
+        keep, running, restart_s(problem, secondary, pool, gpus), problem.pools.startup_s[pool]
+    )
+
+    by_secondary, by_primary = (
+        np.argsort(secondary, kind="stable"),
+        np.argsort(primary, kind="stable"),
+    )
+    value = np.empty(len(primary))
+    as_guest = _offer(
+        problem, secondary, pool, gpus, found.rate_secondary, pause, keep, by_secondary
+    )
+    lost, same = exclusive.pause_s[at], exclusive.keep[at]
+    as_host = _offer(problem, primary, pool, gpus, found.rate_primary, lost, same, by_primary)
+    value[by_secondary] = option_values(problem, whole.of(as_guest, pays_for_gpus=False))
+    value[by_primary] += option_values(problem, whole.of(as_host))
+    value -= exclusive.value[at]
+
+    stays = np.flatnonzero(keep | (value > 0) | (offered == PairOffer.ALL))
+    secondaries = OptionTable(
+        exclusive.start,
+        secondary,
+        pool,
+        gpus,
+        found.row_secondary,
+        found.rate_secondary,
+        pause,
+        value,
+        np.zeros(len(primary)),
+        keep,
+        primary,
+        found.rate_primary,
+        found.row_primary,
+    )
+    separate = _options_of_moving_secondaries(problem, exclusive, table)
+    both = {
+        f.name: np.concatenate(
+            [
+                getattr(exclusive, f.name),
+                getattr(separate, f.name),
+                getattr(secondaries, f.name)[stays],
+            ]
+        )
+        for f in fields(OptionTable)
+        if f.name != "start"
+    }
+    order = np.lexsort(
+        (
+            both["primary"],
+            ~both["keep"],
+            both["gpus"],
+            both["pool"],
+            both["primary"] >= 0,
+            both["job"],
+        )
+    )
+    sorted_ = {name: x[order] for name, x in both.items()}
+    return OptionTable(np.searchsorted(sorted_["job"], np.arange(len(problem.jobs) + 1)), **sorted_)
+
+
+def _options_of_moving_secondaries(
+    problem: Problem, exclusive: OptionTable, table: RateTable
+) -> OptionTable:
+    """What guests that may move would have on other GPUs of their pool, as many as they run on.
+
+    Rows of rates.csv that need more memory than the GPUs have count only for GPUs that are held
+    already. The worth is that of the GPUs held by itself, less what the move costs.
+    """
+    jobs, pools = problem.jobs, problem.pools
+    now = np.flatnonzero(
+        exclusive.keep
+        & (jobs.primary[exclusive.job] >= 0)
+        & ~find_locked_jobs(problem)[exclusive.job]
+    )
+    now = now[
+        is_allowed_option(problem, exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
+    ]
+    rate, _ = table.rate(
+        jobs.model[exclusive.job[now]],
+        pools.gpu_type[exclusive.pool[now]],
+        exclusive.gpus[now],
+        pools.memory_gb[exclusive.pool[now]],
+    )
+    now = now[rate > 0]
+    here = {
+        f.name: getattr(exclusive, f.name)[now] for f in fields(OptionTable) if f.name != "start"
+    }
+    job, pool, gpus = here["job"], here["pool"], here["gpus"]
+    start, keep = np.searchsorted(job, np.arange(len(jobs) + 1)), np.zeros(len(job), dtype=bool)
+    pause = interval.pause_s(
+        keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
+    )
+    whole = context_of(problem, table, exclusive.offer)
+    moved, stays = (
+        option_values(problem, whole.of(Offer(start, job, pool, gpus, here["rate"], lost, same)))
+        for lost, same in ((pause, keep), (here["pause_s"], ~keep))
+    )
+    return OptionTable(
+        start, **here | {"keep": keep, "pause_s": pause, "value": here["value"] + moved - stays}
+    )
+
+
+def _running_pairs(problem: Problem) -> PairArrays:
+    """The pairs that run, with either of the two as host where that can matter."""
+    jobs = problem.jobs
+    secondary = np.flatnonzero(jobs.primary >= 0)
+    primary = jobs.primary[secondary]
+    if not is_primary_interchangeable(problem):
+        primary, secondary = np.append(primary, secondary), np.append(secondary, primary)
+    return primary, secondary, jobs.pool[secondary], jobs.gpus[secondary]
+
+
+def _already_colocated(
+    problem: Problem, primary: Ints, secondary: Ints, pool: Ints, gpus: Ints
+) -> Bools:
+    """(n,) whether the two run on these very GPUs now, whoever of them is the host."""
+    jobs = problem.jobs
+    paired = (jobs.primary[secondary] == primary) | (jobs.primary[primary] == secondary)
+    there: Bools = paired & (jobs.pool[secondary] == pool) & (jobs.gpus[secondary] == gpus)
+    return there
+
+
+def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
+    """(n,) the ordinary option of each job at that pool and size, -1 where it has none."""
+    own = np.flatnonzero(m.primary < 0)
+    if not len(own):
+        return np.full(len(job), -1)
+    pools, span = (
+        int(max(m.pool.max(), pool.max(initial=0))) + 1,
+        int(max(m.gpus.max(), gpus.max(initial=0))) + 1,
+    )
+    key = (m.job[own] * pools + m.pool[own]) * span + m.gpus[own]
+    wanted = (job * pools + pool) * span + gpus
+    at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+    return np.where(key[at] == wanted, own[at], -1)
+
+
+def _offer(
+    problem: Problem,
+    job: Ints,
+    pool: Ints,
+    gpus: Ints,
+    rate: object,
+    pause: object,
+    keep: Bools,
+    order: Ints,
+) -> Offer:
+    start = np.searchsorted(job[order], np.arange(len(problem.jobs) + 1))
+    return Offer(start, *(np.asarray(x)[order] for x in (job, pool, gpus, rate, pause, keep)))

@@ -1,0 +1,99 @@
+"""A round seen several intervals ahead: the same options and rows, and what work and finishing are
+worth later on.
+
+GPUs and prices that are announced to change (options/announced.py) do so here; budgets and quotas
+are taken to stay as they are, and nobody to arrive. Formulas: formulations/README.md, section "The
+horizon".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from allocator.domain.objectives import objectives
+from allocator.domain.problem import Floats, Ints, State
+from allocator.options.announced_capacity import fixed_gpus, prices_ahead
+from allocator.options.instance_building import CompiledRound
+from allocator.performance.pauses import restart_s
+from allocator.performance.table import RateTable
+from allocator.valuation import context_of
+from formulations.horizon.intervals import Horizon
+from formulations.model.choices import Choices
+from formulations.model.linear import CAPACITY
+from formulations.objectives import Objective
+from formulations.objectives.interval import HOUR
+
+# of its worth is left of what comes an interval later: who will arrive until then is not known
+DELTA = 0.7
+
+
+def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
+    """The round as a Horizon of H intervals; its options are the columns of the round's model, in
+    their order.
+
+    rows: that model as choices. gpus (H, P): what the pools have in each interval
+    (options/announced.py). Raises ValueError for an objective that is not linear.
+    """
+    problem, i, m = round_.problem, round_.instance, round_.option_table
+    objective = linear_objective(problem.objective)
+    if objective is None or objective.linear is None:
+        raise ValueError(f"the objective {problem.objective} is not linear in work and time")
+    jobs, D, H, J = problem.jobs, problem.interval_s, len(gpus), len(problem.jobs)
+    mean = np.maximum(gpus.mean(axis=0), np.bincount(m.pool, minlength=gpus.shape[1]) > 0)
+    there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(mean).astype(np.int64)))
+    context = context_of(there, RateTable.of(problem), m.offer)
+    context = context.with_losses if objective.counts_losses else context
+    of_work, of_hours = objective.linear(context)
+    later = DELTA ** np.arange(H)
+    work = np.where(np.isfinite(of_work), of_work, 0.0)[:, None] * later
+    slope = -of_hours[:, None] * later / HOUR
+    finish = D * np.cumsum(-slope[:, ::-1], axis=1)[:, ::-1]
+    current = np.full(J, -1)
+    current[i.job[i.keep]] = np.flatnonzero(i.keep)
+    startup = problem.pools.startup_s[i.pool]
+    switch = startup + restart_s(problem, i.job, i.pool, i.gpus)
+    gone = (jobs.state == State.RUNNING) & (current < 0)  # what it holds is no option
+    o = round_.option
+    held_per_hour = i.gpus[:, None] * prices_ahead(problem, H).T[i.pool]
+    return Horizon(
+        start=i.start,
+        rate=context.rate[o],
+        switch_s=switch,
+        startup_s=np.where(gone[i.job], switch, startup),
+        matrix=rows.matrix,
+        high=_high(round_, rows, gpus),
+        low=rows.low,
+        current=current,
+        mandatory=i.mandatory,
+        remaining=jobs.remaining_work,
+        interval_s=D,
+        work=work,
+        finish=finish,
+        slope=slope,
+        unfinished=np.zeros(J),
+        loss=np.zeros(J),
+        held=-(context.dollar_price[o, None] * held_per_hour * later) / HOUR,
+        jobs=i.jobs,
+        rows=[str(r) for r in rows.rows.tolist()],
+    )
+
+
+def linear_objective(text: str) -> Objective | None:
+    """Return the objective that `text` is, None if its values are not linear in work and time."""
+    found = objectives(text)
+    is_linear = text == found[0].name and found[0].linear is not None
+    return found[0] if is_linear else None
+
+
+def _high(round_: CompiledRound, rows: Choices, gpus: Ints) -> Floats:
+    """(H, R) upper bounds of the rows: those of now, but the GPUs of the pools. Jobs that must go
+    on holding GPUs are taken to go on, whatever is announced."""
+    capacity = round_.instance.capacity
+    there = np.maximum(gpus, np.minimum(fixed_gpus(round_), capacity))
+    high = np.tile(rows.high, (len(gpus), 1))
+    for family in (f for f in round_.model.families if f.kind == CAPACITY):
+        row = np.searchsorted(rows.rows, np.arange(family.first, family.stop))
+        high[1:, row] += there[1:] - capacity
+    return high

@@ -1,0 +1,181 @@
+"""The menu: every option of every job as parallel arrays.
+
+An option is a pool and a size, with its speed, pause, worth and cost. "Keep what I hold" is always
+among the options of a running job as long as a rate is known; "nothing" is always possible and has
+no entry. At an assumed speed a job may have its requested size only. Source: contract sections 1
+(sizes, rates) and 2 (what a decision may do).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
+from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
+from allocator.performance.gpu_types import allowed_types
+from allocator.performance.pauses import restart_s
+from allocator.performance.table import RateTable
+from allocator.valuation import context_of, option_values
+from formulations.model.ragged import ragged
+from formulations.objectives import interval
+from formulations.objectives.context import Offer
+
+
+@dataclass(frozen=True)
+class OptionTable:
+    """n options, job by job, then by pool and size; those of job j are start[j] .. start[j+1].
+
+    job, pool, gpus (n,); row (n,): row of rates.csv, -1 = between rows or from a curve; rate (n,)
+    work per second; pause_s (n,); value (n,) in the objective; cost (n,) dollars per hour; keep
+    (n,): equals what the job holds. Options of guests (options/guests.py) come behind the others of
+    their job: host (n,): job on whose GPUs it runs, -1 = its own; host_rate (n,) and host_row (n,):
+    what that job then does and by which row, 0 and -1 without one.
+    """
+
+    start: Ints
+    job: Ints
+    pool: Ints
+    gpus: Ints
+    row: Ints
+    rate: Floats
+    pause_s: Floats
+    value: Floats
+    cost: Floats
+    keep: Bools
+    primary: Ints
+    primary_rate: Floats
+    primary_row: Ints
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    @property
+    def offer(self) -> Offer:
+        """The options without what they are worth."""
+        return Offer(self.start, self.job, self.pool, self.gpus, self.rate, self.pause_s, self.keep)
+
+
+def find_blocked_jobs(problem: Problem) -> Bools:
+    """(J,) True for jobs that may not get anything this round: held, or waiting for a job that
+    is still here.
+    """
+    jobs = problem.jobs
+    waiting = (jobs.state == State.QUEUED) | (jobs.state == State.PAUSED)
+    out: Bools = jobs.state == State.HELD
+    if any(jobs.after):
+        present = set(jobs.job_id)
+        out |= waiting & np.array([not present.isdisjoint(names) for names in jobs.after])
+    return out
+
+
+def find_locked_jobs(problem: Problem) -> Bools:
+    """(J,) True for running jobs whose only option is what they hold: non-preemptible, or no
+    resizes left.
+    """
+    jobs = problem.jobs
+    fixed: Bools = (jobs.state == State.RUNNING) & (~jobs.preemptible | (jobs.resizes_left == 0))
+    return fixed
+
+
+def option_table(problem: Problem, table: RateTable) -> OptionTable:
+    """All options of all jobs, worth and cost included.
+
+    Raises nothing: a job without options (no known rate, no matching type, held) simply waits.
+    """
+    jobs, pools = problem.jobs, problem.pools
+    running = jobs.state == State.RUNNING
+    free = ~find_blocked_jobs(problem) & ~find_locked_jobs(problem)
+    types = allowed_types(problem)
+    most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
+    most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
+    found: list[tuple[Ints, Ints, Ints]] = []
+    for p in range(len(pools)):
+        able = np.flatnonzero(free & types[:, pools.gpu_type[p]])
+        limit = most_spot if pools.market[p] == Market.SPOT else most
+        owner, gpus = list_sizes(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
+        other = ~(running[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
+        found.append((owner[other], np.full(int(other.sum()), p), gpus[other]))
+    held = np.flatnonzero(running & ~find_blocked_jobs(problem))
+    held = held[jobs.gpus[held] <= pools.gpus[jobs.pool[held]]]
+    found.append((held, jobs.pool[held], jobs.gpus[held]))
+    job, pool, gpus = (np.concatenate(parts) for parts in zip(*found, strict=True))
+
+    holds = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    rate, row = table.rate(
+        jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds
+    )
+    assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
+    offered = (rate > 0) & (~assumed | holds | (gpus == jobs.requested_gpus[job]))
+    order = np.flatnonzero(offered)
+    order = order[np.lexsort((gpus[order], pool[order], job[order]))]
+    return _build_table(
+        problem, table, job[order], pool[order], gpus[order], rate[order], row[order]
+    )
+
+
+def list_sizes(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
+    """(owner, gpus) of every size that the jobs `able` may have in the pool, by list or by rule,
+    up to `most`.
+    """
+    jobs = problem.jobs
+    code = jobs.sizes[able]
+    largest = int(most.max(initial=0))
+    lists = [*problem.size_lists, sizes_by_rule(int(problem.pools.gpus_per_node[pool]), largest)]
+    flat = np.concatenate(lists)
+    begin = np.concatenate([[0], np.cumsum([len(s) for s in lists])])
+    code = np.where(code < 0, len(lists) - 1, code)
+    owner, k = ragged(begin[code], begin[code + 1])
+    gpus = flat[k]
+    if largest > EVERY_NODES * int(problem.pools.gpus_per_node[pool]):
+        named = named_sizes(problem, able, pool)
+        owner, gpus = np.unique(np.hstack([(owner, gpus), named]), axis=1)
+    fits = (gpus >= jobs.min_gpus[able][owner]) & (gpus <= most[owner])
+    return able[owner[fits]], gpus[fits]
+
+
+def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bools:
+    """(n,) whether options (job, pool, gpus) are such that a job might change to: what it holds
+    need not be, by size, type or market."""
+    jobs, pools = problem.jobs, problem.pools
+    held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    may = np.ones(len(job), dtype=bool)
+    for p in np.unique(pool[held]).tolist():
+        mine = np.flatnonzero(held & (pool == p))
+        most = np.minimum(jobs.max_gpus, pools.gpus[p])
+        if pools.market[p] == Market.SPOT:
+            most = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
+        able = np.unique(job[mine])
+        able = able[allowed_types(problem)[able, pools.gpu_type[p]]]
+        owner, sizes = list_sizes(problem, able, p, most[able])
+        may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
+    return may
+
+
+def _build_table(
+    problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Ints, rate: Floats, row: Ints
+) -> OptionTable:
+    jobs, pools = problem.jobs, problem.pools
+    running = jobs.state == State.RUNNING
+    keep = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    pause = interval.pause_s(
+        keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
+    )
+    start = np.searchsorted(job, np.arange(len(jobs) + 1))
+    offer = Offer(start, job, pool, gpus, rate, pause, keep)
+    return OptionTable(
+        start,
+        job,
+        pool,
+        gpus,
+        row,
+        rate,
+        pause,
+        option_values(problem, context_of(problem, table, offer)),
+        gpus * pools.price_per_gpu_hour[pool],
+        keep,
+        np.full(len(job), -1),
+        np.zeros(len(job)),
+        np.full(len(job), -1),
+    )

@@ -1,0 +1,124 @@
+"""How fast two jobs run on the same GPUs, and with how many passes each: the one place that says
+so.
+
+A *host* holds the GPUs, a *guest* runs on them as a second job. The pair is possible where the pool
+lets the two (isolation), their slowdowns are known (interference.py), and a way of each fits the
+memory of the GPU together (footprint.py). Of the ways that fit the pair takes the one that loses
+least speed, as the sum of both relative speeds; of equals the one in which the host is faster, then
+the one that needs less memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
+from allocator.performance.footprint import find_footprints
+from allocator.performance.interference import MeasuredSlowdowns, Slowdowns
+from allocator.performance.table import RateTable
+from formulations.model.ragged import ragged
+
+MEMORY_TOLERANCE = 1e-12  # relative: memory may be over by the rounding of a sum
+
+
+@dataclass(frozen=True)
+class ColocatedSpeeds:
+    """Pairs beside each other, arrays (n,).
+
+    rate_host, rate_guest: work per second, 0 where the pair is impossible. row_*: of rates.csv, -1
+    = none. accumulation_*: passes per step, 0 = unknown. memory_gb: of both on a GPU, nan where
+    impossible.
+    """
+
+    rate_primary: Floats
+    rate_secondary: Floats
+    row_primary: Ints
+    row_secondary: Ints
+    accumulation_primary: Ints
+    accumulation_secondary: Ints
+    memory_gb: Floats
+
+    def __len__(self) -> int:
+        return len(self.rate_primary)
+
+    @property
+    def possible(self) -> Bools:
+        """(n,) whether the two can share at all."""
+        return np.asarray(self.rate_primary > 0)
+
+    def take(self, which: Ints | Bools) -> ColocatedSpeeds:
+        """Some of the pairs."""
+        return ColocatedSpeeds(*(getattr(self, f.name)[which] for f in fields(self)))
+
+
+def may_colocate(problem: Problem, primary: Ints, secondary: Ints, pool: Ints) -> Bools:
+    """(n,) whether the pool lets the two jobs share: pools.csv `sharing`."""
+    kind, tenant = problem.pools.sharing[pool], problem.jobs.tenant
+    may: Bools = (kind == Isolation.ANY) | (
+        (kind == Isolation.TENANT) & (tenant[primary] == tenant[secondary])
+    )
+    return may
+
+
+def colocated_speeds(
+    problem: Problem,
+    primary: Ints,
+    secondary: Ints,
+    pool: Ints,
+    gpus: Ints,
+    slowdowns: Slowdowns | None = None,
+    headroom_gb: float = 0.0,
+) -> ColocatedSpeeds:
+    """Host and guest (n,) of a problem's jobs on the same `gpus` (n,) GPUs of `pool` (n,). Raises
+    nothing.
+
+    slowdowns: None = the rows of sharing.csv. headroom_gb: memory of every GPU to be left free.
+    """
+    jobs, pools, n = problem.jobs, problem.pools, len(primary)
+    slowdowns = MeasuredSlowdowns.of(problem) if slowdowns is None else slowdowns
+    both, kind = np.concatenate([primary, secondary]), pools.gpu_type[pool]
+    model, kinds, sizes = jobs.model[both], np.tile(kind, 2), np.tile(gpus, 2)
+    usual, row = RateTable.of(problem).rate(model, kinds, sizes, np.tile(pools.memory_gb[pool], 2))
+    w = find_footprints(problem, model, kinds, sizes, usual, row, jobs.memory_gb[both])
+    xi_primary, xi_secondary = slowdowns.slowdown(model[:n], model[n:], kind, gpus)
+    count = np.diff(w.start)
+    at = np.flatnonzero(
+        may_colocate(problem, primary, secondary, pool)
+        & ~np.isnan(xi_primary)
+        & ~np.isnan(xi_secondary)
+        & (usual[:n] > 0)
+        & (usual[n:] > 0)
+    )
+    # every way of the one with every way
+    pair, k = ragged(np.zeros(len(at), np.int64), count[at] * count[n + at])
+    pair = at[pair]
+    i, j = w.start[pair] + k // count[n + pair], w.start[n + pair] + k % count[n + pair]
+    memory = w.memory_gb[i] + w.memory_gb[j]
+    fits = memory + headroom_gb <= pools.memory_gb[pool[pair]] * (1 + MEMORY_TOLERANCE)
+    pair, i, j, memory = pair[fits], i[fits], j[fits], memory[fits]
+    slow_primary, slow_secondary = (
+        xi_primary[pair] * usual[pair] / w.rate[i],
+        xi_secondary[pair] * usual[n + pair] / w.rate[j],
+    )
+    # equal ones do not hang on the last bit
+    speed = np.round(1.0 / slow_primary + 1.0 / slow_secondary, 12)
+    order = np.lexsort((memory, slow_primary, -speed, pair))
+    best = order[np.append(True, np.diff(pair[order]) != 0)[: len(order)]]
+    pair, i, j = pair[best], i[best], j[best]
+    zeros, none = np.zeros(n, dtype=np.int64), np.full(n, -1)
+    out = ColocatedSpeeds(
+        np.zeros(n), np.zeros(n), none, none.copy(), zeros, zeros.copy(), np.full(n, np.nan)
+    )
+    out.rate_primary[pair], out.rate_secondary[pair] = (
+        w.rate[i] / xi_primary[pair],
+        w.rate[j] / xi_secondary[pair],
+    )
+    out.row_primary[pair], out.row_secondary[pair] = w.row[i], w.row[j]
+    out.accumulation_primary[pair], out.accumulation_secondary[pair] = (
+        w.accumulation[i],
+        w.accumulation[j],
+    )
+    out.memory_gb[pair] = memory[best]
+    return out

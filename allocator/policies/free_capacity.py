@@ -1,0 +1,226 @@
+"""What is left of every hard rule while a plan is being filled, one job at a time; and whether a
+plan keeps them all.
+
+Heuristics touch single numbers thousands of times in a round. They are read through `array.data`,
+whose items are plain Python numbers: a tenth of the cost of numpy scalars, and nothing to convert
+for options that nobody looks at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from allocator.domain.problem import State
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.kept import HeadroomLeft, keeps_headroom
+from formulations.model.instance import Instance
+from formulations.model.linear import Floats, Ints
+
+
+class FreeCapacity:
+    """What is left of every `at most` rule and of the allowed changes, and the plan so far.
+
+    choice (J,): columns of the round's instance, -1 = nothing. free (P,): GPUs left. owed (Q,):
+    GPUs still missing to the guarantee of a tenant (negative: above it); a job never gives up GPUs
+    that its tenant is owed. The limit on changes counts only where the plan starts from something:
+    a plan from nothing is checked when it is complete.
+    """
+
+    def __init__(self, round_: CompiledRound, start: Ints | None = None) -> None:
+        i = round_.instance
+        J, P, Q = len(i.mandatory), len(i.capacity), len(i.quota)
+        self.choice: Ints = np.full(J, -1) if start is None else start.copy()
+        job = np.flatnonzero(self.choice >= 0)
+        held = self.choice[job]
+        gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
+        self.free: list[int] = (
+            i.capacity - np.bincount(i.pool[held], gpus, P).astype(np.int64)
+        ).tolist()
+        self.owed: list[int] = (
+            i.guarantee - np.bincount(tenant, gpus, Q).astype(np.int64)
+        ).tolist()
+        self._quota: list[float] = (i.quota - np.bincount(tenant, gpus, Q)).tolist()
+        self._budget = float(i.budget) - float(cost.sum())
+        self._tenant_budget: list[float] = (i.tenant_budget - np.bincount(tenant, cost, Q)).tolist()
+        self._exposed = i.exposed.data
+        self._exposure: list[float] = _remaining_exposure(i, held).tolist()
+        self._tenant, self._now = i.tenant.data, self.choice.data
+        self._headroom = None if i.headroom is None else HeadroomLeft(i, held)
+        self._pool, self._gpus, self._cost, self._keep = (
+            i.pool.data,
+            i.held.data,
+            i.cost.data,
+            i.keep.data,
+        )
+        self._colocation = _ColocationRules(i, self.choice)
+        running = round_.problem.jobs.state == State.RUNNING
+        limit = round_.repairs.max_changes
+        limited = limit >= 0 and start is not None
+        self._counts = (running & limited).data
+        self._changes = limit - int(running.sum()) + int(i.keep[held].sum()) if limited else J
+
+    def assign(self, j: int, o: int) -> bool:
+        """Give job j the option o instead of what it has; False (and nothing happens) if that
+        breaks a rule.
+        """
+        old = self._now[j]
+        if old == o:
+            return o >= 0
+        if not self._colocation.allows(old, o):
+            return False
+        if old >= 0:
+            taken = self._replace(j, old, o)
+        else:
+            gpus, pool = self._gpus[o], self._pool[o]
+            taken = gpus <= self.free[pool] and self.can_afford(j, o)
+            if taken:
+                self.free[pool] -= gpus
+                self._deduct_usage(j, self._tenant[j], o, gpus, self._cost[o])
+        if taken:
+            self._colocation.change(old, o)
+        return taken
+
+    def can_afford(self, j: int, o: int) -> bool:
+        """Whether quota and budgets leave room for the option o of a job that has nothing, GPUs
+        of the pool aside.
+        """
+        q, cost = self._tenant[j], self._cost[o]
+        zone = self._exposed[o]
+        return bool(
+            self._gpus[o] <= self._quota[q]
+            and (zone < 0 or self._gpus[o] <= self._exposure[zone])
+            and cost <= _slack(self._budget)
+            and cost <= _slack(self._tenant_budget[q])
+            and (self._headroom is None or self._headroom.allows(-1, o))
+        )
+
+    def _replace(self, j: int, old: int, o: int) -> bool:
+        q, pool, before = self._tenant[j], self._pool[o], self._pool[old]
+        extra, cost = self._gpus[o] - self._gpus[old], self._cost[o] - self._cost[old]
+        changes = self._keep[o] - self._keep[old] if self._counts[j] else 0
+        zone, previous_zone = self._exposed[o], self._exposed[old]
+        if (
+            (extra if pool == before else self._gpus[o]) > self.free[pool]
+            or extra > self._quota[q]
+            or self._changes + min(0, changes) < 0
+            or (
+                zone >= 0
+                and (extra if zone == previous_zone else self._gpus[o]) > self._exposure[zone]
+            )
+            or cost > _slack(self._budget)
+            or cost > _slack(self._tenant_budget[q])
+            or (extra < 0 and self.owed[q] > extra)
+            or (self._headroom is not None and not self._headroom.allows(old, o))
+        ):
+            return False
+        self._changes += changes
+        self.free[before] += self._gpus[old]
+        if previous_zone >= 0:
+            self._exposure[previous_zone] += self._gpus[old]
+        self.free[pool] -= self._gpus[o]
+        self._deduct_usage(j, q, o, extra, cost)
+        return True
+
+    def _deduct_usage(self, j: int, q: int, o: int, gpus: int, cost: float) -> None:
+        self._quota[q] -= gpus
+        self.owed[q] -= gpus
+        self._budget -= cost
+        self._tenant_budget[q] -= cost
+        if self._exposed[o] >= 0:
+            self._exposure[self._exposed[o]] -= self._gpus[o]
+        if self._headroom is not None:
+            self._headroom.replace_option(self._now[j], o)
+        self._now[j] = o
+
+    def assign_first(self, j: int, options: Iterable[int]) -> bool:
+        """Give job j the first of the options that fits; False if none does."""
+        return any(self.assign(j, o) for o in options)
+
+
+class _ColocationRules:
+    """Who runs on whose GPUs while a plan is being filled: guests need their host's option and are
+    alone beside it; an option and its rival exclude each other. Nothing of that is looked at where
+    no option is a guest's."""
+
+    def __init__(self, i: Instance, choice: Ints) -> None:
+        self._has_colocation = bool((i.primary >= 0).any() or (i.conflicting_option >= 0).any())
+        if not self._has_colocation:
+            return
+        self._primary, self._conflicting_option = i.primary.tolist(), i.conflicting_option.tolist()
+        self._conflicting_options = {r: o for o, r in enumerate(self._conflicting_option) if r >= 0}
+        self._chosen = {int(o) for o in choice[choice >= 0]}
+        self._taken_primaries = {self._primary[o] for o in self._chosen if self._primary[o] >= 0}
+
+    def allows(self, old: int, o: int) -> bool:
+        """Whether a job may go from option old (-1 = nothing) to o."""
+        if not self._has_colocation:
+            return True
+        primary = self._primary[o]
+        return (
+            old not in self._taken_primaries
+            and (primary < 0 or (primary in self._chosen and primary not in self._taken_primaries))
+            and self._conflicting_option[o] not in self._chosen
+            and self._conflicting_options.get(o) not in self._chosen
+        )
+
+    def change(self, old: int, o: int) -> None:
+        """Note that a job went from old to o."""
+        if self._has_colocation:
+            self._chosen.discard(old)
+            self._chosen.add(o)
+            if old >= 0:
+                self._taken_primaries.discard(self._primary[old])
+            if self._primary[o] >= 0:
+                self._taken_primaries.add(self._primary[o])
+
+
+def _remaining_exposure(i: Instance, held: Ints) -> Floats:
+    """(Q Z,) GPUs that each tenant may still get in each zone."""
+    zone, limit = i.exposed[held], np.repeat(i.exposure, len(i.zones))
+    on = zone >= 0
+    return np.asarray(limit - np.bincount(zone[on], i.held[held][on], len(limit)))
+
+
+def _slack(left: float) -> float:
+    return left + 1e-9 * max(1.0, abs(left))
+
+
+def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
+    """Whether a choice (J,) keeps every hard rule: what the round's model would say, without
+    building it.
+
+    guarantees=False: all rules but those.
+    """
+    job = np.flatnonzero(choice >= 0)
+    held = choice[job]
+    if (i.mandatory & (choice < 0)).any() or (i.job[held] != job).any():
+        return False
+    gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
+    primary, conflicting_option = i.primary[held], i.conflicting_option[held]
+    if (primary >= 0).any() or (conflicting_option >= 0).any():
+        primary, on = primary[primary >= 0], np.append(np.isin(np.arange(len(i.job)), held), False)
+        if (
+            not on[primary].all()
+            or len(np.unique(primary)) < len(primary)
+            or on[conflicting_option].any()
+        ):
+            return False
+    Q = len(i.quota)
+    of_tenant = np.bincount(tenant, gpus, Q)
+    return bool(
+        (np.bincount(i.pool[held], gpus, len(i.capacity)) <= i.capacity).all()
+        and math.fsum(cost) <= _slack(i.budget)
+        and (of_tenant <= i.quota).all()
+        and (
+            np.bincount(tenant, cost, Q)
+            <= i.tenant_budget
+            + 1e-9 * np.maximum(1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))
+        ).all()
+        and (_remaining_exposure(i, held) >= 0).all()
+        and keeps_headroom(i, held)
+        and (not guarantees or (of_tenant >= i.guarantee).all())
+        and i.keep[held].sum() >= i.least_kept
+    )

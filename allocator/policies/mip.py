@@ -1,0 +1,223 @@
+"""The policy `mip`: the best plan with its proof, whatever the solver does.
+
+The order of trust: every plan is re-valued and checked here; a solver's bound is believed only as
+long as no known plan beats it; the Lagrangian bound needs to trust nobody. The solver starts from
+the best plan known without it.
+
+Stability: the solver is asked for a little less than half of the asked gap, and among plans within
+the gap the one that changes nothing is preferred. A plan that was proven within gap/2 before it was
+applied is therefore still within the gap afterwards (what it holds only became more worth), and
+solving again changes nothing. A plan proven from prices alone may use nearly the whole gap: at the
+same prices its proof only gets better by being applied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from allocator.policies.base import Proposal, Task, relative_gap
+from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
+from allocator.policies.pairs import FINE, add_missing_pairs, add_near_pairs
+from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
+from formulations.colocation.rounding import fill_plan, round_pairs
+from formulations.model.linear import Ints
+
+SHARE = 0.45  # of the asked gap is given to the solver, see "Stability"
+PRICED = 0.9  # of the asked gap is enough where prices alone prove it
+TRUST = 1e-7  # relative: a claimed bound below a known value by more than this is a lie
+
+
+def mip(task: Task) -> Proposal:
+    """Solve the round's MIP from the best known start; verify, polish, compare, and keep the best
+    plan.
+
+    Raises Infeasible or NoPlanInTime (policies/rescue) when there is nothing to fall back on.
+    """
+    given, task = task, add_missing_pairs(task)
+    unchanged_choice, stays, start = _find_starts(task)
+    if task.round.omitted_pairs is not None and not _is_proven(task, start):
+        task = add_missing_pairs(task, FINE)
+        unchanged_choice, stays, start = _find_starts(task)
+    _report_start(task, start)
+    if task.solver is None and start is not None and _is_proven(task, start):
+        plan = (
+            unchanged_choice
+            if stays and _proven_gap(task, unchanged_choice) <= task.limits.gap
+            else start
+        )
+        return Proposal(
+            plan,
+            max(task.bound, task.choices.value_of(plan)),
+            "lagrangian",
+            "gap",
+            solver_choice="auto: proven from prices, none needed",
+            task=_task_if_changed(task, given),
+        )
+    task, start = add_near_pairs(task, start)
+    unchanged_choice, value = task.round.unchanged_choice(), task.choices.value_of
+    engine, why = task.engine()
+    answer = _call_solver(task, engine, start)
+    best, fallback, detail = _verify_answer(task, answer, start, engine.name)
+    if best is None:
+        proposal = find_plan_by_solver(task)
+        best, fallback = proposal.choice, proposal.fallback
+    bound, by = _tighter_bound(task, answer, value(best))
+    if (
+        fallback is None
+        and math.isfinite(answer.bound)
+        and answer.bound < value(best) * (1 - TRUST) - TRUST
+    ):
+        fallback, detail = "marginal", f"{engine.name} claimed a bound below a plan that exists"
+    if not (fallback or detail):  # how the solver found and proved it is no warning
+        why = "; ".join(filter(None, (why, answer.detail)))
+    wanted = max(task.limits.gap, 1e-9)
+    if stays and relative_gap(bound, value(unchanged_choice)) <= wanted:
+        best = unchanged_choice
+    return Proposal(
+        best,
+        bound,
+        by,
+        _termination(answer, fallback, relative_gap(bound, value(best)) <= wanted),
+        engine.name,
+        answer.version or None,
+        why,
+        fallback,
+        detail or (answer.detail if fallback else ""),
+        answer.log,
+        task=_task_if_changed(task, given),
+    )
+
+
+def _task_if_changed(task: Task, given: Task) -> Task | None:
+    """The task whose columns a decision names, if it is another than the given one."""
+    return None if task is given else task
+
+
+def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
+    """(what changes nothing, whether that keeps the rules, the best plan known)."""
+    unchanged_choice = task.round.unchanged_choice()
+    stays = task.choices.feasible(unchanged_choice)
+    return unchanged_choice, stays, _best_known_plan(task, unchanged_choice if stays else None)
+
+
+def _is_proven(task: Task, plan: Ints | None) -> bool:
+    """Whether prices alone prove the asked gap of a plan."""
+    return plan is not None and _proven_gap(task, plan) <= PRICED * task.limits.gap
+
+
+def _report_start(task: Task, start: Ints | None) -> None:
+    """Tell whoever watches what the prices prove, and what the plan that they give is worth."""
+    watch, n, m = task.limits.watch, task.choices.n, task.choices.model.m
+    if watch is None:
+        return
+    value = -math.inf if start is None else task.choices.value_of(start)
+    watch.improved(value, task.bound)
+    watch.note(f"round: {task.choices.J} jobs, {n} columns, {m} rows")
+    watch.note(f"prices: no plan is worth more than {task.bound:.7g} (Lagrangian bound, no solver)")
+    watch.note(
+        "prices give no plan"
+        if start is None
+        else f"plan from prices or from what runs: value {value:.7g}, gap {_proven_gap(task, start):.3g}"
+    )
+
+
+def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> Ints | None:
+    """The best plan known without a solver: what runs, or the rounding of the prices where that
+    is not good enough.
+    """
+    value = task.choices.value_of
+    if (
+        unchanged_choice is not None
+        and _proven_gap(task, unchanged_choice) <= PRICED * task.limits.gap
+    ):
+        return unchanged_choice
+    rounded = round_pairs(task.choices, task.dual, enough=PRICED * task.limits.gap)
+    return (
+        rounded
+        if unchanged_choice is None
+        or (rounded is not None and value(rounded) > value(unchanged_choice))
+        else unchanged_choice
+    )
+
+
+def _proven_gap(task: Task, choice: Ints) -> float:
+    """Gap of a plan proven from prices alone."""
+    value = task.choices.value_of(choice)
+    return relative_gap(max(task.bound, value), value)
+
+
+def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> str:
+    """Contract `termination`: a claimed gap counts only if the plan is the solver's own."""
+    if proven or (fallback is None and answer.termination is Termination.GAP):
+        return "gap"
+    return (
+        "time_limit"
+        if answer.termination is Termination.TIME_LIMIT or fallback is None
+        else "fallback"
+    )
+
+
+def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult:
+    values = None if start is None else task.choices.to_x(start)
+    limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
+    return engine.solve(task.round.model, limits, WarmStart(values, task.dual.prices))
+
+
+def _verify_answer(
+    task: Task, answer: SolverResult, start: Ints | None, name: str
+) -> tuple[Ints | None, str | None, str]:
+    """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the
+    start.
+
+    fallback: "incumbent" = the last plan of a solver that failed afterwards, "marginal" = the
+    start.
+    """
+    choices, x = task.choices, answer.values
+    if x is not None and (len(x) != choices.n or not np.isfinite(x).all()):
+        return start, "marginal", f"{name} returned garbage"
+    plan = None if x is None else choices.from_x(x)
+    if plan is not None and task.round.model.feasible(choices.to_x(plan)):
+        plan = fill_plan(choices, plan, task.dual.prices)
+        if start is None or choices.value_of(plan) >= choices.value_of(start):
+            failed = answer.termination is Termination.FAILED
+            return plan, "incumbent" if failed else None, answer.detail if failed else ""
+        late = answer.termination is Termination.TIME_LIMIT
+        return (
+            start,
+            None if late else "marginal",
+            f"{name} returned a worse plan than it was given",
+        )
+    if plan is not None:
+        return start, "marginal", f"{name} returned a plan that breaks a rule"
+    if answer.termination is Termination.INFEASIBLE and start is None:
+        return None, None, answer.detail
+    return start, "marginal", answer.detail or f"{name} returned no plan ({answer.termination})"
+
+
+def _tighter_bound(task: Task, answer: SolverResult, value: float) -> tuple[float, str]:
+    """The tighter of the Lagrangian and the solver's bound; a solver's bound below a plan that
+    exists is ignored. What plans with pairs that the solver has not seen may be worth counts for
+    both."""
+    is_credible = answer.bound >= value - TRUST * max(1.0, abs(value))
+    if is_credible and max(answer.bound, task.bound_with_other_pairs) < task.bound:
+        return max(answer.bound, task.bound_with_other_pairs, value), answer.solver
+    return max(task.bound, value), "lagrangian"
+
+
+def marginal(task: Task) -> Proposal:
+    """Best value per unit of scarce resource, the strong greedy: the best option of each job at the
+    dual prices, made feasible and filled up (formulations/rounding); what changes nothing if that
+    is worth as much."""
+    given, task = task, add_missing_pairs(task)
+    proposal = find_fallback_plan(task)
+    unchanged_choice = task.round.unchanged_choice()
+    if task.choices.feasible(unchanged_choice) and task.choices.value_of(
+        unchanged_choice
+    ) >= task.choices.value_of(proposal.choice):
+        return Proposal(unchanged_choice, task=_task_if_changed(task, given))
+    if proposal.fallback == "marginal":
+        return Proposal(proposal.choice, task=_task_if_changed(task, given))
+    return dataclasses.replace(proposal, task=_task_if_changed(task, given))

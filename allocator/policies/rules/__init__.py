@@ -1,0 +1,1 @@
+"""Policies that serve jobs by a rule, without a solver."""

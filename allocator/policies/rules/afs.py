@@ -1,0 +1,164 @@
+"""Apathetic future share (AFS-L): GPUs one by one to the job that the average completion time gains
+most from.
+
+Source: Hwang, Kim, Kim, Shin and Park, NSDI 2021, AFS-L. Of two jobs, a the one that would end
+earlier at what it has been given so far and b the other, the next GPU goes to b if
+
+    (p_b' - p_b) / p_b'  >  (p_a' - p_a) / p_a          p = speed now, p' = speed with one GPU more
+
+and to a otherwise: a GPU given to a comes back when a ends, one given to b is gone for the whole of
+a. A job with nothing (p = 0) comes before any that has something, the shorter one first. For each
+GPU a champion meets all others, from the shortest to the longest job; the last champion gets it.
+Knows speeds and lengths. "Apathetic": nothing is assumed about jobs to come.
+
+Simplified: a step leads to the next size of the job's menu in its pool and both sides are per GPU
+of the step; a job whose next size does not fit, breaks a rule or is no faster gets no more. The
+paper has one kind of GPU; here a running job stays in its pool and a waiting one goes where its
+speed times the GPUs per job so far is best, so that slow pools are used too. max_changes: see
+steps.replan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.base import Proposal, Task
+from allocator.policies.free_capacity import FreeCapacity
+from allocator.policies.rules.srtf import order_by_remaining_time
+from allocator.policies.steps import (
+    OptionRanking,
+    is_least_of_job,
+    option_rates,
+    rank_options,
+    replan,
+    serve_owed,
+    serve_pinned,
+)
+from formulations.model.linear import Bools, Ints
+
+
+def afs(task: Task) -> Proposal:
+    """The smallest size for each job, shortest first; then size by size to the champion."""
+    round_ = task.round
+    smallest = np.flatnonzero(is_least_of_job(round_.instance.start, round_.instance.gpus))
+    order, preferred = order_by_remaining_time(round_, smallest), rank_options(round_, smallest)
+
+    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
+        serve_pinned(round_, free_capacity, order, pinned)
+        served = serve_owed(round_, free_capacity, order[~pinned[order]], preferred)
+        _assign_smallest(
+            round_,
+            free_capacity,
+            [j for j in order[~pinned[order]].tolist() if j not in served],
+            preferred,
+        )
+        _grow_by_gain(
+            round_, free_capacity, order[(free_capacity.choice[order] >= 0) & ~pinned[order]]
+        )
+
+    return replan(task, order, steps)
+
+
+def _assign_smallest(
+    round_: CompiledRound, free_capacity: FreeCapacity, jobs: list[int], preferred: OptionRanking
+) -> None:
+    """Each job, in this order, its smallest size: where it runs, else where speed times GPUs per
+    job is best.
+    """
+    i = round_.instance
+    pool, rate, home, now = (
+        i.pool.data,
+        option_rates(round_).data,
+        round_.problem.jobs.pool.data,
+        free_capacity.choice.data,
+    )
+    capacity = i.capacity.tolist()
+    jobs_in_pool = (
+        1
+        + np.bincount(
+            i.pool[free_capacity.choice[free_capacity.choice >= 0]], minlength=len(capacity)
+        )
+    ).tolist()
+
+    def negative_appeal(o: int) -> float:
+        return float(-rate[o] * capacity[pool[o]] / jobs_in_pool[pool[o]])
+
+    for j in jobs:
+        if now[j] < 0 and not any(free_capacity.free):
+            continue
+        options = preferred.of(j)
+        if home[j] < 0 and len(options) > 1:
+            options.sort(key=negative_appeal)
+        before = now[j]
+        if free_capacity.assign_first(j, options) and before < 0:
+            jobs_in_pool[pool[now[j]]] += 1
+
+
+def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints) -> None:
+    """Step 2 for the jobs (k,) that hold something. Arrays over them:
+
+    left (k,): seconds to the end at what they have, inf for those that get no more; a, b (k,):
+    relative gain per GPU of the next size, as the shorter and as the longer of a pair; need (k,):
+    GPUs of the next step. `champions` holds the champions of the last scan: what the last one is
+    given changes nothing for those before it, so the next scan goes on from there.
+    """
+    i, n = round_.instance, len(round_.instance.job)
+    rate, gpus, job, pool = option_rates(round_).data, i.gpus.data, i.job.data, i.pool.data
+    work, now, name = (
+        round_.problem.jobs.remaining_work.data,
+        free_capacity.choice.data,
+        jobs.tolist(),
+    )
+    at = i.pool[free_capacity.choice[jobs]]
+    left, a, b, need = (
+        np.full(len(jobs), np.inf),
+        np.zeros(len(jobs)),
+        np.zeros(len(jobs)),
+        np.zeros(len(jobs)),
+    )
+
+    def find_next_size(x: int) -> None:
+        o = now[name[x]]
+        nxt = o + 1
+        gain = (
+            rate[nxt] - rate[o] if nxt < n and job[nxt] == job[o] and pool[nxt] == pool[o] else 0.0
+        )
+        more = gpus[nxt] - gpus[o] if gain > 0 else 0
+        if gain <= 0 or more > free_capacity.free[pool[o]]:
+            left[x] = np.inf
+        else:
+            left[x], need[x] = work[name[x]] / rate[o], more
+            a[x], b[x] = gain / rate[o] / more, gain / rate[nxt] / more
+
+    for x in range(len(name)):
+        find_next_size(x)
+    widest = need.max(initial=0)
+    champions: list[int] = []
+    while True:
+        while True:
+            length = (
+                np.where((left > left[champions[-1]]) & (b > a[champions[-1]]), left, np.inf)
+                if champions
+                else left
+            )
+            x = int(length.argmin()) if len(length) else -1
+            if x < 0 or length[x] == np.inf:
+                break
+            champions.append(x)
+        if not champions:
+            return
+        x = champions.pop()
+        p = int(at[x])
+        if not free_capacity.assign(name[x], now[name[x]] + 1):
+            left[x] = np.inf
+            continue
+        find_next_size(x)
+        widest = max(widest, need[x])
+        if free_capacity.free[p] < widest:
+            left[(at == p) & (need > free_capacity.free[p])] = np.inf
+        cut = next(
+            (c for c, y in enumerate(champions) if left[y] >= left[x] or left[y] == np.inf),
+            len(champions),
+        )
+        del champions[cut:]

@@ -1,0 +1,85 @@
+"""Earliest deadline first, elastic: in the order of deadlines, each job the fewest GPUs that keep
+its own.
+
+Source: the classic discipline (Liu and Layland 1973; on one machine it keeps all deadlines that can
+be kept), made elastic in the plainest way. A job takes its smallest size at which, kept from now
+on, it is done in time, the pause of the change included; where that is not free, the fastest that
+is. GPUs left over go, in the same order, to whoever gets more done with them in this round.
+Preempts. Knows speeds and lengths, looks at one job at a time.
+
+Jobs that cannot keep their deadline even alone come after those that can, and jobs without one
+last; both by submission, at the requested size. (With late jobs at the head, as on one machine, the
+policy collapses under overload.) Several pools: the fewest GPUs, then as in `rank_options`.
+max_changes: see steps.replan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.options.instance_building import CompiledRound
+from allocator.performance.pipelines import due_s
+from allocator.policies.base import Proposal, Task
+from allocator.policies.free_capacity import FreeCapacity
+from allocator.policies.steps import (
+    option_rates,
+    options_at_requested_size,
+    rank_options,
+    replan,
+    serve,
+)
+from formulations.model.linear import Bools, Floats, Ints
+
+
+def edf(task: Task) -> Proposal:
+    """Serve by deadline at the least sufficient size, then let the first ones grow."""
+    round_ = task.round
+    i, jobs = round_.instance, round_.problem.jobs
+    in_time = meets_deadline(round_)
+    can = np.bincount(i.job[in_time], minlength=len(jobs)) > 0
+    due = due_s(round_.problem)
+    order = np.lexsort((jobs.submitted_s, np.where(can, due, 0.0), np.isnan(due), ~can))
+    asked = np.zeros(len(i.job), dtype=bool)
+    asked[options_at_requested_size(round_)] = True
+    preferred = np.flatnonzero(can[i.job] | asked)
+    rate, ok = option_rates(round_)[preferred], in_time[preferred]
+    options = rank_options(round_, preferred, ~ok, np.where(ok, i.gpus[preferred], -rate))
+
+    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
+        serve(round_, free_capacity, order, options, pinned)
+        grow_to_most_work(round_, free_capacity, order[~pinned[order]])
+
+    return replan(task, order, steps)
+
+
+def meets_deadline(round_: CompiledRound) -> Bools:
+    """(n,) options that, kept from now on, end the job by its deadline."""
+    i, p = round_.instance, round_.problem
+    rate = option_rates(round_)
+    needs = round_.option_table.pause_s[round_.option] + p.jobs.remaining_work[i.job] / rate
+    return np.asarray(needs <= (due_s(p) - p.now_s)[i.job])  # no deadline: nan, never
+
+
+def work_in_round(round_: CompiledRound) -> Floats:
+    """(n,) work that each option does in this round, the pause of the change included."""
+    p, o = round_.problem, round_.option
+    useful = np.maximum(0.0, p.interval_s - round_.option_table.pause_s[o])
+    return np.minimum(
+        round_.option_table.rate[o] * useful, p.jobs.remaining_work[round_.instance.job]
+    )
+
+
+def grow_to_most_work(round_: CompiledRound, free_capacity: FreeCapacity, order: Ints) -> None:
+    """Each job that holds something, in this order, takes the size of its pool that does most in
+    this round.
+    """
+    i, done = round_.instance, work_in_round(round_)
+    for j in order.tolist():
+        now = int(free_capacity.choice[j])
+        if now < 0 or not any(free_capacity.free):
+            continue
+        mine = np.arange(i.start[j], i.start[j + 1])
+        better = mine[
+            (i.pool[mine] == i.pool[now]) & (done[mine] > done[now]) & (i.gpus[mine] > i.gpus[now])
+        ]
+        free_capacity.assign_first(j, better[np.argsort(-done[better], kind="stable")].tolist())

@@ -1,0 +1,128 @@
+"""ElasticFlow: minimum satisfactory shares with admission control, then marginal returns.
+
+Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithms 1 and 2. A deadline is accepted if it and
+all those accepted before can be kept together: by earliest deadline, each job takes the smallest
+share that keeps its deadline in what those before it leave over time
+(formulations/deadlines/joint_promises.py). Accepted jobs get their share of the first slot. GPUs
+left over go one size at a time: first to jobs that have none, then to whoever saves most GPU time
+per GPU.
+
+Here a function of the snapshot: running jobs before waiting ones, each by submission, stand for the
+order in which deadlines were accepted. The original drops a job whose deadline it does not accept;
+here it goes on without one (best effort, as jobs without a deadline), and may be accepted later if
+there is room after all. One more GPU is worth what a GPU-second at the new size saves later at the
+share, 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds lost; sizes are those of
+the menu; no growth where the pause eats it up. Where the original has one kind of GPU, a job stays
+in the pool it runs in if it can, else goes where it takes the smallest part. max_changes: see
+steps.replan.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from allocator.domain.problem import State
+from allocator.options.instance_building import CompiledRound
+from allocator.options.promises import accept_promises, build_reservations, first_option
+from allocator.policies.base import Proposal, Task
+from allocator.policies.free_capacity import FreeCapacity
+from allocator.policies.rules.edf import work_in_round
+from allocator.policies.steps import (
+    OptionRanking,
+    is_least_of_job,
+    next_larger_option,
+    option_rates,
+    order_by_submission,
+    rank_options,
+    replan,
+    serve_owed,
+    serve_pinned,
+)
+from formulations.deadlines.joint_promises import ReservationPlan
+from formulations.model.linear import Bools, Ints
+
+
+def elasticflow(task: Task) -> Proposal:
+    """Accepted deadlines first, by deadline; then everybody else."""
+    round_ = task.round
+    jobs = round_.problem.jobs
+    accepted = build_reservations(round_)
+    accept_promises(accepted, round_)
+    by_size = rank_options(round_, np.arange(len(round_.instance.job)), -round_.instance.gpus)
+    small = rank_options(
+        round_, np.flatnonzero(is_least_of_job(round_.instance.start, round_.instance.gpus))
+    )
+    first = np.array(accepted.jobs, dtype=np.int64)
+    old = order_by_submission(round_)
+    order = np.concatenate([first, old[~np.isin(old, first)]])
+    running = (jobs.state == State.RUNNING)[order]
+    by_claim = np.concatenate(
+        [first, order[len(first) :][np.argsort(~running[len(first) :], kind="stable")]]
+    )
+
+    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
+        serve_pinned(round_, free_capacity, order, pinned)
+        served = serve_owed(round_, free_capacity, order[~pinned[order]], by_size)
+        _assign_shares(round_, free_capacity, accepted, pinned, served, by_size)
+        for j in order[~pinned[order]].tolist():
+            if free_capacity.choice[j] < 0 and j not in served and any(free_capacity.free):
+                free_capacity.assign_first(j, small.of(j))
+        _grow_by_return(round_, free_capacity, accepted, order[~pinned[order]])
+
+    return replan(task, by_claim, steps)
+
+
+def _assign_shares(
+    round_: CompiledRound,
+    free_capacity: FreeCapacity,
+    accepted: ReservationPlan,
+    pinned: Bools,
+    served: set[int],
+    by_size: OptionRanking,
+) -> None:
+    """Accepted jobs take their share of the first slot, or the most that fits below it."""
+    i = round_.instance
+    for j, promise in zip(accepted.jobs, accepted.made, strict=True):
+        gpus, pool = int(promise.reservation.size[0]), promise.place.pool
+        if pinned[j] or j in served or gpus == 0:
+            continue
+        if not free_capacity.assign(j, first_option(round_, j, pool, gpus)):
+            free_capacity.assign_first(
+                j, [o for o in by_size.of(j) if i.pool[o] == pool and i.gpus[o] < gpus]
+            )
+
+
+def _grow_by_return(
+    round_: CompiledRound, free_capacity: FreeCapacity, accepted: ReservationPlan, order: Ints
+) -> None:
+    """One size at a time to the job that loses least GPU time, as long as more gets done in this
+    round.
+    """
+    i, rate, done = round_.instance, option_rates(round_).data, work_in_round(round_).data
+    gpus = i.gpus.data
+    # GPU-seconds that a unit of work takes later on
+    later = {}
+    for j, promise in zip(accepted.jobs, accepted.made, strict=True):
+        k = int(promise.reservation.size.max())
+        need = promise.place.need
+        later[j] = k / float(need.rate[np.searchsorted(need.sizes, k)])
+    heap: list[tuple[float, int, int, int]] = []
+
+    def push_step(place: int, j: int) -> None:
+        now = int(free_capacity.choice[j])
+        step = next_larger_option(round_, now) if now >= 0 else -1
+        while step >= 0 and done[step] <= done[now]:
+            step = next_larger_option(round_, step)
+        if step >= 0:
+            unit = later.get(j, gpus[now] / rate[now])
+            saved = (rate[step] - rate[now]) / (gpus[step] - gpus[now]) * unit
+            heapq.heappush(heap, (-saved, place, j, step))
+
+    for place, j in enumerate(order.tolist()):
+        push_step(place, j)
+    while heap and any(free_capacity.free):
+        _, place, j, step = heapq.heappop(heap)
+        if free_capacity.assign(j, step):
+            push_step(place, j)

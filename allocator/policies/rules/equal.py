@@ -1,0 +1,67 @@
+"""Equal share: every job the same number of GPUs, what is left over first come, first served.
+
+Source: the comparison heuristic of BFTrainer (design page systems.md section 2.4). Share = GPUs /
+active jobs, rounded down and clipped to a job's range; the rest goes to the oldest job up to its
+maximum, then to the next. Knows neither speeds nor lengths; speeds only choose among pools.
+
+Simplified: the share is a size of the job's menu, the largest not above it (its smallest size where
+all are above). Several pools: one share for all GPUs together; a job takes it in the pool it runs
+in, else in the fastest with room, smaller where nothing else fits, and what is left over in the
+pool it got. max_changes: see steps.replan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.base import Proposal, Task
+from allocator.policies.free_capacity import FreeCapacity
+from allocator.policies.steps import (
+    OptionRanking,
+    is_least_of_job,
+    order_by_submission,
+    rank_options,
+    replan,
+    serve,
+)
+from formulations.model.linear import Bools, Ints
+
+
+def equal(task: Task) -> Proposal:
+    """Give each job its share, oldest first, then let the oldest grow."""
+    round_ = task.round
+    order, preferred = order_by_submission(round_), _sizes_within_share(round_)
+
+    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
+        serve(round_, free_capacity, order, preferred, pinned)
+        _grow_to_largest(round_, free_capacity, order[~pinned[order]])
+
+    return replan(task, order, steps)
+
+
+def _sizes_within_share(round_: CompiledRound) -> OptionRanking:
+    """The sizes of each job that do not exceed its share, largest first; at least its smallest
+    one.
+    """
+    i = round_.instance
+    active = int((np.diff(i.start) > 0).sum())
+    share = int(i.capacity.sum()) // max(1, active)
+    preferred = np.flatnonzero((i.gpus <= share) | is_least_of_job(i.start, i.gpus))
+    return rank_options(round_, preferred, -i.gpus[preferred])
+
+
+def _grow_to_largest(round_: CompiledRound, free_capacity: FreeCapacity, order: Ints) -> None:
+    """Each job that holds something, in this order, grows to the largest size of its pool that
+    fits.
+    """
+    i = round_.instance
+    # last option of a job and pool
+    block = np.flatnonzero(np.diff(i.job * len(i.capacity) + i.pool, append=-1))
+    largest = (
+        block[np.searchsorted(block, free_capacity.choice[order])].tolist() if len(block) else []
+    )
+    for j, last in zip(order.tolist(), largest, strict=False):
+        now = int(free_capacity.choice[j])
+        if now >= 0 and last > now and free_capacity.free[i.pool[now]] > 0:
+            free_capacity.assign_first(j, range(last, now, -1))

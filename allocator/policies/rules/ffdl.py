@@ -1,0 +1,165 @@
+"""FfDL's elastic scaling: the dynamic programme that gives every job of a FIFO-trimmed queue at
+least something.
+
+Source: Saxena et al., "Effective elastic scaling of deep learning workloads" (MASCOTS 2020), as on
+design page systems.md section 2.4; the FIFO trim is that of its public re-implementation, the paper
+leaves it open. Jobs 1 .. J in order of submission, trimmed so that all fit with their fewest GPUs,
+k GPUs:
+
+    P[j][k] = max over sizes g of speed_j(g) + P[j-1][k-g],   every job gets some g
+
+speed_j(g) = rate at g over rate on one GPU of the same type (where one GPU is not on offer:
+smallest size, linearly). Nothing but speed counts: not what is left, weights, prices, or the pause
+of a change. Of equal sums the one with fewer GPUs for the job submitted later is taken.
+
+The original knows one kind of GPU and no rules. Here every pool has a programme of its own, over
+the GPUs that are left when all its jobs have their fewest. A running job stays in its pool if it
+can; a waiting one goes where the share of a pool that each of its jobs could have serves it
+fastest. Jobs of tenants below their guarantee come before the others, with as much as is owed. A
+target that breaks the budget or a quota is lowered size by size, oldest job first. max_changes: see
+steps.replan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.base import Proposal, Task
+from allocator.policies.free_capacity import FreeCapacity
+from allocator.policies.steps import option_rates, order_by_submission, replan, serve_pinned
+from formulations.model.linear import Bools, Floats, Ints
+
+Sizes = tuple[Ints, Floats]  # of one job: GPUs (s,) ascending, and speed (s,) at each
+
+
+def ffdl(task: Task) -> Proposal:
+    """Seats for the oldest jobs at their smallest sizes, then the programme of every pool for
+    the rest of its GPUs.
+    """
+    round_ = task.round
+    i, order, blocks = round_.instance, order_by_submission(round_), _Blocks(round_)
+
+    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
+        serve_pinned(round_, free_capacity, order, pinned)
+        blocks.place_owed(free_capacity, order)
+        blocks.place(free_capacity, order)
+        placed = order[(free_capacity.choice[order] >= 0) & ~pinned[order]]
+        at = i.pool[free_capacity.choice[placed]] if len(placed) else placed
+        for p, spare in enumerate(free_capacity.free):
+            here = placed[at == p].tolist()
+            options = [blocks.sizes_from(int(free_capacity.choice[j])) for j in here]
+            target = maximise_speed(
+                [(i.gpus[o] - i.gpus[o[0]], blocks.speed[o]) for o in options], spare
+            )
+            for j, o, t in zip(here, options, target.tolist(), strict=True):
+                free_capacity.assign_first(j, o[: t + 1][::-1].tolist())
+
+    return replan(task, order, steps)
+
+
+def maximise_speed(jobs: list[Sizes], spare: int) -> Ints:
+    """(J,) the size that each job gets, as an index into its sizes, in a plan of the largest total
+    speed.
+
+    jobs: GPUs beyond those it has already (the first size: 0) and speed. spare: GPUs to hand out.
+    O(sizes x spare).
+    """
+    spare = min(spare, sum(int(extra[-1]) for extra, _ in jobs))
+    best = np.zeros(spare + 1)
+    pick = np.zeros((len(jobs), spare + 1), dtype=np.int16)
+    for j, (extra, speed) in enumerate(jobs):
+        new = best + speed[0]
+        top = float(speed[0])
+        for n, (g, s) in enumerate(
+            zip(extra[1:].tolist(), speed[1:].tolist(), strict=True), start=1
+        ):
+            if g > spare:
+                break
+            if s <= top:  # a smaller size is as fast
+                continue
+            top = s
+            reached = best[: spare + 1 - g] + s
+            better = reached > new[g:]
+            new[g:][better] = reached[better]
+            pick[j, g:][better] = n
+        best = new
+    chosen, k = np.zeros(len(jobs), dtype=np.int64), spare
+    for j in range(len(jobs) - 1, -1, -1):
+        chosen[j] = pick[j, k]
+        k -= int(jobs[j][0][chosen[j]])
+    return chosen
+
+
+class _Blocks:
+    """The options of a round by job and pool: a block is what one job could have in one pool,
+    ascending in GPUs.
+    """
+
+    def __init__(self, round_: CompiledRound) -> None:
+        i = self._i = round_.instance
+        n = len(i.job)
+        self._home = round_.problem.jobs.pool
+        new = (
+            np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0))
+            if n
+            else np.zeros(0, dtype=bool)
+        )
+        self._first: Ints = np.flatnonzero(new)
+        self._stop = np.append(self._first[1:], n)
+        self._of_job = np.searchsorted(i.job[self._first], np.arange(len(i.mandatory) + 1)).tolist()
+        self._block = np.cumsum(new) - 1
+        self._rate = option_rates(round_)
+        one = self._rate[self._first] / i.gpus[self._first]
+        self.speed: Floats = self._rate / one[self._block] if n else np.zeros(0)
+
+    def sizes_from(self, option: int) -> Ints:
+        """The option and the larger ones of its block."""
+        return np.arange(option, self._stop[self._block[option]])
+
+    def place_owed(self, free_capacity: FreeCapacity, order: Ints) -> None:
+        """Jobs of tenants below their guarantee: the most GPUs within what is owed, else the
+        fewest; home first.
+        """
+        i = self._i
+        for j in order[i.guarantee[i.tenant[order]] > 0].tolist() if i.guarantee.any() else ():
+            owed = free_capacity.owed[i.tenant[j]]
+            if owed > 0 and free_capacity.choice[j] < 0:
+                mine = np.arange(i.start[j], i.start[j + 1])
+                size = np.where(i.gpus[mine] <= owed, -i.gpus[mine], i.gpus[mine])
+                free_capacity.assign_first(
+                    j, mine[np.lexsort((i.pool[mine] != self._home[j], size))].tolist()
+                )
+
+    def place(self, free_capacity: FreeCapacity, order: Ints) -> None:
+        """First come, first served, everybody without a seat at the smallest size of a pool,
+        while there are GPUs.
+        """
+        i = self._i
+        jobs = np.bincount(self._home[self._home >= 0], minlength=len(i.capacity)).tolist()
+        for j in order[free_capacity.choice[order] < 0].tolist():
+            if not any(free_capacity.free):
+                break
+            for o in self._smallest_places(j, jobs):
+                if free_capacity.assign(j, o):
+                    p = int(i.pool[o])
+                    jobs[p] += int(p != self._home[j])
+                    break
+
+    def _smallest_places(self, j: int, jobs: list[int]) -> list[int]:
+        """The smallest option of a job in every pool: home first, then by its speed on an equal
+        share of the pool.
+        """
+        i = self._i
+        a, b = self._of_job[j], self._of_job[j + 1]
+        places = []
+        for first, stop in zip(self._first[a:b].tolist(), self._stop[a:b].tolist(), strict=True):
+            p = int(i.pool[first])
+            share = int(i.capacity[p]) // (jobs[p] + 1)
+            reach = max(
+                first, first + int(np.searchsorted(i.gpus[first:stop], share, side="right")) - 1
+            )
+            places.append(
+                (p != self._home[j], -float(self._rate[first : reach + 1].max()), p, first)
+            )
+        return [place[-1] for place in sorted(places)]

@@ -1,0 +1,264 @@
+"""Gavel: heterogeneity-aware max-min fairness. A linear programme says who should have which share
+of the time on which GPU type; round by round, those furthest below their share run.
+
+Source: Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning
+workloads" (OSDI 2020), sections 3 to 5, and its public code. X[m,t] is the share of time that job m
+spends on type t, k_mt the GPUs it takes there (the size its user asked for), T[m,t] its speed at
+that size, w_m its weight, G_t the GPUs of the type:
+
+    max  min_m  (1 / w_m) k_m sum_t T[m,t] X[m,t] / sum_t T[m,t] G_t / sum G
+    s.t. sum_t X[m,t] <= 1 for every job,   sum_m k_mt X[m,t] <= G_t for every type,   X >= 0
+
+The factor k_m makes equal numbers mean equal GPU time, not equal time. The optimum is not unique: a
+second programme maximises the sum of the same terms among the plans whose least term is the best
+possible. Priorities are X over the fraction of the job's life that it has had the type
+(received.csv; never had: infinite; no share: 0); of equal ones the larger X, then what runs there
+already, then the older job. Pairs of job and type are served greedily in that order, at the
+requested size, each job once.
+
+Jobs are paused only when a lease ends: leases last 360 s in whole rounds, at least one, and all
+begin together. Inside a lease running jobs keep what they hold and free GPUs go to waiting jobs by
+priority.
+
+Simplified: no pairs of jobs on one GPU; the time received counts from submission, while the
+original forgets it when a job arrives or leaves (here late comers catch up with what others have
+had more); one level of max-min, no water filling for the jobs above it. Jobs that may not move are
+taken out of the programme with their GPUs. Budgets and quotas are not in the programme, only kept
+while filling. Where a type does not offer the requested size, the nearest one is used. max_changes:
+see steps.replan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.base import Proposal, Task
+from allocator.policies.free_capacity import FreeCapacity
+from allocator.policies.steps import (
+    OptionRanking,
+    option_rates,
+    replan,
+    run_steps,
+    serve_owed,
+    serve_pinned,
+)
+from formulations.model.linear import Bools, Floats, Ints
+
+LEASE_S = 360.0  # default of the original; with its rounds of that length
+# relative: how far the second programme may fall below the level of the first
+SLACK = 1e-7
+MANY = 300  # classes of jobs from which an interior-point method is the faster one
+
+
+def maxmin(task: Task) -> Proposal:
+    """Shares of time from the linear programme (equal shares where there is no time for it), then a
+    greedy fill by priority."""
+    round_ = task.round
+    renewed = is_lease_start(round_.problem.now_s, round_.problem.interval_s)
+    unchanged_choice = round_.unchanged_choice()
+    if not renewed and (
+        not any(FreeCapacity(round_, unchanged_choice).free) or (unchanged_choice >= 0).all()
+    ):
+        return run_steps(task, lambda free_capacity: None, start=unchanged_choice)
+    demand = ThroughputDemand.of(round_)
+    X, solved = allocate_time(demand, lambda: task.remaining().time_s)
+    order, steps = _fill_by_priority(round_, demand, X)
+    proposal = (
+        replan(task, order, steps)
+        if renewed
+        else run_steps(
+            task,
+            lambda free_capacity: steps(free_capacity, unchanged_choice >= 0),
+            start=unchanged_choice,
+        )
+    )
+    if solved:
+        return proposal
+    told = "no time for the linear programme of max-min fairness: priorities from equal shares"
+    return dataclasses.replace(
+        proposal, detail=f"{told}; {proposal.detail}" if proposal.detail else told
+    )
+
+
+def is_lease_start(now_s: float, interval_s: float) -> bool:
+    """Whether this round is the first of a lease; rounds are counted from 0 of the clock."""
+    return math.floor(now_s / interval_s + 1e-9) % max(1, round(LEASE_S / interval_s)) == 0
+
+
+@dataclass(frozen=True)
+class ThroughputDemand:
+    """What the jobs ask for. worth (J, T): effective throughput of the whole time on a type, as in
+    the objective, 0 where impossible; size (J, T): GPUs for it; capacity (T,): GPUs not bound to
+    jobs that may not move."""
+
+    throughput: Floats
+    size: Ints
+    capacity: Floats
+
+    @classmethod
+    def of(cls, round_: CompiledRound) -> ThroughputDemand:
+        """The wishes of a round."""
+        i, problem = round_.instance, round_.problem
+        jobs, pools, T = problem.jobs, problem.pools, len(problem.gpu_types)
+        type_ = pools.gpu_type[i.pool]
+        group = i.job * T + type_
+        asked = jobs.requested_gpus[i.job]
+        order = np.lexsort((i.gpus, np.abs(i.gpus - asked), group))
+        first = order[np.append(True, np.diff(group[order]) != 0)] if len(order) else order
+        size, rate = np.zeros((len(jobs), T), dtype=np.int64), np.zeros((len(jobs), T))
+        size.reshape(-1)[group[first]], rate.reshape(-1)[group[first]] = (
+            i.gpus[first],
+            option_rates(round_)[first],
+        )
+        cluster = np.bincount(pools.gpu_type, i.capacity, T).astype(np.float64)
+        bound = np.flatnonzero(i.mandatory[i.job])
+        capacity: Floats = cluster - np.bincount(type_[bound], i.gpus[bound], T)
+        rate[i.mandatory] = 0.0
+        rate[size > capacity] = 0.0
+        equal = (rate @ cluster / max(float(cluster.sum()), 1.0))[:, None]
+        factor = (jobs.requested_gpus / jobs.weight)[:, None]
+        return cls(
+            factor * np.divide(rate, equal, out=np.zeros_like(rate), where=equal > 0),
+            size,
+            capacity,
+        )
+
+
+def allocate_time(demand: ThroughputDemand, remaining: Callable[[], float]) -> tuple[Floats, bool]:
+    """(J, T) X, and whether the programmes were solved; left: seconds there are. Jobs that are
+    alike get alike shares, so the programmes have one row per class of jobs."""
+    if not demand.throughput.any():
+        return np.zeros_like(demand.throughput), True
+    rows = np.hstack([demand.throughput, np.where(demand.throughput > 0, demand.size, 0)])
+    classes, member, count = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    T = demand.throughput.shape[1]
+    throughput, size = classes[:, :T], classes[:, T:]
+    some = np.flatnonzero(throughput.any(axis=1))
+    X = np.zeros_like(throughput)
+    equal = equal_shares(size[some], count[some], demand.capacity)
+    found = solve_shares(
+        throughput[some], size[some], count[some], demand.capacity, equal, remaining
+    )
+    X[some] = equal if found is None else found
+    return np.round(X, 9)[member.reshape(-1)], found is not None
+
+
+def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
+    """(C, T) the same share of every type for all who can use it, no job above the whole of its
+    time.
+    """
+    asked = count @ size
+    share = np.where(size > 0, np.minimum(1.0, capacity / np.maximum(asked, 1e-300)), 0.0)
+    return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), dtype=np.float64)
+
+
+def solve_shares(
+    throughput: Floats,
+    size: Floats,
+    count: Ints,
+    capacity: Floats,
+    equal: Floats,
+    remaining: Callable[[], float],
+) -> Floats | None:
+    """(C, T) the shares of the two programmes for C classes of `count` jobs each; None if time runs
+    out before the first is solved. equal: feasible shares, which only set the scale of the numbers.
+    """
+    from scipy import sparse
+    from scipy.optimize import linprog
+
+    c, t = np.nonzero(throughput)
+    C, T, n = *throughput.shape, len(c)
+    value = throughput[c, t] / float((throughput * equal).sum(axis=1).min())
+    column, one = np.arange(n), np.ones(n)
+    entries = sparse.csr_matrix(
+        (
+            np.concatenate([one, count[c] * size[c, t], -value, np.ones(C)]),
+            (
+                np.concatenate([c, C + t, C + T + c, C + T + np.arange(C)]),
+                np.concatenate([column, column, column, np.full(C, n)]),
+            ),
+        ),
+        shape=(2 * C + T, n + 1),
+    )
+    upper = np.concatenate([np.ones(C), capacity, np.zeros(C)])
+    best: Floats | None = None
+    least = 0.0
+    for cost in (np.append(np.zeros(n), -1.0), np.append(-count[c] * value, 0.0)):
+        seconds = remaining()
+        if seconds <= 0:
+            break
+        limit = {"time_limit": seconds} if np.isfinite(seconds) else {}
+        bounds = np.column_stack([np.append(np.zeros(n), least), np.full(n + 1, np.inf)])
+        answer = linprog(
+            cost,
+            A_ub=entries,
+            b_ub=upper,
+            bounds=bounds,
+            options=limit,
+            method="highs-ipm" if C > MANY else "highs-ds",
+        )
+        if answer.status != 0:
+            break
+        best, least = answer.x[:n], float(answer.x[n]) * (1 - SLACK)
+    if best is None:
+        return None
+    X = np.zeros((C, T))
+    X[c, t] = np.clip(best, 0.0, 1.0)
+    return X
+
+
+def compute_priorities(X: Floats, received: Floats, age: Floats) -> Floats:
+    """(J, T) X over the fraction of its life (age (J,) seconds) that a job has had the type
+    (received, seconds).
+    """
+    fraction = received / np.maximum(age, 1e-9)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(X > 0, X / fraction, 0.0)
+
+
+def _fill_by_priority(
+    round_: CompiledRound, demand: ThroughputDemand, X: Floats
+) -> tuple[Ints, Callable[[FreeCapacity, Bools], None]]:
+    """The order of the jobs (J,), by their best priority, and the steps that fill a room."""
+    i, problem = round_.instance, round_.problem
+    priority = compute_priorities(X, problem.received, problem.now_s - problem.jobs.submitted_s)
+    type_ = problem.pools.gpu_type[i.pool]
+    preferred = np.flatnonzero(i.gpus == demand.size[i.job, type_])
+    job, of_type = i.job[preferred], type_[preferred]
+    away = i.pool[preferred] != problem.jobs.pool[job]
+    ranked = preferred[
+        np.lexsort(
+            (
+                i.pool[preferred],
+                -demand.throughput[job, of_type],
+                problem.jobs.submitted_s[job],
+                away,
+                -X[job, of_type],
+                -priority[job, of_type],
+            )
+        )
+    ]
+    first = np.full(len(i.mandatory), len(ranked))
+    np.minimum.at(first, i.job[ranked], np.arange(len(ranked)))
+    order = np.argsort(first, kind="stable")
+    by_job = ranked[np.argsort(i.job[ranked], kind="stable")]
+    wishes = OptionRanking(
+        np.searchsorted(i.job[by_job], np.arange(len(i.mandatory) + 1)).tolist(), by_job.tolist()
+    )
+    pairs = list(zip(i.job[ranked].tolist(), ranked.tolist(), strict=True))
+
+    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
+        serve_pinned(round_, free_capacity, order, pinned)
+        serve_owed(round_, free_capacity, order[~pinned[order]], wishes)
+        now = free_capacity.choice.data
+        for j, o in pairs:
+            if now[j] < 0 and free_capacity.assign(j, o) and not any(free_capacity.free):
+                break
+
+    return order, steps

@@ -1,0 +1,135 @@
+"""The published greedy baseline and its naive variant.
+
+Source: design page systems.md section 2.2 (reconstruction of the baseline of Hu et al. 2021):
+  1. FIFO: give each job its requested size; if it does not fit, halve down to min_gpus; else leave
+      it queued.
+  2. While GPUs are free, double the running job with the largest (s(2k) - s(k)) / k that stays
+      within max_gpus;
+     s = speed relative to the requested size.
+Naive: running jobs are never shrunk; each arriving job takes as much as it may.
+
+The baseline is stated for one kind of GPU and no rules. On several pools a job looks first at the
+pool it runs in, then at the others from fast to slow; doubling stays in the pool. Every step keeps
+to budget, quotas and tenant budgets. Jobs that may not move come first, then jobs of tenants below
+their guarantee, then all. Where the number of changes is limited, the plan starts from what runs
+now instead of from nothing. If a guarantee or that limit is still broken, the plan is repaired with
+the least loss of value (formulations/rounding.repair) and both steps go on from there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+
+import numpy as np
+
+from allocator.options.instance_building import CompiledRound
+from allocator.policies.base import Proposal, Task
+from allocator.policies.free_capacity import FreeCapacity
+from allocator.policies.steps import (
+    OptionRanking,
+    option_rates,
+    order_by_submission,
+    rank_options,
+    run_steps,
+    serve,
+)
+from formulations.model.linear import Ints
+
+
+def greedy(task: Task) -> Proposal:
+    """FIFO at the requested size, halved where needed, then doubling by marginal speed."""
+    round_ = task.round
+    order, preferred = order_by_submission(round_), _rank_halved_sizes(round_)
+
+    def steps(free_capacity: FreeCapacity) -> None:
+        serve(round_, free_capacity, order, preferred, grows=False)
+        _double_sizes(round_, free_capacity)
+
+    return run_steps(
+        task, steps, start=round_.unchanged_choice() if round_.instance.least_kept > 0 else None
+    )
+
+
+def greedy_naive(task: Task) -> Proposal:
+    """Running jobs keep what they hold; each waiting job, oldest first, takes the most GPUs that
+    are free.
+    """
+    round_ = task.round
+    order = order_by_submission(round_)
+    return run_steps(
+        task,
+        lambda free_capacity: serve(
+            round_, free_capacity, order, _rank_largest_first(round_, free_capacity), grows=False
+        ),
+        start=round_.unchanged_choice(),
+    )
+
+
+def _rank_halved_sizes(round_: CompiledRound) -> OptionRanking:
+    """Options at the requested size, then halved down to min_gpus; what a job is bound to comes
+    first.
+    """
+    i, jobs = round_.instance, round_.problem.jobs
+    asked = jobs.requested_gpus[i.job]
+    halvings = np.maximum(_binary_digits(asked) - _binary_digits(i.gpus), 0)
+    bound = i.keep & (jobs.resizes_left[i.job] == 0)
+    preferred = np.flatnonzero(
+        bound | ((asked >> halvings == i.gpus) & (i.gpus >= jobs.min_gpus[i.job]))
+    )
+    return rank_options(round_, preferred, ~bound[preferred], halvings[preferred])
+
+
+def _binary_digits(k: Ints) -> Ints:
+    """Binary digits of whole numbers above 0."""
+    return np.asarray(np.frexp(k.astype(float))[1], dtype=np.int64)
+
+
+def _rank_largest_first(round_: CompiledRound, free_capacity: FreeCapacity) -> OptionRanking:
+    """What a running job holds; for a waiting one its options, most GPUs first, the fastest of
+    equals first.
+    """
+    i = round_.instance
+    may_keep = np.zeros(len(i.mandatory), dtype=bool)
+    may_keep[i.job[i.keep]] = True
+    kept = free_capacity.choice[free_capacity.choice >= 0]
+    kept = kept[i.keep[kept]]
+    # what lies above never fits
+    reach = i.capacity - np.bincount(i.pool[kept], i.gpus[kept], len(i.capacity))
+    preferred = np.flatnonzero(i.keep | (~may_keep[i.job] & (i.gpus <= reach[i.pool])))
+    return rank_options(round_, preferred, -i.gpus[preferred])
+
+
+def _double_sizes(round_: CompiledRound, free_capacity: FreeCapacity) -> None:
+    """Step 2: a heap of possible doublings by gain per GPU; a job re-enters with its next
+    doubling.
+    """
+    i = round_.instance
+    P, most = len(i.capacity), int(i.gpus.max(initial=0)) + 1
+    # options lie job by job, then by pool and size
+    own = np.flatnonzero(i.primary < 0).data
+    name = ((i.job * P + i.pool) * most + i.gpus)[i.primary < 0].data
+    job, pool, gpus, rate = i.job.data, i.pool.data, i.gpus.data, option_rates(round_).data
+    asked = round_.problem.jobs.requested_gpus.data
+    heap: list[tuple[float, int, int]] = []
+
+    def find_option(o: int, k: int) -> int:
+        """The option of the same job and pool with k GPUs, -1 if there is none."""
+        wanted = (job[o] * P + pool[o]) * most + k
+        at = bisect_left(name, wanted) if k < most else len(name)
+        return own[at] if at < len(name) and name[at] == wanted else -1
+
+    def push_doubling(j: int, o: int) -> None:
+        twice = find_option(o, 2 * gpus[o])
+        if twice >= 0:
+            base = find_option(o, asked[j])
+            gain = (rate[twice] - rate[o]) / rate[base if base >= 0 else o] / gpus[o]
+            if gain > 0:
+                heapq.heappush(heap, (-gain, j, twice))
+
+    for j in np.flatnonzero((free_capacity.choice >= 0) & ~i.mandatory).tolist():
+        push_doubling(j, int(free_capacity.choice[j]))
+    while heap:
+        _, j, o = heapq.heappop(heap)
+        if free_capacity.assign(j, o):
+            push_doubling(j, o)

@@ -1,0 +1,351 @@
+"""The cluster a queue serves: pools, tenants, speeds, sharing and settings, as tables of the
+contract.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.findings import did_you_mean, quote, suggest_setting
+from allocator.domain.problem import Bools, Problem
+from allocator.domain.schema.cells import BOOLEANS
+from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
+from allocator.domain.settings import settings
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.errors import UsageError
+from allocator.performance.fit.feedback import Estimate
+from allocator.queue.database import schema
+from allocator.queue.database.bulk import execute_many, query
+from allocator.queue.database.schema import IS_OPEN, allocations, learned, meta, pools
+
+HOME: Mapping[str, sa.Table] = {
+    "pools.csv": pools,
+    "tenants.csv": schema.tenants,
+    "rates.csv": schema.rates,
+    "models.csv": schema.curves,
+    "sharing.csv": schema.sharing,
+    "pauses.csv": schema.pauses,
+    "interactive.csv": schema.interactive,
+}
+"""Files of a snapshot that the queue keeps, beside jobs.csv."""
+UNRATED = "unrated"  # key of the state of what was learned: nobody gave a rate of the model
+_NAMES = {
+    file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()
+}
+_QUERIES = {
+    file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(HOME[file].c.position))
+    for file, names in _NAMES.items()
+}
+# statements of every look, built once
+_USED = (
+    sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus))
+    .where(IS_OPEN, allocations.c.host == "")
+    .group_by(allocations.c.pool)
+    .order_by(allocations.c.pool)
+)
+_GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
+_LEARNED = (
+    sa.select(learned)
+    .where(learned.c.work_per_s.is_not(None))
+    .order_by(learned.c.model, learned.c.gpu_type, learned.c.gpus)
+)
+_TYPES = sa.select(pools.c.pool, pools.c.gpu_type)
+_ESTIMATES = ("model", "gpu_type", "gpus", "work_per_s", "state", "updated_s")
+_ALL_LEARNED = f"SELECT {', '.join(_ESTIMATES)} FROM learned ORDER BY model, gpu_type, gpus"
+_META = sa.select(meta.c.value).where(meta.c.key == sa.bindparam("key"))
+
+
+def tables(connection: Connection) -> dict[str, Table]:
+    """The tables of the cluster by file; optional ones without rows are left out. Learned rates
+    are in rates.csv.
+    """
+    out: dict[str, Table] = {}
+    for file in HOME:
+        columns = read_stored_columns(connection, file)
+        if file == "rates.csv":
+            columns = _correct_rates(
+                connection,
+                columns,
+                out["pools.csv"],
+                read_stored_columns(connection, "models.csv")["model"],
+            )
+        if file == "pools.csv" or len(next(iter(columns.values()))):
+            out[file] = build_table(file, columns)
+    if "rates.csv" not in out and "models.csv" not in out:
+        out["rates.csv"] = build_table(
+            "rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required}
+        )
+    return out
+
+
+def read_stored_columns(connection: Connection, file: str) -> dict[str, list[str]]:
+    """Columns of one of the cluster's files as its owner gave them, without what was learned."""
+    names, asked = _QUERIES[file]
+    rows = connection.execute(asked).all()
+    columns = (
+        dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        if rows
+        else {n: [] for n in names}
+    )
+    if file == "pools.csv":
+        columns["gpus"] = list(map(str, columns["gpus"]))
+    return columns
+
+
+def build_table(file: str, columns: Mapping[str, list[str]]) -> Table:
+    """Columns without any value are left out unless they are required."""
+    required = {c.name for c in TABLES[file].columns if c.required}
+    kept = {name: cells for name, cells in columns.items() if name in required or any(cells)}
+    return Table(file, kept, range(2, len(next(iter(kept.values()))) + 2))
+
+
+def _correct_rates(
+    connection: Connection,
+    rates: Mapping[str, list[str]],
+    pools: Table,
+    fitted: Sequence[str],
+) -> dict[str, list[str]]:
+    """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that
+    the fastest useful speed that fits some GPU is the learned one; a size without gets a row of its
+    own, which is marked as observed where its model has neither a given row nor a curve (fitted:
+    those with one)."""
+    free_gpus: dict[str, float] = {}
+    for kind, memory in zip(pools.texts("gpu_type"), pools.texts("memory_gb"), strict=True):
+        free_gpus[kind] = max(free_gpus.get(kind, 0.0), float(memory or "inf"))
+    found = connection.execute(_LEARNED).all()
+    out = {name: list(cells) for name, cells in rates.items()}
+    given = {*out["model"], *fitted}
+    if found and "observed" not in out:
+        out["observed"] = [""] * len(out["model"])
+    rows: dict[tuple[str, str, str], list[int]] = {}
+    for i, key in enumerate(
+        zip(out["model"], out["gpu_type"], map(_size, out["gpus"]), strict=True)
+    ):
+        rows.setdefault(key, []).append(i)
+    for row in found:
+        at = rows.get((row.model, row.gpu_type, str(row.gpus)), [])
+        fits = [
+            i
+            for i in at
+            if float(out["memory_gb"][i] or 0) <= free_gpus.get(row.gpu_type, math.inf)
+        ]
+        fastest = max((_useful_rate(out, i) for i in fits), default=0.0)
+        for i in at if fastest > 0 else ():
+            out["work_per_s"][i] = repr(float(out["work_per_s"][i]) * row.work_per_s / fastest)
+        if not at or (fits and fastest <= 0):
+            new = {
+                "model": row.model,
+                "gpu_type": row.gpu_type,
+                "gpus": str(row.gpus),
+                "work_per_s": repr(float(row.work_per_s)),
+                "observed": "" if row.model in given else "true",
+            }
+            for name, cells in out.items():
+                cells.append(new.get(name, ""))
+    return out
+
+
+def _size(text: str) -> str:
+    return str(int(float(text)))
+
+
+def _useful_rate(rates: Mapping[str, list[str]], i: int) -> float:
+    return float(rates["work_per_s"][i]) * float(rates["efficiency"][i] or 1)
+
+
+def config(connection: Connection) -> dict[str, Any]:
+    """config.toml of the queue, without now_s."""
+    value = get_meta(connection, "config")
+    found: dict[str, Any] = json.loads(value) if value is not None else {}
+    return found
+
+
+def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Change settings (None: back to the default); returns all. Raises UsageError for an unknown
+    or wrong one.
+    """
+    names = [c.name for c in CONFIG if c.name != "now_s"]
+    strange = next((k for k in changes if k not in (*names, *CONFIG_TABLES)), None)
+    if strange is not None:
+        raise UsageError(
+            f"no setting {quote(strange)}{suggest_setting(strange, (*names, *CONFIG_TABLES))}"
+        )
+    for table, keys in changes.items():
+        known = [c.name for c in CONFIG_TABLES.get(table, ())]
+        for key in keys if table in CONFIG_TABLES and isinstance(keys, Mapping) else ():
+            if key not in known:
+                raise UsageError(
+                    f"no setting {quote(key)} in [{table}]{suggest_setting(key, known)}"
+                )
+    merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
+    _validate_config(merged)
+    put_meta(connection, "config", json.dumps(merged, sort_keys=True))
+    return merged
+
+
+def _validate_config(given: Mapping[str, Any]) -> None:
+    from allocator.domain.findings import Findings
+
+    found = Findings(())
+    settings(Snapshot("queue", given, {}), found)
+    if found.faults:
+        raise UsageError("; ".join(fault.message for fault in found.faults))
+
+
+def put_meta(connection: Connection, key: str, value: str) -> None:
+    """Set one value of the table meta."""
+    execute_many(
+        connection,
+        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+        "value = excluded.value",
+        [(key, value)],
+    )
+
+
+def get_meta(connection: Connection, key: str) -> str | None:
+    """One value of the table meta."""
+    value: str | None = connection.execute(_META, {"key": key}).scalar()
+    return value
+
+
+def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
+    """Replace the whole cluster by that of a checked snapshot, with the GPUs and prices in force at
+    its time.
+
+    What was learned is kept.
+    """
+    in_force = {
+        "gpus": problem.pools.gpus.tolist(),
+        "price_per_gpu_hour": problem.pools.price_per_gpu_hour.tolist(),
+    }
+    for file, home in HOME.items():
+        connection.execute(sa.delete(home))
+        table = snapshot.tables.get(file)
+        if table is None or not len(table):
+            continue
+        columns = {name: list(table.texts(name)) for name in table.columns if name in home.c}
+        if file == "rates.csv":
+            observed = _is_learned_row(table)
+            columns = {
+                name: [cells[i] for i in np.flatnonzero(~observed)]
+                for name, cells in columns.items()
+            }
+            learn(connection, _learned_rows(table, observed, problem.now_s), problem.now_s)
+        if file == "pools.csv":
+            columns["gpus"] = in_force["gpus"]
+            if "prices.csv" in snapshot.tables:
+                columns["price_per_gpu_hour"] = list(map(repr, in_force["price_per_gpu_hour"]))
+        rows = [
+            {"position": i, **dict(zip(columns, row, strict=True))}
+            for i, row in enumerate(zip(*columns.values(), strict=True))
+        ]
+        if rows:
+            connection.execute(sa.insert(home), rows)
+    kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
+    put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
+    put_meta(connection, "name", snapshot.name)
+
+
+def _is_learned_row(rates: Table) -> Bools:
+    """(R,) rows that nobody gave: a controller learned them, here or elsewhere."""
+    words = rates.texts("observed")
+    return np.array([BOOLEANS.get(text.lower(), False) for text in words], dtype=bool)
+
+
+def _learned_rows(rates: Table, observed: Bools, at_s: float) -> Iterator[dict[str, Any]]:
+    """The observed rows, as what one sample each has taught."""
+    columns = {name: rates.texts(name) for name in ("model", "gpu_type", "gpus", "work_per_s")}
+    efficiency = rates.texts("efficiency")
+    for i in np.flatnonzero(observed).tolist():
+        rate = float(columns["work_per_s"][i]) * float(efficiency[i] or 1)
+        if rate > 0:
+            known = Estimate(mean=math.log(rate / ASSUMED_RATE), weight=1.0, at_s=at_s)
+            yield {
+                "model": columns["model"][i],
+                "gpu_type": columns["gpu_type"][i],
+                "gpus": int(float(columns["gpus"][i])),
+                "work_per_s": rate,
+                "state": known.to_dict() | {UNRATED: True},
+            }
+
+
+def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
+    """Raises UsageError if a pool that jobs hold GPUs of is not among the new ones."""
+    gone = {pool: number for pool, number in held(connection).items() if pool not in new}
+    for pool, number in gone.items():
+        raise UsageError(f"pool {quote(pool)} would be gone, but jobs hold {number} of its GPUs")
+
+
+def held(connection: Connection) -> dict[str, int]:
+    """GPUs that open allocations hold, of the pools where there are any."""
+    return {row[0]: int(row[1]) for row in connection.execute(_USED)}
+
+
+def gpus(connection: Connection) -> dict[str, int]:
+    """GPUs of each pool that may be used, in the order of the pools."""
+    return {row[0]: int(row[1]) for row in connection.execute(_GPUS)}
+
+
+def used(connection: Connection) -> dict[str, int]:
+    """GPUs of each pool that open allocations hold: ordered, running, stopping; those of two
+    jobs count once.
+    """
+    found = held(connection)
+    return {pool: found.get(pool, 0) for pool in gpus(connection)}
+
+
+def read_gpu_types(connection: Connection) -> dict[str, str]:
+    """GPU type of each pool."""
+    return {row[0]: row[1] for row in connection.execute(_TYPES)}
+
+
+def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, int]:
+    """Change how many GPUs of pools may be used; returns all. Jobs that hold more keep them until
+    the next round.
+
+    Raises UsageError for an unknown pool or a number that cannot be.
+    """
+    known = gpus(connection)
+    for pool, number in changes.items():
+        if pool not in known:
+            raise UsageError(f"the queue has no pool {quote(pool)}{did_you_mean(pool, known)}")
+        if isinstance(number, bool) or number != int(number) or not 0 <= number <= MOST_GPUS:
+            raise UsageError(f"{number} GPUs: not a whole number from 0 to {MOST_GPUS}")
+        connection.execute(sa.update(pools).where(pools.c.pool == pool).values(gpus=int(number)))
+    return {**known, **{pool: int(number) for pool, number in changes.items()}}
+
+
+def read_learned_rates(connection: Connection) -> list[dict[str, Any]]:
+    """What was learned: model, gpu_type, gpus, work_per_s (None: not enough yet), state,
+    updated_s.
+    """
+    found = [dict(zip(_ESTIMATES, row, strict=True)) for row in query(connection, _ALL_LEARNED)]
+    return [row | {"state": json.loads(row["state"])} for row in found]
+
+
+def learn(connection: Connection, rows: Iterable[Mapping[str, Any]], now_s: float) -> None:
+    """Write what was learned, each row whole: model, gpu_type, gpus, work_per_s, state."""
+    execute_many(
+        connection,
+        "INSERT INTO learned (model, gpu_type, gpus, work_per_s, state, updated_s) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (model, gpu_type, gpus) DO UPDATE SET "
+        "work_per_s = excluded.work_per_s, state = excluded.state, updated_s = excluded.updated_s",
+        [
+            (
+                row["model"],
+                row["gpu_type"],
+                row["gpus"],
+                row.get("work_per_s"),
+                json.dumps(row.get("state", {}), sort_keys=True),
+                now_s,
+            )
+            for row in rows
+        ],
+    )

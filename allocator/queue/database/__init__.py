@@ -1,0 +1,1 @@
+"""The database of a queue: engine, schema, bulk statements, identity."""

@@ -1,0 +1,427 @@
+"""Opening a queue (a path is an SQLite file, a URL a PostgreSQL database), transactions, schema
+versions, errors.
+
+One writer at a time, on both: SQLite locks its file, and on PostgreSQL every writing transaction
+begins with one advisory lock. So a transaction that reads and then writes sees nothing change in
+between, and there are no deadlocks and no transactions to repeat; each takes milliseconds. Commits
+reach the disk before they return (synchronous=FULL).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.queue import lease
+from allocator.queue.database import identity
+from allocator.queue.database.schema import HEAD, REVISIONS
+from allocator.queue.errors import QueueUnavailable
+
+WAIT_S = 30.0  # how long a transaction waits for the writer before it
+WRITERS = 7_305_862_291  # key of the advisory lock, for all queues of a PostgreSQL database
+INIT = 'make one with "allocator queue init"'
+
+
+@dataclass(frozen=True)
+class QueueDatabase:
+    """An open queue. name: what messages call it, without a password. file: device and inode of
+    an SQLite queue.
+    """
+
+    engine: Engine
+    name: str
+    wait_s: float
+    file: tuple[int, int] | None = None
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the queue and writes nothing."""
+        self._check_file()
+        with translate_errors(self), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that may write, beside which nobody else does. What it wrote is on disk
+        when it ends without an error; else nothing of it was kept. Raises QueueUnavailable."""
+        self._check_file()
+        with (
+            translate_errors(self),
+            self.engine.connect().execution_options(queue_write=True) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def _check_file(self) -> None:
+        """Raise QueueUnavailable if the file of the queue is not the one that was opened.
+        Connections would go on with a file that has no name any more, and all that they write would
+        be lost."""
+        if self.file is not None and _file_identity(Path(self.name)) != self.file:
+            raise QueueUnavailable(
+                f"{self.name}: the file was deleted or replaced; open the queue again"
+            )
+
+    def close(self) -> None:
+        """Give all connections back."""
+        with suppress(Exception):
+            self.engine.dispose()
+
+
+def open_queue(
+    queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, reads_only: bool = False
+) -> QueueDatabase:
+    """Open a queue that exists and has the schema of this program. reads_only: the database itself
+    refuses writes, and the files of an SQLite queue stay byte by byte as they are.
+
+    Raises InvalidInput if there is none, it is no queue, or its schema is newer or older;
+    UsageError for a URL that cannot be; QueueUnavailable where it cannot be reached.
+    """
+    store = _connect_database(queue, wait_s, reads_only)
+    try:
+        path = _path(store)
+        if path is not None and not path.exists():
+            raise _translate_fault(store, f"there is no such queue; {INIT}")
+        with store.read() as connection:
+            found = _revision(connection, store)
+        if found is None:
+            raise _translate_fault(
+                store, f"is no queue; {INIT}" if path is not None else f"has no queue; {INIT}"
+            )
+        _refuse_newer(found, store)
+        if found != HEAD:
+            raise _translate_fault(
+                store,
+                f'has schema {found}, this program needs {HEAD}; upgrade it with "allocator queue '
+                'init"',
+            )
+        return replace(store, file=None if path is None else _file_identity(path))
+    except BaseException:
+        store.close()
+        raise
+
+
+def create_queue(
+    queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revision: str = HEAD
+) -> tuple[QueueDatabase, bool]:
+    """Make a queue, or upgrade the one there is; True: it was made now. revision: the schema to
+    stop at (for tests).
+
+    A new SQLite file is readable and writable by its owner only. Raises like open_queue.
+    """
+    store = _connect_database(queue, wait_s)
+    path = _path(store)
+    made = path is not None and _create_private_file(path, store)
+    try:
+        if path is not None:
+            _enable_wal(store)
+        with store.write() as connection:
+            found = _revision(connection, store)
+            if found is None and sa.inspect(connection).get_table_names():
+                raise _translate_fault(
+                    store, "is a database of something else; a queue needs one of its own"
+                )
+            _refuse_newer(found, store)
+            if found != revision:
+                if found is not None:
+                    _refuse_running_controller(connection, store)
+                _migrate(connection, revision)
+            identity.ensure_id(connection)
+        return replace(store, file=None if path is None else _file_identity(path)), found is None
+    except BaseException:
+        store.close()
+        if made and path is not None and path.exists() and path.stat().st_size == 0:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _refuse_running_controller(connection: Connection, store: QueueDatabase) -> None:
+    """Raise InvalidInput while a controller of an older version runs: it does not know the newer
+    schema.
+    """
+    found = lease.read_current(connection)
+    if (
+        found is not None
+        and found.holder
+        and time.time() < found.expires_s <= time.time() + 2 * found.ttl_s
+    ):
+        raise _translate_fault(
+            store,
+            f'cannot be upgraded while the controller "{found.holder}" of an older version runs;'
+            " stop it, and start the new one after the upgrade",
+        )
+
+
+def _file_identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of the file, None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _migrate(connection: Connection, revision: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option(
+        "script_location",
+        str(Path(__file__).resolve().parents[1] / "migrations").replace("%", "%%"),
+    )
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+def _revision(connection: Connection, store: QueueDatabase) -> str | None:
+    """The schema version of the database, None if it has no tables of a queue."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    row = connection.execute(sa.text("SELECT version_num FROM alembic_version")).first()
+    if row is None or (row[0] in REVISIONS and not sa.inspect(connection).has_table("jobs")):
+        raise _translate_fault(
+            store, "is a database of something else; a queue needs one of its own"
+        )
+    return str(row[0])
+
+
+def _refuse_newer(found: str | None, store: QueueDatabase) -> None:
+    if found is not None and found not in REVISIONS:
+        raise _translate_fault(
+            store,
+            f"has schema {found}, which this program does not know (the newest it knows is {HEAD});"
+            " it was made by a newer version: use that one",
+        )
+
+
+def _connect_database(
+    queue: str | os.PathLike[str], wait_s: float, reads_only: bool = False
+) -> QueueDatabase:
+    text = os.fspath(queue)
+    if not text:
+        raise UsageError("the name of the queue is empty")
+    try:
+        url = _parse_url(text)
+        options = _options(url, wait_s)
+        if reads_only and _sqlite_path(url):
+            options["creator"] = partial(_connect_read_only, str(url.database), wait_s)
+        engine = sa.create_engine(url, hide_parameters=True, **options)
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        raise UsageError(
+            f'"{_without_password(text)}" is no path and no database URL that works here; write a path for'
+            " SQLite, or postgresql://USER@HOST/DATABASE"
+        ) from None
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"PostgreSQL needs the package {error.name}; install the extra postgres: "
+            'pip install "elastic-gpu-allocator[postgres]"'
+        ) from None
+    _install_listeners(engine, url, wait_s, reads_only)
+    return QueueDatabase(
+        engine, url.database or "" if _sqlite_path(url) else _redact_url(url), wait_s
+    )
+
+
+def _parse_url(text: str) -> URL:
+    if "://" not in text:
+        return URL.create("sqlite", database=os.path.abspath(text))
+    url = make_url(text)
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    if _sqlite_path(url) and not url.database:
+        raise UsageError("an SQLite queue needs the path of a file")
+    if not _sqlite_path(url) and url.drivername != "postgresql+psycopg":
+        raise ValueError(url.drivername)
+    return url
+
+
+def _sqlite_path(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite"
+
+
+def _options(url: URL, wait_s: float) -> dict[str, Any]:
+    if _sqlite_path(url):
+        # the same connection again and again: its pages stay in memory, what another one writes
+        # drops them
+        return {
+            "connect_args": {"timeout": wait_s, "check_same_thread": False},
+            "pool_size": 2,
+            "pool_use_lifo": True,
+        }
+    return {
+        "pool_pre_ping": True,
+        "pool_size": 2,
+        "pool_use_lifo": True,
+        "connect_args": {"connect_timeout": 10},
+    }
+
+
+def _connect_read_only(path: str, wait_s: float) -> sqlite3.Connection:
+    """A connection that writes nothing.
+
+    When the last connection is closed, it moves what a killed process left in the log (-wal) into
+    the file, unless it had opened the file for reading only. Opened so where there is no log, it
+    would leave an empty one behind.
+    """
+    mode = "ro" if os.path.exists(f"{path}-wal") else "rw"
+    connection = sqlite3.connect(
+        f"file:{quote(path)}?mode={mode}", uri=True, timeout=wait_s, check_same_thread=False
+    )
+    connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def _without_password(text: str) -> str:
+    """A URL that may have a password in it, without what stands before the host and after the
+    path.
+    """
+    scheme, slashes, rest = text.partition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2].partition('?')[0]}"
+
+
+def _redact_url(url: URL) -> str:
+    shown = url.set(
+        drivername="postgresql", query={k: v for k, v in url.query.items() if k in ("host", "port")}
+    )
+    return shown.render_as_string()
+
+
+def _path(store: QueueDatabase) -> Path | None:
+    """The file of an SQLite queue."""
+    return Path(store.engine.url.database or "") if _sqlite_path(store.engine.url) else None
+
+
+def _create_private_file(path: Path, store: QueueDatabase) -> bool:
+    """Make the file, for its owner only, before SQLite would make it for everybody; its -wal and
+    -shm files get the mode of the file. False: there is one."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        return True
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _translate_fault(store, f"cannot be made: {error.strerror}") from None
+
+
+def _enable_wal(store: QueueDatabase) -> None:
+    """Let readers go on beside the writer; the file remembers it."""
+    with translate_errors(store), store.engine.connect() as connection:
+        raw = connection.connection.dbapi_connection
+        assert isinstance(raw, sqlite3.Connection)
+        raw.execute("PRAGMA journal_mode=WAL")
+
+
+def _install_listeners(engine: Engine, url: URL, wait_s: float, reads_only: bool) -> None:
+    sqlite = _sqlite_path(url)
+    settings = (
+        (
+            "PRAGMA synchronous=FULL",
+            "PRAGMA foreign_keys=ON",
+            f"PRAGMA busy_timeout={int(wait_s * 1000)}",
+            "PRAGMA journal_size_limit=67108864",
+            "PRAGMA cache_size=-16384",
+        )
+        if sqlite
+        else (
+            f"SET lock_timeout = {int(wait_s * 1000)}",
+            "SET idle_in_transaction_session_timeout = 60000",
+            "SET synchronous_commit = on",
+            "SET timezone = 'UTC'",
+            *(("SET default_transaction_read_only = on",) if reads_only else ()),
+        )
+    )
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: Any) -> None:
+        if sqlite:
+            # transactions begin below, not before a first write
+            connection.isolation_level = None
+        cursor = connection.cursor()
+        for setting in settings:
+            cursor.execute(setting)
+        cursor.close()
+        if not sqlite:
+            connection.commit()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("queue_write", False)
+        if sqlite:
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        elif writes:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS})")
+        else:
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+
+@contextmanager
+def translate_errors(store: QueueDatabase) -> Iterator[None]:
+    """Errors of the database in words."""
+    try:
+        yield
+    except (DBAPIError, sqlite3.Error) as error:  # bulk.query fetches past SQLAlchemy
+        said = " ".join(
+            (str(getattr(error, "orig", error)).strip().splitlines() or [""])[0].split()
+        )
+        for needle, words in DAMAGE:
+            if needle in said:
+                raise _translate_fault(store, words) from error
+        for needle, words in TROUBLE:
+            if needle in said:
+                raise QueueUnavailable(
+                    f"{store.name}: {words.format(wait_s=store.wait_s)}"
+                ) from error
+        if getattr(error, "connection_invalidated", False) or isinstance(error, GONE):
+            raise QueueUnavailable(f"{store.name}: {said}") from error
+        raise
+
+
+def _translate_fault(store: QueueDatabase, message: str) -> InvalidInput:
+    return InvalidInput([Fault(store.name, None, message)])
+
+
+DAMAGE = (
+    ("file is not a database", "is a file, but no queue"),
+    ("malformed", "is damaged: its pages contradict each other; restore a copy"),
+)
+GONE = (
+    sa.exc.OperationalError,
+    sa.exc.InterfaceError,
+    sqlite3.OperationalError,
+    sqlite3.InterfaceError,
+)
+TROUBLE = (
+    (
+        "database is locked",
+        "is locked by another process for more than {wait_s:g} s; nothing was changed",
+    ),
+    (
+        "lock timeout",
+        "is locked by another process for more than {wait_s:g} s; nothing was changed",
+    ),
+    ("read-only transaction", "was opened for reading only; nothing was changed"),
+    (
+        "readonly database",
+        "cannot be written: the file or its folder is read-only; nothing was changed",
+    ),
+    (
+        "unable to open database file",
+        "cannot be opened: it is a folder, there is no permission, or its folder is gone",
+    ),
+    ("is full", "cannot be written: the disk is full; nothing was changed"),
+    ("disk I/O error", "cannot be written or read: the disk is full or fails; nothing was changed"),
+)

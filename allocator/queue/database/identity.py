@@ -1,0 +1,66 @@
+"""Who a queue is, and which executor's state its allocations are about: two values of the table
+meta.
+
+The id is made with the queue and is in every backup of it. The state is written once, by the first
+controller that acts, and changes only by `allocator queue adopt`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.queue.cluster_tables import get_meta, put_meta
+from allocator.queue.database.schema import OPEN, allocations
+
+ID, EXECUTOR = "queue_id", "executor"
+
+
+@dataclass(frozen=True)
+class State:
+    """Durable state of an executor. kind: the executor; state: random name of the state; place:
+    host and folder where it was last seen, for messages."""
+
+    kind: str
+    state: str
+    place: str
+
+
+def queue_id(connection: Connection) -> str:
+    """Random name of the queue, "" before it has one."""
+    return get_meta(connection, ID) or ""
+
+
+def ensure_id(connection: Connection) -> str:
+    """Random name of the queue, made now if it has none."""
+    if not (found := queue_id(connection)):
+        found = secrets.token_hex(16)
+        put_meta(connection, ID, found)
+    return found
+
+
+def state(connection: Connection) -> State | None:
+    """The state that the queue's allocations are about; None: no controller has acted yet."""
+    text = get_meta(connection, EXECUTOR)
+    return None if text is None else State(**json.loads(text))
+
+
+def remember_state(connection: Connection, found: State) -> None:
+    """From now on the queue's allocations are about this state."""
+    put_meta(connection, EXECUTOR, json.dumps(asdict(found), sort_keys=True))
+
+
+def has_run(connection: Connection) -> bool:
+    """Whether an open allocation was seen running by a controller."""
+    return (
+        connection.execute(
+            sa.select(allocations.c.job_id)
+            .where(allocations.c.phase.in_(OPEN), allocations.c.observed_s.is_not(None))
+            .limit(1)
+        ).first()
+        is not None
+    )

@@ -1,0 +1,187 @@
+"""Jobs with their open allocations: read, changed as values, and written back together; who holds
+the GPUs of pairs.
+
+Two jobs on the same GPUs: the *host* holds them and is charged for them, the *guest* runs on them.
+When an allocation ends, the other one of its pair holds the GPUs from that moment on, recorded in
+the same transaction: so the GPUs of a pair are held by exactly one open allocation at any time.
+`turns` has every such change, for bills and histories.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from allocator.queue.database.bulk import execute_many, query, query_of
+from allocator.queue.database.schema import OPEN
+
+
+class Held(NamedTuple):
+    """A job and its open allocation. received: JSON. host: job whose GPUs it runs on, "" = its own.
+    since_s: from here on the job has not been credited yet with what it holds, None = from
+    running_s on."""
+
+    job_id: str
+    generation: int
+    gpus: int
+    gpu_type: str
+    phase: str
+    ordered_s: float
+    running_s: float | None
+    ended_s: float | None
+    observed_s: float | None
+    work_at_start: float
+    work_done: float
+    detail: str
+    host: str
+    since_s: float | None
+    state: str
+    request: str
+    remaining_work: float
+    attained_gpu_s: float
+    restarts: int
+    largest_gpus: int
+    first_started_s: float | None
+    finished_s: float | None
+    failures: int
+    retry_at_s: float | None
+    park_reason: str
+    want_pool: str
+    want_gpus: int
+    want_host: str
+    received: str
+    updated_s: float
+
+    def credit(self, to_s: float) -> Held:
+        """The job with what it has had up to then: seconds of the GPU type, and GPU-seconds if
+        the GPUs are its own.
+        """
+        since = self.running_s if self.since_s is None else self.since_s
+        if since is None or to_s <= since:
+            return self
+        had, seconds = json.loads(self.received), to_s - since
+        received = json.dumps(
+            {**had, self.gpu_type: had.get(self.gpu_type, 0.0) + seconds}, sort_keys=True
+        )
+        own = self.gpus if self.host == "" else 0
+        return self._replace(
+            attained_gpu_s=self.attained_gpu_s + seconds * own, received=received, since_s=to_s
+        )
+
+    def move_to(self, host: str, at_s: float) -> Held:
+        """The same on GPUs of `host` from then on."""
+        return self.credit(at_s)._replace(host=host)
+
+
+_OF_ALLOCATION = (
+    "phase",
+    "running_s",
+    "ended_s",
+    "observed_s",
+    "work_done",
+    "detail",
+    "host",
+    "since_s",
+)
+_OF_JOB = (
+    "state",
+    "request",
+    "remaining_work",
+    "attained_gpu_s",
+    "restarts",
+    "largest_gpus",
+    "first_started_s",
+    "finished_s",
+    "failures",
+    "retry_at_s",
+    "park_reason",
+    "want_pool",
+    "want_gpus",
+    "want_host",
+    "received",
+    "updated_s",
+)
+# statements of every look, built once
+_HELD = (
+    f"SELECT {', '.join(f'j.{name}' if name in _OF_JOB else f'a.{name}' for name in Held._fields)}"
+    f" FROM allocations a JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.job_id"
+    " IN ({names})"
+)
+# CROSS JOIN: SQLite begins with allocations, of which few are open, not with all turns ever
+_TURNS = (
+    "SELECT t.job_id, t.generation, t.at_s, t.host FROM allocations a CROSS JOIN turns t WHERE"
+    " t.job_id = a.job_id AND t.generation = a.generation AND (a.ended_s IS NULL OR a.ended_s > ?)"
+    " ORDER BY t.id"
+)
+_SECONDARIES = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND host <> ''"
+
+
+def read_secondaries(connection: Connection) -> dict[str, str]:
+    """The guest of every host whose GPUs are shared."""
+    return dict(tuple(row) for row in query(connection, _SECONDARIES))
+
+
+def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
+    """The jobs of these names that have an open allocation."""
+    return {row[0]: Held._make(row) for row in query_of(connection, _HELD, sorted(names))}
+
+
+def write(
+    connection: Connection, changed: Mapping[str, Held], move_to: Iterable[tuple[str, float]] = ()
+) -> None:
+    """All changes at once. turned: jobs whose allocation has another host, and when it got it."""
+    execute_many(
+        connection,
+        f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
+        [
+            (*(getattr(one, n) for n in _OF_ALLOCATION), name, one.generation)
+            for name, one in changed.items()
+        ],
+    )
+    execute_many(
+        connection,
+        f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
+        [(*(getattr(one, n) for n in _OF_JOB), name) for name, one in changed.items()],
+    )
+    execute_many(
+        connection,
+        "INSERT INTO turns (job_id, generation, at_s, host) VALUES (?, ?, ?, ?)",
+        [(name, changed[name].generation, at_s, changed[name].host) for name, at_s in move_to],
+    )
+
+
+def _set(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} = ?" for name in names)
+
+
+Turns = Mapping[tuple[str, int], Sequence[tuple[float, str]]]
+"""By (job, generation), in order: since when it ran on GPUs of which job, "" = on its own from
+then on.
+"""
+
+
+def read_turns_since(connection: Connection, after_s: float) -> Turns:
+    """Those of allocations that were open after a time."""
+    out: dict[tuple[str, int], list[tuple[float, str]]] = {}
+    for job_id, generation, at_s, host in query(connection, _TURNS, after_s):
+        out.setdefault((job_id, generation), []).append((at_s, host))
+    return out
+
+
+def split_by_holder(
+    ordered_s: float, ended_s: float | None, changes: Sequence[tuple[float, str]]
+) -> list[tuple[float, float | None, str]]:
+    """(from, to, host) of an allocation, in order: on whose GPUs it ran, "" = its own; to None:
+    it goes on.
+    """
+    at = [(ordered_s, ""), *changes]
+    ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]
+    return [
+        (begin, end, host)
+        for (begin, host), end in zip(at, ends, strict=True)
+        if end is None or end > begin
+    ]

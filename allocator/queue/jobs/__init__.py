@@ -1,0 +1,1 @@
+"""Jobs of a queue: submission, states, and the verbs of their owners."""

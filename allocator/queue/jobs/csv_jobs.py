@@ -1,0 +1,194 @@
+"""Jobs of the queue as CSV and as flat records: what comes in by the thousand, and what lists
+show.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from allocator.domain.findings import HINTED, quote, suggest_setting
+from allocator.domain.schema.columns import JOBS
+from allocator.domain.snapshot import Table
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.io.tables.csv_table import ReadingLog, parse_csv
+from allocator.queue.allocations import Allocation, list_open_allocations
+from allocator.queue.database.schema import OWNED
+from allocator.queue.jobs.submit import EXTRA, SET, Submission, build_submission
+from allocator.queue.jobs.verbs import Job
+
+OF_QUEUE = tuple(c.name for c in JOBS.columns if c.name not in SET)
+"""Columns of jobs.csv that the queue itself knows better; a file may have them, they are
+ignored.
+"""
+EXPORTED = (*(c.name for c in JOBS.columns), *EXTRA)
+FIELDS = (
+    "job_id",
+    "state",
+    "model",
+    "tenant",
+    "pool",
+    "gpus",
+    "shared_with",
+    "phase",
+    "want_pool",
+    "want_gpus",
+    "want_host",
+    "progress",
+    "remaining_work",
+    "total_work",
+    "submitted_s",
+    "first_started_s",
+    "finished_s",
+    "restarts",
+    "failures",
+    "retry_at_s",
+    "request",
+    "park_reason",
+)
+"""Columns of `queue list --format csv`."""
+
+
+def parse_submissions(content: bytes, file: str) -> tuple[list[Submission], tuple[str, ...]]:
+    """The jobs of a CSV file with columns of workload.csv or jobs.csv, and key, command,
+    environment (JSON object), workdir; a command is a JSON list or a line as for a shell.
+    total_work is remaining_work where it is empty.
+
+    Returns them with warnings. Raises InvalidInput with what is wrong with the form; `submit`
+    judges the rest.
+    """
+    reading = ReadingLog(file)
+    table = parse_csv(content, reading)
+    if table is None or reading.faults:
+        raise InvalidInput(reading.faults)
+    known = (*SET, *EXTRA, *OF_QUEUE)
+    strange = [name for name in table.columns if name not in known]
+    absent = [name for name in (*SET, *EXTRA) if name not in table.columns]
+    warnings = [
+        *map(str, reading.warnings),
+        *(
+            f"{file}:1: column {quote(name)} is not known and is"
+            f" ignored{suggest_setting(name, absent) if i < HINTED else ''}"
+            for i, name in enumerate(strange)
+        ),
+    ]
+    ignored_columns = [
+        name for name in OF_QUEUE if name in table.columns and name != "remaining_work"
+    ]
+    if ignored_columns:
+        warnings.append(
+            f"{file}:1: {', '.join(ignored_columns)}: a submitted job starts with nothing held; ignored"
+        )
+    out, faults = [], []
+    for i, line in enumerate(table.lines):
+        try:
+            out.append(_parse_submission(table, i, line))
+        except (UsageError, ValueError) as error:
+            faults.append(Fault(file, line, str(error)))
+    if faults:
+        raise InvalidInput(faults, warnings)
+    return out, tuple(warnings)
+
+
+def _parse_submission(table: Table, i: int, line: int) -> Submission:
+    cells = {name: column[i] for name, column in table.columns.items()}
+    values: dict[str, Any] = {
+        name: cells[name] for name in (*SET, "key", "workdir") if cells.get(name)
+    }
+    if not values.get("total_work") and cells.get("remaining_work"):
+        values["total_work"] = cells["remaining_work"]
+    values["command"] = _parse_command(cells.get("command", ""))
+    values["environment"] = _parse_json(cells.get("environment", ""), dict, "environment") or {}
+    return build_submission(values, line)
+
+
+def _parse_command(text: str) -> list[Any]:
+    if text.startswith("["):
+        return list(_parse_json(text, list, "command"))
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"command {quote(text)}: {str(error).lower()}") from None
+
+
+def _parse_json(text: str, kind: type, name: str) -> Any:
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} {quote(text)} is no JSON {'object' if kind is dict else 'list'}")
+    return value
+
+
+def job_records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Each job flat, with the GPUs it holds: pool and gpus (None and 0 for nothing), shared_with
+    (whose GPUs they are, None = its own) and the phase of the allocation."""
+    held = {a.job_id: a for a in list_open_allocations(connection)}
+    return [job_record(job, held.get(job.job_id)) for job in jobs]
+
+
+def job_record(job: Job, held: Allocation | None) -> dict[str, Any]:
+    """One job flat, see records."""
+    place = (
+        {
+            "pool": held.pool,
+            "gpus": held.gpus,
+            "shared_with": held.host or None,
+            "phase": held.phase,
+        }
+        if held
+        else {"pool": None, "gpus": 0, "shared_with": None, "phase": None}
+    )
+    return {
+        "job_id": job.job_id,
+        "state": job.state,
+        "model": job.cells["model"],
+        "tenant": "default",
+        **place,
+        "progress": job.progress,
+        **job.to_dict(),
+    }
+
+
+def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV text; None is an empty cell, lists and mappings are JSON."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_format_cell(row.get(name)) for name in columns] for row in rows)
+    return out.getvalue()
+
+
+def _format_cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
+
+
+def export_jobs(connection: Connection, jobs: Sequence[Job]) -> str:
+    """Every job with the columns of jobs.csv, key, command, environment and workdir, so that
+    import-csv can read it.
+    """
+    rows = []
+    for job, flat in zip(jobs, job_records(connection, jobs), strict=True):
+        cells = {name: job.cells[name] for name in OWNED}
+        rows.append(
+            {
+                **flat,
+                **cells,
+                "gpus": flat["gpus"] or None,
+                "key": job.submission_key,
+                "command": list(job.command) or None,
+                "environment": dict(job.environment) or None,
+            }
+        )
+    return format_csv(EXPORTED, rows)

@@ -1,0 +1,171 @@
+"""Periodic jobs: when the next time of a job with every_s has come, it is submitted as a job of its
+own, exactly once.
+
+The job whose next time is next_s is the latest of its series; submitting the one after it takes
+next_s away, in the same transaction. That one is called NAME@2, NAME@3 ... (NAME@2-2 where NAME@2
+is taken). It comes after the one before it and after those of its predecessors that have the same
+number, and has its deadline as long after its time as the first. Times that passed while nobody
+looked are missed: only the latest of them is submitted, so that numbers are left out. A series ends
+with `times`, or when its latest job is cancelled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.schema.texts import text_of
+from allocator.queue.database.schema import OWNED, jobs
+from allocator.queue.jobs import purged_names
+from allocator.queue.jobs.submit import Submission, next_time
+
+_DUE = (
+    sa.select(jobs)
+    .where(
+        jobs.c.next_s <= sa.bindparam("now_s"),
+        jobs.c.state != "cancelled",
+        jobs.c.request != "cancel",
+    )
+    .order_by(jobs.c.seq)
+)
+_ANY = (
+    sa.select(jobs.c.job_id)
+    .where(
+        jobs.c.next_s <= sa.bindparam("now_s"),
+        jobs.c.state != "cancelled",
+        jobs.c.request != "cancel",
+    )
+    .limit(1)
+)
+
+
+@dataclass(frozen=True)
+class SubmittedRun:
+    """A job that was submitted because its time had come; missed: how many times before it
+    nobody saw.
+    """
+
+    job_id: str
+    series: str
+    due_s: float
+    missed: int
+
+
+def is_due(connection: Connection, now_s: float) -> bool:
+    """Whether submit_due would submit anything."""
+    return connection.execute(_ANY, {"now_s": now_s}).first() is not None
+
+
+def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
+    """Submit what is due, in the order of the jobs that it repeats. Saying it twice does nothing
+    more.
+    """
+    out = []
+    for found in connection.execute(_DUE, {"now_s": now_s}).all():
+        row = dict(found._mapping)
+        every, times = float(row["every_s"]), row["times"]
+        missed = math.floor((now_s - row["next_s"]) / every)
+        number = int(row["number"]) + 1 + missed
+        if times and number > int(float(times)):
+            missed -= number - int(float(times))
+            number = int(float(times))
+        due_s = row["next_s"] + missed * every
+        series = row["series"] or row["job_id"]
+        name = _free_name(connection, f"{series}@{number}")
+        known = purged_names.first_columns(
+            purged_names.read_forgotten_generations(connection, [name]), name
+        )
+        connection.execute(
+            sa.insert(jobs).values(
+                **_next_run(connection, row, name, series, number, due_s, now_s), **known
+            )
+        )
+        out.append(SubmittedRun(name, series, due_s, missed))
+        connection.execute(
+            sa.update(jobs).where(jobs.c.job_id == row["job_id"]).values(next_s=None)
+        )
+    return out
+
+
+def _free_name(connection: Connection, wanted: str) -> str:
+    """The name, or NAME-2, NAME-3 ... where it is taken: nobody can suppress a run by taking its
+    name.
+    """
+    for name in chain([wanted], (f"{wanted}-{k}" for k in count(2))):
+        if (
+            connection.execute(sa.select(jobs.c.job_id).where(jobs.c.job_id == name)).first()
+            is None
+        ):
+            return name
+    raise AssertionError("unreachable: there are more names than jobs")
+
+
+def _next_run(
+    connection: Connection,
+    row: Mapping[str, Any],
+    name: str,
+    series: str,
+    number: int,
+    due_s: float,
+    now_s: float,
+) -> dict[str, Any]:
+    """The row of the job that repeats another."""
+    cells = {column: row[column] for column in OWNED}
+    cells["after"] = "|".join(
+        [row["job_id"], *_predecessors(connection, row["after"], series, number)]
+    )
+    if cells["deadline_s"]:
+        cells["deadline_s"] = text_of(float(cells["deadline_s"]) + due_s - row["submitted_s"])
+    command, environment = json.loads(row["command"]), json.loads(row["environment"])
+    said = Submission(
+        {"job_id": name, "submitted_s": text_of(due_s), **{k: v for k, v in cells.items() if v}},
+        tuple(command),
+        environment,
+        row["workdir"],
+    )
+    seq = int(connection.execute(sa.select(sa.func.max(jobs.c.seq))).scalar_one()) + 1
+    return {
+        "job_id": name,
+        "seq": seq,
+        "content": said.content(),
+        **cells,
+        "command": row["command"],
+        "environment": row["environment"],
+        "workdir": row["workdir"],
+        "remaining_work": float(row["total_work"]),
+        "submitted_s": due_s,
+        "updated_s": now_s,
+        "series": series,
+        "number": number,
+        "next_s": next_time(cells, due_s, number),
+    }
+
+
+def _predecessors(connection: Connection, after: str, series: str, number: int) -> list[str]:
+    """Those of another series with the same number, if it has one; single jobs that are still
+    known as they are.
+    """
+    out = []
+    for name in filter(None, (part.strip() for part in after.split("|"))):
+        own = connection.execute(
+            sa.select(jobs.c.series, jobs.c.every_s).where(jobs.c.job_id == name)
+        ).first()
+        if own is None or (own[0] or name) == series:
+            continue
+        same = (
+            own[1]
+            and connection.execute(
+                sa.select(jobs.c.job_id).where(
+                    jobs.c.series == (own[0] or name), jobs.c.number == number
+                )
+            ).scalar()
+        )
+        out.append(same or name)
+    return list(dict.fromkeys(out))

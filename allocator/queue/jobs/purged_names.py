@@ -1,0 +1,57 @@
+"""Names of jobs that are not in the queue (any more), and how far their allocations were counted.
+
+An executor knows an allocation by (job, generation) and refuses what it has seen, for ever. So a
+job that is submitted under a forgotten name goes on counting where the one before ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from allocator.queue.database.bulk import PART, execute_many, query_of
+
+_OF_NAMES = "SELECT job_id, generation FROM forgotten WHERE job_id IN ({names})"
+_OF_JOBS = "SELECT job_id, generation FROM jobs WHERE job_id IN ({names})"
+
+
+def read_forgotten_generations(connection: Connection, names: Iterable[str]) -> dict[str, int]:
+    """Last generation of those of the names that were forgotten."""
+    return {str(name): int(last) for name, last in query_of(connection, _OF_NAMES, list(names))}
+
+
+def remember(connection: Connection, last: Mapping[str, int]) -> None:
+    """Keep the last generation of names that are not, or will not be, jobs of the queue."""
+    execute_many(
+        connection,
+        "INSERT INTO forgotten (job_id, generation) VALUES (?, ?) ON CONFLICT (job_id) "
+        "DO UPDATE SET generation = CASE WHEN forgotten.generation < excluded.generation "
+        "THEN excluded.generation ELSE forgotten.generation END",
+        list(last.items()),
+    )
+
+
+def remember_jobs(connection: Connection, names: Sequence[str]) -> None:
+    """Keep the last generation of jobs that are about to be removed, where they had any."""
+    assert len(names) <= PART
+    remember(
+        connection,
+        {
+            str(name): int(last)
+            for name, last in query_of(connection, _OF_JOBS, list(names))
+            if last
+        },
+    )
+
+
+def read_newest_generations(connection: Connection, names: Iterable[str]) -> dict[str, int]:
+    """Last generation that the queue has ever given to each of the names; those it knows only."""
+    asked = list(names)
+    jobs = {str(name): int(last) for name, last in query_of(connection, _OF_JOBS, asked)}
+    return {**read_forgotten_generations(connection, asked), **jobs}
+
+
+def first_columns(last: Mapping[str, int], job_id: str) -> dict[str, int]:
+    """Columns of a new job of this name. last: of `read_forgotten_generations`."""
+    return {"generation": last.get(job_id, 0), "first_generation": last.get(job_id, 0) + 1}

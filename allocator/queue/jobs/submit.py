@@ -1,0 +1,352 @@
+"""Submitting jobs: judged by the rules of snapshots, all faults at once, kept once however often
+they are sent.
+
+A submission is known by its key, or by its job_id if it has none. The same submission again finds
+the job there is; one with another content under the same key is a fault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.columns import JOBS
+from allocator.domain.schema.texts import text_of
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.queue import cluster_tables
+from allocator.queue.database.bulk import PART
+from allocator.queue.database.schema import OWNED, jobs
+from allocator.queue.jobs import purged_names
+from allocator.queue.jobs.verbs import is_storable
+
+SET = ("job_id", "submitted_s", *OWNED)
+"""Columns of jobs.csv and workload.csv that a submission may have."""
+EXTRA = ("key", "command", "environment", "workdir")
+PLACE = "submission"
+# file and lines at the head of a warning
+OF_JOBS = re.compile(r"^jobs\.csv((?::[0-9,.-]+)?): ")
+# first characters of formulas, which exported names must not have
+FORMULAS = ("=", "+", "-", "@")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One job to submit. cells: text by column of SET; job_id may be empty if there is a key: then
+    the queue names the job. line: where it stands in its file."""
+
+    cells: Mapping[str, str]
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    key: str | None = None
+    line: int | None = None
+
+    def content(self) -> str:
+        """Digest of all that was said; the same submission has the same, whatever was left at
+        its default.
+        """
+        said = [
+            sorted((k, v) for k, v in self.cells.items() if v),
+            list(self.command),
+            sorted(self.environment.items()),
+            self.workdir,
+        ]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """job_id: of the job that is in the queue now; new: it was put there by this call."""
+
+    job_id: str
+    new: bool
+
+
+def build_submission(values: Mapping[str, Any], line: int | None = None) -> Submission:
+    """A Submission of Python values by name: columns of SET, and key, command, environment,
+    workdir.
+
+    None and "" are the default; lists become cells with bars. Raises UsageError for an unknown name
+    or a value that no cell can be.
+    """
+    strange = next((name for name in values if name not in SET and name not in EXTRA), None)
+    if strange is not None:
+        raise UsageError(
+            f"a job has no {quote(str(strange))}{did_you_mean(str(strange), (*SET, *EXTRA))}"
+        )
+    command, environment = values.get("command") or (), values.get("environment") or {}
+    if isinstance(command, str) or not all(isinstance(part, str) for part in command):
+        raise UsageError("command must be a list of texts, the program first")
+    if not isinstance(environment, Mapping) or not all(
+        isinstance(text, str) for pair in environment.items() for text in pair
+    ):
+        raise UsageError("environment must be a mapping of text to text")
+    if any(
+        "\0" in text
+        for text in (
+            *command,
+            *environment,
+            *environment.values(),
+            str(values.get("workdir") or ""),
+        )
+    ):
+        raise UsageError("command, environment and workdir cannot hold a NUL")
+    if not is_storable(str(values.get("workdir") or "")):
+        raise UsageError("workdir has bytes that are no UTF-8")
+    if any(not name or "=" in name for name in environment):
+        raise UsageError('a name in environment is empty or has a "="')
+    cells = {name: text_of(values[name]) for name in SET if values.get(name) is not None}
+    key = None if values.get("key") in (None, "") else str(values["key"])
+    return Submission(
+        cells, tuple(command), dict(environment), str(values.get("workdir") or ""), key, line
+    )
+
+
+def submit(
+    connection: Connection, submissions: Sequence[Submission], now_s: float, file: str = PLACE
+) -> tuple[list[Submitted], tuple[str, ...]]:
+    """Put jobs into the queue, all of them or none; returns what became of each, and warnings.
+
+    now_s: time of submission of those that do not say. Raises InvalidInput with every fault, each
+    naming its job.
+    """
+    found, faults = _find_present(connection, submissions, file)
+    new = [s for s, job_id in zip(submissions, found, strict=True) if job_id is None]
+    if faults and not new:
+        raise InvalidInput(faults)
+    named, seq = _name_new(connection, new)
+    values, problem_faults, warnings = _validate_new(connection, named, now_s, file)
+    faults += [*problem_faults, *_predecessors(connection, named, file)]
+    if faults:
+        raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
+    last = purged_names.read_forgotten_generations(connection, [s.cells["job_id"] for s in named])
+    rows = [
+        _build_row(s, said.content(), one, now_s, seq + i)
+        | purged_names.first_columns(last, s.cells["job_id"])
+        for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))
+    ]
+    for part in range(0, len(rows), PART):
+        connection.execute(sa.insert(jobs), rows[part : part + PART])
+    names = iter(named)
+    return [
+        Submitted(next(names).cells["job_id"], True) if job_id is None else Submitted(job_id, False)
+        for job_id in found
+    ], warnings
+
+
+def _find_present(
+    connection: Connection, submissions: Sequence[Submission], file: str
+) -> tuple[list[str | None], list[Fault]]:
+    """The job that is there for each submission, None for a new one; faults where its content is
+    another.
+    """
+    by_key = _find_known(
+        connection, jobs.c.submission_key, {s.key for s in submissions if s.key is not None}
+    )
+    by_id = _find_known(connection, jobs.c.job_id, {s.cells.get("job_id", "") for s in submissions})
+    seen: dict[tuple[str, str], int | None] = {}
+    out: list[str | None] = []
+    faults: list[Fault] = []
+
+    def fault(s: Submission, message: str) -> None:
+        faults.append(Fault(file, s.line, message))
+
+    for s in submissions:
+        name = s.cells.get("job_id", "")
+        what, known = (
+            ("key", by_key.get(s.key)) if s.key is not None else ("job_id", by_id.get(name))
+        )
+        shown = quote(s.key if s.key is not None else name)
+        if s.key is None and not name:
+            fault(s, "job_id is empty, and so is key")
+        if known is None and name in by_id:
+            fault(s, f"job_id {quote(name)} is already in the queue, submitted with another key")
+        elif known is not None and known[1] != s.content():
+            fault(
+                s,
+                f"{what} {shown} is already in the queue with another content (job"
+                f" {quote(known[0])})",
+            )
+        ours = [("key", s.key)] if s.key is not None else []
+        for place in [*ours, *([("job_id", name)] if name else [])]:
+            if place in seen:
+                fault(
+                    s,
+                    (
+                        f"{place[0]} {quote(place[1] or '')} is already in line {seen[place]}"
+                        if seen[place]
+                        else f"{place[0]} {quote(place[1] or '')} is submitted twice"
+                    ),
+                )
+            seen.setdefault((place[0], str(place[1])), s.line)
+        out.append(None if known is None else known[0])
+    return out, faults
+
+
+def _find_known(
+    connection: Connection, column: sa.Column[Any], names: Iterable[str]
+) -> dict[str | None, tuple[str, str]]:
+    """(job_id, content) of the jobs with these names in the column."""
+    found: dict[str | None, tuple[str, str]] = {}
+    ordered = sorted(name for name in names if name and is_storable(name))
+    for part in range(0, len(ordered), PART):
+        query = sa.select(column, jobs.c.job_id, jobs.c.content).where(
+            column.in_(ordered[part : part + PART])
+        )
+        found |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
+    return found
+
+
+def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[Submission], int]:
+    """The new submissions, each with a job_id, and the number of the first in the order of
+    submission.
+    """
+    seq = (
+        int(
+            connection.execute(sa.select(sa.func.coalesce(sa.func.max(jobs.c.seq), 0))).scalar_one()
+        )
+        + 1
+    )
+    said = {s.cells.get("job_id", "") for s in new}
+    out = []
+    for i, s in enumerate(new):
+        name = s.cells.get("job_id", "")
+        if not name:
+            name = base = f"{s.cells.get('model', '') or 'job'}-{seq + i}"
+            for n in itertools.count(2):
+                if name not in said and not _find_known(connection, jobs.c.job_id, [name]):
+                    break
+                name = f"{base}-{n}"
+            said.add(name)
+        out.append(replace(s, cells={**s.cells, "job_id": name}))
+    return out, seq
+
+
+def _validate_new(
+    connection: Connection, new: Sequence[Submission], now_s: float, file: str
+) -> tuple[list[tuple[float, float]], list[Fault], tuple[str, ...]]:
+    """(submitted_s, total_work) of each by the rules of snapshots, with the cluster of the queue
+    around them.
+    """
+    if not new:
+        return [], [], ()
+    faults: list[Fault] = [
+        Fault(file, s.line, f"key {quote(s.key)} has a character that cannot be kept")
+        for s in new
+        if s.key is not None and not (s.key.isprintable() and is_storable(s.key))
+    ]
+    for s, column in itertools.product(new, ("job_id", "tenant")):
+        if (name := s.cells.get(column, "")).startswith(FORMULAS):
+            faults.append(
+                Fault(
+                    file,
+                    s.line,
+                    f"{column} {quote(name)} begins with {quote(name[0])}, which "
+                    "spreadsheets take for a formula",
+                )
+            )
+    columns = {name: [s.cells.get(name, "") for s in new] for name in SET}
+    columns["submitted_s"] = [text or text_of(now_s) for text in columns["submitted_s"]]
+    columns["remaining_work"] = columns["total_work"]
+    columns = {c.name: columns[c.name] for c in JOBS.columns if c.name in columns}
+    around = cluster_tables.tables(connection)
+    lined = all(s.line is not None for s in new)
+    lines = [s.line or 0 for s in new] if lined else range(len(new))
+    raw = Snapshot(
+        "queue",
+        cluster_tables.config(connection),
+        {**around, "jobs.csv": Table("jobs.csv", columns, lines)},
+    )
+
+    def place(fault: Fault) -> Fault:
+        message = fault.message.replace("remaining_work", "total_work")
+        return replace(fault, file=file, line=fault.line if lined else None, message=message)
+
+    try:
+        problem = validate(raw)
+    except InvalidInput as error:
+        ours = [
+            place(f)
+            for f in error.faults
+            if f.file == "jobs.csv"
+            and not f.message.startswith("total_work ")
+            # told by _present, with the right line
+            and " is already in line " not in f.message
+        ]
+        return [], [*faults, *ours, *(f for f in error.faults if f.file != "jobs.csv")], ()
+    warnings_found = [
+        w for w in problem.warnings if w.startswith("jobs.csv:") and "submitted_s " not in w
+    ]
+    warnings = tuple(
+        OF_JOBS.sub(rf"{file}\1: " if lined else f"{file}: ", w) for w in warnings_found
+    )
+    return (
+        list(zip(problem.jobs.submitted_s.tolist(), problem.jobs.total_work.tolist(), strict=True)),
+        faults,
+        warnings,
+    )
+
+
+def _predecessors(connection: Connection, new: Sequence[Submission], file: str) -> list[Fault]:
+    """Jobs may wait for jobs of the queue and of the same call only: a slip would let them start
+    at once.
+    """
+    waits = [
+        (s, name.strip())
+        for s in new
+        for name in s.cells.get("after", "").split("|")
+        if name.strip()
+    ]
+    known = set(_find_known(connection, jobs.c.job_id, {name for _, name in waits}))
+    known |= {s.cells["job_id"] for s in new}
+    return [
+        Fault(
+            file,
+            s.line,
+            f"after {quote(name)} is no job of the queue"
+            f"{did_you_mean(name, [str(k) for k in known])} (job {quote(s.cells['job_id'])})",
+        )
+        for s, name in waits
+        if name not in known
+    ]
+
+
+def _build_row(
+    s: Submission, content: str, values: tuple[float, float], now_s: float, seq: int
+) -> dict[str, Any]:
+    submitted_s, total_work = values
+    assert math.isfinite(total_work)
+    return {
+        "job_id": s.cells["job_id"],
+        "seq": seq,
+        "submission_key": s.key,
+        "content": content,
+        **{name: s.cells.get(name, "") for name in OWNED},
+        "command": json.dumps(s.command),
+        "environment": json.dumps(dict(sorted(s.environment.items()))),
+        "workdir": s.workdir,
+        "remaining_work": total_work,
+        "submitted_s": submitted_s,
+        "updated_s": now_s,
+        "next_s": next_time(s.cells, submitted_s, 1),
+    }
+
+
+def next_time(cells: Mapping[str, str], submitted_s: float, number: int) -> float | None:
+    """When a periodic job, the number-th of its series, comes again; None: never."""
+    every, times = cells.get("every_s"), cells.get("times")
+    return (
+        None if not every or (times and number >= int(float(times))) else submitted_s + float(every)
+    )

@@ -1,0 +1,301 @@
+"""Jobs in the queue: looking at them, and the verbs of their owners. Every change compares the
+version and swaps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.schema.columns import JOBS, ColumnKind
+from allocator.errors import UsageError
+from allocator.queue.database.bulk import PART
+from allocator.queue.database.schema import (
+    ACTIVE,
+    IS_OPEN,
+    OWNED,
+    STATES,
+    allocations,
+    jobs,
+    observations,
+    turns,
+)
+from allocator.queue.errors import QueueUnavailable
+from allocator.queue.jobs import purged_names
+from allocator.queue.jobs.states import VERBS
+
+MOST_NAMES = 5000  # job_ids that are searched for a similar one
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the queue knows it. cells: text of the columns its owner set, "" = default (contract
+    section 1).
+
+    work in the model's unit; times in seconds; received: seconds by GPU type it has held, up to its
+    last allocation.
+    """
+
+    job_id: str
+    state: str
+    request: str
+    cells: Mapping[str, str]
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    workdir: str
+    submission_key: str | None
+    submitted_s: float
+    first_started_s: float | None
+    finished_s: float | None
+    remaining_work: float
+    generation: int
+    want_pool: str
+    want_gpus: int
+    want_host: str
+    attained_gpu_s: float
+    restarts: int
+    resizes: int
+    largest_gpus: int
+    received: Mapping[str, float]
+    failures: int
+    retry_at_s: float | None
+    park_reason: str
+    next_s: float | None
+    version: int
+    seq: int
+    updated_s: float
+
+    @property
+    def total_work(self) -> float:
+        return float(self.cells["total_work"])
+
+    @property
+    def progress(self) -> float:
+        """Share of the work that is done."""
+        return 1.0 - self.remaining_work / self.total_work
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat, for JSON: cells beside the rest, empty ones left out."""
+        out: dict[str, Any] = {
+            "job_id": self.job_id,
+            "state": self.state,
+            "request": self.request or None,
+        }
+        out |= {name: _value(name, text) for name, text in self.cells.items() if text}
+        out |= {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*out, "cells")
+        }
+        return out | {
+            "command": list(self.command),
+            "want_pool": self.want_pool or None,
+            "want_host": self.want_host or None,
+            "park_reason": self.park_reason or None,
+        }
+
+
+def _value(name: str, text: str) -> Any:
+    """A cell as JSON has it: numbers as numbers, everything else as its text."""
+    kind = JOBS.column(name).kind
+    if kind is ColumnKind.INTEGER:
+        return int(float(text))
+    return float(text) if kind is ColumnKind.NUMBER else text
+
+
+_LEFT = (
+    sa.select(allocations.c.work_at_start - allocations.c.work_done)
+    .where(allocations.c.job_id == jobs.c.job_id, IS_OPEN)
+    .scalar_subquery()
+)
+JOB = sa.select(
+    *(c for c in jobs.c if c.name != "remaining_work"),
+    sa.func.coalesce(_LEFT, jobs.c.remaining_work).label("remaining_work"),
+)
+"""Rows of jobs. What is left while an allocation is open follows from that; the row has what was
+left before it.
+"""
+
+_PLAIN = [
+    f.name for f in fields(Job) if f.name not in ("cells", "command", "environment", "received")
+]
+
+
+def build_job(row: Any) -> Job:
+    """The Job of a row of the table."""
+    r = row._mapping
+    return Job(
+        cells={name: r[name] for name in OWNED},
+        command=tuple(json.loads(r["command"])),
+        environment=json.loads(r["environment"]),
+        received=json.loads(r["received"]),
+        **{name: r[name] for name in _PLAIN},
+    )
+
+
+def show(connection: Connection, job_id: str) -> Job:
+    """One job. Raises UsageError if there is no such job."""
+    row = (
+        connection.execute(JOB.where(jobs.c.job_id == job_id)).first()
+        if is_storable(job_id)
+        else None
+    )
+    if row is None:
+        raise unknown_job_error(connection, job_id)
+    return build_job(row)
+
+
+def is_storable(name: str) -> bool:
+    """Whether a database can hold the text: no NUL, and no half of a character."""
+    return "\0" not in name and not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def unknown_job_error(connection: Connection, job_id: str) -> UsageError:
+    """The error for a name that is no job, with the nearest one that is."""
+    known = (
+        connection.execute(sa.select(jobs.c.job_id).order_by(jobs.c.seq.desc()).limit(MOST_NAMES))
+        .scalars()
+        .all()
+    )
+    return UsageError(f"the queue has no job {quote(job_id)}{did_you_mean(job_id, known)}")
+
+
+def list_jobs(
+    connection: Connection,
+    *,
+    states: Sequence[str] = (),
+    tenant: str | None = None,
+    model: str | None = None,
+    ids: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> list[Job]:
+    """Jobs in the order of their submission. states: those only, "active" = every one that is not
+    over; limit: the latest so many. Raises UsageError for an unknown state."""
+    query = JOB
+    wanted = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
+    strange = next((s for s in wanted if s not in STATES), None)
+    if strange is not None:
+        raise UsageError(
+            f"no state {quote(strange)}{did_you_mean(strange, (*STATES, 'active'))}; known:"
+            f" active, {', '.join(STATES)}"
+        )
+    if not all(is_storable(name) for name in (tenant or "", model or "")):
+        return []
+    if wanted:
+        query = query.where(jobs.c.state.in_(wanted))
+    if tenant is not None:
+        query = query.where(
+            jobs.c.tenant.in_(("", tenant)) if tenant == "default" else jobs.c.tenant == tenant
+        )
+    if model is not None:
+        query = query.where(jobs.c.model == model)
+    if ids is not None:
+        query = query.where(jobs.c.job_id.in_(list(ids)))
+    query = query.order_by(jobs.c.seq.desc())
+    rows = connection.execute(query if limit is None else query.limit(limit)).all()
+    return [build_job(row) for row in reversed(rows)]
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    """Jobs by state, every state named."""
+    found = connection.execute(
+        sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
+    ).all()
+    number = {state: int(n) for state, n in found}
+    return {state: number.get(state, 0) for state in STATES}
+
+
+def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
+    """Every allocation the job was ever given, oldest first, as rows of the table."""
+    rows = connection.execute(
+        sa.select(allocations)
+        .where(allocations.c.job_id == job_id)
+        .order_by(allocations.c.generation)
+    ).all()
+    return [dict(row._mapping) for row in rows]
+
+
+def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any]]:
+    """The kept observations of a job, oldest first, as rows of the table without id and job_id."""
+    columns = [c for c in observations.c if c.name not in ("id", "job_id")]
+    rows = connection.execute(
+        sa.select(*columns).where(observations.c.job_id == job_id).order_by(observations.c.id)
+    )
+    return [dict(row._mapping) for row in rows]
+
+
+def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
+    """When allocations of the job got GPUs of another job (host), or had them for themselves
+    (""), oldest first.
+    """
+    columns = [c for c in turns.c if c.name not in ("id", "job_id")]
+    rows = connection.execute(
+        sa.select(*columns).where(turns.c.job_id == job_id).order_by(turns.c.id)
+    )
+    return [dict(row._mapping) for row in rows]
+
+
+def purge(connection: Connection, before_s: float) -> int:
+    """Forget jobs that were done or cancelled before a time, with all they held; returns how many.
+
+    Jobs that others still come after, and those a periodic job goes on from, stay. Forgotten names
+    and keys may be submitted anew; how far their allocations were counted stays (forgotten.py).
+    """
+    over = connection.execute(
+        sa.select(jobs.c.job_id).where(
+            jobs.c.state.in_(("done", "cancelled")),
+            jobs.c.finished_s < before_s,
+            sa.or_(jobs.c.next_s.is_(None), jobs.c.state == "cancelled"),
+        )
+    ).scalars()
+    waits = connection.execute(
+        sa.select(jobs.c.after).where(
+            jobs.c.after != "", jobs.c.state.not_in(("done", "cancelled"))
+        )
+    ).scalars()
+    needed = {name.strip() for after in waits for name in after.split("|")}
+    gone = [job_id for job_id in over if job_id not in needed]
+    for part in range(0, len(gone), PART):
+        names = gone[part : part + PART]
+        purged_names.remember_jobs(connection, names)
+        for table in (observations, turns, allocations, jobs):
+            connection.execute(sa.delete(table).where(table.c.job_id.in_(names)))
+    return len(gone)
+
+
+def change_state(
+    connection: Connection, verb: str, job_ids: Sequence[str], now_s: float
+) -> list[Job]:
+    """hold, release, cancel or retry jobs, all or none; saying it twice changes nothing more.
+
+    Returns the jobs afterwards, in the given order. Raises UsageError for an unknown job, Refused
+    where a state does not allow it.
+    """
+    out = []
+    for job_id in dict.fromkeys(job_ids):
+        job = show(connection, job_id)
+        changes = VERBS[verb](job, now_s)
+        if changes:
+            update_if_unchanged(connection, job, changes, now_s)
+            job = show(connection, job_id)
+        out.append(job)
+    return out
+
+
+def update_if_unchanged(
+    connection: Connection, job: Job, changes: Mapping[str, Any], now_s: float
+) -> None:
+    """Write the changes of a job if it is still the one that was read."""
+    done = connection.execute(
+        sa.update(jobs)
+        .where(jobs.c.job_id == job.job_id, jobs.c.version == job.version)
+        .values(**changes, version=job.version + 1, updated_s=now_s)
+    )
+    if done.rowcount != 1:
+        raise QueueUnavailable(
+            f"job {quote(job.job_id)} was changed by somebody else at the same time; try again"
+        )

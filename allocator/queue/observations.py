@@ -1,0 +1,331 @@
+"""What executors observe of open allocations: progress, first sights, ends. Orders and what is
+held: allocations.py.
+
+Progress comes from every running job in every round, so it is written in one place only, the
+allocation; what is left of the job follows from it (jobs.JOB). The rest is rare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.queue import lease
+from allocator.queue.database.bulk import PART, execute_many, query, query_of
+from allocator.queue.database.schema import OPEN, jobs, observations
+from allocator.queue.holdings import Held, held, read_secondaries, write
+from allocator.queue.jobs.states import Retries, state_after_end
+
+ENDED = ("stopped", "finished", "failed", "lost")
+RETRIES = Retries()
+# an allocation that is lost so soon after its start may have caused that itself
+SOON_S = 120.0
+LOSSES_KEPT_S = 4 * 3600.0  # earlier losses count for so long
+
+
+class StateChange(NamedTuple):
+    """What an observation changed. phase: of the allocation now; state: of the job now; work: done
+    since what was known before."""
+
+    job_id: str
+    generation: int
+    phase: str
+    state: str
+    work: float
+
+
+class ObservationLike(Protocol):
+    """What an executor says of an allocation (allocator.loop.executor.Observation is one)."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def work_done(self) -> float: ...
+    @property
+    def detail(self) -> str: ...
+
+
+class RecordedAllocation(NamedTuple):
+    """What is known of an open allocation: rows, not objects, because they are many and looked
+    at often.
+    """
+
+    job_id: str
+    generation: int
+    phase: str
+    running_s: float | None
+    observed_s: float | None
+    work_done: float
+    work_at_start: float
+    detail: str
+
+
+# statements of every look, built once
+_MARKS = f"SELECT {', '.join(RecordedAllocation._fields)} FROM allocations WHERE phase IN {OPEN}"
+_SOON_LOST = (
+    "SELECT COUNT(*) FROM allocations WHERE job_id = ? AND phase = 'lost' AND ended_s > ? "
+    "AND ended_s - COALESCE(running_s, ordered_s) <= ?"
+)
+_MARKS_OF = f"{_MARKS} AND job_id IN ({{names}})"
+
+
+def read_open_allocations(
+    connection: Connection, names: Collection[str] | None = None
+) -> dict[str, RecordedAllocation]:
+    """Every open allocation, by job; names: of these jobs only (all the same where they are
+    many).
+    """
+    rows = (
+        query(connection, _MARKS)
+        if names is None or len(names) > PART
+        else query_of(connection, _MARKS_OF, list(names))
+    )
+    return {row[0]: RecordedAllocation._make(row) for row in rows}
+
+
+def observe(
+    connection: Connection,
+    token: int,
+    seen: Iterable[ObservationLike],
+    retries: Retries = RETRIES,
+    known: Mapping[str, RecordedAllocation] | None = None,
+    history: bool = True,
+) -> list[StateChange]:
+    """Record what an executor observed; returns what changed, by job. What is already known, or of
+    an allocation that has ended or never was, changes nothing.
+
+    The work of an allocation is the greatest ever seen, at most what was left at its start. An end
+    is final. known: `read_open_allocations` of this transaction, if they were read already.
+    history: mere progress goes into the table observations too, not only into the allocation; first
+    sights and ends always do. Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    if known is None:
+        known = read_open_allocations(connection)
+    given = [
+        (one, mark)
+        for one in seen
+        if (mark := known.get(one.job_id)) is not None and mark.generation == one.generation
+    ]
+    moving = {one.job_id for one, mark in given if mark.running_s is None or one.phase != "running"}
+    if not moving:
+        return _record_progress(connection, given, history)
+    progress = _record_progress(
+        connection, [pair for pair in given if pair[0].job_id not in moving], history
+    )
+    return progress + _record_transitions(
+        connection, [one for one, _ in given if one.job_id in moving], moving, retries
+    )
+
+
+def _record_progress(
+    connection: Connection,
+    given: Sequence[tuple[ObservationLike, RecordedAllocation]],
+    history: bool,
+) -> list[StateChange]:
+    """Record allocations that go on running, where an observation says something new: a later
+    time or more work.
+    """
+    # plain numbers: arrays cost more to fill and to empty
+    latest: dict[str, tuple[RecordedAllocation, float, float]] = {}
+    for one, mark in given:
+        _, work, at_s = latest.get(one.job_id) or (
+            mark,
+            mark.work_done,
+            -math.inf if mark.observed_s is None else mark.observed_s,
+        )
+        # nan says nothing
+        work = min(one.work_done, mark.work_at_start) if one.work_done > work else work
+        latest[one.job_id] = mark, work, one.at_s if one.at_s > at_s else at_s
+    new = [
+        (work, at_s, mark)
+        for mark, work, at_s in latest.values()
+        if mark.observed_s is None or at_s > mark.observed_s or work > mark.work_done
+    ]
+    execute_many(
+        connection,
+        "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
+        [(work, at_s, mark.job_id, mark.generation) for work, at_s, mark in new],
+    )
+    if history:
+        execute_many(
+            connection,
+            "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
+            "VALUES (?, ?, ?, ?, 'running')",
+            [(mark.job_id, mark.generation, at_s, work) for work, at_s, mark in new],
+        )
+    return [
+        StateChange(mark.job_id, mark.generation, mark.phase, "running", work - mark.work_done)
+        for work, _, mark in new
+    ]
+
+
+def _record_transitions(
+    connection: Connection, given: Sequence[ObservationLike], names: set[str], retries: Retries
+) -> list[StateChange]:
+    """Record first sights and ends, and what was seen of the same allocations before and after. Who
+    is left of a pair holds the GPUs from the end of the other one on."""
+    secondaries = read_secondaries(connection)
+    other_job = (
+        {**secondaries, **{secondary: host for host, secondary in secondaries.items()}}
+        if secondaries
+        else {}
+    )
+    before = held(connection, names | {other_job[name] for name in names if name in other_job})
+    now = dict(before)
+    recorded: dict[tuple[str, str], ObservationLike] = {}
+    turns: list[tuple[str, float]] = []
+    # in the order of time, so that one of a pair holds the GPUs while the other is gone already
+    for one in (
+        sorted(given, key=lambda one: (one.at_s, one.job_id in secondaries))
+        if secondaries
+        else given
+    ):
+        known = now[one.job_id]
+        updated = None if known.phase in ENDED else _apply_observation(one, known, retries)
+        if updated is None:
+            continue
+        updated = _delay_after_losses(connection, updated, retries)
+        now[one.job_id] = updated
+        recorded[one.job_id, str(one.phase)] = one
+        remaining = (
+            now.get(secondaries.get(one.job_id, "")) if updated.ended_s is not None else None
+        )
+        if remaining is not None and remaining.phase not in ENDED and updated.ended_s is not None:
+            now[remaining.job_id] = remaining.move_to("", updated.ended_s)
+            turns.append((remaining.job_id, updated.ended_s))
+    changed = {name: known for name, known in now.items() if known is not before[name]}
+    write(connection, changed, turns)
+    execute_many(
+        connection,
+        "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (
+                one.job_id,
+                one.generation,
+                one.at_s,
+                kind,
+                one.detail,
+                _work_done(one, changed[one.job_id]),
+            )
+            for (_, kind), one in recorded.items()
+        ],
+    )
+    return [
+        StateChange(
+            name,
+            known.generation,
+            known.phase,
+            known.state,
+            known.work_done - before[name].work_done,
+        )
+        for name, known in changed.items()
+    ]
+
+
+def _delay_after_losses(connection: Connection, one: Held, retries: Retries) -> Held:
+    """Delay the next start of a job that lost two or more allocations soon after their start.
+
+    The first such loss costs no time: a machine may fail. From the second on the job waits as long
+    as after a failure, but it is never parked. A job that kills its own supervisor looks like this.
+    """
+    began = one.ordered_s if one.running_s is None else one.running_s
+    if one.phase != "lost" or one.ended_s is None or one.state not in ("queued", "paused"):
+        return one
+    if one.ended_s - began > SOON_S:
+        return one
+    earlier = query(connection, _SOON_LOST, one.job_id, one.ended_s - LOSSES_KEPT_S, SOON_S)[0][0]
+    return one._replace(retry_at_s=one.ended_s + retries.wait_s(int(earlier))) if earlier else one
+
+
+def _apply_observation(one: ObservationLike, known: Held, retries: Retries) -> Held | None:
+    """The job and its allocation after an observation; None: it says nothing new."""
+    work, phase, at_s = _work_done(one, known), str(one.phase), max(one.at_s, known.ordered_s)
+    remaining = known.work_at_start - work
+    if phase == "running" and known.running_s is not None:
+        if known.observed_s is not None and at_s <= known.observed_s and work <= known.work_done:
+            return None
+        return known._replace(
+            work_done=work,
+            observed_s=max(at_s, known.observed_s or at_s),
+            remaining_work=remaining,
+            updated_s=at_s,
+        )
+    began = _start_time(phase, at_s, known, work)
+    if known.running_s is None and began is not None:
+        first = known.first_started_s is None
+        known = known._replace(
+            first_started_s=began if first else known.first_started_s,
+            restarts=known.restarts + (0 if first else 1),
+            largest_gpus=max(known.largest_gpus, known.gpus),
+        )
+    stops = phase == "running" and known.phase == "stopping"
+    known = known._replace(
+        work_done=work,
+        observed_s=at_s,
+        detail=one.detail,
+        running_s=began,
+        remaining_work=remaining,
+        phase=known.phase if stops else phase,
+        updated_s=at_s,
+    )
+    if phase == "running":
+        return known
+    end = at_s if began is None else max(at_s, began)
+    return known.credit(end)._replace(
+        ended_s=end, **state_after_end(known, phase, end, work > 0, one.detail, retries)
+    )
+
+
+def _work_done(one: ObservationLike, known: Held) -> float:
+    """Work done since the start, the greatest ever seen; what is no number counts as nothing."""
+    if one.phase == "finished":
+        return known.work_at_start
+    said = one.work_done if one.work_done == one.work_done else 0.0
+    return min(max(float(said), known.work_done), known.work_at_start)
+
+
+def _start_time(phase: str, at_s: float, known: Held, work: float) -> float | None:
+    """When it began to run; None: it never did, as far as anybody knows. An end that comes before
+    any sight of it running says that it ran since it was ordered."""
+    if known.running_s is not None:
+        return known.running_s
+    if phase == "running":
+        return at_s
+    return None if phase in ("stopped", "lost") and work <= 0 else known.ordered_s
+
+
+def prune(connection: Connection, token: int, keep: int) -> int:
+    """Drop all but the last `keep` observations of each allocation, and all of jobs that are over.
+    Returns how many. Raises LeaseLost."""
+    lease.check(connection, token)
+    ranked = sa.select(
+        observations.c.id,
+        sa.func.row_number()
+        .over(
+            partition_by=(observations.c.job_id, observations.c.generation),
+            order_by=observations.c.id.desc(),
+        )
+        .label("place"),
+    ).subquery()
+    over = sa.select(jobs.c.job_id).where(jobs.c.state.in_(("done", "cancelled")))
+    done: Any = connection.execute(
+        sa.delete(observations).where(
+            sa.or_(
+                observations.c.id.in_(sa.select(ranked.c.id).where(ranked.c.place > keep)),
+                observations.c.job_id.in_(over),
+            )
+        )
+    )
+    return int(done.rowcount)

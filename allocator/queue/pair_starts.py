@@ -1,0 +1,184 @@
+"""Where jobs of pairs start: beside each other, on GPUs of their own, or not yet.
+
+What is wanted of a job names its host (`want_host`, "" = GPUs of its own). Only these rules start
+two jobs together:
+
+    a guest starts on the GPUs of its host     once the host runs where it is wanted, and nobody
+                                               else is on them
+    a host comes to the GPUs of its guest      where that one runs already as wanted; from then on
+                                               they are the host's
+    a guest whose host is wanted nowhere       gets GPUs of its own, if there is room: nobody else
+                                               needs them
+    the two change places                      where both run; nobody moves
+
+Whoever is left of a pair holds the GPUs (held.py). A want is met by an open allocation of that pool
+and size that is not older than `want_generation`: a guest that is to leave for other GPUs of the
+same pool wants a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from allocator.queue.database.bulk import query, query_of
+from allocator.queue.database.schema import OPEN
+from allocator.queue.holdings import Held, held, read_secondaries, write
+
+# pairs are few: CROSS JOIN has SQLite begin with them
+_WANTED = "SELECT job_id, want_host FROM jobs WHERE want_host <> ''"
+_MEMBERS = (
+    "SELECT j.job_id, j.state, j.request, j.want_pool, j.want_gpus, j.want_host,"
+    " j.want_generation, COALESCE(a.generation, 0), COALESCE(a.phase, ''), COALESCE(a.pool, ''),"
+    " COALESCE(a.gpus, 0), COALESCE(a.host, '') FROM jobs j LEFT JOIN allocations a ON a.job_id ="
+    f" j.job_id AND a.phase IN {OPEN} WHERE j.job_id IN ({{names}})"
+)
+_COLOCATED = (
+    "SELECT g.job_id, g.generation, g.phase, h.job_id, h.generation FROM allocations g CROSS JOIN"
+    f" allocations h WHERE g.phase IN {OPEN} AND g.host <> '' AND h.job_id = g.host AND h.phase IN"
+    f" {OPEN}"
+)
+
+
+class StartPlacement(Enum):
+    """Where a job may start."""
+
+    OWN_GPUS = "on GPUs of its own"
+    PRIMARY = "on those of its host"
+    SECONDARY = "on those of its guest"
+    WAIT = "not yet"
+
+
+class ColocatedJob(NamedTuple):
+    """The other allocation on the same GPUs. needed: it was there first."""
+
+    job_id: str
+    generation: int
+    needed: bool
+
+
+class _ColocatedMember(NamedTuple):
+    """A job that is wanted in a pair, and its open allocation; generation 0: it has none."""
+
+    job_id: str
+    state: str
+    request: str
+    want_pool: str
+    want_gpus: int
+    want_host: str
+    want_generation: int
+    generation: int
+    phase: str
+    pool: str
+    gpus: int
+    host: str
+
+    @property
+    def wanted(self) -> tuple[str, int] | None:
+        """What it shall hold; None: nothing."""
+        fine = self.request == "" and self.state in ("queued", "paused", "running")
+        return (self.want_pool, self.want_gpus) if fine and self.want_gpus else None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its want is met."""
+        return (
+            self.phase in ("ordered", "running")
+            and self.wanted == (self.pool, self.gpus)
+            and self.generation >= self.want_generation
+        )
+
+
+@dataclass
+class Colocations:
+    """Everybody who is wanted in a pair. guest: open guests by host, as recorded; started: hosts
+    that are being ordered now, on GPUs of their own."""
+
+    members: dict[str, _ColocatedMember] = field(default_factory=dict)
+    wanted_secondary: dict[str, str] = field(default_factory=dict)  # by host, as wanted
+    secondary: dict[str, str] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, connection: Connection) -> Colocations:
+        """The company of now."""
+        wanted = {str(host): str(secondary) for secondary, host in query(connection, _WANTED)}
+        if not wanted:
+            return cls()
+        members = {
+            row[0]: _ColocatedMember(*row)
+            for row in query_of(connection, _MEMBERS, sorted({*wanted, *wanted.values()}))
+        }
+        return cls(members, wanted, read_secondaries(connection))
+
+    def placement(self, job_id: str, want_host: str) -> StartPlacement:
+        """Where a job that holds nothing may start."""
+        if want_host:
+            return self._place_secondary(job_id, want_host)
+        secondary = self.members.get(self.wanted_secondary.get(job_id, ""))
+        if secondary is None or not secondary.is_wanted:
+            return StartPlacement.OWN_GPUS
+        alone = (
+            secondary.phase == "running"
+            and not secondary.host
+            and secondary.job_id not in self.secondary
+        )
+        return StartPlacement.SECONDARY if alone else StartPlacement.WAIT
+
+    def _place_secondary(self, job_id: str, want_host: str) -> StartPlacement:
+        me, host = self.members[job_id], self.members.get(want_host)
+        if host is None or host.wanted != me.wanted:
+            return StartPlacement.OWN_GPUS
+        if want_host in self.started:
+            return StartPlacement.PRIMARY
+        return (
+            StartPlacement.PRIMARY
+            if host.is_wanted and not host.host and want_host not in self.secondary
+            else StartPlacement.WAIT
+        )
+
+    def find_exchanges(self) -> list[tuple[str, str]]:
+        """(host, guest) of those who shall change places, as they shall be."""
+        return [
+            (m.want_host, m.job_id)
+            for m in self.members.values()
+            if m.want_host
+            and m.is_wanted
+            and self.secondary.get(m.job_id) == m.want_host
+            and self.members[m.want_host].is_wanted
+        ]
+
+
+def find_colocated_jobs(connection: Connection) -> dict[str, ColocatedJob]:
+    """The partner of every open allocation that has one, by job. A host needs its guest only if
+    that was seen to run: otherwise the guest comes to it."""
+    out: dict[str, ColocatedJob] = {}
+    for secondary, secondary_generation, phase, host, primary_generation in query(
+        connection, _COLOCATED
+    ):
+        out[secondary] = ColocatedJob(host, primary_generation, True)
+        if phase != "ordered":
+            out[host] = ColocatedJob(secondary, secondary_generation, False)
+    return out
+
+
+def join(connection: Connection, pairs: Sequence[tuple[str, str]], at_s: float) -> None:
+    """(host, guest): the guest runs on GPUs of the host from then on. Both have or had an open
+    allocation, or are ordered in the same transaction."""
+    names = {name for pair in pairs for name in pair}
+    before: dict[str, Held] = held(connection, names) if names else {}
+    now = dict(before)
+    for host, secondary in pairs:
+        now[host], now[secondary] = now[host].move_to("", at_s), now[secondary].move_to(host, at_s)
+    # no two guests of one host at any moment
+    first = [name for name in names if now[name].host == ""]
+    for some in (first, [name for name in names if name not in first]):
+        write(
+            connection,
+            {name: now[name] for name in some},
+            [(name, at_s) for name in some if now[name].host != before[name].host],
+        )

@@ -1,0 +1,448 @@
+"""The queue from Python: one object, one method per verb, each a transaction of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from allocator.domain.records import Job as JobRecord
+from allocator.domain.records import values_of_record
+from allocator.domain.snapshot import Snapshot
+from allocator.problem import Problem, as_problem
+from allocator.queue import cluster_tables, lease, round_journal, snapshot
+from allocator.queue.database.connection import WAIT_S, QueueDatabase, create_queue, open_queue
+from allocator.queue.jobs import verbs
+from allocator.queue.jobs.submit import PLACE, Submission, Submitted, build_submission, submit
+from allocator.queue.jobs.verbs import Job
+
+
+class Queue:
+    """Open a durable queue of jobs; use it in a with statement, or close it.
+
+    Parameters
+    ----------
+    queue : str, path or Store
+        Path (SQLite) or URL (postgresql://...).
+    wait_s : float
+        Seconds to wait for a locked database.
+    clock : callable
+        Returns the time of what is done, in unix seconds.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such queue.
+    QueueUnavailable
+        If it cannot be reached.
+
+    Examples
+    --------
+    >>> import allocator, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = allocator.read_snapshot("data/snapshots/demo")
+    >>> with allocator.Queue.create(f"{folder.name}/cluster.db", source) as queue:
+    ...     submitted = queue.submit(
+    ...         job_id="bert-1", model="bert", total_work=90_000, max_gpus=8, command=["train"]
+    ...     )
+    ...     submitted.new, queue.job("bert-1").state, queue.pools()
+    (True, 'queued', {'a100': 8, 'v100': 8})
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        queue: str | os.PathLike[str] | QueueDatabase,
+        *,
+        wait_s: float = WAIT_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.store = queue if isinstance(queue, QueueDatabase) else open_queue(queue, wait_s=wait_s)
+        self.clock = clock
+
+    @classmethod
+    def create(
+        cls,
+        queue: str | os.PathLike[str],
+        source: Problem | Snapshot | None = None,
+        *,
+        wait_s: float = WAIT_S,
+        clock: Callable[[], float] = time.time,
+    ) -> Queue:
+        """Make a queue or upgrade the one there is, and fill it if it has no jobs.
+
+        Parameters
+        ----------
+        queue : str or path
+            Path (SQLite) or URL (postgresql://...).
+        source : Problem or Snapshot, optional
+            Jobs, pools and speeds. Its times move so that its now is now, unless it counts unix
+            seconds.
+        wait_s, clock
+            As of the class.
+
+        Returns
+        -------
+        Queue
+            The open queue.
+
+        Raises
+        ------
+        InvalidInput
+            If the source breaks rules; then no queue is left behind.
+        """
+        content = None if source is None else as_problem(source).snapshot
+        store, _ = create_queue(queue, wait_s=wait_s)
+        try:
+            if content is not None:
+                with store.write() as connection:
+                    snapshot.load_at(connection, content, clock())
+        except BaseException:
+            store.close()
+            raise
+        return cls(store, clock=clock)
+
+    def __repr__(self) -> str:
+        """Name the queue."""
+        return f"Queue({self.store.name!r})"
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.store.close()
+
+    def submit(self, job: JobRecord | None = None, **values: Any) -> Submitted:
+        """Submit one job; it is on disk when this returns.
+
+        A job that is sent again (same key, or same job_id without a key) is found, not doubled.
+
+        Parameters
+        ----------
+        job : allocator.Job, optional
+            The job as a record; its whole work is `total_work`, else `remaining_work`.
+        **values
+            Columns of workload.csv, and `key`, `command` (list of str), `environment` (mapping of
+            str to str), `workdir`.
+
+        Returns
+        -------
+        Submitted
+            The name of the job, and whether it is new.
+
+        Raises
+        ------
+        InvalidInput
+            With every rule that the job breaks.
+        UsageError
+            For an unknown column.
+
+        Examples
+        --------
+        >>> import allocator, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> source = allocator.Problem.read("data/snapshots/demo")
+        >>> with allocator.Queue.create(f"{folder.name}/cluster.db", source) as queue:
+        ...     job = allocator.Job("bert-1", "bert", remaining_work=90_000, max_gpus=8)
+        ...     queue.submit(job, command=["train"])
+        Submitted(job_id='bert-1', new=True)
+        >>> folder.cleanup()
+        """
+        given = {} if job is None else values_of_record(job)
+        return self.submit_many([{**given, **values}])[0]
+
+    def submit_many(
+        self, rows: Iterable[Mapping[str, Any] | Submission], *, file: str = PLACE
+    ) -> list[Submitted]:
+        """Submit many jobs, all or none.
+
+        Parameters
+        ----------
+        rows : iterable of mapping
+            The arguments of `submit` for each job.
+        file : str
+            What a fault names as the file.
+
+        Returns
+        -------
+        list of Submitted
+            One for each job.
+
+        Raises
+        ------
+        InvalidInput
+            With every rule that a job breaks; then no job was submitted.
+        """
+        submissions = [
+            row if isinstance(row, Submission) else build_submission(row) for row in rows
+        ]
+        with self.store.write() as connection:
+            return submit(connection, submissions, self.clock(), file)[0]
+
+    def job(self, job_id: str) -> Job:
+        """Return one job.
+
+        Parameters
+        ----------
+        job_id : str
+            Name of the job.
+
+        Returns
+        -------
+        queue.jobs.Job
+            The job as the queue knows it.
+
+        Raises
+        ------
+        UsageError
+            If there is no such job.
+        """
+        with self.store.read() as connection:
+            return verbs.show(connection, job_id)
+
+    def jobs(
+        self,
+        *,
+        states: Sequence[str] = (),
+        tenant: str | None = None,
+        model: str | None = None,
+        limit: int | None = None,
+    ) -> list[Job]:
+        """Return jobs in the order of submission.
+
+        Parameters
+        ----------
+        states : sequence of str
+            States of the jobs; "active": those that are not over. Default: all.
+        tenant, model : str, optional
+            Only jobs of this tenant, of this model.
+        limit : int, optional
+            Only the latest so many.
+
+        Returns
+        -------
+        list of queue.jobs.Job
+            The jobs as the queue knows them.
+        """
+        with self.store.read() as connection:
+            return verbs.list_jobs(
+                connection, states=states, tenant=tenant, model=model, limit=limit
+            )
+
+    def counts(self) -> dict[str, int]:
+        """Count the jobs by state.
+
+        Returns
+        -------
+        dict of str to int
+            Number of jobs of each state.
+        """
+        with self.store.read() as connection:
+            return verbs.counts(connection)
+
+    def hold(self, *job_ids: str) -> list[Job]:
+        """Give jobs nothing until `release`; running ones are stopped with a checkpoint.
+
+        Parameters
+        ----------
+        *job_ids : str
+            Names of jobs; all of them, or none.
+
+        Returns
+        -------
+        list of queue.jobs.Job
+            The jobs as they are now.
+
+        Raises
+        ------
+        UsageError
+            If there is no such job, or its state does not allow it.
+        """
+        return self._act("hold", job_ids)
+
+    def release(self, *job_ids: str) -> list[Job]:
+        """Undo `hold`.
+
+        Parameters
+        ----------
+        *job_ids : str
+            Names of jobs; all of them, or none.
+
+        Returns
+        -------
+        list of queue.jobs.Job
+            The jobs as they are now.
+
+        Raises
+        ------
+        UsageError
+            If there is no such job, or its state does not allow it.
+        """
+        return self._act("release", job_ids)
+
+    def cancel(self, *job_ids: str) -> list[Job]:
+        """End jobs; running ones are stopped first, and cancelled when their end is known.
+
+        Parameters
+        ----------
+        *job_ids : str
+            Names of jobs; all of them, or none.
+
+        Returns
+        -------
+        list of queue.jobs.Job
+            The jobs as they are now.
+
+        Raises
+        ------
+        UsageError
+            If there is no such job, or its state does not allow it.
+        """
+        return self._act("cancel", job_ids)
+
+    def retry(self, *job_ids: str) -> list[Job]:
+        """Bring parked or cancelled jobs back; end the pause of jobs that failed.
+
+        Parameters
+        ----------
+        *job_ids : str
+            Names of jobs; all of them, or none.
+
+        Returns
+        -------
+        list of queue.jobs.Job
+            The jobs as they are now.
+
+        Raises
+        ------
+        UsageError
+            If there is no such job, or its state does not allow it.
+        """
+        return self._act("retry", job_ids)
+
+    def purge(self, older_s: float) -> int:
+        """Forget jobs that ended long ago.
+
+        Parameters
+        ----------
+        older_s : float
+            Seconds since their end, at least.
+
+        Returns
+        -------
+        int
+            How many were forgotten.
+        """
+        with self.store.write() as connection:
+            return verbs.purge(connection, self.clock() - older_s)
+
+    def _act(self, verb: str, job_ids: Sequence[str]) -> list[Job]:
+        with self.store.write() as connection:
+            return verbs.change_state(connection, verb, job_ids, self.clock())
+
+    def pools(self) -> dict[str, int]:
+        """Count the GPUs of each pool.
+
+        Returns
+        -------
+        dict of str to int
+            GPUs by pool.
+        """
+        with self.store.read() as connection:
+            return cluster_tables.gpus(connection)
+
+    def set_gpus(self, changes: Mapping[str, int]) -> dict[str, int]:
+        """Change how many GPUs of pools may be used.
+
+        Parameters
+        ----------
+        changes : mapping of str to int
+            GPUs by pool.
+
+        Returns
+        -------
+        dict of str to int
+            GPUs of all pools.
+
+        Raises
+        ------
+        UsageError
+            For an unknown pool.
+        """
+        with self.store.write() as connection:
+            return cluster_tables.set_gpus(connection, changes)
+
+    def configure(self, **settings: Any) -> dict[str, Any]:
+        """Change settings of config.toml.
+
+        Parameters
+        ----------
+        **settings
+            Settings by name; None: back to the default.
+
+        Returns
+        -------
+        dict
+            All settings that are not the default.
+
+        Raises
+        ------
+        UsageError
+            For an unknown setting.
+        """
+        with self.store.write() as connection:
+            return cluster_tables.set_config(connection, settings)
+
+    def snapshot(self, now_s: float | None = None) -> Snapshot:
+        """Return the state of now as a snapshot, for `solve` and `explain`.
+
+        Parameters
+        ----------
+        now_s : float, optional
+            Another time, in unix seconds, as far as time alone matters.
+
+        Returns
+        -------
+        Snapshot
+            The tables of the round.
+        """
+        with self.store.read() as connection:
+            return snapshot.build_snapshot(connection, self.clock() if now_s is None else now_s)
+
+    def rounds(self, limit: int | None = None) -> list[round_journal.JournalRound]:
+        """Return the journal of rounds, the oldest first, without snapshots and plans.
+
+        Parameters
+        ----------
+        limit : int, optional
+            Only the latest so many.
+
+        Returns
+        -------
+        list of queue.wants.Round
+            The rounds.
+        """
+        with self.store.read() as connection:
+            return round_journal.history(connection, limit=limit)
+
+    def lease(self) -> lease.Lease | None:
+        """Return which controller is in charge.
+
+        Returns
+        -------
+        Lease or None
+            The lease; None: no controller ever was.
+        """
+        with self.store.read() as connection:
+            return lease.read_current(connection)

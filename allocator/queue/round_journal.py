@@ -1,0 +1,175 @@
+"""The journal of rounds, and what is wanted of each job; both change in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.errors import UsageError
+from allocator.queue import lease
+from allocator.queue.database.bulk import execute_many, query
+from allocator.queue.database.schema import rounds
+
+
+@dataclass(frozen=True)
+class JournalRound:
+    """One round as the journal keeps it. number 0: not written yet.
+
+    snapshot, plan: compressed, None = older than what is kept (or, for the plan, there was none).
+    seconds: by part of the round. outcome: decided, applied or failed; detail: why it failed.
+    """
+
+    at_s: float
+    snapshot_digest: str
+    snapshot: bytes | None
+    policy: str
+    status: str
+    outcome: str = "decided"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    value: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    plan: bytes | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    detail: str = ""
+    number: int = 0
+    token: int = 0
+
+
+class Want(NamedTuple):
+    """What a job shall hold. host: job on whose GPUs it shall run, "" = its own. anew: on other
+    GPUs than it runs on, even if pool and size are the same."""
+
+    pool: str
+    gpus: int
+    primary: str = ""
+    has_to_move: bool = False
+
+
+NOTHING = Want("", 0)
+_JSON = ("options", "seconds")
+_NUMBER = sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))
+_APPEND = sa.insert(rounds)
+_WANTS = (
+    "SELECT job_id, want_pool, want_gpus, want_host, want_generation, generation, request FROM jobs"
+    " WHERE state IN ('queued', 'paused', 'running')"
+)
+_LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
+
+
+def _last_number(connection: Connection) -> int:
+    """The number of the last round, 0 before the first one."""
+    return int(connection.execute(_NUMBER).scalar_one())
+
+
+def append(
+    connection: Connection, token: int, entry: JournalRound, wants: Mapping[str, Want] | None
+) -> int:
+    """Write a round and what it wants; returns its number, one more than the last.
+
+    wants: by job_id; every other job shall hold nothing. None: the wants of before go on. Jobs that
+    are over, held, being held or being cancelled by now get nothing, whatever the round wants.
+    Raises LeaseLost.
+    """
+    lease.check(connection, token)
+    number = _last_number(connection) + 1
+    values = {f.name: getattr(entry, f.name) for f in fields(entry)} | {
+        "number": number,
+        "token": token,
+    }
+    connection.execute(
+        _APPEND, values | {name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON}
+    )
+    if wants is not None:
+        _write_wants(connection, wants, entry.at_s)
+    return number
+
+
+def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float) -> None:
+    changed = []
+    for job_id, *before, generation, request in query(connection, _WANTS):
+        want = wants.get(job_id, NOTHING) if request == "" else NOTHING
+        if want.gpus < 1:
+            want = NOTHING
+        after = [want.pool, int(want.gpus), want.primary, generation + 1 if want.has_to_move else 0]
+        if after != before:
+            changed.append((*after, at_s, job_id))
+    execute_many(
+        connection,
+        "UPDATE jobs SET want_pool = ?, want_gpus = ?, want_host = ?, want_generation = ?, "
+        "version = version + 1, updated_s = ? WHERE job_id = ?",
+        changed,
+    )
+
+
+def mark(
+    connection: Connection,
+    token: int,
+    number: int,
+    outcome: str,
+    detail: str = "",
+    seconds: Mapping[str, float] | None = None,
+) -> None:
+    """Say what became of a round: applied or failed. seconds: added to those it has. Raises
+    LeaseLost.
+    """
+    lease.check(connection, token)
+    values: dict[str, Any] = {"outcome": outcome, "detail": detail}
+    if seconds is not None:
+        values["seconds"] = json.dumps(
+            {**read(connection, number).seconds, **seconds}, sort_keys=True
+        )
+    connection.execute(sa.update(rounds).where(rounds.c.number == number).values(**values))
+
+
+def read(connection: Connection, number: int | None = None) -> JournalRound:
+    """A round with its snapshot and plan; None: the last one. Raises UsageError if there is
+    none.
+    """
+    query = sa.select(rounds).order_by(rounds.c.number.desc()).limit(1)
+    row = connection.execute(
+        query if number is None else query.where(rounds.c.number == number)
+    ).first()
+    if row is None:
+        raise UsageError(
+            "the journal has no round yet"
+            if number is None
+            else f"the journal has no round {number}"
+        )
+    return _build_round(row)
+
+
+def history(
+    connection: Connection, *, limit: int | None = None, since: int = 0
+) -> list[JournalRound]:
+    """Rounds after number `since`, oldest first, without snapshots and plans; limit: the latest
+    so many.
+    """
+    query = sa.select(*_LIGHT).where(rounds.c.number > since).order_by(rounds.c.number.desc())
+    rows = connection.execute(query if limit is None else query.limit(limit)).all()
+    return [_build_round(row) for row in reversed(rows)]
+
+
+def _build_round(row: Any) -> JournalRound:
+    values = dict(row._mapping)
+    for name in ("snapshot", "plan"):
+        content = values.get(name)
+        values[name] = None if content is None else bytes(content)
+    return JournalRound(**values | {name: json.loads(values[name]) for name in _JSON})
+
+
+def prune(connection: Connection, token: int, keep: int) -> int:
+    """Drop snapshots and plans of all but the last `keep` rounds; the rounds themselves stay.
+    Returns how many were dropped. Raises LeaseLost."""
+    lease.check(connection, token)
+    done = connection.execute(
+        sa.update(rounds)
+        .where(rounds.c.number <= _last_number(connection) - keep, rounds.c.snapshot.is_not(None))
+        .values(snapshot=None, plan=None)
+    )
+    return int(done.rowcount)

@@ -1,0 +1,133 @@
+"""The cluster over time: jobs that wait, GPUs in use under the line of what is there, dollars
+per hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from allocator.report.charts.series import BINS, Floats, RunSeries, series, spread
+from allocator.report.charts.style import (
+    colour,
+    figure,
+    legend,
+    line,
+    show_nothing,
+    time_axis,
+    whole_ticks,
+)
+from allocator.report.runs import Study
+
+BANDS = 5  # policies; with more, bands would hide each other
+Found = Mapping[str, list[RunSeries]]
+
+
+def collect(study: Study, workload: str, load: str, length_s: float) -> dict[str, list[RunSeries]]:
+    """The series of every policy and seed over one common grid."""
+    return {
+        p: [series(study, r, length_s) for r in study.of(workload, load, p)]
+        for p in study.policies(workload)
+    }
+
+
+def priced(found: Mapping[str, Found]) -> bool:
+    """Whether any GPU costs anything."""
+    return any(
+        s.cost_of_all.any()
+        for policies in found.values()
+        for runs in policies.values()
+        for s in runs
+    )
+
+
+def queue(study: Study, found: Mapping[str, Found]) -> Any:
+    """Jobs before their first start, and jobs paused, over time; found: by load."""
+    return _rows(
+        study,
+        found,
+        ("jobs waiting for their first start", lambda s: s.waiting, None),
+        ("jobs paused: started, but without GPUs now", lambda s: s.paused, None),
+        queues=True,
+    )
+
+
+def use(study: Study, found: Mapping[str, Found]) -> Any:
+    """GPUs held over time, and dollars per hour where GPUs have prices."""
+    kinds: list[Kind] = [("GPUs held", lambda s: s.all_held, lambda s: s.all_capacity)]
+    if priced(found):
+        kinds.append(("dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all))
+    return _rows(study, found, *kinds)
+
+
+Kind = tuple[str, Callable[[RunSeries], Floats], Callable[[RunSeries], Floats] | None]
+
+
+def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool = False) -> Any:
+    """A panel per load and kind, kinds beside each other if there are several loads. queues: kinds
+    have one scale, and the time when all of them are empty is left out."""
+    drawn = figure(11.5, 0.7 + 2.4 * len(found) * (1 if len(found) > 1 else len(kinds)))
+    across = len(kinds) if len(found) > 1 else 1
+    how = "none" if not queues else "row" if across > 1 else "all"
+    grid = drawn.subplots(len(found) * len(kinds) // across, across, squeeze=False, sharey=how)
+    places = iter(grid.flat)
+    for load, policies in found.items():
+        busy = _busy(policies, kinds) if queues else BINS
+        for kind in kinds:
+            panel = next(places)
+            _panel(panel, policies, kind, busy, study.origin)
+            panel.set_title(f"load {load}: {kind[0]}" if load else kind[0][0].upper() + kind[0][1:])
+    legend(drawn, list(grid.flat))
+    return drawn
+
+
+def _busy(policies: Found, kinds: Sequence[Kind]) -> int:
+    """Bins until the last in which a mean is above a hundredth of the highest, and a few more."""
+    means = [
+        spread([value(s) for s in runs])[0]
+        for runs in policies.values()
+        if runs
+        for _, value, _ in kinds
+    ]
+    top = np.max(means, axis=0, initial=0.0) if means else np.zeros(1)
+    over = np.flatnonzero(top > 0.01 * top.max(initial=0.0))
+    return min(BINS, int(1.06 * over[-1]) + 3) if len(over) else BINS
+
+
+def _panel(panel: Any, policies: Found, kind: Kind, bins: int, origin: str) -> None:
+    _, value, limit = kind
+    first = next((s for runs in policies.values() for s in runs), None)
+    if first is None:
+        show_nothing(panel, "nothing was simulated")
+        return
+    size, unit = time_axis(float(first.edges[-1]))
+    x = first.edges / size
+    for policy, runs in policies.items():
+        if not runs:
+            continue
+        middle, low, high = spread([value(s) for s in runs])
+        if len(runs) > 1 and len(policies) <= BANDS:
+            panel.fill_between(
+                x,
+                _stair(low),
+                _stair(high),
+                step="post",
+                color=colour(policy),
+                alpha=0.13,
+                linewidth=0,
+            )
+        panel.step(x, _stair(middle), where="post", **{**line(policy), "linewidth": 1.3})
+    if limit is not None:
+        top, *_ = spread([limit(s) for runs in policies.values() for s in runs])
+        panel.step(x, _stair(top), where="post", color="black", linewidth=1.1, label="all there is")
+    panel.set_xlim(0, x[min(bins, len(x) - 1)])
+    panel.set_ylim(bottom=0, top=None if panel.get_ylim()[1] > 1e-9 else 1)
+    whole_ticks(panel)
+    panel.set_xlabel(f"{unit} since {origin}")
+    panel.grid(True)
+
+
+def _stair(values: Floats) -> Floats:
+    return np.concatenate([values, values[-1:]])

@@ -1,0 +1,221 @@
+"""Quantities over time, from who held what when: exact means over the bins of a grid, and their
+spread over seeds.
+
+Means are exact, not looks once a round: the area under the line of waiting jobs is the time that
+jobs waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.report.measures import duration
+from allocator.report.runs import SimulationRun, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+BINS = 240
+MOST_OF_IT, TAIL = 0.9, 1.4
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    """Means over the bins between `edges` (B + 1,), seconds since the first submission. Arrays
+    (B,).
+
+    waiting: jobs before their first start; paused: jobs that held GPUs before, and hold none; by
+    pool: GPUs held and GPUs there are; dollars per hour: paid, and what all GPUs would cost."""
+
+    edges: Floats
+    waiting: Floats
+    paused: Floats
+    held: Mapping[str, Floats]
+    capacity: Mapping[str, Floats]
+    paid: Floats
+    cost_of_all: Floats
+
+    @property
+    def all_held(self) -> Floats:
+        return _sum(self.held.values(), len(self.edges) - 1)
+
+    @property
+    def all_capacity(self) -> Floats:
+        return _sum(self.capacity.values(), len(self.edges) - 1)
+
+
+def _sum(parts: Iterable[Floats], bins: int) -> Floats:
+    return np.asarray(sum(parts, np.zeros(bins)), dtype=np.float64)
+
+
+def steps_until(times: Floats, steps: Floats, x: Floats) -> Floats:
+    """Integral up to each x of the function that rises by steps[i] at times[i]."""
+    order = np.argsort(times, kind="stable")
+    t, s = times[order], steps[order]
+    level, moment = np.concatenate([[0.0], np.cumsum(s)]), np.concatenate([[0.0], np.cumsum(s * t)])
+    k = np.searchsorted(t, x, side="right")
+    return np.asarray(level[k] * x - moment[k], dtype=np.float64)
+
+
+def bin_means(times: Floats, steps: Floats, edges: Floats) -> Floats:
+    """(B,) mean over each bin of that function."""
+    if not len(times):
+        return np.zeros(len(edges) - 1)
+    mean = np.diff(steps_until(times, steps, edges)) / np.diff(edges)
+    return np.where(np.abs(mean) < 1e-9, 0.0, mean)
+
+
+def begin_of(study: Study, run: SimulationRun) -> float:
+    """First submission, seconds on the workload's clock; the first round where no job was
+    submitted.
+    """
+    for name, column in (("jobs", "submitted_s"), ("timeline", "at_s"), ("spans", "from_s")):
+        frame = study.frame(run, name)
+        if len(frame):
+            return float(frame[column].min())
+    return 0.0
+
+
+def end_of(study: Study, run: SimulationRun) -> float:
+    """Last moment of which anything is known."""
+    ends = [
+        float(frame[column].max())
+        for name, columns in (
+            ("jobs", ("submitted_s", "finished_s")),
+            ("timeline", ("at_s",)),
+            ("spans", ("to_s",)),
+        )
+        for frame in (study.frame(run, name),)
+        for column in columns
+        if frame[column].notna().any()
+    ]
+    return max(ends, default=0.0)
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """How much time pictures show: all, or, where a few stragglers take much longer, until nearly
+    all is done.
+
+    length_s: shown; longest_s: length of the longest run, of this policy."""
+
+    length_s: float
+    longest_s: float
+    policy: str
+
+    def words(self) -> str:
+        """A sentence about what is cut off, empty if nothing is."""
+        if self.longest_s <= self.length_s:
+            return ""
+        return (
+            f" The time axis ends soon after {100 * MOST_OF_IT:g} % of the GPU time is used; the"
+            f" longest run, of {self.policy}, goes on to {duration(self.longest_s)}."
+        )
+
+
+def window(study: Study, runs: Sequence[SimulationRun]) -> TimeWindow:
+    """The window in which these runs are shown together."""
+    lengths = {r: end_of(study, r) - begin_of(study, r) for r in runs}
+    if not lengths or max(lengths.values()) <= 0:
+        return TimeWindow(1.0, 1.0, "")
+    last = max(runs, key=lambda r: lengths[r])
+    ends: dict[str, list[float]] = {}
+    for r in runs:
+        ends.setdefault(r.policy, []).append(_nearly_all(study, r, lengths[r]))
+    enough = 1.15 * max(float(np.percentile(v, 90.0)) for v in ends.values())
+    longest = lengths[last]
+    return TimeWindow(enough if longest > TAIL * enough > 0 else longest, longest, last.policy)
+
+
+def _nearly_all(study: Study, run: SimulationRun, length_s: float) -> float:
+    """Seconds after which all jobs were submitted, MOST_OF_IT of the GPU time was used and 97 %
+    of the jobs done.
+    """
+    begin, spans, jobs = begin_of(study, run), study.frame(run, "spans"), study.frame(run, "jobs")
+    if not len(spans):
+        return length_s
+    gpus = spans["held"].to_numpy()
+    x = np.linspace(0.0, length_s, 4 * BINS + 1)
+    used = np.cumsum(
+        bin_means(
+            np.concatenate([spans["from_s"], spans["to_s"]]) - begin,
+            np.concatenate([gpus, -gpus]),
+            x,
+        )
+    )
+    submitted = float(jobs["submitted_s"].max()) - begin if len(jobs) else 0.0
+    done = jobs["finished_s"].dropna().to_numpy() - begin
+    return max(
+        submitted,
+        float(x[1:][np.searchsorted(used, MOST_OF_IT * used[-1])]),
+        float(np.quantile(done, 0.97)) if len(done) else 0.0,
+    )
+
+
+def series(study: Study, run: SimulationRun, length_s: float, bins: int = BINS) -> RunSeries:
+    """The run over a grid of `bins` equal bins of length_s seconds in all."""
+    begin, end = begin_of(study, run), end_of(study, run)
+    edges = np.linspace(0.0, length_s, bins + 1)
+    jobs, spans, timeline = (study.frame(run, name) for name in ("jobs", "spans", "timeline"))
+    starts, stops = spans["from_s"].to_numpy() - begin, spans["to_s"].to_numpy() - begin
+    gpus, pool = spans["held"].to_numpy(), spans["pool"].to_numpy()
+    submitted = jobs["submitted_s"].to_numpy() - begin
+    # what was never started or done waits to the end
+    last = max(end, begin + length_s)
+    started, finished = (
+        jobs[c].fillna(last).to_numpy() - begin for c in ("started_s", "finished_s")
+    )
+    up, on = np.ones(len(jobs)), np.ones(len(spans))
+    waiting = bin_means(np.concatenate([submitted, started]), np.concatenate([up, -up]), edges)
+    paused = bin_means(
+        np.concatenate([started, finished, starts, stops]),
+        np.concatenate([up, -up, -on, on]),
+        edges,
+    )
+    names = list(dict.fromkeys([*timeline["pool"], *pool]))
+    held, capacity, price = {}, {}, {}
+    for name in names:
+        mine = pool == name
+        held[name] = bin_means(
+            np.concatenate([starts[mine], stops[mine]]),
+            np.concatenate([gpus[mine], -gpus[mine]]),
+            edges,
+        )
+        rows = timeline[timeline["pool"] == name]
+        capacity[name], price[name] = (
+            _bin_known_values(rows, column, begin, edges)
+            for column in ("gpus", "price_per_gpu_hour")
+        )
+    paid, full = (_sum((price[n] * part[n] for n in names), bins) for part in (held, capacity))
+    return RunSeries(edges, waiting, np.maximum(paused, 0.0), held, capacity, paid, full)
+
+
+def _bin_known_values(rows: pd.DataFrame, column: str, begin: float, edges: Floats) -> Floats:
+    """Mean over each bin of what each round saw, which holds until the next round and before the
+    first.
+    """
+    if not len(rows):
+        return np.zeros(len(edges) - 1)
+    t, v = rows["at_s"].to_numpy() - begin, np.nan_to_num(rows[column].to_numpy())
+    t = np.concatenate([[min(0.0, t[0])], t[1:]])
+    return bin_means(t, np.diff(v, prepend=0.0), edges)
+
+
+def spread(rows: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+    """(mean, 10th percentile, 90th percentile) over seeds, (B,) each."""
+    low, high = np.percentile(np.array(rows), (10.0, 90.0), axis=0)
+    return np.mean(np.array(rows), axis=0), low, high
+
+
+def share_done(values: Floats, of: int, x: Floats) -> Floats:
+    """Share of `of` jobs whose value is at most each x: an empirical distribution; jobs without
+    a value count below.
+    """
+    known = np.sort(values[np.isfinite(values)])
+    return np.searchsorted(known, x, side="right") / max(1, of)

@@ -1,0 +1,235 @@
+"""How policies look in every picture: a fixed colour, line and mark per policy, and the paper they
+are drawn on.
+
+Colours are those of Okabe and Ito (2008) and of Tol's "muted" scheme, which people who do not see
+red or green can tell apart; marks and dashes say the same a second time. Times new policies have no
+colour of their own: one of SPARE.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from allocator.errors import UsageError
+
+COLOURS = {
+    "mip": "#0072b2",
+    "greedy": "#e69f00",
+    "greedy-naive": "#8c8c8c",
+    "marginal": "#56b4e9",
+    "static": "#000000",
+    "sia": "#009e73",
+    "maxmin": "#cc79a7",
+    "las": "#d55e00",
+    "srtf": "#882255",
+    "equal": "#999933",
+    "ffdl": "#44aa99",
+    "afs": "#332288",
+}
+DASHES = {
+    "greedy": "--",
+    "greedy-naive": ":",
+    "static": ":",
+    "maxmin": "--",
+    "equal": "-.",
+    "ffdl": "-.",
+    "srtf": "--",
+    "marginal": "--",
+}
+MARKS = {
+    "mip": "o",
+    "greedy": "s",
+    "greedy-naive": "X",
+    "marginal": "v",
+    "static": "P",
+    "sia": "^",
+    "maxmin": "D",
+    "las": "<",
+    "srtf": ">",
+    "equal": "h",
+    "ffdl": "p",
+    "afs": "*",
+}
+SPARE = ("#aa4499", "#117733", "#6699cc", "#661100", "#ddcc77", "#b15928")
+ORDER = tuple(COLOURS)
+CLASSES = ("#fde0a8", "#f6b26b", "#d9774a", "#a8456a", "#6a2d7c", "#2c1a4d")
+"""Size classes, small and light to large and dark."""
+JOBS = (
+    "#88ccee",
+    "#e58f9b",
+    "#ddcc77",
+    "#7fc49b",
+    "#a99ee0",
+    "#d79bcf",
+    "#7fd0c2",
+    "#c2c27a",
+    "#cf8fb0",
+    "#9fc1e6",
+    "#f3ab92",
+    "#cfdc7a",
+    "#b7cdf0",
+    "#ffc4d0",
+    "#d2d26a",
+    "#bfe9ff",
+    "#8fb8b8",
+    "#c7a3a3",
+    "#c9c9c9",
+    "#f0c27d",
+)
+"""Jobs where they are few: light, so that names can be read on them."""
+GOOD, BAD, INK, FAINT = "#e8f1f8", "#fdf0e6", "#222222", "#8a8a8a"
+TIMES = ((4 * 86_400.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
+SETTINGS: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "allocator",
+    "text.parse_math": False,
+    "path.simplify": True,
+    "figure.facecolor": "white",
+}
+
+
+def colour(policy: str) -> str:
+    """The policy's colour, the same in every picture of every report."""
+    return COLOURS.get(policy) or SPARE[zlib.crc32(policy.encode()) % len(SPARE)]
+
+
+def line(policy: str) -> dict[str, Any]:
+    """Keywords of a line of this policy."""
+    return {
+        "color": colour(policy),
+        "linestyle": DASHES.get(policy, "-"),
+        "linewidth": 1.7,
+        "label": policy,
+    }
+
+
+def text_colour_on(ground: str) -> str:
+    """Colour of words on this ground, #rrggbb."""
+    red, green, blue = (int(ground[i : i + 2], 16) for i in (1, 3, 5))
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "#ffffff"
+
+
+def mark(policy: str) -> str:
+    """Its mark."""
+    return MARKS.get(policy, "o")
+
+
+def order_policies(policies: Iterable[str], baseline: str = "") -> list[str]:
+    """Each once: as usually listed, others by name; the baseline last, so that it is the ground
+    of comparison.
+    """
+    return sorted(
+        set(policies),
+        key=lambda p: (p == baseline, ORDER.index(p) if p in ORDER else len(ORDER), p),
+    )
+
+
+def available() -> bool:
+    """Whether matplotlib (extra `plots`) is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None
+
+
+@contextmanager
+def report_style() -> Iterator[None]:
+    """Inside, figures are drawn in this style. Raises UsageError without matplotlib."""
+    if not available():
+        raise UsageError("pictures need matplotlib: install the extra `plots`")
+    import matplotlib as mpl
+
+    settings: Any = SETTINGS
+    with mpl.rc_context(settings):
+        yield
+
+
+def figure(width: float, height: float) -> Any:
+    """An empty figure of this many inches that belongs to no window and no global list."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def bytes_of(drawn: Any, kind: str) -> bytes:
+    """A figure as a file: "svg" or "png"; the same figure gives the same bytes."""
+    out = io.BytesIO()
+    drawn.savefig(
+        out, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else {"Software": None}
+    )
+    # laid out once is enough, and takes longer than drawing
+    drawn.set_layout_engine("none")
+    return out.getvalue()
+
+
+def legend(drawn: Any, axes: Sequence[Any], **more: Any) -> None:
+    """One legend above all panels, with every label once."""
+    seen: dict[str, Any] = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            seen.setdefault(label, handle)
+    if seen:
+        drawn.legend(
+            list(seen.values()),
+            list(seen),
+            loc="outside upper left",
+            ncols=min(7, len(seen)),
+            fontsize=9,
+            handlelength=2.4,
+            **more,
+        )
+
+
+def time_axis(length_s: float) -> tuple[float, str]:
+    """(seconds, name) of the unit of an axis of so many seconds."""
+    return next(((size, name) for least, size, name in TIMES if length_s > least), (1.0, "seconds"))
+
+
+def whole_ticks(panel: Any) -> None:
+    """Ticks of the upright axis at whole numbers, where it is long enough for that."""
+    from matplotlib.ticker import MaxNLocator
+
+    if panel.get_ylim()[1] > 3:
+        panel.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 4, 5, 10], integer=True))
+
+
+def show_nothing(axes: Any, words: str) -> None:
+    """A panel that has nothing to show says so."""
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=FAINT)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def plain_ticks(*axes: Any) -> None:
+    """Ticks of logarithmic axes as numbers, few of them: powers are written by math text, which
+    is off here.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(lambda x, _place: f"{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
+        low, high = axis.get_view_interval()
+        if high < 30 * low:
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

@@ -1,0 +1,242 @@
+"""The pictures of the solver benchmarks: proven gap against time, and gap and time against size."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from allocator.errors import UsageError
+from allocator.report.solvers.results import (
+    RULES,
+    TITLES,
+    Results,
+    SolverRun,
+    engine_order,
+    size_order,
+)
+
+FLOOR = 1e-4  # percent: smaller gaps are drawn here
+CEILING = 100.0
+COLOURS = {
+    "auto": "#000000",
+    "decomposition": "#c1272d",
+    "highs": "#0072b2",
+    "cpsat": "#e69f00",
+    "pulp": "#009e73",
+    "marginal": "#7a3b9a",
+    "greedy": "#555555",
+}
+MARKS = {
+    "auto": "P",
+    "decomposition": "o",
+    "highs": "s",
+    "cpsat": "^",
+    "pulp": "D",
+    "marginal": "v",
+    "greedy": "X",
+}
+
+
+def draw(results: Results, folder: Path | str) -> list[Path]:
+    """Write curves-RULES.png and sizes-RULES.png for every rule set; returns the files. Raises
+    UsageError without matplotlib (extra `plots`)."""
+    written = []
+    for name, _, figure in figures(results):
+        written.append(Path(folder) / f"{name}.png")
+        figure.savefig(written[-1], dpi=130, bbox_inches="tight")
+    return written
+
+
+def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
+    """(name, title, figure) of every picture. Raises UsageError without matplotlib (extra
+    `plots`).
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError("pictures need matplotlib: install the extra `plots`") from error
+    matplotlib.use("Agg")
+    for rules, turn in sorted({(r.rules, r.round) for r in results.rows}):
+        rows = [r for r in results.rows if (r.rules, r.round) == (rules, turn)]
+        for name, picture in (("curves", _curves), ("sizes", _sizes)):
+            title = RULES.get(rules, rules) + (", warm rounds" if turn == "warm" else "")
+            figure = picture(results, rows, title)
+            if figure is not None:
+                yield f"{name}-{rules}{'-warm' if turn == 'warm' else ''}", title, figure
+
+
+def _curves(results: Results, rows: Sequence[SolverRun], title: str) -> Any:
+    """Per size: proven gap against CPU seconds, a line per engine and seed, a point where one
+    proves nothing.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    sizes = sorted({r.instance for r in rows}, key=size_order)
+    width = min(3, len(sizes))
+    height = math.ceil(len(sizes) / width)
+    figure, grid = plt.subplots(
+        height, width, figsize=(5.2 * width, 3.9 * height + 0.9), squeeze=False, sharey=True
+    )
+    best = results.best_bound()
+    for axes, size in zip(grid.flat, sizes, strict=False):
+        here = [r for r in rows if r.instance == size]
+        for r in sorted(here, key=lambda r: engine_order(r.engine)):
+            steps = _steps(results, r)
+            colour = COLOURS.get(r.engine, "#888888")
+            name, mark = TITLES.get(r.engine, r.engine), MARKS.get(r.engine, "*")
+            if steps:
+                axes.step(
+                    *zip(*steps, strict=True),
+                    where="post",
+                    color=colour,
+                    alpha=0.75,
+                    linewidth=1.4,
+                    marker=mark,
+                    markersize=6,
+                    markevery=[len(steps) - 1],
+                    label=name,
+                )
+            elif r.value > -math.inf and best[r.problem] < math.inf:
+                axes.plot(
+                    max(r.cpu_s, 1e-3),
+                    _percent((best[r.problem] - r.value) / max(abs(r.value), 1e-9)),
+                    mark,
+                    color=colour,
+                    markersize=7,
+                    label=f"{name}: proves nothing,\ngap to others' bound",
+                )
+        _scales(axes, f"{size}: {max(r.jobs for r in here):,} jobs")
+        axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        if high < 100 * low:
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("processor time (CPU seconds, log)")
+    for axes in list(grid.flat)[len(sizes) :]:
+        axes.set_visible(False)
+    for line in grid:
+        line[0].set_ylabel("proven gap: how far the plan may be\nfrom the best possible (%, log)")
+    figure.suptitle(
+        f"How fast each solver proves its plan good: {title}\n"
+        "one line per seed, lower and further left is better; the mark is where the run ended",
+        fontsize=11,
+    )
+    _legend(figure, grid)
+    figure.tight_layout(rect=(0, 0.09, 1, 1))
+    return figure
+
+
+def _steps(results: Results, row: SolverRun) -> list[tuple[float, float]]:
+    """(CPU seconds, gap in percent) whenever it changed."""
+    steps: list[tuple[float, float]] = []
+    for cpu, value, bound in results.trace.get(row.run, ()):
+        if not (math.isfinite(value) and math.isfinite(bound)):
+            continue
+        gap = _percent((bound - value) / max(abs(value), 1e-9))
+        if gap < 1e3 and (not steps or gap < steps[-1][1] or cpu == row.cpu_s):
+            steps.append((max(cpu, 1e-3), gap))
+    if steps and steps[-1][0] < row.cpu_s:
+        steps.append((row.cpu_s, steps[-1][1]))
+    return steps
+
+
+def _percent(gap: float) -> float:
+    return max(FLOOR, 100 * gap)
+
+
+def _sizes(_results: Results, rows: Sequence[SolverRun], title: str) -> Any:
+    """Two panels over the number of jobs: gap when the run ended, and seconds until the gap that
+    was asked for.
+    """
+    import matplotlib.pyplot as plt
+
+    if len({r.instance for r in rows}) < 2 or rows[0].rules == "file":
+        return None
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.9))
+    _over_jobs(left, rows, lambda r: _percent(r.gap) if r.gap < math.inf else math.nan)
+    _over_jobs(right, rows, lambda r: max(r.to_asked, 1e-3))
+    _scales(left, "Gap proven when the run ended")
+    left.set_ylabel("proven gap (%, log)")
+    right.set_title("Time to prove the gap asked for", fontsize=10)
+    right.set_yscale("log")
+    low, high = right.get_ylim()
+    right.set_ylim(10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high)))
+    right.yaxis.set_major_formatter("{x:g}")
+    right.grid(True, which="major", alpha=0.3)
+    right.set_ylabel("processor time (CPU seconds, log)")
+    asked = sorted({r.asked for r in rows})
+    limits = sorted({r.limit_s for r in rows})
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xlabel("jobs (log)")
+        jobs = sorted({r.jobs for r in rows if r.jobs})
+        axes.set_xticks(jobs, [f"{j:,}" for j in jobs])
+        axes.minorticks_off()
+    figure.suptitle(
+        f"Solvers over the size of the cluster: {title}\n"
+        "median of the seeds, bars to best and worst; asked for "
+        f"{' or '.join(f'{100 * a:g} %' for a in asked)}, limit "
+        f"{' or '.join(f'{s:g} s' for s in limits)}; no mark: not reached by every seed",
+        fontsize=11,
+    )
+    _legend(figure, [[left, right]])
+    figure.tight_layout(rect=(0, 0.09, 1, 1))
+    return figure
+
+
+def _over_jobs(axes: Any, rows: Sequence[SolverRun], number: Callable[[SolverRun], float]) -> None:
+    engines = sorted({r.engine for r in rows}, key=engine_order)
+    for k, engine in enumerate(engines):
+        # so that equal values do not hide each other
+        aside = 1.03 ** (k - (len(engines) - 1) / 2)
+        points = []
+        for size in sorted({r.instance for r in rows}, key=size_order):
+            found = [(r.jobs, number(r)) for r in rows if r.engine == engine and r.instance == size]
+            if found and all(math.isfinite(y) for _, y in found):
+                y = [y for _, y in found]
+                points.append((aside * found[0][0], statistics.median(y), min(y), max(y)))
+        if points:
+            x, middle, low, high = zip(*points, strict=True)
+            down = [m - lo for m, lo in zip(middle, low, strict=True)]
+            up = [hi - m for m, hi in zip(middle, high, strict=True)]
+            axes.errorbar(
+                x,
+                middle,
+                yerr=[down, up],
+                marker=MARKS.get(engine, "*"),
+                capsize=3,
+                linewidth=1.4,
+                color=COLOURS.get(engine, "#888888"),
+                label=TITLES.get(engine, engine),
+            )
+
+
+def _scales(axes: Any, title: str) -> None:
+    """A logarithmic axis of gaps in percent with the three levels people ask about."""
+    axes.set_title(title, fontsize=10)
+    axes.set_yscale("log")
+    axes.set_ylim(FLOOR * 0.7, CEILING)
+    ticks = [100, 10, 1, 0.1, 0.01, 0.001, FLOOR]
+    axes.set_yticks(ticks, [f"{t:g}" for t in ticks[:-1]] + [f"≤ {FLOOR:g}"])
+    axes.grid(True, which="major", alpha=0.3)
+
+
+def _legend(figure: Any, grid: Any) -> None:
+    seen: dict[str, Any] = {}
+    for line in grid:
+        for axes in line:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                seen.setdefault(label, handle)
+    figure.legend(
+        seen.values(),
+        seen.keys(),
+        loc="lower center",
+        ncols=min(6, max(1, len(seen))),
+        fontsize=9,
+        frameon=False,
+    )

@@ -1,0 +1,86 @@
+"""What a policy does not know beforehand: start-ups, true speeds, failures; and when jobs write
+checkpoints.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints, Problem
+from allocator.simulator import random_numbers
+from allocator.simulator.options import SimulationOptions
+from allocator.simulator.revocations import HOUR
+
+OUTLIVED = 1.1  # total work of a job / what it has done, at least
+
+
+class GroundTruth:
+    """The draws of one simulation; arrays have one entry per job asked for, (n,). hazard (P,):
+    deaths per GPU-hour. starts: how often each job has got an allocation before this one."""
+
+    def __init__(self, problem: Problem, options: SimulationOptions, hazard: Floats) -> None:
+        self._problem, self._options, self._hazard = problem, options, hazard
+
+    def startup_s(self, jobs: Ints, pool: Ints, starts: Ints) -> Floats:
+        """Seconds until what the jobs begin to hold is there."""
+        o = self._options
+        return self._problem.pools.startup_s[pool] * random_numbers.lognormal(
+            o.startup_spread, o.seed, random_numbers.STARTUP, jobs, -1 - starts
+        )
+
+    def checkpoints(self, jobs: Ints, pool: Ints, gpus: Ints) -> tuple[Floats, Floats]:
+        """Seconds from one checkpoint to the next (nan = none), and the share of them in which the
+        job works.
+
+        Young (CACM 17, 1974) and Daly (FGCS 22, 2006): the best interval is sqrt(2 x cost / rate of
+        failures).
+        """
+        attributes = self._problem.jobs
+        every, cost = attributes.checkpoint_every_s[jobs], attributes.checkpoint_s[jobs]
+        hazard = self._hazard[pool] * gpus
+        if self._options.checkpoints == "young-daly":
+            chosen = (hazard > 0) & (cost > 0)
+            every = np.where(
+                chosen, np.sqrt(2 * cost * HOUR / np.where(chosen, hazard, 1.0)), every
+            )
+        return every + cost, np.where(np.isnan(every), 1.0, every / (every + cost))
+
+    def speed_error(self, jobs: Ints, pool: Ints, starts: Ints) -> Floats:
+        """True over believed speed: how wrong the policy is about this job and type, times noise
+        of this start.
+        """
+        problem, o = self._problem, self._options
+        types = len(problem.gpu_types)
+        wrong = random_numbers.lognormal(
+            o.misjudged,
+            o.seed,
+            random_numbers.MISJUDGED,
+            jobs * types + problem.pools.gpu_type[pool],
+        )
+        return np.asarray(
+            wrong * random_numbers.lognormal(o.noise, o.seed, random_numbers.NOISE, jobs, starts),
+            dtype=np.float64,
+        )
+
+    def believed_sizes(self, jobs: Ints, remaining: Floats) -> tuple[Floats, Floats]:
+        """total_work and remaining_work as they are believed where so much is truly left."""
+        o, true = self._options, self._problem.jobs.total_work[jobs]
+        if o.misjudged_sizes == 0:
+            return true, remaining
+        done = true - remaining
+        wrong = random_numbers.lognormal(
+            o.misjudged_sizes, o.seed, random_numbers.SIZE, jobs
+        ) * np.exp(o.misjudged_sizes**2 / 2)
+        total = np.maximum(true * wrong, OUTLIVED * done)
+        return total, total - done
+
+    def draw_failures(self, jobs: Ints, ran_gpu_s: Floats, failures: Ints) -> Floats:
+        """GPU-hours run in all at which each of the jobs fails next, inf where nothing fails."""
+        o = self._options
+        if o.failures_per_gpu_hour <= 0:
+            return np.full(len(jobs), np.inf)
+        wait = (
+            random_numbers.exponential(o.seed, random_numbers.FAILURE, jobs, failures)
+            / o.failures_per_gpu_hour
+        )
+        return np.asarray(ran_gpu_s / HOUR + wait, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""The decomposition: prices for coupling rows, a small exact rest."""

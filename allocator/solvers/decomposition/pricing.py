@@ -1,0 +1,151 @@
+"""The LP relaxation by column generation: only groups in doubt are in the LP, prices of all others
+come by numpy.
+
+Every dual solution of the small LP gives a valid Lagrangian bound (formulations/lagrangian), so the
+bound holds whatever HiGHS does. Dantzig and Wolfe 1960; stabilised by pricing at a mixture of the
+best and the present prices (Wentges 1997) when a step makes the bound worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.solvers.decomposition.core import RestrictedMaster
+from formulations.bounds.lagrangian import Dual, evaluate, project_prices, spread_prices
+from formulations.model.choices import Choices
+from formulations.model.linear import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """The core after pricing; dual: best prices and bound found; x (k,): the core's LP solution;
+    value: of the LP.
+    """
+
+    core: RestrictedMaster
+    dual: Dual
+    x: Floats
+    value: float
+
+    def fractional(self) -> Ints:
+        """Groups that the LP solution splits."""
+        part = (self.x > 1e-6) & (self.x < 1 - 1e-6)
+        return np.unique(self.core.choices.group[self.core.columns[: len(self.x)][part]])
+
+
+def losses(choices: Choices, dual: Dual) -> Floats:
+    """What each column gives up against its group's best at the prices, (n,), 0 for the best."""
+    p = project_prices(choices, dual.prices)
+    reduced = choices.value - choices.matrix @ p
+    return np.asarray(
+        np.maximum(np.repeat(dual.reduced, np.diff(choices.start)) - reduced, 0.0), dtype=np.float64
+    )
+
+
+def select_doubtful_columns(
+    choices: Choices, dual: Dual, loss: Floats, want: int
+) -> tuple[Ints, Bools]:
+    """About `want` columns of least loss beside the best ones, and the groups (J,) in doubt
+    because of them.
+    """
+    best = np.zeros(choices.n, dtype=bool)
+    best[dual.choice[dual.choice >= 0]] = True
+    nothing = np.where((dual.choice >= 0) & ~choices.mandatory, dual.reduced, np.inf)
+    other = np.concatenate([np.where(best, np.inf, loss), nothing])
+    limit = np.partition(other, want)[want] if want < len(other) else np.inf
+    near = ~best & (loss <= limit)
+    free = nothing <= limit
+    free[choices.group[near]] = True
+    columns = np.flatnonzero(near | (best & free[choices.group]))
+    return columns, free
+
+
+def select_largest_groups(choices: Choices, most: int) -> Ints:
+    """The most valuable groups, owning about `most` columns: they decide how well the rest can
+    be packed.
+    """
+    size = np.diff(choices.start)
+    top = np.zeros(choices.J)
+    top[choices.filled] = (
+        np.maximum.reduceat(choices.value, choices.start[choices.filled]) if choices.n else 0.0
+    )
+    order = np.argsort(-top, kind="stable")
+    return order[: int(np.searchsorted(np.cumsum(size[order]), most))]
+
+
+def solve_relaxation(
+    choices: Choices, dual: Dual, value_scale: float, tol: float, want: int, rounds: int = 8
+) -> Relaxation | None:
+    """The LP to a relative distance of tol between its value and the bound; None if HiGHS fails."""
+    columns, free = select_doubtful_columns(choices, dual, losses(choices, dual), want)
+    big = select_largest_groups(choices, min(want // 2, choices.n // 8))
+    free[big] = True
+    columns = np.union1d(columns, choices.columns_of(big))
+    kept = dual.choice[free]
+    columns = np.union1d(columns, kept[kept >= 0])
+    core = RestrictedMaster(choices, free, dual.choice, columns, value_scale)
+    penalty = 4.0 * np.maximum(
+        np.abs(project_prices(choices, dual.prices)), 0.3 * _typical(choices, value_scale)
+    )
+    core.load(False, penalty)
+    best, added, it = dual, False, 0
+    while True:
+        if not core.run(added):
+            return None
+        it += 1
+        x, p, u = core.solution()
+        value, broken = core.objective(), core.broken()
+        here = evaluate(choices, spread_prices(choices, p))
+        if here.bound > best.bound * (1 + 2e-6) and it < rounds:
+            half = evaluate(choices, 0.7 * best.prices + 0.3 * spread_prices(choices, p))
+            best = min(best, half, key=lambda d: d.bound)
+        best = min(best, here, key=lambda d: d.bound)
+        close = best.bound - value <= tol * abs(best.bound)
+        if broken > 1e-6 and best.bound - value <= 1e-3 * abs(best.bound) and it < rounds + 4:
+            penalty = 8.0 * penalty
+            core.set_penalty(penalty)
+            added = True
+        elif close or it >= rounds:
+            break
+        new, groups, _ = find_violated_columns(
+            core, here, project_prices(choices, spread_prices(choices, p)), u
+        )
+        if not len(new) and not len(groups):
+            if broken > 1e-6 and it < rounds + 4:
+                continue
+            break
+        core.add(new, groups)
+        added = True
+    return Relaxation(core, best, x, value)
+
+
+def find_violated_columns(
+    core: RestrictedMaster,
+    here: Dual,
+    p: Floats,
+    u: Floats,
+    which: Bools | None = None,
+    most: int = 1500,
+) -> tuple[Ints, Ints, float]:
+    """Best columns of the groups (`which` (J,), None = all) that the LP values too low, the worst
+    first, those groups, and what the LP may still gain by columns it lacks."""
+    c = core.choices
+    reduced = np.append(c.value - c.matrix @ p, 0.0)
+    now = np.where(core.free, np.where(c.mandatory, u, np.maximum(u, 0.0)), reduced[core.fixed])
+    short = here.reduced - now if which is None else np.where(which, here.reduced - now, 0.0)
+    missing = float(short[short > 0].sum())
+    at = np.flatnonzero(
+        (short > 1e-7 * core.value_scale) & ((here.choice < 0) | ~core.has[here.choice])
+    )
+    at = at[(here.choice[at] >= 0) | ~core.free[at]]
+    if len(at) > most:
+        at = at[np.argpartition(-short[at], most)[:most]]
+    out = here.choice[at]
+    return np.unique(out[out >= 0]), at, missing
+
+
+def _typical(choices: Choices, value_scale: float) -> Floats:
+    """Mean value per mean use of each row, (R,)."""
+    return np.asarray(value_scale / choices.unit, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Solvers in worker processes that can be killed from outside."""

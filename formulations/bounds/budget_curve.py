@@ -1,0 +1,126 @@
+"""Value against budget, from below by plans and from above by proofs; and the budget to look at
+next.
+
+A solve k at budget b_k leaves a plan (spent s_k <= b_k, value v_k), a bound B_k on every plan of
+that budget, and a line: the Lagrangian bound is linear in the right-hand side of the budget row, so
+its price p_k is a slope of it.
+
+    V(b) = max { v_k : s_k <= b }                                                    best known plan
+    U(b) = min( min_k (level_k + p_k b),  min { B_k : b_k >= b } )                   no plan is
+        worth more
+
+V <= best value <= U, both rise with b. Asking for less than the best plan costs, again and again,
+lists all plans that nothing beats (Haimes, Lasdon and Wismer 1971, epsilon-constraint method); here
+the next budget is the one that is sure to take most off the area between U and V, and the edge of a
+step only where a solve in its middle found nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.bounds.hull import front
+from formulations.model.linear import Floats, Ints
+
+EDGE = 1e-7  # relative: budgets closer than this are one; rows are kept to 1e-9
+GRID = 33  # points of a piece at which U is looked at
+
+
+@dataclass(frozen=True)
+class SolvedBudgets:
+    """n solved budgets in the order of solving, arrays (n,). budget: inf = none; level, price: U
+    <= level + price b.
+    """
+
+    budget: Floats
+    spent: Floats
+    value: Floats
+    bound: Floats
+    level: Floats
+    price: Floats
+
+    @property
+    def best(self) -> Ints:
+        """Solves whose plans nothing beats in both spent and value, by spent ascending; of equal
+        ones the first.
+        """
+        return front(np.zeros(len(self.spent), dtype=np.int64), self.spent, -self.value)
+
+    @property
+    def reach(self) -> tuple[Ints, Floats, Floats]:
+        """(`best`, the largest budget solved for which each of them is still the best known, the
+        price of a dollar there: the slope of the lowest line)."""
+        best = self.best
+        after = np.append(self.spent[best][1:], np.inf)
+        at = best.copy()
+        for i, k in enumerate(best.tolist()):
+            inside = np.flatnonzero((self.budget >= self.spent[k]) & (self.budget < after[i]))
+            at[i] = inside[np.argmax(self.budget[inside])] if len(inside) else k
+        budget = np.where(np.isinf(self.budget[at]), self.spent[best], self.budget[at])
+        return best, budget, self.price[self._lines(budget).argmin(axis=0)]
+
+    def _lines(self, b: Floats) -> Floats:
+        """(n, m) the line of every solve at budgets (m,)."""
+        return self.level[:, None] + self.price[:, None] * b
+
+    def lower(self, b: Floats) -> Floats:
+        """V at budgets (m,), -inf where no plan is known."""
+        best = self.best
+        return np.append(-np.inf, self.value[best])[
+            np.searchsorted(self.spent[best], b, side="right")
+        ]
+
+    def upper(self, b: Floats) -> Floats:
+        """U at budgets (m,), at least V."""
+        lines = self._lines(b).min(axis=0)
+        order = np.argsort(self.budget)
+        least = np.minimum.accumulate(np.append(np.inf, self.bound[order][::-1]))[::-1]
+        steps = least[np.searchsorted(self.budget[order], b, side="left")]
+        return np.asarray(np.maximum(np.minimum(lines, steps), self.lower(b)))
+
+
+@dataclass(frozen=True)
+class BudgetInterval:
+    """Budgets from `left` to `right`, the next better plan's, between which the best value is open.
+    area: between U and V; next: the budget to solve."""
+
+    left: float
+    right: float
+    area: float
+    next: float
+
+
+def open_intervals(solves: SolvedBudgets) -> list[BudgetInterval]:
+    """What is open, by budget."""
+    best, found = solves.best, []
+    for low, high in zip(best[:-1].tolist(), best[1:].tolist(), strict=True):
+        v, right = solves.value[low], float(solves.spent[high])
+        edge = right - EDGE * max(1.0, right)
+        inside = np.flatnonzero(
+            (solves.budget >= solves.spent[low]) & (solves.budget <= edge + EDGE * EDGE)
+        )
+        last = int(inside[np.argmax(solves.budget[inside])]) if len(inside) else -1
+        left = float(solves.budget[last]) if last >= 0 else float(solves.spent[low])
+        if edge <= left + EDGE * max(1.0, left):
+            continue
+        b = np.linspace(left, edge, GRID)
+        open_ = solves.upper(b) - v
+        width = np.diff(b)
+        under = np.append(0.0, np.cumsum(width * (open_[1:] + open_[:-1]) / 2))
+        if under[-1] <= 0:
+            continue
+        sure = np.minimum(under, (edge - b) * open_)[1:-1]
+        empty = last > max(low, high)  # the last solve here found nothing new
+        at = edge if empty else float(b[1 + int(np.argmax(sure))])
+        found.append(BudgetInterval(left, right, float(under[-1]), at))
+    return found
+
+
+def largest_budget_below(solves: SolvedBudgets, target: float) -> float:
+    """The largest budget below which no plan is worth `target`: where U reaches it."""
+    short = solves.budget[solves.bound < target]
+    rising = solves.price > 0
+    lines = (target - solves.level[rising]) / solves.price[rising]
+    return float(max(0.0, short.max(initial=0.0), lines.max(initial=0.0)))

@@ -1,0 +1,61 @@
+"""Pareto fronts and lower convex hulls of many small sets of points at once, both coordinates to be
+small.
+
+Every group has points (x, y): what an option costs and what it leaves to wait. Mixing options moves
+along straight lines, so only the hull from the cheapest point downwards counts; each step along it
+has a price, its slope. Source: Sinha and Zoltners, "The multiple-choice knapsack problem",
+Operations Research 27 (1979), section 2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.model.linear import Floats, Ints
+
+
+def front(group: Ints, x: Floats, y: Floats) -> Ints:
+    """Places in the arrays (n,) of the Pareto points, by group and x ascending: no other point of
+    the group is at most as large in both. Along a group x rises and y falls. Of equal points the
+    first counts."""
+    order = np.lexsort((y, x, group))
+    before = np.append(np.inf, _least(group[order], y[order])[:-1])[: len(order)]
+    first = np.append(True, np.diff(group[order]) != 0)[: len(order)]
+    return order[first | (y[order] < before)]
+
+
+def hull(group: Ints, x: Floats, y: Floats) -> Ints:
+    """Places in the arrays (n,) of the hull's points, by group and x ascending.
+
+    Along a group x rises, y falls, and the slopes of `slopes` fall strictly. Of equal points the
+    first counts.
+    """
+    order = front(group, x, y)
+    # a point above a chord of its neighbours is not on the hull, so all of them can go at once
+    while True:
+        slope = slopes(group[order], x[order], y[order])
+        after = np.append(slope[1:], np.inf)
+        drop = (slope < np.inf) & (after < np.inf) & (slope <= after)
+        if not drop.any():
+            return order
+        order = order[~drop]
+
+
+def slopes(group: Ints, x: Floats, y: Floats) -> Floats:
+    """(n,) what y falls by per unit of x on the way to each point from the one before; inf at
+    the first of a group.
+    """
+    out = np.full(len(x), np.inf)
+    same = np.flatnonzero(group[1:] == group[:-1])
+    out[same + 1] = (y[same] - y[same + 1]) / (x[same + 1] - x[same])
+    return out
+
+
+def _least(group: Ints, y: Floats) -> Floats:
+    """Running minimum of y within each group; every group in one piece."""
+    out, step = y.copy(), 1
+    while step < len(out):
+        near = np.flatnonzero(group[step:] == group[:-step])
+        out[near + step] = np.minimum(out[near + step], out[near])
+        step *= 2
+    return out

@@ -1,0 +1,275 @@
+"""A tighter bound: rows that concern few groups (a tenant's quota) are kept, not priced.
+
+L(p) charges p_r for every unit that a plan leaves unused in row r, but some units cannot be used: a
+tenant with three large jobs does not fill its quota exactly. Let blocks q be sets of groups without
+a group in common, each with one row that touches groups of the block only and has coefficients k_c,
+whole multiples of a unit (GPUs; cents). At prices p any plan loses against L(p) at least
+
+    delta_q = min over choices of block q with low <= u <= high, u = sum of their k:
+                  sum of losses  +  sum_{rows r with coefficients k} (rent_r - p_r u)
+
+so L(p) - sum_q delta_q is a bound. delta_q is a multiple-choice knapsack over sums u (Kellerer,
+Pferschy and Pisinger 2004, section 11.5), small because only columns of loss below the cost of a
+known plan matter. This is partial dualisation: the bound of the pools' prices alone (Geoffrion
+1974, integrality property).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from formulations.bounds.lagrangian import Dual, project_prices
+from formulations.model.choices import Choices
+from formulations.model.linear import Floats, Ints
+
+UNITS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
+# states x columns of one block; beyond, cheaper columns only, and a weaker delta
+WORK = 4_000_000
+
+
+@dataclass(frozen=True)
+class TighterBound:
+    """bound: L(p) - sum of deltas; credit (J,): delta of the group's block, 0 outside of blocks;
+    choice (J,): the plan with the best choice of each block that was looked at; it may break the
+    rows between blocks."""
+
+    bound: float
+    credit: Floats
+    choice: Ints
+
+
+@dataclass(frozen=True)
+class _Block:
+    row: int
+    rows: Ints  # all rows with the same coefficients, `row` among them
+    groups: Ints
+    unit: float  # coefficients are whole multiples of it
+
+
+def tighten_bound(
+    choices: Choices, dual: Dual, plan: Ints, enough: float, deadline: float
+) -> TighterBound:
+    """L of `dual` less the deltas of the blocks that cost the plan most; stops when the bound is <=
+    enough, when the remaining blocks cost nothing, or at the deadline (time.monotonic). The plan
+    must be feasible."""
+    c = choices
+    p = project_prices(c, dual.prices)
+    loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - (c.value - c.matrix @ p), 0.0)
+    lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], dual.reduced)
+    rent = _rent(c, p, c.use_of(plan))
+    credit, bound, choice = np.zeros(c.J), dual.bound, plan.copy()
+    a = c.matrix.tocsc()
+    rows = _candidates(c, a, rent)
+    blocks = max(
+        (_blocks(c, rows, share) for share in (0.5, 1.0)),
+        key=lambda bs: sum(rent[b.row] for b in bs),
+    )
+    costs = [float(lost[b.groups].sum() + rent[b.rows].sum()) for b in blocks]
+    scale = abs(dual.bound) + 1e-300
+    for i in np.argsort(costs)[::-1]:
+        if bound <= enough or costs[i] <= 1e-9 * scale or time.monotonic() >= deadline:
+            break
+        b = blocks[i]
+        delta, chosen = _delta(c, a, p, loss, dual, b, costs[i] * (1 + 1e-9))
+        if chosen is not None:
+            choice[b.groups] = chosen
+        delta -= 1e-10 * (
+            delta + float(np.abs(p[b.rows] * np.nan_to_num(c.high[b.rows], posinf=0.0)).sum())
+        )
+        if delta > 0:
+            credit[b.groups] = delta
+            bound -= delta
+    return TighterBound(bound, credit, choice)
+
+
+def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
+    """What a plan of these activities pays for unused (or missing) units of each row, (R,) >= 0
+    if it is feasible.
+    """
+    edge = np.where(p > 0, c.high, np.where(p < 0, c.low, use))
+    return np.asarray(np.maximum(p * (edge - use), 0.0), dtype=np.float64)
+
+
+def _candidates(c: Choices, a: sparse.csc_matrix, rent: Floats) -> list[_Block]:
+    """Rows that cost the plan something and have positive coefficients of one unit, the most
+    wasteful first.
+    """
+    mark = np.random.default_rng(0).random(c.n)
+    prints = np.asarray(mark @ a).reshape(-1)  # equal rows have equal prints
+    found = []
+    for r in np.argsort(-rent, kind="stable"):
+        columns, k = _row(a, int(r))
+        if rent[r] <= 0:
+            break
+        unit = _unit(k)
+        if unit:
+            alike = [
+                int(s)
+                for s in np.flatnonzero(prints == prints[r])
+                if all(
+                    np.array_equal(x, y) for x, y in zip(_row(a, int(s)), (columns, k), strict=True)
+                )
+            ]
+            group = c.group[columns]
+            found.append(
+                _Block(int(r), np.array(alike), group[np.append(True, np.diff(group) != 0)], unit)
+            )
+    return found
+
+
+def _unit(k: Floats) -> float:
+    """The largest of UNITS of which all positive coefficients are whole multiples (dollars:
+    perhaps cents), else 0.
+    """
+    if not len(k) or not (k > 0).all():
+        return 0.0
+    return next((u for u in UNITS if _are_multiples(k[:100], u) and _are_multiples(k, u)), 0.0)
+
+
+def _are_multiples(k: Floats, u: float) -> bool:
+    return bool((np.abs(k / u - np.rint(k / u)) <= 1e-12 * k / u).all())
+
+
+def _row(a: sparse.csc_matrix, r: int) -> tuple[Ints, Floats]:
+    """Columns and coefficients of a row."""
+    return a.indices[a.indptr[r] : a.indptr[r + 1]], a.data[a.indptr[r] : a.indptr[r + 1]]
+
+
+def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
+    """Rows of up to a share of the groups, in order, as long as no group is in two. With share
+    1: perhaps one pool.
+    """
+    taken, blocks = np.zeros(c.J, dtype=bool), []
+    for b in rows:
+        # everyone's budget in cents has too many sums
+        few = share if b.unit == 1.0 else min(share, 0.5)
+        if len(b.groups) <= few * c.J and not taken[b.groups].any():
+            blocks.append(b)
+            taken[b.groups] = True
+    return blocks
+
+
+def _delta(
+    c: Choices, a: sparse.csc_matrix, p: Floats, loss: Floats, dual: Dual, b: _Block, most: float
+) -> tuple[float, Ints | None]:
+    """delta of a block whose best known choice costs `most`, and the columns (groups of the block,)
+    that reach it; something smaller than delta if the knapsack is too large."""
+    # bounds carry the model's tolerance of 1e-9, more than the rounding errors of sums of multiples
+    # of a unit
+    low = float(np.ceil(c.low[b.rows].max() / b.unit - 1e-6))
+    high = float(np.floor(c.high[b.rows].min() / b.unit + 1e-6))
+    columns = c.columns_of(b.groups)
+    cheap = np.flatnonzero(loss[columns] <= most)
+    columns, k = columns[cheap], np.zeros(len(cheap))
+    touching, size = _row(a, b.row)
+    near = np.flatnonzero(loss[touching] <= most)
+    k[np.searchsorted(columns, touching[near])] = np.rint(size[near] / b.unit)
+    nothing = np.flatnonzero(~c.mandatory[b.groups] & (dual.reduced[b.groups] <= most))
+    owner = np.searchsorted(b.groups, c.group[columns])
+    items = _Items(
+        np.concatenate([owner, nothing]),
+        np.concatenate([k, np.zeros(len(nothing))]).astype(np.int64),
+        np.concatenate([loss[columns], dual.reduced[b.groups][nothing]]),
+        np.concatenate([columns, np.full(len(nothing), -1)]),
+    )
+    if not np.isfinite(high):
+        high = items.largest()
+    limit = most
+    while items.work(high) > WORK:
+        limit *= 0.5
+        if limit < 1e-12 * most:
+            return 0.0, None
+        items = items.take(np.flatnonzero(items.cost <= limit))
+    best, picks = _knapsack(items.tidy(), int(high))
+    u = b.unit * np.arange(len(best))
+    total = np.where(np.arange(len(best)) >= low, best, np.inf)
+    for r in b.rows[p[b.rows] != 0]:
+        total += np.maximum(p[r] * ((c.high if p[r] > 0 else c.low)[r] - u), 0.0)
+    at = int(np.argmin(total))
+    if not np.isfinite(total[at]):
+        return limit, None
+    return float(min(total[at], limit)), _trace(picks, at, len(b.groups))
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Entries of a multiple-choice knapsack: owner, size k, cost and the column each stands for,
+    -1 = nothing.
+    """
+
+    owner: Ints
+    k: Ints
+    cost: Floats
+    column: Ints
+
+    def take(self, at: Ints) -> _Items:
+        return _Items(self.owner[at], self.k[at], self.cost[at], self.column[at])
+
+    def tidy(self) -> _Items:
+        """Sorted by owner and size, the cheapest of equal sizes only."""
+        near = self.take(np.lexsort((self.cost, self.k, self.owner)))
+        return near.take(np.append(True, (np.diff(near.owner) != 0) | (np.diff(near.k) != 0)))
+
+    def work(self, high: float) -> float:
+        """Columns x states of the knapsack."""
+        count = np.bincount(self.owner, minlength=int(self.owner.max(initial=-1)) + 1)
+        alone = count[self.owner] == 1
+        return float((~alone).sum()) * max(0.0, high + 1 - float(self.k[alone].sum()))
+
+    def largest(self) -> float:
+        """Sum of the owners' largest sizes."""
+        top = np.zeros(int(self.owner.max(initial=-1)) + 1)
+        np.maximum.at(top, self.owner, self.k)
+        return float(top.sum())
+
+
+_Stage = tuple[_Items, Ints]  # entries of one owner; per state the entry that reached it
+
+
+def _knapsack(items: _Items, high: int) -> tuple[Floats, list[_Stage]]:
+    """Least cost of exactly one entry per owner with sum of k equal to u, u = 0 .. high, inf where
+    impossible; and the way to trace the entries back. Owners with one entry only shift the sums;
+    they come first."""
+    if not len(items.owner):
+        return np.append(0.0, np.full(high, np.inf)), []
+    first = np.flatnonzero(np.append(True, np.diff(items.owner) != 0))
+    bounds = np.append(first, len(items.owner))
+    single = np.diff(bounds) == 1
+    alone = items.take(first[single])
+    shift = int(alone.k.sum())
+    if shift > high:
+        return np.full(high + 1, np.inf), []
+    state = np.full(high + 1 - shift, np.inf)
+    state[0] = alone.cost.sum()
+    stages: list[_Stage] = [(alone, np.zeros(0, dtype=np.int64))]
+    for a, e in zip(bounds[:-1][~single], bounds[1:][~single], strict=True):
+        own = items.take(np.arange(a, e))
+        new, pick = np.full(len(state), np.inf), np.full(len(state), -1)
+        for n, (size, price) in enumerate(zip(own.k.tolist(), own.cost.tolist(), strict=True)):
+            if size < len(state):
+                reached = state[: len(state) - size] + price
+                better = reached < new[size:]
+                new[size:][better] = reached[better]
+                pick[size:][better] = n
+        state = new
+        stages.append((own, pick))
+    return np.concatenate([np.full(shift, np.inf), state]), stages
+
+
+def _trace(stages: list[_Stage], u: int, groups: int) -> Ints:
+    """The columns (groups,) that reach the sum u."""
+    chosen = np.full(groups, -1)
+    if not stages:
+        return chosen
+    alone, _ = stages[0]
+    chosen[alone.owner] = alone.column
+    u -= int(alone.k.sum())
+    for own, pick in reversed(stages[1:]):
+        n = pick[u]
+        chosen[own.owner[n]] = own.column[n]
+        u -= int(own.k[n])
+    return chosen

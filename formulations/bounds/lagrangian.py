@@ -1,0 +1,287 @@
+"""A proof for every plan: prices on the coupling rows and the upper bound they give, without any
+solver.
+
+For any prices p of the right sign (>= 0 where a row has only an upper bound, <= 0 where it has only
+a lower one)
+
+    L(p) = sum_r (p_r high_r if p_r > 0 else p_r low_r) + sum_j max( 0 unless must_j, max_{c of j}
+    v_c - a_c'p )
+
+is at least the value of every plan (weak duality: Geoffrion 1974, "Lagrangean relaxation for
+integer programming"). The best such bound is that of the LP relaxation; the prices are its dual
+values.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from formulations.bounds.smoothing import Smooth, newton
+from formulations.model.choices import Choices
+from formulations.model.linear import Bools, Floats, Ints
+
+SAMPLE = 3000  # groups of the first phase where there are many
+# groups that lend their Hessian where there are many more, at least
+SHAPE, SHAPE_PER_ROW = 2500, 38
+SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
+SAMPLE_SLACK = 0.02  # and by how much its rows are wider
+
+
+@dataclass(frozen=True)
+class Dual:
+    """prices (m,): of every model row, 0 on rows that couple nothing; bound: L(prices), safe
+    against rounding; reduced (J,): best v_c - a_c'p of each group, at least 0 unless it must;
+    choice (J,): the column that reaches it. values (n,): solution of the linear programme that they
+    come from, None without one."""
+
+    prices: Floats
+    bound: float
+    reduced: Floats
+    choice: Ints
+    values: Floats | None = None
+
+
+def project_prices(choices: Choices, prices: Floats) -> Floats:
+    """Model prices (m,) as prices of the coupling rows (R,) of the right sign; what is not
+    finite becomes 0.
+    """
+    p = prices[choices.rows]
+    p = np.where(np.isfinite(p), p, 0.0)
+    p = np.where(np.isfinite(choices.high), p, np.minimum(p, 0.0))
+    return np.where(np.isfinite(choices.low), p, np.maximum(p, 0.0))
+
+
+def spread_prices(choices: Choices, p: Floats) -> Floats:
+    """Prices of the coupling rows (R,) as prices of all model rows (m,)."""
+    prices = np.zeros(choices.model.m)
+    prices[choices.rows] = p
+    return prices
+
+
+def bound_at(choices: Choices, prices: Floats) -> float:
+    """L(prices) for any prices (m,), rounded up by more than all the rounding errors of its
+    computation.
+    """
+    return evaluate(choices, prices).bound
+
+
+def evaluate(choices: Choices, prices: Floats) -> Dual:
+    """L and its maximisers at any prices (m,)."""
+    p = project_prices(choices, prices)
+    with np.errstate(over="ignore", invalid="ignore"):
+        reduced = choices.value - choices.matrix @ p if p.any() else choices.value
+        best, choice = best_columns(choices, reduced)
+        rent = p * np.where(p > 0, choices.high, np.where(p < 0, choices.low, 0.0))
+        # each entry passes through a product, <= d sums inside a column and two long sums; all
+        # columns, not only the
+        # best ones, are counted: the margin stays below a millionth of a millionth
+        magnitude = float(np.abs(rent).sum() + np.abs(p) @ choices.total) + choices.total_value
+        d = 1 if not choices.n else int(np.diff(choices.matrix.indptr).max())
+        margin = (
+            4.0
+            * np.finfo(float).eps
+            * (d + 8 + math.log2(choices.n + choices.J + choices.R + 2))
+            * magnitude
+        )
+        bound = float(rent.sum() + best.sum()) + margin
+    return Dual(
+        spread_prices(choices, p), bound if not math.isnan(bound) else math.inf, best, choice
+    )
+
+
+def group_max(choices: Choices, x: Floats, empty: float) -> Floats:
+    """Largest entry of x (n,) in each group, `empty` where there is none; (J,)."""
+    top = np.full(choices.J, empty)
+    if choices.n:
+        top[choices.filled] = np.maximum.reduceat(x, choices.start[choices.filled])
+    return top
+
+
+def best_columns(choices: Choices, reduced: Floats) -> tuple[Floats, Ints]:
+    """Per group the best reduced value (J,) and its first column (J,), -1 where nothing is
+    better or as good.
+    """
+    best = group_max(choices, reduced, 0.0)
+    at = np.flatnonzero(reduced >= np.repeat(best, np.diff(choices.start)))[::-1]
+    choice = np.full(choices.J, -1)
+    choice[choices.group[at]] = at  # reversed: the first column writes last
+    off = ~choices.mandatory & (best <= 0)
+    return np.where(off, 0.0, best), np.where(off, -1, choice)
+
+
+def minimise_dual(
+    choices: Choices,
+    start: Floats | None = None,
+    deadline: float | None = None,
+    tol: float = 2e-6,
+    coldest: float = 0.0,
+) -> Dual:
+    """Prices close to the best ones and their bound. Deterministic unless the deadline
+    (time.monotonic) strikes.
+
+    start (m,): prices to begin from, those of a similar round for example. Ends when a colder
+    temperature improves the bound by less than tol (relative), or before temperatures below
+    `coldest`. Where no plan exists the bound may fall without end: it stops somewhere, finite.
+    """
+    best = evaluate(choices, np.zeros(choices.model.m))
+    if start is not None:
+        best = min(best, evaluate(choices, start), key=lambda dual: dual.bound)
+    rows = _Rows.of(choices, best)
+    if rows is None:
+        return best
+    until = math.inf if deadline is None else deadline
+    warm = start is not None and bool(best.prices.any())
+    p = rows.split(best.prices[choices.rows])
+    whole: Smooth | None = None
+    groups = len(choices.filled)
+    sample_of_choices = groups > 1.5 * SAMPLE and not warm
+    if sample_of_choices:
+        part = rows.smooth(choices, _sample(choices, SAMPLE))
+        p = _first_prices(part)
+        for mu in (0.06, 0.015, 0.004):
+            p, _ = newton(part, p, mu, 1e-4, until if mu < 0.06 else math.inf, SAMPLE_CAP)
+        # whatever comes of it is better than no prices at all if time runs out now
+        best = min(
+            best,
+            evaluate(choices, spread_prices(choices, rows.join(p))),
+            key=lambda dual: dual.bound,
+        )
+        if time.monotonic() >= until:
+            return best
+    whole = rows.smooth(choices, None)
+    few = max(SHAPE, SHAPE_PER_ROW * choices.R)
+    shape = rows.smooth(choices, _sample(choices, few)) if few < groups / 1.5 else None
+    if not warm and (
+        not sample_of_choices or whole.exact(p) * rows.value_scale > best.bound * (1 + 1e-9)
+    ):
+        p, sample_of_choices = _first_prices(whole), False  # no sample, or a misleading one
+    stale, patience = 0, 1 if choices.n > 20_000 else 2
+    for mu in _temperatures(sample_of_choices, warm):
+        if mu < coldest or time.monotonic() >= until:
+            break
+        p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until, shape=shape)
+        new = evaluate(choices, spread_prices(choices, rows.join(p)))
+        gain = best.bound - new.bound
+        if gain > 0:
+            best = new
+        if warm and gain < 0:  # still too smooth to see what the last round knew
+            continue
+        stale = stale + 1 if gain < tol * abs(best.bound) and mu < 0.01 else 0
+        if stale >= patience:
+            break
+    return best
+
+
+def sample_of_choices(choices: Choices, size: int) -> Choices:
+    """The choices of a sample of the groups that have columns, with their share of the rows: prices
+    alike, found in a fraction of the time."""
+    groups = _sample(choices, size) if len(choices.filled) > size else choices.filled
+    columns, share = choices.columns_of(groups), len(groups) / max(1, len(choices.filled))
+    width = np.diff(choices.start)[groups]
+    return replace(
+        choices,
+        model=choices.model.take(columns),
+        start=np.append(0, np.cumsum(width)),
+        group=np.repeat(np.arange(len(groups)), width),
+        mandatory=choices.mandatory[groups],
+        low=choices.low * share,
+        high=choices.high * share,
+        matrix=choices.matrix[columns],
+    )
+
+
+def _sample(choices: Choices, size: int) -> Ints:
+    """Groups drawn among those that have columns: the others say nothing about prices."""
+    drawn = np.random.default_rng(0).choice(len(choices.filled), size, replace=False)
+    return choices.filled[np.sort(drawn)]
+
+
+def _temperatures(sample_of_choices: bool, warm: bool) -> tuple[float, ...]:
+    all_ = (0.06, 0.015, 0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5)
+    return all_[3:] if warm else all_[2:] if sample_of_choices else all_
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Coupling rows as `<=` rows in natural units: row r stands for sign_r x coupling row at_r /
+    unit_r <= b_r; values are divided by `value_scale`, the mean of the groups' largest values."""
+
+    at: Ints
+    sign: Floats
+    unit: Floats
+    b: Floats
+    value_scale: float
+    R: int
+
+    @staticmethod
+    def of(choices: Choices, dual: Dual) -> _Rows | None:
+        """None where nothing couples or nothing is worth anything."""
+        top = group_max(choices, np.abs(choices.value), 0.0)
+        value_scale = float(top[choices.filled].mean()) if len(choices.filled) else 0.0
+        up, down = (
+            np.flatnonzero(np.isfinite(choices.high)),
+            np.flatnonzero(np.isfinite(choices.low)),
+        )
+        at, sign = (
+            np.concatenate([up, down]),
+            np.concatenate([np.ones(len(up)), -np.ones(len(down))]),
+        )
+        if not len(at) or not 0 < value_scale < math.inf:
+            return None
+        unit = choices.unit[at]
+        b = np.concatenate([choices.high[up], -choices.low[down]]) / unit
+        return _Rows(at, sign, unit, b, value_scale, choices.R)
+
+    def smooth(self, choices: Choices, groups: Ints | None) -> Smooth:
+        """The smooth dual of some non-empty groups, with their share of the right-hand side; None:
+        all groups."""
+        own = choices.filled if groups is None else groups
+        share = len(own) / len(choices.filled)
+        columns = choices.columns_of(own)
+        A = choices.matrix if groups is None else choices.matrix[columns]
+        if len(self.at) != choices.R or (self.at != np.arange(choices.R)).any():
+            A = A[:, self.at].tocsr()
+        scaled = np.take(self.sign / self.unit, A.indices)
+        scaled *= A.data
+        A = sparse.csr_matrix((scaled, A.indices, A.indptr), shape=A.shape)
+        b = self.b * share
+        # a sample of a feasible model may break its rows by chance: ask for a little less
+        if groups is not None:
+            b = b + SAMPLE_SLACK * np.abs(b)
+        return Smooth(
+            choices.value[columns] / self.value_scale,
+            A,
+            np.diff(choices.start)[own],
+            ~choices.mandatory[own],
+            b,
+        )
+
+    def join(self, p: Floats) -> Floats:
+        """Prices of the scaled rows as prices of the coupling rows (R,)."""
+        net = np.bincount(self.at, self.sign * p / self.unit * self.value_scale, minlength=self.R)
+        return np.asarray(net, dtype=np.float64)
+
+    def split(self, prices: Floats) -> Floats:
+        """The reverse of join."""
+        return np.maximum(self.sign * prices[self.at] * self.unit / self.value_scale, 0.0)
+
+
+def _first_prices(s: Smooth) -> Floats:
+    """Prices on the rows that would overflow if every group took its best, scaled to the lowest
+    bound.
+    """
+    zero = np.zeros(s.R)
+    use = s.b - s.at(zero, 1e-3).g
+    over: Bools = use > s.b
+    total = s.exact(zero)
+    direction = np.where(over & (s.b > 0), np.maximum(total, 0.0) / np.maximum(use, 1e-12), 0.0)
+    if not direction.any():
+        return zero
+    scales = 2.0 ** np.arange(-7.0, 4.0)
+    bounds = [s.exact(t * direction) for t in scales]
+    return np.asarray(direction * scales[int(np.argmin(bounds))], dtype=np.float64)

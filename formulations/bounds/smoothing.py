@@ -1,0 +1,281 @@
+"""The Lagrangian dual made smooth: each group's maximum becomes a log-sum-exp of temperature mu.
+
+    f_mu(p) = b'p + mu sum_j log( [1 unless must] + sum_{c of j} exp((v_c - a_c'p) / mu) ),   p >= 0
+    f_mu falls to the dual as mu -> 0; gradient and Hessian are those of a logit choice model.
+
+Newton steps in the few prices replace thousands of subgradient steps (solvers.md section 3; the
+smoothing is that of Nesterov 2005, "Smooth minimization of non-smooth functions"). All rows here
+are `<=` rows in scaled units.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from formulations.model.linear import Bools, Floats, Ints
+
+DENSE_ROWS = 48  # up to so many rows, E'E goes to the dense matrix product
+REACH = 20.0  # first reach of a Newton step, in temperatures
+
+
+@dataclass(frozen=True)
+class Point:
+    """Value f and gradient g (R,) of the smooth dual at temperature mu; x (n,): probability of
+    each column.
+    """
+
+    f: float
+    g: Floats
+    x: Floats
+    mu: float
+
+
+class Smooth:
+    """The smooth dual of some groups: v (n,), A (n, R) by column, first (J,) first column of each
+    non-empty group, size (J,) columns per group, free (J,) True where the group may take nothing, b
+    (R,)."""
+
+    def __init__(self, v: Floats, A: sparse.csr_matrix, size: Ints, free: Bools, b: Floats) -> None:
+        self.v, self.A, self.b, self.size, self.free = v, A, b, size, free
+        self._first = np.cumsum(size) - size
+        self._At = A.T
+        self._group = np.repeat(np.arange(len(size)), size)
+
+    @property
+    def R(self) -> int:
+        """Number of rows."""
+        return len(self.b)
+
+    def reduced(self, p: Floats) -> Floats:
+        """v - A p, (n,)."""
+        return np.asarray(self.v - self.A @ p, dtype=np.float64)
+
+    def exact(self, p: Floats) -> float:
+        """The dual itself (mu = 0), without care for rounding."""
+        best = np.maximum.reduceat(self.reduced(p), self._first)
+        return float(self.b @ p + np.where(self.free, np.maximum(best, 0.0), best).sum())
+
+    def at(self, p: Floats, mu: float) -> Point:
+        """f, gradient and probabilities at temperature mu."""
+        x = self.reduced(p)
+        top = np.maximum.reduceat(x, self._first)
+        top = np.where(self.free, np.maximum(top, 0.0), top)
+        x -= np.repeat(top, self.size)
+        x *= 1.0 / mu
+        np.maximum(x, -80.0, out=x)
+        np.exp(x, out=x)
+        z = np.add.reduceat(x, self._first) + np.where(
+            self.free, np.exp(np.clip(-top / mu, -80.0, 0.0)), 0.0
+        )
+        x *= np.repeat(1.0 / z, self.size)
+        f = float(self.b @ p + top.sum() + mu * np.log(z).sum())
+        return Point(f, self.b - self._At @ x, x, mu)
+
+    def hessian(self, point: Point) -> Floats:
+        """Second derivative at a point, (R, R)."""
+        H = (self._squares @ point.x).reshape(self.R, self.R)
+        return np.asarray(
+            (H + np.triu(H, 1).T - self._outer.product(point.x)) / point.mu, dtype=np.float64
+        )
+
+    @cached_property
+    def _outer(self) -> _Dense | _Split:
+        return _Dense(self) if self.R <= DENSE_ROWS else _Split(self)
+
+    @cached_property
+    def _squares(self) -> sparse.csc_matrix:
+        """Matrix (R*R, n) that turns weights w into the upper triangle of sum_c w_c a_c a_c'."""
+        A = self.A
+        width = np.diff(A.indptr)
+        left, right = _pairs(A.indptr, width)
+        count = width * (width + 1) // 2
+        row = np.minimum(A.indices[left], A.indices[right]) * np.int32(self.R) + np.maximum(
+            A.indices[left], A.indices[right]
+        )
+        indptr = np.concatenate([[0], np.cumsum(count)])
+        return sparse.csc_matrix(
+            (A.data[left] * A.data[right], row, indptr), shape=(self.R * self.R, A.shape[0])
+        )
+
+
+def _pairs(indptr: Ints, width: Ints) -> tuple[Ints, Ints]:
+    """Positions (left, right) of all pairs of entries of one column, left <= right, column by
+    column.
+    """
+    count = width * (width + 1) // 2
+    total, begin = int(count.sum()), np.cumsum(count) - count
+    left, right = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
+    for d in np.unique(width):
+        s, t = np.triu_indices(int(d))
+        on = np.flatnonzero(width == d)
+        at = begin[on][:, None] + np.arange(len(s))
+        left[at], right[at] = indptr[on][:, None] + s, indptr[on][:, None] + t
+    return left, right
+
+
+class _Dense:
+    """sum_j E_j E_j' with E = expected use of group j, as one dense matrix product."""
+
+    def __init__(self, s: Smooth) -> None:
+        self._key = np.repeat(s._group, np.diff(s.A.indptr)) * s.R + s.A.indices
+        self._column, self._coef = np.repeat(np.arange(len(s.v)), np.diff(s.A.indptr)), s.A.data
+        self._shape = (len(s.size), s.R)
+
+    def product(self, x: Floats) -> Floats:
+        return _gram(_expected(self._key, self._coef * x[self._column], *self._shape))
+
+
+def _expected(key: Ints, amount: Floats, J: int, R: int) -> Floats:
+    """Sums of amounts by key, as a dense (J, R) matrix."""
+    return np.asarray(np.bincount(key, amount, J * R), dtype=np.float64).reshape(J, R)
+
+
+def _gram(E: Floats) -> Floats:
+    """E'E in slices small enough that the matrix library does not start threads, which cost more
+    than they bring.
+    """
+    J, R = E.shape
+    k = max(1, 200_000 // max(1, R * R))
+    whole = J - J % k
+    out = E[whole:].T @ E[whole:]
+    if whole:
+        slices = E[:whole].reshape(-1, k, R)
+        out = out + (slices.transpose(0, 2, 1) @ slices).sum(axis=0)
+    return np.asarray(out, dtype=np.float64)
+
+
+class _Split:
+    """The same where most rows concern few groups (tenants): wide rows dense, narrow rows
+    sparse.
+    """
+
+    def __init__(self, s: Smooth) -> None:
+        A, J = s.A, len(s.size)
+        width = np.diff(A.indptr)
+        group = np.repeat(s._group, width)
+        touched = np.bincount(A.indices, minlength=s.R)
+        wide = touched > max(1, len(s.v)) / 12
+        self._wide, self._narrow = np.flatnonzero(wide), np.flatnonzero(~wide)
+        number = np.where(wide, np.cumsum(wide) - 1, np.cumsum(~wide) - 1)
+        is_wide = wide[A.indices]
+        column = np.repeat(np.arange(len(s.v)), width)
+        local = number[A.indices]
+        self._wk, self._wc, self._wa = (
+            (group * len(self._wide) + local)[is_wide],
+            column[is_wide],
+            A.data[is_wide],
+        )
+        key = (group * len(self._narrow) + local)[~is_wide]
+        seen, self._nk = np.unique(key, return_inverse=True)
+        self._nc, self._na = column[~is_wide], A.data[~is_wide]
+        q = max(1, len(self._narrow))
+        self._indices = (seen % q).astype(np.int32)
+        self._indptr = np.searchsorted(seen // q, np.arange(J + 1)).astype(np.int32)
+        self._J, self._R = J, s.R
+
+    def product(self, x: Floats) -> Floats:
+        w, q = len(self._wide), len(self._narrow)
+        W = _expected(self._wk, self._wa * x[self._wc], self._J, w)
+        N = sparse.csr_matrix(
+            (
+                np.bincount(self._nk, self._na * x[self._nc], len(self._indices)),
+                self._indices,
+                self._indptr,
+            ),
+            shape=(self._J, q),
+        )
+        out = np.empty((self._R, self._R))
+        cross = N.T @ W
+        out[np.ix_(self._wide, self._wide)] = _gram(W)
+        out[np.ix_(self._narrow, self._wide)] = cross
+        out[np.ix_(self._wide, self._narrow)] = cross.T
+        out[np.ix_(self._narrow, self._narrow)] = (N.T @ N).toarray()
+        return out
+
+
+def newton(
+    s: Smooth,
+    p: Floats,
+    mu: float,
+    tol: float,
+    deadline: float,
+    cap: float = 1e4,
+    shape: Smooth | None = None,
+    most: int = 30,
+) -> tuple[Floats, int]:
+    """Minimise f_mu over 0 <= p <= cap from p by damped Newton steps; returns prices and the number
+    of evaluations.
+
+    Stops when a step promises less than tol x |f|, after `most` evaluations, or at the deadline
+    (time.monotonic). shape: a sample of the groups that lends its Hessian, for steps that cost less
+    where there are many groups. The cap stands for a penalty on breaking a row: without it the dual
+    of an impossible model has no minimum. The damping |g_i| / reach keeps the steps of saturated
+    rows, where H vanishes, within a reach that adapts row by row.
+    """
+    at, used, reach = s.at(p, mu), 1, np.full(s.R, REACH * mu)
+    H = _curvature(s, shape, at, p)
+    while used < most and time.monotonic() < deadline:
+        step = _box_step(at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), p, cap)
+        expected = at.g + H @ step
+        promise = -0.5 * float((at.g + expected) @ step)
+        if not promise > tol * max(abs(at.f), 1e-12):
+            break
+        new, used = s.at(p + step, mu), used + 1
+        # rows whose slope came out other than the quadratic model said, weighted by how far they
+        # went
+        wrong = np.abs((new.g - expected) * step)
+        guilty = wrong > 0.1 * wrong.max(initial=0.0)
+        share = (at.f - new.f) / promise
+        if share < 0.5:
+            reach[guilty] = np.minimum(reach[guilty], np.abs(step[guilty]) + 1e-12) / (
+                2.0 if share > 0.1 else 5.0
+            )
+        if share > 0.1:
+            reach[~guilty | (share > 0.7)] *= 3.0
+            p, at = p + step, new
+            H = _curvature(s, shape, at, p)
+        elif np.abs(step).max() < 1e-10:
+            break
+    return p, used
+
+
+def _curvature(s: Smooth, shape: Smooth | None, at: Point, p: Floats) -> Floats:
+    """The Hessian, or that of a sample of the groups, enlarged."""
+    if shape is None:
+        return s.hessian(at)
+    return shape.hessian(shape.at(p, at.mu)) * (len(s.size) / len(shape.size))
+
+
+def _box_step(g: Floats, H: Floats, p: Floats, cap: float) -> Floats:
+    """argmin g'd + d'Hd/2 over 0 <= p + d <= cap, by active sets."""
+    low, high = -p, cap - p
+    down, up = (p <= 0) & (g >= 0), (p >= cap) & (g <= 0)
+    d = np.zeros(len(p))
+    for _ in range(60):
+        d = np.where(down, low, np.where(up, high, 0.0))
+        free = ~(down | up)
+        if free.any():
+            d[free] = _solve(H[np.ix_(free, free)], -(g + H[:, ~free] @ d[~free])[free])
+        under, over = free & (d < low), free & (d > high)
+        if under.any() or over.any():
+            down, up = down | under, up | over
+            continue
+        slope, tiny = g + H @ d, 1e-10 * (1.0 + np.abs(g))
+        back = (down & (slope < -tiny)) | (up & (slope > tiny))
+        if not back.any():
+            break
+        down, up = down & ~back, up & ~back
+    return np.clip(d, low, high)
+
+
+def _solve(H: Floats, rhs: Floats) -> Any:
+    try:
+        return np.linalg.solve(H, rhs)
+    except np.linalg.LinAlgError:
+        return np.linalg.lstsq(H, rhs, rcond=None)[0]

@@ -1,0 +1,274 @@
+"""The dual of a round in which jobs share GPUs: prices of pools and of the right to a guest, by
+linear programmes.
+
+Each option that may have a guest has a row of its own (formulations/rows.guest), so there are
+hundreds or thousands of rows, most of them with nothing to say. The smooth dual (smoothing.py)
+takes their number squared in memory; here a linear programme over the columns that the prices of
+the round without guests call promising says what the others are worth, and brings those in that it
+misses (Dantzig and Wolfe 1960). Prices q_r of rows that are not in it are completed:
+
+    q_r = max(0, max_{g on h} v_g - a_g'p - u_g)      h may have a guest beside it for what guests
+                                                      would give,
+                                                      u: what each group pays for in the programme
+
+With these L (lagrangian.py) is a bound, whatever the programme lacks: the loop ends where it is
+close to its value.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from formulations.bounds.lagrangian import Dual, evaluate, group_max, minimise_dual, spread_prices
+from formulations.model.choices import Choices, choices
+from formulations.model.linear import AT_MOST_ONE, COLOCATION, Bools, Floats, Ints, LinearModel
+
+Programme = Callable[[LinearModel, float], tuple[Floats, Floats] | None]
+"""(values, prices of the rows) of a model without whole numbers, seconds left; None if there is
+no answer.
+"""
+
+# relative distance of bound and programme that is close enough, if no less is asked for
+CLOSE = 5e-4
+TURNS = 12
+# columns per group, and pairs per group, that the first programme starts from
+NEAR = 3
+MORE = 4000  # columns, and pairs, that a turn brings in at most
+MANY = 8000  # columns from which the interior point method is quicker
+EPS = 1e-9
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """Columns (k,) of guests, the columns of their hosts and the coupling rows that tie them; rest
+    (R',): other coupling rows; groups (J,): model row of every group."""
+
+    secondary: Ints
+    primary: Ints
+    row: Ints
+    other_rows: Ints
+    groups: Ints
+
+    @classmethod
+    def of(cls, c: Choices) -> PairColumns:
+        """The guests of a model, by the family of their rows."""
+        place = np.full(c.model.m, -1)
+        place[c.rows] = np.arange(c.R)
+        is_secondary = np.zeros(c.R, dtype=bool)
+        for family in c.model.families:
+            if family.kind == COLOCATION:
+                rows = place[family.first : family.stop]
+                is_secondary[rows[rows >= 0]] = True
+        owner = np.repeat(np.arange(c.n), np.diff(c.matrix.indptr))
+        entry = np.flatnonzero(is_secondary[c.matrix.indices])
+        row, column, colocated = c.matrix.indices[entry], owner[entry], c.matrix.data[entry] > 0
+        primary = np.full(c.R, -1)
+        primary[row[~colocated]] = column[~colocated]
+        return cls(
+            column[colocated],
+            primary[row[colocated]],
+            row[colocated].astype(np.int64),
+            np.flatnonzero(~is_secondary),
+            np.concatenate(
+                [np.arange(f.first, f.stop) for f in c.model.families if f.kind == AT_MOST_ONE]
+            ),
+        )
+
+
+def has_pair_rows(model: LinearModel) -> bool:
+    """Whether a model has rows of guests."""
+    return any(family.kind == COLOCATION and len(family.labels) for family in model.families)
+
+
+def best_prices(
+    c: Choices, start: Floats | None = None, deadline: float | None = None, close: float = CLOSE
+) -> Dual:
+    """Prices and bound of any round: `lagrangian.minimise_dual`, or `solve_paired_dual` where
+    jobs may share.
+    """
+    return (
+        solve_paired_dual(c, start, deadline, close=close)
+        if has_pair_rows(c.model)
+        else minimise_dual(c, start, deadline)
+    )
+
+
+def solve_paired_dual(
+    c: Choices,
+    start: Floats | None = None,
+    deadline: float | None = None,
+    programme: Programme | None = None,
+    close: float = CLOSE,
+) -> Dual:
+    """The dual of a round with guests; its `values` are those of the last programme, 0 or 1 for
+    most columns.
+
+    start (m,): prices of a similar round. deadline: time.monotonic. close: relative distance of the
+    bound and the value of the programme that is close enough.
+    """
+    search = Programmes(c, start, deadline, programme)
+    for _ in range(TURNS):
+        if not search.turn() or search.gap(search.best.bound) <= close or not search.grow():
+            break
+    return replace(search.best, values=search.x)
+
+
+class Programmes:
+    """Linear programmes over more and more columns of a round, and the dual at the prices of each.
+
+    here: the last dual; best: that of the lowest bound; x (n,), value: solution of the last
+    programme.
+    """
+
+    def __init__(
+        self,
+        c: Choices,
+        start: Floats | None,
+        deadline: float | None,
+        programme: Programme | None = None,
+        inside: Bools | None = None,
+    ) -> None:
+        """As of `solve_paired_dual`; inside (n,): columns of the first programme, None = those that
+        the prices call promising.
+        """
+        self._solve, self._until = programme or by_scipy, math.inf if deadline is None else deadline
+        self.c, self._pair_columns = c, PairColumns.of(c)
+        self.here = self.best = evaluate(c, np.zeros(c.model.m) if start is None else start)
+        self.x, self.value = np.zeros(c.n), -math.inf
+        if inside is None:
+            p = self.best.prices[c.rows]
+            if start is None:
+                other_rows = self._pair_columns.other_rows
+                p[other_rows] = minimise_dual(
+                    _without_pairs(c, self._pair_columns), deadline=deadline
+                ).prices[c.rows[other_rows]]
+            inside = _select_promising(c, self._pair_columns, c.value - c.matrix @ p)
+        self.inside = inside
+        self._more = np.zeros(0, dtype=np.int64)
+
+    def gap(self, bound: float) -> float:
+        """Relative distance of a bound to the value of the last programme."""
+        return (bound - self.value) / max(abs(bound), 1e-300)
+
+    def turn(self) -> bool:
+        """Solve the programme, complete its prices, find the columns that it lacks; False if
+        there is no answer.
+        """
+        c, g = self.c, self._pair_columns
+        columns, left = np.flatnonzero(self.inside), self._until - time.monotonic()
+        part = c.model.take(columns)
+        found = (
+            self._solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left)
+            if left > 0
+            else None
+        )
+        if found is None:
+            if left <= 0 or self.inside.all():
+                return False
+            # what must be used or kept may need any of them
+            self.inside[:] = True
+            return self.turn()
+        self.x = np.zeros(c.n)
+        self.x[columns] = found[0]
+        p, u = found[1][c.rows], found[1][g.groups]
+        p[g.row] = 0.0
+        wants = (c.value - c.matrix @ p)[g.secondary] - u[c.group[g.secondary]]
+        p[g.row] = np.maximum(found[1][c.rows], 0.0)[g.row]
+        np.maximum.at(p, g.row, wants)
+        self.here, self.value = evaluate(c, spread_prices(c, p)), float(c.value @ self.x)
+        self.best = min(self.best, self.here, key=lambda dual: dual.bound)
+        self._more = _find_missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, self.inside)
+        return True
+
+    def grow(self) -> bool:
+        """Bring in the columns that the last programme lacks; False if it lacks none."""
+        self.inside[self._more] = True
+        return len(self._more) > 0
+
+
+def _without_pairs(c: Choices, g: PairColumns) -> Choices:
+    """The round without guests."""
+    own = np.ones(c.n, dtype=bool)
+    own[g.secondary] = False
+    whole = c.model.take(np.flatnonzero(own))
+    lower, upper = whole.lower.copy(), whole.upper.copy()
+    gone = np.setdiff1d(c.rows, c.rows[g.other_rows])
+    lower[gone], upper[gone] = -np.inf, np.inf
+    return choices(replace(whole, lower=lower, upper=upper))
+
+
+def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
+    """(n,) columns near their group's best at some prices, pairs near the best of both groups with
+    their hosts, and whatever a rule may need: columns of groups that must have one, and of rows
+    with a lower bound."""
+    own = np.ones(c.n, dtype=bool)
+    own[g.secondary] = False
+    u = np.maximum(group_max(c, np.where(own, reduced, -np.inf), 0.0), 0.0)
+    loss = np.where(own, u[c.group] - reduced, np.inf)
+    inside = loss <= _least(loss, NEAR * c.J)
+    short = (
+        u[c.group[g.secondary]] + u[c.group[g.primary]] - reduced[g.secondary] - reduced[g.primary]
+    )
+    near = np.flatnonzero(short <= _least(short, NEAR * c.J))
+    inside[g.secondary[near]] = inside[g.primary[near]] = True
+    bound = np.isfinite(c.low)
+    inside |= c.mandatory[c.group] | (np.asarray(c.matrix @ bound.astype(float)) != 0)
+    colocated = inside[g.secondary]
+    inside[g.primary[colocated]] = True
+    return inside
+
+
+def _find_missing(
+    c: Choices, g: PairColumns, surplus: Floats, wants: Floats, inside: Bools
+) -> Ints:
+    """Columns outside the programme that it values too low, the worst first, with the guests of
+    hosts among them.
+    """
+    short = np.where(inside, 0.0, surplus)
+    short[g.secondary] = 0.0
+    # a host inside is short of guests that the programme lacks
+    colocated = np.flatnonzero(~inside[g.secondary] & (wants > 0))
+    lacking = colocated[surplus[g.primary[colocated]] > EPS]
+    worst = np.flatnonzero(short > EPS)
+    worst = worst[np.argsort(-short[worst], kind="stable")[:MORE]]
+    chosen = np.zeros(c.n, dtype=bool)
+    chosen[worst] = True
+    lacking = lacking[np.argsort(-surplus[g.primary[lacking]], kind="stable")[:MORE]]
+    chosen[g.secondary[lacking]] = chosen[g.primary[lacking]] = True
+    return np.flatnonzero(chosen & ~inside)
+
+
+def _least(x: Floats, k: int) -> float:
+    """The k-th smallest, inf where there are no more."""
+    return float(np.partition(x, k - 1)[k - 1]) if 0 < k < len(x) else math.inf
+
+
+def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
+    """A programme by SciPy's HiGHS; optimal at a vertex whichever method it takes."""
+    from scipy import optimize
+
+    if not model.n:
+        return np.zeros(0), np.zeros(model.m)
+    a = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
+    up, down = np.flatnonzero(np.isfinite(model.upper)), np.flatnonzero(np.isfinite(model.lower))
+    found = optimize.linprog(
+        -model.value,
+        A_ub=sparse.vstack([a[up], -a[down]]).tocsr(),
+        b_ub=np.append(model.upper[up], -model.lower[down]),
+        bounds=(0.0, 1.0),
+        method="highs-ipm" if model.n > MANY else "highs-ds",
+        options={"time_limit": seconds} if math.isfinite(seconds) else {},
+    )
+    if found.status != 0:
+        return None
+    prices = np.zeros(model.m)
+    rent = -np.asarray(found.ineqlin.marginals)
+    prices[up] += rent[: len(up)]
+    prices[down] -= rent[len(up) :]
+    return np.asarray(found.x), prices

@@ -1,0 +1,189 @@
+"""Plans in which jobs share GPUs, from the values of a linear programme: pairs move as one.
+
+A pair seen as one option of its host (worth what both are worth) leaves a round without guests, in
+which the moves of rounding.py work: a host that moves away leaves its guest behind, which is then
+free to go where it likes. In turn:
+
+    pairs as one -> repair and fill -> guests for options that have none -> ...      until nothing
+        gets better
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from formulations.bounds.lagrangian import Dual
+from formulations.colocation.prices import PairColumns, by_scipy, has_pair_rows
+from formulations.model.choices import Choices, choices
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.primal.rounding import fill, repair, round_dual
+
+EPS = 1e-6
+TURNS = 24
+STEPS = (10, 4, 40)  # parts of what is fractional, of which a dive settles one at a time
+
+
+def round_pairs(
+    c: Choices, dual: Dual, until: float = math.inf, enough: float = 0.0
+) -> Ints | None:
+    """The plan that the values of the programme suggest, repaired and filled: the best of some
+    dives, or the first with a relative gap of `enough`. Without values, or where all get stuck, as
+    rounding.round_dual; None where that does."""
+    best: Ints | None = None
+    for steps in STEPS if dual.values is not None else ():
+        assert dual.values is not None
+        plan = improve_paired(c, _dive(c, dual.values, steps, until), dual.prices, until)
+        if plan is not None and (best is None or c.value_of(plan) > c.value_of(best)):
+            best = plan
+        if time.monotonic() >= until or (
+            best is not None and dual.bound - c.value_of(best) <= enough * abs(c.value_of(best))
+        ):
+            break
+    return round_dual(c, dual, until) if best is None else best
+
+
+def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
+    """A plan (J,) from the values of a programme: what is whole stays, one of so many parts of the
+    rest is settled, the largest shares first and only what still fits, and the programme of what is
+    left is solved again, some times."""
+    plan, open_ = np.full(c.J, -1), np.ones(c.J, dtype=bool)
+    for turn in range(TURNS):
+        whole = np.flatnonzero(x > 1 - EPS)
+        plan[c.group[whole]] = whole
+        part = np.flatnonzero((x > EPS) & (x <= 1 - EPS))
+        open_ &= np.bincount(c.group[part], minlength=c.J) > 0
+        if not open_.any():
+            return plan
+        order = part[np.lexsort((part, -c.value[part], -np.round(x[part], 6)))]
+        use, settled = c.use_of(plan), 0
+        share = max(1, len(order) // steps) if turn < TURNS - 1 else len(order)
+        for o in order.tolist():
+            row = slice(c.matrix.indptr[o], c.matrix.indptr[o + 1])
+            at, amount = c.matrix.indices[row], c.matrix.data[row]
+            if open_[c.group[o]] and (use[at] + amount <= c.high[at]).all():
+                plan[c.group[o]], open_[c.group[o]] = o, False
+                use[at] += amount
+                settled += 1
+                if settled >= share:
+                    break
+        columns = c.columns_of(np.flatnonzero(open_))
+        if not settled or not len(columns) or time.monotonic() >= until:
+            return plan
+        model, held = c.model.take(columns), c.model.activity(c.to_x(plan))
+        taken = held > 0
+        taken[c.rows] = False
+        found = by_scipy(
+            replace(
+                model, lower=np.where(taken, -np.inf, model.lower - held), upper=model.upper - held
+            ),
+            until - time.monotonic(),
+        )
+        if found is None:
+            return plan
+        x = np.zeros(c.n)
+        x[columns] = found[0]
+    return plan
+
+
+def improve_paired(
+    c: Choices, plan: Ints, prices: Floats, until: float = math.inf, turns: int = 4
+) -> Ints | None:
+    """A plan near the given one (J,) that keeps all rows, and better where moves can do it; None
+    if stuck.
+    """
+    g, best = PairColumns.of(c), None
+    plan = _drop_orphaned_secondaries(c, g, plan)
+    for _ in range(turns):
+        primary, secondary = _pairs_of_plan(g, plan)
+        view, columns = _merge_pairs(c, g, primary, secondary)
+        place = np.full(c.n + 1, -1)
+        place[columns] = np.arange(len(columns))
+        own = np.where(np.isin(plan, secondary), -1, plan)
+        alone = repair(view, place[own], prices, until)
+        if alone is None:
+            break
+        alone = fill(view, alone, prices, until=until)
+        now = np.append(columns, -1)[alone]
+        stays = np.isin(primary, now)
+        now[c.group[secondary[stays]]] = secondary[stays]
+        now = _add_secondaries(c, g, now)
+        if best is not None and c.value_of(now) <= c.value_of(best) * (1 + 1e-9):
+            break
+        best = plan = now
+    return best if best is not None and c.feasible(best) else None
+
+
+def fill_plan(c: Choices, plan: Ints, prices: Floats, until: float = math.inf) -> Ints:
+    """rounding.fill of any round: where jobs may share, pairs move as one."""
+    if not has_pair_rows(c.model):
+        return fill(c, plan, prices, until=until)
+    better = improve_paired(c, plan, prices, until)
+    return plan if better is None or c.value_of(better) < c.value_of(plan) else better
+
+
+def _pairs_of_plan(g: PairColumns, plan: Ints) -> tuple[Ints, Ints]:
+    """(hosts' columns, guests' columns) of a plan."""
+    at = np.flatnonzero(np.isin(g.secondary, plan))
+    return g.primary[at], g.secondary[at]
+
+
+def _drop_orphaned_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
+    """The plan without guests whose host is not there or has another guest, of the best worth."""
+    at = np.flatnonzero(np.isin(g.secondary, plan))
+    at = at[np.lexsort((-c.value[g.secondary[at]], g.primary[at]))]
+    first = np.append(True, np.diff(g.primary[at]) != 0)[: len(at)]
+    gone = at[~(first & np.isin(g.primary[at], plan))]
+    plan = plan.copy()
+    plan[c.group[g.secondary[gone]]] = -1
+    return plan
+
+
+def _merge_pairs(
+    c: Choices, g: PairColumns, primary: Ints, secondary: Ints
+) -> tuple[Choices, Ints]:
+    """The round in which these pairs are options of their hosts and nobody else can be a guest; and
+    its columns.
+
+    Groups of guests own nothing there, so those that must run go on as they are with their host."""
+    own: Bools = np.ones(c.n, dtype=bool)
+    own[g.secondary] = False
+    own[np.isin(c.group, c.group[secondary])] = False
+    value, mandatory = c.value.copy(), c.mandatory.copy()
+    value[primary] += c.value[secondary]
+    # a host whose guest must run may not leave it behind
+    bound = c.group[primary[mandatory[c.group[secondary]]]]
+    mandatory[c.group[secondary]] = False
+    own[np.isin(c.group, bound)] = False
+    own[primary] = True
+    mandatory[bound] = True
+    columns = np.flatnonzero(own)
+    part = replace(c.model, value=value).take(columns)
+    lower, upper = part.lower.copy(), part.upper.copy()
+    tied = np.setdiff1d(c.rows, c.rows[g.other_rows])
+    lower[tied], upper[tied] = -np.inf, np.inf
+    lower[g.groups] = np.where(mandatory, 1.0, -np.inf)
+    # a guest that keeps is kept
+    kept = np.bincount(c.matrix[secondary].indices, c.matrix[secondary].data, c.R)[g.other_rows]
+    lower[c.rows[g.other_rows]] -= kept
+    upper[c.rows[g.other_rows]] -= kept
+    return choices(replace(part, lower=lower, upper=upper)), columns
+
+
+def _add_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
+    """The plan with guests, the best first, for options that have none, of groups that have
+    nothing.
+    """
+    plan = plan.copy()
+    at = np.flatnonzero(
+        np.isin(g.primary, plan) & (plan[c.group[g.secondary]] < 0) & (c.value[g.secondary] > 0)
+    )
+    taken_primaries = set(g.primary[np.isin(g.secondary, plan)].tolist())
+    for k in at[np.argsort(-c.value[g.secondary[at]], kind="stable")].tolist():
+        if g.primary[k] not in taken_primaries and plan[c.group[g.secondary[k]]] < 0:
+            plan[c.group[g.secondary[k]]] = g.secondary[k]
+            taken_primaries.add(int(g.primary[k]))
+    return plan

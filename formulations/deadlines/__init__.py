@@ -1,0 +1,1 @@
+"""Deadlines: which can be kept, and how few GPUs keep them."""

@@ -1,0 +1,173 @@
+"""Promises to several jobs at once: which deadlines can be kept together, one satisfactory share
+after the other.
+
+Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithm 1 (admission control: earliest deadline
+first, each job its minimum satisfactory share of what those before it leave). Ours: several pools,
+and rows that limit more than GPUs (quotas, budgets) in every slot.
+
+A job that finds its share in what is left needs no other job to change its plan; that is tried
+first. A chain of promises is a plan: each job's sizes, slot by slot, within all rows. So what is
+promised can be kept, as long as speeds are right and nothing is taken away. What is not promised
+may still be possible: see `formulations/deadlines/kept_bound.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.deadlines.satisfactory_shares import (
+    DeadlineNeed,
+    Reservation,
+    reservation,
+    soonest,
+)
+from formulations.model.linear import Floats, Ints
+
+
+@dataclass(frozen=True)
+class CandidatePool:
+    """A pool in which a job may run: its need there; rows (r,) that it uses and how much of each
+    per GPU (r,).
+    """
+
+    pool: int
+    need: DeadlineNeed
+    rows: Ints
+    per_gpu: Floats
+    home: bool = False
+
+    def free(self, left: Floats) -> Ints:
+        """(T,) GPUs that the rows (R, T) leave to it."""
+        gpus: Ints = np.floor((left[self.rows] / self.per_gpu[:, None]).min(axis=0) + 1e-9).astype(
+            np.int64
+        )
+        return gpus
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Where and how a job keeps its deadline."""
+
+    place: CandidatePool
+    reservation: Reservation
+
+
+class ReservationPlan:
+    """Promises made so far.
+
+    places: of every job; due (J,): seconds from now; left (R, T): of every row in every slot, first
+    those of pools.
+    """
+
+    def __init__(
+        self, places: Sequence[Sequence[CandidatePool]], due: Floats, left: Floats, slot_s: float
+    ) -> None:
+        self.places, self.due, self.slot_s, self.whole = places, due, slot_s, left
+        self._least = np.array(
+            [min((p.need.least_gpu_s for p in of), default=0.0) for of in places]
+        )
+        pools = sorted({p.pool for of in places for p in of})
+        # there are until the end of each slot
+        self._gpu_s = np.cumsum(left[pools].sum(axis=0)) * slot_s
+        self.jobs: list[int] = []
+        self.made: list[Promise] = []
+        self._key: list[tuple[float, int]] = []
+        # what is left before the n-th promise; the last: after all
+        self._before: list[Floats] = [left]
+
+    @property
+    def left(self) -> Floats:
+        """(R, T) what all promises together leave."""
+        return self._before[-1]
+
+    def add(self, j: int) -> bool:
+        """Promise job j its deadline besides all others; False, and nothing changes, where no way
+        is found.
+
+        The other promises stay as they are if they leave room; else those due later are planned
+        anew.
+        """
+        at = bisect(self._key, (float(self.due[j]), j))
+        promise = self._promise(j, self.left)
+        if promise is not None:
+            self.jobs.insert(at, j)
+            self.made.insert(at, promise)
+            self._key.insert(at, (float(self.due[j]), j))
+            self._before[at:] = [
+                self._before[at],
+                *(subtract_reservation(left, promise) for left in self._before[at:]),
+            ]
+            return True
+        return self._fits_before_deadlines(j) and self._replan(at, [j, *self.jobs[at:]])
+
+    def settle(self) -> None:
+        """Plan all promises anew, by earliest deadline, if they can all be kept so."""
+        self._replan(0, list(self.jobs))
+
+    def _replan(self, at: int, jobs: list[int]) -> bool:
+        """Plan these jobs, the n-th from `at` on, in this order; False, and nothing changes,
+        where one finds no way.
+        """
+        before, made = [self._before[at]], []
+        for job in jobs:
+            promise = self._promise(job, before[-1])
+            if promise is None:
+                return False
+            made.append(promise)
+            before.append(subtract_reservation(before[-1], promise))
+        self.jobs[at:], self.made[at:], self._before[at:] = jobs, made, before
+        self._key[at:] = [(float(self.due[job]), job) for job in jobs]
+        return True
+
+    def _fits_before_deadlines(self, j: int) -> bool:
+        """False where job j and those promised need more GPU-seconds by some deadline than there
+        are until then.
+        """
+        jobs = np.array([*self.jobs, j], dtype=np.int64)
+        jobs = jobs[np.argsort(self.due[jobs], kind="stable")]
+        until = (
+            np.minimum(np.ceil(self.due[jobs] / self.slot_s).astype(np.int64), self.whole.shape[1])
+            - 1
+        )
+        return bool(
+            (np.cumsum(self._least[jobs]) <= self._gpu_s[np.maximum(until, 0)] * (1 + 1e-9)).all()
+        )
+
+    def soonest(self, j: int) -> float:
+        """Seconds from now of the earliest deadline that could be promised to job j besides all
+        others; inf: none in these slots."""
+        return min(
+            (soonest(p.need, p.free(self.left), self.slot_s) for p in self.places[j]),
+            default=np.inf,
+        )
+
+    def _promise(self, j: int, left: Floats) -> Promise | None:
+        """Where it runs if that does; else where it takes the smallest part of what its rows
+        have.
+        """
+        best: tuple[float, Promise] | None = None
+        for place in self.places[j]:
+            found = reservation(place.need, place.free(left), self.slot_s)
+            if found is None:
+                continue
+            if place.home:
+                return Promise(place, found)
+            part = float(
+                (place.per_gpu / np.maximum(self.whole[place.rows].sum(axis=1), 1e-9)).max()
+            )
+            cost = part * float(found.size.sum())
+            if best is None or cost < best[0]:
+                best = (cost, Promise(place, found))
+        return best[1] if best else None
+
+
+def subtract_reservation(left: Floats, promise: Promise) -> Floats:
+    """(R, T) what is left once a promise is kept."""
+    out: Floats = left.copy()
+    size, place = promise.reservation.size, promise.place
+    out[place.rows, : len(size)] -= place.per_gpu[:, None] * size
+    return out

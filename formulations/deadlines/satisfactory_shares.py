@@ -1,0 +1,132 @@
+"""How few GPUs keep a deadline: minimum satisfactory shares, filled into what is free over time.
+
+Source: Gu et al., ElasticFlow, ASPLOS 2023, section 4.1 (minimum satisfactory share, progressive
+filling) for jobs of one kind of GPU; letters are ours. Time is cut into slots of D seconds from now
+on; free_t GPUs are free in slot t.
+
+    size_t(k) = the largest size <= min(k, free_t)                        a share of k, as far as
+        there is room
+    work_t(k) = rate(size_t) max(0, D - pause where the size changes),    in the last slot up to the
+        deadline only
+    share     = the smallest k with sum_t work_t(k) >= R                  none: the deadline cannot
+        be kept
+
+A job holds its GPUs to the end of the slot in which it is done, so what a chain of fills promises
+can really be carried out in rounds of D seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.model.linear import Floats, Ints
+
+
+@dataclass(frozen=True)
+class DeadlineNeed:
+    """One job in one pool. sizes (S,): ascending; rate (S,): work per second; work: R; due_s:
+    seconds from now; pause_s: lost at a start; change_s: lost at a change of size; held: GPUs it
+    has there now, 0 = none."""
+
+    sizes: Ints
+    rate: Floats
+    work: float
+    due_s: float
+    pause_s: float
+    change_s: float
+    held: int
+
+    @property
+    def least_gpu_s(self) -> float:
+        """GPU-seconds of its work at the size that takes fewest."""
+        return float((self.sizes / self.rate).min()) * self.work
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """size (T',): GPUs in the slots up to the one in which the job is done; done_s: seconds from
+    now.
+    """
+
+    size: Ints
+    done_s: float
+
+    def gpu_s(self, slot_s: float) -> float:
+        """GPU-seconds held."""
+        return float(self.size.sum()) * slot_s
+
+
+def reservation(need: DeadlineNeed, free: Ints, slot_s: float) -> Reservation | None:
+    """The smallest share that keeps the deadline in slots with `free` (T,) GPUs; None if there
+    is none.
+    """
+    slots = min(len(free), int(np.ceil(need.due_s / slot_s - 1e-9)))
+    if slots <= 0 or not len(need.sizes):
+        return None
+    usable_gpus = np.minimum(need.sizes[:, None], free[:slots])
+    # (S, slots): number of sizes that fit
+    index = np.searchsorted(need.sizes, usable_gpus, side="right")
+    work, useful = _work(need, index, slots, slot_s)
+    done = np.cumsum(work, axis=1)
+    enough = done[:, -1] >= need.work * (1 - 1e-12)
+    if not enough.any():
+        return None
+    k = int(enough.argmax())
+    last = int(np.searchsorted(done[k], need.work * (1 - 1e-12)))
+    before = done[k, last - 1] if last else 0.0
+    rate = need.rate[index[k, last] - 1]
+    size = np.where(index[k, : last + 1] > 0, need.sizes[index[k, : last + 1] - 1], 0)
+    lost = slot_s - useful[k, last]
+    return Reservation(size, last * slot_s + lost + (need.work - before) / rate)
+
+
+def soonest(need: DeadlineNeed, free: Ints, slot_s: float) -> float:
+    """Seconds from now until the job could be done on what is free, whatever its deadline; inf:
+    never in these slots.
+
+    The earliest over its shares: the earliest deadline that could be promised.
+    """
+    best = np.inf
+    for k in range(len(need.sizes)):
+        only = DeadlineNeed(
+            need.sizes[: k + 1],
+            need.rate[: k + 1],
+            need.work,
+            np.inf,
+            need.pause_s,
+            need.change_s,
+            need.held,
+        )
+        usable_gpus = np.searchsorted(only.sizes, np.minimum(only.sizes[-1], free), side="right")[
+            None, :
+        ]
+        work, useful = _work(only, usable_gpus, len(free), slot_s)
+        done = np.cumsum(work[0])
+        if not len(done) or done[-1] < need.work * (1 - 1e-12):
+            continue
+        last = int(np.searchsorted(done, need.work * (1 - 1e-12)))
+        before = done[last - 1] if last else 0.0
+        best = min(
+            best,
+            last * slot_s
+            + slot_s
+            - useful[0, last]
+            + (need.work - before) / only.rate[usable_gpus[0, last] - 1],
+        )
+    return float(best)
+
+
+def _work(need: DeadlineNeed, index: Ints, slots: int, slot_s: float) -> tuple[Floats, Floats]:
+    """(S, slots) work and useful seconds of each slot, if the job holds its index-th size there
+    (0: nothing).
+    """
+    held = int(np.searchsorted(need.sizes, need.held, side="right")) if need.held else 0
+    before = np.concatenate([np.full((len(index), 1), held), index[:, :-1]], axis=1)
+    pause = np.where(index == before, 0.0, np.where(before == 0, need.pause_s, need.change_s))
+    ends = np.minimum(slot_s, need.due_s - slot_s * np.arange(slots))
+    useful = np.maximum(0.0, slot_s - pause)
+    there = np.maximum(0.0, ends - pause)
+    rate = np.concatenate([[0.0], need.rate])
+    return rate[index] * np.where(index > 0, there, 0.0), useful

@@ -1,0 +1,56 @@
+"""Gradient accumulation: the same global batch in m passes, each smaller, so that a job needs less
+memory.
+
+    t_iter(B, m) = (m - 1) t(B/m) + (t(B/m)^d + comm^d)^(1/d)          t(x) = a0 + a1 x
+    memory(B, m) = fixed + per_sample B/m
+
+B: batch of one GPU; a0, a1, comm: seconds; d >= 1: how little the synchronisation of the last pass
+overlaps with computing (1 = not at all). The batch of a step, and with it convergence, does not
+depend on m. Sources: step time, Qiao et al., "Pollux", OSDI 2021, section 3.2; m as a power of two
+that makes two jobs fit, Luo et al., IWQoS 2024.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.model.linear import Floats, Ints
+
+MOST = 1 << 16  # passes; beyond, a job does not fit
+
+
+def combine_overlapping_times(a: Floats, b: Floats, gamma: Floats) -> Floats:
+    """(a^gamma + b^gamma)^(1/gamma) for a, b >= 0 without overflow: the sum at gamma 1, nearly
+    the larger at 10.
+    """
+    most = np.maximum(np.maximum(a, b), 1e-300)
+    return np.asarray(most * (1.0 + (np.minimum(a, b) / most) ** gamma) ** (1.0 / gamma))
+
+
+def step_s(
+    a0: Floats, a1: Floats, comm: Floats, d: Floats, batch: Floats, passes: Floats
+) -> Floats:
+    """Seconds of a step of `batch` samples per GPU in so many passes; arrays that broadcast."""
+    one = a0 + a1 * batch / passes
+    return np.asarray(
+        (passes - 1.0) * one + combine_overlapping_times(one, comm, d), dtype=np.float64
+    )
+
+
+def memory_per_gpu(fixed: Floats, per_sample: Floats, batch: Floats, passes: Floats) -> Floats:
+    """Memory of one GPU, in the unit of `fixed`; arrays that broadcast."""
+    return np.asarray(fixed + per_sample * batch / passes, dtype=np.float64)
+
+
+def fewest_passes(fixed: Floats, per_sample: Floats, batch: Floats, free_memory: Floats) -> Ints:
+    """The smallest power of two m <= max(batch, 1) with memory(..., m) <= room; 0 where there is
+    none.
+
+    room: memory that is left for this job, e.g. that of the GPU less what its partner needs.
+    """
+    m: Floats = 2.0 ** np.arange(MOST.bit_length(), dtype=np.float64)
+    base, each, size, free = (
+        np.asarray(x)[..., None] for x in (fixed, per_sample, batch, free_memory)
+    )
+    fits = (memory_per_gpu(base, each, size, m) <= free) & (m <= np.maximum(size, 1.0))
+    return np.where(fits.any(axis=-1), m[np.argmax(fits, axis=-1)], 0.0).astype(np.int64)

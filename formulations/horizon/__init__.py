@@ -1,0 +1,1 @@
+"""Several intervals ahead: plans of jobs, priced by dynamic programming."""

@@ -1,0 +1,276 @@
+"""Several intervals ahead: every job follows one plan, and all plans share the rows of every
+interval.
+
+A plan says which option a job holds in each of H intervals of D seconds, or none. Within it pauses,
+work, the moment of finishing and what all that is worth are exact; letters as in
+formulations/README.md, section "The horizon".
+
+    gain = sum_h (work_h + loss) done_h + sum_h held_oh busy_h
+           + [the job finishes in interval h, t seconds into it] (finish_h + slope_h t - unfinished)
+
+is what a plan is worth more than holding nothing, where the work that is left costs `loss` a unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel, RowFamily
+from formulations.model.ragged import ragged
+
+INTERVAL = "interval"  # kind of the coupling rows of a horizon model
+ENOUGH = 1.0 - 1e-12  # a job is done when so much of the rest of its work is
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """J jobs, n options job by job, R coupling rows in each of H intervals. Raises ValueError on
+    arrays it cannot hold.
+
+    start (J+1,): options of job j are start[j] .. start[j+1]. rate (n,): work per second. switch_s,
+    startup_s (n,): seconds without work when a running job changes to the option, when a job starts
+    with it; a pause longer than the interval goes on in the next one. matrix (n, R) >= 0: use of
+    the rows, the same in every interval. high (H, R): what the rows have. low (R,): least use in
+    the first interval (guarantees, churn), -inf = none. current (J,): option held before the first
+    interval, -1 = none. must (J,): holds an option until it is done. remaining (J,): work left, >
+    0. work (J, H): worth of a unit of work. finish, slope (J, H): worth of finishing in interval h
+    is finish + slope t, t seconds into it. unfinished, loss (J,): after the horizon, work left r is
+    worth unfinished - loss r. held (n, H) <= 0: worth of a second in which the option is held
+    (minus the price of money). Finishing earlier is never worth less: slope <= 0, finish_h +
+    slope_h D >= finish_{h+1}, the last >= unfinished.
+    """
+
+    start: Ints
+    rate: Floats
+    switch_s: Floats
+    startup_s: Floats
+    matrix: sparse.csr_matrix
+    high: Floats
+    low: Floats
+    current: Ints
+    mandatory: Bools
+    remaining: Floats
+    interval_s: float
+    work: Floats
+    finish: Floats
+    slope: Floats
+    unfinished: Floats
+    loss: Floats
+    held: Floats
+    jobs: Sequence[str]
+    rows: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if faults := _faults(self):
+            raise ValueError("; ".join(faults))
+
+    @property
+    def J(self) -> int:
+        """Number of jobs."""
+        return len(self.remaining)
+
+    @property
+    def H(self) -> int:
+        """Number of intervals."""
+        return len(self.high)
+
+    @property
+    def R(self) -> int:
+        """Coupling rows of one interval."""
+        return int(self.high.shape[1])
+
+    @property
+    def n(self) -> int:
+        """Number of options."""
+        return len(self.rate)
+
+    @cached_property
+    def job(self) -> Ints:
+        """Job of every option, (n,)."""
+        return np.repeat(np.arange(self.J), np.diff(self.start))
+
+    @cached_property
+    def credit(self) -> Floats:
+        """work + loss: what a unit of work adds to the gain, (J, H)."""
+        return np.asarray(self.work + self.loss[:, None])
+
+    @cached_property
+    def reward(self) -> Floats:
+        """finish - unfinished: what finishing at the start of interval h adds, (J, H)."""
+        return np.asarray(self.finish - self.unfinished[:, None])
+
+    @property
+    def base(self) -> float:
+        """Worth of holding nothing, summed over the jobs; gains come on top of it."""
+        return float((self.unfinished - self.loss * self.remaining).sum())
+
+
+@dataclass(frozen=True)
+class PlanOutcomes:
+    """What N plans come to. gain (N,); end (N,): seconds from now to the end of the job, inf =
+    later than the horizon; left (N,): work left; plan (N, H): the plans, holding nothing once the
+    job is done."""
+
+    gain: Floats
+    end: Floats
+    left: Floats
+    plan: Ints
+
+
+def follow(x: Horizon, job: Ints, plan: Ints) -> PlanOutcomes:
+    """The plans (N, H) of option numbers (-1 = none), each of the job (N,) beside it, followed
+    second by second.
+    """
+    D, N = x.interval_s, len(job)
+    left, gain, end = x.remaining[job].copy(), np.zeros(N), np.full(N, np.inf)
+    before, pause, cut = x.current[job].copy(), np.zeros(N), np.full((N, x.H), -1)
+    if not x.n:
+        return PlanOutcomes(gain, end, left, cut)
+    for h in range(x.H):
+        o = np.where(np.isfinite(end), -1, plan[:, h])
+        on, k = o >= 0, np.maximum(o, 0)
+        fresh = on & (o != before)
+        pause = np.where(fresh, np.where(before >= 0, x.switch_s[k], x.startup_s[k]), pause)
+        able = np.where(on, x.rate[k] * np.maximum(0.0, D - pause), 0.0)
+        ends = on & (able >= left * ENOUGH)
+        did = np.where(ends, left, able)
+        busy = np.where(ends, pause + left / x.rate[k], np.where(on, D, 0.0))
+        gain += did * x.credit[job, h] + busy * x.held[k, h]
+        gain += np.where(ends, x.reward[job, h] + x.slope[job, h] * busy, 0.0)
+        left = np.where(ends, 0.0, left - did)
+        end = np.where(ends, h * D + busy, end)
+        pause, before, cut[:, h] = np.maximum(0.0, pause - D), o, o
+    return PlanOutcomes(gain, end, left, cut)
+
+
+def has_idle_interval(x: Horizon, followed: PlanOutcomes) -> Bools:
+    """(N,) plans that hold nothing in an interval before the job is done: not for jobs that must
+    run.
+    """
+    last = np.where(
+        np.isfinite(followed.end), np.floor(followed.end / x.interval_s - 1e-9), x.H - 1
+    )
+    return np.asarray(
+        ((followed.plan < 0) & (np.arange(x.H) <= last[:, None])).any(axis=1), dtype=np.bool_
+    )
+
+
+def use(x: Horizon, plan: Ints) -> sparse.csr_matrix:
+    """What plans (N, H) use of all rows, (N, H R); row r of interval h is h R + r."""
+    i, h = np.nonzero(plan >= 0)
+    o = plan[i, h]
+    owner, entry = ragged(x.matrix.indptr[o], x.matrix.indptr[o + 1])
+    column = (h * x.R)[owner] + x.matrix.indices[entry]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(i[owner], minlength=len(plan)))]).astype(
+        np.int64
+    )
+    return sparse.csr_matrix((x.matrix.data[entry], column, indptr), shape=(len(plan), x.H * x.R))
+
+
+def bounds(x: Horizon) -> tuple[Floats, Floats]:
+    """low and high of all rows, (H R,) each; only the first interval has a low."""
+    low = np.full((x.H, x.R), -np.inf)
+    low[0] = x.low
+    return low.reshape(-1), x.high.reshape(-1)
+
+
+def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
+    """Choose one of the given plans per job within the rows of all intervals: max sum gain_c z_c.
+
+    job (N,) ascending, gain (N,), plan (N, H). Rows: at_most_one (= 1 where the job must run), then
+    H R rows.
+    """
+    a, N = use(x, plan), len(job)
+    index = np.empty(a.nnz + N, dtype=np.int64)
+    coef = np.ones(a.nnz + N)
+    start = a.indptr.astype(np.int64) + np.arange(N + 1)
+    inner = np.ones(len(index), dtype=bool)
+    inner[start[:-1]] = False
+    index[start[:-1]] = job
+    index[inner], coef[inner] = x.J + a.indices, a.data
+    low, high = bounds(x)
+    names = [f'{row}" in interval "{h}' for h in range(x.H) for row in x.rows]
+    return LinearModel(
+        value=gain,
+        col_lower=np.zeros(N),
+        col_upper=np.ones(N),
+        integer=np.ones(N, dtype=bool),
+        start=start,
+        index=index,
+        coef=coef,
+        lower=np.concatenate([np.where(x.mandatory, 1.0, -np.inf), low]),
+        upper=np.concatenate([np.ones(x.J), high]),
+        families=(RowFamily(AT_MOST_ONE, 0, x.jobs), RowFamily(INTERVAL, x.J, names)),
+    )
+
+
+def feasible(x: Horizon, plan: Ints) -> bool:
+    """Whether one plan per job, (J, H), keeps every row and the jobs that must run do."""
+    followed = follow(x, np.arange(x.J), plan)
+    own = plan < 0
+    own |= x.job[np.maximum(plan, 0)] == np.arange(x.J)[:, None] if x.n else False
+    total = np.asarray(use(x, followed.plan).sum(axis=0)).reshape(-1)
+    low, high = bounds(x)
+    slack = 1e-9 * np.maximum(1.0, np.abs(np.where(np.isfinite(high), high, 1.0)))
+    return bool(
+        own.all()
+        and not (has_idle_interval(x, followed) & x.mandatory).any()
+        and (total <= high + slack).all()
+        and (total >= low - slack).all()
+    )
+
+
+def shift_plan(plan: Ints) -> Ints:
+    """The plans (N, H) one interval later: what is left of them, holding on to the last option."""
+    return np.concatenate([plan[:, 1:], plan[:, -1:]], axis=1)
+
+
+def _faults(x: Horizon) -> list[str]:
+    J, n, H, R = len(x.remaining), len(x.rate), len(x.high), x.high.shape[1]
+    shapes = {
+        "start": (J + 1,),
+        "switch_s": (n,),
+        "startup_s": (n,),
+        "matrix": (n, R),
+        "low": (R,),
+        "current": (J,),
+        "must": (J,),
+        "work": (J, H),
+        "finish": (J, H),
+        "slope": (J, H),
+        "unfinished": (J,),
+        "loss": (J,),
+        "held": (n, H),
+    }
+    wrong = [
+        f"{name} has shape {getattr(x, name).shape}, not {shape}"
+        for name, shape in shapes.items()
+        if getattr(x, name).shape != shape
+    ]
+    if wrong:
+        return wrong
+    end = x.finish + x.slope * x.interval_s
+    after = np.concatenate([x.finish[:, 1:], x.unfinished[:, None]], axis=1)
+    tolerance = 1e-9 * (np.abs(x.finish) + np.abs(x.slope * x.interval_s))
+    rules = {
+        "at least one interval": H > 0,
+        "interval_s > 0": x.interval_s > 0,
+        "rate > 0": bool((x.rate > 0).all()),
+        "remaining > 0": bool((x.remaining > 0).all()),
+        "pauses >= 0": bool((x.switch_s >= 0).all() and (x.startup_s >= 0).all()),
+        "matrix >= 0": bool((x.matrix.data >= 0).all()),
+        "held <= 0": bool((x.held <= 0).all()),
+        "work + loss >= 0": bool((x.work + x.loss[:, None] >= 0).all()),
+        "slope <= 0": bool((x.slope <= 0).all()),
+        "finishing earlier is never worth less": bool((end >= after - tolerance).all()),
+        "current options are the job's own": bool(
+            ((x.current < 0) | ((x.current >= x.start[:-1]) & (x.current < x.start[1:]))).all()
+        ),
+        "who must run holds an option": bool((~x.mandatory | (x.current >= 0)).all()),
+    }
+    return [f"broken: {rule}" for rule, holds in rules.items() if not holds]

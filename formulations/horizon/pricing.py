@@ -1,0 +1,171 @@
+"""The best plan of every job at given prices, by dynamic programming, and the bound that follows
+from it.
+
+With prices p of all rows, job j's best plan is worth b_j(p) = max over plans of gain - use' p, and
+
+    L(p) = sum_r (p_r high_r if p_r > 0 else p_r low_r) + sum_j max(0 unless must_j, b_j(p))
+
+is at least the gain of every feasible set of plans (weak duality;
+formulations/bounds/lagrangian.py). The state of the recursion is (interval, idle or running before,
+work done in units of R_j / B_j); a step is a whole run, "hold option k for m intervals", whose work
+is exact. Only where a run is followed by another decision is the work done rounded: up to the next
+unit, paid with the largest later credit of the work that is left out. As finishing earlier is never
+worth less, the recursion is at least b_j, so L holds for the problem as it stands, not for a
+discretised one. A search forwards with exact work done, pruned by the recursion, then finds the
+best plan itself and what it is worth.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+
+import numpy as np
+
+from formulations.horizon import pricing_arrays, pricing_compiled
+from formulations.horizon.intervals import ENOUGH, Horizon, bounds
+from formulations.model.linear import Floats, Ints
+
+FEWEST, MANY = 12, 48  # grids from so many units to so many are tried, and some of the finest
+BLOCK = 96  # jobs at once: their tables stay in the cache
+MARGIN = 1e-9  # of all amounts that enter the bound: more than the rounding of their sums
+
+
+@dataclass(frozen=True)
+class PricedPlans:
+    """bound: L(p), rounded up; best (J,): b_j, optimistic; plan (J, H): a nearly best plan of
+    every job.
+    """
+
+    bound: float
+    best: Floats
+    plan: Ints
+
+
+class Pricing:
+    """Prices plans of a horizon with at most `units` units of work a job; compiled: None where
+    numba decides.
+
+    nodes: decisions that the search for a best plan may look at in each job (compiled form only).
+    """
+
+    def __init__(
+        self, x: Horizon, units: int = 48, nodes: int = 200, compiled: bool | None = None
+    ) -> None:
+        self.x, self.nodes = x, nodes
+        self.compiled = has_numba() if compiled is None else compiled
+        self._price = kernel(self.compiled)
+        self.units, self._reach = _grid(x, units)
+        self._pause = np.stack([x.startup_s, x.switch_s], axis=1)
+        order = np.lexsort((np.diff(x.start), self.units))
+        self._blocks = [order[i : i + BLOCK] for i in range(0, x.J, BLOCK)]
+        later = np.maximum.accumulate(x.credit[:, ::-1], axis=1)[:, ::-1]
+        self._later = np.concatenate([later, np.zeros((x.J, 1))], axis=1)
+
+    def price(self, p: Floats, slack: float = 0.0, until: float = math.inf) -> PricedPlans | None:
+        """Bound and plans at prices (H R,) of all rows; those of the wrong sign count as 0. slack:
+        worth that may be missed in each job. None if not all jobs were looked at by `until`
+        (time.monotonic)."""
+        x = self.x
+        low, high = bounds(x)
+        p = np.where(np.isfinite(high), p, np.minimum(p, 0.0))
+        p = np.where(np.isfinite(low), p, np.maximum(p, 0.0))
+        rent = np.ascontiguousarray(x.matrix @ p.reshape(x.H, x.R).T)
+        best, plan = np.zeros(x.J), np.full((x.J, x.H), -1)
+        for jobs in self._blocks:
+            if time.monotonic() >= until:
+                return None
+            self._price(
+                x.start,
+                x.rate,
+                self._pause,
+                x.remaining,
+                self.units,
+                self._reach,
+                x.current,
+                x.mandatory,
+                x.interval_s,
+                x.credit,
+                self._later,
+                x.reward,
+                x.slope,
+                x.held,
+                rent,
+                np.full(x.J, slack),
+                self.nodes,
+                jobs,
+                best,
+                plan,
+            )
+        paid = p * np.where(p > 0, high, np.where(p < 0, low, 0.0))
+        counted = np.where(x.mandatory, best, np.maximum(best, 0.0))
+        bound = float(paid.sum() + counted.sum()) + MARGIN * float(
+            np.abs(paid).sum() + np.abs(counted).sum()
+        )
+        return PricedPlans(bound, best, plan)
+
+
+def _grid(x: Horizon, units: int) -> tuple[Ints, Ints]:
+    """Units of every job's work (J,), 0 where it cannot end within the horizon, and the most done
+    before each interval (J, H). Of all numbers up to `units` the one that rounds the least work
+    away in short runs."""
+    D = x.interval_s
+    top = np.zeros(x.J)
+    filled = np.flatnonzero(np.diff(x.start) > 0)
+    if len(filled):
+        top[filled] = np.maximum.reduceat(x.rate, x.start[filled])
+    tried = np.unique(
+        np.concatenate(
+            [
+                np.arange(min(FEWEST, units), min(units, MANY) + 1),
+                np.arange(max(FEWEST, units - FEWEST), units + 1),
+            ]
+        )
+    )
+    lost = np.zeros((x.J, len(tried)))
+    for m in (1, 2):
+        for pause in (x.startup_s, x.switch_s):
+            share = np.minimum(1.0, x.rate * np.maximum(0.0, m * D - pause) / x.remaining[x.job])
+            off = share[:, None] * tried
+            error = np.maximum(0.0, np.ceil(off - 1e-9) - off) / tried
+            if len(filled):
+                lost[filled] += np.add.reduceat(error, x.start[filled], axis=0)
+    B = tried[np.argmin(np.round(lost, 12), axis=1)]
+    B = np.where(top * x.H * D < x.remaining * ENOUGH, 0, B).astype(np.int64)
+    step = np.ceil(top * D / x.remaining * np.maximum(1, B))
+    reach = np.minimum(np.arange(x.H) * step[:, None], np.maximum(B - 1, 0)[:, None]).astype(
+        np.int64
+    )
+    return B, reach
+
+
+def has_numba() -> bool:
+    """Whether numba is installed, without loading it."""
+    return importlib.util.find_spec("numba") is not None
+
+
+@functools.cache
+def kernel(compiled: bool) -> Callable[..., None]:
+    """The recursion, compiled by numba (at the first call; kept on disk for the next process) or
+    on arrays.
+    """
+    if not compiled:
+        return pricing_arrays.price
+    import numba
+
+    names = dict(pricing_compiled.__dict__)
+    for name in ("most_after", "table", "search", "price"):
+        plain = names[name]
+        own = FunctionType(plain.__code__, names, name)
+        try:
+            names[name] = numba.njit(cache=True)(own)
+        # nowhere to keep it: compiled anew in every process
+        except RuntimeError:
+            names[name] = numba.njit(own)
+    swift: Callable[..., None] = names["price"]
+    return swift

@@ -1,0 +1,232 @@
+"""A model seen as choices: every group takes at most one of its columns, a few coupling rows tie
+the groups together.
+
+    max sum_c v_c x_c   s.t.  sum_{c of j} x_c <= 1 (= 1 for `mandatory`),   low <= A' x <= high
+
+This is the structure that Lagrangian bounds, roundings and the decomposition work on. Letters: n
+columns, J groups, R coupling rows, a_c the coupling entries of column c.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
+from formulations.model.ragged import ragged
+
+
+class NotChoices(Exception):
+    """The model lacks the structure; `reason` says what is in the way."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Group j owns the columns start[j] .. start[j+1]; group (n,) is the owner of each column.
+
+    must (J,): exactly one column is taken. rows (R,): model row of each coupling row. low, high
+    (R,): its bounds, widened by the tolerance of the model, so that every plan the model calls
+    feasible lies inside. matrix (n, R): coupling entries by column. J counts the rows of kind
+    at_most_one, in their order.
+    """
+
+    model: LinearModel
+    start: Ints
+    group: Ints
+    mandatory: Bools
+    rows: Ints
+    low: Floats
+    high: Floats
+    matrix: sparse.csr_matrix
+
+    @property
+    def n(self) -> int:
+        """Number of columns."""
+        return len(self.group)
+
+    @property
+    def J(self) -> int:
+        """Number of groups."""
+        return len(self.mandatory)
+
+    @property
+    def R(self) -> int:
+        """Number of coupling rows."""
+        return len(self.rows)
+
+    @property
+    def value(self) -> Floats:
+        """Worth of every column, (n,)."""
+        return self.model.value
+
+    @cached_property
+    def filled(self) -> Ints:
+        """Groups that own at least one column."""
+        return np.flatnonzero(np.diff(self.start) > 0)
+
+    @cached_property
+    def total(self) -> Floats:
+        """Sum of the absolute entries of each coupling row, (R,)."""
+        return np.asarray(abs(self.matrix).T @ np.ones(self.n), dtype=np.float64)
+
+    @cached_property
+    def unit(self) -> Floats:
+        """Mean absolute entry of each coupling row, (R,), 1 for an empty one: what makes dollars
+        and GPUs alike.
+        """
+        count = np.bincount(self.matrix.indices, minlength=self.R)
+        return np.where(self.total > 0, self.total / np.maximum(1, count), 1.0)
+
+    @cached_property
+    def total_value(self) -> float:
+        """Sum of the absolute values of all columns."""
+        return float(np.abs(self.value).sum())
+
+    @cached_property
+    def slots(self) -> tuple[Ints, Floats]:
+        """Coupling entries as padded slots: row (n+1, d) and coef (n+1, d); padding has row R and
+        coef 0.
+
+        The last line belongs to "nothing", so that column -1 finds it.
+        """
+        a = self.matrix
+        width = np.diff(a.indptr)
+        d = max(1, int(width.max(initial=0)))
+        row, coef = np.full((self.n + 1, d), self.R, dtype=np.int64), np.zeros((self.n + 1, d))
+        column = np.repeat(np.arange(self.n), width)
+        place = np.arange(len(a.indices)) - np.repeat(a.indptr[:-1], width)
+        row[column, place], coef[column, place] = a.indices, a.data
+        return row, coef
+
+    def columns_of(self, groups: Ints) -> Ints:
+        """All columns of the given groups, group by group."""
+        return ragged(self.start[groups], self.start[groups + 1])[1]
+
+    def value_of(self, choice: Ints) -> float:
+        """Worth of a choice, correctly rounded."""
+        return math.fsum(self.value[choice[choice >= 0]].tolist())
+
+    def use_of(self, choice: Ints) -> Floats:
+        """Activity of the coupling rows, (R,)."""
+        return np.asarray(self.matrix[choice[choice >= 0]].sum(axis=0), dtype=np.float64).reshape(
+            -1
+        )
+
+    def feasible(self, choice: Ints) -> bool:
+        """Whether the choice (J,) takes own columns only and keeps every row."""
+        on = choice >= 0
+        if len(choice) != self.J or (choice >= self.n).any() or (self.mandatory & ~on).any():
+            return False
+        if (self.group[choice[on]] != np.flatnonzero(on)).any():
+            return False
+        use = self.use_of(choice)
+        return bool((use >= self.low).all() and (use <= self.high).all())
+
+    def to_x(self, choice: Ints) -> Floats:
+        """The choice as a vector over columns, (n,)."""
+        x = np.zeros(self.n)
+        x[choice[choice >= 0]] = 1.0
+        return x
+
+    def from_x(self, x: Floats) -> Ints:
+        """The choice that a 0/1 vector means: its largest column per group if above one half."""
+        on = np.flatnonzero(x > 0.5)
+        on = on[np.argsort(x[on], kind="stable")]
+        choice = np.full(self.J, -1)
+        choice[self.group[on]] = on
+        return choice
+
+
+def choices(model: LinearModel) -> Choices:
+    """The view of a model as choices. Raises NotChoices where a column is continuous or general
+    integer, belongs to no at-most-one row, or a group's columns do not lie side by side.
+
+    A column in several at-most-one rows belongs to the first; the other rows then count as coupling
+    rows.
+    """
+    _only_binaries(model)
+    one = np.zeros(model.m, dtype=bool)
+    for family in model.families:
+        if family.kind == AT_MOST_ONE:
+            one[family.first : family.stop] = True
+    low, high = model.lower[one], model.upper[one]
+    if ((high != 1) | ((low > 0) & (low != 1))).any():
+        raise NotChoices("an at-most-one row has bounds other than (.., 1] or [1, 1]")
+    mine = one[model.index]
+    owner, shared = _owners(model, one, mine)
+    number = np.cumsum(one) - 1
+    group = number[owner]
+    if (np.diff(group) < 0).any():
+        raise NotChoices("the columns of a group do not lie side by side")
+    start = np.searchsorted(group, np.arange(int(one.sum()) + 1))
+    coupling = (~one | shared) & (np.isfinite(model.lower) | np.isfinite(model.upper))
+    # a shared row is watched as a coupling row, lower bound and all
+    mandatory = (model.lower[one] == 1) & ~shared[one]
+    return Choices(model, start, group, mandatory, *_coupling(model, coupling, mine, shared))
+
+
+def _owners(model: LinearModel, one: Bools, mine: Bools) -> tuple[Ints, Bools]:
+    """The first at-most-one row of each column, (n,), and which rows (m,) are at-most-one rows of
+    columns of others. mine (z,): the entry lies in an at-most-one row."""
+    if (model.coef[mine] != 1).any():
+        raise NotChoices("a coefficient of an at-most-one row is not 1")
+    first = model.start[:-1]
+    if (
+        int(np.count_nonzero(mine)) == model.n
+        and (np.diff(model.start) > 0).all()
+        and mine[first].all()
+    ):
+        # one such row per column, in front
+        return model.index[first], np.zeros(model.m, dtype=bool)
+    owner_entry = np.flatnonzero(mine)
+    column = model.entry_column[owner_entry]
+    count = np.bincount(column, minlength=model.n)
+    if (count == 0).any():
+        raise NotChoices(f"column {int(np.argmin(count))} belongs to no at-most-one row")
+    at = np.cumsum(count) - count
+    owner = (
+        np.minimum.reduceat(model.index[owner_entry], at)
+        if model.n
+        else np.zeros(0, dtype=np.int64)
+    )
+    shared = np.zeros(model.m, dtype=bool)
+    shared[model.index[owner_entry][model.index[owner_entry] != owner[column]]] = True
+    return owner, shared
+
+
+def _only_binaries(model: LinearModel) -> None:
+    if not model.integer.all():
+        raise NotChoices(f"column {int(np.argmin(model.integer))} is continuous")
+    binary = (model.col_lower == 0) & (model.col_upper == 1)
+    if not binary.all():
+        raise NotChoices(f"column {int(np.argmin(binary))} is not binary")
+
+
+def _coupling(
+    model: LinearModel, coupling: Bools, mine: Bools, shared: Bools
+) -> tuple[Ints, Floats, Floats, sparse.csr_matrix]:
+    rows = np.flatnonzero(coupling)
+    below, above = model.tolerance()
+    one = ~mine
+    # then all but one entry per column
+    plain = not shared.any() and bool(coupling[model.index[one]].all())
+    entry = one if plain else coupling[model.index]
+    number = (np.cumsum(coupling) - 1).astype(np.int32)
+    row = number[model.index[entry]]
+    indptr = (
+        model.start - np.arange(model.n + 1)
+        if plain
+        else np.concatenate([[0], np.cumsum(entry)])[model.start]
+    )
+    matrix = sparse.csr_matrix(
+        (model.coef[entry], row, indptr.astype(np.int32)), shape=(model.n, len(rows))
+    )
+    return rows, (model.lower - below)[rows], (model.upper + above)[rows], matrix

@@ -1,0 +1,88 @@
+"""Options that no best plan needs: removing them never changes the optimum.
+
+An option b is dropped when
+  (a) it alone breaks a row (more GPUs or dollars than the pool, the tenant or the budget has), or
+  (b) another option a of the same job in the same pool uses no more of any `at most` row and is
+      worth at least as
+      much: any plan with b stays feasible and loses nothing with a in its place; or "nothing" is
+          such an a.
+Rows of the `at least` kind forbid (b): options of a tenant with a guarantee stay (more GPUs may be
+    needed), `keep`
+stays (it counts for the limit on changes), and so does the option of a job that must run. An option
+    that may have a
+guest stays too: with it, it may be worth more. A guest beats nobody, as its host may be gone; it
+    goes with its host.
+An option with a rival, or that is one, beats nobody either: the rival may be chosen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.model.instance import Instance
+from formulations.model.linear import Bools
+
+
+def find_needed_options(instance: Instance, can_be_primary: Bools | None = None) -> Bools:
+    """(n,) True for options that may be part of a best plan; options must be sorted by job, pool,
+    gpus, with those of guests behind the others of their job. may_host (n,): options that may get
+    guests later."""
+    i, fits = instance, find_feasible_options(instance)
+    fixed = i.mandatory[i.job] | i.keep
+    open_ = ~fixed & (i.guarantee[i.tenant[i.job]] <= 0)
+    secondary = i.primary >= 0
+    vain = np.where(secondary, ~fixed, open_) & (i.value <= 0)
+    primaries = (
+        np.zeros(len(i.job), dtype=bool) if can_be_primary is None else can_be_primary.copy()
+    )
+    primaries[i.primary[secondary & ~vain]] = True
+    stays = np.where(
+        i.mandatory[i.job], True, fits & ~((vain | (open_ & _find_dominated(i, fits))) & ~primaries)
+    )
+    stays[secondary] &= stays[i.primary[secondary]]
+    return stays
+
+
+def find_feasible_options(instance: Instance) -> Bools:
+    """(n,) True for options that break no `at most` row if nobody else is there."""
+    i = instance
+    tenant = i.tenant[i.job]
+    fits = (
+        (i.held <= i.capacity[i.pool])
+        & (i.cost <= i.budget * (1 + 1e-9) + 1e-9)
+        & (i.held <= i.quota[tenant])
+    )
+    fits &= i.cost <= i.tenant_budget[tenant] * (1 + 1e-9) + 1e-9
+    if i.zones:
+        fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
+    if i.headroom is not None:
+        fits &= (i.headroom.batch <= i.headroom.most_batch[i.pool]) & (
+            i.headroom.firm <= i.headroom.most_firm[i.pool]
+        )
+    return fits
+
+
+def _find_dominated(i: Instance, fits: Bools) -> Bools:
+    """(n,) True where a smaller option of the same job and pool, itself possible, is worth at
+    least as much.
+    """
+    n = len(i.job)
+    beaten = np.zeros(n, dtype=bool)
+    if n == 0:
+        return beaten
+    new = np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0)) | (i.primary >= 0)
+    first = np.maximum.accumulate(np.where(new, np.arange(n), 0))
+    position = np.arange(n) - first
+    # what has a rival, or is one, may be out of the question
+    tied = i.conflicting_option >= 0
+    tied[i.conflicting_option[tied]] = True
+    best = np.where(fits & ~tied, i.value, -np.inf)
+    # running maximum inside each (job, pool): one vectorised step per position, sizes per pool are
+    # few
+    by_position = np.argsort(position, kind="stable")
+    bounds = np.cumsum(np.bincount(position))
+    for p in range(1, len(bounds)):
+        at = by_position[bounds[p - 1] : bounds[p]]
+        beaten[at] = best[at - 1] >= i.value[at]
+        best[at] = np.maximum(best[at], best[at - 1])
+    return beaten

@@ -1,0 +1,67 @@
+"""What a guarantee amounts to: the most GPUs, not above g, that one tenant's jobs could hold alone
+in the cluster.
+
+    u = max sum_j k_j   s.t.  one option (p, k) or none per job,  sum_{j in p} k_j <= capacity_p,
+        sum_j k_j <= g
+
+A bounded subset-sum with pools (contract section 1, tenants.csv). A reachable-sums bit set gives an
+upper bound in microseconds; it is exact unless several pools are smaller than g, where a search
+over sums per pool decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+JobSizes = Sequence[tuple[int, int]]  # (pool, gpus) of one job, gpus >= 1
+
+STATES = 200_000  # sums per pool that the search may hold
+
+
+def usable_guarantee(g: int, jobs: Sequence[JobSizes], capacity: Sequence[int]) -> int:
+    """u for a guarantee of g GPUs. Beyond STATES sums per pool the best sum found so far is
+    returned (<= u).
+    """
+    if g <= 0:
+        return 0
+    best = _reachable(g, jobs)
+    pools = sorted({p for options in jobs for p, _ in options})
+    if all(capacity[p] >= g for p in pools) or best == 0:
+        return best
+    return _search(best, g, jobs, pools, capacity)
+
+
+def _reachable(g: int, jobs: Sequence[JobSizes]) -> int:
+    """Largest sum <= g with the pools ignored; stops as soon as g itself is reached."""
+    mask, sums = (1 << (g + 1)) - 1, 1
+    for options in jobs:
+        new = sums
+        for k in {k for _, k in options}:
+            new |= sums << k
+        sums = new & mask
+        if sums >> g:
+            break
+    return sums.bit_length() - 1
+
+
+def _search(
+    target: int, g: int, jobs: Sequence[JobSizes], pools: Sequence[int], capacity: Sequence[int]
+) -> int:
+    """Best sum with the pools respected, by breadth over the sums per pool; stops at the target."""
+    place = {p: i for i, p in enumerate(pools)}
+    free_capacity = [min(capacity[p], g) for p in pools]
+    states = {(0,) * len(pools)}
+    best = 0
+    for options in jobs:
+        new = set(states)
+        for state in states:
+            total = sum(state)
+            for p, k in options:
+                i = place[p]
+                if state[i] + k <= free_capacity[i] and total + k <= g:
+                    new.add((*state[:i], state[i] + k, *state[i + 1 :]))
+                    best = max(best, total + k)
+        states = new
+        if best >= target or len(states) > STATES:
+            break
+    return best

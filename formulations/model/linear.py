@@ -1,0 +1,153 @@
+"""The neutral model that every solver understands: maximise a linear value over bounded columns and
+ranged rows.
+
+    max  sum_c value_c x_c
+    s.t. lower_r <= sum_c a_rc x_c <= upper_r      for every row r
+         col_lower_c <= x_c <= col_upper_c,  x_c integer where `integer_c`
+
+The matrix is stored by column (an option and everything it uses lie side by side); rows come in
+named families, so that bounds, prices and explanations can speak of "budget" and "quota" instead of
+row 17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+AT_MOST_ONE = "at_most_one"
+CAPACITY = "capacity"
+BUDGET = "budget"
+QUOTA = "quota"
+TENANT_BUDGET = "tenant_budget"
+GUARANTEE = "guarantee"
+CHURN = "churn"
+EXPOSURE = "exposure"
+HEADROOM = "headroom"
+IDLE = "idle_headroom"
+COLOCATION = "guest"
+TAKEOVER = "heir"
+
+
+@dataclass(frozen=True)
+class RowFamily:
+    """Rows `first .. first + len(labels)` of one kind; a label names the job, pool or tenant of
+    its row.
+    """
+
+    kind: str
+    first: int
+    labels: Sequence[str]
+
+    @property
+    def stop(self) -> int:
+        return self.first + len(self.labels)
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Maximise `value @ x` under row and column bounds. n columns, m rows, z non-zeros.
+
+    value (n,), col_lower (n,), col_upper (n,), integer (n,) bool; start (n+1,), index (z,), coef
+    (z,): the matrix by column, `index` holds rows, at most one entry per (row, column); lower (m,),
+    upper (m,): row bounds, infinities allowed; families cover all rows in order.
+    """
+
+    value: Floats
+    col_lower: Floats
+    col_upper: Floats
+    integer: Bools
+    start: Ints
+    index: Ints
+    coef: Floats
+    lower: Floats
+    upper: Floats
+    families: tuple[RowFamily, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of columns."""
+        return len(self.value)
+
+    @property
+    def m(self) -> int:
+        """Number of rows."""
+        return len(self.lower)
+
+    @cached_property
+    def entry_column(self) -> Ints:
+        """Column of every non-zero, shape (z,)."""
+        return np.repeat(np.arange(self.n), np.diff(self.start))
+
+    def activity(self, x: Floats) -> Floats:
+        """A x, shape (m,)."""
+        use: Floats = np.bincount(
+            self.index, self.coef * x[self.entry_column], minlength=self.m
+        ).astype(np.float64)
+        return use
+
+    def by_row(self) -> tuple[Ints, Ints, Floats]:
+        """The matrix by row: start (m+1,), column (z,), coef (z,)."""
+        order = np.argsort(self.index, kind="stable")
+        start = np.zeros(self.m + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.index, minlength=self.m), out=start[1:])
+        return start, self.entry_column[order], self.coef[order]
+
+    def tolerance(self) -> tuple[Floats, Floats]:
+        """How far below `lower` and above `upper` an activity may lie and still count as feasible,
+        shape (m,) each.
+
+        1e-9 relative: room for the rounding of sums of dollars, none for a whole GPU.
+        """
+
+        def slack(bound: Floats) -> Floats:
+            return 1e-9 * np.maximum(1.0, np.where(np.isfinite(bound), np.abs(bound), 1.0))
+
+        return slack(self.lower), slack(self.upper)
+
+    def violations(self, x: Floats) -> Ints:
+        """Rows that x breaks beyond the tolerance, shape (k,)."""
+        a, (low, up) = self.activity(x), self.tolerance()
+        return np.flatnonzero((a < self.lower - low) | (a > self.upper + up))
+
+    def feasible(self, x: Floats) -> bool:
+        """Whether x keeps every row, bound and integrality."""
+        if len(x) != self.n or not np.isfinite(x).all():
+            return False
+        inside = (x >= self.col_lower - 1e-9) & (x <= self.col_upper + 1e-9)
+        whole = ~self.integer | (x == np.round(x))
+        return bool(inside.all() and whole.all() and not len(self.violations(x)))
+
+    def take(self, columns: Ints) -> LinearModel:
+        """The model with only these columns, in this order; all rows stay."""
+        width = np.diff(self.start)[columns]
+        end = np.cumsum(width)
+        at = np.arange(end[-1] if len(end) else 0) + np.repeat(
+            self.start[columns] - end + width, width
+        )
+        return replace(
+            self,
+            value=self.value[columns],
+            col_lower=self.col_lower[columns],
+            col_upper=self.col_upper[columns],
+            integer=self.integer[columns],
+            start=np.append(0, end),
+            index=self.index[at],
+            coef=self.coef[at],
+        )
+
+    def row_name(self, row: int) -> str:
+        """The row as a person would call it: 'quota of "team-a"', 'budget'."""
+        for family in self.families:
+            if family.first <= row < family.stop:
+                label = family.labels[row - family.first]
+                return f'{family.kind} of "{label}"' if label else family.kind
+        raise IndexError(row)

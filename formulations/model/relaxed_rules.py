@@ -1,0 +1,140 @@
+"""The round with rules that may give way: how little must change for a plan to exist.
+
+Every row r of the given kinds gets a slack e_r >= 0 in its violated direction and a switch z_r (e_r
+<= M_r z_r):
+
+    min  sum_r w_r ( z_r + e_r / |b_r| )      s.t.  rows with slack, choice and capacity rows as
+                                                    they are
+
+Few rules (z), and little of each relative to its limit b (e). w: the limit on changes gives way
+most easily, stopping a job that must run (its choice row is a rule too) least. The GPUs of a pool
+are physics and never give way, nor does a guest's need of its host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.model.linear import (
+    AT_MOST_ONE,
+    CAPACITY,
+    CHURN,
+    COLOCATION,
+    TAKEOVER,
+    Bools,
+    Floats,
+    Ints,
+    LinearModel,
+)
+
+WEIGHT = {CHURN: 0.5, AT_MOST_ONE: 2.0}  # of giving way, 1 for every other kind
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """model: the relaxed programme (maximise minus the price). rows: those that may give way, (s,).
+
+    Columns: the n of the original, then s slacks, then s switches.
+    """
+
+    model: LinearModel
+    rows: Ints
+
+    def slack(self, x: Floats) -> Floats:
+        """How far each of `rows` gives way in the solution x, shape (s,)."""
+        s = len(self.rows)
+        return x[len(x) - 2 * s : len(x) - s]
+
+
+def soft_rows(model: LinearModel) -> Bools:
+    """(m,) True for rows that are rules of people rather than of physics or logic."""
+    soft = np.zeros(model.m, dtype=bool)
+    for family in model.families:
+        span = slice(family.first, family.stop)
+        if family.kind == AT_MOST_ONE:
+            soft[span] = model.lower[span] > 0
+        elif family.kind not in (CAPACITY, COLOCATION, TAKEOVER):
+            soft[span] = True
+    return soft
+
+
+def build_elastic_model(model: LinearModel, rows: Ints | None = None) -> Elastic:
+    """The elastic programme of a model; `rows` limits which rows may give way (default: all soft
+    rows).
+    """
+    rows = np.flatnonzero(soft_rows(model)) if rows is None else rows
+    s, n = len(rows), model.n
+    # soft rows are one-sided, except "must run" = [1, 1]
+    low = np.isfinite(model.lower[rows])
+    most = np.where(
+        low, np.maximum(model.lower[rows], 0.0), _largest_use(model)[rows] - model.upper[rows]
+    )
+    most = np.maximum(most, 1e-6)
+    limit = np.maximum(1.0, np.abs(np.where(low, model.lower[rows], model.upper[rows])))
+    weight = _weights(model)[rows]
+    sign = np.where(low, 1.0, -1.0)
+    # slack columns: one entry in their row, one in the link row e_r - M_r z_r <= 0
+    links = model.m + np.arange(s)
+    start = np.concatenate(
+        [
+            model.start,
+            model.start[-1] + 2 * np.arange(1, s + 1),
+            model.start[-1] + 2 * s + np.arange(1, s + 1),
+        ]
+    )
+    index = np.concatenate([model.index, np.column_stack([rows, links]).ravel(), links])
+    coef = np.concatenate([model.coef, np.column_stack([sign, np.ones(s)]).ravel(), -most])
+    relaxed = LinearModel(
+        value=np.concatenate([np.zeros(n), -weight / limit, -weight]),
+        col_lower=np.concatenate([model.col_lower, np.zeros(2 * s)]),
+        col_upper=np.concatenate([model.col_upper, most, np.ones(s)]),
+        integer=np.concatenate([model.integer, np.zeros(s, dtype=bool), np.ones(s, dtype=bool)]),
+        start=start,
+        index=index,
+        coef=coef,
+        lower=np.concatenate([model.lower, np.full(s, -np.inf)]),
+        upper=np.concatenate([model.upper, np.zeros(s)]),
+        families=model.families,
+    )
+    return Elastic(relaxed, rows)
+
+
+def _weights(model: LinearModel) -> Floats:
+    weights = np.ones(model.m)
+    for family in model.families:
+        weights[family.first : family.stop] = WEIGHT.get(family.kind, 1.0)
+    return weights
+
+
+def _largest_use(model: LinearModel) -> Floats:
+    """(m,) most that a row can be used if every column with a positive coefficient were chosen."""
+    use: Floats = np.bincount(model.index, np.maximum(model.coef, 0), minlength=model.m).astype(
+        np.float64
+    )
+    return use
+
+
+def without_rows(model: LinearModel, rows: Ints) -> LinearModel:
+    """The model with the given rows made free."""
+    lower, upper = model.lower.copy(), model.upper.copy()
+    lower[rows] = -np.inf
+    upper[rows] = np.where(np.isin(rows, _choice_rows(model)), upper[rows], np.inf)
+    return LinearModel(
+        model.value,
+        model.col_lower,
+        model.col_upper,
+        model.integer,
+        model.start,
+        model.index,
+        model.coef,
+        lower,
+        upper,
+        model.families,
+    )
+
+
+def _choice_rows(model: LinearModel) -> Ints:
+    spans = [np.arange(f.first, f.stop) for f in model.families if f.kind == AT_MOST_ONE]
+    return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)

@@ -1,0 +1,260 @@
+"""The hard rules as named row families. Each takes an Instance and gives one block of rows.
+
+A block says, for every option, which of its rows the option uses and how much: `row` (n,), -1 =
+none, and `coef` (n,). Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o
+GPUs, c_o dollars per hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.model import linear
+from formulations.model.instance import Instance
+from formulations.model.linear import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one family: lower <= sum_o coef_o x_o [row_o = r] <= upper; row (n,), coef (n,),
+    bounds (rows,).
+    """
+
+    kind: str
+    labels: Sequence[str]
+    row: Ints
+    coef: Floats
+    lower: Floats
+    upper: Floats
+
+
+def at_most_one(i: Instance) -> Block:
+    """sum_{o of j} x_o <= 1 for every job j, = 1 where the job must run."""
+    upper = np.ones(len(i.mandatory))
+    return Block(
+        linear.AT_MOST_ONE,
+        i.jobs,
+        i.job,
+        np.ones(len(i.job)),
+        np.where(i.mandatory, 1.0, -np.inf),
+        upper,
+    )
+
+
+def capacity(i: Instance) -> Block:
+    """sum_{o in p} k_o x_o <= capacity_p for every pool p."""
+    return Block(
+        linear.CAPACITY,
+        i.pools,
+        i.pool,
+        i.held.astype(float),
+        np.full(len(i.capacity), -np.inf),
+        i.capacity.astype(float),
+    )
+
+
+def budget(i: Instance) -> Block:
+    """sum_o c_o x_o <= budget; no row without a budget."""
+    row = np.where(i.cost > 0, 0, -1)
+    return _drop_unused_rows(
+        Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget])),
+        np.array([np.isfinite(i.budget)]),
+    )
+
+
+def quota(i: Instance) -> Block:
+    """sum_{o of q} k_o x_o <= max_gpus_q for every tenant q that has one."""
+    block = Block(
+        linear.QUOTA,
+        i.tenants,
+        i.tenant[i.job],
+        i.held.astype(float),
+        np.full(len(i.tenants), -np.inf),
+        i.quota,
+    )
+    return _drop_unused_rows(block, np.isfinite(i.quota))
+
+
+def tenant_budget(i: Instance) -> Block:
+    """sum_{o of q} c_o x_o <= budget_per_hour_q for every tenant q that has one."""
+    row = np.where(i.cost > 0, i.tenant[i.job], -1)
+    block = Block(
+        linear.TENANT_BUDGET,
+        i.tenants,
+        row,
+        i.cost,
+        np.full(len(i.tenants), -np.inf),
+        i.tenant_budget,
+    )
+    return _drop_unused_rows(block, np.isfinite(i.tenant_budget))
+
+
+def guarantee(i: Instance) -> Block:
+    """sum_{o of q} k_o x_o >= u_q for every tenant q with a guarantee; u_q as usable
+    (formulations/model/guarantee.py).
+    """
+    block = Block(
+        linear.GUARANTEE,
+        i.tenants,
+        i.tenant[i.job],
+        i.held.astype(float),
+        i.guarantee.astype(float),
+        np.full(len(i.tenants), np.inf),
+    )
+    return _drop_unused_rows(block, i.guarantee > 0)
+
+
+def churn(i: Instance) -> Block:
+    """sum_{o keeps} x_o >= running jobs - max_changes; no row where every job may change."""
+    row = np.where(i.keep, 0, -1)
+    block = Block(
+        linear.CHURN,
+        ("",),
+        row,
+        np.ones(len(row)),
+        np.array([float(i.least_kept)]),
+        np.array([np.inf]),
+    )
+    return _drop_unused_rows(block, np.array([i.least_kept > 0]))
+
+
+def exposure(i: Instance) -> Block:
+    """sum_{o of q in z} k_o x_o <= exposure_q for every tenant q that has a limit and every zone
+    z.
+    """
+    zones = len(i.zones)
+    limit = np.repeat(i.exposure, zones)
+    labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]
+    block = Block(
+        linear.EXPOSURE,
+        labels,
+        i.exposed,
+        i.held.astype(float),
+        np.full(len(limit), -np.inf),
+        limit,
+    )
+    return _drop_unused_rows(block, np.isfinite(limit))
+
+
+def exposure_label(tenant: str, zone: str) -> str:
+    """Name of the row of a tenant and a zone."""
+    return f'{tenant}" in region "{zone}'
+
+
+def colocation(i: Instance) -> Block:
+    """sum_{guests g of h} x_g - x_h <= 0 for every option h that may have a guest: at most one,
+    and only beside h.
+    """
+    colocated = i.primary >= 0
+    primaries = np.unique(i.primary[colocated])
+    number = np.full(len(i.job) + 1, -1)  # the last place is that of -1
+    number[primaries] = np.arange(len(primaries))
+    row = np.where(colocated, number[i.primary], number[:-1])
+    labels = [
+        colocation_label(i.jobs[j], int(k), i.pools[p])
+        for j, k, p in zip(
+            i.job[primaries].tolist(),
+            i.gpus[primaries].tolist(),
+            i.pool[primaries].tolist(),
+            strict=True,
+        )
+    ]
+    return Block(
+        linear.COLOCATION,
+        labels,
+        row,
+        np.where(colocated, 1.0, -1.0),
+        np.full(len(primaries), -np.inf),
+        np.zeros(len(primaries)),
+    )
+
+
+def takeover(i: Instance) -> Block:
+    """x_o + x_r <= 1 for every option o with a rival r: a guest takes over the GPUs only where
+    its host leaves them.
+    """
+    own = np.flatnonzero(i.conflicting_option >= 0)
+    row = np.full(len(i.job), -1)
+    row[own] = row[i.conflicting_option[own]] = np.arange(len(own))
+    labels = [
+        colocation_label(i.jobs[j], int(k), i.pools[p])
+        for j, k, p in zip(
+            i.job[own].tolist(), i.gpus[own].tolist(), i.pool[own].tolist(), strict=True
+        )
+    ]
+    return Block(
+        linear.TAKEOVER,
+        labels,
+        row,
+        np.ones(len(row)),
+        np.full(len(own), -np.inf),
+        np.ones(len(own)),
+    )
+
+
+def colocation_label(job: str, gpus: int, pool: str) -> str:
+    """Name of the row of an option that may have a guest, or of one that takes over GPUs."""
+    return f'{job}" on {gpus} GPUs of "{pool}'
+
+
+def idle(i: Instance) -> Block:
+    """sum_{o in p} batch_o x_o <= most_batch_p: GPUs that only interactive jobs may hold."""
+    return _headroom_block(
+        linear.IDLE, i, *((i.headroom.batch, i.headroom.most_batch) if i.headroom else ())
+    )
+
+
+def headroom(i: Instance) -> Block:
+    """sum_{o in p} firm_o x_o <= most_firm_p: GPUs that are idle, or can be given back at short
+    notice.
+    """
+    return _headroom_block(
+        linear.HEADROOM, i, *((i.headroom.firm, i.headroom.most_firm) if i.headroom else ())
+    )
+
+
+def _headroom_block(
+    kind: str, i: Instance, amount: Ints | None = None, most: Floats | None = None
+) -> Block:
+    if amount is None or most is None:
+        return Block(
+            kind, (), np.full(len(i.job), -1), np.zeros(len(i.job)), np.zeros(0), np.zeros(0)
+        )
+    return _drop_unused_rows(
+        Block(kind, i.pools, i.pool, amount.astype(float), np.full(len(most), -np.inf), most),
+        np.isfinite(most),
+    )
+
+
+FAMILIES = (
+    at_most_one,
+    capacity,
+    idle,
+    headroom,
+    budget,
+    quota,
+    tenant_budget,
+    guarantee,
+    churn,
+    exposure,
+    colocation,
+    takeover,
+)
+
+
+def _drop_unused_rows(block: Block, use: Bools) -> Block:
+    """The block without the rows that bind nothing."""
+    if use.all():
+        return block
+    new = np.where(use, np.cumsum(use) - 1, -1)
+    return Block(
+        block.kind,
+        [name for name, u in zip(block.labels, use, strict=True) if u],
+        np.where(block.row >= 0, new[block.row], -1),
+        block.coef,
+        block.lower[use],
+        block.upper[use],
+    )

@@ -1,0 +1,67 @@
+"""The single round: one option per job within the coupling rows (multiple-choice multi-dimensional
+knapsack).
+
+    max  sum_o v_o x_o
+    s.t. sum_{o of j} x_o <= 1 (= 1 if j must run)        for every job j
+         capacity, idle_headroom, headroom,
+         budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir
+             (formulations/model/rows.py)
+         x_o in {0, 1}
+
+Source: design page systems.md section 2.2 (Hu et al. 2021, reconstructed), with the contract's
+rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from formulations.model.instance import Instance
+from formulations.model.linear import Bools, LinearModel, RowFamily
+from formulations.model.rows import FAMILIES, Block
+
+
+def build_model(
+    instance: Instance, families: Sequence[Callable[[Instance], Block]] = FAMILIES
+) -> LinearModel:
+    """The LinearModel of an instance; column o is option o of the instance."""
+    n = len(instance.value)
+    blocks = [family(instance) for family in families]
+    first = np.concatenate([[0], np.cumsum([len(b.upper) for b in blocks])]).astype(np.int64)
+    uses = [_uses(b) for b in blocks]
+    width = np.zeros(n, dtype=np.int64)
+    for used in uses:
+        width += used if used is not None else 0
+    start = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(width, out=start[1:])
+    index, coef = np.empty(start[-1], dtype=np.int64), np.empty(start[-1])
+    at = start[:-1].copy()
+    for b, used, f in zip(blocks, uses, first, strict=False):
+        if used is None:
+            continue
+        if used.all():
+            index[at], coef[at] = f + b.row, b.coef
+        else:
+            where = at[used]
+            index[where], coef[where] = f + b.row[used], b.coef[used]
+        at += used
+    named = tuple(RowFamily(b.kind, int(f), b.labels) for b, f in zip(blocks, first, strict=False))
+    return LinearModel(
+        value=instance.value,
+        col_lower=np.zeros(n),
+        col_upper=np.ones(n),
+        integer=np.ones(n, dtype=bool),
+        start=start,
+        index=index,
+        coef=coef,
+        lower=np.concatenate([b.lower for b in blocks]),
+        upper=np.concatenate([b.upper for b in blocks]),
+        families=named,
+    )
+
+
+def _uses(b: Block) -> Bools | None:
+    """Which options have an entry in the block; None where it has no rows."""
+    return (b.row >= 0) & (b.coef != 0) if len(b.upper) else None

@@ -1,0 +1,1 @@
+"""Plans from prices: rounding, moves, and restricted problems."""

@@ -1,0 +1,114 @@
+"""A few columns of a large model: those that the prices nearly chose, seen as a small model of
+their own.
+
+Moves of single groups and of pairs look at every column again and again, but at good prices only
+near ties are worth looking at (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004,
+section 5.4). All other groups stay where they are, and what they use is taken off the bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.bounds.lagrangian import group_max, project_prices
+from formulations.model.choices import Choices
+from formulations.model.linear import Bools, Floats, Ints, LinearModel
+
+NEAR, NEAR_PER_ROW = 2_000, 30  # so many columns, and a hundredth of all
+
+
+@dataclass(frozen=True)
+class Focus:
+    """A small view of the same rows. groups (G,) and columns (k,) of the whole; base (J,):
+    choice of all groups.
+    """
+
+    view: Choices
+    prices: Floats
+    groups: Ints
+    columns: Ints
+    base: Ints
+
+    def narrow(self, choice: Ints) -> Ints:
+        """A choice of the whole (J,) that keeps to these columns, as one of the view (G,)."""
+        own = choice[self.groups]
+        return np.where(own >= 0, np.searchsorted(self.columns, own), -1)
+
+    def widen(self, own: Ints) -> Ints:
+        """A choice of the view (G,) as one of the whole (J,)."""
+        choice = self.base.copy()
+        choice[self.groups] = np.append(self.columns, -1)[own]
+        return choice
+
+
+def focus_on_near_ties(choices: Choices, prices: Floats) -> NearTies | None:
+    """The near ties at model prices (m,); None where they are not much less than the whole."""
+    want = NEAR + NEAR_PER_ROW * choices.R + choices.n // 100
+    return None if choices.n < 2 * want else NearTies(choices, prices, want)
+
+
+class NearTies:
+    """The columns of a model that lose least at some prices: about `want`, and those of the most
+    valuable groups that own about `want` / 8; the latter decide how well all the others can be
+    packed."""
+
+    def __init__(self, choices: Choices, prices: Floats, want: int) -> None:
+        self.choices = choices
+        self.p = project_prices(choices, prices)
+        reduced = choices.value - choices.matrix @ self.p
+        best = group_max(choices, reduced, 0.0)
+        best = np.where(choices.mandatory, best, np.maximum(best, 0.0))
+        loss = np.repeat(best, np.diff(choices.start)) - reduced
+        nothing = np.where(choices.mandatory, np.inf, best)
+        other = np.concatenate([loss[loss > 0], nothing[nothing > 0]])
+        limit = np.partition(other, want - 1)[want - 1] if want <= len(other) else np.inf
+        self._near: Bools = loss <= limit
+        self._near[choices.columns_of(_valuable(choices, want // 8))] = True
+        count = np.bincount(choices.group[self._near], minlength=choices.J)
+        self._bound_to_take: Bools = nothing > limit
+        self._free: Bools = count + (nothing <= limit) > 1
+
+    def around(self, choice: Ints) -> Focus:
+        """These columns and those of a choice (J,); groups with nothing else to take stay as
+        they are in it.
+        """
+        c = self.choices
+        near, free = self._near.copy(), self._free.copy()
+        # who holds what is no near tie is free to leave it
+        away = np.where(choice >= 0, np.append(~near, False)[choice], self._bound_to_take)
+        near[choice[away & (choice >= 0)]] = True
+        free |= away
+        own = near & free[c.group]
+        columns = np.flatnonzero(own)
+        groups = np.flatnonzero(free)
+        fixed = np.where(free, -1, choice)
+        use = c.use_of(fixed)
+        matrix = c.matrix[columns]
+        number = np.cumsum(free) - 1
+        group = number[c.group[columns]]
+        start = np.searchsorted(group, np.arange(len(groups) + 1))
+        low, high = c.low - use, c.high - use
+        k, R = len(columns), c.R
+        model = LinearModel(
+            c.value[columns],
+            np.zeros(k),
+            np.ones(k),
+            np.ones(k, dtype=bool),
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int64),
+            matrix.data,
+            low,
+            high,
+            (),
+        )
+        view = Choices(model, start, group, c.mandatory[groups], np.arange(R), low, high, matrix)
+        return Focus(view, self.p, groups, columns, choice)
+
+
+def _valuable(choices: Choices, most: int) -> Ints:
+    """The most valuable groups, owning about `most` columns."""
+    size = np.diff(choices.start)
+    order = np.argsort(-group_max(choices, choices.value, 0.0), kind="stable")
+    return order[: int(np.searchsorted(np.cumsum(size[order]), most))]

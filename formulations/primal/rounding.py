@@ -1,0 +1,323 @@
+"""From prices to a plan: each group takes its best column at the prices, broken rows are repaired,
+leftovers are used.
+
+This is the strong greedy ("marginal"): the Lagrangian heuristic of the multiple-choice knapsack
+literature (Kellerer, Pferschy and Pisinger 2004, "Knapsack Problems", ch. 11). It is hint, fallback
+and policy, so it must find a plan in practically every round that has one. Deterministic.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from formulations.bounds.lagrangian import Dual, evaluate, project_prices, spread_prices
+from formulations.model.choices import Choices
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.primal.moves import Board, Moves
+from formulations.primal.restriction import NearTies, focus_on_near_ties
+
+PAIRS = 1500  # moves of which pairs are tried
+TRIALS = 400  # moves of them that look for a partner in one pass
+REPAIRS = 50_000  # moves looked at in one pass of a repair
+SINGLES = 20_000  # single moves looked at in one pass
+CHUNK = 512  # pairs that are checked at once
+EPS = 1e-12
+
+
+def round_dual(choices: Choices, dual: Dual, until: float = math.inf) -> Ints | None:
+    """The plan that the prices suggest, repaired and filled; None where every start gets stuck, or
+    at `until` (time.monotonic)."""
+    prices, ties = dual.prices, focus_on_near_ties(choices, dual.prices)
+    for turn in range(8):
+        start = dual.choice if turn == 0 else evaluate(choices, prices).choice
+        plan = repair(choices, start, prices, until, ties if turn == 0 else None)
+        if plan is not None:
+            return fill(choices, plan, dual.prices, until=until, ties=ties)
+        prices = _sharpen(choices, start, prices, dual, turn)
+    return None
+
+
+def _sharpen(choices: Choices, choice: Ints, prices: Floats, dual: Dual, turn: int) -> Floats:
+    """Prices moved against the rows that the choice breaks: one subgradient step of growing
+    length.
+    """
+    board = Board(choices, choice, project_prices(choices, prices))
+    up, down = board.use > choices.high, board.use < choices.low
+    # the argmax was fine, only the repair went astray: move on all bound rows
+    if not (up | down).any():
+        up, down = dual.prices[choices.rows] > 0, dual.prices[choices.rows] < 0
+    mean_value = float(np.abs(choices.value).mean()) if choices.n else 1.0
+    step = 0.25 * 1.6**turn * max(mean_value, 1e-300) / board.unit
+    return spread_prices(
+        choices, prices[choices.rows] + np.where(up, step, 0.0) - np.where(down, step, 0.0)
+    )
+
+
+def repair(
+    choices: Choices,
+    choice: Ints,
+    prices: Floats,
+    until: float = math.inf,
+    ties: NearTies | None = None,
+) -> Ints | None:
+    """A choice near the given one that keeps all rows, by moves of the least loss (at the prices)
+    per violation removed; pairs of moves where single ones get stuck. None if stuck, if a
+    must-group owns no column, or at `until` (time.monotonic). Large models are repaired among near
+    ties first; ties: those at the prices, if they are known."""
+    ties = focus_on_near_ties(choices, prices) if ties is None else ties
+    if ties is not None:
+        focus = ties.around(choice)
+        own = _repair(focus.view, focus.narrow(choice), focus.prices, until)
+        if own is not None:
+            return focus.widen(own)
+    return _repair(choices, choice, prices, until)
+
+
+def _repair(choices: Choices, choice: Ints, prices: Floats, until: float) -> Ints | None:
+    board = Board(choices, choice, project_prices(choices, prices))
+    if not _fill_must(board):
+        return None
+    for _ in range(200):
+        if not board.excess().any():
+            break
+        if time.monotonic() >= until or (not _relieve(board) and not _relieve_pair(board)):
+            return None
+        board.refresh()
+    return board.choice if choices.feasible(board.choice) else None
+
+
+def fill(
+    choices: Choices,
+    choice: Ints,
+    prices: Floats,
+    passes: int = 20,
+    until: float = math.inf,
+    ties: NearTies | None = None,
+) -> Ints:
+    """A feasible choice made better: moves that gain value and keep all rows, largest gain first;
+    then pairs of moves, one that gives way for another that gains more. Stops when nothing helps,
+    after `passes`, or at `until` (time.monotonic). Large models are filled among near ties; ties:
+    those at the prices, if they are known."""
+    ties = focus_on_near_ties(choices, prices) if ties is None else ties
+    if ties is None:
+        filled = _fill(choices, choice, prices, passes, until)
+    else:
+        focus = ties.around(choice)
+        filled = focus.widen(_fill(focus.view, focus.narrow(choice), focus.prices, passes, until))
+    better = choices.value_of(filled) > choices.value_of(choice)
+    # rounding of many sums may break a row: vanishingly rare
+    return filled if better and choices.feasible(filled) else choice
+
+
+def _fill(choices: Choices, choice: Ints, prices: Floats, passes: int, until: float) -> Ints:
+    board = Board(choices, choice, project_prices(choices, prices))
+    for _ in range(passes):
+        gained = improve_singly(board)
+        board.refresh()
+        if time.monotonic() >= until or (not gained and not improve_pairs(board)):
+            break
+        board.refresh()
+    return board.choice
+
+
+def _fill_must(board: Board) -> bool:
+    """Give every must-group without a column its best one at the prices; False where there is
+    none.
+    """
+    c = board.choices
+    bare = np.flatnonzero(c.mandatory & (board.choice < 0))
+    if not len(bare):
+        return True
+    if (np.diff(c.start)[bare] == 0).any():
+        return False
+    columns = c.columns_of(bare)
+    order = columns[np.lexsort((columns, -board.reduced[columns], c.group[columns]))]
+    first = np.append(True, np.diff(c.group[order]) != 0)
+    board.choice[bare] = order[first]
+    board.refresh()
+    return True
+
+
+def _relieving_moves(board: Board, most: int) -> Moves:
+    """Moves that touch a broken row in the direction that may help, the `most` of least loss."""
+    c = board.choices
+    a = c.matrix
+    over, under = board.use > c.high, board.use < c.low
+    # positive and negative entries act in opposite directions
+    entry_down = np.where(a.data > 0, under[a.indices], over[a.indices])
+    brings = _has_flagged_entry(entry_down, a.indptr)
+    on = board.choice >= 0
+    rid = np.zeros(c.J, dtype=bool)
+    entry_up = np.where(a.data > 0, over[a.indices], under[a.indices])
+    rid[on] = _has_flagged_entry(entry_up, a.indptr)[board.choice[on]]
+    columns = np.flatnonzero((brings | rid[c.group]) & (board.choice[c.group] != np.arange(c.n)))
+    return _moves_of_least_loss(board, columns, np.flatnonzero(rid & ~c.mandatory), most)
+
+
+def _has_flagged_entry(flag: Bools, indptr: Ints) -> Bools:
+    """Per column: whether any of its entries is flagged."""
+    total = np.concatenate([[0], np.cumsum(flag)])
+    return np.asarray(np.diff(total[indptr]) > 0)
+
+
+def _relieve(board: Board) -> bool:
+    """One pass of repairing single moves in order of loss per violation removed; False if none
+    helps.
+    """
+    moves = _relieving_moves(board, REPAIRS)
+    violation_relief, cost = board.violation_relief(moves)
+    good = np.flatnonzero(violation_relief > EPS)
+    score = cost[good] / violation_relief[good]
+    order = good[np.lexsort((moves.column[good], -violation_relief[good], score))]
+    moved = np.zeros(board.choices.J, dtype=bool)
+    chunk = 64
+    while len(order) and board.excess().any():
+        for i in order[:chunk]:
+            if not moved[moves.group[i]]:
+                now = board.relief_of(moves, int(i))
+                if now >= 0.5 * violation_relief[i] and now > EPS:
+                    board.apply(moves, int(i))
+                    moved[moves.group[i]] = True
+        order = order[chunk:]
+        now_all = board.violation_relief(moves)[0]
+        order = order[
+            (now_all[order] >= 0.5 * violation_relief[order])
+            & (now_all[order] > EPS)
+            & ~moved[moves.group[order]]
+        ]
+    return bool(moved.any())
+
+
+def _moves_of_least_loss(board: Board, columns: Ints, leave: Ints, most: int) -> Moves:
+    """Moves to columns, or of the groups `leave` to nothing: the `most` of least loss."""
+    c = board.choices
+    now = np.append(board.reduced, 0.0)[board.choice]
+    loss = np.concatenate([now[c.group[columns]] - board.reduced[columns], now[leave]])
+    if len(loss) > most:
+        near = np.sort(np.argpartition(loss, most)[:most])
+        columns, leave = (
+            columns[near[near < len(columns)]],
+            leave[near[near >= len(columns)] - len(columns)],
+        )
+    return board.moves(columns, leave)
+
+
+def _all_moves(board: Board, most: int) -> Moves:
+    c = board.choices
+    other = board.choice[c.group] != np.arange(c.n)
+    return _moves_of_least_loss(
+        board, np.flatnonzero(other), np.flatnonzero((board.choice >= 0) & ~c.mandatory), most
+    )
+
+
+def _relieve_pair(board: Board) -> bool:
+    """The pair of moves that removes most violation per loss, if any removes some."""
+    c = board.choices
+    touching, counterparts = _relieving_moves(board, PAIRS // 4), _all_moves(board, PAIRS)
+    reach, D = touching.delta.toarray(), counterparts.delta.toarray()
+    now, best, pair = float(board.excess().sum()), np.inf, None
+    for i in np.argsort(touching.loss, kind="stable"):
+        new = board.use + reach[i] + D
+        left = (np.maximum(np.maximum(new - c.high, c.low - new), 0.0) / board.unit).sum(axis=1)
+        violation_relief = np.where(counterparts.group == touching.group[i], -1.0, now - left)
+        score = np.where(
+            violation_relief > 1e-9,
+            (touching.loss[i] + counterparts.loss) / np.maximum(violation_relief, 1e-9),
+            np.inf,
+        )
+        k = int(np.argmin(score)) if len(score) else -1
+        if k >= 0 and score[k] < best:
+            best, pair = float(score[k]), (int(i), k)
+    if pair is None:
+        return False
+    board.apply(touching, pair[0])
+    board.apply(counterparts, pair[1])
+    return True
+
+
+def improve_singly(board: Board, most: int = SINGLES) -> bool:
+    """One pass of feasible single moves among the `most` of least loss, largest gain first;
+    False if none gains.
+    """
+    c = board.choices
+    now = np.append(c.value, 0.0)[board.choice]
+    better = np.flatnonzero(c.value > now[c.group] + EPS)
+    loss = np.append(board.reduced, 0.0)[board.choice][c.group[better]] - board.reduced[better]
+    # a move gains at most the rent of unused units less its loss
+    near = loss < board.rent() + EPS
+    better, loss = better[near], loss[near]
+    if len(better) > most:
+        better = np.sort(better[np.argpartition(loss, most)[:most]])
+    moves = board.moves(better, np.flatnonzero((now < -EPS) & ~c.mandatory))
+    order = np.lexsort((moves.column, -moves.gain))
+    moved = np.zeros(c.J, dtype=bool)
+    chunk = 32
+    # one by one for a while, then all that is left at once: most fit no more
+    while len(order):
+        order = order[(board.violation_relief(moves)[0][order] >= 0) & ~moved[moves.group[order]]]
+        for i in order[:chunk]:
+            if not moved[moves.group[i]] and board.relief_of(moves, int(i)) >= 0:
+                board.apply(moves, int(i))
+                moved[moves.group[i]] = True
+        order, chunk = order[chunk:], 2 * chunk
+    return bool(moved.any())
+
+
+def improve_pairs(board: Board) -> bool:
+    """Pairs of moves, together feasible, that gain value, the largest gain first; False if none."""
+    c = board.choices
+    moves = _all_moves(board, max(100, min(PAIRS, 400_000 // max(1, c.R))))
+    D = moves.delta.toarray()
+    first, second = _pairs(board, moves, D)
+    gain = moves.gain[first] + moves.gain[second]
+    order = np.argsort(-gain, kind="stable")
+    moved = np.zeros(c.J, dtype=bool)
+    while len(order):
+        chunk, order = order[:CHUNK], order[CHUNK:]
+        i, k = first[chunk], second[chunk]
+        both = D[i] + D[k]
+        while len(i):
+            new = board.use + both
+            fits = (
+                ((new <= c.high) & (new >= c.low)).all(axis=1)
+                & ~moved[moves.group[i]]
+                & ~moved[moves.group[k]]
+            )
+            i, k, both = i[fits], k[fits], both[fits]
+            if len(i):
+                board.apply(moves, int(i[0]))
+                board.apply(moves, int(k[0]))
+                moved[moves.group[i[0]]] = moved[moves.group[k[0]]] = True
+    return bool(moved.any())
+
+
+def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
+    """Moves that gain but break rows, each with the moves that mend the row that fewest moves mend,
+    where the two gain together."""
+    c, none = board.choices, np.zeros(0, dtype=np.int64)
+    if c.R == 0 or not len(moves.gain):
+        return none, none
+    # together they gain at most the rent of unused units less their losses
+    fine = (moves.gain > EPS) & (moves.loss < board.rent() - moves.loss.min(initial=0.0) + EPS)
+    trial = np.flatnonzero(fine)
+    trial = trial[np.lexsort((moves.column[trial], moves.loss[trial]))][:TRIALS]
+    new = board.use + D[trial]
+    broken = np.concatenate([new > c.high, new < c.low], axis=1)
+    mends = np.concatenate([D < 0, D > 0], axis=1)
+    key = np.where(broken, mends.sum(axis=0), len(D) + 1)
+    worst = key.argmin(axis=1)
+    first, second = [none], [none]
+    for w in np.unique(worst[broken.any(axis=1)]):
+        r = w % c.R
+        mine, counterpart = trial[(worst == w) & broken.any(axis=1)], np.flatnonzero(mends[:, w])
+        row = board.use[r] + D[mine, r][:, None] + D[counterpart, r]
+        fits = (row <= c.high[r]) & (row >= c.low[r])
+        fits &= moves.gain[mine][:, None] + moves.gain[counterpart] > EPS
+        fits &= moves.group[mine][:, None] != moves.group[counterpart]
+        a, b = np.nonzero(fits)
+        first.append(mine[a])
+        second.append(counterpart[b])
+    return np.concatenate(first), np.concatenate(second)

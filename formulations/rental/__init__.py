@@ -1,0 +1,1 @@
+"""Renting GPUs on a long-run budget."""

@@ -1,0 +1,125 @@
+"""What a rental budget buys by simpler rules, and the whole curve of budget against response
+time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formulations.model.linear import Floats
+from formulations.rental.speed_curves import HALVINGS
+from formulations.rental.widths import (
+    MOST_EXPONENT,
+    BudgetCurve,
+    JobClasses,
+    RentalPlan,
+    at_price,
+    plan,
+    plan_fixed_widths,
+    widths,
+)
+
+REACH = 4.0  # a curve goes to so many times the budget that was asked for
+TINY = 1e-9  # a curve starts where so much more than the least is spent
+
+
+def equal_widths(classes: JobClasses, budget: Floats) -> Floats:
+    """(N, M) widths when all classes get the same width, as far as they may have it.
+
+    budget (N,): units per hour, above what the narrowest widths cost. Every class on its cheapest
+    row.
+    """
+    c = classes.cheapest
+    low, high = np.zeros(len(budget)), np.full(len(budget), 1000.0)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        k = np.clip(2.0 ** middle[:, None], c.speed.least, c.speed.most)
+        over = (c.load * c.price * k / c.speed.speed(k)).sum(axis=1) > budget
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
+    return np.clip(2.0 ** low[:, None], c.speed.least, c.speed.most)
+
+
+def equal_spend(classes: JobClasses, budget: Floats) -> Floats:
+    """(N, M) widths when the same is spent on every class, as far as widths allow.
+
+    budget (N,) as in `equal_widths`. A class whose narrowest width costs more than its part gets
+    that, one that cannot use its part gets its widest; the others share the rest equally.
+    """
+    c = classes.cheapest
+    with np.errstate(over="ignore"):
+        most = np.where(np.isinf(c.speed.most), 2.0**1000, c.speed.most)
+        floor, ceiling = (c.load * c.price * k / c.speed.speed(k) for k in (c.speed.least, most))
+    low, high = np.zeros(len(budget)), np.asarray(budget, dtype=np.float64).copy()
+    for _ in range(2 * HALVINGS):
+        middle = (low + high) / 2
+        over = np.clip(middle[:, None], floor, ceiling).sum(axis=1) > budget
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
+    part = np.clip(low[:, None], floor, ceiling)
+    return c.speed.width_of_cost(part / (c.load * c.price))
+
+
+def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
+    """Budget against response time: from the least budget to REACH times `budget`, or to where
+    money buys nothing more.
+
+    points: how many prices, in equal ratios; every step of a table has points of its own. Raises
+    TooLittle.
+    """
+    far = plan(classes, REACH * budget)
+    dear, cheap = MOST_EXPONENT, np.log2(far.mu) if far.mu > 0 else -MOST_EXPONENT
+    least, most = (float(at_price(classes, np.array([2.0**e])).spend[0]) for e in (dear, cheap))
+    if not most > least:
+        return at_price(classes, np.array([1.0]))
+    first = _exponent(classes, least + TINY * (most - least), cheap, dear)
+    last = _exponent(classes, most - TINY * (most - least), cheap, dear)
+    steps = np.log2(np.unique(_steps(classes)))
+    steps = steps[(steps > last) & (steps < first)]
+    exponents = np.concatenate(
+        [np.linspace(first, last, points), steps, np.nextafter(steps, -np.inf) - TINY]
+    )
+    found = at_price(classes, 2.0 ** np.append(dear, np.sort(exponents)[::-1]))
+    new = np.append(True, np.diff(found.spend) > TINY * most)
+    # of the least budget: what the first dollar more is worth
+    mu = np.append(found.mu[1:2], found.mu[1:])
+    return BudgetCurve(
+        mu[new],
+        found.spend[new],
+        found.response_h[new],
+        found.gpus[new],
+        found.sd_gpus[new],
+        found.weighted[new],
+    )
+
+
+def _steps(classes: JobClasses) -> Floats:
+    """Prices mu at which a table's next size becomes better."""
+    price = (classes.price / classes.weight[classes.of])[:, None]
+    mu = classes.speed.step / price
+    return np.asarray(mu[mu > 0], dtype=np.float64)
+
+
+def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> float:
+    """The largest exponent e, to a millionth, for which the price 2^e leads to spending at least
+    `spend`.
+    """
+    while high - low > 1e-6 * max(1.0, abs(low)):
+        middle = (low + high) / 2
+        if at_price(classes, np.array([2.0**middle])).spend[0] >= spend:
+            low = middle
+        else:
+            high = middle
+    return float(low)
+
+
+def response_h(classes: JobClasses, width: Floats) -> Floats:
+    """(...) mean response time, hours, of widths (..., M) on the cheapest row of every class."""
+    c = classes.cheapest
+    return np.asarray(
+        (c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64
+    )
+
+
+def plan_by_rule(classes: JobClasses, budget: float, width: Floats) -> RentalPlan:
+    """The plan of widths (M,) on the cheapest row of every class; its mu means nothing."""
+    row, _ = widths(classes, 2.0**MOST_EXPONENT)
+    return plan_fixed_widths(classes, budget, 0.0, np.arange(len(classes)), row, width)

@@ -1,0 +1,51 @@
+"""Several jobs, each with ways of (dollars, weighted hours): what the next dollar is best spent on.
+
+    min  sum_j y_{j,o(j)}    s.t.  sum_j x_{j,o(j)} <= B
+
+For a price mu each job minimises y + mu x on its own, on the lower convex hull of its ways; as mu
+falls the jobs step along their hulls in order of slope (`hull.py`). The corners passed are best for
+what they spend, one way per job; between two of them only mixing (one job that changes its way on
+the road) is on the line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.bounds.hull import hull, slopes
+from formulations.model.linear import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Together:
+    """c corners by spending. way (c, J): the way of each job; dollars, hours (c,) sums; mu (c,):
+    weighted hours saved per dollar on the way to the corner, inf at the first."""
+
+    way: Ints
+    dollars: Floats
+    hours: Floats
+    mu: Floats
+
+    def mixed(self, dollars: Floats) -> Floats:
+        """(m,) hours at so many dollars along the lines between corners; inf below the first
+        corner.
+        """
+        found = np.interp(dollars, self.dollars, self.hours)
+        return np.where(dollars < self.dollars[0] * (1 - 1e-9), np.inf, found)
+
+
+def together(job: Ints, x: Floats, y: Floats) -> Together:
+    """Corners of ways (n,) of jobs 0 .. J-1, each of which has at least one. Equal slopes are
+    one corner each.
+    """
+    on = hull(job, x, y)
+    slope = slopes(job[on], x[on], y[on])
+    first = np.isinf(slope)
+    steps = np.flatnonzero(~first)
+    steps = steps[np.argsort(-slope[steps], kind="stable")]
+    way = np.tile(on[first], (len(steps) + 1, 1))
+    for c, step in enumerate(steps.tolist()):
+        way[c + 1 :, job[on[step]]] = on[step]
+    return Together(way, x[way].sum(axis=1), y[way].sum(axis=1), np.append(np.inf, slope[steps]))

@@ -1,0 +1,302 @@
+"""Renting GPUs on a long-run budget: the best width of every class of jobs, and the price of a unit
+of budget.
+
+Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU: load rho_i
+= lambda_i E[X_i]. On k GPUs at price c a job's work takes 1/s(k) of that, so rho_i / s_i(k) jobs of
+the class are there on average:
+
+    min_k  sum_i w_i rho_i / s_i(k_i)      s.t.   sum_i rho_i c_i k_i / s_i(k_i) <= b
+
+Fixed widths, nobody queues: least mean response time of all policies of the same average rent (Li,
+Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024). At the price mu every
+class by itself minimises (w + mu c k) / s(k); mu is found by bisection, and where widths jump
+(tables, several GPU types) at most one class is mixed of two. With Poisson arrivals it is an
+M/G/infinity queue: n_i ~ Poisson(rho_i / s_i).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from formulations.model.linear import Floats, Ints
+from formulations.rental.speed_curves import HALVINGS, TABLE, SpeedUps
+
+JUMP = 1e-9  # a class jumps at a price where its spending does by more than this share
+FREE = 1e-12  # price that stands for none: it divides, and nothing is spent at it
+DUST = 1e-12  # shares of jobs below this are none
+MOST_EXPONENT = 600.0  # prices lie between 2^-600 and 2^600
+
+
+class BudgetTooSmall(ValueError):
+    """No width is stable: the budget is not above `least`; `response_h`: mean response time of
+    what `least` buys.
+    """
+
+    def __init__(self, least: float, response_h: float) -> None:
+        super().__init__(f"the budget must be above {least!r}")
+        self.least, self.response_h = least, response_h
+
+
+@dataclass(frozen=True)
+class JobClasses:
+    """M classes: arrivals per hour, load rho (mean GPUs at one GPU per job), weight w, all (M,) and
+    above 0.
+
+    R >= M rows, the ways a class can run (GPU types): of (R,) class of each, ascending, every class
+    at least once; price (R,) of a GPU in units of the budget, at least FREE: 1 for a budget in
+    GPUs, dollars per GPU-hour for one in dollars per hour; speed: its R curves, with a largest
+    width where it is FREE.
+    """
+
+    arrivals: Floats
+    load: Floats
+    weight: Floats
+    of: Ints
+    price: Floats
+    speed: SpeedUps
+
+    def __len__(self) -> int:
+        return len(self.load)
+
+    @property
+    def paid(self) -> Floats:
+        """(R,) prices, 0 where a GPU is free."""
+        return np.where(self.price > FREE, self.price, 0.0)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """(M,) first row of every class."""
+        return np.searchsorted(self.of, np.arange(len(self))).astype(np.int64)
+
+    @cached_property
+    def cheapest(self) -> JobClasses:
+        """With the cheapest row of each class alone: what equal widths and equal spending are
+        computed for.
+        """
+        row, _ = choose(self, np.array([2.0**MOST_EXPONENT]))
+        rows = row[0]
+        return JobClasses(
+            self.arrivals,
+            self.load,
+            self.weight,
+            np.arange(len(self)),
+            self.price[rows],
+            self.speed.take(rows),
+        )
+
+
+@dataclass(frozen=True)
+class RentalPlan:
+    """n options in use, arrays (n,): class, row, width, share of the class's jobs (of one class:
+    adding up to 1), and time: hours per hour of work on one GPU, 1/s. mu: weighted mean number of
+    jobs saved per unit of budget (mean number = arrivals x mean response time); 0: more money buys
+    nothing."""
+
+    classes: JobClasses
+    budget: float
+    mu: float
+    of: Ints
+    row: Ints
+    width: Floats
+    share: Floats
+    time: Floats
+
+    @property
+    def jobs(self) -> Floats:
+        """(n,) mean number of jobs there; the number is Poisson distributed with this mean."""
+        return self.classes.load[self.of] * self.share * self.time
+
+    @property
+    def gpus(self) -> float:
+        """Mean number of GPUs rented."""
+        return float(self.jobs @ self.width)
+
+    @property
+    def sd_gpus(self) -> float:
+        """Standard deviation of the number of GPUs rented, with Poisson arrivals."""
+        return float(np.linalg.norm(np.sqrt(self.jobs) * self.width))
+
+    @property
+    def spend(self) -> float:
+        """Mean spending, in units of the budget."""
+        return float(self.jobs @ (self.width * self.classes.paid[self.row]))
+
+    @property
+    def response_h(self) -> float:
+        """Mean response time of all jobs, hours: by Little's law mean number / arrivals."""
+        return float(self.jobs.sum() / self.classes.arrivals.sum())
+
+    @property
+    def weighted(self) -> float:
+        """The objective: mean number of jobs there, weighted."""
+        return float(self.jobs @ self.classes.weight[self.of])
+
+    @property
+    def weighted_h(self) -> float:
+        """Mean response time, hours, every job counting as much as its weight: what is
+        minimised.
+        """
+        return self.weighted / float(self.classes.arrivals @ self.classes.weight)
+
+    def by_class(self, values: Floats) -> Floats:
+        """(M,) sums of an array (n,) of the options."""
+        return np.bincount(self.of, values, minlength=len(self.classes)).astype(np.float64)
+
+
+def restrict_to_whole_gpus(classes: JobClasses) -> JobClasses:
+    """The same classes with whole widths only; of tables, the sizes they name.
+
+    The best shares z of the jobs of each class over its options o = (row, k) are a linear program,
+
+        min  sum_io w_i rho_i z_io / s_o    s.t.   sum_io rho_i c_o k_o z_io / s_o <= b,   sum_o
+            z_io = 1,   z >= 0
+
+    the relaxation of a multiple-choice knapsack, which `plan` solves: at its price every class has
+    its best option, only the one that the budget cuts is mixed of two.
+    """
+    return replace(classes, speed=replace(classes.speed, whole=True))
+
+
+def plan(classes: JobClasses, budget: float) -> RentalPlan:
+    """The best widths for a long-run mean of `budget` units per hour; raises TooLittle where
+    that is not stable.
+    """
+    if at_price(classes, np.array([2.0**-MOST_EXPONENT])).spend[0] <= budget:
+        row, width = choose(classes, np.array([2.0**-MOST_EXPONENT]))
+        return plan_fixed_widths(classes, budget, 0.0, np.arange(len(classes)), row[0], width[0])
+    least = at_price(classes, np.array([2.0**MOST_EXPONENT]))
+    if not budget > least.spend[0]:
+        raise BudgetTooSmall(float(least.spend[0]), float(least.response_h[0]))
+    low, high = -MOST_EXPONENT, MOST_EXPONENT  # of mu: too much is spent at 2^low
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if at_price(classes, np.array([2.0**middle])).spend[0] > budget:
+            low = middle
+        else:
+            high = middle
+    return _mix_plans(classes, budget, 2.0**high, 2.0**low)
+
+
+def widths(classes: JobClasses, mu: float) -> tuple[Ints, Floats]:
+    """(M,) row and width of every class at a price mu above 0 of a unit of budget: the
+    fixed-width policy.
+    """
+    row, width = choose(classes, np.array([mu]))
+    return row[0], width[0]
+
+
+def choose(classes: JobClasses, mu: Floats) -> tuple[Ints, Floats]:
+    """(N, M) row and width of every class at N prices: the row, and in it the k, that minimise
+    (w + mu c k) / s(k).
+    """
+    price = classes.price / classes.weight[classes.of]
+    width = classes.speed.width(mu[:, None] * price)
+    if len(classes.speed) == len(classes):
+        return np.broadcast_to(np.arange(len(classes)), width.shape), width
+    # divided by mu: stays finite
+    work_cost = (1.0 / mu[:, None] + price * width) / classes.speed.speed(width)
+    best = work_cost <= np.minimum.reduceat(work_cost, classes.starts, axis=1)[:, classes.of]
+    row = np.minimum.reduceat(
+        np.where(best, np.arange(len(classes.of)), len(classes.of)), classes.starts, axis=1
+    )
+    return row, np.take_along_axis(width, row, axis=1)
+
+
+@dataclass(frozen=True)
+class BudgetCurve:
+    """What N budgets buy, arrays (N,): the price mu, mean spending, mean response time in hours,
+    mean and standard deviation of GPUs rented, weighted mean number of jobs. Every point is exact;
+    budgets in between do no worse than the line between two points."""
+
+    mu: Floats
+    spend: Floats
+    response_h: Floats
+    gpus: Floats
+    sd_gpus: Floats
+    weighted: Floats
+
+
+def at_price(classes: JobClasses, mu: Floats) -> BudgetCurve:
+    """What the best widths at N prices above 0 spend, and bring."""
+    row, width = choose(classes, mu)
+    jobs = classes.load * _time(classes, row, width)
+    rented = jobs * width
+    with np.errstate(over="ignore"):
+        return BudgetCurve(
+            mu,
+            (rented * classes.paid[row]).sum(axis=1),
+            jobs.sum(axis=1) / classes.arrivals.sum(),
+            rented.sum(axis=1),
+            np.sqrt((rented * width).sum(axis=1)),
+            jobs @ classes.weight,
+        )
+
+
+def _time(classes: JobClasses, row: Ints, width: Floats) -> Floats:
+    """(..., M) 1/s of a width in one row of each class."""
+    k = np.clip(width[..., classes.of], classes.speed.least, classes.speed.most)
+    return np.asarray(
+        np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1), dtype=np.float64
+    )
+
+
+def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) -> RentalPlan:
+    """The plan between two neighbouring prices: classes that jump there do so one by one until
+    the budget is spent.
+    """
+    (row, cheap_row), (width, cheap_width) = choose(classes, np.array([dear, cheap]))
+    time, cheap_time = _time(classes, np.stack([row, cheap_row]), np.stack([width, cheap_width]))
+    cost = classes.load * time * width * classes.price[row]
+    more = classes.load * cheap_time * cheap_width * classes.price[cheap_row] - cost
+    jumps = np.flatnonzero(more > JUMP * cost)
+    after = np.cumsum(more[jumps])
+    share = np.clip((budget - cost.sum() - (after - more[jumps])) / more[jumps], 0.0, 1.0)
+    all_ = jumps[share >= 1.0 - DUST]
+    row, width, time = row.copy(), width.copy(), time.copy()
+    row[all_], width[all_], time[all_] = cheap_row[all_], cheap_width[all_], cheap_time[all_]
+    i = jumps[(share > DUST) & (share < 1.0 - DUST)]
+    if not len(i):
+        return plan_fixed_widths(classes, budget, dear, np.arange(len(classes)), row, width)
+    one, part = int(i[0]), float(share[(share > DUST) & (share < 1.0 - DUST)][0])
+    if (
+        classes.speed.kind[row[one]] == TABLE
+        and row[one] == cheap_row[one]
+        and not classes.speed.whole
+    ):
+        # a width between two sizes does as well as some jobs of each
+        mean_time = (1 - part) * time[one] + part * cheap_time[one]
+        used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
+        width[one] = used / mean_time
+        return plan_fixed_widths(classes, budget, dear, np.arange(len(classes)), row, width)
+    n = np.arange(len(classes))
+    both = plan_fixed_widths(
+        classes,
+        budget,
+        dear,
+        np.append(n, one),
+        np.append(row, cheap_row[one]),
+        np.append(width, cheap_width[one]),
+    )
+    both.share[one], both.share[-1] = 1 - part, part
+    order = np.argsort(both.of, kind="stable")
+    return RentalPlan(
+        classes,
+        budget,
+        dear,
+        both.of[order],
+        both.row[order],
+        both.width[order],
+        both.share[order],
+        both.time[order],
+    )
+
+
+def plan_fixed_widths(
+    classes: JobClasses, budget: float, mu: float, of: Ints, row: Ints, width: Floats
+) -> RentalPlan:
+    """The plan of given classes, rows and widths (n,), each with a share of 1."""
+    time = 1.0 / classes.speed.take(row).speed(width)
+    return RentalPlan(classes, budget, mu, of, row, width, np.ones(len(of)), time)

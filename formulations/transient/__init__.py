@@ -1,0 +1,1 @@
+"""Training on servers that may be revoked."""

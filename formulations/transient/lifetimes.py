@@ -1,0 +1,283 @@
+"""The useful share of time of servers that may be taken back, and their hard lifetime.
+
+Servers that start together reach their lifetime L together: one loss, not n. Lifetime by lifetime,
+m = 0, 1, .., with q = exp(-h L):
+
+    losses of one server at a time    n h (1 + q + .. + q^m)
+    all those still in step together  at the end of m, with probability 1 - (1 - q^(m+1))^n
+    useful time of a lifetime that    tau (sum_k x^k + exp(-lambda R) sum_k lambda (L - R - k s)
+                                      x^k)
+    ends for all                      x = exp(-lambda s), s = tau + delta, k s <= L and <= L - R
+
+The last line is exact: the useful time between two losses is tau times the stretches that fit, and
+losses at a constant rate lambda begin such a piece at every moment alike. Symbols: transient.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.transient.revocations import (
+    HOUR_S,
+    best_interval_s,
+    loss_rate,
+    synchronous_seconds,
+    synchronous_share,
+)
+
+RARE = 1e-12  # revocations per lifetime that count as none
+# a shorter checkpoint or stretch takes no time: a lifetime has too many of them to count
+INSTANT_S = 1e-9
+
+
+def _without_tiny(seconds: Floats) -> Floats:
+    return np.where(seconds < INSTANT_S, 0.0, seconds)
+
+
+def useful_fraction(
+    n: Floats | Ints | float,
+    hazard_per_hour: Floats | float,
+    *,
+    checkpoint_s: Floats | float = 0.0,
+    checkpoint_every_s: Floats | float = math.nan,
+    replace_s: Floats | float = 0.0,
+    lifetime_s: Floats | float = math.inf,
+    synchronous: Bools | bool = True,
+    work_s: Floats | float = math.inf,
+) -> Floats:
+    """phi in [0, 1]: useful work per second of n revocable workers, as a share of what they do when
+    none is ever lost.
+
+    All arguments broadcast; the result has their common shape. n: workers (GPUs). hazard_per_hour:
+    revocations of one worker per hour (revocations_per_gpu_hour). checkpoint_s, checkpoint_every_s:
+    as in jobs.csv; nan = the best interval where the job is synchronous, no checkpoints where it is
+    not (the parameter server, which is not revocable, holds the state). replace_s: seconds from a
+    loss until the new worker works (start of the server and of the program). lifetime_s: hard
+    lifetime of a server; all n start together. work_s: useful seconds that the job still needs, inf
+    = for ever; it matters only where servers have a lifetime. A synchronous loss stops all workers
+    and throws them back to the last checkpoint; an asynchronous one stops the lost worker only.
+    Long-run mean, exact for a constant hazard without lifetime; with one, work_s /
+    lifetime_seconds, and exact when asynchronous.
+    """
+    n, hazard, delta, every, pause, life, together, work = np.broadcast_arrays(
+        *(
+            np.asarray(a, dtype=np.float64)
+            for a in (
+                n,
+                hazard_per_hour,
+                checkpoint_s,
+                checkpoint_every_s,
+                replace_s,
+                lifetime_s,
+                synchronous,
+                work_s,
+            )
+        )
+    )
+    delta = _without_tiny(delta)
+    given, steps = ~np.isnan(every), together != 0
+    one = loss_rate(hazard, life)
+    rate = np.where(np.isinf(life), n * one, event_rate(n, hazard, life, work))
+    tau = np.where(given, _without_tiny(every), best_interval_s(rate, delta))
+    share = np.array(synchronous_share(rate, delta, tau, pause))
+    at = np.isfinite(life) & steps
+    if at.any():
+        share[at] = _share_with_lifetime(
+            work[at], n[at], hazard[at], life[at], delta[at], tau[at], pause[at]
+        )
+    saving = synchronous_share(0.0, delta, np.where(given, every, np.inf), 0.0)
+    return np.where(steps, share, saving / (1.0 + one * pause))
+
+
+def _share_with_lifetime(
+    work: Floats, n: Floats, hazard: Floats, life: Floats, delta: Floats, tau: Floats, pause: Floats
+) -> Floats:
+    """(k,) phi of synchronous workers with a hard lifetime; its limit where the work never ends."""
+    ends = np.isfinite(work)
+    work = np.where(ends, np.maximum(work, 1e-9), 1.0)
+    with np.errstate(divide="ignore"):
+        out = work / lifetime_seconds(work, n, hazard, life, delta, tau, pause)
+    per_life = _Lifetimes(n, hazard, life, delta, tau, pause, np.zeros(len(n))).period(np.inf)
+    return np.asarray(np.clip(np.where(ends, out, per_life.progress / per_life.seconds), 0.0, 1.0))
+
+
+def event_rate(
+    n: Floats | Ints | float,
+    per_hour: Floats | float,
+    lifetime_s: Floats | float,
+    work_s: Floats | float,
+    other: Floats | float = 0.0,
+) -> Floats:
+    """Losses per second at which n synchronous workers that start together stop, in the middle of
+    work_s seconds.
+
+    Workers that reach the lifetime together count as one loss. other: losses per second of further
+    workers.
+    """
+    n, work, life = (np.asarray(a, dtype=np.float64) for a in (n, work_s, lifetime_s))
+    with np.errstate(invalid="ignore"):
+        middle = np.where(np.isinf(work), np.inf, np.floor(np.floor(work / life) / 2.0))
+        random, joint = _losses_of_period(
+            n, np.asarray(per_hour, dtype=np.float64) / HOUR_S, life, middle
+        )
+    return np.asarray(other + random + np.where(work >= life, joint / life, 0.0))
+
+
+def _losses_of_period(
+    n: Floats, rate: Floats, life: Floats, m: Floats | float
+) -> tuple[Floats, Floats]:
+    """Of the lifetime period m = 0, 1, ..: losses per second of one server at a time, and the
+    probability that servers that started together end together with the period.
+
+    q = exp(-rate L) is the chance to reach the lifetime. Of a place, the server that started with
+    all others is still that one's successor in line at the end of period m with probability
+    q^(m+1): these end together. A server that was replaced alone ends alone L later, if it lives so
+    long: n rate (1 + q + .. + q^m) losses per second in all.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        x = np.where(rate * life > RARE, rate * life, 0.0)
+        reached = np.where(x > 0, np.exp(-x * (m + 1.0)), 1.0)
+        grown = np.where(x > 0, np.expm1(-x * (m + 1.0)) / np.expm1(-x), 1.0)
+        joint = np.where(
+            reached < 1.0, -np.expm1(n * np.log1p(-np.minimum(reached, 1.0 - 1e-16))), 1.0
+        )
+    return np.asarray(n * rate * grown), np.asarray(joint)
+
+
+@dataclass(frozen=True)
+class _Period:
+    """One lifetime: useful seconds won, seconds it takes, losses per second in it, most useful
+    seconds with which the job ends in it, and whether later ones are the same; arrays (k,)."""
+
+    progress: Floats
+    seconds: Floats
+    rate: Floats
+    most: Floats
+    steady: Bools
+
+
+@dataclass(frozen=True)
+class _Lifetimes:
+    """Synchronous servers with a hard lifetime, arrays (k,) in seconds; per_hour: revocations of
+    one server."""
+
+    n: Floats
+    per_hour: Floats
+    life: Floats
+    delta: Floats
+    tau: Floats
+    pause: Floats
+    other: Floats
+
+    def take(self, rows: Ints) -> _Lifetimes:
+        """Some of them."""
+        return _Lifetimes(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def period(self, m: float) -> _Period:
+        """What happens in the lifetime m."""
+        life, tau, stretch, h = self.life, self.tau, self.tau + self.delta, self.per_hour / HOUR_S
+        alone = (self.n <= 1) & (
+            np.asarray(self.other) == 0
+        )  # every loss is followed by a whole new lifetime
+        random, joint = _losses_of_period(self.n, h, life, m)
+        rate = np.where(alone, h, self.other + random)
+        share = synchronous_share(rate, self.delta, tau, self.pause)
+        lossless = synchronous_share(0.0, self.delta, tau, 0.0)
+        first, later = self._stretches(rate, life), self._restarts(rate, life - self.pause)
+        fits = stretch + self.pause <= life
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            whole = first + np.exp(-rate * self.pause) * later
+            mean_life = np.where(h > 0, -np.expm1(-h * life) / h, life)
+            progress = np.where(
+                alone, first, joint * whole + np.where(fits, (1.0 - joint) * share * life, 0.0)
+            )
+            seconds = np.where(alone, mean_life, life) + np.where(alone, 1.0, joint) * self.pause
+            count = np.where(stretch > 0, np.floor(life / stretch * (1 + 1e-12)), 0.0)
+            done = np.where(count > 0, count * np.where(count > 0, tau, 0.0), 0.0)
+            best = np.where(stretch > 0, done + np.minimum(tau, life - count * stretch), life)
+            most = share * life + np.exp(-rate * life) * (best - lossless * life)
+        steady = alone | (h <= 0) | (joint < 1e-9)
+        return _Period(progress, seconds, rate, most, np.asarray(steady, dtype=np.bool_))
+
+    def _stretches(self, rate: Floats, span: Floats) -> Floats:
+        """Useful seconds that a first piece without loss brings, at most `span` long: tau sum_k
+        exp(-rate k s)."""
+        s = self.tau + self.delta
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
+            y = rate * s
+            several = np.where(y > 1e-9, -np.expm1(-y * count) / np.expm1(y), count)
+            free = np.where(rate > 0, -np.expm1(-rate * span) / rate, span)
+            return np.where(s > 0, np.where(count > 0, self.tau * several, 0.0), free)
+
+    def _restarts(self, rate: Floats, span: Floats) -> Floats:
+        """Useful seconds after losses at a constant rate, without their pause: tau sum_k rate (span
+        - k s) x^k, x = exp(-rate s)."""
+        s, span = self.tau + self.delta, np.maximum(span, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
+            y = rate * s
+            x, last = np.exp(-y), np.exp(-y * count)
+            zeroth = np.where(y > 1e-6, -np.expm1(-y * count) / np.expm1(y), count)
+            first = np.where(
+                y > 1e-6, (zeroth - count * last * x) / -np.expm1(-y), count * (count + 1.0) / 2.0
+            )
+            several = rate * (span * zeroth - s * first)
+            free = span - np.where(rate > 0, -np.expm1(-rate * span) / rate, span)
+            return np.where(
+                s > 0, np.where(count > 0, self.tau * np.maximum(several, 0.0), 0.0), free
+            )
+
+
+def lifetime_seconds(
+    work_s: Floats | float,
+    n: Floats | float,
+    per_hour: Floats | float,
+    lifetime_s: Floats | float,
+    checkpoint_s: Floats | float,
+    every_s: Floats | float,
+    replace_s: Floats | float,
+    other: Floats | float = 0.0,
+) -> Floats:
+    """Expected seconds to do work_s useful seconds on n synchronous servers that start together and
+    live at most so long: lifetime by lifetime. All arguments broadcast; inf where the job never
+    ends.
+
+    Servers that are still in step reach the lifetime together: one loss. other: losses per second
+    of further servers. Exact without random revocations; otherwise within 2 % as long as a stretch
+    between checkpoints and a replacement take an eighth of the lifetime at most
+    (tests/market/test_lifetimes.py). Longer ones: an estimate, since whether a stretch fits between
+    two losses then depends on when single servers were replaced, and that stays as it is for long.
+    """
+    arrays = np.broadcast_arrays(
+        *(
+            np.asarray(a, dtype=np.float64)
+            for a in (work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)
+        )
+    )
+    arrays = (*arrays[:4], *map(_without_tiny, arrays[4:6]), *arrays[6:])
+    left = arrays[0].astype(np.float64).reshape(-1)
+    own = _Lifetimes(*(a.reshape(-1) for a in arrays[1:]))
+    least, out = 1e-12 * left, np.zeros(len(left))
+    busy, m, block = np.arange(len(left)), 0.0, 1.0  # of out; left, least, own: those still busy
+    while len(busy):
+        p = own.period(m + (block - 1.0) / 2.0)
+        ends = synchronous_seconds(left, p.rate, own.delta, own.tau, own.pause)
+        last = (ends <= own.life * (1 + 1e-12)) | (left <= p.most * (1 + 1e-12))
+        again = synchronous_seconds(left, p.rate + 1.0 / own.life, own.delta, own.tau, own.pause)
+        stuck = ~last & ~(p.progress > least)  # nan is no progress
+        short = left <= np.minimum(own.tau, own.life)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            count = np.ceil((left - p.most) / p.progress - 1e-9)
+        count = np.clip(count, 1.0, np.where(p.steady, np.inf, block))
+        out[busy] += np.where(last, ends, np.where(stuck, np.where(short, again, np.inf), 0.0))
+        goes = np.flatnonzero(~last & ~stuck)
+        busy, least, own = busy[goes], least[goes], own.take(goes)
+        left = np.maximum(left[goes] - count[goes] * p.progress[goes], 0.0)
+        out[busy] += count[goes] * p.seconds[goes]
+        m, block = m + block, max(1.0, (m + block) // 8)
+    return out.reshape(arrays[0].shape)

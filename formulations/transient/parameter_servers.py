@@ -1,0 +1,134 @@
+"""Speed of n workers behind parameter servers, and what the ways of keeping workers in step cost.
+
+    v = min(sum of the workers' own speeds, C)                      C: what the parameter servers or
+        the network carry
+    v = (s^-p + C^-p)^(-1/p), s = sum                               the same with a soft corner; p =
+        inf is the minimum
+    step time of n workers with own step times X_1 .. X_n:
+      bulk synchronous      E[max X]                 exponential with mean m: m H_n           H_n =
+          1 + 1/2 + .. + 1/n
+      k backups             E[X_(n-k)]               m (H_n - H_k): without the k slowest
+      r-fold replication    E[max_n min_r X]         m H_n / r
+      asynchronous          E[X]                     m: throughput n / E[X]
+
+(systems of parameter servers: Li et al., ICDCS 2020; synchronisation on transient servers: Ambati
+et al., IC2E 2019; backup workers: Chen et al. 2016.)
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from formulations.model.linear import Bools, Floats, Ints
+
+# a measured speed this share below the sum of the workers' own is bound by something else
+CLEARLY = 0.1
+MODES = ("bulk", "backup", "replicated", "asynchronous")
+
+
+def capped(
+    total: Floats | float, cap: Floats | float = math.inf, sharpness: float = math.inf
+) -> Floats:
+    """Speed of workers whose own speeds sum to `total` when no more than `cap` gets through.
+    sharpness p: above 0.
+    """
+    s, c = np.asarray(total, dtype=np.float64), np.asarray(cap, dtype=np.float64)
+    if math.isinf(sharpness):
+        return np.asarray(np.minimum(s, c), dtype=np.float64)
+    low: Floats = np.minimum(s, c)
+    high: Floats = np.maximum(s, c)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(np.isinf(high) | (high <= 0), 0.0, low / high)
+    return np.asarray(low * (1.0 + ratio**sharpness) ** (-1.0 / sharpness), dtype=np.float64)
+
+
+def bottleneck(own: Floats | float, measured: Floats | float, clearly: float = CLEARLY) -> Bools:
+    """Whether a measured speed is clearly below the sum of the workers' own (own): more workers
+    will not help.
+    """
+    return np.asarray(np.asarray(measured) < (1.0 - clearly) * np.asarray(own), dtype=np.bool_)
+
+
+def expected_speed(
+    workers: Ints, own: Floats, up: Floats, cap: float = math.inf, sharpness: float = math.inf
+) -> float:
+    """Expected speed of G sorts of workers, each of which works with probability `up` independently
+    of the others.
+
+    workers, own, up (G,): how many, speed of one, share of time it works. Exact: all numbers of
+    working ones, weighted by their binomial probabilities; one sum where there is no cap.
+    """
+    if math.isinf(cap):
+        return float((workers * own * up).sum())
+    speed, chance = np.zeros(1), np.ones(1)
+    for n, v, p in zip(workers.tolist(), own.tolist(), up.tolist(), strict=True):
+        speed = (speed[:, None] + v * np.arange(n + 1)).ravel()
+        chance = (chance[:, None] * binomial(int(n), float(p))).ravel()
+    return float(capped(speed, cap, sharpness) @ chance)
+
+
+def binomial(n: int, p: float) -> Floats:
+    """(n + 1,) probabilities of 0 .. n successes of n."""
+    if p <= 0 or p >= 1:
+        return np.asarray(np.arange(n + 1) == (n if p >= 1 else 0), dtype=np.float64)
+    k = np.arange(1, n + 1)
+    choose = np.concatenate([[0.0], np.cumsum(np.log((n + 1 - k) / k))])
+    log = choose + np.arange(n + 1) * math.log(p) + (n - np.arange(n + 1)) * math.log1p(-p)
+    chance = np.exp(log - log.max())
+    return np.asarray(chance / chance.sum(), dtype=np.float64)
+
+
+def harmonic(n: int) -> float:
+    """H_n = 1 + 1/2 + .. + 1/n; H_0 = 0."""
+    return math.fsum(1.0 / i for i in range(1, n + 1))
+
+
+def step_time_exponential(mode: str, n: int, mean: float = 1.0, spare: int = 0) -> float:
+    """Expected step time of n workers with exponential step times. spare: k backups among the n, or
+    r replicas of each.
+
+    Raises ValueError for an unknown mode or numbers that make no sense.
+    """
+    _check(mode, n, spare)
+    if mode == "bulk":
+        return mean * harmonic(n)
+    if mode == "backup":
+        return mean * (harmonic(n) - harmonic(spare))
+    return mean * harmonic(n) / spare if mode == "replicated" else mean
+
+
+def step_time_sampled(
+    mode: str, samples: Floats, n: int, spare: int = 0, *, draws: int = 100_000, seed: int = 0
+) -> tuple[float, float]:
+    """The same for measured step times (S,), drawn with replacement: (mean, standard error of
+    the mean).
+    """
+    _check(mode, n, spare)
+    random = np.random.default_rng(seed)
+    copies = spare if mode == "replicated" else 1
+    drawn = random.choice(np.asarray(samples, dtype=np.float64), size=(draws, n, copies)).min(
+        axis=2
+    )
+    if mode == "asynchronous":
+        steps = drawn.mean(axis=1)
+    else:
+        steps = np.sort(drawn, axis=1)[:, n - 1 - (spare if mode == "backup" else 0)]
+    return float(steps.mean()), float(steps.std(ddof=1) / math.sqrt(draws))
+
+
+def servers(mode: str, n: int, spare: int = 0) -> int:
+    """Servers that are paid for: n, or n r where every worker has r replicas."""
+    _check(mode, n, spare)
+    return n * spare if mode == "replicated" else n
+
+
+def _check(mode: str, n: int, spare: int) -> None:
+    if mode not in MODES:
+        raise ValueError(f'mode "{mode}" is not known: {", ".join(MODES)}')
+    lowest, highest = {"backup": (0, n - 1), "replicated": (1, 10_000)}.get(mode, (0, 0))
+    if n < 1 or not lowest <= spare <= highest:
+        raise ValueError(
+            f"{mode}: {n} workers, {spare} spare: spare must be from {lowest} to {highest}"
+        )

@@ -1,0 +1,85 @@
+"""What headroom does for interactive sessions beside batch jobs that may or may not be moved, and
+what it costs these.
+
+    python scripts/studies/measure_headroom.py --seeds 8
+
+Workloads of the generator `interactive` (240 jobs, 32 GPUs, load 1.2): half of the batch jobs may
+be moved, or none; GPUs kept by the Poisson quantile for 5 % (interactive.csv), or none. Prints
+machine, seeds and a table: share of the sessions that wait for longer than the next round, their
+mean wait, mean completion time of the batch jobs, utilisation; means over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import platform
+
+import numpy as np
+
+from allocator.bench.workloads import generate
+from allocator.options.headroom import wanted_headroom
+from allocator.simulator.options import SimulationOptions
+from allocator.simulator.run import simulate
+
+
+def measured(seed: int, policy: str, moves: bool, keeps: bool) -> list[float]:
+    """[late share, mean wait in s, mean batch completion time in h, utilisation, GPUs kept] of
+    one simulation.
+    """
+    w = generate("interactive", seed=seed, jobs=240, gpus=32, load=1.2).workload()
+    p, rows = w.problem, w.problem.interactive
+    if not keeps:
+        rows = dataclasses.replace(
+            rows, **{name: column[:0] for name, column in vars(rows).items()}
+        )
+    jobs = (
+        p.jobs
+        if moves
+        else dataclasses.replace(p.jobs, preemptible=np.zeros(len(p.jobs), dtype=bool))
+    )
+    p = dataclasses.replace(p, jobs=jobs, interactive=rows)
+    result = simulate(
+        dataclasses.replace(w, problem=p),
+        policy=policy,
+        options=SimulationOptions(objective="progress", prove_every=0),
+    )
+    wait = (result.jobs["started_s"] - result.jobs["submitted_s"]).to_numpy()
+    took = (result.jobs["finished_s"] - result.jobs["submitted_s"]).to_numpy()
+    session = p.jobs.interactive
+    return [
+        float((wait[session] > p.interval_s + 1e-6).mean()),
+        float(wait[session].mean()),
+        float(took[~session].mean()) / 3600.0,
+        float(result.metrics["utilisation"]),
+        float(wanted_headroom(p).sum()),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=8)
+    args = parser.parse_args()
+    print(
+        f"{platform.machine()}, Python {platform.python_version()}; seeds 0 to {args.seeds - 1}\n"
+    )
+    print(
+        "| policy | batch jobs that may be moved | GPUs kept | sessions late | mean wait, s | batch"
+        " completion, h | utilisation |\n|---|---|---|---|---|---|---|"
+    )
+    for policy, moves in (("static", False), ("mip", False), ("mip", True)):
+        for keeps in (False, True):
+            mean = np.mean(
+                [measured(seed, policy, moves, keeps) for seed in range(args.seeds)], axis=0
+            )
+            late, wait_s, batch_h, used, kept = mean.tolist()
+            print(
+                f"| `{policy}` | {'half' if moves else 'none'} | {kept:.1f} | {late:.1%} |"
+                f" {wait_s:.0f} | {batch_h:.2f} | {used:.1%} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

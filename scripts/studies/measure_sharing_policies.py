@@ -1,0 +1,129 @@
+"""Sharing GPUs over whole workloads: bsbf, ffs and mip that may share against las, srtf and mip
+that may not.
+
+    OMP_NUM_THREADS=1 python scripts/studies/measure_sharing_policies.py --runs runs.jsonl       # a
+        quarter
+        of an hour of CPU
+    python scripts/studies/measure_sharing_policies.py --runs runs.jsonl --gpus 32 --loads 1.5   # a
+        part of
+        it
+
+The workload of sharing with 240 jobs, rounds of 150 s, mean completion. Every simulation is a line
+of the file of runs; those that are there are not made again. Intervals: bootstrap over seeds of the
+paired change (bench/paired.py). Policies that do not share do not look at slowdowns and run once
+for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import platform
+from pathlib import Path
+
+import numpy as np
+
+from allocator.bench.paired import PairedComparison, compare
+from allocator.bench.workloads.sharing import sharing
+from allocator.domain.problem import Isolation
+from allocator.simulator import SimulationOptions, simulate
+
+SLOWDOWNS = ((1.1, 2.5), (1.05, 1.5))
+APART = ("las", "srtf", "mip progress", "mip completion", "mip flow")
+SHARED = ("ffs", "bsbf", "mip progress", "mip completion", "mip flow")
+
+
+class CompletionRuns:
+    """Mean completions in minutes by case, kept in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.known = {
+            json.dumps(row["case"]): float(row["minutes"]) for row in map(json.loads, lines)
+        }
+
+    def minutes(
+        self, gpus: int, load: float, slow: tuple[float, float], shares: bool, name: str, seed: int
+    ) -> float:
+        """One simulation under a policy and, for mip, an objective."""
+        case = json.dumps([gpus, load, list(slow) if shares else None, name, seed])
+        if case not in self.known:
+            w = sharing(seed=seed, load=load, jobs=240, gpus=gpus, slowdown=slow).workload()
+            if not shares:
+                pools = dataclasses.replace(
+                    w.problem.pools, sharing=np.full(len(w.problem.pools), Isolation.NONE)
+                )
+                w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, pools=pools))
+            policy, _, objective = name.partition(" ")
+            done = simulate(
+                w,
+                policy=policy,
+                options=SimulationOptions(objective=objective or None, prove_every=0),
+            )
+            assert not done.unfinished
+            self.known[case] = float(done.metrics["jct_s_mean"]) / 60
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(
+                    json.dumps({"case": json.loads(case), "minutes": self.known[case]}) + "\n"
+                )
+        return self.known[case]
+
+
+def format_change(c: PairedComparison) -> str:
+    """Mean change in percent with its interval, and on how many seeds the policy was better."""
+    return f"{c.change_percent:+.0f} % [{c.low:+.0f}, {c.high:+.0f}], {c.lower} of {c.n}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--runs", type=Path, required=True, help="file of runs, made or gone on with"
+    )
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[32, 64])
+    parser.add_argument("--loads", type=float, nargs="+", default=[1.0, 1.5])
+    parser.add_argument(
+        "--no-mip", action="store_true", help="only policies that decide without a solver"
+    )
+    args = parser.parse_args()
+    runs = CompletionRuns(args.runs)
+    print(
+        f"{platform.machine()}, Python {platform.python_version()}, seeds 0 to {args.seeds - 1},"
+        " 240 jobs; mean completion in minutes\n",
+        flush=True,
+    )
+    print(
+        "| GPUs | load | slowdowns | shares | policy | minutes | against las | against bsbf |\n"
+        + "|---" * 8
+        + "|"
+    )
+    for gpus in args.gpus:
+        for load in args.loads:
+            for slow in SLOWDOWNS:
+                rows = {
+                    (shares, name): [
+                        runs.minutes(gpus, load, slow, shares, name, s) for s in range(args.seeds)
+                    ]
+                    for shares, names in ((False, APART), (True, SHARED))
+                    for name in names
+                    if not (args.no_mip and name.startswith("mip"))
+                }
+                for (shares, name), got in rows.items():
+                    case = (
+                        f"{gpus} | {load:g} | {slow[0]:g} to {slow[1]:g} |"
+                        f" {'yes' if shares else 'no'}"
+                    )
+                    print(
+                        f"| {case} | `{name}` | {np.mean(got):.1f} |"
+                        f" {format_change(compare(got, rows[False, 'las']))} |"
+                        f" {format_change(compare(got, rows[True, 'bsbf']))} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

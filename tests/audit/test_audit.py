@@ -1,0 +1,418 @@
+"""The witness: every rule broken once by hand gives exactly that fault, a legal plan gives none,
+the numbers are right.
+
+Default scene of the builders: jobs j0, j1 ... of model "m" with 1000 units left, pools p0, p1 ...
+of 8 GPUs of type "A" in nodes of 8, rate = GPUs, rounds of 300 s, restart 30 s.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem
+
+from allocator.audit import Audit, audit
+from allocator.domain.allocation import Allocation, Repairs
+from allocator.domain.problem import Problem
+
+Gets = dict[str, tuple[str, int]]
+
+
+def plan(p: Problem, gets: Gets) -> Allocation:
+    """{"j0": ("p0", 4)} as an Allocation; the row is the fastest measured one at that size."""
+    pool, gpus, row = (
+        np.full(len(p.jobs), -1),
+        np.zeros(len(p.jobs), np.int64),
+        np.full(len(p.jobs), -1),
+    )
+    for name, (where, k) in gets.items():
+        j, i = p.jobs.job_id.index(name), p.pools.pool.index(where)
+        pool[j], gpus[j] = i, k
+        r = p.rates
+        fits = (r.model == p.jobs.model[j]) & (r.gpu_type == p.pools.gpu_type[i]) & (r.gpus == k)
+        if fits.any():
+            row[j] = np.flatnonzero(fits)[np.argmax(r.rate[fits])]
+    return Allocation(pool, gpus, row, np.full(len(p.jobs), -1))
+
+
+def repairs(
+    p: Problem,
+    released: tuple[str, ...] = (),
+    max_changes: int | None = None,
+    usable: dict[str, int] | None = None,
+) -> Repairs:
+    """No repairs, but for what is named; a guarantee is claimed to amount to nothing unless
+    `usable` says more.
+    """
+    return Repairs(
+        np.array([n in released for n in p.jobs.job_id], dtype=bool),
+        p.max_changes if max_changes is None else max_changes,
+        np.array([(usable or {}).get(t, 0) for t in p.tenants.tenant], dtype=np.int64),
+    )
+
+
+def judge(p: Problem, gets: Gets, **mended: Any) -> Audit:
+    return audit(p, plan(p, gets), repairs(p, **mended))
+
+
+def running(gpus: int, pool: str = "p0", **more: Any) -> dict[str, Any]:
+    return {"state": "running", "pool": pool, "gpus": gpus, **more}
+
+
+BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
+    # what is broken: (scene, plan, repairs, words of the only fault)
+    "below range": ({"jobs": [{"min_gpus": 2}]}, {"j0": ("p0", 1)}, {}, "outside its range 2 to 8"),
+    "above range": ({"jobs": [{"max_gpus": 4}]}, {"j0": ("p0", 8)}, {}, "outside its range 1 to 4"),
+    "not listed": ({"jobs": [{"sizes": [1, 4]}]}, {"j0": ("p0", 2)}, {}, "not one of its sizes"),
+    "3 inside a node": ({"jobs": [{}]}, {"j0": ("p0", 3)}, {}, "not one of its sizes"),
+    "12 is no whole node": (
+        {"jobs": [{"max_gpus": 16}], "pools": [{"gpus": 32}], "rates": {1: 1, 16: 16}},
+        {"j0": ("p0", 12)},
+        {},
+        "not one of its sizes",
+    ),
+    "a power of two beyond the node": (
+        {"jobs": [{}], "pools": [{"gpus_per_node": 3}]},
+        {"j0": ("p0", 4)},
+        {},
+        "not one of its sizes",
+    ),
+    "type": (
+        {"jobs": [{"gpu_types": ["A"]}], "pools": [{}, {"gpu_type": "B"}]},
+        {"j0": ("p1", 2)},
+        {},
+        'of type "B", which its gpu_types exclude',
+    ),
+    "larger than the pool": (
+        {"jobs": [{}], "pools": [{"gpus": 4}]},
+        {"j0": ("p0", 8)},
+        {},
+        "which has only 4",
+    ),
+    "no rate": ({"jobs": [{}], "rates": {1: 1, 2: 2}}, {"j0": ("p0", 4)}, {}, "no rate is known"),
+    "rate 0": ({"jobs": [{}], "rates": {1: 1, 2: 0}}, {"j0": ("p0", 2)}, {}, "no rate is known"),
+    "held by its owner": (
+        {"jobs": [{"state": "held"}]},
+        {"j0": ("p0", 1)},
+        {},
+        "although it is held",
+    ),
+    "after a job still here": (
+        {"jobs": [{}, {"after": ["j0"]}]},
+        {"j1": ("p0", 1)},
+        {},
+        "it comes after",
+    ),
+    "paused, after a job still here": (
+        {"jobs": [{}, {"after": ["j0"], "state": "paused"}]},
+        {"j1": ("p0", 1)},
+        {},
+        "it comes after",
+    ),
+    "no resizes left": (
+        {"jobs": [running(2, resizes_left=0)]},
+        {"j0": ("p0", 4)},
+        {},
+        "resizes_left is 0",
+    ),
+    "resized, not preemptible": (
+        {"jobs": [running(2, preemptible=False)]},
+        {"j0": ("p0", 4)},
+        {},
+        "not preemptible",
+    ),
+    "paused, not preemptible": (
+        {"jobs": [running(2, preemptible=False)]},
+        {},
+        {},
+        "gets nothing, although it is not",
+    ),
+    "moved when released": (
+        {"jobs": [running(k, preemptible=False) for k in (2, 8)], "pools": [{}, {}]},
+        {"j0": ("p1", 2), "j1": ("p0", 8)},
+        {"released": ("j0",)},
+        '"p1", although it is not preemptible',
+    ),
+    "released for no reason": (
+        {"jobs": [running(2, preemptible=False)]},
+        {"j0": ("p0", 2)},
+        {"released": ("j0",)},
+        "has room for its 2",
+    ),
+    "one release too many": (
+        {"jobs": [running(k, preemptible=False) for k in (2, 4, 6)], "pools": [{"gpus": 6}]},
+        {"j1": ("p0", 4)},
+        {"released": ("j0", "j2")},
+        '"j0" is released, although',
+    ),
+    "preemptible yet released": (
+        {"jobs": [running(2)]},
+        {},
+        {"released": ("j0",)},
+        "no rule binds it",
+    ),
+    "capacity": (
+        {"jobs": [{}, {}]},
+        {"j0": ("p0", 8), "j1": ("p0", 1)},
+        {},
+        'pool "p0": 9 GPUs are given, it has 8',
+    ),
+    "budget": (
+        {"jobs": [{}], "pools": [{"price_per_gpu_hour": 2}], "config": {"budget_per_hour": 7.9}},
+        {"j0": ("p0", 4)},
+        {},
+        "the plan costs 8 $/h, budget_per_hour is 7.9",
+    ),
+    "quota": (
+        {"jobs": [{"tenant": "t"}], "tenants": [{"tenant": "t", "max_gpus": 3}]},
+        {"j0": ("p0", 4)},
+        {},
+        'tenant "t" gets 4 GPUs, its max_gpus is 3',
+    ),
+    "tenant budget": (
+        {
+            "jobs": [{"tenant": "t"}],
+            "pools": [{"price_per_gpu_hour": 1}],
+            "tenants": [{"tenant": "t", "budget_per_hour": 3}],
+        },
+        {"j0": ("p0", 4)},
+        {},
+        "its budget_per_hour is 3",
+    ),
+    "guarantee": (
+        {"jobs": [{"tenant": "t"}], "tenants": [{"tenant": "t", "guaranteed_gpus": 4}]},
+        {"j0": ("p0", 2)},
+        {"usable": {"t": 4}},
+        'tenant "t" gets 2 GPUs, its guarantee of 4 amounts to 4',
+    ),
+    "guarantee claimed too small": (
+        {
+            "jobs": [{"tenant": "t", "max_gpus": 4}],
+            "pools": [{}, {}],
+            "tenants": [{"tenant": "t", "guaranteed_gpus": 6}],
+        },
+        {"j0": ("p1", 2)},
+        {"usable": {"t": 2}},
+        "amounts to 4",
+    ),
+    "guarantee over two small pools": (
+        {
+            "jobs": [{"tenant": "t", "sizes": [3]}, {"tenant": "t", "sizes": [2]}],
+            "rates": {1: 1, 4: 4},
+            "pools": [{"gpus": 3}, {"gpus": 2}],
+            "tenants": [{"tenant": "t", "guaranteed_gpus": 5}],
+        },
+        {"j0": ("p0", 3)},
+        {"usable": {"t": 3}},
+        "amounts to 5",
+    ),
+    "changes": (
+        {"jobs": [running(2), running(2)], "config": {"max_changes": 1}},
+        {"j0": ("p0", 4)},
+        {},
+        "2 running jobs change, max_changes is 1",
+    ),
+    "limit lifted for nothing": (
+        {"jobs": [running(2)], "config": {"max_changes": 0}},
+        {"j0": ("p0", 2)},
+        {"max_changes": 1},
+        "max_changes 0 is lifted to 1, lost GPUs force 0",
+    ),
+    "limit dropped": (
+        {"jobs": [running(2)], "config": {"max_changes": 0}},
+        {"j0": ("p0", 2)},
+        {"max_changes": -1},
+        "lifted to no limit",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_each_broken_rule_is_the_only_fault(case: str) -> None:
+    """One rule broken, one sentence about it."""
+    context, gets, mended, words = BROKEN[case]
+    found = judge(problem(**context), gets, **mended).faults
+    assert len(found) == 1
+    assert words in found[0]
+
+
+LEGAL: dict[str, tuple[dict[str, Any], Gets, dict[str, Any]]] = {
+    "nothing at all": ({"jobs": [{}, running(2)]}, {}, {}),
+    "keep outside range, sizes and types": (
+        {
+            "jobs": [running(3, "p1", gpu_types=["A"], sizes=[8], min_gpus=8)],
+            "pools": [{}, {"gpu_type": "B"}],
+        },
+        {"j0": ("p1", 3)},
+        {},
+    ),
+    "whole nodes": (
+        {"jobs": [{"max_gpus": 24}], "pools": [{"gpus": 32}], "rates": {1: 1, 32: 32}},
+        {"j0": ("p0", 24)},
+        {},
+    ),
+    "between two measured sizes": ({"jobs": [{"sizes": [3]}]}, {"j0": ("p0", 3)}, {}),
+    "after a job that is gone": ({"jobs": [{"after": ["long-gone"]}]}, {"j0": ("p0", 1)}, {}),
+    "running although its predecessor is here": (
+        {"jobs": [{}, running(2, after=["j0"])]},
+        {"j1": ("p0", 4)},
+        {},
+    ),
+    "no resizes left: pause": ({"jobs": [running(2, resizes_left=0)]}, {}, {}),
+    "not preemptible, but its rate is gone": (
+        {"jobs": [running(8, preemptible=False)], "rates": {1: 1, 4: 4}},
+        {},
+        {},
+    ),
+    "not preemptible, but its GPUs are gone": (
+        {
+            "jobs": [running(8, preemptible=False)],
+            "pools": [{"gpus": 4}],
+            "config": {"max_changes": 0},
+        },
+        {},
+        {"max_changes": 1},
+    ),
+    "release that is needed": (
+        {"jobs": [running(4, preemptible=False)] * 2, "pools": [{"gpus": 6}]},
+        {"j1": ("p0", 4)},
+        {"released": ("j0",)},
+    ),
+    "changes forced by a drained pool": (
+        {
+            "jobs": [running(4), running(2), running(2)],
+            "pools": [{"gpus": 4}],
+            "config": {"max_changes": 0},
+        },
+        {"j1": ("p0", 2), "j2": ("p0", 2)},
+        {"max_changes": 1},
+    ),
+    "exactly the budget, in cents that do not add up": (
+        {
+            "jobs": [{"sizes": [3]}],
+            "pools": [{"price_per_gpu_hour": 0.1}],
+            "config": {"budget_per_hour": 0.3},
+        },
+        {"j0": ("p0", 3)},
+        {},
+    ),
+    "guarantee that the jobs cannot use": (
+        {
+            "jobs": [{"tenant": "t", "max_gpus": 2}],
+            "tenants": [{"tenant": "t", "guaranteed_gpus": 6}],
+        },
+        {"j0": ("p0", 2)},
+        {"usable": {"t": 2}},
+    ),
+    "guarantee that small pools cut down": (
+        {
+            "jobs": [{"tenant": "t", "sizes": [2]}] * 3,
+            "pools": [{"gpus": 3}, {"gpus": 2}],
+            "tenants": [{"tenant": "t", "guaranteed_gpus": 6}],
+        },
+        {"j0": ("p0", 2), "j1": ("p1", 2)},
+        {"usable": {"t": 4}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEGAL)
+def test_legal_plans_have_no_fault(case: str) -> None:
+    """What the contract allows at its edges passes."""
+    context, gets, mended = LEGAL[case]
+    assert judge(problem(**context), gets, **mended).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("pool", "gpus", "row", "words"),
+    [
+        (7, 2, -1, "neither an option nor nothing"),
+        (-2, 0, -1, "neither an option nor nothing"),
+        (0, 0, -1, "neither an option nor nothing"),
+        (-1, 4, -1, "neither an option nor nothing"),
+        (0, 2, 0, "does not give its rate"),
+        (0, 2, -1, "does not give its rate"),
+        (0, 2, 99, "does not give its rate"),
+    ],
+)
+def test_arrays_out_of_bounds_are_faults(pool: int, gpus: int, row: int, words: str) -> None:
+    """Indices that mean nothing are told, not followed; row 1 is the one that gives the rate of
+    2 GPUs.
+    """
+    p = problem([{}])
+    found = audit(
+        p,
+        Allocation(np.array([pool]), np.array([gpus]), np.array([row]), np.full(1, -1)),
+        repairs(p),
+    ).faults
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_arrays_of_the_wrong_length_are_a_fault() -> None:
+    """An allocation of another problem is refused as a whole."""
+    p = problem([{}, {}])
+    found = audit(
+        p, Allocation(np.zeros(1, np.int64), *(np.ones(2, np.int64) for _ in range(3))), repairs(p)
+    )
+    assert found.faults == ("allocation.pool has shape (1,), it should be (2,)",)
+
+
+def test_no_jobs_and_no_pools() -> None:
+    """Nothing to decide is a legal decision, worth nothing."""
+    for p in (problem([]), problem([{}], [{"gpus": 0}])):
+        told = judge(p, {})
+        assert told.faults == () and told.objective_value == 0.0
+
+
+def test_progress_by_hand() -> None:
+    """start: 2 x (2/s x (300 - 10) s / 1000); keep: 4 x 300 / 1000, cut at 1; grow: 4 x (300 -
+    30 - 10) / 10000.
+    """
+    p = problem(
+        [{"weight": 2}, running(4), running(2, remaining_work=10_000)],
+        [{"gpus": 16, "startup_s": 10, "price_per_gpu_hour": 0.5}],
+    )
+    told = judge(p, {"j0": ("p0", 2), "j1": ("p0", 4), "j2": ("p0", 4)})
+    assert told.faults == ()
+    assert told.value == pytest.approx([2 * 0.58, 1.0, 0.104])
+    assert told.rate.tolist() == [2, 4, 4]
+    assert told.cost.tolist() == [1, 2, 2]
+    assert told.objective_value == pytest.approx(2.264)
+
+
+def test_a_pause_longer_than_the_round_has_no_value() -> None:
+    """max(0, interval - pause), never negative."""
+    assert judge(problem([{}], [{"startup_s": 400}]), {"j0": ("p0", 2)}).value.tolist() == [0.0]
+
+
+def test_throughput_by_hand() -> None:
+    """Base: 2 GPUs as asked for on the slower type B at 1/s = 300 units; A at 4 GPUs does
+    min(1200, 1000).
+    """
+    rates = [
+        {"gpu_type": t, "gpus": k, "work_per_s": r}
+        for t, k, r in (("A", 2, 2.0), ("A", 4, 4.0), ("B", 2, 1.0), ("B", 4, 2.0))
+    ]
+    p = problem(
+        [{"requested_gpus": 2, "weight": 3}, {"requested_gpus": 2, "gpu_types": ["A"]}],
+        [{}, {"gpu_type": "B"}],
+        rates,
+        config={"objective": "throughput"},
+    )
+    told = judge(p, {"j0": ("p0", 4), "j1": ("p0", 2)})
+    assert told.value == pytest.approx([3 * 1000 / 300, 1.0])
+
+
+def test_throughput_base_without_a_rate_at_the_requested_size() -> None:
+    """Asked for 1, measured from 2 on: the nearest option is 2 GPUs, slowest on B."""
+    rates = [
+        {"gpu_type": t, "gpus": k, "work_per_s": r}
+        for t, k, r in (("A", 2, 2.0), ("A", 4, 4.0), ("B", 2, 1.0))
+    ]
+    p = problem(
+        [{"requested_gpus": 1}], [{}, {"gpu_type": "B"}], rates, config={"objective": "throughput"}
+    )
+    assert judge(p, {"j0": ("p0", 2)}).value == pytest.approx([600 / 300])

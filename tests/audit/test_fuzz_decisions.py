@@ -1,0 +1,83 @@
+"""Damaged snapshots through the whole decision: a located refusal, a named conflict, or an
+audited plan.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes.random_rounds import random_snapshot
+from mutations import mutate
+
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide
+from allocator.errors import Infeasible, InvalidInput, NoPlanInTime
+from allocator.io.snapshots import read_snapshot
+from allocator.solvers.base import SolveLimits
+from scripts.cases.demo import demo
+from scripts.cases.shipped import full
+
+POLICIES = ("mip", "mip", "greedy", "greedy-naive", "marginal")
+
+
+def outcome(folder: dict[str, bytes], path: Path, policy: str, objective: str) -> str:
+    """What became of one folder; anything but the listed outcomes raises and fails the test."""
+    path.mkdir()
+    for name, content in folder.items():
+        (path / name).write_bytes(content)
+    try:
+        result = decide(
+            validate(read_snapshot(path)),
+            policy=policy,
+            objective=objective,
+            limits=SolveLimits(5.0, 1e-3),
+        )
+    except InvalidInput as e:
+        assert e.faults and all(f.file and f.message for f in e.faults)
+        return "refused"
+    except Infeasible as e:
+        assert e.relaxations
+        return "infeasible"
+    except NoPlanInTime:
+        return "late"
+    assert result.objective_value <= result.bound
+    return "planned"
+
+
+def run(count: int, seed: int, tmp_path: Path) -> Counter[str]:
+    """Outcomes of `count` mutants."""
+    rng = random.Random(seed)
+    bases = [
+        full().files(),
+        demo().files(),
+        *(random_snapshot(np.random.default_rng(s), 6).files() for s in range(4)),
+    ]
+    seen: Counter[str] = Counter()
+    for i in range(count):
+        folder = mutate(rng.choice(bases), rng)
+        seen[
+            outcome(
+                folder,
+                tmp_path / str(i),
+                rng.choice(POLICIES),
+                rng.choice(("progress", "throughput")),
+            )
+        ] += 1
+    return seen
+
+
+def test_damaged_snapshots_never_crash_a_decision(tmp_path: Path) -> None:
+    """600 mutants: many refused, many planned, none late."""
+    seen = run(600, 1, tmp_path)
+    assert seen["refused"] > 150 and seen["planned"] > 60 and not seen["late"]
+
+
+@pytest.mark.soak
+def test_damaged_snapshots_soak(tmp_path: Path) -> None:
+    """10,000 mutants with another seed."""
+    seen = run(10_000, 2, tmp_path)
+    assert sum(seen.values()) == 10_000 and not seen["late"]

@@ -1,0 +1,166 @@
+"""Properties every decision must have, on random rounds with every rule on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import snapshot
+from fakes.random_rounds import random_snapshot
+
+from allocator.domain.problem import Problem
+from allocator.domain.result import Result
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.engine.decision import decide
+from allocator.errors import Infeasible
+from allocator.io.snapshots import read_snapshot
+from allocator.policies.registry import POLICIES
+from allocator.solvers.base import SolveLimits
+
+EXACT = SolveLimits(gap=0.0)
+SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+
+
+def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Problem, Result]]:
+    """n decided random rounds at gap 0; rounds whose rules clash are left out."""
+    out = []
+    seed = first
+    while len(out) < n:
+        s = random_snapshot(np.random.default_rng(seed), jobs).snapshot()
+        seed += 1
+        p = validate(s)
+        try:
+            out.append((s, p, decide(p, limits=EXACT)))
+        except Infeasible:
+            continue
+    return out
+
+
+@pytest.fixture(scope="module")
+def decided() -> list[tuple[Snapshot, Problem, Result]]:
+    return rounds(25)
+
+
+def value(p: Problem, **limits: float) -> float:
+    return decide(p, limits=dataclasses.replace(EXACT, **limits)).objective_value
+
+
+def test_more_capacity_never_hurts(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
+    """Doubling the GPUs of every pool never lowers the best value (guarantees are dropped: they
+    would grow as well).
+    """
+    for _, p, _ in decided:
+        none = dataclasses.replace(p.tenants, guaranteed_gpus=p.tenants.guaranteed_gpus * 0)
+        free = dataclasses.replace(p, tenants=none)
+        more = dataclasses.replace(free, pools=dataclasses.replace(p.pools, gpus=p.pools.gpus * 2))
+        assert value(more) >= value(free) - 1e-9
+
+
+def test_more_money_never_hurts(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
+    """A larger budget never lowers the best value."""
+    for _, p, r in decided:
+        assert (
+            value(dataclasses.replace(p, budget_per_hour=2 * p.budget_per_hour + 1))
+            >= r.objective_value - 1e-9
+        )
+
+
+def test_names_and_order_do_not_matter(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
+    """Jobs in reverse order under new names: the same best value."""
+    for s, _, r in decided:
+        jobs = s.tables["jobs.csv"]
+        columns = {c: list(reversed(v)) for c, v in jobs.columns.items()}
+        columns["job_id"] = [f"other-{i}" for i in range(len(jobs))]
+        columns.pop("after", None)
+        again = Snapshot(
+            "again", s.config, {**s.tables, "jobs.csv": Table("jobs.csv", columns, jobs.lines)}
+        )
+        assert value(validate(again)) == pytest.approx(r.objective_value, rel=1e-9, abs=1e-12)
+
+
+def test_all_weights_times_two_is_all_values_times_two(
+    decided: list[tuple[Snapshot, Problem, Result]],
+) -> None:
+    """The objective is linear in the weights."""
+    for _, p, r in decided[:10]:
+        double = dataclasses.replace(p, jobs=dataclasses.replace(p.jobs, weight=2 * p.jobs.weight))
+        assert value(double) == pytest.approx(2 * r.objective_value, rel=1e-9)
+
+
+def test_no_policy_beats_the_proven_bound(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
+    """Every policy keeps the rules (the audit says so), stays below mip's value at gap 0, and
+    carries a valid bound.
+    """
+    for _, p, r in decided:
+        assert r.status == "optimal" and r.bound >= r.objective_value
+        for name in POLICIES:
+            other = decide(p, policy=name)
+            assert other.objective_value <= r.objective_value + 1e-9
+            assert other.bound >= r.objective_value - 1e-9
+
+
+def test_deciding_twice_gives_the_same_plan(
+    decided: list[tuple[Snapshot, Problem, Result]],
+) -> None:
+    """Everything but the timings is the same, byte for byte."""
+
+    def text(r: Result) -> str:
+        return json.dumps({k: v for k, v in r.to_dict().items() if k != "seconds"})
+
+    for _, p, _ in decided[:10]:
+        assert text(decide(p)) == text(decide(p))
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-4, 0.05])
+def test_applying_a_plan_and_deciding_again_changes_nothing(gap: float) -> None:
+    """Jobs hold what the plan gave them; at the same moment the next decision keeps and waits,
+    nothing else.
+    """
+    for s, p, _ in rounds(20, 12, 1000):
+        r = decide(p, limits=SolveLimits(gap=gap))
+        again = decide(validate(applied(s, r)), limits=SolveLimits(gap=gap))
+        assert set(again.jobs["action"]) <= {"keep", "wait"}
+
+
+@pytest.mark.parametrize("name", ["demo", "medium", "full", "repaired-drained-under-fixed"])
+def test_applying_the_plan_of_a_shipped_snapshot_changes_nothing(name: str) -> None:
+    """No limit on changes binds there and no paused job gets cheaper: the second decision keeps
+    and waits.
+    """
+    s = read_snapshot(SHIPPED / name)
+    r = decide(validate(s), limits=SolveLimits(gap=1e-3))
+    again = decide(validate(applied(s, r)), limits=SolveLimits(gap=1e-3))
+    assert set(again.jobs["action"]) <= {"keep", "wait"}
+
+
+def applied(s: Snapshot, r: Result) -> Snapshot:
+    """The snapshot in which every job holds what the plan gave it."""
+    jobs = s.tables["jobs.csv"]
+    columns = {c: list(v) for c, v in jobs.columns.items()}
+    for name in ("state", "pool", "gpus"):
+        columns.setdefault(name, [""] * len(jobs))
+    for j, (pool, gpus) in enumerate(zip(r.jobs["pool"], r.jobs["gpus"], strict=True)):
+        was = columns["state"][j]
+        columns["state"][j] = (
+            "running" if pool else ("paused" if was in ("running", "paused") else was)
+        )
+        columns["pool"][j], columns["gpus"][j] = (pool, str(gpus)) if pool else ("", "")
+    tables = {**s.tables, "jobs.csv": Table("jobs.csv", columns, jobs.lines)}
+    tables.pop("placements.csv", None)  # they say where the jobs of the old plan sat
+    return Snapshot(s.name, s.config, tables)
+
+
+def test_empty_and_tiny_clusters() -> None:
+    """No jobs, no GPUs, nothing affordable: a plan of nothing with bound 0."""
+    for s in (
+        snapshot([]),
+        snapshot([{}], [{"gpus": 0}]),
+        snapshot([{}], [{"price_per_gpu_hour": 1}], config={"budget_per_hour": 0}),
+    ):
+        for policy in POLICIES:
+            r = decide(validate(s), policy=policy)
+            assert (r.objective_value, r.bound, r.gap, r.status) == (0.0, 0.0, 0.0, "optimal")

@@ -1,0 +1,403 @@
+"""Every objective on every column: what an option is worth, by three accounts, and the best plan,
+by trying all.
+
+The three accounts are that of the options (what policies maximise), that of the audit (what plans
+are worth) and a reading of the formulas on plain rows (second_values.py).
+tests/support/values/matrix.py has the features. The long run,
+
+    pytest -s -m soak tests/audit/test_value_matrix.py
+
+crosses features with each other too; SOAK_SEEDS rounds for each feature and objective.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from matrix import BASE, CROSSED, EVERY, FEATURES, Tables, base, made, schema
+from second_reading import Option
+from second_values import Reading
+
+from allocator.audit import audit
+from allocator.domain.allocation import Allocation
+from allocator.domain.objectives import names
+from allocator.domain.problem import Problem
+from allocator.engine.decision import decide
+from allocator.errors import Infeasible, InvalidInput
+from allocator.options.colocation.secondary_jobs import PairOffer
+from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.performance.useful import useful_share
+from allocator.policies.registry import POLICIES
+from allocator.solvers.base import SolveLimits
+
+EXACT = SolveLimits(gap=0.0)
+SEEDS = 6  # at most so many rounds until a feature shows
+SOAK_SEEDS = 1
+
+
+def test_every_column_is_in_the_matrix() -> None:
+    """A new column, or a new key of config.toml, has to be crossed with the objectives."""
+    named = BASE | {c for f in FEATURES.values() for c in f.columns}
+    assert schema() - named == set()
+    assert named - schema() == set()
+
+
+@dataclasses.dataclass
+class Case:
+    """A round under all objectives. plans: every legal one, found once, as no rule knows of
+    objectives."""
+
+    tables: Tables
+    problem: Problem
+    plans: list[dict[str, Option]]
+
+    @classmethod
+    def of(cls, tables: Tables) -> Case:
+        problem = tables.problem()
+        return cls(tables, problem, list(reading(tables, problem, "progress").plans()))
+
+    @property
+    def shares(self) -> bool:
+        """Whether jobs may share GPUs: then there are more plans than were tried."""
+        return "sharing" in self.tables.further
+
+    @property
+    def paired(self) -> bool:
+        """Whether jobs share GPUs now: what they may do apart depends on each other."""
+        return any(j.get("shared_with") for j in self.tables.jobs)
+
+
+def reading(tables: Tables, problem: Problem, objective: str) -> Reading:
+    """The round read a second time."""
+    t = tables
+    return Reading(
+        t.jobs,
+        t.pools,
+        t.rates,
+        t.tenants,
+        t.config | {"objective": objective},
+        t.further,
+        lifetimes=with_lifetime(problem),
+    )
+
+
+def with_lifetime(problem: Problem) -> Any:
+    """phi of synchronous workers with a hard lifetime, of which the product has the only
+    account.
+    """
+
+    def share(name: str, got: Option, rate: float) -> float:
+        place = problem.jobs.job_id.index(name), problem.pools.pool.index(got[0]), got[1]
+        return float(useful_share(problem, *(np.array([v]) for v in (*place, rate)))[0])
+
+    return share
+
+
+Values = dict[tuple[Any, ...], float]
+
+
+def told(case: Case, objective: str) -> tuple[Values, Values, Values]:
+    """What every option is worth: {(job, pool, GPUs): value}, of pairs {(host, guest, pool, GPUs,
+    ...): of both}; by the options, by the audit, by the second reading."""
+    problem = dataclasses.replace(case.problem, objective=objective)
+    round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
+    r = reading(case.tables, round_.problem, objective)
+    option_table, out = (
+        round_.option_table,
+        (dict[Any, float](), dict[Any, float](), dict[Any, float]()),
+    )
+    names_ = problem.jobs.job_id
+    secondary = problem.jobs.primary[option_table.job] >= 0
+    own = np.flatnonzero((option_table.primary < 0) & ~secondary)
+    # in the n-th plan every job has its n-th option: no legal plan, but the audit values each job
+    rank = np.arange(len(own)) - np.searchsorted(option_table.job[own], option_table.job[own])
+    for n in range(int(rank.max(initial=-1)) + 1):
+        some = own[rank == n]
+        seen = audited(round_, some)
+        for o in some.tolist():
+            j, place = (
+                int(option_table.job[o]),
+                (problem.pools.pool[option_table.pool[o]], int(option_table.gpus[o])),
+            )
+            key = (names_[j], *place)
+            out[0][key], out[1][key] = float(option_table.value[o]), float(seen[j])
+            out[2][key] = r.option_value(r.by[names_[j]], place)
+    for o in np.flatnonzero((option_table.primary < 0) & secondary).tolist():
+        alone(round_, r, o, out)
+    for o in np.flatnonzero(option_table.primary >= 0).tolist():
+        pair(round_, r, o, out)
+    return out
+
+
+def alone(round_: CompiledRound, r: Reading, o: int, out: tuple[Values, Values, Values]) -> None:
+    """An option in which a job that runs on the GPUs of another holds GPUs itself: what it runs on,
+    as its host leaves; other GPUs of that pool, as its host stays; or others."""
+    m, p = round_.option_table, round_.problem
+    j, place = int(m.job[o]), (p.pools.pool[m.pool[o]], int(m.gpus[o]))
+    job, moves = r.by[p.jobs.job_id[j]], apart(round_, o)
+    h = int(p.jobs.primary[j])
+    stays = (
+        [x for x in range(m.start[h], m.start[h + 1]) if m.keep[x] and m.primary[x] < 0]
+        if moves
+        else []
+    )
+    key = (p.jobs.job_id[j], *place, moves)
+    out[0][key], out[1][key] = float(m.value[o]), float(audited(round_, np.array([o, *stays]))[j])
+    change = (
+        r.valued(job, dataclasses.replace(r.way(job, place), pause=r.lost(job, place), kept=False))
+        - r.valued(job, r.way(job, place))
+        if moves
+        else 0.0
+    )
+    out[2][key] = r.option_value(job, place) + change
+
+
+def apart(round_: CompiledRound, o: int) -> bool:
+    """Whether the option lets a guest leave for other GPUs, as many of the same pool as it runs
+    on.
+    """
+    m, jobs = round_.option_table, round_.problem.jobs
+    j = m.job[o]
+    return bool(
+        jobs.primary[j] >= 0
+        and (m.pool[o], m.gpus[o]) == (jobs.pool[j], jobs.gpus[j])
+        and not m.keep[o]
+    )
+
+
+def audited(round_: CompiledRound, options: Any) -> Any:
+    """(J,) what the audit finds the jobs worth that get these options."""
+    J, m = len(round_.problem.jobs), round_.option_table
+    pool, gpus, row, primary = (
+        np.full(J, -1),
+        np.zeros(J, dtype=np.int64),
+        np.full(J, -1),
+        np.full(J, -1),
+    )
+    j = m.job[options]
+    pool[j], gpus[j], row[j], primary[j] = (
+        m.pool[options],
+        m.gpus[options],
+        m.row[options],
+        m.primary[options],
+    )
+    for o in options[m.primary[options] >= 0].tolist():
+        row[m.primary[o]] = m.primary_row[o]
+    return audit(round_.problem, Allocation(pool, gpus, row, primary), round_.repairs).value
+
+
+def pair(round_: CompiledRound, r: Reading, o: int, out: tuple[Values, Values, Values]) -> None:
+    """The two jobs of an option with which one runs on the GPUs of another."""
+    m, jobs = round_.option_table, round_.problem.jobs
+    h, g, k = int(m.primary[o]), int(m.job[o]), int(m.gpus[o])
+    place = (round_.problem.pools.pool[m.pool[o]], k)
+    primaries = next(
+        x
+        for x in range(m.start[h], m.start[h + 1])
+        if m.primary[x] < 0 and (m.pool[x], m.gpus[x]) == (m.pool[o], k) and not apart(round_, x)
+    )
+    key = (jobs.job_id[h], jobs.job_id[g], *place)
+    out[0][key] = float(m.value[o] + m.value[primaries])
+    seen = audited(round_, np.array([primaries, o]))
+    out[1][key] = float(seen[h] + seen[g])
+    primary, secondary = r.by[jobs.job_id[h]], r.by[jobs.job_id[g]]
+    rates = r.colocated_rates(primary, secondary, place)
+    assert rates is not None
+    keeps = (
+        r.held(primary) == place,
+        r.together(primary, secondary) and r.held(secondary) == place,
+    )
+    out[2][key] = r.pair(primary, secondary, place, rates, keeps)
+
+
+def close(a: float, b: float, scale: float) -> bool:
+    """Equal up to rounding, of the sort of `scale` too: dollars saved are small differences of
+    large sums."""
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b)) + 1e-12 * scale
+
+
+def judged(case: Case, objective: str) -> tuple[Values, float | None]:
+    """All options valued, and the best value of a plan, after everything that has to agree was
+    compared."""
+    by_options, by_audit, by_reading = told(case, objective)
+    assert by_options.keys() == by_audit.keys() == by_reading.keys()
+    scale = max((abs(v) for v in by_reading.values()), default=1.0) + 100.0 * ("cost" in objective)
+    for key, value in by_reading.items():
+        assert close(value, by_options[key], scale), (
+            objective,
+            key,
+            "options",
+            by_options[key],
+            value,
+            case.tables,
+        )
+        assert close(value, by_audit[key], scale), (
+            objective,
+            key,
+            "audit",
+            by_audit[key],
+            value,
+            case.tables,
+        )
+    values = {key: v for key, v in by_reading.items() if len(key) == 3}  # of jobs alone
+    best = max(
+        (
+            sum(values[name, *got] for name, got in gets.items())
+            for gets in case.plans
+            if all((name, *got) in values for name, got in gets.items())
+        ),
+        default=None,
+    )
+    return by_reading, best
+
+
+def decided(case: Case, objective: str, best: float | None, policy: str = "mip") -> None:
+    """The plan at gap 0 is the best of all, and its proof says so; the plan of another policy is
+    not above it."""
+    problem = dataclasses.replace(case.problem, objective=objective)
+    try:
+        result = decide(problem, policy=policy, limits=EXACT)
+    except Infeasible:
+        assert best is None or case.shares, (objective, policy, best, case.tables)
+        return
+    if case.shares:
+        assert case.paired or best is None or result.bound >= best - tolerance(best), (
+            objective,
+            policy,
+            case.tables,
+        )
+        return
+    assert best is not None, (objective, policy, case.tables)
+    gap = tolerance(best)
+    assert result.objective_value <= best + gap, (
+        objective,
+        policy,
+        result.objective_value,
+        best,
+        case.tables,
+    )
+    assert result.bound >= best - gap, (objective, policy, result.bound, best, case.tables)
+    if policy == "mip":
+        assert result.objective_value >= best - gap, (
+            objective,
+            result.objective_value,
+            best,
+            case.tables,
+        )
+        assert result.status == "optimal" and result.bound <= best + gap
+    plan: dict[str, Option] = {
+        str(name): (str(pool), int(str(gpus)))
+        for name, pool, gpus in zip(
+            result.jobs["job_id"], result.jobs["pool"], result.jobs["gpus"], strict=True
+        )
+        if pool
+    }
+    assert plan in case.plans
+    own = reading(case.tables, compile_round(problem).problem, objective).value_of(plan)
+    assert close(result.objective_value, own, 1.0 + 100.0 * ("cost" in objective))
+
+
+def tolerance(best: float) -> float:
+    """Solvers keep rows and gaps to so much."""
+    return 1e-6 * max(1e-3, abs(best))
+
+
+def differs(a: tuple[Values, float | None], b: tuple[Values, float | None]) -> bool:
+    """Whether options, their values or the best value differ."""
+    scale = max((abs(v) for v in a[0].values()), default=1.0)
+    if a[0].keys() != b[0].keys() or (a[1] is None) != (b[1] is None):
+        return True
+    return any(not close(v, b[0][key], scale) for key, v in a[0].items()) or (
+        a[1] is not None and b[1] is not None and not close(a[1], b[1], scale)
+    )
+
+
+def acts(name: str, objective: str) -> bool:
+    """Whether the feature can change values in the objective."""
+    return FEATURES[name].acts == EVERY or not FEATURES[name].acts.isdisjoint(names(objective))
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[tuple[int, str], tuple[Values, float | None]]:
+    """Rounds without a feature, as they are asked for."""
+    return {}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_all_objectives(
+    name: str, plain: dict[tuple[int, str], tuple[Values, float | None]]
+) -> None:
+    """Options, audit and reading agree about every option, and a plan is the best of all; the
+    feature shows in every objective that is said to look at it, and in no other."""
+    shown: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        left = [o for o in CROSSED if not shown[o]] if seed else list(CROSSED)
+        if not left:
+            break
+        case = Case.of(made(name, seed))
+        for n, objective in enumerate(left):
+            if seed and not acts(name, objective):
+                continue
+            if (seed, objective) not in plain:
+                plain[seed, objective] = judged(Case.of(base(seed)), objective)
+            found = judged(case, objective)
+            shown[objective] += differs(plain[seed, objective], found)
+            if (n + seed + len(name)) % 6 == 0:
+                decided(case, objective, found[1])
+    assert {o for o in CROSSED if shown[o]} == {o for o in CROSSED if acts(name, o)}
+
+
+def onto(name: str, seed: int, tables: Tables) -> Tables:
+    """The round with one more feature, where the two do not contradict each other."""
+    more = made(name, seed, tables)
+    try:
+        more.problem()
+    except InvalidInput:
+        return tables
+    return more
+
+
+@pytest.fixture(scope="module")
+def counted() -> Iterator[Counter[str]]:
+    """Rounds by objective; told at the end."""
+    rounds: Counter[str] = Counter()
+    yield rounds
+    print(f"\n{rounds.total()} rounds: {dict(rounds)}")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FEATURES)
+def test_every_feature_with_every_other(name: str, counted: Counter[str]) -> None:
+    """Two features at once, in an objective in turn."""
+    for n, other in enumerate(FEATURES):
+        objective = CROSSED[(n + len(name)) % len(CROSSED)]
+        case = Case.of(onto(other, n, made(name, n)))
+        _, best = judged(case, objective)
+        counted[objective] += 1
+        decided(case, objective, best)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FEATURES)
+def test_all_objectives_many_times(name: str, counted: Counter[str]) -> None:
+    """Every objective on SOAK_SEEDS rounds with the feature, and on as many in which others are
+    active as well; each against enumeration, with another policy in turn."""
+    others, policies = list(FEATURES), list(POLICIES)
+    for seed in range(100, 100 + SOAK_SEEDS):
+        rng = np.random.default_rng([seed, *name.encode()])
+        tables = made(name, seed)
+        mixed = tables
+        for other in rng.choice(others, 3):
+            mixed = onto(str(other), seed, mixed)
+        for each in (tables, mixed):
+            case = Case.of(each)
+            for n, objective in enumerate(CROSSED):
+                _, best = judged(case, objective)
+                counted[objective] += 1
+                decided(case, objective, best)
+                decided(case, objective, best, policies[(n + seed) % len(policies)])

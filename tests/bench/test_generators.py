@@ -1,0 +1,384 @@
+"""The workload generators: same seed same bytes, the load that was asked for, the statistics
+that were measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from allocator.bench.workloads import GENERATORS, generate
+from allocator.bench.workloads.bursty import bursty
+from allocator.bench.workloads.diurnal import diurnal
+from allocator.bench.workloads.parts import measured as m
+from allocator.bench.workloads.parts.tables import GeneratedWorkload
+from allocator.cli import main
+from allocator.domain.schema.workload_columns import WORKLOAD
+from allocator.errors import UsageError
+from scripts.cases import statistics as st
+from scripts.cases.calibration import SECTIONS, gpus_demanded, markdown
+
+MANY = 40_000
+# theirs count jobs
+OFFERED = [n for n in GENERATORS if n not in ("reproduction", "heterogeneous")]
+# their load counts these markets only
+ON_SPOT = {"deadlines": ("spot",), "exposure": ("spot",)}
+
+
+def column(tables: GeneratedWorkload, name: str) -> np.ndarray:
+    """A column of workload.csv as an array."""
+    return np.asarray(tables.tables["workload.csv"][name])
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_same_seed_same_bytes(name: str) -> None:
+    """Twice the same arguments: every file equal; another seed: other jobs."""
+    assert generate(name, seed=5, jobs=80).files() == generate(name, seed=5, jobs=80).files()
+    assert generate(name, seed=5, jobs=80).files() != generate(name, seed=6, jobs=80).files()
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 37, 1_000])
+@pytest.mark.parametrize("name", GENERATORS)
+def test_any_number_of_jobs_is_a_sound_workload(name: str, jobs: int) -> None:
+    """Ids are unique, submissions in order and inside the window, requests inside ranges that fit
+    some pool, every model has a speed on every type, and no column is unknown to the contract."""
+    tables = generate(name, seed=2, jobs=jobs)
+    work = tables.tables["workload.csv"]
+    known = {c.name for c in WORKLOAD.columns}
+    assert set(work) <= known
+    assert len(set(work["job_id"])) == jobs
+    at, low, asked, high = (
+        column(tables, c) for c in ("submitted_s", "min_gpus", "requested_gpus", "max_gpus")
+    )
+    assert (np.diff(at) >= 0).all() and at[0] >= 0 and at[-1] <= tables.window_s
+    assert ((low >= 1) & (low <= asked) & (asked <= high)).all()
+    pools, curves = (
+        tables.tables["pools.csv"],
+        tables.tables.get("models.csv") or tables.tables["rates.csv"],
+    )
+    assert asked.max() <= max(pools["gpus"])
+    assert {(q, t) for q in work["model"] for t in pools["gpu_type"]} <= set(
+        zip(curves["model"], curves["gpu_type"], strict=True)
+    )
+    assert (column(tables, "total_work") > 0).all()
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_generated_folders_validate(name: str) -> None:
+    """The reader of workloads takes every generated folder, finds all jobs and has nothing to
+    warn of.
+    """
+    problem = generate(name, seed=1, jobs=60).workload().problem
+    assert (len(problem.jobs.job_id), problem.warnings) == (60, ())
+
+
+@pytest.mark.parametrize("load", [0.7, 1.0, 1.4])
+@pytest.mark.parametrize("name", OFFERED)
+def test_offered_load_is_what_was_asked_for(name: str, load: float) -> None:
+    """GPU-hours demanded over GPU-hours there are: exact in the window; up to the last
+    submission within a few %.
+    """
+    tables, markets = generate(name, seed=3, load=load, jobs=2_000), ON_SPOT.get(name, st.MARKETS)
+    assert st.offered_load(tables, markets=markets) == pytest.approx(load, rel=1e-4)
+    last = float(column(tables, "submitted_s")[-1])
+    assert st.offered_load(tables, last, markets) == pytest.approx(load, rel=0.05)
+
+
+def test_offered_load_by_hand() -> None:
+    """One job of 100 work at 2 GPUs: rate 1 x 2 / (1 + 1) = 1, so 100 s and 200 GPU-s; 4 GPUs x
+    100 s are there.
+    """
+    curves = {
+        "model": ["m"],
+        "gpu_type": ["V100"],
+        "kind": ["overhead"],
+        "parameters": [{"rate_1": 1.0, "c": 1.0}],
+    }
+    tables = GeneratedWorkload(
+        "hand",
+        {},
+        {
+            "workload.csv": {
+                "job_id": ["a"],
+                "submitted_s": [0],
+                "model": ["m"],
+                "total_work": [100],
+                "requested_gpus": [2],
+            },
+            "pools.csv": {"pool": ["p"], "gpu_type": ["V100"], "gpus": [4]},
+            "models.csv": curves,
+        },
+        window_s=100.0,
+    )
+    assert st.run_s(tables) == pytest.approx([100.0])
+    assert st.offered_load(tables) == pytest.approx(0.5)
+
+
+def test_reproduction_is_the_published_case() -> None:
+    """Requests .5/.2/.15/.15, median 40 min, sigma 1.2, at most 1,200 min, exponential gaps, p on
+    (.9, .995), four times the request at most 32: each within four standard errors of 40,000 draws.
+    """
+    tables = generate("reproduction", seed=1, load=0.30, jobs=MANY)
+    asked, most, seconds = (
+        column(tables, "requested_gpus"),
+        column(tables, "max_gpus"),
+        st.run_s(tables),
+    )
+    for k, share in {1: 0.5, 2: 0.2, 4: 0.15, 8: 0.15}.items():
+        assert (asked == k).mean() == pytest.approx(
+            share, abs=4 * math.sqrt(share * (1 - share) / MANY)
+        )
+    assert (most == np.minimum(32, 4 * asked)).all()
+    inside = np.log(seconds[seconds < 71_999] / 2_400)
+    assert np.median(np.log(seconds / 2_400)) == pytest.approx(
+        0, abs=4 * 1.25 * 1.2 / math.sqrt(MANY)
+    )
+    assert inside.std() == pytest.approx(1.2, rel=0.02)
+    assert seconds.max() == pytest.approx(72_000, rel=1e-4)
+    # P(Z > ln(30) / 1.2)
+    assert (seconds > 71_990).mean() == pytest.approx(0.0023, abs=0.001)
+    gaps = np.diff(column(tables, "submitted_s"))
+    assert gaps.mean() == pytest.approx(200, rel=0.02)
+    assert gaps.std() / gaps.mean() == pytest.approx(1, rel=0.03)
+    p = np.array([q["parallel"] for q in tables.tables["models.csv"]["parameters"]])
+    assert (p.min(), p.max(), p.mean()) == pytest.approx((0.9, 0.995, 0.9475), abs=0.001)
+    assert len(set(tables.tables["models.csv"]["model"])) == MANY
+
+
+def test_reproduction_job_by_hand() -> None:
+    """The first job of seed 0: run time at the request = work x ((1 - p) + p / k) for Amdahl's p
+    and rate 1.
+    """
+    tables = generate("reproduction", seed=0)
+    q = tables.tables["models.csv"]["parameters"][0]
+    k, work = int(column(tables, "requested_gpus")[0]), float(column(tables, "total_work")[0])
+    assert st.run_s(tables)[0] == pytest.approx(work * ((1 - q["parallel"]) + q["parallel"] / k))
+    assert tables.tables["workload.csv"]["sizes"][0] == tuple(
+        2**i for i in range(6) if 2**i <= min(32, 4 * k)
+    )
+    assert tables.config == {"interval_s": 300, "restart_s": 30}
+
+
+@pytest.fixture(scope="module")
+def philly() -> list[GeneratedWorkload]:
+    """Three seeds at Philly's rate with Philly's longest durations."""
+    return [bursty(seed=s, load=1.0, jobs=MANY, longest_h=1e9) for s in range(3)]
+
+
+def test_bursty_sizes_and_work(philly: list[GeneratedWorkload]) -> None:
+    """Shares by GPU count, and 2 % of the jobs with about four fifths of the work."""
+    for tables in philly:
+        asked, seconds = column(tables, "requested_gpus"), st.run_s(tables)
+        by_size = st.shares(asked, seconds, [1, 2, 4, 8, 16, 32])
+        for k, share in {1: 0.9317, 2: 0.0221, 4: 0.0227, 8: 0.0200}.items():
+            assert by_size[k][0] == pytest.approx(share, rel=0.5 if k > 1 else 0.02)
+        # measured: .484 of the GPU time
+        assert 0.35 < by_size[8][1] < 0.6
+        jobs, time = np.transpose(st.weights(asked * seconds / 3_600, (100,)))
+        assert 0.01 < jobs[1] < 0.03 and 0.75 < time[1] < 0.90  # measured: 2.07 % and 82.5 %
+
+
+def test_bursty_durations_depend_on_size(philly: list[GeneratedWorkload]) -> None:
+    """Medians and quartiles given 1 and 8 GPUs are within a third of the measured ones (means of
+    three seeds).
+    """
+    for k in (1, 8):
+        got = np.mean(
+            [
+                np.log(
+                    np.quantile(st.run_s(t)[column(t, "requested_gpus") == k], (0.25, 0.5, 0.75))
+                )
+                for t in philly
+            ],
+            axis=0,
+        )
+        assert np.abs(got - np.log(m.PHILLY_DURATION_S[k][1:4])).max() < math.log(4 / 3)
+
+
+def test_bursty_arrivals_are_far_from_poisson(philly: list[GeneratedWorkload]) -> None:
+    """Hourly counts and gaps as on Philly: dispersion 159 there and 1 for Poisson, CV of gaps
+    4.1 and 1.
+    """
+    for tables in philly:
+        got = st.arrivals(column(tables, "submitted_s"))
+        assert 38 < got["mean"] < 46 and 9 < got["median"] < 20 and 130 < got["p95"] < 260
+        assert 80 < got["variance / mean"] < 300
+        assert (
+            3 < got["cv"] < 5.5 and 4 <= got["median_s"] <= 12 and 0.18 < got["within_2_s"] < 0.32
+        )
+
+
+def test_bursty_sweeps_are_alike(philly: list[GeneratedWorkload]) -> None:
+    """Neighbours within two seconds mostly share tenant, model and size; the first tenant has
+    half of the jobs.
+    """
+    tables = philly[0]
+    at, tenant, model, asked = (
+        column(tables, c) for c in ("submitted_s", "tenant", "model", "requested_gpus")
+    )
+    near = np.diff(at) <= 2
+    same = (tenant[1:] == tenant[:-1]) & (asked[1:] == asked[:-1]) & (model[1:] == model[:-1])
+    assert same[near].mean() > max(0.6, same[~near].mean() + 0.2)
+    assert 0.4 < (tenant == "sweeps").mean() < 0.6
+
+
+def test_bursty_truncates() -> None:
+    """No run at the request is longer than half the window: half a day for 300 jobs, 2.5 days
+    for 5,000.
+    """
+    for jobs, days in ((300, 0.5), (5_000, 2.5)):
+        assert st.run_s(generate("bursty", seed=4, jobs=jobs)).max() == pytest.approx(
+            86_400 * days, rel=1e-4
+        )
+
+
+def test_diurnal_follows_the_clock() -> None:
+    """Submissions by hour of the day and by weekday correlate with Venus' above .98; night to
+    day is about 1 to 9.
+    """
+    tables = diurnal(seed=1, load=0.8, jobs=MANY, longest_h=1e9)
+    at = column(tables, "submitted_s")
+    hours, days = st.by_hour(at), st.by_weekday(at)
+    assert np.corrcoef(hours, m.VENUS_HOURS)[0, 1] > 0.99
+    assert np.corrcoef(days, m.VENUS_WEEKDAYS)[0, 1] > 0.98
+    assert 7 < hours.max() / hours.min() < 12
+    assert MANY / (tables.window_s / 3_600) == pytest.approx(m.VENUS_JOBS_PER_H, rel=0.05)
+
+
+def test_diurnal_jobs() -> None:
+    """Median 206 s and mean 6,652 s as on Helios (a tail that wide: the mean within a fifth),
+    6.7 GPUs.
+    """
+    tables = diurnal(seed=1, load=0.8, jobs=MANY, longest_h=1e9)
+    seconds = st.run_s(tables)
+    assert np.median(seconds) == pytest.approx(206, rel=0.05)
+    assert seconds.mean() == pytest.approx(6_652, rel=0.2)
+    assert column(tables, "requested_gpus").mean() == pytest.approx(6.73, rel=0.1)
+
+
+def test_mixed_speeds_and_prices() -> None:
+    """Relative speeds inside the measured ranges, c inside 0.005-0.15 on a V100, prices and the
+    budget as documented: 0.8 x (16 x 0.18 + 24 x 1.95 + 16 x 3.67 + 8 x 6.88) = 131."""
+    tables = generate("mixed", seed=1, jobs=2_000)
+    curves = tables.tables["models.csv"]
+    known = {
+        (q, t): p
+        for q, t, p in zip(curves["model"], curves["gpu_type"], curves["parameters"], strict=True)
+    }
+    for (model, gpu_type), q in known.items():
+        low, high = m.RELATIVE_SPEED[gpu_type]
+        assert low * 0.999 <= q["rate_1"] / known[model, "V100"]["rate_1"] <= high * 1.001
+        assert 0.005 * 0.69 <= q["c"] <= 0.15 * 1.41
+    assert tables.config["budget_per_hour"] == 131
+    assert 0.2 < np.mean([t is not None for t in tables.tables["workload.csv"]["gpu_types"]]) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"name": "wavy"}, "reproduction, bursty"),
+        ({"name": "bursti"}, 'did you mean "bursty"'),
+        ({"name": "mixed", "load": 0.0}, "load is 0"),
+        ({"name": "mixed", "jobs": 0}, "jobs is 0"),
+        ({"name": "mixed", "seed": -1}, "seed is -1"),
+        ({"name": "bursty", "load": math.nan}, "load is nan"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict, says: str) -> None:
+    """UsageError, which says which one and what it may be."""
+    with pytest.raises(UsageError, match=says):
+        generate(**arguments)
+
+
+def test_command_writes_a_folder_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`generate` writes what the function makes, says nothing on standard output, and leaves
+    what is there alone.
+    """
+    out = tmp_path / "made"
+    assert main.run(["generate", "mixed", "--seed", "4", "--jobs", "30", "--out", str(out)]) == 0
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == generate(
+        "mixed", seed=4, jobs=30
+    ).files()
+    assert capsys.readouterr().out == ""
+    assert main.run(["generate", "mixed", "--out", str(out)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    with (out / "workload.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 30
+
+
+def test_help_of_the_command_starts_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    """Examples, usage, exit code 0, and nothing heavy loaded to list the generators."""
+    assert main.run(["generate", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "examples:" and 2 <= len(lines[1 : lines.index("")]) <= 3
+    code = (
+        "import sys, allocator.bench.workloads; print(sorted({'numpy', 'scipy', 'pandas'} &"
+        " set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_command_lists_the_generators(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a name on standard output, with --help in the help: each with its line."""
+    for argv in (["generate"], ["generate", "--help"]):
+        assert main.run(argv) == 0
+        out = capsys.readouterr().out
+        assert all(g.about in out for g in GENERATORS.values())
+    assert main.run(["generate", "mixed"]) == 2
+    assert "--out" in capsys.readouterr().err
+
+
+def test_readme_tells_how_to_make_it_again(tmp_path: Path) -> None:
+    """The command in README.md gives the same bytes."""
+    first = generate("bursty", seed=9, load=1 / 3, jobs=50, gpus=64)
+    command = first.about.split("`")[1].split()
+    assert main.run([*command[1:], "--out", str(tmp_path / "again")]) == 0
+    assert {p.name: p.read_bytes() for p in (tmp_path / "again").iterdir()} == first.files()
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_page_shows_what_the_generators_give(name: str) -> None:
+    """The tables of docs/workloads.md are those that scripts/pictures/draw_workloads.py writes
+    today.
+    """
+    page = (Path(__file__).resolve().parents[2] / "docs" / "workloads.md").read_text(
+        encoding="utf-8"
+    )
+    assert f"<!-- {name} -->\n{markdown(name)}\n<!-- end -->" in page
+
+
+def test_demand_over_time_by_hand() -> None:
+    """Two jobs of 2 and 1 GPUs, 100 s each, from 0 and 50 s: 2, 3, 1, 0 GPUs every 50 s."""
+    curves = {
+        "model": ["m"],
+        "gpu_type": ["V100"],
+        "kind": ["power"],
+        "parameters": [{"rate_1": 1.0, "exponent": 0.0}],
+    }
+    tables = GeneratedWorkload(
+        "hand",
+        {},
+        {
+            "workload.csv": {
+                "job_id": ["a", "b"],
+                "submitted_s": [0, 50],
+                "model": ["m", "m"],
+                "total_work": [100, 100],
+                "requested_gpus": [2, 1],
+            },
+            "pools.csv": {"pool": ["p"], "gpu_type": ["V100"], "gpus": [4]},
+            "models.csv": curves,
+        },
+        window_s=100.0,
+    )
+    at, gpus = gpus_demanded(tables, 50.0)
+    assert (at[:4].tolist(), gpus[:4].tolist()) == ([0, 50, 100, 150], [2, 3, 1, 0])

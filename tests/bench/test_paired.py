@@ -1,0 +1,115 @@
+"""Paired comparisons, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from allocator.bench.paired import (
+    compare,
+    compare_pooled,
+    interval,
+    percent_changes,
+    t_p,
+    wilcoxon_p,
+)
+
+
+def test_changes_by_hand() -> None:
+    """100 -> 80 is -20 %, 50 -> 75 is +50 %, 0 -> 0 is 0; 0 -> 3 and what is missing have no
+    change.
+    """
+    x, b = np.array([80.0, 75.0, 0.0, 3.0, np.nan]), np.array([100.0, 50.0, 0.0, 0.0, 1.0])
+    np.testing.assert_array_equal(percent_changes(x, b), [-20.0, 50.0, 0.0, np.nan, np.nan])
+
+
+def test_a_comparison_by_hand() -> None:
+    """Changes -10, -20, -30 %: mean -20; the means 200 -> 150 changed by -25 %, because the heavy
+    seed gained most. All three signs agree: p = 2 / 2**3. t = 20 / (10 / sqrt(3)) = 3.4641 on 2
+    degrees of freedom: p = 1 - t / sqrt(2 + t**2)."""
+    c = compare([90.0, 80.0, 280.0], [100.0, 100.0, 400.0])
+    assert (c.n, c.lower, c.baseline_mean, c.policy_mean) == (3, 3, 200.0, 150.0)
+    assert c.change_percent == pytest.approx(-20.0) and c.of_means_percent == pytest.approx(-25.0)
+    assert -30.0 <= c.low < -20.0 < c.high <= -10.0
+    assert c.wilcoxon_p == pytest.approx(0.25)
+    t = math.sqrt(12.0)
+    assert c.t_p == pytest.approx(1 - t / math.sqrt(2 + t * t))
+    assert c.verdict() == "open"  # three seeds prove nothing
+
+
+def test_wilcoxon_by_hand() -> None:
+    """Ranks of |1, 2, 3, 4, 5, -6|: the negative one has rank 6. Of the 64 sign patterns, those
+    with a rank sum of at most 6 are {}, 1, 2, 3, 4, 5, 6, 12, 13, 14, 15, 23, 24, 123: 14, so p = 2
+    x 14 / 64. Six equal signs: 2 / 64."""
+    assert wilcoxon_p(np.array([1.0, 2, 3, 4, 5, -6])) == pytest.approx(28 / 64)
+    assert wilcoxon_p(np.array([1.0, 2, 3, 4, 5, 6])) == pytest.approx(2 / 64)
+
+
+def test_verdicts() -> None:
+    """Six seeds, all about 10 % lower: better, or worse where more is better; with one far off,
+    open.
+    """
+    b = [100.0] * 6
+    x = [89.0, 90.0, 91.0, 88.0, 92.0, 90.5]
+    assert (
+        compare(x, b).verdict() == "better"
+        and compare(x, b).verdict(more_is_better=True) == "worse"
+    )
+    assert compare([*x[:5], 150.0], b).verdict() == "open"
+
+
+def test_what_cannot_be_said_is_nan() -> None:
+    """No pair, one pair, two pairs, equal pairs: means as far as they exist, no interval from one,
+    p = 1 where nothing changed."""
+    none, one, two, same = (
+        compare(x, b)
+        for x, b in (
+            ([math.nan], [1.0]),
+            ([90.0], [100.0]),
+            ([90.0, 80.0], [100.0, 100.0]),
+            ([5.0] * 4, [5.0] * 4),
+        )
+    )
+    assert none.n == 0 and math.isnan(none.change_percent) and math.isnan(none.baseline_mean)
+    assert (
+        one.n == 1
+        and one.change_percent == pytest.approx(-10)
+        and math.isnan(one.low)
+        and math.isnan(one.t_p)
+    )
+    assert (two.low, two.high) == (
+        pytest.approx(-20),
+        pytest.approx(-10),
+    ) and two.wilcoxon_p == pytest.approx(0.5)
+    assert (same.low, same.high, same.wilcoxon_p, same.t_p) == (
+        0.0,
+        0.0,
+        1.0,
+        1.0,
+    ) and same.verdict() == "open"
+    assert math.isnan(t_p(np.full(3, 7.0)))
+
+
+def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
+    """200 samples of 20 normal values: about 95 % of the intervals hold the true mean (a bootstrap
+    of 20 a little fewer), and the same sample gives the same interval."""
+    rng = np.random.default_rng(1)
+    samples = rng.normal(3.0, 1.0, (200, 20))
+    found = [interval(sample) for sample in samples]
+    assert 0.90 <= np.mean([low <= 3.0 <= high for low, high in found]) <= 0.98
+    assert interval(samples[0]) == found[0]
+
+
+def test_pooling_counts_a_seed_once() -> None:
+    """Two loads, three seeds. Seed 0 changes by -10 and -30 %: one value, -20. Seed 2 has no result
+    at one load and is left out."""
+    c = compare_pooled(
+        [[90.0, 80.0, 70.0], [140.0, 180.0, math.nan]],
+        [[100.0, 100.0, 100.0], [200.0, 200.0, 200.0]],
+    )
+    assert c.n == 2 and c.change_percent == pytest.approx((-20.0 - 15.0) / 2)
+    assert c.baseline_mean == pytest.approx(150.0) and c.policy_mean == pytest.approx(
+        (115.0 + 130.0) / 2
+    )

@@ -1,0 +1,101 @@
+"""The workload of sharing: published speeds and memory, drawn slowdowns, and its way through
+files into candidates.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allocator.bench.workloads import generate
+from allocator.bench.workloads.sharing import MEMORY_MB, SIZES, STEP_MS, rates, sharing
+from allocator.domain.problem import Problem
+from allocator.io.workloads import read_workload, write_workload
+from allocator.options.colocation.pairs import Colocations, find_colocations
+from allocator.options.option_table import option_table
+from allocator.performance.colocated_speed import ColocatedSpeeds, colocated_speeds
+from allocator.performance.table import RateTable
+
+
+def found(p: Problem) -> Colocations:
+    return find_colocations(p, option_table(p, RateTable.of(p)), RateTable.of(p))
+
+
+def listed(p: Problem) -> tuple[Any, Any, Any, Any]:
+    """(host, guest, pool, gpus) of all pairs of positive value."""
+    m = option_table(p, RateTable.of(p))
+    primary, secondary = found(p).listed()
+    assert (m.gpus[primary] == m.gpus[secondary]).all() and (
+        m.pool[primary] == m.pool[secondary]
+    ).all()
+    return m.job[primary], m.job[secondary], m.pool[primary], m.gpus[primary]
+
+
+def measure_listed_pairs(p: Problem) -> ColocatedSpeeds:
+    b = colocated_speeds(p, *listed(p))
+    assert b.possible.all()
+    return b
+
+
+def test_speeds_and_memory_by_hand() -> None:
+    """bert on 8 GPUs: batch 4 each, 192 ms, 7.87 GB. In two passes of 2 samples: 178 ms of
+    computing become 2 x 178 x (0.1 + 0.9/2) = 195.8, 14 ms of synchronisation stay; memory 0.4 +
+    0.6/2 of it. GPT-2 has no 8 passes."""
+    r = rates()
+    rows = [dict(zip(r, row, strict=True)) for row in zip(*r.values(), strict=True)]
+    mine = {w["accumulation"]: w for w in rows if (w["model"], w["gpus"]) == ("bert", 8)}
+    assert (
+        mine[1]["work_per_s"] == pytest.approx(32 / 0.192, rel=1e-5) and mine[1]["batch_size"] == 32
+    )
+    assert mine[2]["work_per_s"] == pytest.approx(32 / (0.1958 + 0.014), rel=1e-5)
+    assert (mine[1]["memory_gb"], mine[2]["memory_gb"]) == pytest.approx((7.87, 5.51), abs=0.01)
+    assert max(w["accumulation"] for w in rows if w["model"] == "gpt2") == 4
+    assert len(rows) == 3 * sum(map(len, STEP_MS.values()))
+
+
+def test_jobs() -> None:
+    """Gangs of 1 to 16 GPUs in the published shares, 100 to 7,000 steps, whole samples, sizes that
+    the model was measured at; every two models have slowdowns from 1.1 to 2.5; another range and
+    other GPUs on request."""
+    made = generate("sharing", seed=4, jobs=2_000)
+    work, share = made.tables["workload.csv"], made.tables["sharing.csv"]
+    size = np.asarray(work["requested_gpus"])
+    assert all(k in STEP_MS[m] for m, k in zip(work["model"], size.tolist(), strict=True))
+    for k, part in SIZES.items():
+        assert (size == k).mean() == pytest.approx(part, abs=0.002)
+    assert len(share["gpus"]) == 36 and {*share["model_a"], *share["model_b"]} == set(MEMORY_MB)
+    both = np.concatenate([share["slowdown_a"], share["slowdown_b"]])
+    assert 1.1 <= both.min() < 1.3 and 2.3 < both.max() <= 2.5
+    same = sharing(seed=1, load=1.0, jobs=20, gpus=8, memory_gb=16.0, slowdown=(2.5, 2.5))
+    assert set(same.tables["sharing.csv"]["slowdown_b"]) == {2.5}
+    assert max(same.tables["workload.csv"]["requested_gpus"]) <= 8
+    assert same.workload().problem.pools.memory_gb.tolist() == [16.0]
+
+
+@pytest.mark.parametrize("gpus", [32, 64])
+def test_through_files_to_pairs(tmp_path: Path, gpus: int) -> None:
+    """Written and read, a workload has the same slowdowns, memory and pairs; no pair is beyond the
+    memory of a GPU, all are of jobs of one size. With 48 GB nobody needs accumulation."""
+    p = generate("sharing", seed=2, gpus=gpus).workload()
+    again = read_workload(write_workload(tmp_path / "w", p)).problem
+    for part in ("model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b"):
+        assert np.array_equal(getattr(p.problem.sharing, part), getattr(again.sharing, part))
+    one, two = found(p.problem), found(again)
+    assert one.count == two.count > 1000 and np.array_equal(one.primary.term, two.primary.term)
+    b = measure_listed_pairs(p.problem)
+    assert (b.accumulation_primary == 1).all() and (b.memory_gb <= 47.99).all()
+
+
+def test_memory_that_binds() -> None:
+    """With 12 GB bert and gpt2 share only in several passes, and no pair is above 12 GB."""
+    p = sharing(seed=3, load=1.0, jobs=240, memory_gb=12.0, slowdown=(1.1, 1.2)).workload().problem
+    b = measure_listed_pairs(p)
+    assert len(b) > 100 and (b.memory_gb <= 12.0).all()
+    passes = np.stack([b.accumulation_primary, b.accumulation_secondary], axis=1)
+    assert (passes > 1).any()
+    primary, secondary = (p.jobs.model[j] for j in listed(p)[:2])
+    big = [p.models.index("bert"), p.models.index("gpt2")]
+    assert (passes[np.isin(primary, big) & np.isin(secondary, big)].max(axis=1) > 1).all()

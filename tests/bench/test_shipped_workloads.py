@@ -1,0 +1,70 @@
+"""The shipped workloads are what their generators make and show what their pages say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from folders import content
+
+from allocator.io.workloads import read_workload
+from allocator.simulator.run import simulate
+from scripts.cases.small import shipped_folders, write_all
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "data" / "workloads"
+NAMES = ("bursty", "demo", "diurnal", "machines-come-and-go", "mixed", "reproduction")
+
+
+def test_regenerating_changes_no_byte(tmp_path: Path) -> None:
+    """The generators write exactly the committed folders, which the page of the folder lists."""
+    write_all(tmp_path)
+    made, committed = content(tmp_path), content(DATA)
+    assert sorted(made) == sorted(committed)
+    assert [name for name in made if made[name] != committed[name]] == []
+    page = (DATA / "README.md").read_text(encoding="utf-8")
+    for tables in shipped_folders():
+        assert f"| `{tables.name}` | {len(tables.tables['workload.csv']['job_id'])} |" in page
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_folder_is_sound_and_small(name: str) -> None:
+    """The reader takes it without a warning; it is below 60 kB and says in its README what it
+    is.
+    """
+    folder = DATA / name
+    assert read_workload(folder).problem.warnings == ()
+    assert sum(f.stat().st_size for f in folder.iterdir()) < 60_000
+    assert (folder / "README.md").read_text(encoding="utf-8").startswith(f"# {name}\n")
+
+
+def test_demo_shows_what_its_page_says() -> None:
+    """24 jobs on 16 GPUs in under three hours; MIP's mean completion time is about a third below
+    greedy's, and the last job ends a little later."""
+    workload = read_workload(DATA / "demo")
+    greedy, mip = (simulate(workload, policy=p).metrics for p in ("greedy", "mip"))
+    assert (len(workload.problem.jobs.job_id), workload.problem.pools.gpus.sum()) == (24, 16)
+    assert greedy["finished"] == mip["finished"] == 24
+    assert 0.58 < mip["jct_s_mean"] / greedy["jct_s_mean"] < 0.72
+    assert 1.0 < mip["makespan_s"] / greedy["makespan_s"] < 1.05
+    assert mip["makespan_s"] < 3 * 3_600
+
+
+def test_machines_come_and_go() -> None:
+    """While jobs run the spot pool loses and gains machines and its price changes; every job
+    ends all the same.
+    """
+    workload = read_workload(DATA / "machines-come-and-go")
+    assert len(workload.changes) > 5
+    made = simulate(workload, policy="greedy")
+    spot = made.timeline[made.timeline["pool"] == "a100-spot"]
+    assert made.metrics["finished"] == 24
+    assert spot["gpus"].nunique() > 1 and spot["price_per_gpu_hour"].nunique() > 1
+    assert (spot["used"] <= spot["gpus"]).all()
+
+
+def test_demo_is_part_of_the_wheel() -> None:
+    """Installed without the repository, `allocator demo` still finds its workload."""
+    assert '"data/workloads/demo" = "allocator/data/workloads/demo"' in (
+        ROOT / "pyproject.toml"
+    ).read_text("utf-8")

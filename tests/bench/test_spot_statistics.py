@@ -1,0 +1,111 @@
+"""Generated availability and prices have the statistics of measured spot markets, over many
+seeds.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from allocator.bench.workloads import generate
+from allocator.bench.workloads.parts import availability as spot
+
+DAYS, SEEDS, REGIONS, MACHINES = 45, 24, (3, 2), 16
+REGION_OF = [r for r, count in enumerate(REGIONS) for _ in range(count)]
+
+
+@cache
+def drawn() -> list[list[spot.Steps]]:
+    """45 days of five zones, 24 times."""
+    return [
+        spot.zones(np.random.default_rng(s), REGIONS, MACHINES, DAYS * 86_400.0)
+        for s in range(SEEDS)
+    ]
+
+
+def stretches(up: bool) -> np.ndarray:
+    """Hours of all complete stretches in which a zone had a machine, or had none."""
+    out = []
+    for zone in (z for zones in drawn() for z in zones):
+        there = zone.value > 0
+        moves = np.append(True, np.diff(there.astype(int)) != 0)
+        out.append((np.diff(zone.at_s[moves]) / 3600)[there[moves][:-1] == up])
+    return np.concatenate(out)
+
+
+def test_share_of_time() -> None:
+    """A machine can be had .88 of the time (measured .88 to .91 in one region), and 6.8 to 8.8
+    of 16 are held.
+    """
+    t = np.arange(0, DAYS * 86_400, 600.0)
+    held = np.array([z.at(t) for zones in drawn() for z in zones])
+    assert (held > 0).mean() == pytest.approx(0.88, abs=0.02)
+    assert 6.8 < held.mean() < 8.8 and held.max() == MACHINES
+
+
+def test_runs_are_heavy_tailed_and_gaps_short() -> None:
+    """Runs: mean 6.1 to 10.4 h, 5 to 10 times the median of about 1 h; gaps: mean .8 to 1.1 h,
+    median .38 h.
+    """
+    runs, gaps = stretches(True), stretches(False)
+    assert 6.0 < runs.mean() < 10.4 and 0.8 < np.median(runs) < 1.4
+    assert 5 < runs.mean() / np.median(runs) < 10
+    assert 0.8 < gaps.mean() < 1.2 and 0.33 < np.median(gaps) < 0.5
+
+
+def test_zones_of_a_region_fail_together() -> None:
+    """Correlation of being up: .25 to .59 within a region, .03 to .27 between regions; theory
+    for the means.
+    """
+    t = np.arange(0, DAYS * 86_400, 600.0)
+    same, other = [], []
+    for zones in drawn():
+        c = np.corrcoef([(z.at(t) > 0).astype(float) for z in zones])
+        for i in range(len(zones)):
+            for j in range(i):
+                (same if REGION_OF[i] == REGION_OF[j] else other).append(c[i, j])
+    assert 0.25 < np.mean(same) < 0.59 and 0.03 < np.mean(other) < 0.27
+    for values, common in ((same, spot.REGION * spot.MARKET), (other, spot.MARKET)):
+        theory = spot.UP * (1 - common) / (common * (1 - spot.UP))
+        assert np.mean(values) == pytest.approx(theory, abs=0.06)
+
+
+def test_on_off_share() -> None:
+    """Any share of time, in the mean over many drawn."""
+    for up in (0.5, 0.9):
+        shares = [spot.on_off(np.random.default_rng(s), up, 30 * 86_400.0) for s in range(60)]
+        t = np.arange(0, 30 * 86_400, 900.0)
+        assert np.mean([s.at(t).mean() for s in shares]) == pytest.approx(up, abs=0.04)
+        assert all((np.diff(s.value) != 0).all() and (np.diff(s.at_s) > 0).all() for s in shares)
+
+
+def test_prices_wander_slowly_above_a_floor() -> None:
+    """92 days: mean .30 to .36 of the price on demand, never below .30, at most .42; daily log
+    changes of .7 to 1.6 %; correlation of days above .85 in every walk, .97 in the process."""
+    changes, correlation = [], []
+    for seed in range(20):
+        at, price = spot.prices(np.random.default_rng(seed), 2.0, 92 * 86_400.0)
+        assert (
+            at[0] == 0
+            and (price / 2 >= 0.2999).all()
+            and price.max() / 2 < 0.42
+            and 0.30 <= price.mean() / 2 < 0.37
+        )
+        log = np.log(price[::24])
+        changes.append(np.diff(log).std())
+        correlation.append(np.corrcoef(log[:-1], log[1:])[0, 1])
+    assert 0.007 < np.mean(changes) < 0.016 and np.median(correlation) > 0.85
+
+
+def test_zones_workload() -> None:
+    """Five spot pools in two regions, all cheaper than on demand at all times; deadlines that
+    leave slack.
+    """
+    w = generate("zones", seed=3).workload()
+    p = w.problem
+    assert p.pools.region[2:] == ("west-a", "west-b", "west-c", "east-a", "east-b")
+    price = w.changes.price_per_gpu_hour
+    assert np.nanmin(price) > 0 and np.nanmax(price) < p.pools.price_per_gpu_hour[1]
+    assert (p.jobs.deadline_s > p.jobs.submitted_s).all() and (w.changes.gpus >= 0).any()

@@ -1,0 +1,408 @@
+"""Sweeps: tasks named by content, in processes of their own, killed when late, kept, resumed,
+compared.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from waiting import gone, wait_for
+
+from allocator.bench.sweep import store as store_module
+from allocator.bench.sweep.executors import ProcessExecutor
+from allocator.bench.sweep.process import TaskOutcome, perform
+from allocator.bench.sweep.store import SweepStore
+from allocator.bench.sweep.sweep import SweepSummary, sweep
+from allocator.bench.sweep.tables import comparisons, markdown, write_tables
+from allocator.bench.sweep.tasks import (
+    SweepTask,
+    WorkloadSource,
+    from_identity,
+    grid,
+    source_of_folder,
+)
+from allocator.errors import UsageError
+from allocator.simulator import SimulationOptions
+
+HERE = Path(__file__).resolve().parents[1] / "support" / "processes"
+RUNNER = "fake_runners:as_named"
+
+
+@pytest.fixture(autouse=True)
+def runners(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Makes the fake runners importable in the processes of tasks."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("FAULT", str(tmp_path / "fault"))
+    monkeypatch.setenv("MARKER", str(tmp_path / "marker"))
+
+
+def tasks(*policies: str, seeds: int = 1, loads: tuple[float, ...] = (0.5,)) -> list[SweepTask]:
+    return grid([WorkloadSource("made", loads, 10)], policies, seeds, SimulationOptions())
+
+
+def run(folder: Path, asked: list[SweepTask], limit_s: float = 60.0) -> SweepSummary:
+    with SweepStore(folder) as store:
+        return sweep(asked, store, ProcessExecutor(2, RUNNER, limit_s))
+
+
+def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
+    """Every part of a task changes its key, the place of a folder does not, and the key survives
+    JSON.
+    """
+    task = SweepTask("made", 0.3, "mip", 1, 10)
+    others = [
+        SweepTask("other", 0.3, "mip", 1, 10),
+        SweepTask("made", 0.4, "mip", 1, 10),
+        SweepTask("made", 0.3, "las", 1, 10),
+        SweepTask("made", 0.3, "mip", 2, 10),
+        SweepTask("made", 0.3, "mip", 1, 11),
+        SweepTask("made", 0.3, "mip", 1, 10, "d"),
+        *(
+            SweepTask("made", 0.3, "mip", 1, 10, options={name: value})
+            for name, value in (
+                ("objective", "throughput"),
+                ("gap", 0.1),
+                ("time_limit_s", 3.0),
+                ("noise", 0.2),
+            )
+        ),
+    ]
+    assert len({t.key for t in (task, *others)}) == 11
+    for t in (task, *others):
+        assert from_identity(json.loads(json.dumps(t.identity))) == t
+    for name in ("a/demo", "b/demo"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "workload.csv").write_text("job_id\nj1\n")
+    here, there = (source_of_folder(tmp_path / name) for name in ("a/demo", "b/demo"))
+    assert (
+        grid([here], ["mip"], 1, SimulationOptions())[0].key
+        == grid([there], ["mip"], 1, SimulationOptions())[0].key
+    )
+    (tmp_path / "b/demo/README.md").write_text("no part of it")
+    assert source_of_folder(tmp_path / "b/demo").digest == here.digest
+    (tmp_path / "b/demo/workload.csv").write_text("job_id\nj2\n")
+    assert source_of_folder(tmp_path / "b/demo").digest != here.digest
+    with pytest.raises(UsageError, match="same name"):
+        grid([here, there], ["mip"], 1, SimulationOptions())
+    with pytest.raises(UsageError, match=r"workload\.csv"):
+        source_of_folder(tmp_path)
+
+
+def test_a_folder_in_a_world_without_chance_has_one_seed(tmp_path: Path) -> None:
+    """Its simulation would be the same three times, and three equal pairs are one observation;
+    with noise it is not.
+    """
+    (tmp_path / "workload.csv").write_text("job_id\nj1\n")
+    sources = [source_of_folder(tmp_path), WorkloadSource("made", (0.5,), 10)]
+    assert [t.seed for t in grid(sources, ["mip"], 3, SimulationOptions())] == [0, 0, 1, 2]
+    assert [t.seed for t in grid(sources, ["mip"], 3, SimulationOptions(noise=0.1))] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
+    (tmp_path / "pools.csv").write_text("pool,revocations_per_gpu_hour\na,\nb,0.1\n")
+    revocable = [source_of_folder(tmp_path)]
+    assert len(grid(revocable, ["mip"], 3, SimulationOptions())) == 3
+    assert len(grid(revocable, ["mip"], 3, SimulationOptions(revocations=0.0))) == 1
+
+
+def test_a_task_has_the_options_that_were_asked_for() -> None:
+    """Those that are not as by default, by name, and no seed but its own; they give the
+    simulator's options back.
+    """
+    asked = SimulationOptions(
+        seed=7, objective="cost", budget_amount=100.0, until_s=3600.0, victims="random", gap=1e-3
+    )
+    first, second = grid([WorkloadSource("made", (0.5,), 10)], ["mip"], 2, asked)
+    assert (
+        first.options
+        == second.options
+        == {
+            "objective": "cost",
+            "budget_amount": 100.0,
+            "until_s": 3600.0,
+            "victims": "random",
+        }
+    )
+    assert SimulationOptions(seed=second.seed, **second.options) == dataclasses.replace(
+        asked, seed=1
+    )
+    assert (
+        grid([WorkloadSource("made", (0.5,), 10)], ["mip"], 1, SimulationOptions())[0].options == {}
+    )
+
+
+def test_the_key_of_a_task_is_stable() -> None:
+    """The key of this task was written down when the format was made: a change would orphan
+    every result there is.
+    """
+    assert SweepTask("reproduction", 0.3, "mip", 0, 250).key.startswith("e8b9848a773be9c9")
+
+
+def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
+    """Six tasks, then six and two more: only the two run. A folder that lost its metrics is made
+    anew.
+    """
+    first = run(tmp_path, tasks("greedy", "mip", seeds=3))
+    assert (first.before, first.ran, first.failed) == (0, 6, ())
+    key = tasks("mip")[0].key
+    before = (tmp_path / "tasks" / key / "metrics.json").read_bytes()
+    assert sorted(p.name for p in (tmp_path / "tasks" / key).iterdir()) == [
+        "jobs.csv",
+        "metrics.json",
+        "run.json",
+        "task.json",
+    ]
+    assert (
+        json.loads((tmp_path / "tasks" / key / "task.json").read_text()) == tasks("mip")[0].identity
+    )
+    again = run(tmp_path, tasks("greedy", "mip", seeds=4))
+    assert (again.before, again.ran) == (6, 2)
+    assert (tmp_path / "tasks" / key / "metrics.json").read_bytes() == before
+    (tmp_path / "tasks" / key / "metrics.json").unlink()
+    assert run(tmp_path, tasks("greedy", "mip", seeds=4)).ran == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure", "words"),
+    [
+        ("crashes", "exit code 1", "RuntimeError: a bug of the simulator"),
+        ("killed", "killed by SIGKILL", "about to be killed"),
+        ("full", "exit code 1", "No space left on device"),
+        ("no-room", "exit code 1", "File too large"),
+        ("nothing", "left no metrics.json", ""),
+    ],
+)
+def test_a_task_that_fails_is_recorded_and_tried_again(
+    tmp_path: Path, kind: str, failure: str, words: str
+) -> None:
+    """A crash, a SIGKILL, a full disk, no result: the others are kept, the failure is in failed/
+    with its last words, and the next call, the fault mended, runs this task alone and removes the
+    record."""
+    asked = tasks("greedy", f"once-{kind}", "mip")
+    (tmp_path / "fault").touch()
+    swept = run(tmp_path, asked)
+    ((task, outcome),) = swept.failed
+    assert task == asked[1] and outcome.failure == failure and words in outcome.words
+    record = tmp_path / "failed" / f"{task.key}.json"
+    told = json.loads(record.read_text())
+    assert told["failure"] == failure and words in told["words"] and told["policy"] == task.policy
+    assert not (tmp_path / "tasks" / task.key).exists()
+    (tmp_path / "fault").unlink()
+    again = run(tmp_path, asked)
+    assert (again.before, again.ran, again.failed) == (2, 1, ()) and not record.exists()
+
+
+def test_a_task_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
+    """It sleeps and has a child that sleeps: both are gone after the limit, and so are their
+    files.
+    """
+    begin = time.monotonic()
+    outcome = perform(tasks("hangs")[0], RUNNER, 2.0)
+    assert (
+        outcome.failure == "killed at the time limit of the task" and time.monotonic() - begin < 10
+    )
+    task, child, home = (tmp_path / "marker").read_text().split()
+    wait_for(lambda: gone(int(task)) and gone(int(child)))
+    assert not Path(home).exists()
+
+
+def test_a_task_that_talks_is_heard(tmp_path: Path) -> None:
+    """A megabyte on standard error blocks nobody; only its end is kept."""
+    outcome = perform(tasks("chatty")[0], RUNNER, 60.0)
+    assert not outcome.failure and len(outcome.words) <= 2000 and outcome.words.endswith("blah")
+
+
+def test_a_full_disk_of_results_keeps_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the results is full at the second task: the sweep ends with that error, the first
+    task is there, nothing half is left, and the next call runs the second alone."""
+    real, calls = os.fsync, []
+
+    def fsync(file: int) -> None:
+        calls.append(file)
+        # machine.txt, four files, the third of the next
+        if len(calls) == 1 + 4 + 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(file)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(OSError, match="No space left"),
+        SweepStore(tmp_path) as store,
+    ):
+        patch.setattr(store_module.os, "fsync", fsync)
+        sweep(tasks("greedy", "mip"), store, ProcessExecutor(1, RUNNER))
+    assert [p.name for p in (tmp_path / "tasks").iterdir()] == [tasks("greedy")[0].key]
+    assert run(tmp_path, tasks("greedy", "mip")).ran == 1
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    """A second sweep into the same folder is refused until the first has ended."""
+    with SweepStore(tmp_path), pytest.raises(UsageError, match="another sweep"):
+        SweepStore(tmp_path)
+    with SweepStore(tmp_path) as store, pytest.raises(UsageError, match="no sweep"):
+        store.last_request()
+
+
+SCRIPT = """
+import sys
+from allocator.bench.sweep.executors import Processes
+from allocator.cli import bench_policies, main
+from allocator.policies import registry
+import fake_runners
+bench_policies.executor_of = lambda args: Processes(2, fake_runners.__name__ + ":as_named")
+bench_policies.report = lambda folder: folder / "report.html"
+registry.policy = lambda name: None
+sys.exit(main.run(sys.argv[1:]))
+"""
+
+
+def command(folder: Path, *policies: str) -> list[str]:
+    return [
+        sys.executable,
+        "-c",
+        SCRIPT,
+        "bench",
+        "policies",
+        "--workloads",
+        "reproduction",
+        "--loads",
+        "0.3",
+        "--policies",
+        ",".join(policies),
+        "--seeds",
+        "1",
+        "--out",
+        str(folder),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+)
+def test_a_sweep_that_is_stopped_goes_on_later(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    """Ctrl-C, SIGTERM and SIGKILL while a task hangs: what was finished is kept, the task and its
+    child are gone, and the next call runs the rest only."""
+    out, env = (
+        tmp_path / "out",
+        {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2])]),
+        },
+    )
+    (tmp_path / "fault").touch()
+    call = command(out, "quick", "once-hangs", "slow")
+    process = subprocess.Popen(
+        call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(
+        lambda: (tmp_path / "marker").exists() and len(list((out / "tasks").glob("[0-9a-f]*"))) == 3
+    )
+    process.send_signal(sent)
+    said, told = process.communicate(timeout=20)
+    assert process.returncode == code and said == "" and "Traceback" not in told
+    pids = [int(word) for word in (tmp_path / "marker").read_text().split()[:2]]
+    wait_for(lambda: all(map(gone, pids)))
+    (tmp_path / "fault").unlink()
+    again = subprocess.run(call, env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert again.stderr.count(" seed 0: ") == 1 and "once-hangs seed 0" in again.stderr
+    assert again.stdout.startswith("# Policies against greedy")
+
+
+def test_failed_tasks_make_the_command_fail(tmp_path: Path) -> None:
+    """Exit code 1, a line per task on standard error, and the tables of what is there."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2])])}
+    done = subprocess.run(
+        command(tmp_path, "crashes"), env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "1 of 2 tasks failed" in done.stderr
+    assert (
+        "crashes seed 0: FAILED, exit code 1: RuntimeError: a bug of the simulator" in done.stderr
+    )
+    assert "Incomplete: 1 of 2 tasks" in done.stdout and "Traceback" not in done.stderr
+
+
+def test_tables_by_hand(tmp_path: Path) -> None:
+    """Fake runs in which mip queues 20 % less than greedy and las 10 % more, at every load and
+    seed: the interval has no width, Wilcoxon's p of 7 equal signs is 2 / 2**7, and the pooled row
+    counts each seed once."""
+    asked = tasks("greedy", "mip", "las", seeds=7, loads=(0.5, 1.0))
+    run(tmp_path, asked)
+    with SweepStore(tmp_path) as store:
+        text = write_tables(store, asked, "greedy")
+    with (tmp_path / "results.csv").open(newline="") as source:
+        rows = list(csv.DictReader(source))
+    assert len(rows) == 42 and rows[0]["queue_s_mean"] == "50.0" and rows[0]["task"] == asked[0].key
+    with (tmp_path / "comparison.csv").open(newline="") as source:
+        found = {(r["load"], r["policy"], r["metric"]): r for r in csv.DictReader(source)}
+    assert {load for load, *_ in found} == {"0.5", "1", "all"} and len(found) == 3 * 2 * 8
+    for load, mean in (("0.5", 200.0), ("1", 400.0), ("all", 300.0)):
+        mip = found[load, "mip", "queue_s_mean"]
+        assert mip["n"] == "7" and mip["verdict"] == "better" and mip["lower"] == "7"
+        assert float(mip["baseline_mean"]) == pytest.approx(mean)
+        for column in ("change_percent", "low_percent", "high_percent", "of_means_percent"):
+            assert float(mip[column]) == pytest.approx(-20.0)
+        assert float(mip["wilcoxon_p"]) == pytest.approx(2 / 2**7)
+    assert found["all", "las", "jct_s_mean"]["verdict"] == "worse"
+    assert (
+        found["all", "las", "dollars"]["n"] == "0"
+        and found["all", "las", "dollars"]["change_percent"] == ""
+    )
+    assert "| all | mip | **-20.0** [-20.0, -20.0] |" in text and "| all | las | _+10.0_ [" in text
+
+
+def test_bills_and_revocations_are_compared_where_there_are_any() -> None:
+    """Of two workloads one has spot GPUs: only its table has columns for the bill and for GPUs
+    revoked.
+    """
+    metrics = {
+        task: {"jobs": 1, "finished": 1, "jct_s_mean": 1.0, "bill_dollars": 0.0, "revocations": 0}
+        for task in tasks("greedy", "mip", seeds=2)
+    }
+    metrics |= {
+        SweepTask("spot", 1.0, policy, seed): {
+            "jobs": 1,
+            "finished": 1,
+            "jct_s_mean": 1.0,
+            "bill_dollars": 4.0,
+            "revocations": 3 if policy == "mip" else 2,
+        }
+        for policy in ("greedy", "mip")
+        for seed in (0, 1)
+    }
+    rows = comparisons(metrics, "greedy")
+    assert {r["workload"] for r in rows if r["metric"] in ("bill_dollars", "revocations")} == {
+        "spot"
+    }
+    heads = [
+        line
+        for line in markdown(rows, metrics, 8, "greedy").splitlines()
+        if line.startswith("| load")
+    ]
+    assert [("bill | GPUs revoked" in head) for head in heads] == [False, True]
+    assert next(r for r in rows if r["metric"] == "revocations")["change_percent"] == 50.0
+
+
+def test_outcome_of_a_task_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder for its files can be made: the task has failed, and the sweep goes on."""
+    monkeypatch.setenv("TMPDIR", "/nonexistent")
+    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+    ((_, outcome),) = ProcessExecutor(1, RUNNER).results(tasks("quick"))
+    assert isinstance(outcome, TaskOutcome) and outcome.failure.startswith("not started: ")

@@ -1,0 +1,123 @@
+"""`allocator bench policies` with real simulations, and what is wrong with a command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from allocator.bench.workloads import generate
+from allocator.cli import main
+from allocator.simulator.files import texts_of
+from allocator.simulator.options import SimulationOptions
+from allocator.simulator.run import simulate
+
+Output = pytest.CaptureFixture[str]
+
+
+def test_a_sweep_from_end_to_end(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator and a folder under greedy (added as the baseline) and static: lines on standard
+    error, the table on standard output, a row per task; every task's files are those of the
+    simulation itself. Again: nothing runs, and `report` says the same."""
+    # no pictures: they take seconds
+    monkeypatch.setattr("allocator.report.policies.available", lambda: False)
+    folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
+    out = tmp_path / "out"
+    argv = [
+        "bench",
+        "policies",
+        "--workloads",
+        f"reproduction,{folder}",
+        "--loads",
+        "0.36",
+        "--jobs-per-workload",
+        "6",
+        "--policies",
+        "static",
+        "--seeds",
+        "2",
+        "--out",
+        str(out),
+    ]
+    assert main.run(argv) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("# Policies against greedy") and "## small" in said.out
+    assert "folders are simulated once" in said.err
+    lines = said.err[said.err.index("6 simulations\n") :].splitlines()
+    assert [line.split(":")[0] for line in lines[1:7]] == [f"{n} of 6" for n in range(1, 7)]
+    assert all("; about " in line and line.endswith(" left") for line in lines[1:6]) and lines[
+        6
+    ].endswith(" s")
+    assert said.err.index("with 2 seeds every difference will stay open") < said.err.index("1 of 6")
+    assert (out / "report.html").exists()
+    with (out / "results.csv").open(newline="") as source:
+        rows = list(csv.DictReader(source))
+    assert [(r["workload"], r["load"], r["seed"], r["policy"]) for r in rows] == [
+        *(("reproduction", "0.36", "0", p) for p in ("greedy", "static")),
+        *(("small", "", "0", p) for p in ("greedy", "static")),
+        *(("reproduction", "0.36", "1", p) for p in ("greedy", "static")),
+    ]
+    alone = simulate(
+        generate("reproduction", seed=1, load=0.36, jobs=6).workload(),
+        policy="static",
+        options=SimulationOptions(seed=1),
+    )
+    task = out / "tasks" / rows[-1]["task"]
+    for name, text in texts_of([alone]).items():
+        assert name == "rounds.csv" or (task / name).read_text() == text
+    assert (
+        json.loads((task / "metrics.json").read_text())["jct_s_mean"] == alone.metrics["jct_s_mean"]
+    )
+    assert float(rows[-1]["jct_s_mean"]) == alone.metrics["jct_s_mean"]
+    for again in (argv, ["bench", "policies", "report", "--out", str(out)]):
+        assert main.run(again) == 0
+        repeated = capsys.readouterr()
+        assert repeated.out == said.out and " seed 0: " not in repeated.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--policies", "mipp"], 'did you mean "mip"'),
+        (["--baseline", "gredy"], 'did you mean "greedy"'),
+        (["--workloads", "reproducton"], "neither a generator"),
+        (["--workloads", "."], "workload.csv"),
+        (["--loads", "0"], "above 0"),
+        (["--loads", "x"], "loads"),
+        (["--seeds", "0"], "from 1"),
+        (["--scheduler", "tcp://x:1"], "needs --executor dask"),
+        (["--executor", "dask"], "needs --scheduler"),
+        (["--executor", "dask", "--scheduler", "tcp://x:1", "--workers", "2"], "--workers is for"),
+        (["--objective", "happiness"], "happiness"),
+        (["--solver", "magic"], "magic"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, argv: list[str], says: str
+) -> None:
+    """Exit code 2, one message, and no task was started."""
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["bench", "policies", "--out", str(tmp_path / "out"), *argv]) == 2
+    said = capsys.readouterr()
+    assert says in said.err and said.out == "" and not (tmp_path / "out" / "tasks").exists()
+
+
+def test_loads_are_not_for_folders(tmp_path: Path, capsys: Output) -> None:
+    """A folder is simulated as it is: asking for loads is refused, and said."""
+    folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
+    argv = [
+        "bench",
+        "policies",
+        "--workloads",
+        str(folder),
+        "--loads",
+        "0.5",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main.run(argv) == 2
+    assert "simulated as it is" in capsys.readouterr().err

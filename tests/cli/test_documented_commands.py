@@ -1,0 +1,221 @@
+"""Every documented command runs: those of README, of the pages under docs and data, and the
+examples of all `--help`.
+
+The commands of a page run one after the other in a folder of their own, as a reader would call
+them. tests/support/files/documented.py says which of them run shortened, and which need something
+that a test has not. SHOW_COMMANDS=FILE keeps what they print, to be looked at.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import Output, call
+from documented import CHECKED, NEEDS, ROOT, SHORTER, WORDS, documented, needed, runnable
+
+from allocator.cli import main
+from allocator.cli.measure.bench_policies import parse_tasks
+
+PAGES = documented()
+QUEUE = ["queue", "init", "cluster.db", "--from", "data/snapshots/demo"]
+ONCE: set[str] = set()  # seconds each: pictures, rounds that wait for their stops
+BAD = re.compile(r"Traceback|internal error|Warning:|\bnan\b|\bNone\b|object at 0x")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the shipped data, a queue with one round, and a command `allocator`."""
+    folder = tmp_path_factory.mktemp("template")
+    (folder / "data").symlink_to(ROOT / "data")
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "allocator"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m allocator "$@"\n'
+    )
+    program.chmod(0o755)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert main.run(QUEUE) == 0
+        for job in ("bert-1", "bert-2"):
+            assert (
+                main.run(
+                    [
+                        "queue",
+                        "submit",
+                        "cluster.db",
+                        "--job-id",
+                        job,
+                        "--model",
+                        "bert",
+                        "--total-work",
+                        "9e6",
+                        "--max-gpus",
+                        "8",
+                    ]
+                )
+                == 0
+            )
+        assert (
+            main.run(
+                [
+                    "run",
+                    "cluster.db",
+                    "--once",
+                    "--executor",
+                    "files",
+                    "--state",
+                    "actor",
+                    "--grace",
+                    "0",
+                ]
+            )
+            == 0
+        )
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_a_page_run(
+    page: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """Each ends with exit code 0, prints or writes something, and nothing that looks like a
+    fault of the program.
+    """
+    folder = tmp_path / "here"
+    shutil.copytree(template, folder, symlinks=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    faults = []
+    for command in PAGES[page]:
+        if not needed(command):
+            before = state(folder)
+            code, out, err = run(runnable(command), folder, capsys)
+            if code or BAD.search(out + err) or not (out or err or state(folder) != before):
+                faults.append(f"{command}\n  exit code {code}\n{out[-800:]}{err[-800:]}")
+    assert not faults, "\n".join(faults)
+
+
+def state(folder: Path) -> dict[Path, int]:
+    """Every file and when it was changed."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.exists()}
+
+
+def run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
+    """(exit code, output, errors): in this process where no shell is needed."""
+    if os.environ.get("SHOW_COMMANDS"):
+        begin = time.process_time()
+        done = _run(command, folder, capsys)
+        with open(os.environ["SHOW_COMMANDS"], "a") as log:
+            print(
+                f"$ {command}   [{done[0]}, {time.process_time() - begin:.2f} s]",
+                *done[1:],
+                sep="\n",
+                file=log,
+            )
+        return done
+    return _run(command, folder, capsys)
+
+
+def _run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
+    if command.startswith(CHECKED):
+        tasks = parse_tasks(main.parser().parse_args(shlex.split(command)[1:]))
+        return 0 if tasks else 1, f"{len(tasks)} tasks", ""
+    if command.startswith(
+        ("allocator report", "allocator run cluster.db --once --grace 0 --executor local")
+    ):
+        if command in ONCE:
+            return 0, "the same was run for another page", ""
+        ONCE.add(command)
+    if command.startswith(("allocator queue init cluster.db", "allocator run cluster.db --once")):
+        renew(folder)
+        if "run" in command.split():
+            call(capsys, *QUEUE)
+    if re.search(r"[|&>*\[](?=(?:[^\"']*[\"'][^\"']*[\"'])*[^\"']*$)", command):
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+    return call(capsys, *shlex.split(command)[1:])
+
+
+def renew(folder: Path) -> None:
+    """A reader's first queue: none is there yet for `queue init`, and no executor has had it
+    before `run`.
+    """
+    for path in [*folder.glob("cluster.db*"), folder / "actor"]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def test_the_lists_are_not_stale() -> None:
+    """Every placeholder, shortcut and need is of a command that is documented."""
+    every = [command for said in PAGES.values() for command in said]
+    assert [
+        begin for begin in NEEDS if not any(command.startswith(begin) for command in every)
+    ] == []
+    assert [word for word in WORDS if not any(word in command.split() for command in every)] == []
+    named = [" ".join(WORDS.get(word, word) for word in command.split(" ")) for command in every]
+    assert [
+        pattern
+        for pattern, _, _ in SHORTER
+        if not any(re.search(pattern, command) for command in named)
+    ] == []
+    assert all(Path(ROOT, why.rpartition("; ")[2]).is_file() for why in NEEDS.values())
+    assert len(every) > 150
+    outside = [
+        command
+        for command in every
+        if not needed(command) and re.search(r"[\s=]/\w", runnable(command))
+    ]
+    assert outside == []  # a test writes nothing outside its own folder
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("page", ["README.md", "docs/frontier.md", "docs/budgets.md"])
+def test_long_commands_run_as_they_stand(page: str, template: Path, tmp_path: Path) -> None:
+    """./scripts/test -m soak -k as_they_stand: nothing shortened, in a shell; some minutes."""
+    folder = tmp_path / "here"
+    shutil.copytree(template, folder, symlinks=True)
+    renew(folder)
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    for command in PAGES[page]:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 and not BAD.search(done.stdout + done.stderr), (
+            f"{command}\n{done.stderr}"
+        )
+
+
+def test_the_examples_are_as_generated() -> None:
+    """data/examples is what scripts/generators/generate_examples.py writes, byte for byte, and
+    nothing else.
+    """
+    spec = importlib.util.spec_from_file_location(
+        "generate_examples", ROOT / "scripts" / "generate_examples.py"
+    )
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    shipped = {
+        str(path.relative_to(ROOT / "data" / "examples")): path.read_text(encoding="utf-8")
+        for path in (ROOT / "data" / "examples").rglob("*")
+        if path.is_file()
+    }
+    assert shipped == script.files()

@@ -1,0 +1,183 @@
+"""What somebody who is new to the project runs into: wrong calls are answered at once and in
+words.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allocator import read_snapshot, read_workload, validate
+from allocator.cli import main
+from allocator.options.instance_building import compile_round
+from allocator.policies.base import Task
+from allocator.solvers.base import SolveLimits
+from formulations.model.choices import choices
+
+ROOT = Path(__file__).resolve().parents[2]
+Output = pytest.CaptureFixture[str]
+
+
+def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one command."""
+    code = main.run([str(a) for a in argv])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize("option", [["--sabotage"], ["--dir", "x"]])
+def test_options_of_the_live_demo_need_it(capsys: Output, option: list[str]) -> None:
+    """They were ignored, and the other demo ran."""
+    assert call(capsys, "demo", *option) == (2, "", f"{option[0]} needs --live\n")
+
+
+def test_a_file_in_place_of_a_folder(capsys: Output, tmp_path: Path) -> None:
+    """Named before anything is simulated or started; the file stays as it was."""
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    code, out, err = call(
+        capsys, "simulate", ROOT / "data/workloads/demo", "--policy", "greedy", "--out", file
+    )
+    assert (code, out) == (
+        2,
+        "",
+    ) and err == f'cannot write to "{file}": a file of that name is in the way\n'
+    queue = tmp_path / "q.db"
+    assert call(capsys, "queue", "init", queue, "--from", ROOT / "data/snapshots/demo")[0] == 0
+    code, out, err = call(capsys, "run", queue, "--once", "--executor", "files", "--state", file)
+    assert (code, out) == (2, "") and "--state" in err and file.read_text() == "mine"
+    code, _, err = call(capsys, "queue", "init", tmp_path)
+    assert code == 1 and "it is a folder" in err
+
+
+def test_missing_files_have_one_name(capsys: Output, tmp_path: Path) -> None:
+    """The system's own words, with an error number, reach nobody."""
+    code, _, err = call(capsys, "rent", tmp_path / "none.csv", "--budget", 1)
+    assert code == 3 and err.endswith("none.csv: there is no such file\n")
+    code, _, err = call(capsys, "bench", "solvers", "report", "--out", tmp_path)
+    assert code == 2 and err.endswith("runs.csv is missing\n") and "Errno" not in err
+
+
+def test_a_report_without_pictures_says_why(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On standard error; the path of the page is still the only thing on standard output."""
+    folder = tmp_path / "results"
+    workload = ROOT / "data/workloads/demo"
+    assert (
+        call(capsys, "simulate", workload, "--policy", "greedy", "--until", 900, "--out", folder)[0]
+        == 0
+    )
+    find = importlib.util.find_spec
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(
+        "allocator.cli.measure.report.find_spec",
+        lambda name: None if name == "matplotlib" else find(name),
+    )
+    code, out, err = call(capsys, "report", folder)
+    assert (code, out) == (0, f"{folder / 'report.html'}\n") and "plots" in err
+
+
+def test_the_policy_of_the_page(tmp_path: Path) -> None:
+    """The example of docs/howto.md decides the demo as it stands: the newest job that can run does,
+    and the plan is audited; only the line in registry.py is not tried."""
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    names: dict[str, Any] = {}
+    exec(next(b for b in blocks if "def lifo" in b), names)
+    problem = validate(read_snapshot(ROOT / "data/snapshots/demo"))
+    round_ = compile_round(problem, prunes=False)
+    proposal = names["lifo"](Task(round_, SolveLimits(), None, math.inf))
+    newest = int(np.argmax(problem.jobs.submitted_s))
+    assert proposal.choice[newest] >= 0 and round_.model.feasible(
+        choices(round_.model).to_x(proposal.choice)
+    )
+
+
+def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) -> None:
+    """The awk of docs/howto.md keeps the jobs with GPUs and their number, with or without a
+    type; import reads them.
+    """
+    page = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    program = re.search(r"awk -F'\|' -v OFS=, '(.*?)' > jobs.csv", page, re.DOTALL)
+    assert program is not None
+    rows = [
+        "7|ann|2026-01-01T10:00:00|3600|billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G",
+        "8|bob|2026-01-01T10:05:00|60|billing=1,cpu=1,mem=4G",
+        "9|ann|2026-01-01T11:00:00|7200|gres/gpu=16,node=2",
+    ]
+    said = subprocess.run(
+        ["awk", "-F|", "-v", "OFS=,", program[1]],
+        input="\n".join(rows) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (tmp_path / "jobs.csv").write_text(said)
+    assert (
+        call(
+            capsys, "import", "csv", tmp_path / "jobs.csv", "--gpus", 64, "--out", tmp_path / "mine"
+        )[0]
+        == 0
+    )
+    jobs = read_workload(tmp_path / "mine").problem.jobs
+    assert jobs.requested_gpus.tolist() == [4, 16] and (
+        jobs.submitted_s - jobs.submitted_s[0]
+    ).tolist() == [0, 3600]
+
+
+def test_two_snapshots_are_never_mixed(capsys: Output, tmp_path: Path) -> None:
+    """Exported over another snapshot, whose nodes and prices are of other pools: refused, and
+    nothing is written. Over an earlier export: replaced."""
+    shutil.copytree(ROOT / "data/snapshots/full", tmp_path / "now")
+    before = (tmp_path / "now" / "jobs.csv").read_text()
+    queue = tmp_path / "q.db"
+    assert call(capsys, "queue", "init", queue, "--from", ROOT / "data/snapshots/demo")[0] == 0
+    code, out, err = call(capsys, "queue", "export", queue, tmp_path / "now")
+    assert (code, out) == (2, "") and "nodes.csv" in err and "which this snapshot has not" in err
+    assert (tmp_path / "now" / "jobs.csv").read_text() == before
+    for _ in range(2):
+        assert call(capsys, "queue", "export", queue, tmp_path / "new")[0] == 0
+
+
+def test_promises_where_no_job_has_a_deadline(capsys: Output) -> None:
+    """It said 0 of 0, above an empty table."""
+    code, out, err = call(capsys, "promise", ROOT / "data/snapshots/demo")
+    assert (
+        (code, err) == (0, "") and out.startswith("no job has a deadline") and out.count("\n") == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"submitted_s;duration_s;gpus\n0;60;1\n", 'cells are separated by ";"'),
+        (b"submitted_s|duration_s|gpus\n0|60|1\n", 'cells are separated by "|"'),
+        ("submitted_s,duration_s,gpus\n0,60,1\n".encode("utf-16"), "is UTF-16"),
+        (b"submitted_s,duration_s\0,gpus\n0,60,1\n", "NUL"),
+    ],
+)
+def test_a_log_that_is_no_csv(capsys: Output, tmp_path: Path, content: bytes, says: str) -> None:
+    """The reason, not that a column is missing."""
+    (tmp_path / "log.csv").write_bytes(content)
+    code, _, err = call(
+        capsys,
+        "import",
+        "csv",
+        tmp_path / "log.csv",
+        "--map",
+        "submitted_s=submitted_s",
+        "--out",
+        tmp_path / "out",
+    )
+    assert code == 3 and says in err and not (tmp_path / "out").exists()

@@ -1,0 +1,331 @@
+"""Backups restored and queues made anew, made to agree with what really runs: real controllers,
+jobs and databases.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import postgres_server
+import pytest
+import waiting
+from commands import Output, call
+from executor_rigs import PATIENCE_S
+from queues import cluster
+from sites import Site, wait_for
+
+from allocator.executors.ledger import Ledger
+from allocator.executors.local import LocalExecutor
+from allocator.queue.database.schema import OPEN
+from allocator.queue.queue import Queue
+
+
+@pytest.fixture
+def site(tmp_path: Path, capsys: Output) -> Iterator[Site]:
+    made = Site(tmp_path, capsys)
+    yield made
+    made.close()
+
+
+def live_on(site: Site) -> None:
+    """A backup is taken while `runs`, `ends` and `stops` run and `starts` waits for `ends`. Then
+    `ends` ends, `starts` runs, `stops` is held and stopped with half its work safe, `new` is
+    submitted and runs, `short` is submitted and ends."""
+    for name in ("runs", "ends", "stops"):
+        site.submit(name, SCRIPT)
+    site.submit("starts", SCRIPT, after="ends")
+    with Queue(site.name) as queue:
+        controller = site.run()
+        wait_for(lambda: len(site.ran()) == 3 and _all_seen(queue))
+        site.back_up()
+        (site.folder / "end-ends").touch()
+        queue.hold("stops")
+        site.submit("new", SCRIPT)
+        site.submit("short", "exit 0")
+        wait_for(
+            lambda: (
+                site.states()
+                == {
+                    "runs": "running",
+                    "ends": "done",
+                    "stops": "held",
+                    "starts": "running",
+                    "new": "running",
+                    "short": "done",
+                }
+                and len(site.ran()) == 6
+            )
+        )
+        wait_for(
+            lambda: (
+                {o.job_id for o in LocalExecutor(site.state, {}).observe()}
+                == {"runs", "starts", "new"}
+            )
+        )
+    site.stop(controller)
+
+
+SCRIPT = (
+    'echo "50 50" > "$ALLOCATOR_PROGRESS"; '
+    "while [ ! -e {folder}/end ] && [ ! -e {folder}/end-$ALLOCATOR_JOB ]; do sleep 0.05; done"
+)
+
+
+def _all_seen(queue: Queue) -> bool:
+    quiet = (
+        f"SELECT COUNT(*) FROM allocations WHERE phase IN {OPEN} AND (phase <> 'running' OR"
+        " work_done < 50)"
+    )
+    with queue.store.read() as connection:
+        return not connection.exec_driver_sql(quiet).scalar()
+
+
+def agree(site: Site) -> None:
+    """The queue says what is so, and a controller goes on: nothing ran twice, and everything
+    ends.
+    """
+    starts = site.ran()
+    code, out, err = call(site.capsys, "queue", "adopt", site.name, "--format", "json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert {key: sorted(told[key]) for key in ("running", "done", "stopped", "lost")} == {
+        "running": ["runs", "starts"],
+        "done": ["ends"],
+        "stopped": ["new"],
+        "lost": ["stops"],
+    }
+    assert site.states() == {
+        "runs": "running",
+        "ends": "done",
+        "stops": "paused",
+        "starts": "running",
+    }
+    assert site.ran() == starts
+    controller = site.run()
+    wait_for(
+        lambda: (
+            "stops 2 " in " ".join((*site.ran(), ""))
+            and {o.job_id for o in LocalExecutor(site.state, {}).observe()}
+            == {"runs", "starts", "stops"}
+        )
+    )
+    assert len(site.ran()) == len(starts) + 1
+    # unknown to the backup: submitted again, it runs again
+    site.submit("new", "exit 0")
+    wait_for(lambda: site.states()["new"] == "done")
+    (site.folder / "end").touch()
+    wait_for(lambda: set(site.states().values()) == {"done"})
+    site.stop(controller)
+    with Queue(site.name) as queue:
+        assert {job.job_id: job.generation for job in queue.jobs()} == {
+            "runs": 1,
+            "ends": 1,
+            "stops": 2,
+            "starts": 1,
+            "new": 2,
+        }
+
+
+def test_a_restored_dump_is_adopted(tmp_path: Path, capsys: Output) -> None:
+    """PostgreSQL: a copy of the database, in the place of the one that was lost."""
+    url = postgres_server.new_database()
+    site = Site(tmp_path, capsys, url)
+    try:
+        live_on(site)
+        site.restore()
+        assert "queue adopt" in site.refused()
+        agree(site)
+    finally:
+        site.close()
+        postgres_server.drop(site.name)
+
+
+KILLED = """
+import os, sys
+from allocator.cli.main import run
+from allocator.executors import fence, local
+from allocator.queue import lease
+point = sys.argv.pop(1)
+die = lambda *_args: os._exit(9)
+match point:
+    case "before the queue": lease.seize = die
+    case "at the end of its transaction": lease.release = die
+    case "before the stops": local.LocalExecutor.stop = die
+    case "after the stops": fence.Fence.end_adoption = die
+run(sys.argv[1:])
+"""
+
+
+def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(site: Site) -> None:
+    """SQLite. Killed at each step in turn: no controller acts on what is half done, and in the end
+    all is as without kills."""
+    live_on(site)
+    site.restore()
+    for point in (
+        "before the queue",
+        "at the end of its transaction",
+        "before the stops",
+        "after the stops",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, point, "queue", "adopt", site.name],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        assert done.returncode == 9, done.stderr
+        assert "cut short" in site.refused() and len(site.ran()) == 6
+    agree_after_kills(site)
+
+
+def agree_after_kills(site: Site) -> None:
+    """What was told by the call that was killed is not told again; the end is the same."""
+    assert call(site.capsys, "queue", "adopt", site.name)[0] == 0
+    assert site.states() == {
+        "runs": "running",
+        "ends": "done",
+        "stops": "paused",
+        "starts": "running",
+    }
+    controller = site.run()
+    (site.folder / "end").touch()
+    wait_for(lambda: set(site.states().values()) == {"done"})
+    site.stop(controller)
+    assert sorted(site.ran())[-2:] == ["stops 1", "stops 2"] and len(site.ran()) == 7
+
+
+def test_a_queue_made_anew_takes_an_old_state(site: Site) -> None:
+    """The database is lost for good, and a new one has a job of the same name: what runs is
+    stopped, because nobody knows whether it is the same job; then the new one runs, once, with an
+    empty folder."""
+    site.submit("a", SCRIPT)
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"])
+    site.stop(controller)
+    for path in site.folder.glob("queue.db*"):
+        path.unlink()
+    Queue.create(site.queue, cluster()).close()
+    site.submit("a", "exit 0")
+    said = site.refused()
+    assert (
+        "another queue" in said
+        and "queue adopt" in said
+        and site.rounds() == 0
+        and site.ran() == ["a 1"]
+    )
+    assert call(site.capsys, "queue", "adopt", site.name)[0] == 2  # which executor?
+    code, out, _ = call(
+        site.capsys, "queue", "adopt", site.name, "--executor", "local", "--state", site.state
+    )
+    assert (code, out) == (0, "a: was told to stop: no job of this queue runs there so\n")
+    controller = site.run()
+    wait_for(lambda: site.states() == {"a": "done"})
+    site.stop(controller)
+    assert site.ran() == ["a 1", "a 2"] and (site.state / "jobs" / "a" / "work.2").is_dir()
+
+
+def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: Site) -> None:
+    """While job `a` runs, the queue cannot go over to an empty folder, nor while a controller is in
+    charge. Once it has stopped, it can: the job counts as lost there and is started again under the
+    new folder."""
+    site.submit("a", SCRIPT)
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"])
+    argv = (
+        "queue",
+        "adopt",
+        site.name,
+        "--executor",
+        "local",
+        "--state",
+        site.folder / "new-state",
+    )
+    assert "is in charge" in call(site.capsys, *argv)[2]
+    site.stop(controller)
+    code, _, err = call(site.capsys, *argv)
+    assert code == 2 and "would be started a second time" in err
+    executor = LocalExecutor(site.state, {})
+    executor.stop("a", 1, 99)
+    wait_for(lambda: executor.observe()[0].phase == "stopped")
+    code, out, err = call(site.capsys, *argv)
+    assert (code, out) == (
+        0,
+        "a: does not run: it is started again when a round gives it GPUs\n",
+    ), err
+    controller = site.run(state=site.folder / "new-state")
+    wait_for(lambda: len(site.ran()) == 2)
+    site.stop(controller)
+    assert site.ran() == ["a 1", "a 2"] or site.ran() == ["a 1", "a 1"]
+    assert "a second time" in site.refused()
+    assert Ledger(site.folder / "new-state", "local").identity().token > 1
+
+
+RESTORES = 25  # of each database: pytest -m soak tests/controller/test_adopt.py
+STAMPED = (
+    'mkdir {folder}/alive-$ALLOCATOR_JOB || echo "$ALLOCATOR_JOB" >> {folder}/doubled; '
+    "trap 'rmdir {folder}/alive-$ALLOCATOR_JOB; exit 143' TERM; "
+    "n=0; while [ ! -e {folder}/end ] && [ $n -lt LENGTH ]; do sleep 0.1; n=$((n+1)); done; "
+    "rmdir {folder}/alive-$ALLOCATOR_JOB"
+)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_many_restores(tmp_path: Path, capsys: Output, backend: str) -> None:
+    """Jobs come, are held, released and end; at random moments a backup is taken, controllers are
+    killed or stopped, and the backup is restored and adopted. The jobs themselves say whether two
+    copies ran at once: never. In the end every job that the queue knows is done: none is stuck."""
+    chance = random.Random(7)
+    site = Site(tmp_path, capsys, postgres_server.new_database() if backend == "postgresql" else "")
+    try:
+        for number in range(RESTORES):
+            controller = site.run()
+            for step in range(6):
+                if step == 2:
+                    site.back_up()
+                site.submit(
+                    f"j{number}-{step}", STAMPED.replace("LENGTH", str(chance.choice((1, 10, 100))))
+                )
+                with Queue(site.name) as queue:
+                    active = [
+                        job.job_id for job in queue.jobs(states=["queued", "running", "paused"])
+                    ]
+                    queue.hold(*chance.sample(active, min(2, len(active))))
+                    queue.release(*[job.job_id for job in queue.jobs(states=["held"])][:3])
+                time.sleep(chance.uniform(0.0, 1.0))
+                if chance.random() < 0.3:
+                    site.stop(controller, chance.choice((signal.SIGKILL, signal.SIGTERM)))
+                    controller = site.run()
+            site.stop(controller, chance.choice((signal.SIGKILL, signal.SIGTERM)))
+            site.restore()
+            code, _, err = call(
+                capsys, "queue", "adopt", site.name, "--executor", "local", "--state", site.state
+            )
+            assert code == 0, err
+            assert not (tmp_path / "doubled").exists(), number
+        controller = site.run()
+        with Queue(site.name) as queue:
+            queue.release(
+                *[
+                    job.job_id
+                    for job in queue.jobs()
+                    if job.state == "held" or job.request == "hold"
+                ]
+            )
+        (tmp_path / "end").touch()
+        waiting.wait_for(lambda: set(site.states().values()) == {"done"}, 120.0, 0.5)
+        site.stop(controller)
+        assert not (tmp_path / "doubled").exists()
+    finally:
+        site.close()
+        if site.url:
+            postgres_server.drop(site.url)

@@ -1,0 +1,288 @@
+"""A queue and the state of its executor know each other: real controllers and jobs, restored
+backups, other folders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from commands import Output, call
+from queues import cluster
+from sites import Site, wait_for
+
+from allocator.executors.files import FilesExecutor
+from allocator.executors.ledger import Ledger
+from allocator.executors.local import LocalExecutor
+from allocator.queue.database import identity
+from allocator.queue.queue import Queue
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def site(tmp_path: Path, capsys: Output) -> Iterator[Site]:
+    made = Site(tmp_path, capsys)
+    yield made
+    made.close()
+
+
+def first_commands(page: str) -> list[list[str]]:
+    """The commands of the first block of a page."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").split("\n\n    allocator ", 1)[1]
+    lines = ("    allocator " + text).split("\n\n", 1)[0].splitlines()
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_the_first_commands_of_the_page_are_safe(tmp_path: Path) -> None:
+    """Whoever tries what docs/controller.md begins with starts no job and stops none: nobody acts,
+    and a dry run changes nothing. The demo, which is real, has a folder and a queue of its own
+    (test_private_folders.py)."""
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    commands = [
+        words for words in first_commands("controller.md") if words[:2] != ["allocator", "demo"]
+    ]
+    assert len(commands) >= 2
+    for words in commands:
+        before = contents(tmp_path)
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert done.returncode == 0, done.stderr
+        assert "--executor" not in words and (words[1] != "run" or contents(tmp_path) == before)
+    with Queue(tmp_path / "cluster.db") as queue:
+        assert queue.lease() is None and queue.rounds() == []
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file directly in the folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_dry_run_while_jobs_run(site: Site) -> None:
+    """A job runs, half of its work safe. A dry run between two controllers, and another one beside
+    the second, change nothing: the job runs on as the same allocation and keeps its work."""
+    site.submit(
+        "a",
+        'echo "50 50" > "$ALLOCATOR_PROGRESS"; while [ ! -e {folder}/end ]; do sleep 0.05; done;'
+        " exit 1",
+    )
+    controller = site.run()
+    with Queue(site.name) as queue:
+        wait_for(lambda: site.ran() == ["a 1"] and queue.job("a").remaining_work == 50)
+    site.stop(controller)
+    before = contents(site.folder)
+    assert call(site.capsys, "run", site.name)[:2] == (0, "") and contents(site.folder) == before
+    controller = site.run()
+    with Queue(site.name) as queue:
+        rounds = len(queue.rounds())
+        wait_for(lambda: len(queue.rounds()) > rounds)
+        assert call(site.capsys, "run", site.name)[:2] == (0, "")
+        job = queue.job("a")
+        assert (job.state, job.generation, job.remaining_work) == ("running", 1, 50.0)
+    site.stop(controller)
+    assert site.ran() == ["a 1"]
+
+
+def test_a_purged_name_runs_again(site: Site) -> None:
+    """Job `a` ends, is purged and submitted again: it runs again, as a new job: its allocations
+    count on, so that the executor does not take them for old ones, and it begins with an empty
+    folder and no work done."""
+    controller = site.run()
+    for turn in (1, 2):
+        site.submit("a", 'touch checkpoint; echo "90 90" > "$ALLOCATOR_PROGRESS"; exit 0')
+        wait_for(lambda: site.states() == {"a": "done"})
+        with Queue(site.queue) as queue:
+            job = queue.job("a")
+        assert (job.generation, job.remaining_work) == (turn, 0.0)
+        assert call(site.capsys, "queue", "purge", site.queue, "--older-than", "0")[0] == 0
+        assert site.states() == {}
+    assert site.ran() == ["a 1", "a 2"]
+    site.stop(controller)
+    assert sorted(p.name for p in (site.state / "jobs" / "a").iterdir()) == [
+        "acknowledged.json",
+        "work",
+        "work.2",
+    ]
+
+
+def test_another_state_starts_nothing_twice(site: Site) -> None:
+    """A job runs; its controller is killed and started again with another folder: refused before
+    anything is ordered, with the folder that is right. Neither does another executor with a folder
+    of its own get to act. The right folder goes on."""
+    site.submit("a")
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"])
+    site.stop(controller, signal.SIGKILL)
+    rounds = site.rounds()
+    for executor in ("local", "files"):
+        said = site.refused(state=site.folder / f"other-state-{executor}", executor=executor)
+        assert str(site.state) in said and "a second time" in said and "queue adopt" in said
+        assert (site.rounds(), site.states()) == (rounds, {"a": "running"})
+    assert 'of the executor "local", not of "files"' in site.refused(executor="files")
+    again = site.run()
+    (site.folder / "end").touch()
+    wait_for(lambda: site.states() == {"a": "done"})
+    site.stop(again)
+    assert site.ran() == ["a 1"]
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
+    """A backup is taken while job `a` runs; then `b` is submitted and ends, `c` runs. The backup is
+    restored: the controller stops at once, whether other controllers took over meanwhile (then by
+    the token) or not (then by what runs), nothing is written or stopped, and a second try says the
+    same."""
+    site.submit("a")
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"])
+    site.back_up()
+    for _ in range(restarts):
+        site.stop(controller)
+        controller = site.run()
+    site.submit("b", "exit 0")
+    site.submit("c")
+    wait_for(
+        lambda: (
+            site.states() == {"a": "running", "b": "done", "c": "running"} and len(site.ran()) == 3
+        )
+    )
+    site.stop(controller)
+    site.restore()
+    rounds = site.rounds()
+    for _ in range(2):
+        said = site.refused()
+        assert "restored from a backup" in said and "queue adopt" in said
+        assert ("the state has seen token" in said) == bool(
+            restarts
+        ) or 'job "c" has allocation 1' in said
+    assert site.rounds() == rounds and len(site.ran()) == 3
+    running = [o.job_id for o in LocalExecutor(site.state, {}).observe() if o.phase == "running"]
+    assert sorted(running) == ["a", "c"]
+
+
+def test_a_refused_order_ends_the_controller(site: Site) -> None:
+    """Restored to a moment before job `a` ran to its end, in the life of one controller, and
+    nothing runs: the first order is refused, and the controller stops with the reason instead of
+    giving it for ever."""
+    site.submit("a", "exit 0")
+    controller = site.run()
+    wait_for(lambda: site.states() == {"a": "done"})
+    site.stop(controller)
+    # as a backup from before that
+    with Queue(site.queue) as queue, queue.store.write() as connection:
+        for statement in (
+            "DELETE FROM observations",
+            "DELETE FROM allocations",
+            (
+                "UPDATE jobs SET state = 'queued', generation = 0, finished_s = NULL,"
+                " remaining_work = 100, first_started_s = NULL, want_pool = '', want_gpus = 0"
+            ),
+        ):
+            connection.exec_driver_sql(statement)
+    said = site.refused()
+    assert "was acknowledged" in said and "restored from a backup" in said
+    assert site.ran() == ["a 1"]
+
+
+KILLED_BETWEEN = """
+import os, sys
+from allocator.executors.ledger import Ledger
+from allocator.cli.main import run
+Ledger.claim = lambda self, queue: os._exit(9)
+run(sys.argv[1:])
+"""
+
+
+def test_killed_between_the_two_writes(site: Site) -> None:
+    """The queue knows the state, and the state nothing of the queue: the next controller completes
+    it and acts. Until then no other folder is taken; another queue that comes first gets the
+    folder, and then this one is refused."""
+    site.submit("a", "exit 0")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_BETWEEN, *site.words(), "--every", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 9
+    assert Ledger(site.state, "local").identity().queue == "" and site.ran() == []
+    assert "a second time" in site.refused(state=site.folder / "other-state")
+    shutil.copytree(site.state, site.folder / "taken-state")
+    other = site.folder / "other.db"
+    Queue.create(other, cluster()).close()
+    code, _, err = call(site.capsys, *site.words(other, site.folder / "taken-state"), "--once")
+    assert code == 0, err
+    assert "another queue" in site.refused(state=site.folder / "taken-state")
+    controller = site.run()
+    wait_for(lambda: site.states() == {"a": "done"})
+    site.stop(controller)
+    with Queue(site.queue) as queue, queue.store.read() as connection:
+        assert Ledger(site.state, "local").identity().queue == identity.queue_id(connection)
+
+
+def test_queues_and_folders_of_earlier_versions(site: Site) -> None:
+    """Neither knows names: they take each other, once, saying so, and what runs goes on. With an
+    empty folder in place of the old one the queue is refused, because its job is known to run
+    somewhere."""
+    site.submit("a")
+    controller = site.run()
+    wait_for(lambda: site.ran() == ["a 1"] and site.states() == {"a": "running"})
+    with Queue(site.queue) as queue:
+        wait_for(lambda: queue.jobs()[0].version > 0 and _is_observed(queue))
+    site.stop(controller)
+    with Queue(site.queue) as queue, queue.store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM meta WHERE key IN ('queue_id', 'executor')")
+    fence = site.state / "fence.json"
+    fence.write_text(json.dumps({"token": json.loads(fence.read_text())["token"]}))
+    assert "is new and knows nothing" in site.refused(state=site.folder / "new-state")
+    log = site.folder / "log"
+    for _ in range(2):
+        assert call(site.capsys, *site.words(), "--once", "--log", log)[0] == 0
+    assert log.read_text().count('"state_recorded"') == 1 and site.ran() == ["a 1"]
+
+
+def _is_observed(queue: Queue) -> bool:
+    with queue.store.read() as connection:
+        return bool(
+            connection.exec_driver_sql(
+                "SELECT COUNT(*) FROM allocations WHERE observed_s IS NOT NULL"
+            ).scalar()
+        )
+
+
+def test_a_controller_notices_that_its_folder_went_over(tmp_path: Path) -> None:
+    """Orders of a queue whose folder another queue adopted meanwhile are refused, not carried
+    out.
+    """
+    from allocator.loop.executor import Order, WrongState
+
+    executor = FilesExecutor(tmp_path)
+    executor.claim("one")
+    executor.start(Order("j", 1, 1, "a", 1, "A", 1.0))
+    other = Ledger(tmp_path, "files")
+    with other.hold_lock():
+        assert other.fence.begin_adoption("two", 5).queue == "one"
+    with pytest.raises(WrongState):
+        executor.start(Order("k", 1, 9, "a", 1, "A", 1.0))
+    with other.hold_lock():
+        other.fence.end_adoption("two")
+    with pytest.raises(WrongState), suppress(KeyError):
+        executor.stop("j", 1, 9)
+    assert [one.job_id for one in executor.ledger.known()] == ["j"]

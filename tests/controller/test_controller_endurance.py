@@ -1,0 +1,221 @@
+"""A controller as a process goes on: idle connections, a lock that another process holds,
+SIGTERM at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from queues import cluster
+
+from allocator.cli.queue.run import stop_on_signals
+from allocator.cli.termination import Terminator, is_termination_requested
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting import telemetry
+from allocator.controller.reporting.telemetry import Metrics, serve
+from allocator.executors import disk
+from allocator.executors.disk import try_lock
+from allocator.executors.errors import NotNow
+from allocator.executors.files import FilesExecutor
+from allocator.executors.simulated import SimulatedClock
+from allocator.queue.database.connection import open_queue
+from allocator.queue.queue import Queue
+
+NOW = 1_700_000_000.0
+
+
+def _queue(folder: Path, now: Callable[[], float] = time.time) -> str:
+    name = str(folder / "queue.db")
+    with Queue.create(name, cluster(), clock=now) as queue:
+        queue.submit(job_id="one", model="m", total_work=1e6, max_gpus=4)
+    return name
+
+
+@contextmanager
+def _controller(name: str, *more: str, files: int = 256) -> Iterator[subprocess.Popen[bytes]]:
+    """`allocator run` with few file descriptors."""
+    process = subprocess.Popen(
+        [
+            "sh",
+            "-c",
+            f'ulimit -n {files}; exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "allocator",
+            "run",
+            name,
+            "--every",
+            "0.2",
+            "--executor",
+            "files",
+            *more,
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
+    end = time.monotonic() + seconds
+    while not (found := holds()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
+def _rounds(name: str) -> int:
+    with Queue(name) as queue:
+        return len(queue.rounds(limit=10_000))
+
+
+def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of twenty silent connections four are closed at once; when the others have timed out
+    /metrics answers.
+    """
+    monkeypatch.setattr(telemetry, "IDLE_S", 1.0)
+    server = serve(Metrics(), 0)
+    address = server.server_address[:2]
+    silent = [
+        socket.create_connection(address, timeout=10.0)
+        for _ in range(telemetry.MOST_CONNECTIONS + 4)
+    ]
+    begin = time.monotonic()
+    assert [one.recv(1) for one in silent[-4:]] == [b""] * 4
+    assert [one.recv(1) for one in silent[:-4]] == [b""] * telemetry.MOST_CONNECTIONS
+    assert time.monotonic() - begin > 0.5  # those were given their time
+    url = f"http://127.0.0.1:{address[1]}/metrics"
+
+    def answers() -> bool:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+        return False
+
+    assert _eventually(answers)
+    server.shutdown()
+    server.server_close()
+    for one in silent:
+        one.close()
+
+
+def test_three_hundred_idle_connections_do_not_stop_the_rounds(tmp_path: Path) -> None:
+    """A controller with 256 file descriptors makes rounds while 300 connections to its metrics
+    port stay open.
+    """
+    name = _queue(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with _controller(name, "--port", str(port)) as process:
+        assert _eventually(lambda: _rounds(name) >= 1)
+        idle = []
+        for _ in range(300):
+            with suppress(OSError):
+                idle.append(socket.create_connection(("127.0.0.1", port), timeout=5.0))
+        before = _rounds(name)
+        assert _eventually(lambda: _rounds(name) >= before + 3)
+        assert process.poll() is None
+        for one in idle:
+            one.close()
+
+
+def test_a_lock_that_stays_is_waited_for_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another process holds the executor's lock nothing starts and the controller goes on;
+    then it starts.
+    """
+    clock = SimulatedClock(NOW)
+    name = _queue(tmp_path, clock.now)
+    executor = FilesExecutor(tmp_path / "state")
+    monkeypatch.setattr(
+        executor.ledger, "hold_lock", lambda: disk.hold_lock(tmp_path / "state" / "lock", 0.05)
+    )
+    events: list[str] = []
+    log = telemetry.Telemetry(clock.now, on_event=lambda row: events.append(str(row["event"])))
+    store = open_queue(name)
+    controller = Controller(
+        store, executor, clock, ControllerOptions(every_s=60.0, policy="greedy"), telemetry=log
+    )
+    held = try_lock(tmp_path / "state" / "lock")
+    assert held is not None
+    for _ in range(2):
+        clock.sleep(60.0)
+        controller.try_step()
+    assert "not_now" in events and not list(executor.ledger.known())
+    os.close(held)
+    clock.sleep(60.0)
+    controller.try_step()
+    assert [one.job_id for one in executor.ledger.known()] == ["one"]
+    store.close()
+    with pytest.raises(NotNow, match="locked by another process"):
+        first = try_lock(tmp_path / "lock")
+        with disk.hold_lock(tmp_path / "lock", 0.02):
+            pass
+    os.close(first)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_termination_that_the_interpreter_drops_is_remembered() -> None:
+    """SIGTERM inside a callback of the interpreter raises nothing; the controller that starts
+    then stops at once.
+    """
+
+    class Thing:
+        pass
+
+    class FakeController:
+        stopping = False
+        deciding = False
+
+    before = signal.signal(signal.SIGTERM, Terminator())
+    try:
+        thing = Thing()
+        dropped = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        del thing
+        assert dropped() is None and is_termination_requested()
+        controller = FakeController()
+        with stop_on_signals(controller, lambda: None):  # type: ignore[arg-type]
+            assert controller.stopping
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _ends_after(name: str, delay_s: float) -> bool:
+    with _controller(name) as process:
+        time.sleep(delay_s)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=20)
+        return process.returncode is not None
+
+
+def test_sigterm_ends_a_controller_that_is_starting(tmp_path: Path) -> None:
+    """Ten moments of the first second."""
+    name = _queue(tmp_path)
+    assert all(_ends_after(name, 0.1 * k) for k in range(10))
+
+
+@pytest.mark.soak
+def test_sigterm_ends_a_controller_at_any_moment(tmp_path: Path) -> None:
+    """Five hundred random moments of the first 1.2 seconds."""
+    name, draw = _queue(tmp_path), random.Random(0)
+    assert all(_ends_after(name, draw.uniform(0.0, 1.2)) for _ in range(500))

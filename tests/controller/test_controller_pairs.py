@@ -1,0 +1,391 @@
+"""A controller carries out pairs: two jobs on the same GPUs, started, moved, left by one of
+them, charged once.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from fakes.executor_faults import CrashHere
+from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
+from service_worlds import Fate, FaultyExecutor, FaultyStore
+from test_service import RATES, Rig, submit
+
+from allocator.controller import spending
+from allocator.controller.controller import Controller as ServiceController
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.replay import replay
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor
+from allocator.queue import cluster_tables as queue_cluster
+from allocator.queue import snapshot as snapshots
+from allocator.queue.database.schema import turns
+from allocator.queue.jobs import verbs as queue_jobs
+from allocator.queue.queue import Queue
+
+POOLS = (
+    "pool,gpu_type,gpus,memory_gb,sharing,market,price_per_gpu_hour\n"
+    "a,A,1,40,any,on_demand,3600\nb,B,0,40,none,on_demand,1\n"
+)
+SLOW = "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,m,A,1,1.25,1.25\n"
+BUDGET = f"now_s = {NOW}\ninterval_s = 60\n[longrun]\naverage_per_hour = 1000000\n"
+
+
+def paired(folder: Path, policy: str = "bsbf") -> Rig:
+    """One GPU at a dollar a second, on which two jobs run at 0.8 each: jobs one (200 units) and
+    two (500).
+    """
+    rig = Rig(folder, ControllerOptions(every_s=60.0, poll_s=10.0, policy=policy))
+    with rig.queue.store.write() as connection:
+        snapshots.replace_cluster(
+            connection,
+            cluster(**{"pools.csv": POOLS, "sharing.csv": SLOW, "config.toml": BUDGET}),
+            NOW,
+        )
+    rig.machines.set_gpus("a", 1)
+    rig.machines.set_gpus("b", 0)
+    rig.machines.truth = MachineBehaviour(
+        rate=lambda o: RATES[o.gpu_type, o.gpus],
+        beside=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
+    )
+    submit(rig, "one", work=200, memory_gb=4.0, max_gpus=1)
+    submit(rig, "two", work=500, memory_gb=4.0, max_gpus=1)
+    return rig
+
+
+def spent(rig: Rig) -> float:
+    with rig.queue.store.read() as connection:
+        return float(
+            json.loads(queue_cluster.get_meta(connection, "longrun") or "{}")["account"]["spent"]
+        )
+
+
+def test_a_pair_from_its_start_to_the_end_of_both(tmp_path: Path) -> None:
+    """Both at 0.8: one is done after 250 s, when two has 200 of 500; the other 300 take 300 s
+    alone. One GPU is held for 550 s: 250 GPU-seconds of one, 300 of two, and 550 dollars. Every
+    round is decided again the same."""
+    rig = paired(tmp_path, "mip")
+    rig.steps(200)
+    columns = rig.queue.snapshot().tables["jobs.csv"].columns
+    assert columns["shared_with"] == ["", "one"] and columns["gpus"] == ["1", "1"]
+    assert rig.machines.used["a"] == 1 and spent(rig) == 180.0
+    rig.steps(400)
+    one, two = rig.queue.jobs()
+    assert (one.finished_s, two.finished_s) == (NOW + 250, NOW + 550) and (
+        one.restarts,
+        two.restarts,
+    ) == (0, 0)
+    assert (one.attained_gpu_s, two.attained_gpu_s) == (250, 300)
+    assert (one.received, two.received) == ({"A": 250.0}, {"A": 550.0})
+    assert spent(rig) == 540.0 and rig.machines.used["a"] == 0 and rig.machines.breaches == []
+    for r in rig.queue.rounds():
+        again = replay(rig.queue.store, r.number)
+        assert again.same and again.is_digest_valid
+    rig.queue.close()
+
+
+@pytest.mark.parametrize("who", ["one", "two"])
+def test_who_is_left_goes_on_without_a_pause(who: str, tmp_path: Path) -> None:
+    """One of the two is cancelled after 100 s, with 80 units done: the other does one a second from
+    then on, on the same GPU and in the same allocation; its GPU-seconds are its own from then on,
+    whoever held the GPU before."""
+    rig = paired(tmp_path)
+    rig.steps(100)
+    rig.queue.cancel(who)
+    rig.steps(600)
+    left = next(j for j in rig.queue.jobs() if j.job_id != who)
+    assert left.finished_s == NOW + 100 + (left.total_work - 80) and left.generation == 1
+    assert left.attained_gpu_s == (
+        left.finished_s - NOW - 100 if who == "one" else left.finished_s - NOW
+    )
+    assert rig.machines.breaches == [] and rig.machines.used["a"] == 0
+    rig.queue.close()
+
+
+def test_speeds_of_colocated_jobs_correct_nothing(tmp_path: Path) -> None:
+    """Machines are twice as fast as believed. Two jobs beside each other teach nothing; alone, from
+    the second look after the other's end on, the job does."""
+    rig = paired(tmp_path)
+    rig.machines.truth = MachineBehaviour(rate=lambda o: 2.0, beside=lambda o, other: 0.5)
+    rig.steps(360)
+
+    def learned() -> list[dict[str, Any]]:
+        with rig.queue.store.read() as connection:
+            return queue_cluster.read_learned_rates(connection)
+
+    assert rig.queue.counts()["running"] == 2 and learned() == []
+    rig.queue.cancel("one")
+    rig.steps(130)
+    assert [r["work_per_s"] is not None for r in learned() if r["gpus"] == 1] == [True]
+    rig.queue.close()
+
+
+def test_a_secondary_of_a_snapshot_is_a_secondary_in_the_queue(tmp_path: Path) -> None:
+    """Loaded into a queue and read again: the same pair, one GPU used."""
+    jobs = (
+        "job_id,model,submitted_s,remaining_work,max_gpus,state,pool,gpus,shared_with\n"
+        f"host,m,{NOW - 20},50,1,running,a,1,\nguest,m,{NOW - 10},50,1,running,a,1,host\n"
+    )
+    source = cluster(**{"jobs.csv": jobs, "pools.csv": POOLS, "sharing.csv": SLOW})
+    with Queue.create(tmp_path / "queue.db", source, clock=lambda: NOW) as queue:
+        columns = queue.snapshot().tables["jobs.csv"].columns
+        assert columns["job_id"] == ["host", "guest"] and columns["shared_with"] == ["", "host"]
+        with queue.store.read() as connection:
+            assert queue_cluster.used(connection) == {"a": 1, "b": 0}
+            assert [a["host"] for a in queue_jobs.history(connection, "guest")] == ["host"]
+
+
+# ---- the rules of starts, without a policy
+# ------------------------------------------------------------------------
+
+
+class Verbs(Controller):
+    """The verbs of a controller, and what there is: for every open allocation its generation,
+    phase and host.
+    """
+
+    def there(self) -> dict[str, tuple[int, str, str]]:
+        with self.queue.store.read() as connection:
+            found = [queue_jobs.history(connection, j.job_id) for j in self.queue.jobs()]
+        return {
+            a["job_id"]: (a["generation"], a["phase"], a["host"])
+            for rows in found
+            for a in rows
+            if a["ended_s"] is None
+        }
+
+    def used(self) -> int:
+        with self.queue.store.read() as connection:
+            return queue_cluster.used(connection)["a"]
+
+    def both(self, **first: Any) -> None:
+        """A pair runs: h holds a GPU of pool a, g runs on it."""
+        self.want(**{"h": ("a", 1), "g": ("a", 1, "h"), **first})
+        self.starts()
+        for name in ("h", "g", *first):
+            self.say(name, "running")
+
+
+@pytest.fixture(params=BACKENDS)
+def verbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Verbs]:
+    """Jobs g, h and x, submitted in this order; two GPUs in pool a."""
+    source = cluster(
+        **{"pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\na,A,2,40,any\nb,B,0,,\n"}
+    )
+    with fresh(request.param, tmp_path, source, Clock()) as queue:
+        for name in ("g", "h", "x"):
+            queue.submit(job_id=name, model="m", total_work=100, max_gpus=2)
+        yield Verbs(queue)
+
+
+def test_primaries_start_before_their_secondaries(verbs: Verbs) -> None:
+    """In one step, the host first though it was submitted later; said again until they are seen;
+    one GPU.
+    """
+    verbs.want(h=("a", 1), g=("a", 1, "h"))
+    assert verbs.starts() == [("h", 1), ("g", 1)] == verbs.starts()
+    assert (
+        verbs.there() == {"h": (1, "ordered", ""), "g": (1, "ordered", "h")} and verbs.used() == 1
+    )
+
+
+def test_a_secondary_waits_for_its_primary(verbs: Verbs) -> None:
+    """The host holds other GPUs and has to leave them first; then both start."""
+    verbs.want(h=("a", 2))
+    verbs.starts()
+    verbs.say("h", "running")
+    verbs.want(h=("a", 1), g=("a", 1, "h"))
+    assert verbs.stops() == [("h", 1)] and verbs.starts() == []
+    verbs.say("h", "stopped")
+    assert verbs.starts() == [("h", 2), ("g", 1)] and verbs.used() == 1
+
+
+def test_a_secondary_waits_for_the_secondary_before_it(verbs: Verbs) -> None:
+    """g is to leave and x to come: never three jobs on one GPU, whatever takes long to stop."""
+    verbs.both()
+    verbs.want(h=("a", 1), x=("a", 1, "h"))
+    assert verbs.stops() == [("g", 1)] and verbs.starts() == []
+    verbs.say("g", "stopped")
+    assert verbs.starts() == [("x", 1)] and verbs.there()["x"][2] == "h" and verbs.used() == 1
+
+
+def test_a_secondary_whose_primary_is_wanted_nowhere_gets_gpus_of_its_own(verbs: Verbs) -> None:
+    """The host was held before it started: the guest need not wait for the next round."""
+    verbs.want(h=("a", 1), g=("a", 1, "h"))
+    verbs.queue.hold("h")
+    assert verbs.starts() == [("g", 1)] and verbs.there() == {"g": (1, "ordered", "")}
+
+
+def test_the_primary_leaves_and_its_secondary_keeps_the_gpus(verbs: Verbs) -> None:
+    """h moves to two GPUs: it stops, g holds the GPU from the recorded end on, h has to wait
+    until there are two.
+    """
+    verbs.both()
+    verbs.want(h=("a", 2), g=("a", 1))
+    assert (
+        verbs.stops() == [("h", 1)]
+        and verbs.used() == 1
+        and verbs.there()["g"] == (1, "running", "h")
+    )
+    assert verbs.queue.snapshot().tables["jobs.csv"].columns["state"] == [
+        "running",
+        "paused",
+        "queued",
+    ]
+    verbs.say("h", "stopped")
+    assert verbs.there() == {"g": (1, "running", "")} and verbs.used() == 1
+    assert verbs.stops() == [] and verbs.starts() == []
+    verbs.say("g", "finished")
+    assert verbs.starts() == [("h", 2)]
+
+
+def test_a_secondary_moves_to_other_gpus_of_the_same_pool(verbs: Verbs) -> None:
+    """Pool and size stay the same, the host stays: it has to stop and to start anew, once."""
+    verbs.both()
+    verbs.want(h=("a", 1), g=("a", 1, "", True))
+    assert verbs.stops() == [("g", 1)] == verbs.stops()
+    verbs.say("g", "stopped")
+    assert verbs.starts() == [("g", 2)] and verbs.stops() == [] and verbs.used() == 2
+    assert verbs.there() == {"h": (1, "running", ""), "g": (2, "ordered", "")}
+
+
+def test_the_primary_comes_to_its_secondary(verbs: Verbs) -> None:
+    """g runs alone; h comes to its GPU and holds it from then on, and g does not pause."""
+    verbs.want(g=("a", 1))
+    verbs.starts()
+    verbs.say("g", "running")
+    verbs.queue.clock.now += 10  # type: ignore[attr-defined]
+    verbs.want(h=("a", 1), g=("a", 1, "h"))
+    assert verbs.stops() == [] and verbs.starts() == [("h", 1)] and verbs.used() == 1
+    assert verbs.there() == {"g": (1, "running", "h"), "h": (1, "ordered", "")}
+    assert verbs.queue.job("g").attained_gpu_s == 10
+
+
+def test_primary_and_secondary_change_places(verbs: Verbs) -> None:
+    """Nobody stops; from then on the GPU-seconds are those of g."""
+    verbs.both()
+    verbs.queue.clock.now += 10  # type: ignore[attr-defined]
+    verbs.want(g=("a", 1), h=("a", 1, "g"))
+    assert verbs.stops() == [] and verbs.starts() == []
+    assert verbs.there() == {"h": (1, "running", "g"), "g": (1, "running", "")}
+    assert verbs.queue.job("h").attained_gpu_s == 10 and verbs.queue.job("g").attained_gpu_s == 0
+
+
+def test_both_ends_in_any_order_and_every_turn_is_kept(verbs: Verbs) -> None:
+    """The end of the host is told after that of its guest, though it was before: g held the GPU
+    for the 5 s between.
+    """
+    verbs.both()
+    verbs.see(Seen("g", 1, NOW + 15, "finished"), Seen("h", 1, NOW + 10, "finished"))
+    assert (verbs.queue.job("h").attained_gpu_s, verbs.queue.job("g").attained_gpu_s) == (10, 5)
+    assert verbs.used() == 0 and verbs.there() == {}
+    with verbs.queue.store.read() as connection:
+        rows = connection.execute(
+            sa.select(turns.c.job_id, turns.c.at_s, turns.c.host).order_by(turns.c.id)
+        ).all()
+    assert [tuple(r) for r in rows] == [("g", NOW, "h"), ("g", NOW + 10, "")]
+
+
+def test_what_a_pair_costs(tmp_path: Path) -> None:
+    """A dollar a second, at least 60 s. The host is done after 10 s and leaves the GPU to its
+    guest: 10 dollars. That one is done after 10 s more: 60. Stretches between two books add up,
+    wherever they are cut."""
+    pools = (
+        "pool,gpu_type,gpus,memory_gb,sharing,market,price_per_gpu_hour,min_billing_s\n"
+        "a,A,2,40,any,on_demand,3600,60\nb,B,0,,,,,\n"
+    )
+    source = cluster(
+        **{"pools.csv": pools, "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,1\n"}
+    )
+    with fresh("sqlite", tmp_path, source, Clock()) as queue:
+        for name, tenant in (("g", "red"), ("h", "blue"), ("x", "red")):
+            queue.submit(job_id=name, model="m", total_work=100, max_gpus=1, tenant=tenant)
+        verbs = Verbs(queue)
+        verbs.both()
+        verbs.see(Seen("h", 1, NOW + 10, "finished"), Seen("g", 1, NOW + 20, "finished"))
+
+        def cost(since_s: float, now_s: float) -> dict[str, float]:
+            problem = replace(validate(queue.snapshot()), now_s=NOW + now_s)
+            with queue.store.read() as connection:
+                return spending.measure_costs(connection, problem, NOW + since_s)
+
+        assert cost(0, 100) == pytest.approx({"blue": 10, "red": 60})
+        assert sum(
+            sum(cost(a, b).values()) for a, b in itertools.pairwise((0, 7, 10, 15, 33, 70, 99))
+        ) == pytest.approx(70)
+
+
+def test_the_database_itself_refuses_a_second_secondary(verbs: Verbs) -> None:
+    """The last line of defence."""
+    verbs.both(x=("a", 1))
+    with pytest.raises(sa.exc.IntegrityError), verbs.queue.store.write() as connection:
+        connection.execute(sa.text("UPDATE allocations SET host = 'h' WHERE job_id = 'x'"))
+
+
+# ---- killed between two writes
+# --------------------------------------------------------------------------------------
+
+
+COPIES = itertools.count()
+
+
+def resumed(folder: Path, before: Rig, fate: Fate) -> Rig:
+    """The queue and the machines of a rig, copied, under a controller to which things happen."""
+    rig = copy.copy(before)
+    before.queue.store.engine.dispose()
+    path = folder / f"{next(COPIES)}.db"
+    shutil.copy(before.queue.store.name, path)
+    rig.machines = copy.deepcopy(before.machines)
+    rig.clock = rig.machines.clock
+    rig.queue = Queue(path, clock=rig.clock.now)
+    fate.quiet = True
+    rig.controller = ServiceController(
+        FaultyStore(rig.queue.store, fate),
+        FaultyExecutor(SimulatedExecutor(rig.machines), fate),  # type: ignore[arg-type]
+        rig.clock,
+        before.options,
+        holder="me",
+    )
+    fate.quiet = False
+    return rig
+
+
+@pytest.mark.parametrize("at_s", [0, 250])
+def test_killed_at_any_write_or_call(at_s: int, tmp_path: Path) -> None:
+    """The step that starts the pair, and the one that sees the end of the host: the controller dies
+    at each of its transactions, reads and calls in turn. Whoever comes after it finishes what it
+    began: nothing is started twice, one GPU is held, and the jobs end and are credited as if
+    nothing had happened."""
+    before = paired(tmp_path)
+    before.steps(at_s, 50.0)
+    before.controller.stop()
+    fate = Fate({})
+    resumed(tmp_path, before, fate).controller.step()
+    assert fate.points > 15
+    for point in range(1, fate.points + 1):
+        rig = resumed(tmp_path, before, Fate({point: "crash"}))
+        with pytest.raises(CrashHere):
+            rig.controller.step()
+        rig.controller = rig.new()
+        with rig.queue.store.write() as connection:  # its lease is over
+            connection.execute(sa.text("UPDATE lease SET expires_s = 0"))
+        rig.steps(650 - at_s, 100.0)
+        assert rig.machines.breaches == [] and rig.machines.orders == 2, point
+        one, two = rig.queue.jobs()
+        assert (one.finished_s, two.finished_s) == (NOW + 250, NOW + 550), point
+        assert (two.attained_gpu_s, one.generation, two.generation) == (300, 1, 1), point
+        # counted from the look that sees it run
+        assert one.attained_gpu_s in (250, 150), point
+        # up to the last round that there was
+        assert spent(rig) == {0: 500.0, 250: 450.0}[at_s], point
+        rig.queue.close()
+    before.queue.close()

@@ -1,0 +1,240 @@
+"""Disks that fill up under jobs, their supervisors and controllers: ends are recorded later,
+nothing runs twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from executor_rigs import LocalRig, cleaned_up, ended, find_supervisor, wait
+from queues import cluster
+
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.telemetry import Telemetry
+from allocator.executors import local, supervisor
+from allocator.executors.errors import NotNow
+from allocator.executors.simulated import SimulatedClock, SimulatedExecutor, SimulatedMachines
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import Phase
+from allocator.queue.database.connection import open_queue
+from allocator.queue.queue import Queue
+
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[LocalRig]:
+    with cleaned_up(tmp_path) as made:
+        yield made
+
+
+def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(tmp_path: Path) -> None:
+    """The end cannot be written (a folder is in its place), and neither can the complaint about it
+    (the log is full): the supervisor waits, and writes the end when it can."""
+    rig = LocalRig(tmp_path)
+    executor = rig.executor()
+    order = rig.order("j", 1, "short")
+    place = executor.ledger.create(order, {}, devices=[0], grace_s=1.0, base=0.0, marker="x")
+    executor.ledger.job_folder("j").mkdir(exist_ok=True)
+    blocked = (
+        "import os, sys\nfrom pathlib import Path\nfrom allocator.executors import keeper\nrun ="
+        " keeper.Keeper.keep\ndef keep(self):\n    end = run(self)\n    (self.folder /"
+        " keeper.EXIT).mkdir()\n    return end\nkeeper.Keeper.keep ="
+        " keep\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+    )
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen([sys.executable, "-c", blocked, str(place)], stderr=full)
+    deadline = time.monotonic() + 30.0
+    while not (place / supervisor.EXIT).is_dir() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    # it lives, so that nobody takes the job for lost
+    assert process.poll() is None
+    (place / supervisor.EXIT).rmdir()
+    assert process.wait(timeout=30) == 0
+    assert (supervisor.read_ending(place) or {})["phase"] == "finished"
+
+
+def test_an_end_that_cannot_be_recorded_is_looked_at_again(
+    rig: LocalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor was killed and the disk is full: the allocation counts as running, and as
+    lost afterwards.
+    """
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING)
+    os.kill(find_supervisor(executor, "j"), signal.SIGKILL)
+
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "write_json", no_space)
+        for _ in range(5):
+            time.sleep(0.05)
+            assert [one.phase for one in executor.observe()] == [Phase.RUNNING]
+    assert ended(rig, executor, "j").phase == Phase.LOST
+
+
+class _FullDisk(SimulatedExecutor):
+    """An executor whose disk does not answer while it is full."""
+
+    is_full = False
+
+    def observe(self):  # type: ignore[no-untyped-def]
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        return super().observe()
+
+
+def test_a_controller_outlives_an_executor_without_an_answer(tmp_path: Path) -> None:
+    """While the executor cannot be asked nothing is ordered and no round is written; then it goes
+    on. With --once the call fails and says so."""
+    name, clock = str(tmp_path / "queue.db"), SimulatedClock(NOW)
+    queue = Queue.create(name, cluster(), clock=clock.now)
+    queue.submit(job_id="one", model="m", total_work=1e6, max_gpus=4)
+    events: list[str] = []
+    executor = _FullDisk(SimulatedMachines({"a": 8, "b": 4}, clock))
+    store = open_queue(name)
+    controller = Controller(
+        store,
+        executor,
+        clock,
+        ControllerOptions(every_s=60.0, policy="greedy"),
+        telemetry=Telemetry(clock.now, on_event=lambda row: events.append(str(row["event"]))),
+    )
+    assert controller.try_step() is not None
+    executor.is_full = True
+    for _ in range(3):
+        clock.sleep(60.0)
+        assert controller.try_step() is None
+    assert events.count("not_now") == 3 and len(queue.rounds()) == 1
+    with pytest.raises(NotNow, match="No space left"):
+        controller.try_step(once=True)
+    executor.is_full = False
+    clock.sleep(60.0)
+    assert controller.try_step() is not None and queue.job("one").generation == 1
+    store.close()
+    queue.close()
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 8 MB; needs the rights to mount one."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def _filled(folder: Path, seconds: float) -> Iterator[None]:
+    """The disk has no byte left for so long."""
+    path = folder / "fill"
+    with path.open("wb", buffering=0) as out:
+        for size in (1 << 16, 1 << 9, 1):
+            with suppress(OSError):
+                while out.write(b"x" * size):
+                    pass
+        time.sleep(seconds)
+        yield
+    path.unlink()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kills: bool) -> None:
+    """Two controllers and real jobs that stamp their starts and ends on another disk; the disk with
+    queue, executor's state and logs fills up fifty times. Both controllers live, and each job runs
+    exactly once. Where supervisors are killed too, an end that could not be written yet is lost
+    with its supervisor: such a job may run once more for each allocation that was lost, and not
+    oftener. (`./scripts/test -m soak -k full_disks`, as root.)"""
+    draw, jobs = random.Random(seed), 250
+    stamps = tmp_path / "stamps"
+    stamps.touch()
+    with _small_disk(tmp_path / "disk") as disk:
+        name = str(disk / "queue.db")
+        with Queue.create(name, cluster()) as queue:
+            for i in range(jobs):
+                script = (
+                    f"echo start {i} >> {stamps}; sleep {draw.uniform(0.2, 3.0)}; echo end {i} >>"
+                    f" {stamps}"
+                )
+                queue.submit(
+                    job_id=f"j{i}",
+                    model="m",
+                    total_work=1e6,
+                    max_gpus=2,
+                    command=["sh", "-c", script],
+                )
+        command = [
+            sys.executable,
+            "-m",
+            "allocator",
+            "run",
+            name,
+            "--every",
+            "0.5",
+            "--executor",
+            "local",
+        ]
+        controllers = []
+        try:
+            for k in range(2):
+                controllers.append(
+                    subprocess.Popen(
+                        [*command, "--log", str(disk / f"log{k}")], stderr=subprocess.DEVNULL
+                    )
+                )
+                deadline = time.monotonic() + 60.0
+                while "start" not in stamps.read_text() and time.monotonic() < deadline:
+                    time.sleep(0.1)
+            time.sleep(3.0)
+            for _ in range(50):
+                with _filled(disk, draw.uniform(0.1, 1.5)):
+                    if kills and draw.random() < 0.3:
+                        _kill_one_supervisor(disk, draw)
+                time.sleep(draw.uniform(0.1, 1.0))
+                assert [one.poll() for one in controllers] == [None, None]
+            deadline = time.monotonic() + 600.0
+            with Queue(name) as queue:
+                while (
+                    any(job.state != "done" for job in queue.jobs()) and time.monotonic() < deadline
+                ):
+                    time.sleep(1.0)
+                states = Counter(job.state for job in queue.jobs())
+                given = {job.job_id: job.generation for job in queue.jobs()}
+        finally:
+            for one in controllers:
+                one.kill()
+                one.wait()
+    told = Counter(stamps.read_text().split("\n"))
+    assert states == {"done": jobs}
+    runs = {i: (told[f"start {i}"], told[f"end {i}"], given[f"j{i}"]) for i in range(jobs)}
+    odd = {i: run for i, run in runs.items() if not 1 <= run[1] <= run[0] <= run[2]}
+    assert not odd, odd
+    if not kills:
+        assert set(runs.values()) == {(1, 1, 1)}, [run for run in runs.values() if run != (1, 1, 1)]
+
+
+def _kill_one_supervisor(disk: Path, draw: random.Random) -> None:
+    found = sorted(disk.glob("queue.db.local/open/*/keeper.json"))
+    if found and (who := read_json(draw.choice(found))) is not None:
+        with suppress(ProcessLookupError):
+            os.kill(int(who["pid"]), signal.SIGKILL)

@@ -1,0 +1,178 @@
+"""Real faults of the database under a controller: a full disk, a lost connection, a locked file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from queues import cluster, empty
+
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.executors.simulated import SimulatedClock, SimulatedExecutor, SimulatedMachines
+from allocator.queue.database.connection import open_queue
+from allocator.queue.errors import QueueUnavailable
+from allocator.queue.queue import Queue
+
+NOW = 1_700_000_000.0
+
+
+class Rig:
+    """Two endless jobs and a controller that decides every minute."""
+
+    def __init__(self, name: str, wait_s: float = 30.0) -> None:
+        self.clock = SimulatedClock(NOW)
+        self.queue = Queue.create(name, cluster(), clock=self.clock.now)
+        for job in ("one", "two"):
+            self.queue.submit(job_id=job, model="m", total_work=1e6, max_gpus=4)
+        self.store = open_queue(name, wait_s=wait_s)
+        self.machines = SimulatedMachines({"a": 8, "b": 4}, self.clock)
+        self.controller = Controller(
+            self.store,
+            SimulatedExecutor(self.machines),
+            self.clock,
+            ControllerOptions(every_s=60.0, policy="greedy"),
+        )
+
+    def step(self) -> bool:
+        """A look after a minute; False: the database was out of reach."""
+        self.clock.sleep(60.0)
+        try:
+            self.controller.step()
+        except QueueUnavailable:
+            return False
+        return True
+
+    def state(self) -> Any:
+        return [
+            (j.job_id, j.state, j.want_pool, j.want_gpus, j.generation) for j in self.queue.jobs()
+        ]
+
+    def recovers(self, before: Any) -> None:
+        """It goes on as if nothing had been."""
+        assert self.machines.breaches == [] and self.state() == before
+        rounds = len(self.queue.rounds())
+        assert self.step() and len(self.queue.rounds()) == rounds + 1
+        assert [r.number for r in self.queue.rounds()] == list(range(1, rounds + 2))
+
+    def close(self) -> None:
+        self.store.close()
+        self.queue.close()
+
+
+def test_a_step_reads_open_allocations_only(tmp_path: Path) -> None:
+    """No statement of a round goes through all allocations or jobs that ever were: on SQLite each
+    finds its rows by an index. What grows without end costs no time."""
+    rig = Rig(str(tmp_path / "queue.db"))
+    assert rig.step()
+    said: list[tuple[str, Any]] = []
+    listen = (
+        "before_cursor_execute",
+        lambda _c, _cursor, statement, values, _context, many: said.append(
+            (statement, values[0] if many else values)
+        ),
+    )
+    sa.event.listen(rig.store.engine, *listen)
+    rig.queue.submit(job_id="three", model="m", total_work=1e6, max_gpus=4)
+    rig.clock.sleep(59.0)
+    rig.queue.cancel("one")
+    assert rig.step()
+    sa.event.remove(rig.store.engine, *listen)
+    rig.close()
+    plain = sqlite3.connect(tmp_path / "queue.db")
+    lines = [
+        (line[3], statement)
+        for statement, values in said
+        if statement.split()[0] in ("SELECT", "UPDATE", "DELETE", "WITH")
+        for line in plain.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+    ]
+    plain.close()
+    assert len(lines) > 30
+    assert [
+        (line, statement)
+        for line, statement in lines
+        if line.startswith("SCAN ")
+        and " USING " not in line
+        and line.split()[1]
+        in ("a", "g", "h", "j", "t", "allocations", "jobs", "observations", "turns")
+    ] == []
+
+
+def test_the_disk_is_full(tmp_path: Path) -> None:
+    """SQLite may not grow any more: rounds cannot be written, nothing else happens; with room
+    again all goes on.
+    """
+    rig = Rig(str(tmp_path / "queue.db"))
+    assert rig.step() and rig.step()
+    before = rig.state()
+    with sqlite3.connect(tmp_path / "queue.db") as raw:
+        pages = raw.execute("PRAGMA page_count").fetchone()[0]
+    raw.close()
+
+    def full(connection: Any, _record: Any, _proxy: Any) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages if limited else 1 << 30}").fetchone()
+
+    sa.event.listen(rig.store.engine, "checkout", full)
+    limited = True
+    assert [rig.step() for _ in range(6)].count(False) >= 1
+    limited = False
+    rig.recovers(before)
+    rig.close()
+
+
+def test_the_file_is_locked(tmp_path: Path) -> None:
+    """Somebody writes for longer than the controller waits."""
+    rig = Rig(str(tmp_path / "queue.db"), wait_s=0.1)
+    assert rig.step()
+    before = rig.state()
+    raw = sqlite3.connect(tmp_path / "queue.db", isolation_level=None)
+    raw.execute("BEGIN IMMEDIATE")
+    assert not rig.step() and not rig.step()
+    raw.execute("ROLLBACK")
+    raw.close()
+    rig.recovers(before)
+    rig.close()
+
+
+@pytest.mark.parametrize("when", ["before the commit", "between two looks"])
+def test_the_connection_is_killed(when: str, tmp_path: Path) -> None:
+    """The server ends the connection of the controller, in the middle of each of its
+    transactions in turn.
+    """
+    with empty("postgresql", tmp_path) as name:
+        rig = Rig(name)
+        assert rig.step()
+        rig.state()
+        import psycopg
+
+        def kill(pid: int) -> None:
+            with psycopg.connect(name, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+        count, strike = 0, 0
+
+        def commit(connection: sa.Connection) -> None:
+            nonlocal count
+            count += 1
+            if count == strike:
+                kill(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+
+        if when == "before the commit":
+            sa.event.listen(rig.store.engine, "commit", commit)
+            lost = 0
+            for strike in range(1, 7):  # noqa: B007 - read by commit
+                count = 0
+                lost += not rig.step()
+            assert lost >= 3
+            strike = 0
+        else:
+            with rig.store.read() as connection:
+                pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            kill(pid)
+            assert rig.step()  # noticed and opened anew
+        assert rig.step()
+        rig.recovers(rig.state())
+        rig.close()

@@ -1,0 +1,140 @@
+"""The controller, its queue and ports decide like the simulator: the same rounds, the same
+plans.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from allocator.bench.workloads.sharing import sharing
+from allocator.domain.problem import Pauses, Problem
+from allocator.io.workloads import read_workload
+from allocator.loop.ticks import latest_tick
+from allocator.simulator import simulate
+from allocator.simulator.options import SimulationOptions
+from scripts.cases.twin import Twin, same_plans, simulated
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "react_s"), [("mip", math.inf), ("srtf", math.inf), ("mip", 40.0)]
+)
+def test_the_shipped_workload(policy: str, react_s: float, tmp_path: Path) -> None:
+    """24 jobs on 16 GPUs: every round at the same time, the same GPUs for the same jobs; also
+    with early ones.
+    """
+    workload = read_workload(ROOT / "data" / "workloads" / "demo")
+    expected = simulated(workload, policy, react_s=react_s)
+    twin = Twin.of(workload, tmp_path, policy, react_s=react_s)
+    found = twin.run(len(expected))
+    assert len(found) == len(expected) and all(map(same_plans, found, expected))
+    if math.isinf(react_s):
+        assert found == expected
+    else:
+        start, interval = workload.problem.now_s, workload.problem.interval_s
+        assert any((at - start) % interval for at, _ in found), "there were no early rounds"
+    assert twin.machines.breaches == [] and twin.queue.counts()["done"] == len(
+        workload.problem.jobs
+    )
+    twin.queue.close()
+
+
+def test_pauses_by_size(tmp_path: Path) -> None:
+    """Twice or half as many GPUs for nothing, other changes for 400 s in place of restart_s: the
+    same plans at the same times in both worlds, and others than without pauses.csv."""
+    without = read_workload(ROOT / "data" / "workloads" / "demo")
+    p = without.problem
+    rows = np.array(
+        [
+            (m, a, b)
+            for m in range(len(p.models))
+            for a in (1, 2, 4, 8)
+            for b in (1, 2, 4, 8)
+            if a != b
+        ]
+    )
+    model, before, after = rows.T
+    quick = np.maximum(before, after) == 2 * np.minimum(before, after)
+    workload = replace(
+        without,
+        problem=replace(
+            p,
+            pauses=Pauses(
+                model, before, after, np.where(quick, 0.0, 400.0), np.full(len(rows), -1)
+            ),
+        ),
+    )
+    expected = simulated(workload, "mip")
+    assert expected != simulated(without, "mip")
+    twin = Twin.of(workload, tmp_path, "mip")
+    found = twin.run(len(expected))
+    twin.queue.close()
+    assert found == expected and twin.machines.breaches == []
+
+
+@pytest.mark.parametrize(("policy", "react_s"), [("mip", math.inf), ("bsbf", 30.0)])
+def test_two_jobs_on_the_same_gpus(policy: str, react_s: float, tmp_path: Path) -> None:
+    """Pairs are made, parted and left by jobs that are done, between rounds too: the same GPUs
+    and the same hosts.
+    """
+    workload = sharing(seed=1, load=4.0, jobs=14, gpus=16, slowdown=(1.05, 1.6)).workload()
+    expected = simulated(workload, policy, react_s=react_s, prove_every=0)
+    twin = Twin.of(workload, tmp_path, policy, react_s=react_s)
+    found = twin.run(len(expected))
+    assert len(found) == len(expected) and all(map(same_plans, found, expected))
+    assert sum(host != "" for _, plan in found for _, _, host in (plan or {}).values()) > 10
+    assert twin.machines.breaches == [] and twin.queue.counts()["done"] == 14
+    twin.queue.close()
+
+
+@pytest.mark.parametrize("policy", ["mip", "las"])
+def test_the_same_numbers(policy: str, tmp_path: Path) -> None:
+    """Work that is left, GPU-seconds, seconds by type are the same to the last bit in every round,
+    early ones between: a search that may stop within its gap takes the same plan only for the same
+    numbers."""
+    workload = read_workload(ROOT / "data" / "workloads" / "demo")
+    problems: list[Problem] = []
+    simulate(
+        workload,
+        policy=policy,
+        options=SimulationOptions(react_s=40.0, prove_every=0),
+        on_round=lambda _state, turn: problems.append(turn.problem),
+    )
+    twin = Twin.of(workload, tmp_path, policy, react_s=40.0)
+    found: list[Problem] = []
+    twin.run(len(problems), on_step=lambda turn, _seconds: found.append(turn.problem))
+    twin.queue.close()
+    assert [p.now_s for p in found] == [p.now_s for p in problems]
+    for one, other in zip(found, problems, strict=True):
+        for name in (
+            "remaining_work",
+            "attained_gpu_s",
+            "state",
+            "pool",
+            "gpus",
+            "restarts",
+            "largest_gpus",
+        ):
+            assert getattr(one.jobs, name).tolist() == getattr(other.jobs, name).tolist(), (
+                one.now_s,
+                name,
+            )
+        assert one.received.tolist() == other.received.tolist()
+
+
+def test_early_rounds_move_no_tick() -> None:
+    """Ticks at 5, 65, 125 ...: a round at 100 lies between tick 1 and tick 2."""
+    assert [latest_tick(t, 5.0, 60.0) for t in (4.9, 5.0, 64.9, 65.0, 100.0, 125.0 - 1e-9)] == [
+        -1,
+        0,
+        0,
+        1,
+        1,
+        2,
+    ]

@@ -1,0 +1,92 @@
+"""Which jobs a round leaves alone, computed by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from queues import NOW, cluster
+
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide
+from allocator.errors import UsageError
+from allocator.loop.stability import (
+    Stability,
+    estimate_change_interval_s,
+    find_resting_jobs,
+    find_unpaid_changes,
+    make_non_preemptible,
+)
+
+ROWS = (
+    f"one,m,{NOW - 100},1000,4,running,a,1\ntwo,m,{NOW - 100},1000,4,running,a,2\n"
+    f"idle,m,{NOW - 100},1000,4,queued,,\n"
+)
+
+
+def test_cooldown_and_minimum_run() -> None:
+    """Both run for 50 s; only "two" was changed. Cooldown 60 keeps "two", minimum 60 keeps both,
+    neither waits.
+    """
+    problem = validate(cluster(ROWS))
+    since = np.array([NOW - 50, NOW - 50, -math.inf])
+    changed = np.array([False, True, False])
+    assert find_resting_jobs(problem, since, changed, Stability(cooldown_s=60)).tolist() == [
+        False,
+        True,
+        False,
+    ]
+    assert find_resting_jobs(problem, since, changed, Stability(min_run_s=60)).tolist() == [
+        True,
+        True,
+        False,
+    ]
+    assert not find_resting_jobs(problem, since, changed, Stability(40, 40)).any()
+
+
+def test_payback() -> None:
+    """From 1 to 2 GPUs: rate 1 -> 1.9, pause 30 s. It pays after T with 1.9 (T - 30) > T: T > 63.3
+    s; but never in less than an interval (60 s), nor later than the job is done."""
+    problem = validate(cluster(ROWS))
+    pool, grown = np.array([0, 0, 0]), np.array([2, 2, 4])
+    assert find_unpaid_changes(problem, pool, grown, 63.0).tolist() == [True, False, False]
+    assert find_unpaid_changes(problem, pool, grown, 64.0).tolist() == [False, False, False]
+    shrunk = np.array([1, 1, 0])
+    assert not find_unpaid_changes(problem, pool, shrunk, 10.0).any()
+    short = dataclasses.replace(
+        problem,
+        jobs=dataclasses.replace(problem.jobs, remaining_work=np.array([100.0, 100.0, 100.0])),
+    )
+    assert find_unpaid_changes(short, pool, grown, math.inf).tolist() == [True, False, False]
+
+
+def test_time_to_the_next_change() -> None:
+    """Ten thousand seconds held and four changes: 2500 s; without changes never; at least an
+    interval.
+    """
+    assert (
+        estimate_change_interval_s(1e4, 4, 60) == 2500
+        and estimate_change_interval_s(1e4, 0, 60) == math.inf
+        and estimate_change_interval_s(10, 5, 60) == 60
+    )
+
+
+def test_left_alone_keeps_what_it_holds() -> None:
+    """The decision would grow both; left alone they keep exactly what they hold, and the audit
+    agrees.
+    """
+    snapshot = cluster(ROWS, **{"config.toml": f"now_s = {NOW}\ninterval_s = 60\nrestart_s = 1\n"})
+    free = decide(validate(snapshot))
+    assert list(free.jobs["gpus"])[:2] != [1, 2]
+    kept = decide(validate(make_non_preemptible(snapshot, {"one", "two"})))
+    assert list(kept.jobs["gpus"])[:2] == [1, 2]
+    assert make_non_preemptible(snapshot, ()) is snapshot
+
+
+def test_wrong_rules_are_refused() -> None:
+    """Negative or endless seconds."""
+    for values in ({"cooldown_s": -1.0}, {"min_run_s": math.inf}, {"cooldown_s": math.nan}):
+        with pytest.raises(UsageError):
+            Stability(**values)

@@ -1,0 +1,580 @@
+"""Every rule of validation, each with its exact message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem, snapshot
+
+from allocator.domain.findings import find_near_miss, find_nearest
+from allocator.domain.problem import State
+from allocator.domain.rules.job_rules import find_cycles
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.cells import parse_value
+from allocator.domain.schema.columns import CONFIG, Column, ColumnKind
+from allocator.domain.snapshot import Snapshot
+from allocator.errors import InvalidInput
+
+RUNNING = {"state": "running", "pool": "p0", "gpus": 2}
+NODES = [{"node": "n0", "pool": "p0", "gpus": 4}, {"node": "n1", "pool": "p0", "gpus": 4}]
+RATE = {"gpu_type": "A", "gpus": 1, "work_per_s": 1}
+
+
+def faults(*args: Any, **kwargs: Any) -> list[str]:
+    """Faults of the snapshot that tests/support/rounds/builders.py makes of the arguments; [] if
+    it is valid.
+    """
+    return faults_of(snapshot(*args, **kwargs))
+
+
+def faults_of(snap: Snapshot) -> list[str]:
+    try:
+        validate(snap)
+    except InvalidInput as error:
+        return [str(f) for f in error.faults]
+    return []
+
+
+def warnings(*args: Any, **kwargs: Any) -> list[str]:
+    """Warnings without those that say what plans do not do yet."""
+    return [w for w in problem(*args, **kwargs).warnings if " yet" not in w]
+
+
+@pytest.mark.parametrize(
+    ("job", "fault"),
+    [
+        ({"max_gpus": 2, "min_gpus": 4}, "max_gpus 2 is below min_gpus 4"),
+        ({"max_gpus": 0}, "max_gpus 0 is below 1"),
+        ({"max_gpus": 10_000_001}, "max_gpus 10000001 is above 10000000"),
+        ({"max_gpus": 2.5}, "max_gpus 2.5 is not a whole number"),
+        ({"max_gpus": "many"}, 'max_gpus "many" is not a whole number'),
+        ({"max_gpus": ""}, "max_gpus is empty"),
+        ({"remaining_work": 0}, "remaining_work 0 must be above 0"),
+        ({"remaining_work": "nan"}, 'remaining_work "nan" is not a finite number'),
+        ({"remaining_work": "1_000"}, 'remaining_work "1_000" is not a number'),
+        ({"remaining_work": "1e31"}, "remaining_work 1e31 is too large, more than 1e+30 in size"),
+        ({"remaining_work": "1e-31"}, "remaining_work 1e-31 is too small, closer to 0 than 1e-30"),
+        ({"weight": -1}, "weight -1 must be above 0"),
+        ({"total_work": 999}, "total_work 999 is below remaining_work 1000"),
+        ({"requested_gpus": 9}, "requested_gpus 9 is outside min_gpus 1 to max_gpus 8"),
+        (
+            {"requested_gpus": 1, "min_gpus": 2},
+            "requested_gpus 1 is outside min_gpus 2 to max_gpus 8",
+        ),
+        ({"sizes": "1|16", "min_gpus": 2}, 'sizes "1|16" has none within min_gpus 2 to max_gpus 8'),
+        ({"sizes": "1|x"}, 'sizes "1|x": "x" is not a whole number'),
+        ({"sizes": "0|1"}, 'sizes "0|1": 0 is below 1'),
+        ({"sizes": "1||2"}, 'sizes "1||2" has nothing between two bars, or at an end'),
+        ({"gpu_types": "B"}, 'gpu_types "B" is neither in pools.csv nor in rates.csv'),
+        (
+            {"gpu_types": "A|a"},
+            'gpu_types "a" is neither in pools.csv nor in rates.csv; did you mean "A"?',
+        ),
+        (
+            {"model": "M"},
+            (
+                'model "M" has no row in rates.csv; did you mean "m"? If it is another model, set'
+                ' unknown_models = "assume"'
+            ),
+        ),
+        ({"state": "runing"}, 'state "runing" is not known; did you mean "running"?'),
+        ({"state": "?"}, 'state "?" is not known (known: queued, running, paused, held)'),
+        ({"preemptible": "maybe"}, 'preemptible "maybe" is neither true nor false'),
+        ({**RUNNING, "pool": ""}, "pool is empty, but state is running"),
+        ({**RUNNING, "gpus": ""}, "gpus is empty, but state is running"),
+        ({**RUNNING, "state": "paused"}, 'pool "p0" is given, but state is paused'),
+        ({**RUNNING, "pool": "p00"}, 'pool "p00" is not in pools.csv; did you mean "p0"?'),
+        ({"gpus": 2}, "gpus 2 is given, but state is queued"),
+        ({"after": "x|j0"}, "after names the job itself"),
+        ({"tenant": "a\tb"}, 'tenant "a\\tb" contains a control character'),
+    ],
+)
+def test_faults_of_a_job(job: dict[str, Any], fault: str) -> None:
+    """One wrong cell, one message: file, line, value, rule, job."""
+    found = faults([job], [{}])
+    assert f'jobs.csv:2: {fault} (job "j0")' in found
+    # both pool and gpus are too many then
+    assert len(found) == (2 if job.get("state") == "paused" else 1)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"sizes": "8|2|2", "max_gpus": 4},
+        {**RUNNING, "gpus": 100},
+        {"after": "gone|gone"},
+        {"min_gpus": 8},
+        {"gpu_types": "A|B"},
+        {"total_work": 1000},
+        {"requested_gpus": 8},
+        {"deadline_s": -5},
+        {"submitted_s": -1e9},
+        {"job_id": "jöb 7 ☃"},
+        {"tenant": "new"},
+    ],
+)
+def test_odd_but_legal_jobs(job: dict[str, Any]) -> None:
+    """Sizes partly in range, more GPUs held than allowed or there, predecessors done, types of
+    rates only ...
+    """
+    assert faults([job], [{}], [{**RATE}, {**RATE, "gpu_type": "B"}]) == []
+
+
+def test_sizes_are_ascending_and_distinct() -> None:
+    """8|2|2 is [2, 8]; two jobs with the same list share one."""
+    p = problem([{"sizes": "8|2|2"}, {"sizes": "2|8"}, {}])
+    assert [s.tolist() for s in p.size_lists] == [[2, 8]] and p.jobs.sizes.tolist() == [0, 0, -1]
+
+
+def test_all_faults_at_once_in_order_of_file_and_line() -> None:
+    """Three jobs, a pool, a tenant and the config: seven faults, none hides another."""
+    found = faults(
+        [{"max_gpus": "x"}, {"weight": 0, "total_work": 1}, {"job_id": "j0"}],
+        [{"gpus": -1}],
+        tenants=[{"tenant": "t", "weight": "no"}],
+        config={"interval_s": 0, "objective": "progres"},
+    )
+    assert found == [
+        "config.toml: interval_s 0 must be above 0",
+        'config.toml: objective "progres" is not known; did you mean "progress"?',
+        'jobs.csv:2: max_gpus "x" is not a whole number (job "j0")',
+        'jobs.csv:3: weight 0 must be above 0 (job "j1")',
+        'jobs.csv:3: total_work 1 is below remaining_work 1000 (job "j1")',
+        'jobs.csv:4: job_id "j0" is already in line 2',
+        'pools.csv:2: gpus -1 is below 0 (pool "p0")',
+        'tenants.csv:2: weight "no" is not a number (tenant "t")',
+    ]
+
+
+def test_a_broken_table_makes_no_faults_elsewhere() -> None:
+    """Without the pool's name or the rates' models nobody can say that a job's pool or model is
+    unknown.
+    """
+    assert faults([RUNNING], [{"pool": ""}]) == ["pools.csv:2: pool is empty"]
+    assert faults([{}], [{}], [{**RATE, "model": ""}]) == ["rates.csv:2: model is empty"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "fault"),
+    [
+        (
+            {"prices": [{"at_s": 0, "pool": "p00", "gpus": 1}]},
+            'prices.csv:2: pool "p00" is not in pools.csv; did you mean "p0"?',
+        ),
+        (
+            {"prices": [{"at_s": 0, "pool": "p0"}, {"at_s": "0.0", "pool": "p0"}]},
+            'prices.csv:3: at_s 0.0, pool "p0" is already in line 2',
+        ),
+        (
+            {"nodes": [{"node": "n", "pool": "zz", "gpus": 1}]},
+            'nodes.csv:2: pool "zz" is not in pools.csv (node "n")',
+        ),
+        ({"nodes": [*NODES, NODES[0]]}, 'nodes.csv:4: node "n0" is already in line 2'),
+        (
+            {"placements": [{"job_id": "j0", "node": "n0", "gpus": 2}]},
+            "placements.csv: names nodes, but there is no nodes.csv",
+        ),
+        (
+            {"nodes": NODES, "placements": [{"job_id": "j00", "node": "n0", "gpus": 2}]},
+            'placements.csv:2: job_id "j00" is not in jobs.csv; did you mean "j0"?',
+        ),
+        (
+            {"nodes": NODES, "placements": [{"job_id": "j0", "node": "n00", "gpus": 2}]},
+            'placements.csv:2: node "n00" is not in nodes.csv; did you mean "n0"?',
+        ),
+        (
+            {"nodes": NODES, "placements": [{"job_id": "j1", "node": "n0", "gpus": 2}]},
+            'placements.csv:2: job_id "j1" is not running (jobs.csv:3)',
+        ),
+        (
+            {"nodes": NODES, "placements": [{"job_id": "j0", "node": "n0", "gpus": 1}]},
+            'placements.csv:2: job "j0" has 1 GPUs on nodes, but gpus 2 in jobs.csv:2',
+        ),
+        (
+            {
+                "nodes": [{**NODES[0], "pool": "p1"}],
+                "placements": [{"job_id": "j0", "node": "n0", "gpus": 2}],
+            },
+            'placements.csv:2: node "n0" is in pool "p1", job "j0" runs in pool "p0"',
+        ),
+        (
+            {"tenants": [{"tenant": "t"}, {"tenant": "t"}]},
+            'tenants.csv:3: tenant "t" is already in line 2',
+        ),
+        (
+            {
+                "sharing": [
+                    {
+                        "model_a": "m",
+                        "model_b": "m",
+                        "gpu_type": "A",
+                        "gpus": 1,
+                        "slowdown_a": 0.9,
+                        "slowdown_b": 1,
+                    }
+                ]
+            },
+            "sharing.csv:2: slowdown_a 0.9 is below 1",
+        ),
+    ],
+)
+def test_faults_between_tables(tables: dict[str, Any], fault: str) -> None:
+    """A running and a queued job, two pools of type A."""
+    assert faults([RUNNING, {}], [{}, {}], **tables) == [fault]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "fault"),
+    [
+        ('{"rate_1": 1}', "exponent is missing; kind power needs it"),
+        ('{"rate_1": -1, "exponent": 1}', "rate_1 -1 is below 0"),
+        ('{"rate_1": NaN, "exponent": 1}', 'rate_1 "nan" is not a finite number'),
+        (
+            '{"rate_1": "1", "exponent": 1}',
+            'rate_1 "1" is text, not a number; write it without quotes',
+        ),
+        ('{"rate_1": true, "exponent": 1}', "rate_1 true is not a number"),
+        ('{"rate_1": 1, "exponent": [1]}', "exponent is a list, not a number"),
+        ('{"rate_1": 1, "exponent": 1, "max_gpus": 2.5}', "max_gpus 2.5 is not a whole number"),
+        (
+            '{"rate_1": 1, "exponent": 1, "min_gpus": 8, "max_gpus": 4}',
+            "max_gpus 4 is below min_gpus 8",
+        ),
+    ],
+)
+def test_faults_of_curves(parameters: str, fault: str) -> None:
+    """Parameters have names, ranges and types as columns have."""
+    row = {"model": "m", "gpu_type": "A", "kind": "power", "parameters": parameters}
+    assert faults([{}], models=[row]) == [f"models.csv:2: parameters: {fault}"]
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", '{"a": 1, "a": 2}', "{" * 5000, '{"a":' * 5000])
+def test_parameters_that_are_no_object(text: str) -> None:
+    """Broken, doubled or bottomless JSON is one located fault."""
+    found = faults(
+        [{}], models=[{"model": "m", "gpu_type": "A", "kind": "power", "parameters": text}]
+    )
+    assert len(found) == 1 and found[0].startswith("models.csv:2: parameters "), found
+
+
+def test_speeds_may_come_from_either_file() -> None:
+    """models.csv may stand in for rates.csv; with neither, jobs run at an assumed speed, or one
+    fault says so.
+    """
+    s = snapshot([{}])
+    curve = snapshot(
+        [{}],
+        models=[
+            {
+                "model": "m",
+                "gpu_type": "A",
+                "kind": "power",
+                "parameters": '{"rate_1": 1, "exponent": 1}',
+            }
+        ],
+    ).tables["models.csv"]
+    without = {f: t for f, t in s.tables.items() if f != "rates.csv"}
+    assert faults_of(Snapshot("x", {}, without)) == []
+    assert faults_of(Snapshot("x", {"unknown_models": "refuse"}, without)) == [
+        "rates.csv: is missing; without models.csv it must say how fast each model runs"
+    ]
+    assert faults_of(Snapshot("x", {}, without | {"models.csv": curve})) == []
+
+
+def test_missing_tables_and_columns() -> None:
+    """A missing file is named with what it holds; a misspelt column with what is meant."""
+    assert faults_of(Snapshot("x", {}, {})) == [
+        "jobs.csv: is missing; it holds every job that is queued, running or paused",
+        "pools.csv: is missing; it holds identical GPUs that are bought and placed alike",
+    ]
+    tenants = [{"tenant": "t", "max_gpu": 2}]
+    assert warnings([{}], tenants=tenants) == [
+        'tenants.csv:1: column "max_gpu" is not known and is ignored; did you mean "max_gpus"?'
+    ]
+    pools = snapshot([{}], [{}]).tables["pools.csv"]
+    columns = {"gpu-type" if n == "gpu_type" else n: c for n, c in pools.columns.items()}
+    broken = dict(snapshot([{}]).tables) | {
+        "pools.csv": type(pools)("pools.csv", columns, pools.lines)
+    }
+    assert faults_of(Snapshot("x", {}, broken)) == [
+        'pools.csv:1: column gpu_type is missing; did you mean "gpu-type"?'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "fault"),
+    [
+        (
+            {"a": "b", "b": "a"},
+            'jobs.csv:2: after makes a circle: "a" after "b" after "a" (job "a")',
+        ),
+        (
+            {"x": "a", "a": "b", "b": "c", "c": "a"},
+            'jobs.csv:3: after makes a circle: "a" after "b" after "c" after "a" (job "a")',
+        ),
+    ],
+)
+def test_circles_of_predecessors(jobs: dict[str, str], fault: str) -> None:
+    """Each circle once, at its first job; a job that only waits for one is not on it."""
+    assert faults([{"job_id": k, "after": v} for k, v in jobs.items()]) == [fault]
+
+
+def test_circles_are_found_exactly_where_they_are() -> None:
+    """Against a search over all paths on 300 random graphs of five nodes; long chains need no
+    deep stack.
+    """
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        edges = {
+            i: [int(j) for j in np.flatnonzero(rng.random(5) < 0.25)]
+            for i in range(5)
+            if rng.random() < 0.9
+        }
+        found = list(find_cycles(edges))
+        for circle in found:
+            assert all(b in edges[a] for a, b in zip(circle, [*circle[1:], circle[0]], strict=True))
+        reach = np.zeros((5, 5), dtype=bool)
+        for i, after in edges.items():
+            reach[i, after] = True
+        for k in range(5):
+            reach |= reach[:, [k]] & reach[[k], :]
+        assert bool(found) == bool(np.diag(reach).any())
+    chain: dict[int, list[int]] = {i: [i + 1] for i in range(50_000)}
+    assert list(find_cycles(chain)) == []
+    assert [len(c) for c in find_cycles(chain | {50_000: [0]})] == [50_001]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "warning"),
+    [
+        (
+            {"config": {"now_s": 5}, "jobs": [{"submitted_s": 7}]},
+            'jobs.csv:2: submitted_s 7 is after now_s 5 (job "j0")',
+        ),
+        (
+            {"config": {"now": 5}},
+            'config.toml: "now" is not known and is ignored; did you mean "now_s"?',
+        ),
+        (
+            {"pools": [{}, {"gpu_type": "AA"}], "rates": [RATE]},
+            'pools.csv:3: gpu_type "AA" has no rate of any model; did you mean "A"? (pool "p1")',
+        ),
+        (
+            {"pools": [{"memory_gb": 16}, {"memory_gb": 24}], "rates": [{**RATE, "memory_gb": 32}]},
+            'rates.csv:2: memory_gb 32 is more than any "A" GPU of pools.csv has, 24',
+        ),
+        (
+            {
+                "jobs": [{"tenant": "t"}],
+                "tenants": [{"tenant": "t", "max_gpus": 2, "guaranteed_gpus": 3}],
+            },
+            'tenants.csv:2: guaranteed_gpus 3 is above max_gpus 2 (tenant "t")',
+        ),
+        (
+            {"jobs": [{"tenant": "visoin"}], "tenants": [{"tenant": "vision"}]},
+            (
+                'jobs.csv:2: tenant "visoin" is not in tenants.csv; did you mean "vision", which'
+                ' has no jobs? (job "j0")'
+            ),
+        ),
+        (
+            {"nodes": [{**NODES[0], "state": "drain"}, NODES[1]]},
+            'pools.csv:2: gpus 8, but its up nodes in nodes.csv have 4; 4 count (pool "p0")',
+        ),
+        (
+            {"pools": [{}, {}], "nodes": NODES},
+            'pools.csv:3: no node of it is in nodes.csv; gpus 8 count (pool "p1")',
+        ),
+        (
+            {"prices": [{"at_s": -1, "pool": "p0", "gpus": 6}], "nodes": NODES},
+            (
+                "pools.csv:2: gpus 6 by prices.csv:2, but its up nodes in nodes.csv have 8; 8 count"
+                ' (pool "p0")'
+            ),
+        ),
+        (
+            {
+                "jobs": [{**RUNNING, "gpus": 6}],
+                "nodes": NODES,
+                "placements": [{"job_id": "j0", "node": "n0", "gpus": 6}],
+            },
+            'nodes.csv:2: gpus 4, but 6 are placed there (node "n0")',
+        ),
+        (
+            {
+                "models": [
+                    {
+                        "model": "m",
+                        "gpu_type": "A",
+                        "kind": "power",
+                        "parameters": '{"rate_1":1,"exponent":1,"max_gpu":8}',
+                    }
+                ]
+            },
+            (
+                'models.csv:2: parameters: "max_gpu" is not a parameter of kind power; did you mean'
+                ' "max_gpus"?'
+            ),
+        ),
+        (
+            {
+                "sharing": [
+                    {
+                        "model_a": "m",
+                        "model_b": "n",
+                        "gpu_type": "A",
+                        "gpus": 1,
+                        "slowdown_a": 1,
+                        "slowdown_b": 1,
+                    }
+                ],
+                "pools": [{"sharing": "any"}],
+            },
+            'sharing.csv:2: model_b "n" has no rate',
+        ),
+        ({"jobs": []}, "jobs.csv: has no jobs"),
+        ({"jobs": [], "pools": []}, "pools.csv: has no pools; every job waits"),
+    ],
+)
+def test_warnings(kwargs: dict[str, Any], warning: str) -> None:
+    """What is legal but looks like a mistake."""
+    found = warnings(**({"jobs": [{}]} | kwargs))
+    assert warning in found
+    assert len(found) == (2 if kwargs.get("pools") == [] else 1), found
+
+
+def test_what_plans_do_not_use_yet_is_said_once() -> None:
+    """Nodes, placements and sharing."""
+    share = {
+        "model_a": "m",
+        "model_b": "m",
+        "gpu_type": "A",
+        "gpus": 1,
+        "slowdown_a": 1,
+        "slowdown_b": 1,
+    }
+    p = problem(
+        [RUNNING],
+        nodes=NODES,
+        placements=[{"job_id": "j0", "node": "n0", "gpus": 2}],
+        sharing=[share, share],
+    )
+    assert p.warnings == (
+        "nodes.csv: pools get the GPUs of their up nodes, but plans do not name nodes yet",
+        "placements.csv: is checked, but plans do not name nodes yet",
+        "sharing.csv: is checked, but no pool of pools.csv lets jobs share GPUs (column sharing)",
+    )
+
+
+def test_many_alike_warnings_are_summed_up() -> None:
+    """Of 100 jobs from the future, at as many times, five are listed; at one time they are one
+    line.
+    """
+    found = warnings([{"submitted_s": 9 + i} for i in range(100)], config={"now_s": 5})
+    assert found[0] == 'jobs.csv:2: submitted_s 9 is after now_s 5 (job "j0")' and len(found) == 6
+    assert found[5] == "jobs.csv:7: and 95 more like it: jobs submitted after now_s"
+    assert warnings([{"submitted_s": 9}] * 100, config={"now_s": 5}) == [
+        'jobs.csv:2-101: submitted_s 9 is after now_s 5 (100 jobs: "j0", "j1", "j2" ...)'
+    ]
+
+
+def test_prices_in_force() -> None:
+    """The latest value not after now_s counts, column by column, whatever the order of the rows."""
+    prices = [
+        {"at_s": 20, "pool": "p0", "gpus": 1},
+        {"at_s": 10, "pool": "p0", "gpus": 5, "price_per_gpu_hour": 2},
+        {"at_s": 5, "pool": "p0", "price_per_gpu_hour": 3},
+        {"at_s": 15, "pool": "p0", "gpus": 0},
+        {"at_s": 15.5, "pool": "p1", "price_per_gpu_hour": 9},
+    ]
+    pools = problem(
+        [{}], [{}, {"price_per_gpu_hour": 1}], config={"now_s": 15}, prices=prices
+    ).pools
+    assert pools.gpus.tolist() == [0, 8] and pools.price_per_gpu_hour.tolist() == [2, 1]
+
+
+def test_now_and_tenants_by_default() -> None:
+    """now_s is the latest submission; tenants named by jobs follow those listed, with defaults."""
+    p = problem(
+        [{"submitted_s": 3, "tenant": "b"}, {"submitted_s": 8}, {"submitted_s": 1, "tenant": "a"}],
+        tenants=[{"tenant": "a", "weight": 2, "max_gpus": 4}],
+    )
+    assert (
+        p.now_s == 8
+        and p.tenants.tenant == ("a", "b", "default")
+        and p.jobs.tenant.tolist() == [1, 2, 0]
+    )
+    assert p.tenants.max_gpus.tolist() == [4, np.inf, np.inf] and p.tenants.weight.tolist() == [
+        2,
+        1,
+        1,
+    ]
+    assert problem().now_s == 0
+
+
+def test_state_of_waiting_jobs_holds_nothing() -> None:
+    """pool -1 and gpus 0 unless running."""
+    p = problem([RUNNING, {"state": "paused"}, {"state": "held"}, {}])
+    assert p.jobs.state.tolist() == [State.RUNNING, State.PAUSED, State.HELD, State.QUEUED]
+    assert p.jobs.pool.tolist() == [0, -1, -1, -1] and p.jobs.gpus.tolist() == [2, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("now_s", float("nan"), 'now_s "nan" is not a finite number'),
+        ("now_s", 10**400, "now_s 9e999 is too large"),
+        ("interval_s", 0, "interval_s 0 must be above 0"),
+        ("interval_s", True, "interval_s true is not a number"),
+        ("budget_per_hour", -1, "budget_per_hour -1 is below 0"),
+        ("budget_per_hour", None, "budget_per_hour is empty"),
+        ("max_changes", 1.5, "max_changes 1.5 is not a whole number"),
+        ("max_changes", [1], "max_changes is a list"),
+        ("objective", 3, "objective is a number, not text"),
+        ("objective", "", "objective is empty"),
+        ("restart_s", {"a": 1}, "restart_s is a table"),
+        ("solver", 3, "solver must be a table, [solver]"),
+    ],
+)
+def test_faults_of_the_config(key: str, value: object, words: str) -> None:
+    """Values of the wrong type or range."""
+    found = faults([{}], config={key: value})
+    assert len(found) == 1 and found[0].startswith(f"config.toml: {words}")
+
+
+def test_fault_of_the_config_has_its_line() -> None:
+    """The line that the reader noted."""
+    snap = Snapshot("x", {"interval_s": -1}, snapshot([{}]).tables, config_lines={"interval_s": 4})
+    assert faults_of(snap) == ["config.toml:4: interval_s -1 must be above 0"]
+
+
+def test_values_keep_their_type() -> None:
+    """A float for a number, an int for a whole one, text and booleans as they are."""
+    columns = {c.name: c for c in CONFIG}
+    assert parse_value(columns["now_s"], 3) == (3.0, None) and parse_value(
+        columns["max_changes"], 3.0
+    ) == (3, None)
+    assert parse_value(Column("b", ColumnKind.BOOLEAN, ""), True) == (True, None)
+    assert parse_value(Column("t", ColumnKind.TEXT, ""), " x ") == ("x", None)
+
+
+def test_what_counts_as_alike() -> None:
+    """Case does not matter; long names and crowds are not compared; numbered tenants are not
+    slips of each other.
+    """
+    assert (
+        find_nearest("a100", ["V100", "A100"]) == "A100" and find_nearest("zzz", ["A100"]) is None
+    )
+    assert find_nearest("x" * 100, ["x" * 99]) is None
+    assert (
+        find_near_miss("team-2", ["team-1"]) is None
+        and find_near_miss("taem-1", ["team-1"]) == "team-1"
+    )
+
+
+def test_messages_stay_on_one_line_and_short() -> None:
+    """Line ends are escaped, long values cut, whatever a cell holds."""
+    found = faults([{"job_id": "a\nb" + "c" * 500, "state": "\u202e" + "x" * 500}])
+    assert len(found) == 2 and all(len(f) < 300 and f.isprintable() for f in found), found

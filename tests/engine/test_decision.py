@@ -1,0 +1,360 @@
+"""What a decision does with solvers that lie, fail or are late, and with what it is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import LINEAR, problem
+
+from allocator.audit import Audit, audit
+from allocator.domain.problem import Problem
+from allocator.engine.decision import check_bound, decide
+from allocator.engine.frontier.rounds import round_frontier
+from allocator.engine.frontier.sweep import Effort
+from allocator.engine.rounds import Rounds
+from allocator.errors import AuditFailure, UsageError
+from allocator.policies.base import Task
+from allocator.policies.registry import POLICIES
+from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
+from formulations.bounds.lagrangian import Dual
+from formulations.colocation.prices import best_prices
+from formulations.model.linear import LinearModel
+from formulations.objectives import BUILT_IN as OBJECTIVES
+
+EXACT = SolveLimits(gap=0.0)
+
+
+@dataclass
+class Scripted:
+    """A solver that answers what a test tells it to."""
+
+    answer: SolverResult
+    name: str = "scripted"
+    seen: list[SolveLimits] = field(default_factory=list)
+
+    def solve(
+        self, model: LinearModel, limits: SolveLimits, hint: WarmStart | None = None
+    ) -> SolverResult:
+        self.seen.append(limits)
+        return self.answer
+
+
+def six_jobs() -> Problem:
+    """Six jobs, ten GPUs, a budget: the bound without a solver stays a little above the optimum."""
+    rates = {1: 1.0, 2: 1.7, 4: 3.1, 8: 4.4}
+    jobs = [
+        {"remaining_work": w, "max_gpus": 8, "min_gpus": m}
+        for w, m in ((900, 1), (700, 2), (1500, 1), (800, 4), (500, 1), (2000, 2))
+    ]
+    return problem(
+        jobs,
+        [{"gpus": 7, "price_per_gpu_hour": 3}, {"gpus": 3, "price_per_gpu_hour": 1}],
+        rates,
+        config={"budget_per_hour": 17},
+    )
+
+
+@pytest.fixture(scope="module")
+def truth() -> float:
+    return decide(six_jobs(), solver="highs", limits=EXACT).objective_value
+
+
+def columns(p: Problem) -> int:
+    from allocator.options.instance_building import compile_round
+
+    return compile_round(p).model.n
+
+
+LIES = {
+    "crash": SolverResult(Termination.FAILED, detail="worker died"),
+    "garbage": SolverResult(Termination.GAP, np.full(3, np.nan), 1e9, 0.0),
+    "nothing, proven": SolverResult(Termination.GAP, np.zeros(0), 0.0, 0.0),
+    "infeasible": SolverResult(Termination.INFEASIBLE),
+    "late, empty-handed": SolverResult(Termination.TIME_LIMIT, detail="killed"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_failed_solvers_leave_a_plan_with_a_true_bound_and_a_named_fallback(
+    lie: str, truth: float
+) -> None:
+    """The plan is feasible (audited), nearly as good, its bound not below the truth, and the
+    fallback has a name.
+    """
+    r = decide(six_jobs(), solver=Scripted(LIES[lie]), limits=EXACT)
+    assert r.fallback == "marginal"
+    assert 0.8 * truth <= r.objective_value <= truth + 1e-12
+    assert r.bound >= truth - 1e-9 and r.bound_by == "lagrangian"
+    assert any("fallback marginal" in w for w in r.warnings)
+
+
+def test_everything_to_everyone_is_refused(truth: float) -> None:
+    """A claimed plan that breaks rules (all columns at once) is not used, whatever value it
+    claims.
+    """
+    p = six_jobs()
+    claim = SolverResult(Termination.GAP, np.ones(columns(p)), 99.0, 99.0)
+    r = decide(p, solver=Scripted(claim), limits=EXACT)
+    assert r.fallback == "marginal" and r.objective_value <= truth + 1e-12
+
+
+def test_false_optimality_is_not_believed(truth: float) -> None:
+    """An empty plan claimed optimal with bound 0: a better plan is known, so the claim counts
+    for nothing.
+    """
+    p = six_jobs()
+    r = decide(
+        p,
+        solver=Scripted(SolverResult(Termination.GAP, np.zeros(columns(p)), 0.0, 0.0)),
+        limits=EXACT,
+    )
+    assert r.fallback == "marginal" and r.bound >= truth - 1e-9
+    assert r.status != "optimal" or r.objective_value == pytest.approx(truth)
+
+
+def test_bound_below_a_known_plan_is_a_lie(truth: float) -> None:
+    """The true optimum returned with half its value as bound: the plan is kept, the bound is
+    ours.
+    """
+    p = six_jobs()
+    honest = decide(p, solver="highs", limits=EXACT)
+    from allocator.options.instance_building import compile_round
+
+    i = compile_round(p).instance
+    x = np.zeros(len(i.value))
+    for j, (pool, gpus) in enumerate(zip(honest.jobs["pool"], honest.jobs["gpus"], strict=True)):
+        x[
+            (i.job == j) & (i.gpus == gpus) & (i.pool == (p.pools.pool.index(pool) if pool else -1))
+        ] = 1
+    r = decide(p, solver=Scripted(SolverResult(Termination.GAP, x, truth, truth / 2)), limits=EXACT)
+    assert r.objective_value == pytest.approx(truth) and r.bound >= truth - 1e-9
+    assert r.bound_by == "lagrangian" and r.fallback == "marginal"
+
+
+def test_the_tighter_bound_is_reported(truth: float) -> None:
+    """highs proves the optimum itself; a solver without a bound leaves the Lagrangian one, which
+    is above it.
+    """
+    tight = decide(six_jobs(), solver="highs", limits=EXACT)
+    assert tight.status == "optimal" and tight.bound == pytest.approx(truth, rel=1e-6)
+    loose = decide(six_jobs(), policy="greedy")
+    assert loose.bound >= tight.bound - 1e-9 and loose.bound_by == "lagrangian"
+    assert loose.bound < math.inf and loose.gap >= 0
+
+
+def test_solver_is_asked_for_less_than_half_the_gap() -> None:
+    """Room for preferring the plan that changes nothing."""
+    solver = Scripted(SolverResult(Termination.FAILED))
+    decide(six_jobs(), solver=solver, limits=SolveLimits(gap=0.01))
+    assert solver.seen[0].gap == pytest.approx(0.0045)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"policy": "mipp"}, 'did you mean "mip"'),
+        ({"solver": "higs"}, "highs"),
+        ({"objective": "speed"}, "progress"),
+        ({"budget": -1.0}, "budget -1"),
+        ({"budget": math.nan}, "budget nan"),
+    ],
+)
+def test_wrong_calls_say_what_is_right(kwargs: dict[str, object], message: str) -> None:
+    """Unknown names and impossible values are usage errors that name the alternative."""
+    with pytest.raises(UsageError, match=message):
+        decide(six_jobs(), **kwargs)  # type: ignore[arg-type]
+
+
+def test_budget_and_objective_can_be_overridden() -> None:
+    """A budget of 0 leaves only what is free; throughput changes what the plan is worth."""
+    p = problem([{}], [{"price_per_gpu_hour": 1}], LINEAR)
+    assert decide(p, budget=0.0).objective_value == 0.0
+    assert decide(p, objective="throughput").objective == "throughput"
+
+
+def test_reasons_by_hand() -> None:
+    """One job of each kind gets the code it should, and satisfied jobs get none."""
+    jobs = [
+        {"job_id": "on-hold", "state": "held"},
+        {"job_id": "no-type", "gpu_types": ["B"], "model": "b"},
+        {"job_id": "huge", "min_gpus": 16, "max_gpus": 16},
+        {"job_id": "over", "tenant": "small", "min_gpus": 4},
+        {"job_id": "served", "remaining_work": 100, "max_gpus": 1},
+        {"job_id": "late", "remaining_work": 1e5, "min_gpus": 8},
+        {
+            "job_id": "fill",
+            "remaining_work": 900,
+            "sizes": [3],
+            "min_gpus": 3,
+            "max_gpus": 3,
+            "weight": 5,
+        },
+        {"job_id": "winner", "remaining_work": 600, "max_gpus": 4, "weight": 10},
+    ]
+    rates = [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2, 4, 8, 16)]
+    rates += [
+        {"model": "b", "gpu_type": "A", "gpus": 1, "work_per_s": 1},
+        {"model": "b", "gpu_type": "B", "gpus": 1, "work_per_s": 1},
+    ]
+    p = problem(jobs, [{}], rates, tenants=[{"tenant": "small", "max_gpus": 2}])
+    r = decide(p)
+    assert dict(zip(r.jobs["job_id"], r.jobs["reason"], strict=True)) == {
+        "on-hold": "held",
+        "no-type": "no_matching_gpu_type",
+        "huge": "exceeds_cluster",
+        "over": "exceeds_quota",
+        "served": None,
+        "late": "outranked",
+        "fill": None,
+        "winner": None,
+    }
+    assert "needed" in str(r.jobs["detail"][5])
+
+
+def test_budget_and_quota_reasons() -> None:
+    """GPUs are free, money is not; GPUs are free, the tenant's share is not."""
+    four = {"min_gpus": 4, "max_gpus": 4}
+    broke = decide(problem([four], [{"price_per_gpu_hour": 1}], config={"budget_per_hour": 3}))
+    assert broke.jobs["reason"] == ["budget"]
+    jobs = [{"tenant": "t", "min_gpus": 2, "max_gpus": 2, "weight": w} for w in (5, 1)]
+    quota = decide(problem(jobs, tenants=[{"tenant": "t", "max_gpus": 3}]))
+    assert quota.jobs["reason"] == [None, "quota"]
+
+
+def test_how_a_plan_was_proven_is_no_warning() -> None:
+    """What a solver that did well says of its search stands beside the reason for choosing it,
+    not among warnings.
+    """
+    result = decide(six_jobs(), solver="decomposition", limits=EXACT)
+    assert not any("bound: " in told for told in result.warnings)
+    assert result.solver_choice is not None and "bound: " in result.solver_choice
+
+
+def halved(task: Task) -> Dual:
+    """The dual with half of its bound, as an error in the mathematics would leave it."""
+    dual = best_prices(task.choices)
+    return dataclasses.replace(dual, bound=dual.bound / 2)
+
+
+def more_valuable(*args: Any) -> Audit:
+    """The audit with a tenth more for every job, as an error in one of two accounts would leave
+    it.
+    """
+    witness = audit(*args)
+    return dataclasses.replace(
+        witness, value=1.1 * witness.value, objective_value=1.1 * witness.objective_value
+    )
+
+
+PATHS: dict[str, Callable[[Problem], object]] = {
+    **{name: lambda p, name=name: decide(p, policy=name) for name in POLICIES},
+    "rounds": lambda p: Rounds().decide(p),
+    "fallback": lambda p: decide(p, solver=Scripted(LIES["crash"]), limits=EXACT),
+    "solver": lambda p: decide(p, solver="highs", limits=EXACT),
+    "frontier": lambda p: round_frontier(p, Effort(EXACT, None, 3)),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_bound_below_the_value_is_an_audit_failure(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the true bound is below every plan here: no plan leaves, whoever made it."""
+    monkeypatch.setattr(Task, "dual", property(halved))
+    with pytest.raises(AuditFailure, match="lagrangian proved that no plan is worth more than"):
+        PATHS[path](six_jobs())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_two_accounts_of_one_plan_that_differ_are_an_audit_failure(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit finds a tenth more than the options of the plan say: no plan leaves."""
+    monkeypatch.setattr("allocator.engine.decision.audit", more_valuable)
+    with pytest.raises(AuditFailure, match="the options of the plan are worth"):
+        PATHS[path](six_jobs())
+
+
+def test_a_bound_of_tiny_values_is_told_apart_from_the_value() -> None:
+    """Two jobs, one GPU, 300 of 10^12 units in a round: one job is worth 3e-10. Half of a job more
+    is a gap, not rounding: what counts is the scale of the values."""
+    r = decide(problem([{"remaining_work": 1e12, "max_gpus": 1}] * 2, [{"gpus": 1}], {1: 1.0}))
+    assert r.objective_value == pytest.approx(3e-10, rel=1e-9) and r.status == "optimal"
+    loose, offered = audit_of(r.objective_value), np.array([3e-10, 3e-10])
+    assert check_bound(4.5e-10, "lagrangian", loose, offered) == 4.5e-10
+    assert check_bound(3e-10 * (1 + 1e-12), "lagrangian", loose, offered) == r.objective_value
+
+
+def audit_of(value: float) -> Audit:
+    """What the audit says of a plan with one job of this value."""
+    return Audit((), np.array([value]), np.ones(1), np.zeros(1), value)
+
+
+@pytest.mark.parametrize(
+    ("objective", "worth"),
+    [
+        ("progress", 300 / 1e6),
+        ("throughput", 1.0),
+        ("response", 300 / 3600),
+        ("completion", 300 / 3600),
+        ("flow", 300 / 3600),
+        ("tardiness", 300 / 3600),
+    ],
+)
+def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> None:
+    """One job with one option, 20 s of checkpoint after every 600 s: no other plan than this.
+
+    It works at 600/620 of its rate, and a unit of work is worth 620/600 of 1/3600 h, so 300 s of
+    work save the 300 s by which the job would end later: 1/12 h. `progress` and `throughput` do
+    not look at checkpoints.
+    """
+    job = {
+        "job_id": "a",
+        "remaining_work": 1e6,
+        "max_gpus": 1,
+        "checkpoint_s": 20,
+        "checkpoint_every_s": 600,
+    }
+    p = problem([job], [{"pool": "p", "gpu_type": "G", "gpus": 8}], {1: 1.0}, config={"now_s": 0})
+    r = decide(p, objective=objective, limits=EXACT)
+    assert (r.objective_value, r.bound) == pytest.approx((worth, worth), rel=1e-12)
+    assert r.jobs["value"] == [r.objective_value] and (r.gap, r.status) == (0.0, "optimal")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("objective", [*OBJECTIVES, "flow > cost", "tardiness > cost=2,makespan"])
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"revocations_per_gpu_hour": 1e6},
+        {"remaining_work": 1e25, "deadline_s": 1e9},
+        {"remaining_work": 1e-25, "total_work": 1e25},
+        {"weight": 1e25, "deadline_s": 1e12},
+        {"remaining_work": 1e15, "weight": 1e-20, "deadline_s": 1e20, "submitted_s": -1e20},
+    ],
+    ids=lambda extreme: next(iter(extreme)),
+)
+def test_extreme_numbers_are_no_audit_failure(extreme: dict[str, float], objective: str) -> None:
+    """Beside an ordinary job one in a spot pool of which revocations leave nothing, or with so much
+    left, or so little, or of such weight that values are lost in rounding: a plan, no warning of a
+    library."""
+    pool = {
+        "market": "spot",
+        "price_per_gpu_hour": 1,
+        **{k: v for k, v in extreme.items() if k == "revocations_per_gpu_hour"},
+    }
+    jobs: list[dict[str, object]] = [{}, {k: v for k, v in extreme.items() if k not in pool}]
+    p = problem(
+        jobs,
+        [pool | {"gpus": 2}, {"gpus": 2}],
+        {1: 1.0, 2: 1.9},
+        config={"now_s": 0, "objective": objective, "dollar_price": 0.01},
+    )
+    r = decide(p)
+    assert math.isfinite(r.objective_value) and r.objective_value <= r.bound < math.inf

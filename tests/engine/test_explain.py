@@ -1,0 +1,237 @@
+"""Explanations: the price to beat, the smallest changes that really admit the job, and who would
+lose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from advice_rounds import try_rounds
+from builders import snapshot
+from commands import Output, call
+
+import allocator
+from allocator.bench.folders import Folder
+from allocator.domain.problem import Problem
+from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.trials import SolveCommand
+from allocator.engine.decision import Decision
+from allocator.engine.explain import Explanation, explain
+from allocator.errors import UsageError
+from allocator.solvers.base import SolveLimits
+
+EXACT = SolveLimits(gap=0.0)
+SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+
+
+def one_gpu() -> Snapshot:
+    """One GPU, 300 s: "rich" completes 300/400 = 0.75 of its work, "poor" 300/600 = 0.5."""
+    jobs = [
+        {"job_id": "rich", "remaining_work": 400, "max_gpus": 1},
+        {"job_id": "poor", "remaining_work": 600, "max_gpus": 1},
+    ]
+    return snapshot(jobs, [{"gpus": 1}])
+
+
+def why(p: Snapshot, job: str) -> Explanation:
+    return explain(p, job, limits=EXACT)
+
+
+def said(e: Explanation) -> list[str]:
+    """The changes in words."""
+    return [str(change) for change in e.changes]
+
+
+def test_price_weight_and_loser_by_hand() -> None:
+    """poor offers 0.5 per 1/12 GPU-hour = 6; the GPU goes at up to 9; any weight above 1.5 would
+    do, or a second GPU; rich would lose 0.25."""
+    e = why(one_gpu(), "poor")
+    assert e.got["reason"] == "outranked"
+    assert e.offered == pytest.approx(6.0)
+    assert e.needed is not None and 6.0 - 1e-6 <= e.needed <= 9.0 + 1e-6
+    weight, gpus = e.changes
+    assert 1.5 < float(weight.values["jobs.poor.weight"]) < 1.502 and weight.before == {
+        "jobs.poor.weight": "1"
+    }
+    assert str(gpus) == 'gpus 2 of pool "p0" instead of 1: it would get 1 x p0'
+    assert e.losers == (
+        '"rich": 1 -> 0 GPUs',
+        'the plan as a whole: 0.25 of value less, with 1 GPUs for "poor"',
+    )
+
+
+def test_the_smallest_budget_to_the_cent() -> None:
+    """The second GPU costs 2.01 $/h more than the 2.01 spent; the place of a budget given with the
+    command is there."""
+    jobs = [{"min_gpus": 1, "max_gpus": 1, "weight": w} for w in (2, 1)]
+    pools = [{"price_per_gpu_hour": 2.01}]
+    e = why(snapshot(jobs, pools, config={"budget_per_hour": 3}), "j1")
+    assert (
+        e.got["reason"] == "budget"
+        and said(e)[0] == "budget_per_hour 4.02 instead of 3: it would get 1 x p0"
+    )
+    e = explain(
+        snapshot(jobs, pools, config={"budget_per_hour": 90}), "j1", budget=3.0, limits=EXACT
+    )
+    assert e.changes[0].values == {"--budget": "4.02"}
+
+
+def test_size_type_and_quota_that_would_admit() -> None:
+    """min_gpus 8 on a pool of 4; a type that no pool has; a tenant at its limit."""
+    e = why(snapshot([{"min_gpus": 8}], [{"gpus": 4}]), "j0")
+    assert e.got["reason"] == "exceeds_cluster" and said(e) == [
+        "min_gpus 4 instead of 8: it would get 4 x p0",
+        'gpus 8 of pool "p0" instead of 4: it would get 8 x p0',
+    ]
+    rates = [{"gpu_type": t, "gpus": 1, "work_per_s": 1} for t in "AB"]
+    e = why(snapshot([{"gpu_types": ["B"], "max_gpus": 1}], [{}], rates), "j0")
+    assert e.got["reason"] == "no_matching_gpu_type" and said(e) == [
+        "gpu_types B|A instead of B: it would get 1 x p0"
+    ]
+    p = snapshot(
+        [{"tenant": "t", "min_gpus": 2, "max_gpus": 2, "weight": w} for w in (2, 1)],
+        tenants=[{"tenant": "t", "max_gpus": 2}],
+    )
+    assert 'max_gpus 4 of tenant "t" instead of 2: it would get 2 x p0' in said(why(p, "j1"))
+
+
+def test_a_list_of_sizes_is_part_of_the_advice() -> None:
+    """Sizes 4 and 8, two GPUs free: min_gpus alone would leave the list as it is."""
+    fixed = {
+        "min_gpus": 6,
+        "max_gpus": 6,
+        "sizes": [6],
+        "state": "running",
+        "pool": "p0",
+        "gpus": 6,
+        "preemptible": False,
+    }
+    e = why(snapshot([fixed, {"min_gpus": 4, "max_gpus": 8, "sizes": [4, 8]}]), "j1")
+    assert "min_gpus 2 instead of 4 and sizes 2|4|8 instead of 4|8: it would get 2 x p0" in said(e)
+
+
+def test_what_it_has_already_is_no_advice() -> None:
+    """On 1 of 2 GPUs, under an objective whose values grow with the weight: each change gives it
+    both."""
+    for objective in ("flow", "progress"):
+        e = explain(
+            snapshot(
+                [{"max_gpus": 2, "remaining_work": 900, "weight": w} for w in (1, 1.2)],
+                [{"gpus": 2}],
+                {1: 1.0, 2: 1.4},
+            ),
+            "j0",
+            objective=objective,
+            limits=EXACT,
+        )
+        assert e.got["gpus"] == 1 and e.changes and all(change.gpus == 2 for change in e.changes)
+
+
+def test_satisfied_held_and_impossible_jobs() -> None:
+    """A job with all it can use; one on hold, one that waits for another; one that only less
+    protection lets in."""
+    p = snapshot([{"max_gpus": 1, "remaining_work": 10}, {"state": "held"}, {"after": ["j0"]}])
+    assert why(p, "j0").changes == () and "  nothing: it has all it can use" in why(p, "j0").lines()
+    assert said(why(p, "j1")) == ["state queued instead of held: it would get 4 x p0"]
+    assert said(why(p, "j2")) == ["after none instead of j0: it would get 4 x p0"]
+    fixed = {"state": "running", "pool": "p0", "gpus": 8, "preemptible": False}
+    blocked = why(snapshot([fixed, {}]), "j1")
+    assert blocked.got["reason"] == "protected"
+    assert said(blocked)[0] == 'preemptible true of job "j0" instead of false: it would get 4 x p0'
+    assert blocked.losers == ("it cannot get more while every rule holds",)
+
+
+def test_unknown_job_and_plain_data() -> None:
+    """A misspelt name is a usage error with the right one; the explanation is plain data and
+    sentences."""
+    with pytest.raises(UsageError, match='did you mean "poor"'):
+        explain(one_gpu(), "por")
+    e = why(one_gpu(), "poor")
+    assert e.to_dict()["changes"][1]["values"] == {"pools.p0.gpus": "2"}
+    assert any("outranked" in line for line in e.lines())
+
+
+def test_what_was_not_tried_is_said() -> None:
+    """No decision, no fact: the kinds that were not tried are named instead."""
+    e = explain(one_gpu(), "poor", limits=EXACT, tries=0)
+    assert e.changes == () and e.untried == ("weight", "capacity")
+    assert "  no single change was found by the decisions made" in e.lines()
+
+
+def test_a_queue_is_explained_as_a_folder_is(capsys: Output, tmp_path: Path) -> None:
+    """The same job of the demo, in a queue that was filled with it: other clocks, the same
+    advice."""
+    queue = tmp_path / "cluster.db"
+    assert call(capsys, "queue", "init", queue, "--from", SHIPPED / "demo")[0] == 0
+    words = ("llm-tune", "--objective", "progress")
+    code, out, _ = call(capsys, "explain", queue, *words)
+    assert code == 0 and "weight 1.4" in out
+    assert [line for line in out.splitlines() if "would get" in line] == [
+        line
+        for line in call(capsys, "explain", SHIPPED / "demo", *words)[1].splitlines()
+        if "would get" in line
+    ]
+
+
+def verdicts(seen: Mapping[tuple[str, str], int]) -> Counter[str]:
+    """How often advice was true, false, or gave what was there."""
+    out = Counter[str]()
+    for (_, verdict), n in seen.items():
+        out[verdict] += n
+    return out
+
+
+def test_advice_comes_true_when_it_is_taken(tmp_path: Path) -> None:
+    """Every objective, features drawn: each change is written into the files, and `solve` gives
+    what was said."""
+    seen = verdicts(try_rounds(12, 3, tmp_path, explained=1))
+    assert seen["true"] > 10 and not seen["false"] and not seen["no-op"], seen
+
+
+@pytest.mark.soak
+def test_advice_comes_true_soak(tmp_path: Path) -> None:
+    """500 rounds with another seed, two jobs each; measured: see the documentation of `explain`."""
+    seen = verdicts(try_rounds(500, 4, tmp_path))
+    print(seen)
+    assert seen["true"] > 500 and not seen["false"] and not seen["no-op"], seen
+
+
+def test_few_decisions_in_a_large_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 jobs: the weight is guessed so well that a handful of decisions finds and verifies it."""
+    made, decide = Counter[str](), SolveCommand.decide
+
+    def counted(self: SolveCommand, problem: Problem) -> Decision:
+        made["decisions"] += 1
+        return decide(self, problem)
+
+    monkeypatch.setattr(SolveCommand, "decide", counted)
+    e = explain(allocator.read_snapshot(SHIPPED / "medium"), "job-0003")
+    assert e.changes[0].kind == "weight" and made["decisions"] <= 5
+    assert e.untried, "what was not tried is said"
+
+
+def test_warnings_of_a_folder_are_told_once(capsys: Output, tmp_path: Path) -> None:
+    """Values out of place are warned of on standard error; standard output has the explanation
+    alone."""
+    round_ = Folder(
+        "slip",
+        {"now_s": 0},
+        {
+            "jobs.csv": [
+                {
+                    "job_id": "a",
+                    "model": "m",
+                    "submitted_s": 0,
+                    "remaining_work": 9,
+                    "max_gpus": 1,
+                    "colour": 1,
+                }
+            ],
+            "pools.csv": [{"pool": "p", "gpu_type": "G", "gpus": 0}],
+            "rates.csv": [{"model": "m", "gpu_type": "G", "gpus": 1, "work_per_s": 1}],
+        },
+    )
+    code, out, err = call(capsys, "explain", round_.write(tmp_path), "a")
+    assert code == 0 and out.startswith("a waits: ") and err.count("colour") == 1

@@ -1,0 +1,465 @@
+"""Time-cost frontiers against all plans of tiny rounds, and by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem, snapshot, write_folder
+from commands import Output, call
+from oracle import Contract
+
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.frontier.jobs import jobs_frontier
+from allocator.engine.frontier.rounds import keep, round_frontier
+from allocator.engine.frontier.sweep import Effort
+from allocator.engine.frontier.ways import job_ways
+from allocator.errors import Infeasible, UsageError
+from allocator.solvers.base import SolveLimits
+from formulations.bounds.budget_curve import SolvedBudgets, open_intervals
+from formulations.rental.time_cost import together
+
+EXACT = Effort(SolveLimits(gap=0.0), None, 500)
+SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+RATES = {1: 1.0, 2: 1.6, 4: 2.0}
+
+
+def tiny(seed: int) -> tuple[Problem, list[tuple[float, float]]]:
+    """A round of three or four jobs in two pools, and (dollars per hour, value) of every plan
+    that keeps its rules.
+    """
+    rng = np.random.default_rng(seed)
+    jobs: list[dict[str, Any]] = [
+        {
+            "job_id": f"j{j}",
+            "model": "m",
+            "submitted_s": 0,
+            "max_gpus": 4,
+            "weight": int(rng.integers(1, 4)),
+            "remaining_work": int(rng.integers(200, 2000)),
+        }
+        for j in range(int(rng.integers(3, 5)))
+    ]
+    pools = [
+        {
+            "pool": "p0",
+            "gpu_type": "A",
+            "gpus": 4,
+            "price_per_gpu_hour": float(rng.integers(1, 5)),
+            "market": "on_demand",
+        },
+        {
+            "pool": "p1",
+            "gpu_type": "B",
+            "gpus": int(rng.integers(1, 4)),
+            "startup_s": 60,
+            "price_per_gpu_hour": float(rng.choice([0.0, 0.5, 1.5])),
+            "market": "reserved",
+        },
+    ]
+    # it may not be stopped: budgets begin above zero
+    if rng.random() < 0.5:
+        jobs[0] |= {"state": "running", "pool": "p0", "gpus": 2, "preemptible": False}
+    rates = [
+        {"model": "m", "gpu_type": t, "gpus": k, "work_per_s": s * r}
+        for t, s in (("A", 1.0), ("B", 0.7))
+        for k, r in RATES.items()
+    ]
+    contract = Contract({}, {"jobs.csv": jobs, "pools.csv": pools, "rates.csv": rates})
+    plans = [
+        (sum(c.cost for c in plan), sum(c.value for c in plan))
+        for plan in itertools.product(*contract.choices)
+        if contract._allowed(plan)
+    ]
+    return validate(snapshot(jobs, pools, rates)), plans
+
+
+def best(plans: list[tuple[float, float]], budget: float) -> float:
+    return max((value for cost, value in plans if cost <= budget + 1e-9), default=-math.inf)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_frontier_is_that_of_all_plans(seed: int) -> None:
+    """At every sum that some plan costs, and just below it, the frontier has the best plan's
+    value; it ends proven.
+    """
+    made, plans = tiny(seed)
+    found = round_frontier(made, EXACT)
+    solves = found.found.solves
+    least = min(cost for cost, _ in plans)
+    assert found.found.least == pytest.approx(least) and found.spent[0] == pytest.approx(least)
+    for cost in sorted({cost for cost, _ in plans}):
+        for budget in (cost + 1e-6, cost - 1e-3):
+            wanted = best(plans, budget)
+            assert solves.lower(np.array([budget]))[0] == pytest.approx(wanted), budget
+            if budget >= least:
+                assert solves.upper(np.array([budget]))[0] >= wanted - 1e-9
+    assert found.found.open_share <= 1e-6 and not open_intervals(solves)
+
+
+@pytest.mark.parametrize("seed", range(12, 16))
+def test_with_few_points_it_is_still_a_bound(seed: int) -> None:
+    """Five solves: values and bounds rise, and nothing that exists lies above the bound."""
+    made, plans = tiny(seed)
+    found = round_frontier(made, Effort(SolveLimits(), None, 5))
+    assert len(found.found.answers) <= 5
+    assert (
+        (np.diff(found.value) > 0).all()
+        and (np.diff(found.spent) > 0).all()
+        and (np.diff(found.bound) >= 0).all()
+    )
+    assert (found.bound >= found.value).all() and (found.price >= 0).all()
+    x, upper = found.curve()
+    assert (np.diff(upper) >= -1e-9).all()
+    for b, u in zip(x.tolist(), upper.tolist(), strict=True):
+        assert u >= best(plans, b - 2e-9) - 1e-9
+
+
+def test_the_largest_budget_is_the_end() -> None:
+    """max_budget: the last plan is the best of that budget; below the least there is none."""
+    made, plans = tiny(0)
+    top = float(np.median([cost for cost, _ in plans]))
+    found = round_frontier(made, EXACT, max_budget=top)
+    assert found.value[-1] == pytest.approx(best(plans, top)) and found.spent[-1] <= top + 1e-9
+    fixed = problem(
+        [{"state": "running", "pool": "p0", "gpus": 2, "preemptible": False}],
+        [{"price_per_gpu_hour": 3}],
+    )
+    with pytest.raises(Infeasible):
+        round_frontier(fixed, EXACT, max_budget=5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_keep_is_the_cheapest_of_all_plans(seed: int) -> None:
+    """No plan worth the target is cheaper, for every value that some plan has (and a little
+    less).
+    """
+    made, plans = tiny(seed)
+    values = sorted({value for _, value in plans})
+    for target in [*values[:: max(1, len(values) // 3)], values[-1], 0.97 * values[-1]]:
+        found = keep(made, EXACT, target)
+        cheapest = min(cost for cost, value in plans if value >= target - 1e-9)
+        assert found.spent == pytest.approx(cheapest, rel=1e-6, abs=1e-6)
+        assert found.result.objective_value >= target - 1e-9 and found.least <= cheapest + 1e-9
+        assert found.least == pytest.approx(cheapest, rel=1e-6, abs=1e-6)
+
+
+def test_keep_a_share() -> None:
+    """Two like jobs at 1 $/h each: half of the progress costs half of the dollars; more than all
+    there is does not exist, and the message says what does."""
+    made = problem(
+        [{"remaining_work": 3000, "max_gpus": 1}] * 2, [{"gpus": 2, "price_per_gpu_hour": 1}]
+    )
+    half = keep(made, EXACT, 0.5, True)
+    assert (half.best_value, half.best_spent, half.target, half.spent) == pytest.approx(
+        (0.2, 2.0, 0.1, 1.0)
+    )
+    assert half.least == pytest.approx(1.0) and half.result.budget[
+        "spent_per_hour"
+    ] == pytest.approx(1.0)
+    with pytest.raises(Infeasible, match=r"0\.3.*0\.2"):
+        keep(made, EXACT, 0.3)
+
+
+def test_reserved_pools_add_nothing() -> None:
+    """One GPU reserved at 5 $/h, one on demand at 1 $/h, one job that wants one: by listed prices
+    the second is cheaper, by what is added to the bill the first is free."""
+    made = problem(
+        [{"max_gpus": 1}],
+        [
+            {"gpus": 1, "market": "reserved", "price_per_gpu_hour": 5},
+            {"gpus": 1, "market": "on_demand", "price_per_gpu_hour": 1},
+        ],
+    )
+    listed, added = (keep(made, EXACT, 1.0, True, dollars=d) for d in ("listed", "added"))
+    assert (listed.spent, listed.result.jobs["pool"]) == (1.0, ["p1"])
+    assert (added.spent, added.result.jobs["pool"]) == (0.0, ["p0"])
+    assert (
+        added.result.jobs["cost_per_hour"] == [5.0]
+        and added.result.bound >= added.result.objective_value
+    )
+    assert round_frontier(made, EXACT, dollars="added").added.tolist() == [0.0]
+    poor = problem([{"max_gpus": 1}], tenants=[{"tenant": "default", "budget_per_hour": 3}])
+    with pytest.raises(UsageError, match="default"):
+        round_frontier(poor, EXACT, dollars="added")
+
+
+POOLS = (
+    {"gpus": 4, "price_per_gpu_hour": 1, "market": "on_demand"},
+    {
+        "gpus": 4,
+        "price_per_gpu_hour": 0.5,
+        "market": "spot",
+        "startup_s": 360,
+        "min_billing_s": 3600,
+        "availability": 1,
+        "gpu_type": "B",
+        "region": "z",
+    },
+)
+
+
+def test_one_job_by_hand() -> None:
+    """3600 units of work at 1, 1.6 and 2 per second: hours and dollars of every way, the front
+    and its hull.
+    """
+    made = problem([{"remaining_work": 3600, "max_gpus": 4}], POOLS, RATES)
+    ways = job_ways(made, ["j0"])
+    got = {
+        (int(p), int(k)): (h, c)
+        for p, k, h, c in zip(ways.pool, ways.gpus, ways.hours, ways.dollars, strict=True)
+    }
+    wanted = {
+        (0, 1): (1.0, 1.0),
+        (0, 2): (0.625, 1.25),
+        (0, 4): (0.5, 2.0),
+        # an hour is billed at least
+        (1, 1): (1.1, 0.55),
+        (1, 2): (0.725, 1.0),
+        (1, 4): (0.6, 2.0),
+    }
+    assert got.keys() == wanted.keys()
+    assert all(got[key] == pytest.approx(wanted[key]) for key in wanted)
+    assert ways.front.tolist() == [False, True, True, True, True, False] == ways.hull.tolist()
+    found = jobs_frontier(made, ways, EXACT)
+    assert found.found is None
+    assert found.free.mu.tolist() == pytest.approx(
+        [math.inf, 0.375 / 0.45, 0.1 / 0.25, 0.125 / 0.75]
+    )
+
+
+def test_spot_counts_what_is_useful_and_when_it_can_be_had() -> None:
+    """One revocation an hour, 360 s to replace: an asynchronous job works 1/1.1 of the time and
+    pays for all of it; GPUs that can be had half of the time take twice as long and cost the same.
+    """
+    spot = dict(POOLS[1], revocations_per_gpu_hour=1, min_billing_s=0)
+    job = {"remaining_work": 3600, "max_gpus": 1, "synchronous": False, "restart_s": 0}
+    for availability, hours in ((1, 0.1 + 1.1), (0.5, 0.1 + 2.2)):
+        ways = job_ways(problem([job], [dict(spot, availability=availability)], RATES), ["j0"])
+        assert (ways.useful[0], ways.hours[0], ways.dollars[0]) == pytest.approx(
+            (1 / 1.1, hours, 0.5 * 1.2)
+        )
+
+
+def test_a_running_job_pays_for_changing_only() -> None:
+    """Keeping has no pause and no least bill; changing pauses for restart and start-up."""
+    job = {
+        "remaining_work": 1800,
+        "max_gpus": 2,
+        "state": "running",
+        "pool": "p0",
+        "gpus": 1,
+        "restart_s": 180,
+    }
+    pool = {"price_per_gpu_hour": 1, "startup_s": 180, "min_billing_s": 7200, "market": "on_demand"}
+    ways = job_ways(problem([job], [pool], RATES), ["j0"])
+    assert ways.hours.tolist() == pytest.approx([0.5, 0.1 + 0.5 / 1.6])
+    assert ways.dollars.tolist() == pytest.approx([0.5, 2 * 2.0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_jobs_together_are_the_best_of_all_combinations(seed: int) -> None:
+    """Two or three jobs: every sum of dollars of every combination within the pools; corners
+    without limits lie on the lower hull of all combinations."""
+    rng = np.random.default_rng(seed)
+    jobs = [
+        {
+            "remaining_work": int(rng.integers(600, 8000)),
+            "max_gpus": 4,
+            "weight": int(rng.integers(1, 4)),
+        }
+        for _ in range(int(rng.integers(2, 4)))
+    ]
+    made = problem(jobs, POOLS, RATES)
+    ways = job_ways(made, made.jobs.job_id)
+    found = jobs_frontier(made, ways, EXACT)
+    combos = []
+    for combo in itertools.product(
+        *(np.flatnonzero(ways.job == j).tolist() for j in range(len(jobs)))
+    ):
+        at = np.array(combo)
+        hours = float((ways.weight[ways.job[at]] * ways.hours[at]).sum())
+        used = np.bincount(ways.pool[at], ways.gpus[at], 2)
+        combos.append((float(ways.dollars[at].sum()), hours, bool((used <= 4).all())))
+    assert found.found is not None
+    solves = found.found.solves
+    for dollars, _, fits in combos:
+        if fits:
+            wanted = min(h for d, h, ok in combos if ok and d <= dollars + 1e-9)
+            assert -solves.lower(np.array([dollars + 1e-6]))[0] == pytest.approx(wanted)
+    for x, h, mu in zip(found.free.dollars, found.free.hours, found.free.mu, strict=True):
+        price = mu if math.isfinite(mu) else 1e6
+        assert h + price * x == pytest.approx(min(hours + price * d for d, hours, _ in combos))
+    assert all(row["weighted_hours"] >= row["without_limits"] - 1e-9 for row in found.plans())
+    assert all(row["bound"] <= row["weighted_hours"] for row in found.plans())
+
+
+def test_corners_step_by_slope() -> None:
+    """Job 0 saves 4 h for 1 $, job 1 3 h for 1 $ and then 1 h for 2 $; a way above the hull is
+    never a corner.
+    """
+    job, x, y = (
+        np.array([0, 0, 1, 1, 1, 1]),
+        np.array([1.0, 2, 1, 2, 3, 4]),
+        np.array([9.0, 5, 8, 5, 4.9, 4]),
+    )
+    found = together(job, x, y)
+    assert found.way.tolist() == [[0, 2], [1, 2], [1, 3], [1, 5]]
+    assert found.dollars.tolist() == [2, 3, 4, 6] and found.hours.tolist() == [17, 13, 10, 9]
+    assert found.mu.tolist() == [math.inf, 4, 3, 0.5]
+    assert found.mixed(np.array([1.9, 2.5, 5.0, 9.0])).tolist() == [math.inf, 15, 9.5, 9]
+
+
+def test_the_next_budget_halves_what_is_open() -> None:
+    """Plans (0, 0) and (8, 8) below the line b: asked is the budget that is sure to take a quarter
+    of the area away; when nothing is found there, the edge of the step."""
+    two = SolvedBudgets(*np.array([[math.inf, 8, 8, 8, 8, 0], [0, 0, 0, 0, 0, 1.0]]).T)
+    (piece,) = open_intervals(two)
+    assert (piece.left, piece.right) == (0, 8) and piece.area == pytest.approx(32, rel=1e-3)
+    assert 4 < piece.next < 6
+    three = SolvedBudgets(
+        *np.array([[math.inf, 8, 8, 8, 8, 0], [0, 0, 0, 0, 0, 1.0], [5, 0, 0, 0, 0, 1]]).T
+    )
+    (piece,) = open_intervals(three)
+    assert piece.left == 5 and piece.next == pytest.approx(8) and piece.next < 8
+
+
+def test_command(capsys: Output, tmp_path: Path) -> None:
+    """Table, CSV, JSON and files of a round; the plan of --keep is a plan folder like any other."""
+    demo = SHIPPED / "demo"
+    code, out, err = call(capsys, "frontier", demo, "--points", 8)
+    assert (code, err) == (0, "") and "listed prices" in out and "least" not in err
+    code, out, _ = call(
+        capsys, "frontier", demo, "--points", 8, "--format", "csv", "--out", tmp_path / "curve"
+    )
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert (
+        code == 0
+        and float(rows[-1]["value"]) == pytest.approx(7.44)
+        and rows[0]["gpus:a100"] == "0"
+    )
+    assert {p.name for p in (tmp_path / "curve").iterdir()} == {
+        "frontier.csv",
+        "frontier.json",
+        "frontier.svg",
+    }
+    assert ">budget of the snapshot</text>" in (tmp_path / "curve" / "frontier.svg").read_text()
+    document = json.loads((tmp_path / "curve" / "frontier.json").read_text())
+    assert len(document["plans"]) == len(rows) and document["solves"] == 8
+    code, out, err = call(
+        capsys, "frontier", demo, "--keep", "95%", "--format", "json", "--out", tmp_path / "kept"
+    )
+    plan = json.loads((tmp_path / "kept" / "plan.json").read_text())
+    assert code == 0 and plan == json.loads(out) and "no plan that keeps it spends less than" in err
+    assert plan["objective_value"] >= 0.95 * 7.44 and plan["budget"]["spent_per_hour"] == 18
+    assert json.loads((tmp_path / "kept" / "keep.json").read_text())["spent_per_hour"] == 18
+
+
+def test_command_for_jobs(capsys: Output, tmp_path: Path) -> None:
+    """One job: its ways; two: what they take together, a column per job; the ways in a file of
+    their own.
+    """
+    code, out, _ = call(
+        capsys,
+        "frontier",
+        SHIPPED / "demo",
+        "--jobs",
+        "pretrain",
+        "--format",
+        "csv",
+        "--out",
+        tmp_path / "one",
+    )
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert (
+        code == 0
+        and [r["gpus"] for r in rows] == ["1", "2", "4", "8"]
+        and rows[2]["hours"] == "10.0"
+    )
+    code, out, _ = call(
+        capsys,
+        "frontier",
+        SHIPPED / "demo",
+        "--jobs",
+        "pretrain,llm-tune",
+        "--format",
+        "csv",
+        "--out",
+        tmp_path / "two",
+    )
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert rows[0]["jobs:pretrain"] == "1 x a100"
+    assert {p.name for p in (tmp_path / "two").iterdir()} == {
+        "frontier.csv",
+        "ways.csv",
+        "frontier.json",
+        "frontier.svg",
+    }
+    code, out, _ = call(
+        capsys, "frontier", SHIPPED / "demo", "--jobs", "pretrain,llm-tune", "--format", "json"
+    )
+    assert code == 0 and len(json.loads(out)["corners"]) == 6
+    assert call(capsys, "frontier", SHIPPED / "demo", "--jobs", "pretrain,llm-tune")[0] == 0
+
+
+def test_bad_calls(capsys: Output, tmp_path: Path) -> None:
+    """All faults at once, each with the right exit code, never a traceback."""
+    demo = SHIPPED / "demo"
+    code, _, err = call(
+        capsys, "frontier", demo, "--jobs", "pretrian,nothing-like-it,nightly,nightly"
+    )
+    assert (
+        code == 2
+        and 'did you mean "pretrain"' in err
+        and "nothing-like-it" in err
+        and "twice" in err
+    )
+    code, _, err = call(
+        capsys,
+        "frontier",
+        demo,
+        "--jobs",
+        "pretrain",
+        "--keep",
+        "5",
+        "--max-budget",
+        3,
+        "--objective",
+        "cost",
+    )
+    assert code == 2 and all(name in err for name in ("--keep", "--max-budget", "--objective"))
+    for wrong in ("120%", "-1%", "much", "nan", "inf", "%"):
+        assert call(capsys, "frontier", demo, f"--keep={wrong}")[0] == 2
+    for wrong in (
+        ("--points", 1),
+        ("--objective", "speed"),
+        ("--solver", "gurobi"),
+        ("--max-budget", -1),
+        ("--dollars", "real"),
+        ("--jobs", ","),
+    ):
+        code, out, err = call(capsys, "frontier", demo, *wrong)
+        assert (code, out) == (2, "") and str(wrong[1]) in err
+    code, _, err = call(capsys, "frontier", demo, "--keep", 99)
+    assert code == 4 and "7.44" in err
+    assert call(capsys, "frontier", SHIPPED / "fault-negative-price")[0] == 3
+    assert call(capsys, "frontier", SHIPPED / "infeasible-guarantee-above-quota")[0] == 4
+    two = [
+        {"job_id": "a", "min_gpus": 8},
+        {"job_id": "b", "min_gpus": 8},
+        {"job_id": "c", "state": "held"},
+        {"job_id": "d", "gpu_types": ["A"], "min_gpus": 8, "max_gpus": 8, "sizes": [8]},
+    ]
+    folder = write_folder(snapshot(two), tmp_path / "two")
+    code, _, err = call(capsys, "frontier", folder, "--jobs", "a,b")
+    assert code == 4 and "all 2 jobs at the same time" in err
+    code, _, err = call(capsys, "frontier", folder, "--jobs", "a,c")
+    assert code == 2 and '"c" cannot start now' in err

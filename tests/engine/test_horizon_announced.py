@@ -1,0 +1,308 @@
+"""Announced machines and prices, plans of the round before, faults of the look ahead: what the
+policy makes of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import time
+from pathlib import Path
+
+import horizons
+import numpy as np
+import pytest
+from builders import problem
+from worlds import workload
+
+import allocator.policies.horizon as policy
+from allocator.controller import guarded_decision
+from allocator.domain.problem import Problem, State
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide, decide_next_round
+from allocator.errors import UsageError
+from allocator.io.problem_tables import snapshot_folder
+from allocator.options.announced_capacity import gpus_ahead, option_columns, prices_ahead, with_gpus
+from allocator.options.instance_building import compile_round
+from allocator.options.look_ahead import build_horizon
+from allocator.policies.memory import LookAheadPlans
+from allocator.simulator import SimulationOptions, simulate
+from allocator.solvers.base import SolveLimits
+from allocator.solvers.isolation.isolated import Isolated
+from formulations.model.choices import choices
+
+HERE = str(Path(__file__).resolve().parents[1] / "support" / "processes")
+COMPLETION = {"objective": "completion", "now_s": 0, "interval_s": 300}
+
+
+def test_gpus_and_prices_of_the_coming_intervals() -> None:
+    """Rows at 300 s (4 GPUs go, at the end of the first interval), 450 s (4 come, counted from 600
+    s on; the price is known from 750 s on: a mean of 2 in that interval). What is reserved costs
+    nothing more."""
+    p = problem(
+        [{}],
+        [{"gpus": 8}, {"gpus": 0, "market": "on_demand", "price_per_gpu_hour": 1}],
+        config=COMPLETION,
+        prices=[
+            {"at_s": 300, "pool": "p0", "gpus": 4, "price_per_gpu_hour": 9},
+            {"at_s": 450, "pool": "p1", "gpus": 4},
+            {"at_s": 750, "pool": "p1", "price_per_gpu_hour": 3},
+        ],
+    )
+    assert gpus_ahead(p, 4).tolist() == [[4, 0], [4, 0], [4, 4], [4, 4]]
+    assert prices_ahead(p, 4).tolist() == [[0, 1], [0, 1], [0, 2], [0, 3]]
+    assert p.pools.gpus.tolist() == [8, 0] and len(p.announced) == 3
+    again = validate(snapshot_folder(p))
+    assert all(
+        (a == b).all() or np.isnan(a).any()
+        for a, b in zip(vars(again.announced).values(), vars(p.announced).values(), strict=True)
+    )
+
+
+def test_nobody_starts_on_what_goes() -> None:
+    """Two jobs of 4 GPUs, 8 there, 4 of them go after 200 of 300 s: the single round uses 8, a look
+    ahead 4, and one interval is `mip` on 4 GPUs."""
+    p = problem(
+        [{"sizes": [4], "remaining_work": 8000}, {"sizes": [4], "remaining_work": 9000}],
+        [{"gpus": 8}],
+        prices=[{"at_s": 200, "pool": "p0", "gpus": 4}],
+        config=COMPLETION,
+    )
+    assert decide(p).jobs["gpus"] == [4, 4]
+    for horizon in (1, 4):
+        assert decide(p, policy="horizon", horizon=horizon).jobs["gpus"] == [4, 0]
+
+
+def test_rules_of_now_win_over_what_goes() -> None:
+    """A job that may not be stopped, and a guarantee that asks for all GPUs, are kept until the
+    GPUs are gone.
+    """
+    gone = [{"at_s": 200, "pool": "p0", "gpus": 0}]
+    fixed = problem(
+        [
+            {
+                "state": "running",
+                "pool": "p0",
+                "gpus": 4,
+                "preemptible": False,
+                "remaining_work": 1e5,
+            }
+        ],
+        [{"gpus": 4}],
+        prices=gone,
+        config=COMPLETION,
+    )
+    assert decide(fixed, policy="horizon").jobs["gpus"] == [4]
+    promised = problem(
+        [{"tenant": "a", "sizes": [4]}],
+        [{"gpus": 4}],
+        tenants=[{"tenant": "a", "guaranteed_gpus": 4}],
+        prices=gone,
+        config=COMPLETION,
+    )
+    for horizon in (1, 4):
+        assert decide(promised, policy="horizon", horizon=horizon).jobs["gpus"] == [4]
+
+
+def test_waiting_for_machines_that_come() -> None:
+    """The job runs on 1 GPU, and every start costs 200 s of 300: it moves to 2, but not if 8
+    GPUs come in a moment.
+    """
+
+    def gpus(prices: list[dict[str, object]]) -> object:
+        p = problem(
+            [{"state": "running", "pool": "p0", "gpus": 1, "restart_s": 0, "remaining_work": 6000}],
+            [{"gpus": 2, "startup_s": 200}, {"gpus": 0, "startup_s": 200}],
+            prices=prices,
+            config=COMPLETION,
+        )
+        return decide(p, policy="horizon", horizon=6).jobs["gpus"]
+
+    assert gpus([]) == [2]
+    assert gpus([{"at_s": 300, "pool": "p1", "gpus": 8}]) == [1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_first_interval_of_the_best_plans(seed: int) -> None:
+    """Tiny rounds whose machines come and go: with the decided first interval, the best plans of
+    all (found by trying all) gain what they gain without it, within the gap that the policy asks
+    for."""
+    rng = np.random.default_rng(seed)
+    jobs = [
+        {
+            "remaining_work": float(rng.integers(200, 2500)),
+            "sizes": [1, 2],
+            "restart_s": 60,
+            **({"state": "running", "pool": "p0", "gpus": 1} if j == 0 else {}),
+        }
+        for j in range(3)
+    ]
+    rows = [
+        {"at_s": int(at), "pool": f"p{rng.integers(2)}", "gpus": int(rng.integers(0, 4))}
+        for at in rng.integers(1, 900, 2)
+    ]
+    p = problem(jobs, [{"gpus": 2}, {"gpus": 1}], {1: 1.0, 2: 1.7}, prices=rows, config=COMPLETION)
+    gpus = gpus_ahead(p, 3)
+    round_ = with_gpus(compile_round(p, prunes=False), gpus)
+    x = build_horizon(round_, choices(round_.model), gpus)
+    truth = horizons.best(x)
+    assert truth is not None
+    decided = decide(p, policy="horizon", horizon=3, solver="highs", limits=SolveLimits(gap=1e-6))
+    held = [j if g else -1 for j, g in enumerate(decided.jobs["gpus"])]  # type: ignore[arg-type]
+    number = {name: i for i, name in enumerate(p.pools.pool)}
+    pool = np.array([number.get(name, 0) for name in decided.jobs["pool"]])
+    first = option_columns(
+        round_, np.arange(3), pool, np.array(decided.jobs["gpus"]), np.array(held) >= 0
+    )
+    kept = [
+        [(value, plan) for value, plan in horizons.plans(x, j) if plan[0] == first[j]]
+        for j in range(3)
+    ]
+    dense = np.vstack([x.matrix.toarray(), np.zeros(x.R)])
+    best = max(
+        sum(v for v, _ in three)
+        for three in itertools.product(*kept)
+        if (sum(dense[list(plan)] for _, plan in three) <= x.high + 1e-9).all()
+    )
+    assert best >= truth * (1 - policy.COARSEST) - 1e-9
+
+
+def test_one_interval_is_the_single_round_on_what_lasts() -> None:
+    """H = 1 with GPUs that go is `mip` on a cluster without them."""
+    jobs = [{"remaining_work": 500.0 * (j + 1)} for j in range(6)]
+    less = problem(jobs, [{"gpus": 5}], config=COMPLETION)
+    told = problem(
+        jobs,
+        [{"gpus": 8}],
+        prices=[{"at_s": 100, "pool": "p0", "gpus": 5}],
+        config={**COMPLETION, "objective": "progress"},
+    )
+    expected = decide(less, objective="progress", limits=SolveLimits(gap=0.0))
+    assert decide(
+        told, policy="horizon", horizon=1, limits=SolveLimits(gap=0.0)
+    ).objective_value == pytest.approx(expected.objective_value)
+
+
+def several(now_s: float = 0.0, jobs: int = 12) -> Problem:
+    """Jobs of falling length on 8 GPUs; those with an even number run on one."""
+    rows = [{"remaining_work": 400.0 * (j + 2), "restart_s": 60} for j in range(jobs)]
+    p = problem(
+        rows, [{"gpus": 8}], {1: 1.0, 2: 1.8, 4: 3.0}, config={**COMPLETION, "now_s": now_s}
+    )
+    run = np.arange(jobs) % 2 == 0
+    return dataclasses.replace(
+        p,
+        jobs=dataclasses.replace(
+            p.jobs,
+            state=np.where(run, State.RUNNING, State.QUEUED),
+            pool=np.where(run, 0, -1),
+            gpus=run.astype(np.int64),
+        ),
+    )
+
+
+def test_plans_are_remembered_in_names_and_moved_on() -> None:
+    """A round later the plan begins with its second interval and goes on with its last; a job that
+    is new has none, one that is gone is forgotten. JSON keeps it all, so the journal's memory gives
+    the same bytes."""
+    p = several()
+    result, memory = decide_next_round(None, p, policy="horizon")
+    assert result.fallback is None and memory.plans is not None
+    round_ = compile_round(p, prunes=False)
+    rows = choices(round_.model).rows
+    now, prices = memory.plans.restart_from(round_, rows, 6)
+    later = several(300.0, 13)
+    after = compile_round(later, prunes=False)
+    moved, cheaper = memory.plans.restart_from(after, choices(after.model).rows, 6)
+    i, k = round_.instance, after.instance
+    held = np.where(now >= 0, i.gpus[now], 0)
+    assert (np.where(moved >= 0, k.gpus[moved], 0)[:12, :5] == held[:, 1:]).all()
+    assert (np.where(moved >= 0, k.gpus[moved], 0)[:12, 5] == held[:, 5]).all() and (
+        moved[12] < 0
+    ).all()
+    assert (cheaper[:5] == prices[1:]).all()
+    again = guarded_decision.memory_from_json(
+        json.loads(json.dumps(guarded_decision.memory_to_json(memory)))
+    )
+    assert again is not None and isinstance(again.plans, LookAheadPlans)
+    one, two = (decide_next_round(m, later, policy="horizon")[0] for m in (memory, again))
+    assert guarded_decision.format_plan(one) == guarded_decision.format_plan(two)
+
+
+def test_a_look_ahead_that_fails_or_drags_costs_nothing_but_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever it raises, and if every step takes a third of the time: the single round's plan,
+    or its own, in time.
+    """
+    p = several()
+
+    def breaks(*_: object) -> object:
+        raise MemoryError("too large")
+
+    with monkeypatch.context() as m:
+        m.setattr(policy, "look_ahead", breaks)
+        r = decide(p, policy="horizon")
+    single = decide(p)
+    assert r.fallback == "mip" and r.jobs["gpus"] == single.jobs["gpus"]
+    assert any("look ahead failed: MemoryError: too large" in w for w in r.warnings)
+
+    from formulations.horizon.pricing import Pricing
+
+    price = Pricing.price
+
+    def drags(self: Pricing, *args: object, **kwargs: object) -> object:
+        time.sleep(0.5)
+        return price(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Pricing, "price", drags)
+    begin = time.monotonic()
+    assert decide(p, policy="horizon", limits=SolveLimits(time_s=1.7)).jobs["gpus"] is not None
+    assert time.monotonic() - begin < 1.7 + 1.0
+
+
+@pytest.mark.parametrize("fault", ["hangs", "exits", "returns_nan", "lies"])
+def test_a_broken_solver_costs_the_look_ahead_nothing(fault: str) -> None:
+    """Rounding has a plan, and the deadline of a solver that hangs is that of the round."""
+    begin = time.monotonic()
+    r = decide(
+        several(),
+        policy="horizon",
+        limits=SolveLimits(2.0, 0.0),
+        solver=Isolated(fault, f"faulty_backends.{fault}", (HERE,)),
+    )
+    assert time.monotonic() - begin < 3.0
+    assert sum(r.jobs["gpus"]) > 0  # type: ignore[arg-type]
+
+
+def test_without_compiled_pricing_it_looks_less_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve intervals of 12 jobs x 3 options are within reach of arrays; with a tenth of that
+    reach, fewer are.
+    """
+    monkeypatch.setattr(policy, "has_numba", lambda: False)
+    assert "12 intervals" in str(decide(several(), policy="horizon", horizon=12).solver_choice)
+    monkeypatch.setattr(policy, "REACH", 36 * 10)
+    assert "4 of 12 intervals" in str(decide(several(), policy="horizon", horizon=12).solver_choice)
+
+
+def test_a_simulation_announces_what_will_change() -> None:
+    """One job of 3000 s on 8 GPUs, half of which go for good after 1000 s: whoever is told moves to
+    4 in time and loses nothing; else all work so far is lost. Nothing is told unless asked for."""
+    w = workload(
+        [{"total_work": 24000, "max_gpus": 8, "sizes": [4, 8]}], gpus=8, changes=[(1000.0, 4, None)]
+    )
+    done, seen = [], []
+    for ahead_s in (0.0, 900.0):
+        run = simulate(
+            w,
+            policy="horizon",
+            options=SimulationOptions(objective="completion", announce_s=ahead_s, prove_every=0),
+            on_round=lambda _, turn: seen.append(len(turn.problem.announced)),
+        )
+        done.append(float(run.jobs["finished_s"].iloc[0]))
+    assert max(seen) == 1 and seen[0] == 0
+    # on 8 GPUs to 900 s, then 30 s of pause and 16800 units on 4; or from 1200 s on all of it on 4
+    assert done == [pytest.approx(1200 + 6000), pytest.approx(930 + 16800 / 4)]
+    with pytest.raises(UsageError, match="announce_s"):
+        SimulationOptions(announce_s=-1.0)

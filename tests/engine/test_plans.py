@@ -1,0 +1,247 @@
+"""Plans on disk: strict JSON, CSV, and files that appear whole or not at all, whatever happens
+on the way.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import errno
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allocator.domain.result import JOB_FIELDS, Result
+from allocator.errors import AllocatorError, UsageError
+from allocator.io import plans
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS: dict[str, list[Any]] = {
+    "job_id": ['quote " comma , ünïcode', "b"],
+    "tenant": ["t", "t"],
+    "pool": ["p", None],
+    "gpus": [4, 0],
+    "batch_size": [512, None],
+    "shared_with": [None, None],
+    "nodes": [["n1", "n2"], None],
+    "previous_pool": [None, None],
+    "previous_gpus": [0, 0],
+    "action": ["start", "wait"],
+    "reason": [None, "outranked"],
+    "detail": [None, "needs 2, offers 1"],
+    "work_per_s": [0.1 + 0.2, 0.0],
+    "value": [1 / 3, 0.0],
+    "cost_per_hour": [8.0, math.nan],
+    "accumulation": [2, None],
+    "variant": ["compressed", None],
+}
+
+
+def result(**more: Any) -> Result:
+    """A plan of two jobs, one of them with awkward text and a number that is none."""
+    plain: dict[str, Any] = {
+        "snapshot": "s",
+        "digest": "00",
+        "now_s": 0.0,
+        "interval_s": 300.0,
+        "policy": "mip",
+        "objective": "progress",
+        "solver": "highs",
+        "solver_version": "1",
+        "seed": 0,
+        "status": "optimal",
+        "termination": "gap",
+        "fallback": None,
+        "objective_value": 1 / 3,
+        "bound": math.inf,
+        "gap": math.nan,
+        "bound_by": "highs",
+        "seconds": {"total": 0.5},
+        "jobs": JOBS,
+        "pools": [{"pool": "p", "gpus": 8, "used": 4, "marginal_value": 0.25}],
+        "tenants": [],
+        "budget": {"per_hour": None, "spent_per_hour": 8.0, "marginal_value": 0.0},
+        "warnings": ("w",),
+    }
+    return Result(**(dict.fromkeys(f.name for f in dataclasses.fields(Result)) | plain | more))
+
+
+def test_json_says_what_the_result_says() -> None:
+    """Same document as Result.to_dict, field by field and in its order, numbers to the last bit,
+    inf and nan null.
+    """
+
+    def strict(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    read = json.loads(plans.to_json(result()), parse_constant=strict)
+    want = result().to_dict() | {"bound": None, "gap": None}
+    want["jobs"][1]["cost_per_hour"] = None
+    assert read == want
+    assert list(read) == list(want) and list(read["jobs"][0]) == list(JOB_FIELDS)
+
+
+def test_json_has_one_line_per_job() -> None:
+    """Plans can be compared line by line; an empty list stays on its line."""
+    lines = plans.to_json(result()).splitlines()
+    assert sum('"job_id"' in line for line in lines) == 2
+    assert ' "tenants": [],' in lines
+
+
+def test_numpy_numbers_are_plain_numbers() -> None:
+    """Whatever kind of number a policy puts into a plan, the file has JSON numbers."""
+    odd = JOBS | {"gpus": [np.int64(4), np.int32(0)], "value": [np.float64(0.25), np.float32(0.5)]}
+    read = json.loads(plans.to_json(result(jobs=odd, bound=np.float64(2.5), seed=np.int64(7))))
+    assert [(j["gpus"], j["value"]) for j in read["jobs"]] == [(4, 0.25), (0, 0.5)]
+    assert (read["bound"], read["seed"]) == (2.5, 7)
+
+
+def test_csv_is_the_jobs_part() -> None:
+    """A header and a row per job; null is an empty cell, a list has bars."""
+    rows = list(csv.DictReader(io.StringIO(plans.to_csv(result()))))
+    assert [r["job_id"] for r in rows] == JOBS["job_id"]
+    assert (rows[0]["nodes"], rows[1]["pool"], rows[1]["detail"]) == (
+        "n1|n2",
+        "",
+        "needs 2, offers 1",
+    )
+    assert float(rows[0]["work_per_s"]) == 0.1 + 0.2
+
+
+def test_write_plan_makes_the_folder_and_leaves_only_the_plan(tmp_path: Path) -> None:
+    """Both files, readable for others as the umask says, and nothing else."""
+    paths = plans.write_plan(result(), tmp_path / "a" / "b")
+    assert [p.name for p in paths] == ["plan.json", "plan.csv"]
+    assert names(tmp_path / "a" / "b") == ["plan.csv", "plan.json"]
+    (tmp_path / "probe").touch()
+    assert paths[0].stat().st_mode == (tmp_path / "probe").stat().st_mode
+    assert paths[0].read_text("utf-8") == plans.to_json(result())
+
+
+def test_text_that_is_no_unicode_is_written_as_an_escape(tmp_path: Path) -> None:
+    """A lone surrogate in a name (from a frame) becomes a JSON escape and reads back as itself."""
+    odd = dataclasses.replace(result(), jobs=JOBS | {"job_id": ["a\udc80", "b"]})
+    path, _ = plans.write_plan(odd, tmp_path)
+    assert json.loads(path.read_text("utf-8"))["jobs"][0]["job_id"] == "a\udc80"
+
+
+def test_a_file_in_the_way_of_the_folder(tmp_path: Path) -> None:
+    """--out names a file, or something below one: said in words, and the file is left alone."""
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="a file of that name is in the way"):
+            plans.write_plan(result(), folder)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_folder_in_the_way_of_a_file(tmp_path: Path) -> None:
+    """plan.json is a folder: nothing is written, plan.csv neither."""
+    (tmp_path / "plan.json").mkdir()
+    with pytest.raises(UsageError, match="is a folder"):
+        plans.write_plan(result(), tmp_path)
+    assert names(tmp_path) == ["plan.json"]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "no space left"),
+        (errno.EROFS, "not allowed"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_any_failure_leaves_the_old_plan_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str, step: str
+) -> None:
+    """The disk refuses while the text is synced or put in place: an error in words, the old
+    plan, nothing else.
+    """
+    plans.write_plan(result(), tmp_path)
+    before = (tmp_path / "plan.json").read_bytes()
+
+    def refuse(*_args: Any) -> None:
+        raise OSError(number, "Input/output error")
+
+    monkeypatch.setattr(plans.os, step, refuse)
+    with pytest.raises(AllocatorError, match=words):
+        plans.write_plan(result(objective_value=2.0), tmp_path)
+    assert (tmp_path / "plan.json").read_bytes() == before
+    assert names(tmp_path) == ["plan.csv", "plan.json"]
+
+
+def run_child(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, with `write(value)` to write a plan into the folder."""
+    head = (
+        f"import os, resource, signal, sys\nsys.path[:0] = [{str(ROOT)!r},"
+        f" {str(ROOT / 'tests')!r}]\nfrom allocator.errors import AllocatorError\nfrom"
+        " allocator.io import plans\nfrom test_plans import result\nwrite = lambda v:"
+        f" plans.write_plan(result(objective_value=v), {str(folder)!r})\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """The operating system stops the write half way (file size limit): the error says so, the
+    old plan stays.
+    """
+    plans.write_plan(result(), tmp_path)
+    done = run_child(
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))\n"
+        "try: write(2.0)\nexcept AllocatorError as e: print(e)\n",
+        tmp_path,
+    )
+    assert "no space left" in done.stdout
+    assert names(tmp_path) == ["plan.csv", "plan.json"]
+    assert json.loads((tmp_path / "plan.json").read_text("utf-8"))["objective_value"] == 1 / 3
+
+
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    """A folder of somebody else: the error says that it is not allowed."""
+    tmp_path.chmod(0o500)
+    done = run_child(
+        "if os.getuid() == 0: os.setuid(65534)\n"
+        "try: write(2.0)\nexcept AllocatorError as e: print(e, e.exit_code)\n",
+        tmp_path,
+    )
+    tmp_path.chmod(0o700)
+    assert "not allowed" in done.stdout and done.stdout.strip().endswith(" 2")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("dies_at", [1, 2, 3, 4])
+def test_killed_between_two_writes(tmp_path: Path, dies_at: int) -> None:
+    """Killed before the n-th of fsync, fsync, replace, replace: each file is the old one or the
+    new one, and whole.
+    """
+    plans.write_plan(result(), tmp_path)
+    done = run_child(
+        f"left = [{dies_at}]\n"
+        "def dying(call):\n"
+        "    def step(*args):\n"
+        "        left[0] -= 1\n"
+        "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return call(*args)\n"
+        "    return step\n"
+        "os.fsync, os.replace = dying(os.fsync), dying(os.replace)\n"
+        "write(2.0)\n",
+        tmp_path,
+    )
+    assert done.returncode == -9
+    assert json.loads((tmp_path / "plan.json").read_text("utf-8"))["objective_value"] == 1 / 3
+    assert len((tmp_path / "plan.csv").read_text("utf-8").splitlines()) == 3
+    plans.write_plan(result(objective_value=3.0), tmp_path)
+    assert json.loads((tmp_path / "plan.json").read_text("utf-8"))["objective_value"] == 3.0
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())

@@ -1,0 +1,245 @@
+"""The public API: every name is documented, every example runs, records follow the same rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import inspect
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from everything import EVERYTHING, content
+
+import allocator
+from allocator.domain.records import RECORDS
+from allocator.domain.schema.columns import RULE, TABLES
+from allocator.io.snapshots import parse_snapshot
+from allocator.policies.rules.static import static
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = "data/snapshots/demo"
+NAMES = [name for name in allocator.__all__ if not name.startswith("__")]
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples name folders of the repository."""
+    monkeypatch.chdir(ROOT)
+
+
+def members(name: str) -> Iterator[tuple[str, Any]]:
+    """Yield a public name and the public methods of a class."""
+    thing = getattr(allocator, name)
+    yield name, thing
+    if inspect.isclass(thing):
+        for key, method in vars(thing).items():
+            plain = method.__func__ if isinstance(method, classmethod | staticmethod) else method
+            if inspect.isfunction(plain) and not key.startswith("_"):
+                yield f"{name}.{key}", plain
+
+
+def lacking(name: str, thing: Any) -> Iterator[str]:
+    """Yield what the docstring of a public name lacks."""
+    text = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
+    lines = inspect.cleandoc(text or "").splitlines()
+    if not lines or not lines[0].endswith(".") or (len(lines) > 1 and lines[1]):
+        yield f"{name}: a summary of one line"
+    headings = {line for line, under in itertools.pairwise(lines) if set(under) == {"-"} and line}
+    needs = set[str]() if "." in name else {"Examples"}
+    if inspect.isclass(thing):
+        if dataclasses.is_dataclass(thing) and headings.isdisjoint({"Parameters", "Attributes"}):
+            needs.add("Parameters")
+        told = " ".join(lines)
+        fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+        yield from (f"{name}: the field {f.name}" for f in fields if f.name not in told)
+    else:
+        signature = inspect.signature(thing)
+        if set(signature.parameters) - {"self", "cls"}:
+            needs.add("Parameters")
+        if signature.return_annotation not in ("None", "Self"):
+            needs.add("Returns")
+    yield from (f"{name}: the section {heading}" for heading in sorted(needs - headings))
+
+
+def test_every_public_name_is_documented() -> None:
+    """Each exported name has a summary, its sections and an example; each method its sections."""
+    faults = [
+        fault for name in NAMES for full, thing in members(name) for fault in lacking(full, thing)
+    ]
+    assert faults == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_run(name: str) -> None:
+    """The examples of a public name print what they say."""
+    module = inspect.getmodule(getattr(allocator, name))
+    finder = doctest.DocTestFinder(recurse=False)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    tried = 0
+    for full, thing in members(name):
+        for test in finder.find(thing, full, module=module, globs=vars(module).copy()):
+            report: list[str] = []
+            result = runner.run(test, out=report.append)
+            assert result.failed == 0, "".join(report)
+            tried += result.attempted
+    assert tried > 0
+
+
+def test_the_example_of_the_package_runs() -> None:
+    """The example that the package itself shows prints what it says."""
+    assert doctest.testmod(allocator).failed == 0 and doctest.testmod(allocator).attempted > 0
+
+
+def test_submodules_do_not_hide_functions() -> None:
+    """The functions explain, whatif and audit stay, whoever imports the modules of that name."""
+    code = (
+        "import allocator, allocator.audit, allocator.engine.explain, allocator.engine.whatif\n"
+        "from allocator.audit import Audit\n"
+        "print(all(callable(f) for f in (allocator.engine.explain, allocator.engine.whatif, allocator.audit)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize("table", RECORDS)
+def test_records_have_the_columns_of_the_files(table: str) -> None:
+    """A record has a field for each column of its table, with the same default."""
+    columns = {column.name: column for column in TABLES[f"{table}.csv"].columns}
+    fields = {field.name: field for field in dataclasses.fields(RECORDS[table])}
+    assert set(RECORDS) == {file.removesuffix(".csv") for file in TABLES}
+    assert set(fields) == set(columns)
+    for name, column in columns.items():
+        if not column.required:
+            default = None if column.default == RULE else column.default
+            assert fields[name].default == default, name
+
+
+def test_records_equal_files() -> None:
+    """A problem built from records is the problem of files with the same cells."""
+    files = allocator.Problem(parse_snapshot("files", EVERYTHING))
+    records: dict[str, list[Any]] = {}
+    for file, table in files.snapshot.tables.items():
+        key = file.removesuffix(".csv")
+        kinds = {column.name: column.kind for column in TABLES[file].columns}
+        rows = [
+            {
+                name: python_value(kinds[name], cells[i])
+                for name, cells in table.columns.items()
+                if cells[i] and name in kinds
+            }
+            for i in range(len(table))
+        ]
+        records[key] = [RECORDS[key](**row) for row in rows]
+    known = {"jobs", *RECORDS}
+    assert set(records) <= known
+    built = allocator.Problem.build(**records, **files.snapshot.config)
+    assert content(built.checked) == content(files.checked)
+
+
+def python_value(kind: str, cell: str) -> Any:
+    """Return the value that a user of Python writes for a cell."""
+    if kind in ("integer", "number"):
+        return float(cell)
+    if kind == "boolean":
+        return cell.lower() in ("true", "yes", "1")
+    if kind in ("integers", "texts"):
+        return [int(x) if kind == "integers" else x for x in cell.split("|")]
+    return json.loads(cell) if kind == "json" else cell
+
+
+def test_faults_of_records_come_all_at_once() -> None:
+    """Two wrong jobs and a wrong pool are three faults, each with file, object, value and rule."""
+    jobs = [
+        allocator.Job("a", "m", remaining_work=-1, max_gpus=2),
+        allocator.Job("b", "m", remaining_work=5, max_gpus=2, min_gpus=3),
+    ]
+    with pytest.raises(allocator.InvalidInput) as caught:
+        allocator.Problem.build(
+            jobs=jobs,
+            pools=[allocator.Pool("p", "A", -4)],
+            rates=[allocator.Rate("m", "A", 1, 1.0)],
+        )
+    assert [str(fault) for fault in caught.value.faults] == [
+        'jobs.csv:2: remaining_work -1 must be above 0 (job "a")',
+        'jobs.csv:3: max_gpus 2 is below min_gpus 3 (job "b")',
+        'pools.csv:2: gpus -4 is below 0 (pool "p")',
+    ]
+
+
+def test_wrong_calls_say_what_is_meant() -> None:
+    """A misspelt setting and a record in the wrong list are wrong calls."""
+    with pytest.raises(allocator.UsageError, match='no setting "intervall_s"; did you mean'):
+        allocator.Problem.build(jobs=[], pools=[], intervall_s=60)
+    with pytest.raises(allocator.UsageError, match="pools takes Pool records, not Job"):
+        allocator.Problem.build(jobs=[], pools=[allocator.Job("a", "m", 1, 1)])  # type: ignore[list-item]
+
+
+def test_a_function_is_a_policy() -> None:
+    """A policy given as a function decides as its name does, in every verb."""
+    problem = allocator.Problem.read(DEMO)
+    by_name, by_function = (allocator.solve(problem, policy=p) for p in ("static", static))
+    assert by_function.policy == "static"
+    assert by_name.to_frame().equals(by_function.to_frame())
+    assert allocator.engine.explain(problem, "sweep-a", policy=static).got["job_id"] == "sweep-a"
+    assert allocator.engine.whatif(problem, {"pools.a100.gpus": 4}, policy=static).jobs
+    assert allocator.simulate(problem, policy=static).policy == "static"
+    assert allocator.Rounds(policy=static).solve(problem).policy == "static"
+
+
+def test_audit_finds_what_a_plan_breaks() -> None:
+    """The audit of a plan is legal and has its value; unknown jobs and pools are wrong calls."""
+    problem = allocator.Problem.read(DEMO)
+    plan = allocator.solve(problem)
+    told = allocator.audit(problem, plan)
+    assert told.faults == () and told.objective_value == pytest.approx(plan.objective_value)
+    assert any(
+        "budget" in fault for fault in allocator.audit(problem, {"pretrain": ("a100", 16)}).faults
+    )
+    with pytest.raises(allocator.UsageError, match='no job "nobody"'):
+        allocator.audit(problem, {"nobody": ("a100", 1)})
+    with pytest.raises(allocator.UsageError, match='no pool "b100"'):
+        allocator.audit(problem, {"pretrain": ("b100", 1)})
+
+
+def test_a_problem_is_simulated_from_the_start() -> None:
+    """A problem whose jobs all wait is simulated like the workload of the same jobs."""
+    workload = allocator.read_workload("data/workloads/demo")
+    job = workload.problem.jobs
+    names, models = workload.problem, workload.problem.models
+    problem = allocator.Problem.build(
+        jobs=[
+            allocator.Job(
+                job.job_id[j],
+                models[job.model[j]],
+                remaining_work=float(job.total_work[j]),
+                max_gpus=int(job.max_gpus[j]),
+                submitted_s=float(job.submitted_s[j]),
+                min_gpus=int(job.min_gpus[j]),
+                requested_gpus=int(job.requested_gpus[j]),
+            )
+            for j in range(len(job))
+        ],
+        pools=[allocator.Pool("pool", names.gpu_types[0], int(names.pools.gpus[0]))],
+        models=[
+            allocator.SpeedModel(models[m], names.gpu_types[t], kind, parameters)
+            for m, t, kind, parameters in zip(
+                names.curves.model,
+                names.curves.gpu_type,
+                names.curves.kind,
+                names.curves.parameters,
+                strict=True,
+            )
+        ],
+        objective=names.objective,
+        interval_s=names.interval_s,
+        restart_s=names.restart_s,
+    )
+    whole, built = (allocator.simulate(w, policy="srtf") for w in (workload, problem))
+    assert np.allclose(whole.to_frame()["finished_s"], built.to_frame()["finished_s"])

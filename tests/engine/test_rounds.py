@@ -1,0 +1,71 @@
+"""Rounds that follow each other: warm starts change the way, not the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from fakes.random_rounds import random_snapshot
+
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide
+from allocator.engine.rounds import Rounds
+from allocator.errors import Infeasible
+from allocator.options.instance_building import compile_round
+from allocator.policies.memory import Memory
+from allocator.solvers.base import SolveLimits
+
+
+def drifting(seed: int, rounds: int = 4) -> list[Problem]:
+    """A problem and its next rounds: work gets done, some values move, one job leaves."""
+    rng = np.random.default_rng(seed)
+    p = validate(random_snapshot(rng, 12).snapshot())
+    out = [p]
+    for _ in range(rounds - 1):
+        left = p.jobs.remaining_work * rng.uniform(0.8, 1.0, len(p.jobs))
+        p = dataclasses.replace(p, jobs=dataclasses.replace(p.jobs, remaining_work=left))
+        out.append(p)
+    return out
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_warm_and_cold_agree_at_gap_zero(seed: int) -> None:
+    """Each warm round reaches the value and proof of a cold one."""
+    handle = Rounds(gap=0.0)
+    for i, p in enumerate(drifting(seed)):
+        try:
+            cold = decide(p, limits=SolveLimits(gap=0.0))
+        except Infeasible:
+            continue
+        warm = handle.decide(p)
+        assert warm.objective_value == pytest.approx(cold.objective_value, rel=1e-6)
+        assert warm.bound >= cold.objective_value * (1 - 1e-9)
+        assert handle.note.startswith("warm: " if i else "cold: first round")
+
+
+def test_what_cannot_be_used_is_named() -> None:
+    """Prices are in units of the objective: with another one the round starts cold, and says so."""
+    p = drifting(1)[0]
+    handle = Rounds()
+    handle.decide(p)
+    handle.decide(dataclasses.replace(p, objective="throughput"))
+    assert handle.note == "cold: objective changed from progress to throughput"
+
+
+def test_prices_are_remembered_by_name() -> None:
+    """Rows that are still there get their price back, new rows none; order does not matter."""
+    model = compile_round(drifting(1)[0]).model
+    prices = np.arange(model.m, dtype=float)
+    memory = Memory.of("progress", model, prices)
+    back, known = memory.row_prices(model)
+    first = model.families[1].first
+    assert (
+        (back[:first] == 0).all()
+        and (back[first:] == prices[first:]).all()
+        and known == model.m - first
+    )
+    fewer = Memory("progress", {k: v for k, v in memory.prices.items() if k[0] != "capacity"})
+    pools = model.families[1]
+    assert (fewer.row_prices(model)[0][pools.first : pools.stop] == 0).all()

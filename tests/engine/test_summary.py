@@ -1,0 +1,166 @@
+"""The first line of an explanation: where a job stands, why, what would help, when it may start."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from builders import snapshot
+
+from allocator.engine.advice.start import StartEstimate
+from allocator.engine.advice.summary import format_duration, summary
+from allocator.engine.explain import Explanation, explain
+from allocator.solvers.base import SolveLimits
+
+ONE: dict[str, Any] = {"min_gpus": 1, "max_gpus": 1}
+RATES = {1: 1.0, 2: 2.0}
+
+
+def told(job: str, *args: Any, **kwargs: Any) -> Explanation:
+    """The explanation of a job of the snapshot from these rows, decided exactly."""
+    return explain(snapshot(*args, **kwargs), job, limits=SolveLimits(gap=0.0))
+
+
+def test_the_whole_line_by_hand() -> None:
+    """One GPU at 1 $/h and 1 $/h: rich (weight 3) has 900 s to run and 300 s are a round, so poor
+    starts after three; with weight above 3 it would run instead."""
+    jobs = [
+        ONE | {"job_id": "rich", "weight": 3, "remaining_work": 900},
+        ONE | {"job_id": "poor", "remaining_work": 900},
+    ]
+    e = told(
+        "poor", jobs, [{"gpus": 1, "price_per_gpu_hour": 1}], RATES, config={"budget_per_hour": 1}
+    )
+    assert e.lines()[0] == e.summary
+    head, _, tail = e.summary.partition(" It would get 1 x p0 with weight 3.0")
+    assert head == "poor waits: the budget of 1 $/h and the GPUs go to jobs that are worth more."
+    assert tail.endswith(" instead of 1. Expected start: in about 15 min (when rich ends).")
+    assert e.start == StartEstimate(900.0, 1, "p0", ("rich",))
+
+
+def test_a_budget_is_told_in_dollars() -> None:
+    """A free GPU that 1 $/h more would pay."""
+    jobs = [ONE | {"weight": w, "remaining_work": 600} for w in (2, 1)]
+    e = told(
+        "j1", jobs, [{"gpus": 2, "price_per_gpu_hour": 1}], RATES, config={"budget_per_hour": 1}
+    )
+    assert (
+        e.summary
+        == "j1 waits: the budget of 1 $/h goes to jobs that are worth more. It would get 1 x p0"
+        " with "
+        "1.00 $/h more. Expected start: in about 10 min (when j0 ends)."
+    )
+
+
+def test_a_start_waits_for_those_that_offer_more() -> None:
+    """One GPU; a runs 300 s, b offers more than c: c starts when both are done."""
+    jobs = [
+        ONE | {"job_id": name, "weight": w, "remaining_work": 300}
+        for name, w in (("a", 9), ("b", 3), ("c", 1))
+    ]
+    e = told("c", jobs, [{"gpus": 1}], RATES)
+    assert e.start == StartEstimate(600.0, 1, "p0", ("a", "b"))
+    assert e.summary.endswith("Expected start: in about 10 min (when a and b end).")
+
+
+def test_dollars_and_quotas_are_waited_for_too() -> None:
+    """GPUs are free; the tenant's only GPU ends after 2 rounds, the other tenant's after 1."""
+    jobs = [
+        ONE | {"job_id": "own", "tenant": "t", "weight": 9, "remaining_work": 600},
+        ONE | {"job_id": "other", "tenant": "u", "weight": 9, "remaining_work": 300},
+        ONE | {"job_id": "next", "tenant": "t", "remaining_work": 300},
+    ]
+    e = told("next", jobs, [{"gpus": 8}], RATES, tenants=[{"tenant": "t", "max_gpus": 1}])
+    assert e.start is not None and e.start.in_s == 600.0 and "own" in e.start.after
+    assert 'what tenant "t" may have goes to its jobs that are worth more' in e.summary
+
+
+def test_jobs_that_no_end_of_another_lets_in_start_nobody_knows_when() -> None:
+    """On hold; waiting for a job; too large for every pool."""
+    jobs = [
+        {"job_id": "held", "state": "held"},
+        ONE | {"job_id": "first", "remaining_work": 300},
+        ONE | {"job_id": "second", "after": ["first"]},
+        {"job_id": "huge", "min_gpus": 16, "max_gpus": 16},
+    ]
+    lines = {
+        name: told(name, jobs, [{"gpus": 8}], {1: 1.0, 16: 16.0}).summary
+        for name in ("held", "first", "second", "huge")
+    }
+    assert lines["held"].startswith("held is on hold: nobody has released it. Released, it would ")
+    assert lines["first"] == "first starts on 1 x p0: it has all it can use."
+    assert lines["second"].startswith("second waits: it waits for first, not done yet. ")
+    assert lines["huge"].startswith("huge waits: no pool can hold a size that it may have. ")
+    assert all(
+        lines[name].endswith(" Expected start: not known.") for name in ("held", "second", "huge")
+    )
+
+
+def entry(**of: Any) -> dict[str, Any]:
+    """An entry of a plan."""
+    return {
+        "job_id": "a",
+        "tenant": "t",
+        "action": "wait",
+        "pool": None,
+        "gpus": 0,
+        "shared_with": None,
+        "reason": "outranked",
+        "detail": "",
+    } | of
+
+
+@pytest.mark.parametrize(
+    ("of", "line"),
+    [
+        (
+            {"reason": "capacity"},
+            "a waits: the GPUs that are left are too few for any size that it may have.",
+        ),
+        (
+            {"reason": "protected", "action": "pause"},
+            "a is paused: the GPUs that it could use are held by jobs that may not be moved.",
+        ),
+        ({"detail": "x; it lacks GPUs"}, "a waits: the GPUs go to jobs that are worth more."),
+        (
+            {"detail": "x; it lacks budget, quota and GPUs together"},
+            (
+                'a waits: the budget of 5 $/h, what tenant "t" may have and the GPUs go to jobs'
+                " that are worth more."
+            ),
+        ),
+        ({"detail": "x"}, "a waits: what it needs goes to jobs that are worth more."),
+        ({"reason": "not_evaluated"}, "a waits: the policy las does not give it more."),
+    ],
+)
+def test_every_reason_in_words(of: dict[str, Any], line: str) -> None:
+    """Each code as a sentence, without help and without a start."""
+    rest = " No single change was found that helps it. Expected start: not known."
+    assert summary(entry(**of), "las", 5.0, (), None) == line + rest
+
+
+def test_a_job_that_could_use_more_says_what_it_has() -> None:
+    """What a job does, and no start for one that runs."""
+    got = entry(action="grow", pool="p0", gpus=2, reason="budget")
+    assert (
+        summary(got, "mip", 5.0, (), None)
+        == "a grows to 2 x p0: it could use more, but the budget of 5 $/h goes to jobs that are"
+        " worth "
+        "more. No single change was found that helps it."
+    )
+
+
+def test_names_and_times_are_short() -> None:
+    """Two names at most; minutes, hours, days."""
+    start = StartEstimate(7200.0, 1, "p0", ("x", "y", "z"))
+    assert summary(entry(), "mip", math.inf, (), start).endswith(
+        "Expected start: in about 2.0 h (when z and 2 others end)."
+    )
+    assert [format_duration(s) for s in (10, 300, 5300, 86_400, 400_000)] == [
+        "1 min",
+        "5 min",
+        "88 min",
+        "24.0 h",
+        "4.6 days",
+    ]

@@ -1,0 +1,114 @@
+"""The example job under the local executor: checkpoints, another size, progress, and the same
+model in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from executor_rigs import LocalRig, wait
+
+from allocator.executors import example_job, report
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import ENDED, Order, Phase
+
+STEPS = 120
+
+
+def command(*more: str) -> tuple[str, ...]:
+    return (
+        sys.executable,
+        "-m",
+        "allocator.executors.example_job",
+        "--steps",
+        str(STEPS),
+        "--rate",
+        "60",
+        "--checkpoint-every",
+        "0.2",
+        *more,
+    )
+
+
+def log(folder: Path) -> list[list[str]]:
+    """Rows of log.csv: event, generation, step, gpus, loss."""
+    return [line.split(",") for line in (folder / "log.csv").read_text().splitlines()[1:]]
+
+
+def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
+    """Two GPUs, told to stop in the middle; then one GPU, whose keeper is killed; then four. Every
+    start but the first goes on from a checkpoint, the work of the three adds up to all of it, the
+    loss falls below half, and the weights are those of a run that was never disturbed."""
+    rig = LocalRig(tmp_path)
+    executor = rig.executor()
+    folder = rig.folder / "jobs" / "j" / "work"
+    left, ends = float(STEPS), []
+    for generation, gpus in ((1, 2), (2, 1), (3, 4)):
+        executor.start(Order("j", generation, 1, "a", gpus, "A", left, command()))
+        if generation == 1:
+            wait(rig, executor, "j", Phase.RUNNING, work=25.0)
+            executor.stop("j", generation, 1)
+        elif generation == 2:
+            wait(rig, executor, "j", Phase.RUNNING, work=10.0)
+            supervisor = read_json(executor.ledger.place("j", generation) / "keeper.json")
+            assert supervisor is not None
+            os.kill(supervisor["pid"], signal.SIGKILL)
+        seen = wait(rig, executor, "j", *ENDED)
+        executor.acknowledge("j", generation)
+        ends.append(seen.phase)
+        left -= seen.work_done
+    assert ends == [Phase.STOPPED, Phase.LOST, Phase.FINISHED] and left == 0.0
+    rows = log(folder)
+    starts = [(row[1], int(row[2]), row[3]) for row in rows if row[0] == "start"]
+    assert [(g, n) for g, _, n in starts] == [("1", "2"), ("2", "1"), ("3", "4")]
+    assert starts[0][1] == 0 and 25 <= starts[1][1] < starts[2][1] < STEPS
+    assert float(rows[-1][4]) < 0.5 * float(rows[0][4]) and rows[-1][2] == str(STEPS)
+    model, (x, y) = example_job.Model(0, np.zeros(20), np.zeros(20)), example_job.data(0)
+    for _ in range(STEPS):
+        example_job.train(model, x, y, 0, 1)
+    assert example_job.load(folder / "checkpoint.npz").weights == pytest.approx(
+        model.weights, rel=1e-9
+    )
+
+
+def test_by_itself(tmp_path: Path) -> None:
+    """Without an allocator it trains in its folder, faster on more GPUs; SIGTERM: a checkpoint,
+    and exit code 143.
+    """
+    began = time.monotonic()
+    run = subprocess.Popen(
+        [*command("--rate", "10", "--overhead", "0")],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "ALLOCATOR_GPUS": "8",
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        },
+    )
+    while not (tmp_path / "checkpoint.npz").exists():
+        time.sleep(0.02)
+        assert time.monotonic() < began + 10.0
+    run.terminate()
+    assert run.wait() == 143
+    assert example_job.load(tmp_path / "checkpoint.npz").step == int(log(tmp_path)[-1][2]) < STEPS
+    assert example_job.steps_per_second(8, 10.0, 0.0) == 80.0
+    assert example_job.steps_per_second(2, 10.0, 0.5) == pytest.approx(20 / 1.5)
+
+
+def test_reporting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, replaced; nothing happens outside an allocation."""
+    monkeypatch.delenv("ALLOCATOR_PROGRESS", raising=False)
+    report.progress(1, 1)
+    monkeypatch.setenv("ALLOCATOR_PROGRESS", str(tmp_path / "progress"))
+    report.progress(5, 3)
+    report.progress(7.5, 5)
+    assert (tmp_path / "progress").read_text() == "7.5 5\n"
+    assert report.read(tmp_path / "progress") == (7.5, 5.0)
+    assert os.listdir(tmp_path) == ["progress"]

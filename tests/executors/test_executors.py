@@ -1,0 +1,290 @@
+"""What every executor promises, whatever is behind it: real processes, files and an actor, a
+simulation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from executor_rigs import RIGS, Rig, SimulatedRig, end, wait
+
+from allocator.errors import AllocatorError, UsageError
+from allocator.executors.errors import NotNow
+from allocator.executors.ledger import Ledger
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import ENDED, ColocatedAllocation, Order, Phase, StaleOrder
+
+
+@pytest.fixture(params=RIGS)
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    """Each kind in turn; whatever still runs in the end is stopped."""
+    made = RIGS[request.param](tmp_path)
+    yield made
+    executor = made.executor()
+    for one in executor.observe():
+        with suppress(AllocatorError):
+            if one.phase not in ENDED:
+                end(made, executor, one.job_id, one.generation, token=99)
+
+
+def test_start_happens_once(rig: Rig) -> None:
+    """The same order three times, once from a new object: one allocation runs."""
+    executor = rig.executor()
+    order = rig.order("j", 1, "endless")
+    executor.start(order)
+    executor.start(order)
+    wait(rig, executor, "j", Phase.RUNNING)
+    rig.executor().start(order)
+    rig.pass_time()
+    assert [(o.job_id, o.generation, o.phase) for o in executor.observe()] == [
+        ("j", 1, Phase.RUNNING)
+    ]
+
+
+def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> None:
+    """Running, told to stop (twice), stopped; said again and again until acknowledged (twice), then
+    silence; the same orders, late, are refused: whoever gives them has forgotten what it was told.
+    """
+    executor = rig.executor()
+    order = rig.order("j", 1, "endless")
+    executor.start(order)
+    wait(rig, executor, "j", Phase.RUNNING)
+    executor.stop("j", 1, 1)
+    executor.stop("j", 1, 1)
+    first = wait(rig, executor, "j", *ENDED)
+    assert first.phase is Phase.STOPPED
+    assert wait(rig, executor, "j", *ENDED) == first
+    executor.acknowledge("j", 1)
+    executor.acknowledge("j", 1)
+    with pytest.raises(StaleOrder):
+        executor.start(order)
+    with pytest.raises(StaleOrder):
+        executor.stop("j", 1, 1)
+    for _ in range(5):
+        rig.pass_time()
+        assert executor.observe() == []
+
+
+def test_work_is_counted_and_the_next_allocation_counts_from_zero(rig: Rig) -> None:
+    """A job has 3 of its work safe when it is stopped; its next allocation starts at none."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    assert end(rig, executor, "j", 1).work_done >= 3.0
+    executor.start(rig.order("j", 2, "endless", gpus=2))
+    seen = wait(rig, executor, "j", Phase.RUNNING)
+    assert (seen.generation, seen.work_done) in ((2, 0.0), (2, 3.0))
+
+
+def test_what_ends_by_itself_is_finished(rig: Rig) -> None:
+    """The end is known to a new object too, and is said no more after its acknowledgement."""
+    rig.executor().start(rig.order("j", 1, "short"))
+    executor = rig.executor()
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
+    assert [o.phase for o in rig.executor().observe()] == [Phase.FINISHED]
+    executor.stop("j", 1, 1)  # too late, and no reason to say anything else
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
+    executor.acknowledge("j", 1)
+    assert rig.executor().observe() == []
+
+
+def test_a_new_object_knows_what_runs(rig: Rig) -> None:
+    """Another object on the same state observes, stops and acknowledges what the first one
+    started.
+    """
+    rig.executor().start(rig.order("j", 4, "endless"))
+    heir = rig.executor()
+    assert wait(rig, heir, "j", Phase.RUNNING).generation == 4
+    assert end(rig, heir, "j", 4).phase is Phase.STOPPED
+    assert rig.executor().observe() == []
+
+
+def test_orders_of_a_controller_that_lost_the_lease_are_refused(rig: Rig) -> None:
+    """Token 2 was seen, so 1 is refused in starts and stops, also by a new object; 2 still goes."""
+    rig.executor().start(rig.order("j", 1, "endless", token=2))
+    executor = rig.executor()
+    with pytest.raises(StaleOrder):
+        executor.start(rig.order("k", 1, "endless", token=1))
+    with pytest.raises(StaleOrder):
+        executor.stop("j", 1, 1)
+    assert wait(rig, executor, "j", Phase.RUNNING).phase is Phase.RUNNING
+    assert end(rig, executor, "j", 1, token=2).phase is Phase.STOPPED
+
+
+def test_orders_of_an_old_generation_are_refused(rig: Rig) -> None:
+    """After allocation 5 neither a start nor a stop of 4 is obeyed, while it is open and after
+    it.
+    """
+    executor = rig.executor()
+    executor.start(rig.order("j", 5, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING)
+    for _ in range(2):
+        with pytest.raises(StaleOrder):
+            executor.start(rig.order("j", 4, "endless"))
+        with pytest.raises(StaleOrder):
+            executor.stop("j", 4, 1)
+        if executor.observe():
+            end(rig, executor, "j", 5)
+
+
+def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
+    """A controller that crashed between writing an order down and giving it may stop it: it is
+    observed as stopped without any work, and the late order does not start it."""
+    executor = rig.executor()
+    executor.stop("j", 1, 1)
+    executor.start(rig.order("j", 1, "endless"))
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, seen.work_done) == (Phase.STOPPED, 0.0)
+    executor.acknowledge("j", 1)
+    with pytest.raises(StaleOrder):
+        executor.start(rig.order("j", 1, "endless"))
+    rig.pass_time()
+    assert executor.observe() == []
+
+
+def beside(order: Order, job: str, generation: int, needed: bool = True) -> Order:
+    """The order on the GPUs of another allocation."""
+    return replace(order, beside=ColocatedAllocation(job, generation, needed))
+
+
+def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
+    """Ordered before its host, or beside an allocation that has ended: not now, and nothing is
+    remembered. Then it runs, once, and the end of one is not that of the other."""
+    executor = rig.executor()
+    secondary_order = beside(rig.order("g", 1, "endless"), "h", 1)
+    with pytest.raises(NotNow):
+        executor.start(secondary_order)
+    executor.start(rig.order("h", 1, "endless"))
+    executor.start(secondary_order)
+    rig.executor().start(secondary_order)
+    wait(rig, executor, "h", Phase.RUNNING)
+    wait(rig, executor, "g", Phase.RUNNING)
+    assert end(rig, executor, "h", 1).phase is Phase.STOPPED
+    assert wait(rig, executor, "g", Phase.RUNNING).generation == 1
+    assert end(rig, executor, "g", 1).phase is Phase.STOPPED
+    with pytest.raises(NotNow):
+        executor.start(beside(rig.order("g", 2, "endless"), "h", 1))
+
+
+def test_a_primary_comes_to_its_secondary_or_goes_where_it_can(rig: Rig) -> None:
+    """Beside a job that runs; and beside one that is gone, which it does not need."""
+    executor = rig.executor()
+    executor.start(rig.order("g", 1, "endless"))
+    wait(rig, executor, "g", Phase.RUNNING)
+    executor.start(beside(rig.order("h", 1, "endless"), "g", 1, needed=False))
+    wait(rig, executor, "h", Phase.RUNNING)
+    end(rig, executor, "g", 1)
+    executor.start(beside(rig.order("x", 1, "endless"), "g", 1, needed=False))
+    wait(rig, executor, "x", Phase.RUNNING)
+    assert {o.job_id for o in executor.observe()} == {"h", "x"}
+
+
+@pytest.mark.parametrize("kind", ["local", "simulated"])
+def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Path) -> None:
+    """Two jobs on all four GPUs of the pool. The first ends: none is free. The second ends:
+    another job has them.
+    """
+    rig = RIGS[kind](tmp_path)
+    executor = rig.executor()
+    executor.start(rig.order("h", 1, "endless", gpus=4))
+    executor.start(beside(rig.order("g", 1, "endless", gpus=4), "h", 1))
+    if not isinstance(rig, SimulatedRig):
+        orders = [
+            read_json(tmp_path / "state" / "open" / name / "order.json") or {}
+            for name in ("h.1", "g.1")
+        ]
+        assert [one["devices"] for one in orders] == 2 * [[0, 1, 2, 3]]
+        with pytest.raises(NotNow, match="have two jobs"):
+            executor.start(beside(rig.order("y", 1, "endless", gpus=4), "h", 1))
+    wait(rig, executor, "h", Phase.RUNNING)
+    end(rig, executor, "h", 1)
+    if isinstance(rig, SimulatedRig):
+        assert rig.cluster.used["a"] == 4
+    else:
+        with pytest.raises(NotNow, match="0 GPUs are free"):
+            executor.start(rig.order("x", 1, "endless"))
+    wait(rig, executor, "g", Phase.RUNNING)
+    end(rig, executor, "g", 1)
+    executor.start(rig.order("x", 1, "endless", gpus=4))
+    wait(rig, executor, "x", Phase.RUNNING)
+    end(rig, executor, "x", 1)
+    assert not isinstance(rig, SimulatedRig) or (rig.cluster.used["a"], rig.cluster.breaches) == (
+        0,
+        [],
+    )
+
+
+def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:
+    """It would be forgotten and its GPUs given to another."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING)
+    with pytest.raises(UsageError, match="has not ended"):
+        executor.acknowledge("j", 1)
+    assert [o.phase for o in executor.observe()] == [Phase.RUNNING]
+
+
+@pytest.mark.parametrize(
+    "job", ["../../j", "a/b", ".", "", "j.1", "ünï \n", "x" * 3000, "-rf", "%2E", "\udc80"]
+)
+def test_any_name_of_a_job(tmp_path: Path, job: str) -> None:
+    """Names never become paths: dots, slashes, nothing, 3,000 letters; two jobs never share a
+    folder.
+    """
+    for kind in ("files", "simulated"):
+        folder = tmp_path / kind / "deep"
+        folder.mkdir(parents=True)
+        executor = RIGS[kind](folder).executor()
+        executor.stop(job, 1, 1)
+        executor.stop(job + "1", 1, 1)
+        again = RIGS[kind](folder).executor() if kind != "simulated" else executor
+        assert {o.job_id for o in again.observe()} == {job, job + "1"}
+        assert {p.name for p in (tmp_path / kind).iterdir()} == {"deep"}
+
+
+def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
+    """A folder without its order.json, or with an empty one, is swept away by the next object, and
+    the order given again is the first."""
+    from allocator.executors.files import FilesExecutor
+
+    for content in (None, ""):
+        place = tmp_path / "open" / "j.1"
+        place.mkdir(parents=True)
+        if content is not None:
+            (place / "order.json").write_text(content)
+        executor = FilesExecutor(tmp_path)
+        assert not place.exists()
+        executor.start(RIGS["simulated"](tmp_path).order("j", 1, "endless"))
+        assert (place / "order.json").exists()
+        (place / "order.json").unlink()
+        place.rmdir()
+
+
+def test_a_name_like_the_digest_of_a_long_one_has_its_own_folder(tmp_path: Path) -> None:
+    """A job that is called by the SHA-256 of another's long name shares no folder with it."""
+    long = "x" * 300
+    digest = hashlib.sha256(long.encode()).hexdigest()
+    ledger = Ledger(tmp_path)
+    assert ledger.place(long, 1) != ledger.place(digest, 1)
+    assert ledger.job_folder(long) != ledger.job_folder(digest)
+
+
+def test_a_long_name_in_a_folder_of_an_older_version_is_found(tmp_path: Path) -> None:
+    """Folders of long names had no "=" once: an allocation that is open in one stays known and
+    can end.
+    """
+    long = "x" * 300
+    executor = RIGS["files"](tmp_path).executor()
+    executor.start(RIGS["simulated"](tmp_path).order(long, 1, "endless"))
+    ledger = Ledger(tmp_path / "state")
+    place = ledger.place(long, 1)
+    old = place.with_name(place.name.removeprefix("="))
+    place.rename(old)
+    assert Ledger(tmp_path / "state").place(long, 1) == old
+    ledger.stop(long, 1, {})
+    assert (old / "stop.json").exists()

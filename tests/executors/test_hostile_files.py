@@ -1,0 +1,258 @@
+"""Files that jobs and actors write to harm the controller: pipes, devices, endless, deep, odd
+numbers and texts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from queues import BACKENDS, cluster, place
+
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.executors import report
+from allocator.executors.files import OBSERVATION, FilesExecutor
+from allocator.executors.simulated import SimulatedClock
+from allocator.executors.supervisor import EXIT, read_ending
+from allocator.io.tables.limited_reader import (
+    as_storable_text,
+    open_regular,
+    read_all,
+    read_end,
+    read_json,
+)
+from allocator.loop.executor import Phase
+from allocator.queue.database.connection import open_queue
+from allocator.queue.queue import Queue
+
+NOW = 1_700_000_000.0
+DEEP = "[" * 200_000 + "]" * 200_000
+
+
+def _write(text: str | bytes) -> Callable[[Path], None]:
+    content = text.encode() if isinstance(text, str) else text
+    return lambda path: path.write_bytes(content) and None
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(b"5 5\n")
+        file.truncate(3 << 30)
+
+
+SHAPES: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "endless device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": lambda path: path.mkdir(),
+    "link to itself": lambda path: path.symlink_to(path.name),
+    "three gigabytes": _sparse,
+}
+
+
+def _said(**fields: object) -> str:
+    return json.dumps({"phase": "running", "work_done": 1.0, "detail": "", **fields})
+
+
+TEXTS: dict[str, str | bytes] = {
+    "deep": '{"phase": ' + DEEP + "}",
+    "large number": '{"phase": "running", "work_done": 1' + "0" * 400 + "}",
+    "larger number": '{"phase": "running", "work_done": 1' + "0" * 5000 + "}",
+    "no number": '{"phase": "running", "work_done": NaN}',
+    "lone surrogate": '{"phase": "failed", "detail": "\\ud800 it ended"}',
+    "nul": '{"phase": "failed", "detail": "\\u0000 it ended"}',
+    "end of time": _said(at_s=1e300),
+    "before all time": _said(at_s=-1e300),
+    "infinite time": '{"phase": "running", "at_s": Infinity}',
+    "not UTF-8": b"\xff\xfe{}",
+    "half": '{"phase": "runn',
+    "a list": "[1, 2]",
+    "other types": _said(phase=["running"], work_done={}, detail=[1], at_s="soon"),
+    "long text": _said(detail="x" * 900_000),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_progress_file_is_read_within_limits(tmp_path: Path, shape: str) -> None:
+    """A reader with 1 GB of memory and ten seconds gets through whatever a job puts in the place
+    of its progress.
+    """
+    SHAPES[shape](tmp_path / "progress")
+    program = (
+        "import resource, sys, pathlib; from allocator.executors import report;"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30));"
+        "print(report.read(pathlib.Path(sys.argv[1])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "progress")],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
+    assert done.stdout.strip() == ("(5.0, 5.0)" if shape == "three gigabytes" else "None")
+
+
+@pytest.mark.parametrize("shape", [name for name in SHAPES if name != "three gigabytes"])
+def test_readers_open_regular_files_only(tmp_path: Path, shape: str) -> None:
+    """Each reader refuses what is no regular file, at once."""
+    path = tmp_path / "file"
+    SHAPES[shape](path)
+    for read in (open_regular, lambda p: read_end(p, 10), lambda p: read_all(p, 10)):
+        with pytest.raises(OSError):
+            read(path)
+    assert read_json(path) is None and report.read(path) is None and read_ending(tmp_path) is None
+
+
+def test_a_file_above_the_limit_is_refused_and_its_end_can_be_read(tmp_path: Path) -> None:
+    """Eleven bytes are too many for ten; the last three are the last three."""
+    (tmp_path / "file").write_bytes(b"0123456789a")
+    assert read_all(tmp_path / "file", 11) == b"0123456789a"
+    assert read_end(tmp_path / "file", 3) == b"89a"
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        read_all(tmp_path / "file", 10)
+
+
+def test_text_is_made_storable() -> None:
+    """Lone surrogates and NUL, which databases refuse, are replaced; other text stays."""
+    assert as_storable_text("a\ud800b\0c", 10) == "a?b\N{REPLACEMENT CHARACTER}c"
+    assert as_storable_text("größer", 3) == "grö"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"phase": "running"}',
+        '{"phase": "finished", "detail": "", "at_s": 1e999, "work_done": 0, "safe": null}',
+        '{"phase": "finished", "detail": "", "at_s": "x", "work_done": 0, "safe": null}',
+        "{}",
+    ],
+)
+def test_an_ending_that_makes_no_sense_is_a_failure(tmp_path: Path, text: str) -> None:
+    """A job that writes its own exit.json ends as failed, in words."""
+    (tmp_path / EXIT).write_text(text)
+    end = read_ending(tmp_path)
+    assert end is not None and end["phase"] == "failed" and "exit.json" in end["detail"]
+    assert end["at_s"] <= time.time() and end["work_done"] == 0.0
+
+
+class World:
+    """A queue with two jobs, an executor of files, and a controller that decides every minute."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.clock = SimulatedClock(NOW)
+        self.queue = Queue.create(name, cluster(), clock=self.clock.now)
+        for job in ("good", "odd"):
+            self.queue.submit(job_id=job, model="m", total_work=1e6, max_gpus=4)
+        self.executor = FilesExecutor(folder / "state")
+        self.controller = Controller(
+            open_queue(name),
+            self.executor,
+            self.clock,
+            ControllerOptions(every_s=60.0, policy="greedy"),
+        )
+
+    def step(self) -> None:
+        """One minute passes; the controller looks and decides. Whatever it raises fails the
+        test.
+        """
+        self.clock.sleep(60.0)
+        self.controller.step()
+
+    def folder(self, job_id: str) -> Path | None:
+        """The open allocation of a job; None: it has none."""
+        found = [one.folder for one in self.executor.ledger.known() if one.job_id == job_id]
+        return found[0] if found else None
+
+    def say(self, job_id: str, text: str) -> None:
+        """What an orderly actor does."""
+        folder = self.folder(job_id)
+        assert folder is not None
+        (folder / "new").write_text(text)
+        os.replace(folder / "new", folder / OBSERVATION)
+
+    def close(self) -> None:
+        self.controller.store.close()
+        self.queue.close()
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with place(request.param, tmp_path) as name:
+        made = World(name, tmp_path)
+        yield made
+        made.close()
+
+
+def _harm(path: Path, kind: str) -> None:
+    if path.is_symlink() or path.exists():
+        os.rmdir(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    SHAPES[kind](path) if kind in SHAPES else _write(TEXTS[kind])(path)
+
+
+def _orderly_job_is_well(world: World, work: float) -> None:
+    """The orderly job beside the odd one is observed, and every round has a plan."""
+    world.say("good", _said(work_done=work))
+    world.step()
+    assert world.queue.rounds()[0].outcome != "failed", world.queue.rounds()[0].detail
+    good = world.queue.job("good")
+    assert good.state == "running" and good.remaining_work == pytest.approx(1e6 - work)
+
+
+@pytest.mark.parametrize("kind", [*SHAPES, *TEXTS])
+def test_one_odd_observation_harms_nobody_else(world: World, kind: str) -> None:
+    """Whatever one actor writes: the controller goes on, the other job is observed, and rounds
+    have plans.
+    """
+    world.step()
+    folder = world.folder("odd")
+    assert folder is not None
+    _harm(folder / OBSERVATION, kind)
+    for work in (10.0, 20.0):
+        _orderly_job_is_well(world, work)
+    assert world.controller.has_plan
+
+
+def test_a_time_that_has_not_come_yet_does_not_poison_later_rounds(world: World) -> None:
+    """After an observation of the year 10^292 the job's later progress still counts."""
+    world.step()
+    world.say("odd", _said(at_s=1e300))
+    _orderly_job_is_well(world, 1.0)
+    world.say("odd", _said(work_done=7.0, at_s=world.clock.now() + 60.0))
+    _orderly_job_is_well(world, 2.0)
+    assert world.queue.job("odd").remaining_work == pytest.approx(1e6 - 7.0)
+
+
+def test_an_end_before_the_order_counts_from_the_order(world: World) -> None:
+    """A job that says it ended in 1970 is not credited with fifty years of GPUs."""
+    world.step()
+    world.say("odd", _said(phase=Phase.FINISHED, at_s=1.0))
+    world.step()
+    odd = world.queue.job("odd")
+    assert odd.state == "done" and 0.0 <= odd.attained_gpu_s <= 4 * 120.0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_hundred_hostile_files_in_a_row(world: World, seed: int) -> None:
+    """A hundred random hostile files after each other, also as capacity.json: the other job goes
+    on to its end.
+    """
+    draw = random.Random(seed)
+    world.step()
+    for n in range(1, 101):
+        kind = draw.choice([*SHAPES, *TEXTS])
+        folder = world.folder("odd")
+        target = world.executor.ledger.folder / "capacity.json"
+        _harm(folder / OBSERVATION if folder is not None and draw.random() < 0.8 else target, kind)
+        _orderly_job_is_well(world, float(n))
+    world.say("good", _said(phase="finished"))
+    world.step()
+    assert world.queue.job("good").state == "done"

@@ -1,0 +1,326 @@
+"""The local executor when things die: controllers, keepers, the machine; a full disk; crashes at
+every write.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from executor_rigs import (
+    STUBBORN,
+    LocalRig,
+    alive,
+    cleaned_up,
+    end,
+    ended,
+    find_supervisor,
+    named,
+    shell,
+    starts_are,
+    wait,
+)
+from fakes.executor_faults import CrashHere
+
+from allocator.errors import AllocatorError
+from allocator.executors import disk, ledger, local
+from allocator.executors.disk import try_lock
+from allocator.executors.errors import NotNow
+from allocator.executors.local import LocalExecutor
+from allocator.executors.processes import Process, find_orphans, read_boot_id, read_process
+from allocator.executors.supervisor import main as supervisor_main
+from allocator.loop.executor import ENDED, Phase
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[LocalRig]:
+    with cleaned_up(tmp_path) as made:
+        yield made
+
+
+def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None:
+    """A controller starts a job and is killed with -9, with its whole process group. Another one
+    finds the job running, does not start it again, stops it and has its work."""
+    code = (
+        "import sys, time; from pathlib import Path\nfrom allocator.executors.local import"
+        " LocalExecutor\nfrom executor_rigs import LocalRig\nrig ="
+        " LocalRig(Path(sys.argv[1])); executor = rig.executor()\nexecutor.start(rig.order('j', 1,"
+        " 'endless'))\nwhile not executor.observe(): time.sleep(0.02)\nprint('up', flush=True);"
+        " time.sleep(60)\n"
+    )
+    controller = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert controller.stdout is not None and controller.stdout.readline() == b"up\n"
+    os.killpg(controller.pid, signal.SIGKILL)
+    controller.wait()
+    controller.stdout.close()
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    seen = end(rig, executor, "j", 1)
+    assert (seen.phase, seen.work_done) == (Phase.STOPPED, 3.0)
+    assert (rig.folder / "jobs" / "j" / "work" / "started").read_text() == "\n"
+
+
+def test_without_its_supervisor_a_job_is_lost_and_dead(rig: LocalRig) -> None:
+    """kill -9 of the keeper: the allocation is lost, with what was safe, only when its processes,
+    one of them in a session of its own, are dead; its GPUs are free then, and the next allocation
+    goes on from there."""
+    executor = rig.executor()
+    script = f"echo '5 3' > $ALLOCATOR_PROGRESS; setsid sleep 60 & {STUBBORN}"
+    executor.start(named(shell("j", 1, script, gpus=4), "kept"))
+    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    os.kill(find_supervisor(executor, "j"), signal.SIGKILL)
+    seen = ended(rig, executor, "j")
+    assert (seen.phase, seen.work_done) == (Phase.LOST, 3.0)
+    assert not alive("kept")
+    assert ended(rig, executor, "j") == seen
+    executor.acknowledge("j", 1)
+    executor.start(shell("j", 2, "echo '9 8' > $ALLOCATOR_PROGRESS; exit 0", gpus=4))
+    assert ended(rig, executor, "j").work_done == 5.0  # from 3 to 8
+
+
+def test_a_supervisor_told_to_end_ends_its_job_well(rig: LocalRig) -> None:
+    """As when the machine shuts down: the job gets its SIGTERM, and the allocation is lost, for
+    nobody asked.
+    """
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    starts_are(rig, "j", 1)
+    time.sleep(0.1)  # for its trap to be set
+    os.kill(find_supervisor(executor, "j"), signal.SIGTERM)
+    seen = ended(rig, executor, "j")
+    assert seen.phase is Phase.LOST and "exit code 143" in seen.detail
+
+
+def test_a_second_supervisor_does_nothing(rig: LocalRig) -> None:
+    """While the first lives, and after its end."""
+    executor = rig.executor()
+    order = rig.order("j", 1, "endless")
+    executor.start(order)
+    wait(rig, executor, "j", Phase.RUNNING)
+    assert supervisor_main(executor.ledger.place("j", 1)) == 0
+    executor.stop("j", 1, 1)
+    assert ended(rig, executor, "j").phase is Phase.STOPPED
+    assert supervisor_main(executor.ledger.place("j", 1)) == 0
+    assert (rig.folder / "jobs" / "j" / "work" / "started").read_text() == "\n"
+
+
+def test_a_pid_that_was_given_again_is_left_alone() -> None:
+    """A process has the pid of a keeper that is long gone: neither it nor its session is taken
+    for the keeper's.
+    """
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        while (now := read_process(other.pid)) is None or now.session != other.pid:
+            time.sleep(0.01)
+        same = Process(now.pid, "S", 0, 0, 0, now.started)
+        reused = Process(now.pid, "S", 0, 0, 0, now.started - 1)
+        assert find_orphans(reused, b"ALLOCATOR_ALLOCATION=none") == []
+        child = Process(now.pid, "S", 0, 0, 0, now.started)
+        assert (
+            now.pid not in {p.pid for p in find_orphans(child, b"ALLOCATOR_ALLOCATION=none")}
+            and same == child
+        )
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_after_a_reboot_nothing_is_killed(rig: LocalRig) -> None:
+    """keeper.json of another boot: its numbers mean nothing now; the allocation is lost."""
+    executor = rig.executor()
+    executor.start(shell("j", 1, "exit 0"))
+    ended(rig, executor, "j")
+    place = executor.ledger.place("j", 1)
+    (place / "exit.json").unlink()
+    me = read_process(os.getpid())
+    assert me is not None and read_boot_id()
+    disk.write_json(
+        place / "keeper.json", {"pid": me.session, "started": 0, "boot": "another", "at_s": 0.0}
+    )
+    assert ended(rig, executor, "j").phase is Phase.LOST
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Callable[[], bool]:
+    """CrashHere before or after the point-th change of the disk or start of a process; returns
+    whether it came.
+    """
+    count = [0]
+
+    def crashing(do: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **options: object) -> object:
+            count[0] += 1
+            mine = count[0] == point
+            if mine and before:
+                raise CrashHere
+            result = do(*args, **options)
+            if mine:
+                raise CrashHere
+            return result
+
+        return call
+
+    monkeypatch.setattr(ledger, "write_json", crashing(disk.write_json))
+    monkeypatch.setattr(local, "write_json", crashing(disk.write_json))
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(
+            ledger.os if name == "rename" else local.os, name, crashing(getattr(os, name))
+        )
+    monkeypatch.setattr(ledger.shutil, "rmtree", crashing(ledger.shutil.rmtree))
+    monkeypatch.setattr(LocalExecutor, "_spawn", crashing(LocalExecutor._spawn))
+    return lambda: count[0] >= point
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [(True, False), pytest.param((False, True), marks=pytest.mark.soak)],
+    ids=["before", "after"],
+)
+def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(
+    tmp_path: Path, sides: tuple[bool, bool]
+) -> None:
+    """The life of an allocation (start, stop, acknowledge, start of the next), with a crash at
+    every single write, rename and process start in turn, and the same call given again from a new
+    object: each allocation runs once, no GPU is given twice, and in the end nothing is open. The
+    crash comes before and after the write, by turns."""
+    point, came = 0, True
+    while came:
+        point += 1
+        rig = LocalRig(tmp_path / str(point))
+        rig.folder.parent.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            crashed = crash_at(patch, point, sides[point % 2])
+
+            def surely(
+                call: Callable[[LocalExecutor], object], rig: LocalRig = rig
+            ) -> LocalExecutor:
+                for _ in range(2):
+                    with suppress(CrashHere):
+                        executor = rig.executor()
+                        call(executor)
+                        return executor
+                raise AssertionError("crashed twice")
+
+            for generation in (1, 2):
+                order = rig.order("j", generation, "endless", gpus=3)
+                executor = surely(lambda e, o=order: e.start(o))  # type: ignore[misc]
+                assert [one.order["devices"] for one in executor.ledger.known()] == [[0, 1, 2]]
+                with pytest.raises(NotNow):
+                    executor.start(rig.order("k", generation, "endless", gpus=2))
+                # the second one is stopped while it comes up
+                if generation == 1:
+                    wait(rig, executor, "j", Phase.RUNNING)
+                    starts_are(rig, "j", generation)
+                executor = surely(lambda e, g=generation: e.stop("j", g, 1))  # type: ignore[misc]
+                wait(rig, executor, "j", *ENDED)
+                executor = surely(lambda e, g=generation: e.acknowledge("j", g))
+                assert executor.observe() == []
+            came = crashed()
+        started = (rig.folder / "jobs" / "j" / "work" / "started").read_text()
+        assert started in ("\n", "\n\n")
+        assert not os.listdir(rig.folder / "open")
+    assert point > 10
+
+
+def test_two_controllers_at_once(rig: LocalRig) -> None:
+    """Eight processes order the same four allocations at the same time: each runs once, on a GPU
+    of its own.
+    """
+    code = (
+        "import sys; from pathlib import Path\nfrom executor_rigs import LocalRig\n"
+        "rig = LocalRig(Path(sys.argv[1])); executor = rig.executor()\n"
+        "for n in range(4): executor.start(rig.order(f'j{n}', 1, 'endless'))\n"
+    )
+    several = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rig.folder.parent)],
+            cwd=Path(__file__).resolve().parents[2],
+        )
+        for _ in range(4)
+    ]
+    assert [one.wait() for one in several] == [0] * 4
+    executor = rig.executor()
+    for n in range(4):
+        wait(rig, executor, f"j{n}", Phase.RUNNING, work=3.0)
+        assert (rig.folder / "jobs" / f"j{n}" / "work" / "started").read_text() == "\n"
+    assert sorted(one.order["devices"] for one in executor.ledger.known()) == [[0], [1], [2], [3]]
+
+
+def test_a_lock_that_is_never_given_back_is_an_error(tmp_path: Path) -> None:
+    """Rather than waiting for ever."""
+    held = try_lock(tmp_path / "lock")
+    assert held is not None
+    with (
+        pytest.raises(AllocatorError, match="locked by another process"),
+        disk.hold_lock(tmp_path / "lock", 0.05),
+    ):
+        pass
+    os.close(held)
+
+
+def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
+    """exit.json cannot be written, then it can: until then the allocation runs, as far as anybody
+    can see, and its GPUs are taken; the job itself is not disturbed when nothing can be remembered
+    of its progress."""
+    executor = rig.executor()
+    code = (
+        "import sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
+        "write, full = keeper.write_json, [2]\n"
+        "def sometimes(path, value):\n"
+        "    if path.name != 'keeper.json' and full[0] > 0:\n"
+        "        full[0] -= 1\n        raise OSError(28, 'No space left on device')\n"
+        "    write(path, value)\n"
+        "keeper.write_json = sometimes\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+    )
+    order = shell(
+        "j",
+        7,
+        "echo '5 5' > $ALLOCATOR_PROGRESS; sleep 0.5; echo '9 9' > $ALLOCATOR_PROGRESS; exit 0",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalExecutor, "_spawn", lambda self, place: None)
+        executor.start(order)
+    place = executor.ledger.place("j", 7)
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", code, str(place)],
+        cwd=Path(__file__).resolve().parents[2],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _, said = supervisor.communicate(timeout=30)
+    assert supervisor.returncode == 0 and said.count("No space left") == 1
+    seen = ended(rig, executor, "j")
+    assert (seen.phase, seen.work_done) == (Phase.FINISHED, 4.0)
+
+
+def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
+    """A keeper that was started where SIGINT is ignored: its job does not ignore it."""
+    executor = rig.executor()
+    code = (
+        "import signal, sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalExecutor, "_spawn", lambda self, place: None)
+        executor.start(shell("j", 7, "grep SigIgn /proc/self/status"))
+    place = executor.ledger.place("j", 7)
+    subprocess.run(
+        [sys.executable, "-c", code, str(place)],
+        cwd=Path(__file__).resolve().parents[2],
+        timeout=60,
+        check=True,
+    )
+    ignored = int((place / "stdout").read_text().split()[1], 16)
+    assert not ignored & 1 << (signal.SIGINT - 1)

@@ -1,9 +1,0 @@
-"""Returns a plan with a number that is none."""
-
-import numpy as np
-
-from allocator.solvers.base import Answer, Termination
-
-
-def solve(model, limits, hint, report):
-    return Answer(Termination.GAP, np.full(model.n, np.nan), 1.0, 1.0)

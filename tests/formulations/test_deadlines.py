@@ -1,0 +1,339 @@
+"""Deadlines: the policies edf and elasticflow by hand, the objective tardiness, promises
+(docs/deadlines.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem, snapshot, write_folder
+from fakes.random_rounds import random_snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import workload
+
+from allocator.cli import main
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide
+from allocator.engine.promises import FIELDS, promise, promises
+from allocator.errors import Infeasible, UsageError
+from allocator.simulator import SimulationOptions, simulate
+from formulations.deadlines.kept_bound import DatedJobs, bound_kept_deadlines
+from formulations.deadlines.satisfactory_shares import DeadlineNeed, reservation, soonest
+from formulations.objectives.tardiness import deadline_risk
+
+RUNS = {"state": "running", "pool": "p0"}
+
+
+def gpus(p: Problem, policy: str) -> list[int]:
+    return list(decide(p, policy=policy).jobs["gpus"])
+
+
+def due(*pairs: tuple[float, float | None], **more: Any) -> list[dict[str, Any]]:
+    """Jobs of so much work that are due at these times, submitted one after the other."""
+    return [
+        {"remaining_work": w, "deadline_s": d, "submitted_s": s - 9, **more}
+        for s, (w, d) in enumerate(pairs)
+    ]
+
+
+def now(jobs: list[dict[str, Any]], total: int = 8, **config: Any) -> Problem:
+    return problem(
+        jobs, [{"gpus": total}], config={"now_s": 0, "interval_s": 300, "restart_s": 0, **config}
+    )
+
+
+def test_edf_gives_the_fewest_gpus_that_are_enough() -> None:
+    """8 GPUs: 1,200 work in 300 s takes 4 GPUs and comes first, 1,200 in 600 s takes 2. Two are
+    left: the first would need four more for its next size, the other grows to 4."""
+    assert gpus(now(due((1200, 600), (1200, 300))), "edf") == [4, 4]
+
+
+def test_edf_serves_hopeless_and_undated_jobs_last() -> None:
+    """1 GPU: the job that is late anyway was submitted first and is due first; the other can still
+    be kept. Both before the job without a deadline."""
+    p = now(due((9000, 300), (300, 1200), (100, None), max_gpus=1), total=1)
+    assert gpus(p, "edf") == [0, 1, 0]
+    assert gpus(now(due((100, None), (9000, 300), max_gpus=1), total=1), "edf") == [0, 1]
+
+
+def test_elasticflow_refuses_what_would_break_a_promise() -> None:
+    """1 GPU, work of 600 s due at 700 first, then 300 s due at 400: together 900 s by 700 cannot
+    be; the first was there first and keeps its promise, although the other is due sooner. edf takes
+    the other way."""
+    p = now(due((600, 700), (300, 400), max_gpus=1), total=1)
+    assert gpus(p, "elasticflow") == [1, 0]
+    assert gpus(p, "edf") == [0, 1]
+
+
+def test_elasticflow_spare_gpus_go_to_whoever_has_none_first() -> None:
+    """4 GPUs: the job with a deadline needs one; one goes to the job without, then each gets one
+    more.
+    """
+    assert gpus(now(due((600, 900), (1e6, None)), total=4), "elasticflow") == [2, 2]
+
+
+def test_share_by_hand() -> None:
+    """1,000 work at 1, 1.8 and 3 per second on 1, 2 and 4 GPUs, due in 700 s, slots of 300 s,
+    start-up 50 s.
+
+    One GPU: 250 + 300 + 100. Two: 450 + 540 + 180 = 1,170, enough in the third slot: 10 of its work
+    are left, 1/180 h. With only one GPU free in the second slot: 450 + 250 (changed) + 1.8 x 50; so
+    4, which is 2 there as well: 750 + 250 + ... is done in the second slot exactly.
+    """
+    need = DeadlineNeed(
+        np.array([1, 2, 4]), np.array([1.0, 1.8, 3.0]), 1000.0, 700.0, 50.0, 50.0, 0
+    )
+    found = reservation(need, np.array([8, 8, 8, 8]), 300.0)
+    assert found is not None and found.size.tolist() == [2, 2, 2]
+    assert found.done_s == pytest.approx(600 + 10 / 1.8)
+    tight = reservation(need, np.array([8, 1, 8, 8]), 300.0)
+    assert (
+        tight is not None and tight.size.tolist() == [4, 1] and tight.done_s == pytest.approx(600)
+    )
+    assert reservation(dataclasses.replace(need, due_s=300.0), np.full(4, 8), 300.0) is None
+    assert soonest(need, np.full(4, 8), 300.0) == pytest.approx(300 + 250 / 3)
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=8),
+    st.integers(1, 3000),
+    st.integers(1, 2500),
+    st.integers(0, 200),
+    st.sampled_from([0, 1, 2, 4]),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_share_does_the_work_in_time(
+    free: list[int], work: int, by: int, pause: int, held: int
+) -> None:
+    """Followed slot by slot: never more than is free, and the work is done at done_s, by the
+    deadline.
+    """
+    pauses = float(pause), float(pause)
+    need = DeadlineNeed(
+        np.array([1, 2, 4]), np.array([1.0, 1.8, 3.0]), float(work), float(by), *pauses, held
+    )
+    found = reservation(need, np.array(free), 100.0)
+    if found is None:
+        return
+    assert (found.size <= np.array(free)[: len(found.size)]).all() and found.done_s <= by + 1e-6
+    speed, done, before = {0: 0.0, 1: 1.0, 2: 1.8, 4: 3.0}, 0.0, held
+    for t, size in enumerate(found.size.tolist()):
+        seconds = min(100.0, found.done_s - 100.0 * t)
+        done += speed[size] * max(0.0, seconds - (pause if size != before else 0.0))
+        before = size
+    assert done == pytest.approx(work)
+
+
+def test_promises_by_hand() -> None:
+    """The world of test_elasticflow_refuses...: one of two; the second could be promised 900 s,
+    three slots of 300; and no plan keeps both."""
+    found = promises(now(due((600, 700), (300, 400), (9000, 600), max_gpus=1), total=1))
+    assert [a.promised for a in found.jobs] == [True, False, False]
+    assert (found.wanted, found.kept, found.most) == (3, 1, 1)
+    assert (
+        found.jobs[1].earliest_s == pytest.approx(900)
+        and "earlier promises" in found.jobs[1].reason
+    )
+    assert "j0" in found.jobs[1].reason and "even alone it needs 2.5 h" in found.jobs[2].reason
+
+
+def test_long_jobs_do_not_lengthen_the_slots() -> None:
+    """Two jobs of two slots each, one after the other, and one of weeks without a deadline: it is
+    offered the time when it would be done behind them. Asked for one job alone the answer is the
+    same."""
+    p = now(due((500, 700), (500, 1300), (1e7, None), max_gpus=1), total=1)
+    found = promises(p).jobs
+    assert [a.promised for a in found] == [True, True, None] and found[1].done_s == pytest.approx(
+        1100
+    )
+    assert found[2].earliest_s is not None and 1e7 + 1100 <= found[2].earliest_s < 1.1e7
+    assert [promise(p, a.job_id) for a in found] == list(found)
+    with pytest.raises(UsageError, match='did you mean "j0"'):
+        promise(p, "j00")
+
+
+def test_a_refused_job_is_promised_what_was_offered() -> None:
+    """On random rounds: with earliest_s as its deadline each refused job is promised, and nobody
+    loses a promise.
+    """
+    rng, refused = np.random.default_rng(4), 0
+    for _ in range(12):
+        jobs = due(
+            *[(float(rng.integers(100, 5000)), float(rng.integers(200, 1500))) for _ in range(7)]
+        )
+        found = promises(now(jobs, total=4))
+        for j, a in enumerate(found.jobs):
+            if not a.promised:
+                refused += 1
+                assert a.earliest_s is not None
+                again = promises(
+                    now(
+                        [
+                            (
+                                {**row, "deadline_s": a.earliest_s + 1e-3}
+                                if i == j
+                                else {**row, "submitted_s": row["submitted_s"] - 99}
+                            )
+                            for i, row in enumerate(jobs)
+                        ],
+                        total=4,
+                    )
+                )
+                assert [b.promised for i, b in enumerate(again.jobs) if i != j] == [
+                    b.promised for i, b in enumerate(found.jobs) if i != j
+                ]
+    assert refused > 10
+
+
+def test_promises_are_kept_by_elasticflow() -> None:
+    """Nobody comes later, speeds are right: every deadline that is promised at the start is met
+    in the simulator.
+    """
+    rng, kept = np.random.default_rng(1), 0
+    for _ in range(6):
+        jobs = [
+            {
+                "total_work": float(rng.integers(100, 9000)),
+                "max_gpus": 8,
+                "deadline_s": float(rng.integers(300, 4000)),
+            }
+            for _ in range(8)
+        ]
+        w = workload(jobs, gpus=8, config={"restart_s": 20})
+        promised = {a.job_id for a in promises(w.problem).jobs if a.promised}
+        ended = simulate(
+            w, policy="elasticflow", options=SimulationOptions(prove_every=0)
+        ).jobs.set_index("job_id")["finished_s"]
+        limit = dict(zip(w.problem.jobs.job_id, w.problem.jobs.deadline_s.tolist(), strict=True))
+        assert all(ended[j] <= limit[j] + 1e-6 for j in promised)
+        kept += len(promised)
+    assert kept > 12
+
+
+def test_no_plan_keeps_more_than_the_bound() -> None:
+    """Jobs of one or two slots, one GPU, slots of one second: every order tried; the bound is
+    never below the best.
+    """
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        work, by = rng.integers(1, 4, 5).astype(float), rng.integers(1, 9, 5).astype(float)
+        best = 0
+        for order in itertools.permutations(range(5)):
+            at, met = 0.0, 0
+            for j in order:
+                if at + work[j] <= by[j]:
+                    at, met = at + work[j], met + 1
+            best = max(best, met)
+        five = np.arange(5)
+        bound = bound_kept_deadlines(
+            DatedJobs(
+                np.ones(5),
+                work,
+                by,
+                five,
+                np.ones(5),
+                np.zeros(5, np.int64),
+                five,
+                np.ones(5),
+                np.ones(1),
+            )
+        )
+        assert best - 1e-6 <= bound <= 5
+
+
+def test_risk_by_hand() -> None:
+    """Half of the time needed: 1/4; all of it or no time: 1; nothing left: 0 even without time."""
+    work, hours = np.array([5.0, 10.0, 20.0, 5.0, 0.0]), np.array([10.0, 10.0, 10.0, 0.0, -1.0])
+    assert deadline_risk(work, np.ones(5), hours).tolist() == [0.25, 1.0, 1.0, 1.0, 0.0]
+
+
+def test_tardiness_of_one_round_by_hand() -> None:
+    """1 GPU, rate 1, rounds of 300 s, W 1. The urgent job: 600 work in 900 s; after a round of
+    waiting 600 / 600, after a round of work 300 / 600: 168 (1 - 1/4) = 126. The job without
+    deadline: 300 work, alone in its queue, ends at 300: V D = 300 / 3600."""
+    p = now(due((600, 900), max_gpus=1), total=1, objective="tardiness")
+    assert decide(p).objective_value == pytest.approx(126)
+    p = now(due((300, None), max_gpus=1), total=1, objective="tardiness")
+    assert decide(p).objective_value == pytest.approx(300 / 3600)
+    both = now(due((300, None), (600, 900), max_gpus=1), total=1, objective="tardiness")
+    assert gpus(both, "mip") == [0, 1]
+
+
+def test_tardiness_leaves_what_is_hopeless_and_goes_on_when_late() -> None:
+    """Of a job that can be kept and one that cannot, the first; late jobs alone are still worth
+    serving, the shorter first."""
+    p = now(due((9000, 600), (300, 900), max_gpus=1), total=1, objective="tardiness")
+    assert gpus(p, "mip") == [0, 1]
+    assert gpus(
+        now(due((9000, -10), (600, -500), max_gpus=1), total=1, objective="tardiness"), "mip"
+    ) == [0, 1]
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`allocator promise`: a table, all fields in csv and json, files; a folder that is none is
+    exit code 3 or 2.
+    """
+    folder = write_folder(
+        snapshot(
+            due((600, 700), (300, 400), (50, None), max_gpus=1),
+            [{"gpus": 1}],
+            config={"now_s": 0, "interval_s": 300},
+        ),
+        tmp_path / "s",
+    )
+    assert main.run(["promise", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "1 of 2 deadlines can be promised together; no plan keeps more than 1" in out
+        and "earlier promises" in out
+    )
+    assert main.run(["promise", str(folder), "--format", "json", "--out", str(tmp_path / "o")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["wanted"], told["kept"], told["most"]) == (2, 1, 1) and set(
+        told["jobs"][0]
+    ) == set(FIELDS)
+    assert told["jobs"][2]["promised"] is None and told["jobs"][2]["earliest_s"] > 0
+    assert (tmp_path / "o" / "promises.csv").read_text().splitlines()[0] == ",".join(FIELDS)
+    assert json.loads((tmp_path / "o" / "promises.json").read_text()) == told
+    assert main.run(["promise", str(tmp_path / "none")]) != 0
+
+
+def test_promises_where_nothing_can_run() -> None:
+    """No jobs; a held job; a job that must keep too little to be in time: each said so."""
+    assert promises(validate(snapshot([]))).jobs == ()
+    fixed = {**RUNS, "gpus": 1, "preemptible": False, "remaining_work": 600, "deadline_s": 300}
+    found = promises(
+        now([fixed, {"state": "held", "deadline_s": 900}, {**fixed, "deadline_s": 700}])
+    )
+    assert [a.promised for a in found.jobs] == [False, False, True]
+    assert "keeps what it holds" in found.jobs[0].reason and "held" in found.jobs[1].reason
+    assert found.jobs[0].earliest_s == 600
+
+
+def test_random_rounds_with_deadlines() -> None:
+    """Every rule of the rounds, deadlines of all kinds: plans pass the audit, the bound is above
+    the plan, and promises are no more than the linear programme allows."""
+    rng, planned = np.random.default_rng(3), 0
+    for seed in range(25):
+        p = validate(random_snapshot(np.random.default_rng(700 + seed), 12).snapshot())
+        when = p.now_s + rng.choice([-100.0, 200.0, 2000.0, 50_000.0, np.nan], len(p.jobs))
+        p = dataclasses.replace(
+            p, objective="tardiness", jobs=dataclasses.replace(p.jobs, deadline_s=when)
+        )
+        found = promises(p)
+        assert found.kept <= found.most <= found.wanted == int((~np.isnan(when)).sum())
+        for policy in ("edf", "elasticflow", "mip"):
+            with contextlib.suppress(Infeasible):
+                r = decide(p, policy=policy)
+                planned += 1
+                assert r.objective_value <= r.bound * (1 + 1e-9) + 1e-9
+    assert planned > 45

@@ -1,0 +1,299 @@
+"""Row families, dominance and guarantees: by hand, and against exhaustive search."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rounds import best, random_instance
+
+from formulations.model import linear
+from formulations.model.dominance import find_needed_options
+from formulations.model.guarantee import usable_guarantee
+from formulations.model.instance import Instance
+from formulations.model.relaxed_rules import build_elastic_model, soft_rows
+from formulations.model.single_round import build_model
+
+INF = np.inf
+
+
+def two_jobs(**changes: object) -> Instance:
+    """Job 0 of tenant 0: 1 or 2 GPUs of pool 0 (holds 1). Job 1 of tenant 1: 2 GPUs of pool 0,
+    or 4 of pool 1.
+    """
+    base = Instance(
+        value=np.array([1.0, 1.5, 2.0, 3.0]),
+        start=np.array([0, 2, 4]),
+        job=np.array([0, 0, 1, 1]),
+        pool=np.array([0, 0, 0, 1]),
+        gpus=np.array([1, 2, 2, 4]),
+        cost=np.array([2.0, 4.0, 4.0, 0.0]),
+        keep=np.array([True, False, False, False]),
+        primary=np.full(4, -1),
+        conflicting_option=np.full(4, -1),
+        mandatory=np.array([False, False]),
+        tenant=np.array([0, 1]),
+        capacity=np.array([3, 4]),
+        budget=6.0,
+        quota=np.array([INF, 4.0]),
+        tenant_budget=np.array([3.0, INF]),
+        guarantee=np.array([0, 2]),
+        zone=np.array([-1, 0]),
+        exposure=np.array([INF, 4.0]),
+        least_kept=1,
+        jobs=["a", "b"],
+        pools=["p", "s"],
+        tenants=["x", "y"],
+        zones=["west"],
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def dense(i: Instance) -> tuple[np.ndarray, linear.LinearModel]:
+    model = build_model(i)
+    a = np.zeros((model.m, model.n))
+    a[model.index, model.entry_column] = model.coef
+    return a, model
+
+
+def test_every_rule_is_the_row_it_should_be() -> None:
+    """The matrix of a two-job round, written out: kinds, labels, coefficients and bounds."""
+    a, model = dense(two_jobs())
+    assert [(f.kind, list(f.labels)) for f in model.families] == [
+        ("at_most_one", ["a", "b"]),
+        ("capacity", ["p", "s"]),
+        ("idle_headroom", []),
+        ("headroom", []),
+        ("budget", [""]),
+        ("quota", ["y"]),
+        ("tenant_budget", ["x"]),
+        ("guarantee", ["y"]),
+        ("churn", [""]),
+        ("exposure", ['y" in region "west']),
+        ("guest", []),
+        ("heir", []),
+    ]
+    assert a.tolist() == [
+        [1, 1, 0, 0],
+        [0, 0, 1, 1],  # one option each
+        [1, 2, 2, 0],
+        [0, 0, 0, 4],  # GPUs of p and s
+        [2, 4, 4, 0],  # dollars
+        [0, 0, 2, 4],
+        [2, 4, 0, 0],  # GPUs of y, dollars of x
+        [0, 0, 2, 4],
+        [1, 0, 0, 0],  # guarantee of y, jobs kept
+        [0, 0, 0, 4],
+    ]  # GPUs of y in the spot pool
+    assert model.upper.tolist() == [1, 1, 3, 4, 6, 4, 3, INF, INF, 4]
+    assert model.lower.tolist() == [-INF] * 7 + [2, 1, -INF]
+    assert model.row_name(5) == 'quota of "y"' and model.row_name(8) == "churn"
+
+
+def test_a_secondary_takes_nothing_but_needs_its_primary() -> None:
+    """Option 2 of b runs on the 2 GPUs that a holds by its option 1: it is in no row but that of
+    its job, of kept jobs, and of its host, whose row has no label for options without guests.
+    Without option 1 it is gone, too."""
+    i = two_jobs(
+        primary=np.array([-1, -1, 1, -1]),
+        cost=np.array([2.0, 4.0, 0.0, 0.0]),
+        keep=np.array([True, False, True, False]),
+    )
+    a, model = dense(i)
+    assert a[:, 2].tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1] and model.upper[10] == 0
+    assert a[10].tolist() == [0, -1, 1, 0] and model.row_name(10) == 'guest of "a" on 2 GPUs of "p"'
+    assert model.feasible(np.array([0.0, 1, 1, 0])) is False and model.feasible(
+        np.array([1.0, 0, 0, 1])
+    )
+    free = dense(replace(i, tenant_budget=np.full(2, INF), guarantee=np.zeros(2, dtype=np.int64)))[
+        1
+    ]
+    assert free.feasible(np.array([0.0, 1, 1, 0])) and not free.feasible(np.array([1.0, 0, 1, 0]))
+    assert i.take(np.array([1, 2])).primary.tolist() == [-1, 0]
+
+
+def test_an_option_that_may_have_a_secondary_is_needed() -> None:
+    """The larger option of a, worth less than the smaller one, is dropped unless somebody may run
+    beside it; who does goes if the host's option cannot be, and if the pair is worth nothing."""
+    i = two_jobs(
+        value=np.array([1.0, 0.5, 2.0, 3.0]),
+        keep=np.zeros(4, dtype=bool),
+        least_kept=0,
+        guarantee=np.zeros(2, dtype=np.int64),
+        tenant_budget=np.full(2, INF),
+    )
+    assert find_needed_options(i).tolist() == [True, False, True, True]
+    with_secondary = replace(
+        i, primary=np.array([-1, -1, 1, -1]), cost=np.array([2.0, 4.0, 0.0, 0.0])
+    )
+    assert find_needed_options(with_secondary).tolist() == [True, True, True, True]
+    assert find_needed_options(replace(with_secondary, budget=3.0)).tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert find_needed_options(
+        replace(with_secondary, value=np.array([1.0, 0.5, 0.0, 3.0]))
+    ).tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_rules_that_are_not_there_have_no_rows() -> None:
+    """Without budget, quotas, guarantees and a limit on changes only jobs and pools are left."""
+    none = np.array([INF, INF])
+    _, model = dense(
+        two_jobs(
+            budget=INF,
+            quota=none,
+            tenant_budget=none,
+            guarantee=np.array([0, 0]),
+            least_kept=0,
+            exposure=none,
+        )
+    )
+    assert model.m == 4
+
+
+def test_must_run_is_an_equation() -> None:
+    """A non-preemptible job's choice row has lower bound 1."""
+    _, model = dense(two_jobs(mandatory=np.array([True, False])))
+    assert model.lower[:2].tolist() == [1, -INF]
+
+
+def test_feasibility_by_hand() -> None:
+    """Keeping a and giving b its 4 GPUs keeps every rule; a at 2 GPUs breaks the tenant budget
+    of x.
+    """
+    model = build_model(two_jobs())
+    assert model.feasible(np.array([1.0, 0, 0, 1]))
+    assert [model.row_name(r) for r in model.violations(np.array([0.0, 1, 0, 1]))] == [
+        'tenant_budget of "x"',
+        "churn",
+    ]
+    assert not model.feasible(np.array([0.5, 0, 0, 1]))
+
+
+def test_dominance_by_hand() -> None:
+    """More GPUs for the same value go, keep stays, worthless goes, too large goes, guaranteed
+    tenants stay whole.
+    """
+    i = two_jobs(
+        value=np.array([1.0, 1.0, 2.0, 0.0]),
+        tenant_budget=np.array([INF, INF]),
+        quota=np.array([INF, INF]),
+    )
+    # y has a guarantee
+    assert find_needed_options(i).tolist() == [True, False, True, True]
+    free = replace(i, guarantee=np.array([0, 0]))
+    # worth nothing
+    assert find_needed_options(free).tolist() == [True, False, True, False]
+    assert find_needed_options(replace(free, capacity=np.array([1, 4]))).tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert find_needed_options(replace(free, budget=3.0)).tolist() == [True, False, False, False]
+    assert find_needed_options(replace(free, mandatory=np.array([False, True]))).tolist() == [
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_dominance_never_changes_the_optimum(seed: int) -> None:
+    """Exhaustive search finds the same best value, or the same infeasibility, with and without
+    dominated options; in every second round jobs may share."""
+    i = random_instance(np.random.default_rng(seed), secondaries=3 * (seed % 2))
+    pruned = i.take(np.flatnonzero(find_needed_options(i)))
+    whole, less = best(build_model(i), i.start), best(build_model(pruned), pruned.start)
+    assert (whole is None) == (less is None)
+    assert whole is None or less == pytest.approx(whole, abs=1e-12)
+
+
+def test_dominance_removes_something() -> None:
+    """The random instances really contain dominated options (else the test above would show
+    nothing).
+    """
+    gone = [
+        int((~find_needed_options(random_instance(np.random.default_rng(s)))).sum())
+        for s in range(150)
+    ]
+    assert sum(gone) > 150
+
+
+def brute_usable(g: int, jobs: list[list[tuple[int, int]]], capacity: list[int]) -> int:
+    top = 0
+    for pick in itertools.product(*[[None, *options] for options in jobs]):
+        chosen = [o for o in pick if o]
+        used = [sum(k for p, k in chosen if p == q) for q in range(len(capacity))]
+        if all(u <= c for u, c in zip(used, capacity, strict=True)) and sum(used) <= g:
+            top = max(top, sum(used))
+    return top
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(0, 12),
+    st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), max_size=4), max_size=4),
+    st.lists(st.integers(0, 8), min_size=3, max_size=3),
+)
+def test_usable_guarantee_equals_exhaustive_search(
+    g: int, jobs: list[list[tuple[int, int]]], capacity: list[int]
+) -> None:
+    """u is the largest sum not above g that the tenant's options can hold alone, pools
+    respected.
+    """
+    jobs = [[(p, k) for p, k in options if k <= capacity[p]] for options in jobs]
+    assert usable_guarantee(g, jobs, capacity) == brute_usable(g, jobs, capacity)
+
+
+def test_usable_guarantee_by_hand() -> None:
+    """Two jobs of 4 GPUs on a pool of 6: only one fits; with sizes 4 and 2 both; sizes 4 cannot
+    make 6.
+    """
+    assert usable_guarantee(8, [[(0, 4)], [(0, 4)]], [6]) == 4
+    assert usable_guarantee(8, [[(0, 4)], [(0, 2), (0, 4)]], [6]) == 6
+    assert usable_guarantee(6, [[(0, 4)], [(1, 4)]], [8, 8]) == 4
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_elastic_programme_allows_exactly_what_the_rules_allow(seed: int) -> None:
+    """With all slacks at zero, a 0/1 vector is feasible in the elastic programme if and only if
+    it is in the model.
+    """
+    rng = np.random.default_rng(seed)
+    model = build_model(random_instance(rng, jobs=3))
+    soft = build_elastic_model(model)
+    for _ in range(20):
+        x = (rng.random(model.n) < 0.3).astype(float)
+        assert soft.model.feasible(
+            np.concatenate([x, np.zeros(2 * len(soft.rows))])
+        ) == model.feasible(x)
+
+
+def test_elastic_programme_bends_rules_but_not_physics() -> None:
+    """Budget, quotas, guarantees, churn and must-run rows may give way; job and pool rows may
+    not.
+    """
+    model = build_model(two_jobs(mandatory=np.array([True, False])))
+    assert [model.row_name(r) for r in np.flatnonzero(soft_rows(model))] == [
+        'at_most_one of "a"',
+        "budget",
+        'quota of "y"',
+        'tenant_budget of "x"',
+        'guarantee of "y"',
+        "churn",
+        'exposure of "y" in region "west"',
+    ]

@@ -1,0 +1,240 @@
+"""The view as choices, the Lagrangian bound and its minimisation."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+from choice_models import best_choice, lp_bound, model_of, random_model, view
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rounds import random_instance
+
+from formulations.bounds.lagrangian import bound_at, minimise_dual
+from formulations.model.choices import NotChoices, choices
+from formulations.model.linear import AT_MOST_ONE, RowFamily
+from formulations.model.single_round import build_model
+
+
+def test_choices_reads_groups_must_and_coupling_rows():
+    """Two jobs, one pool: groups, must flags and the coupling matrix come out as written."""
+    c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)], mandatory={1})
+    assert c.start.tolist() == [0, 2, 3]
+    assert c.mandatory.tolist() == [False, True]
+    assert c.rows.tolist() == [2]
+    assert c.matrix.toarray().tolist() == [[1], [2], [2]]
+    assert c.slots[0].tolist() == [[0], [0], [0], [1]]
+
+
+def test_choice_helpers_value_use_feasible_x():
+    """Job 0 takes its second column: value 5, use 2, full; job 1 on top of it would overflow the
+    pool.
+    """
+    c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
+    one, both, foreign = np.array([1, -1]), np.array([1, 2]), np.array([2, -1])
+    assert c.value_of(one) == 5
+    assert c.use_of(one).tolist() == [2]
+    assert [c.feasible(x) for x in (one, both, foreign)] == [True, False, False]
+    assert c.to_x(one).tolist() == [0, 1, 0]
+    assert c.from_x(c.to_x(one)).tolist() == one.tolist()
+
+
+def test_a_column_of_two_jobs_couples_through_the_second():
+    """A shared column belongs to its first job; the second job's row is watched as a coupling
+    row.
+    """
+    base = model_of([[(3, {}), (5, {0: 1})], [(4, {})]], [(-np.inf, 1)], mandatory={1})
+    shared = dataclasses.replace(
+        base,
+        families=(RowFamily(AT_MOST_ONE, 0, ["a", "b", "c"]),),
+        lower=np.array([-np.inf, 1.0, -np.inf]),
+        index=base.index.copy(),
+    )
+    # column 1 now touches the rows of jobs 0 and 1
+    shared.index[shared.index == 2] = 1
+    c = choices(shared)
+    assert c.group.tolist() == [0, 0, 1]
+    assert c.rows.tolist() == [1]
+    assert not c.mandatory.any()
+    assert not c.feasible(np.array([1, 2, -1]))  # job 1 would be served twice
+    assert c.feasible(np.array([1, -1, -1]))
+    assert not c.feasible(np.array([0, -1, -1]))  # job 1 must be served
+    assert best_choice(c) == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"integer": np.array([True, False])}, "continuous"),
+        ({"col_upper": np.array([2.0, 1.0])}, "binary"),
+        ({"families": (RowFamily("capacity", 0, ["x", "y", "z"]),)}, "at-most-one"),
+        ({"upper": np.array([2.0, 1.0, 1.0])}, "bounds"),
+    ],
+)
+def test_other_models_are_refused_with_the_reason(change, word):
+    """General integers, continuous columns, columns without a group and other bounds are not
+    choices.
+    """
+    base = model_of([[(1, {0: 1})], [(1, {0: 1})]], [(-np.inf, 1)])
+    with pytest.raises(NotChoices, match=word):
+        choices(dataclasses.replace(base, **change))
+
+
+def test_columns_of_a_group_must_lie_side_by_side():
+    """Columns a, b, a are refused."""
+    base = model_of([[(1, {0: 1})], [(1, {0: 1})], [(1, {0: 1})]], [(-np.inf, 1)])
+    base.index[4] = 0
+    with pytest.raises(NotChoices, match="side by side"):
+        choices(base)
+
+
+def test_bound_by_hand():
+    """Price 2 per GPU, pool of 2: 2*2 + max(0, 3-2, 5-4) + max(0, 4-4) = 5, the optimum."""
+    c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
+    assert bound_at(c, np.array([0, 0, 2.0])) == pytest.approx(5, rel=1e-8)
+    # prices of job rows are ignored
+    assert bound_at(c, np.array([9.0, 9, 2])) == pytest.approx(5, rel=1e-8)
+    # wrong sign counts as 0
+    assert bound_at(c, np.array([0, 0, -7.0])) == pytest.approx(9)
+    assert bound_at(c, np.array([0, 0, np.nan])) == pytest.approx(9)
+
+
+def test_sign_of_a_lower_row():
+    """At least 2 GPUs, options worth 5 (1 GPU) and 3 (2 GPUs): price -2 proves 3, positive
+    prices count as 0.
+    """
+    c = view([[(5, {0: 1}), (3, {0: 2})]], [(2, np.inf)])
+    assert bound_at(c, np.array([0, -2.0])) == pytest.approx(-4 + 7, rel=1e-8)
+    assert bound_at(c, np.array([0, 2.0])) == pytest.approx(5)
+    dual = minimise_dual(c)
+    assert dual.prices[1] < 0
+    assert dual.bound == pytest.approx(3, rel=1e-3)
+
+
+def test_must_groups_have_no_nothing():
+    """A job that must run at a loss pulls the bound below zero."""
+    groups = [[(-2, {0: 1}), (-3, {0: 2})]]
+    assert bound_at(view(groups, [(-np.inf, 2)], mandatory={0}), np.zeros(2)) == pytest.approx(-2)
+    assert bound_at(view(groups, [(-np.inf, 2)]), np.zeros(2)) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_bound_covers_plans_within_the_tolerance():
+    """0.1 + 0.2 dollars pass a budget of 0.3 by rounding; at any price the bound stays above
+    that plan.
+    """
+    c = view([[(1, {0: 0.1})], [(1, {0: 0.2})]], [(-np.inf, 0.3)])
+    assert c.feasible(np.array([0, 1]))
+    for price in (0.0, 1.0, 5.0, 10.0, 1e3):
+        assert bound_at(c, np.array([0, 0, price])) >= 2
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**9),
+    scale=st.sampled_from([1e-6, 1.0, 1e9]),
+    size=st.sampled_from([0.0, 1.0, 100.0]),
+)
+def test_bound_never_below_the_optimum(seed, scale, size):
+    """Any prices, any signs of rows, any magnitude: the bound holds, and so does the minimised
+    one; both finite.
+    """
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, scale=scale)
+    c = choices(model)
+    best = best_choice(c)
+    dual = minimise_dual(c)
+    assert np.isfinite(dual.bound)
+    assert bound_at(c, dual.prices) == dual.bound
+    if best is not None:
+        assert dual.bound >= best
+        assert bound_at(c, size * scale * rng.normal(size=model.m)) >= best
+
+
+def test_minimised_bound_is_close_to_the_lp():
+    """60 rounds with every kind of row: the median distance to the LP bound is below 1e-5, the
+    worst below 1e-3.
+    """
+    distance = []
+    for seed in range(60):
+        model = build_model(
+            random_instance(np.random.default_rng(seed), jobs=12, pools=3, tenants=4)
+        )
+        lp = lp_bound(model)
+        if lp is not None:
+            distance.append((minimise_dual(choices(model)).bound - lp) / max(1.0, abs(lp)))
+    assert len(distance) > 20
+    assert min(distance) > -1e-9
+    assert np.median(distance) < 1e-5
+    assert max(distance) < 1e-3
+
+
+def test_many_sparse_rows():
+    """200 tenants with a quota each (more rows than the dense path takes): within 1e-4 of the
+    LP.
+    """
+    rng = np.random.default_rng(3)
+    groups = [
+        [
+            (float(v), {0: k, 1 + j % 200: k})
+            for k, v in zip((1, 2, 4), np.cumsum(rng.random(3)), strict=True)
+        ]
+        for j in range(600)
+    ]
+    model = model_of(
+        groups, [(-np.inf, 500), *[(-np.inf, float(q)) for q in rng.integers(1, 9, 200)]]
+    )
+    assert minimise_dual(choices(model)).bound == pytest.approx(lp_bound(model), rel=1e-4)
+
+
+def test_no_coupling_rows_no_options_no_groups():
+    """Without coupling rows every job takes its best; without options the bound is 0."""
+    assert minimise_dual(view([[(3, {}), (5, {})], [(-1, {})]], [])).bound == pytest.approx(5)
+    assert minimise_dual(view([[], []], [(-np.inf, 2)])).bound == pytest.approx(0, abs=1e-12)
+    assert minimise_dual(view([], [])).bound == 0
+
+
+def test_all_values_equal_or_zero():
+    """Equal values: 3 of 10 equal jobs fit, bound 3. Zero values: bound 0."""
+    assert minimise_dual(view([[(1, {0: 1})]] * 10, [(-np.inf, 3)])).bound == pytest.approx(
+        3, rel=1e-4
+    )
+    assert minimise_dual(view([[(0, {0: 1})]] * 10, [(-np.inf, 3)])).bound == pytest.approx(
+        0, abs=1e-12
+    )
+
+
+def test_infeasible_model_gives_a_finite_bound():
+    """At least 9 GPUs from jobs that have 2: the dual has no minimum, the search ends all the
+    same.
+    """
+    assert np.isfinite(minimise_dual(view([[(1, {0: 1})]] * 2, [(9, np.inf)])).bound)
+    assert np.isfinite(minimise_dual(view([[]], [(-np.inf, 1)], mandatory={0})).bound)
+
+
+def test_start_prices_and_deadline():
+    """A passed deadline returns the better of zero and start prices; a good start is never made
+    worse.
+    """
+    c = view([[(float(j % 7 + 1), {0: 1 + j % 3})] for j in range(50)], [(-np.inf, 20)])
+    cold = minimise_dual(c)
+    assert minimise_dual(c, start=cold.prices).bound <= cold.bound
+    assert minimise_dual(c, start=cold.prices, deadline=time.monotonic() - 1).bound == cold.bound
+
+
+def test_relabelling_changes_nothing():
+    """Jobs in reverse order: the same bound."""
+    rng = np.random.default_rng(5)
+    groups = [[(float(rng.random() * k), {0: k, 1: 2 * k}) for k in (1, 2, 4)] for _ in range(40)]
+    rows = [(-np.inf, 30), (-np.inf, 50)]
+    assert minimise_dual(view(groups, rows)).bound == pytest.approx(
+        minimise_dual(view(groups[::-1], rows)).bound, rel=1e-5
+    )
+
+
+def test_same_model_same_dual():
+    """Two calls give the same bits, also where a random sample starts the search."""
+    rng = np.random.default_rng(6)
+    c = view([[(float(rng.random()), {0: 1})] for _ in range(6000)], [(-np.inf, 1500)])
+    assert minimise_dual(c).prices.tobytes() == minimise_dual(c).prices.tobytes()

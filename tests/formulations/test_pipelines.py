@@ -1,0 +1,185 @@
+"""Deadlines of pipelines: split by hand, never tighter than needed, seen by objectives and
+explanations.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from builders import problem, snapshot
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.domain.problem import Problem
+from allocator.engine.decision import decide
+from allocator.engine.explain import explain
+from allocator.performance.pipelines import due, due_s, least_seconds_left
+from allocator.solvers.base import SolveLimits
+from formulations.deadlines.pipelines import split_deadlines
+
+NAN = np.nan
+
+
+def dues(
+    after: dict[int, list[int]], need: list[float], deadline: list[float], now: float = 0.0
+) -> list[float]:
+    return list(split_deadlines(after, np.array(need), np.array(deadline), now)[0].tolist())
+
+
+def test_a_chain_by_hand() -> None:
+    """Stages of 100, 200 and 100 s, deadline at 1000: 600 s to spare, so each gets 2.5 times its
+    need.
+    """
+    assert dues({1: [0], 2: [1]}, [100, 200, 100], [NAN, NAN, 1000]) == [250, 750, 1000]
+    assert dues({1: [0], 2: [1]}, [100, 200, 100], [NAN, NAN, 1300], 300) == [550, 1050, 1300]
+
+
+def test_a_diamond_by_hand() -> None:
+    """Longest way 100 + 300 + 100 = 500 s, deadline at 1000: factor 2. The short branch has until
+    the last stage begins, and the first is due when the long branch has to begin."""
+    due_, whose = split_deadlines(
+        {1: [0], 2: [0], 3: [1, 2]},
+        np.array([100.0, 300, 50, 100]),
+        np.array([NAN, NAN, NAN, 1000]),
+        0.0,
+    )
+    assert due_.tolist() == [200, 800, 800, 1000] and whose.tolist() == [3, 3, 3, 3]
+
+
+def test_too_late_by_hand() -> None:
+    """400 s of work and 250 s left: latest finishes of the critical path, every stage as late as
+    the last one.
+    """
+    assert dues({1: [0], 2: [1]}, [100, 200, 100], [NAN, NAN, 250]) == [-50, 150, 250]
+    assert dues({1: [0]}, [100, 100], [NAN, 50], 200) == [-50, 50]
+
+
+def test_own_deadlines_and_several_ends() -> None:
+    """The earliest counts: of a stage's own deadline and those behind it; jobs before no
+    deadline have none.
+    """
+    assert dues({1: [0], 2: [0]}, [100, 100, 100], [NAN, 400, 300]) == [150, 400, 300]
+    assert dues({1: [0]}, [100, 100], [120, 400]) == [120, 400]
+    assert str(dues({1: [0]}, [100, 100], [120, NAN])) == "[120.0, nan]"
+    assert dues({1: [0]}, [0, 0], [NAN, 400]) == [400, 400]  # no speed is known
+
+
+graphs = st.integers(2, 7).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.integers(1, 50), min_size=n, max_size=n),
+        st.lists(st.one_of(st.none(), st.integers(-50, 400)), min_size=n, max_size=n),
+        st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=12),
+    )
+)
+
+
+@given(graphs)
+def test_windows_are_wide_enough_exactly_when_the_pipeline_is(
+    drawn: tuple[list[int], list[int | None], set[tuple[int, int]]],
+) -> None:
+    """Against all ways from a first job to a deadline: if every way is short enough, each stage
+    begins when all before it are due and has its shortest time until it is due; if not, some stage
+    is due before it can be done. Nothing is due later than its latest finish."""
+    need, deadline, pairs = drawn
+    after: dict[int, list[int]] = {}
+    for i, j in sorted(pairs):
+        if i < j:
+            after.setdefault(j, []).append(i)
+    n = len(need)
+    own = np.array([NAN if d is None else d for d in deadline], dtype=float)
+    got, _ = split_deadlines(after, np.array(need, dtype=float), own, 0.0)
+
+    def ways(j: int) -> list[tuple[int, ...]]:
+        return [(*w, j) for i in after.get(j, []) for w in ways(i)] + [(j,)]
+
+    every = list(itertools.chain.from_iterable(ways(j) for j in range(n)))
+    in_time = all(np.isnan(own[w[-1]]) or sum(need[i] for i in w) <= own[w[-1]] for w in every)
+    begins = [
+        max((got[i] for i in after.get(j, []) if not np.isnan(got[i])), default=0.0)
+        for j in range(n)
+    ]
+    if in_time:
+        assert all(
+            np.isnan(got[j]) or got[j] - max(0.0, begins[j]) >= need[j] - 1e-9 for j in range(n)
+        )
+    else:
+        soonest = [max(sum(need[i] for i in w) for w in ways(j)) for j in range(n)]
+        assert any(got[j] < soonest[j] - 1e-9 for j in range(n))
+    for w in every:
+        for k, j in enumerate(w):
+            latest = own[w[-1]] - sum(need[i] for i in w[k + 1 :])
+            assert np.isnan(latest) or got[j] <= latest + 1e-9
+
+
+STAGES = (
+    {"job_id": "prepare", "remaining_work": 800},
+    {"job_id": "train", "remaining_work": 1600, "after": ["prepare"], "deadline_s": 900},
+    {"job_id": "other", "remaining_work": 800, "deadline_s": 5000, "after": ["gone"]},
+)
+
+
+def pipeline(**config: object) -> Problem:
+    """Two stages of 800 and 1600 units on at most 8 GPUs, rate 1 each: 100 and 200 s at best,
+    the end due at 900.
+    """
+    return problem(STAGES, config=config)
+
+
+def test_shortest_times_come_from_the_speeds_a_job_may_have() -> None:
+    """8 GPUs, 5 (largest size), 2 (list), 1 (of a slow type it must use), none; a pool of 4
+    holds only 4.
+    """
+    jobs = [
+        {},
+        {"max_gpus": 5},
+        {"sizes": [1, 2]},
+        {"gpu_types": ["B"], "min_gpus": 1, "max_gpus": 1},
+        {"model": "x"},
+    ]
+    rates = [
+        *({"gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2, 4, 8)),
+        {"gpu_type": "B", "gpus": 1, "work_per_s": 0.5},
+        {"gpu_type": "C", "gpus": 1, "work_per_s": 1, "model": "x"},
+    ]
+    p = problem(jobs, [{}, {"gpu_type": "B", "gpus": 4}], rates)
+    assert least_seconds_left(p, np.arange(5)).tolist() == [125, 200, 500, 2000, 0]
+    assert least_seconds_left(problem([{}], [{"gpus": 4}]), np.arange(1)).tolist() == [250]
+
+
+def test_a_stage_is_due_before_the_end() -> None:
+    """900 s for 300 s of work: the first stage is due at 300, whoever asks; jobs in no pipeline
+    keep their deadline.
+    """
+    p = pipeline()
+    assert due_s(p).tolist() == [300, 900, 5000]
+    assert due(p)[1].tolist() == [1, 1, 2]
+    e = explain(snapshot(STAGES), "prepare", limits=SolveLimits(gap=0.0))
+    assert (e.due_s, e.due_for) == (300, "train")
+    assert any(
+        'due at 300 s, its share of the time until the deadline of "train"' in line
+        for line in e.lines()
+    )
+    assert (
+        explain(snapshot(STAGES), "other", limits=SolveLimits(gap=0.0)).lines()[2]
+        == "due at 5000 s"
+    )
+
+
+@pytest.mark.parametrize("after", [["prepare"], []])
+def test_objective_cost_sees_the_deadline_behind(after: list[str]) -> None:
+    """Alone a job would take the cheapest pace; before another job that is due it pays for eight
+    GPUs. The audit, which recomputes the plan's worth, agrees."""
+    jobs = [
+        {"job_id": "prepare", "remaining_work": 2400},
+        {"job_id": "train", "remaining_work": 2400, "after": after, "deadline_s": 750},
+    ]
+    p = problem(
+        jobs,
+        [{"market": "on_demand", "price_per_gpu_hour": 2, "gpus": 16}],
+        {1: 1.0, 2: 1.6, 4: 3.0, 8: 8.0 * 0.6, 16: 9.0},
+        config={"objective": "cost"},
+    )
+    got = decide(p, limits=SolveLimits(gap=0.0)).to_dict()["jobs"]
+    assert got[0]["gpus"] == (8 if after else 1)

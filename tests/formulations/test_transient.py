@@ -1,0 +1,318 @@
+"""Revocable servers: formulas against published fractions, exact limits, and a small simulation
+of single events.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formulations.transient.lifetimes import useful_fraction
+from formulations.transient.parameter_servers import (
+    bottleneck,
+    capped,
+    expected_speed,
+    harmonic,
+    servers,
+    step_time_exponential,
+    step_time_sampled,
+)
+from formulations.transient.revocations import (
+    HOUR_S,
+    Hazard,
+    best_interval_s,
+    loss_rate,
+    losses,
+    mean_life_h,
+    revoked_within,
+    survival,
+    synchronous_seconds,
+    synchronous_share,
+    young_s,
+)
+
+BURST = Hazard(np.array([0.2, 0.02]), np.array([0.0, 1.0]), 24.0)
+
+
+def test_survival_by_hand() -> None:
+    """0.2 per hour in the first hour, 0.02 after: exp(-.2) at 1 h, exp(-.2 - .04) at 3 h, 0 from
+    24 h on.
+    """
+    assert survival(BURST, np.array([0.0, 1.0, 3.0, 24.0])) == pytest.approx(
+        [1, math.exp(-0.2), math.exp(-0.24), 0]
+    )
+    # the end is no revocation
+    assert revoked_within(BURST, 30.0) == pytest.approx(1 - math.exp(-0.2 - 0.02 * 23))
+    by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
+    assert mean_life_h(BURST) == pytest.approx(by_hand)
+    assert mean_life_h(Hazard.constant(0.05)) == pytest.approx(20.0)
+    assert (
+        mean_life_h(Hazard.constant(0.0)) == math.inf
+        and mean_life_h(Hazard.constant(0.0, 24.0)) == 24.0
+    )
+    assert loss_rate(0.0, 86_400.0) == pytest.approx(1 / 86_400)
+    assert 1 / loss_rate(0.05, 86_400.0) == pytest.approx(
+        mean_life_h(Hazard.constant(0.05, 24.0)) * HOUR_S
+    )
+
+
+@pytest.mark.parametrize("hazard", [BURST, Hazard.constant(0.05, 24.0), Hazard.constant(0.0, 24.0)])
+@pytest.mark.parametrize("hours", [0.5, 24.0, 60.0])
+def test_losses_of_a_place(hazard: Hazard, hours: float) -> None:
+    """The renewal equation against 40,000 places played one life after another."""
+    random = np.random.default_rng(1)
+    alive, lost = np.zeros(40_000), np.zeros(40_000)
+    while (alive < hours).any():
+        # the life at which the cumulative hazard reaches it
+        need = random.exponential(size=len(alive))
+        first = hazard.per_hour[0] * (hazard.start_h[1] if len(hazard.start_h) > 1 else 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            young = need / hazard.per_hour[0]
+            old = hazard.start_h[-1] + (need - first) / hazard.per_hour[-1]
+        life = np.minimum(
+            np.where(need < first, young, old) if len(hazard.per_hour) > 1 else young,
+            hazard.lifetime_h,
+        )
+        alive = alive + life
+        lost += alive <= hours
+    error = 4 * lost.std() / math.sqrt(len(lost)) + 1e-3
+    assert losses(hazard, hours) == pytest.approx(lost.mean(), abs=error)
+
+
+def test_losses_without_age() -> None:
+    """A constant hazard loses h x t; a lifetime alone loses one server every 24 h."""
+    assert losses(Hazard.constant(0.0182), 100.0) == pytest.approx(1.82)
+    assert (
+        losses(Hazard.constant(0.0, 24.0), 24.0) == 1.0
+        and losses(Hazard.constant(0.0, 24.0), 50.0) == 2.0
+    )
+    assert losses(BURST, 0.0) == 0.0
+    assert losses(BURST, 1e6) == pytest.approx(1e6 / mean_life_h(BURST), rel=1e-4)
+
+
+def test_young_and_the_exact_interval() -> None:
+    """The exact interval is where phi is largest; for rare losses Young's is near, Daly's form
+    nearer.
+    """
+    rate, delta = 8 * 0.0182 / HOUR_S, 4.0
+    best = float(best_interval_s(rate, delta))
+    grid = np.linspace(0.5, 2.0, 2001) * best
+    assert grid[np.argmax(synchronous_share(rate, delta, grid, 80.0))] == pytest.approx(
+        best, rel=2e-3
+    )
+    assert young_s(rate, delta) == pytest.approx(444.8, abs=0.1)
+    assert best == pytest.approx(float(young_s(rate, delta)), rel=0.01)
+    ratio = delta * rate / 2
+    daly = float(young_s(rate, delta)) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - delta
+    assert best == pytest.approx(daly, rel=1e-4)
+
+
+@settings(deadline=None, max_examples=200)
+@given(rate=st.floats(1e-9, 10.0), delta=st.floats(1e-6, 1e4))
+def test_no_interval_is_better(rate: float, delta: float) -> None:
+    """phi at the exact interval is at least phi anywhere else, however often servers are lost."""
+    best = float(best_interval_s(rate, delta))
+    others = best * np.array([0.2, 0.9, 0.99, 1.01, 1.1, 5.0])
+    here = synchronous_share(rate, delta, best, 0.0)
+    assert (
+        0 <= here <= 1 and (here >= synchronous_share(rate, delta, others, 0.0) * (1 - 1e-12)).all()
+    )
+
+
+def played(
+    n: int, per_s: float, work_s: float, delta: float, tau: float, pause: float, seed: int
+) -> float:
+    """One synchronous job, event by event: losses at rate n x per_s, at any time; a loss while
+    standing starts another wait for its own replacement. Returns when the work is done."""
+    random = np.random.default_rng(seed)
+    now, done, saved, ready = 0.0, 0.0, 0.0, 0.0
+    loss = random.exponential(1 / (n * per_s))
+    while True:
+        # standing until every replacement is there
+        if now < ready:
+            if loss < ready:
+                now, ready = loss, max(ready, loss + pause)
+                loss += random.exponential(1 / (n * per_s))
+            else:
+                now = ready
+            continue
+        stretch = min(tau, work_s - saved)
+        end = now + stretch + (delta if saved + stretch < work_s else 0.0)
+        if loss < end:
+            now, ready = loss, loss + pause  # back to `saved`
+            loss += random.exponential(1 / (n * per_s))
+            continue
+        now, saved = end, saved + stretch
+        done = saved
+        if done >= work_s - 1e-9:
+            return now
+
+
+@pytest.mark.parametrize(("n", "every"), [(2, 300.0), (16, 450.0), (16, 120.0)])
+def test_time_of_a_synchronous_job(n: int, every: float) -> None:
+    """The exact expectation against 3,000 jobs played event by event, up to 0.2 losses per
+    stretch.
+    """
+    per_s, work, delta, pause = 0.1 / HOUR_S, 3000.0, 10.0, 90.0
+    times = np.array([played(n, per_s, work, delta, every, pause, seed) for seed in range(3000)])
+    expected = float(synchronous_seconds(work, n * per_s, delta, every, pause))
+    assert expected == pytest.approx(times.mean(), abs=4 * times.std() / math.sqrt(len(times)))
+
+
+def test_phi_is_the_share_of_a_long_job() -> None:
+    """Over many stretches work / time tends to phi; to first order phi = 1 - delta/tau - lambda
+    (R + tau/2).
+    """
+    n, h, delta, tau, pause = 8, 0.0182, 4.0, 450.0, 83.0
+    rate = n * h / HOUR_S
+    phi = float(useful_fraction(n, h, checkpoint_s=delta, checkpoint_every_s=tau, replace_s=pause))
+    work = 10_000 * tau
+    assert work / float(synchronous_seconds(work, rate, delta, tau, pause)) == pytest.approx(
+        phi, rel=1e-5
+    )
+    assert phi == pytest.approx(1 - delta / tau - rate * (pause + tau / 2), abs=3e-4)
+
+
+def test_phi_asynchronous_against_workers_played_one_by_one() -> None:
+    """Eight workers, each up for an exponential time, then away for 600 s; only its own share is
+    lost.
+    """
+    random = np.random.default_rng(2)
+    lives = random.exponential(HOUR_S / 1.5, size=(8, 4000))
+    share = lives.sum() / (lives.sum() + 600.0 * lives.size)
+    assert float(useful_fraction(8, 1.5, replace_s=600.0, synchronous=False)) == pytest.approx(
+        share, rel=0.01
+    )
+
+
+def test_phi_at_its_ends() -> None:
+    """Nothing is lost without hazard; checkpoints cost their share; much hazard leaves nothing;
+    arrays broadcast.
+    """
+    assert useful_fraction(8, 0.0, replace_s=80.0) == 1.0
+    assert useful_fraction(8, 0.0, checkpoint_s=10.0, checkpoint_every_s=90.0) == pytest.approx(0.9)
+    # free checkpoints
+    assert useful_fraction(8, 1.0, replace_s=45.0) == pytest.approx(math.exp(-8 * 45 / 3600))
+    assert (
+        useful_fraction(512, 1e6, checkpoint_s=5.0, checkpoint_every_s=600.0, replace_s=60.0) == 0.0
+    )
+    assert useful_fraction(
+        8, 0.0, lifetime_s=86_400.0, replace_s=864.0, synchronous=False
+    ) == pytest.approx(1 / 1.01)
+    grid = useful_fraction(
+        np.arange(1, 5)[:, None], np.array([0.0, 0.1, 1.0]), checkpoint_s=5.0, replace_s=60.0
+    )
+    assert (
+        grid.shape == (4, 3)
+        and (np.diff(grid[:, 1:], axis=0) < 0).all()
+        and (grid[:, 0] == 1).all()
+    )
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    n=st.integers(1, 4096),
+    h=st.floats(0, 100),
+    c=st.floats(0, 600),
+    every=st.floats(1, 1e6) | st.just(math.nan),
+    r=st.floats(0, 3600),
+    life=st.floats(60, 1e6) | st.just(math.inf),
+    together=st.booleans(),
+)
+def test_phi_is_a_share(
+    n: int, h: float, c: float, every: float, r: float, life: float, together: bool
+) -> None:
+    """Never below 0 or above 1, never nan; more workers or more hazard never help. With a hard
+    lifetime of synchronous servers the share is an estimate (tests/market/test_lifetimes.py says
+    how good), so that they may seem to help by a few per cent of it."""
+    rest = {
+        "checkpoint_s": c,
+        "checkpoint_every_s": every,
+        "replace_s": r,
+        "lifetime_s": life,
+        "synchronous": together,
+    }
+    phi = useful_fraction(np.array([n, n, n + 1]), np.array([h, h + 0.1, h]), **rest)
+    most = phi[0] * (1.05 if together and math.isfinite(life) else 1.0) + 1e-12
+    assert (phi >= 0).all() and (phi <= 1).all() and phi[1] <= most and phi[2] <= most
+
+
+def test_harmonic_numbers() -> None:
+    """Exponential step times: bulk m H_n, k backups m (H_n - H_k), r replicas m H_n / r at the
+    same cost per step.
+    """
+    assert harmonic(4) == pytest.approx(25 / 12) and harmonic(0) == 0
+    assert step_time_exponential("bulk", 4, 2.0) == pytest.approx(25 / 6)
+    assert step_time_exponential("backup", 4, spare=1) == pytest.approx(1 / 4 + 1 / 3 + 1 / 2)
+    for r in (1, 2, 5):
+        cost = servers("replicated", 16, r) * step_time_exponential("replicated", 16, spare=r)
+        assert cost == pytest.approx(16 * harmonic(16))
+    for wrong in (
+        ("backup", 4, 4),
+        ("replicated", 4, 0),
+        ("bulk", 0, 0),
+        ("bulk", 4, 1),
+        ("other", 4, 0),
+    ):
+        with pytest.raises(ValueError, match=r"spare|known"):
+            step_time_exponential(wrong[0], wrong[1], spare=wrong[2])
+
+
+@pytest.mark.parametrize(
+    ("mode", "spare"), [("bulk", 0), ("backup", 2), ("replicated", 3), ("asynchronous", 0)]
+)
+def test_sampled_step_times(mode: str, spare: int) -> None:
+    """Drawing from 200,000 exponential samples gives the closed forms within 1 %."""
+    samples = np.random.default_rng(3).exponential(size=200_000)
+    mean, error = step_time_sampled(mode, samples, 8, spare, draws=60_000, seed=4)
+    assert (
+        mean == pytest.approx(step_time_exponential(mode, 8, spare=spare), rel=0.01)
+        and error < 0.01
+    )
+
+
+def test_replication_pays_for_heavy_tails_only() -> None:
+    """Cost of two replicas against none: dearer for uniform step times, cheaper for a heavy
+    tail.
+    """
+    random = np.random.default_rng(5)
+    for samples, cheaper in (
+        (1 + random.random(50_000), False),
+        (random.pareto(1.5, 50_000) + 1, True),
+    ):
+        one, two = (
+            step_time_sampled("replicated", samples, 16, r, draws=20_000)[0] * r for r in (1, 2)
+        )
+        assert (two < one) is cheaper
+
+
+def test_caps() -> None:
+    """min(n v1, C); a soft corner lies below both and tends to them; ResNet-32 on P100 with one
+    server: C 44, p 6.
+    """
+    assert capped(np.array([11.8, 47.2]), 44.0).tolist() == [11.8, 44.0]
+    measured = {1: 11.4, 2: 22.6, 4: 40.8, 6: 44.2, 8: 43.2}  # Li et al., ICDCS 2020
+    for n, v in measured.items():
+        assert float(capped(n * 11.8, 44.0, 6.0)) == pytest.approx(v, rel=0.05)
+    assert (
+        capped(5.0, 5.0, 1.0) == 2.5
+        and capped(5.0, math.inf, 6.0) == 5.0
+        and capped(0.0, 5.0, 6.0) == 0.0
+    )
+    assert bottleneck([11.8, 47.2], [11.4, 40.8]).tolist() == [False, True]
+
+
+def test_mean_speed_of_workers_that_come_and_go() -> None:
+    """Two workers of speed 1 that are there half of the time: 0, 1, 2 with chances 1/4, 1/2,
+    1/4; capped at 1: 3/4.
+    """
+    n, v, up = np.array([2]), np.array([1.0]), np.array([0.5])
+    assert expected_speed(n, v, up) == 1.0 and expected_speed(n, v, up, cap=1.0) == pytest.approx(
+        0.75
+    )
+    mixed = expected_speed(np.array([2, 1]), np.array([1.0, 3.0]), np.array([1.0, 0.5]), cap=4.0)
+    assert mixed == pytest.approx((2 + 4) / 2)

@@ -1,0 +1,165 @@
+"""What the documentation shows can be done as written: commands, options, links, and the
+simulator from Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocator.cli import main
+from allocator.policies.registry import POLICIES
+from formulations.objectives import BUILT_IN as OBJECTIVES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "data").glob("*/README.md")),
+]
+
+
+def code(page: Path) -> Iterator[str]:
+    """Lines of fenced and indented code, and what stands between backticks."""
+    text, fenced = page.read_text(encoding="utf-8"), False
+    yield from re.findall(r"(?<!`)`(allocator (?!linear)[^`\n]+)`", text)
+    # a backslash goes on in the next line
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            yield line
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Words of the command lines, without placeholders in brackets, comments after two blanks and
+    what follows them; a > in quotes is none."""
+    for line in code(page):
+        for part in line.split("&&"):
+            said = re.split(r'\s{2,}(?=\S)|\s#\s|\s[>|](?=(?:[^"]*"[^"]*")*[^"]*$)', part.strip())[
+                0
+            ]
+            if said.startswith("allocator ") and "=" not in said.split()[1] and "[" not in said:
+                yield shlex.split(said)[1:]
+
+
+def options(parser: argparse.ArgumentParser) -> tuple[set[str], dict[str, Any]]:
+    """Option strings of a parser, and its commands by name."""
+    below: dict[str, Any] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below |= action.choices
+    return {text for action in parser._actions for text in action.option_strings}, below
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_commands_and_options_exist(page: Path) -> None:
+    """Every command line in the documentation names commands and options that the parser has,
+    and known policies.
+    """
+    for words in commands(page):
+        known, below = options(main.parser())
+        for i, word in enumerate(words):
+            if i and below and word.isupper():
+                break  # a placeholder for a command: FORMAT
+            if word in below:
+                more, below = options(below[word])
+                known = known | more
+            elif i == 0:
+                pytest.fail(f"{page.name}: allocator {shlex.join(words)}: no such command")
+            elif word == "--":
+                break  # the rest is the user's own command
+            elif word.startswith("--"):
+                assert word.partition("=")[0] in known, (
+                    f"{page.name}: allocator {shlex.join(words)}: {word}"
+                )
+            elif words[i - 1] in ("--policy", "--policies") and word not in ("P", "A,B"):
+                assert set(word.split(",")) <= set(POLICIES), (
+                    f"{page.name}: allocator {shlex.join(words)}"
+                )
+
+
+def test_commands_are_found() -> None:
+    """The reader of the pages sees what is there: README shows at least five commands, the
+    how-to fifteen.
+    """
+    assert len(list(commands(ROOT / "README.md"))) >= 5
+    assert len(list(commands(ROOT / "docs" / "howto.md"))) >= 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link is a file here, and its anchor a heading of it."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), f"{page.name}: {target}"
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {
+                re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads
+            }, target
+
+
+def test_everything_that_has_a_name_has_a_page() -> None:
+    """Each policy a row of docs/policies.md, each objective a word of docs/objectives.md, each
+    command a line.
+    """
+    policies, objectives = (
+        (ROOT / "docs" / page).read_text(encoding="utf-8")
+        for page in ("policies.md", "objectives.md")
+    )
+    assert [name for name in POLICIES if f"\n| `{name}` |" not in policies] == []
+    assert [name for name in OBJECTIVES if f"`{name}`" not in objectives] == []
+    shown = {words[0] for page in PAGES for words in commands(page)}
+    assert set(options(main.parser())[1]) - shown == set()
+
+
+def test_the_simulation_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of docs/howto.md runs as it stands; the simulation it leaves has what its
+    comments say.
+    """
+    monkeypatch.chdir(ROOT)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    example = next(b for b in blocks if "allocator.simulate(" in b)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    done = names["done"]
+    assert set(done) == {"mip", "greedy"} and done["mip"].unfinished == ()
+    assert len(done["mip"].jobs) == 24 and done["mip"].metrics["queue_s_mean"] >= 0
+    for frame, column in (("timeline", "queued"), ("rounds", "gap"), ("spans", "to_s")):
+        assert column in getattr(done["mip"], frame).columns
+
+
+def test_the_simulator_costs_what_its_page_says() -> None:
+    """scripts/benchmarks/bench_simulator.py runs, and with 2,000 active jobs the simulator itself
+    stays below 1 ms of CPU time per round and 1,000 active jobs (the page says less than half of
+    that)."""
+    script = [sys.executable, str(ROOT / "scripts" / "bench_simulator.py")]
+    done = subprocess.run(
+        [*script, "--active", "2000", "--rounds", "10", "--whole", "60"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+        check=True,
+    )
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in done.stdout.splitlines()
+        if re.match(r"\| \d", line)
+    ]
+    assert len(rows) == 3 and [len(r) for r in rows] == [8, 9, 9]
+    assert float(rows[0][-1].strip("*")) < 1.0, done.stdout

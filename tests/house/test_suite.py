@@ -1,0 +1,166 @@
+"""The test suite itself: it ends, whatever hangs and wherever it was started, and leaves nothing
+behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from queue_child import say
+
+from allocator.solvers.isolation.scratch_folders import NEW_S, Scratch, remove_stale, scratch_folder
+
+HERE = Path(__file__).resolve().parents[1] / "support" / "processes"
+IGNORING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+os.execv(sys.executable, [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", \
+*sys.argv[1:]])
+"""
+MANY = 200
+
+
+def pytest_under_nohup(*argv: str) -> subprocess.CompletedProcess[str]:
+    """The test runner in a process that ignores SIGINT."""
+    return subprocess.run(
+        [sys.executable, "-c", IGNORING, *argv],
+        cwd=HERE.parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_suite_runs_where_sigint_is_ignored() -> None:
+    """Started by nohup, the test that interrupts a child with SIGINT passes: the child has
+    default signals.
+    """
+    done = pytest_under_nohup(
+        f"{HERE.parents[1] / 'solvers' / 'test_isolation.py'}::test_ctrl_c_kills_the_worker_and_goes_on_up"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """A test that waits for ever fails with its name after the time limit, and every test has
+    one.
+    """
+    assert float(pytestconfig.getini("timeout")) > 0
+    (tmp_path / "test_hanging.py").write_text(
+        "import time\n\ndef test_waits_for_ever():\n    time.sleep(3600)\n"
+    )
+    done = pytest_under_nohup(
+        "-c",
+        str(HERE.parents[2] / "pyproject.toml"),
+        "-o",
+        "timeout=0.2",
+        str(tmp_path / "test_hanging.py"),
+    )
+    assert done.returncode == 1
+    assert "test_waits_for_ever" in done.stdout and "Timeout" in done.stdout
+
+
+def test_what_numpy_warns_about_is_an_error() -> None:
+    """In this process and in its children: no warning of a library can reach the screen of a
+    user unseen.
+    """
+    with pytest.raises(RuntimeWarning, match="invalid value encountered in log"):
+        np.log(np.array([-1.0]))
+    child = subprocess.run(
+        [sys.executable, "-c", "import numpy as np; np.log(np.array([-1.0]))"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 1 and "invalid value encountered in log" in child.stderr
+
+
+def test_lines_of_many_threads_stay_whole() -> None:
+    """Threads of the server of tests/queue/test_queue_crashes.py that speak at once: every line
+    arrives as it was said.
+    """
+    code = f"""
+import sys, threading
+sys.path.insert(0, {str(HERE)!r})
+from queue_child import say
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=lambda: [say("file", "ended", 0) for _ in range({MANY})]) for _ \
+in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["file ended 0"] * 8 * MANY
+
+
+def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    """A folder that nobody holds a lock on goes; a new one, a locked one, a link and one of
+    another kind stay.
+    """
+    names = (
+        "allocator-worker-dead",
+        "allocator-task-held",
+        "allocator-bench-new",
+        "allocator-demo-live",
+    )
+    for name in names:
+        (tmp_path / name / "inner").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "allocator-worker-link").symlink_to(tmp_path / "elsewhere")
+    old = time.time() - 2 * NEW_S
+    for name in (*names[:2], names[3], "elsewhere"):
+        os.utime(tmp_path / name, (old, old))
+    lock = os.open(tmp_path / names[1], os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    remove_stale(tmp_path)
+    os.close(lock)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        (*names[1:], "elsewhere", "allocator-worker-link")
+    )
+
+
+def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    """A process with two folders is killed; the next one to make a folder removes both, once
+    they are not new.
+    """
+    code = (
+        "import os; from allocator.solvers.isolation.scratch_folders import Scratch; Scratch('task');"
+        " Scratch('worker'); {}"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-c", code.format("os.kill(os.getpid(), 9)")], env=environment, check=False
+    )
+    left = sorted(tmp_path.iterdir())
+    assert len(left) == 2
+    for path in left:
+        os.utime(path, (0, 0))
+    subprocess.run([sys.executable, "-c", code.format("os._exit(0)")], env=environment, check=True)
+    assert not set(left) & set(tmp_path.iterdir())
+
+
+def test_a_folder_goes_with_its_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is there within the block, for its owner only, and gone after it; unknown kinds
+    are refused.
+    """
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with scratch_folder("bench") as folder:
+        assert Path(folder).parent == tmp_path and Path(folder).stat().st_mode & 0o777 == 0o700
+        Path(folder, "file").write_text("x")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="unknown kind"):
+        Scratch("nothing")
+
+
+def test_one_line_is_one_write(capfd: pytest.CaptureFixture[str]) -> None:
+    """Words and numbers, with blanks between and one end of line."""
+    say("file", "ended", -9)
+    assert capfd.readouterr().out == "file ended -9\n"

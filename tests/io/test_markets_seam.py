@@ -1,0 +1,297 @@
+"""What every format of spot markets must do: each registered one goes through the same checks,
+on made up samples.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from allocator.bench.workloads import generate
+from allocator.cli.main import run
+from allocator.domain.problem import Market as Kind
+from allocator.errors import AllocatorError, InvalidInput, UsageError
+from allocator.io.markets import registry
+from allocator.io.markets.base import MarketOptions as Options
+from allocator.io.markets.base import step_function
+from allocator.io.markets.money import parse_dollars
+from allocator.io.markets.run import (
+    TimeWindow,
+    import_markets,
+    onto,
+    recognise_format,
+    write_market,
+)
+from allocator.io.workloads import read_workload
+from allocator.simulator import SimulationOptions as Simulated
+from allocator.simulator import simulate
+
+SAMPLES = {
+    "spot-counts": (
+        "east-a_v100_4.json",
+        '{"metadata": {"gap_seconds": 60}, "data": [1, 1, 0, 2, 2, 0]}',
+    ),
+    "spot-events": ("p9.csv", "0,add,n1\n0,add,n2\n90000,remove,n1\n120000,add,n3\n"),
+    "spot-held": (
+        "z.txt",
+        (
+            "2021-12-10, 13:00:00, 8\n2021-12-10, 13:02:00, 6\n2021-12-10, 13:01:00, 7\n"
+            "2021-12-10, 13:01:00, 5\n"
+        ),
+    ),
+    "spot-prices": (
+        "p3.json",
+        """{"NextToken": "", "SpotPriceHistory": [
+{"AvailabilityZone": "e-1a", "InstanceType": "p3.8xlarge", "ProductDescription": "L",\
+ "SpotPrice": "4.000000",
+"Timestamp": "2020-02-27T14:00:00.000Z"},
+{"AvailabilityZone": "e-1a", "InstanceType": "p3.8xlarge", "ProductDescription": "L",\
+ "SpotPrice": "3.600000",
+"Timestamp": "2020-02-27T13:00:00.000Z"}]}""",
+    ),
+    "spot-log": (
+        "asked.out",
+        """[2020-03-15T10:00:00.000Z] Created instance i-1 with 4 GPU(s) of type v100 in zone e-1b
+[2020-03-15T10:01:00.000Z] Instance with 8 GPU(s) of type k80 creation failed
+[2020-03-15T10:10:00.000Z] Instance i-1 running in zone e-1b
+[2020-03-15T10:20:00.000Z] Instance i-1 not running in zone e-1b
+[2020-03-15T10:21:00.000Z] Successfully deleted instance i-1
+""",
+    ),
+    "catalog": (
+        "list.csv",
+        """InstanceType,AcceleratorName,AcceleratorCount,Region,AvailabilityZone,Price,SpotPrice
+a2-highgpu-2g,,,r,r-a,2.0,0.5
+,A100,2,r,r-a,6.0,2.5
+one,H100,1,r,r-b,3.0,
+,tpu-v4,1,r,r-b,700.0,700.0
+""",
+    ),
+}
+EXPECTED = {  # pool, GPUs over time, prices over time
+    "spot-counts": ("east-a-v100x4", [(0, 4), (120, 0), (180, 8), (300, 0)], []),
+    "spot-events": ("p9", [(0, 2), (90, 1), (120, 2)], []),
+    "spot-held": ("z", [(0, 8), (60, 5), (120, 6)], []),
+    "spot-prices": ("e-1a-p3.8xlarge", [], [(0, 0.9), (3600, 1.0)]),
+    "spot-log": ("e-1b-v100x4", [(0, 4), (1200, 0)], []),
+    "catalog": ("r-a-a100x2", [], [(0, 1.5)]),
+}
+every_format = pytest.mark.parametrize("name", registry.MARKETS)
+
+
+def sample(name: str, folder: Path) -> Path:
+    file, text = SAMPLES[name]
+    (folder / file).write_text(text, encoding="utf-8")
+    return folder / file
+
+
+@every_format
+def test_documented_recognised_and_read_by_hand(name: str, tmp_path: Path) -> None:
+    """A section in docs/traces.md; `auto` finds it; the sample gives exactly these steps, gzip
+    or plain.
+    """
+    assert f"## {name}" in (Path(__file__).resolve().parents[2] / "docs" / "traces.md").read_text(
+        encoding="utf-8"
+    )
+    source = sample(name, tmp_path)
+    assert recognise_format(source) == name
+    packed = source.with_name(source.name)
+    for _ in range(2):
+        (series,) = import_markets("auto", [packed], Options()).series
+        pool, gpus, price = EXPECTED[name]
+        assert series.pool == pool
+        assert list(zip(series.gpus_at, series.gpus, strict=True)) == gpus
+        assert series.price_at.tolist() == [t for t, _ in price]
+        assert series.price.tolist() == pytest.approx([p for _, p in price])
+        packed.write_bytes(gzip.compress(SAMPLES[name][1].encode()))
+
+
+@every_format
+def test_recognise_never_raises(name: str, tmp_path: Path) -> None:
+    """No file, a folder, nothing, noise, a torn gzip: a reason each time."""
+    recognise = registry.load(name).recognise
+    for file, data in (
+        ("empty", b""),
+        ("noise", bytes(range(256))),
+        ("torn", gzip.compress(b"0,add,n\n")[:12]),
+    ):
+        (tmp_path / file).write_bytes(data)
+        assert recognise(tmp_path / file)
+    assert recognise(tmp_path) and recognise(tmp_path / "none")
+
+
+@every_format
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"{}", b"x,y\n1,2\n", b"\0\1", b"[1, 2]", gzip.compress(b"abc", mtime=0)[:12]],
+)
+def test_wrong_files_are_faults_that_name_the_file(
+    name: str, content: bytes | None, tmp_path: Path
+) -> None:
+    """Absent, empty, of another form, damaged: InvalidInput with the path, never a crash."""
+    source = sample(name, tmp_path)
+    source.unlink()
+    if content is not None:
+        source.write_bytes(content)
+    with pytest.raises(InvalidInput) as caught:
+        import_markets(name, [source], Options())
+    assert all(str(source) in fault.file for fault in caught.value.faults)
+
+
+@every_format
+def test_any_part_may_be_wrong(name: str, tmp_path: Path) -> None:
+    """Whatever token is replaced by nonsense: read, or an error of ours."""
+    import re
+
+    source, text = sample(name, tmp_path), SAMPLES[name][1]
+    for token in list(re.finditer(r"[A-Za-z0-9.:$-]+", text))[:120]:
+        for nonsense in ("", "-1", "x", "1e999", "nan", "$3", "true"):
+            source.write_text(
+                text[: token.start()] + nonsense + text[token.end() :], encoding="utf-8"
+            )
+            try:
+                import_markets(name, [source], Options())
+            except AllocatorError as error:
+                assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "why"),
+    [
+        ("0.918000", 0.918, ""),
+        (2, 2.0, ""),
+        ("$0.9", None, "write 0.9"),
+        ("1,234.5", None, "write 1234.5"),
+        ("0.9 USD", None, "write 0.9"),
+        ("-1", None, "above 0"),
+        ("0", None, "above 0"),
+        ("nan", None, "plain number"),
+        ("", None, "plain number"),
+        (None, None, "plain number"),
+        (True, None, "plain number"),
+    ],
+)
+def test_prices_are_plain_dollars(text: object, value: float | None, why: str) -> None:
+    """A currency sign, a thousands separator, nothing, a negative number: told apart."""
+    got, reason = parse_dollars(text)
+    assert (got == value and reason == "") if value is not None else why in reason
+
+
+def test_spot_above_on_demand_is_a_warning(tmp_path: Path) -> None:
+    """p3 is 3.06 per GPU-hour on demand; 16 dollars for 4 GPUs are too much; --on-demand 5 says
+    otherwise.
+    """
+    source = sample("spot-prices", tmp_path)
+    source.write_text(SAMPLES["spot-prices"][1].replace('"4.0', '"16.0'), encoding="utf-8")
+    (warning,) = import_markets("spot-prices", [source], Options()).warnings
+    assert "1 of 2 spot prices are not below the price on demand, 3.06" in warning
+    assert import_markets("spot-prices", [source], Options(on_demand=5.0)).warnings == ()
+
+
+def test_up_is_one(tmp_path: Path) -> None:
+    """Eight GPUs of a zone had more often than one: the file may be negated, and a warning asks."""
+    (tmp_path / "z_v100_1.json").write_text(
+        '{"metadata": {"gap_seconds": 60}, "data": [0, 0, 0, 1]}'
+    )
+    big = tmp_path / "z_v100_8.json"
+    big.write_text('{"metadata": {"gap_seconds": 60}, "data": [1, 1, 1, 0]}')
+    assert "is 1 = up?" in import_markets("spot-counts", [big], Options()).warnings[0]
+    big.write_text('{"metadata": {"gap_seconds": 60}, "data": [0, 0, 0, 1]}')
+    assert import_markets("spot-counts", [big], Options()).warnings == ()
+    for wrong in ("[-1, 1]", "[true, 1]", "[0.5]", "[]", "5"):
+        big.write_text('{"metadata": {"gap_seconds": 60}, "data": ' + wrong + "}")
+        with pytest.raises(InvalidInput):
+            import_markets("spot-counts", [big], Options())
+
+
+def test_events_that_cannot_be(tmp_path: Path) -> None:
+    """Each bad line is named: back in time, unknown node, twice added."""
+    source = tmp_path / "e.csv"
+    source.write_text("5000,add,a\n4000,add,b\n6000,remove,c\n7000,add,a\n8000,move,a\n")
+    with pytest.raises(InvalidInput) as caught:
+        import_markets("spot-events", [source], Options())
+    assert [f.line for f in caught.value.faults] == [2, 3, 4, 5]
+
+
+def test_window(tmp_path: Path) -> None:
+    """From 100 s on for 100 s: what is in force then counts from 0; outside nothing is left."""
+    source = sample("spot-events", tmp_path)
+    (s,) = import_markets(
+        "spot-events", [source], Options(gpus=8), TimeWindow(100, 100 / 3600)
+    ).series
+    assert list(zip(s.gpus_at, s.gpus, strict=True)) == [(0, 8), (20, 16)]
+    with pytest.raises(UsageError, match="have a pool"):
+        import_markets("spot-events", [source, source], Options())
+
+
+def test_steps() -> None:
+    """Sorted, the last of a moment, no step without a change."""
+    at, value = step_function(np.array([3.0, 1.0, 1.0, 2.0]), np.array([5, 1, 2, 2]))
+    assert (at.tolist(), value.tolist()) == ([1, 3], [2, 5])
+
+
+def test_onto_a_workload_and_through_a_simulation(tmp_path: Path) -> None:
+    """The command puts a market onto the spot pool of a workload; the simulator then has exactly
+    those GPUs.
+    """
+    generate("spot", seed=1, jobs=12).write(tmp_path / "w")
+    source = sample("spot-events", tmp_path)
+    assert (
+        run(
+            [
+                "import",
+                "spot-events",
+                str(source),
+                "--gpus",
+                "4",
+                "--onto",
+                str(tmp_path / "w"),
+                "--pool",
+                "p9=a100-spot",
+                "--out",
+                str(tmp_path / "new"),
+            ]
+        )
+        == 0
+    )
+    new, old = read_workload(tmp_path / "new"), read_workload(tmp_path / "w")
+    p = new.problem.pools.pool.index("a100-spot")
+    assert new.problem.pools.market[p] == Kind.SPOT and new.problem.pools.gpus[p] == 8
+    rows = new.changes.gpus >= 0
+    assert (new.changes.at_s[rows] - new.problem.now_s).tolist() == [90, 120]
+    assert new.changes.gpus[rows].tolist() == [4, 8]
+    assert (~np.isnan(new.changes.price_per_gpu_hour)).sum() == (
+        ~np.isnan(old.changes.price_per_gpu_hour)
+    ).sum()
+    done = simulate(new, policy="greedy", options=Simulated(prove_every=0))
+    assert done.metrics["finished"] == 12
+    with pytest.raises(UsageError, match="did you mean"):
+        onto(old, import_markets("spot-events", [source], Options()), {"p9": "a100-spt"})
+
+
+@every_format
+def test_written_files_have_the_columns_of_a_workload(name: str, tmp_path: Path) -> None:
+    """pools.csv always; capacity.csv and prices.csv where there are steps."""
+    market = import_markets(name, [sample(name, tmp_path)], Options())
+    folder = write_market(market, tmp_path / "out")
+    assert (
+        (folder / "pools.csv")
+        .read_text()
+        .startswith("pool,gpu_type,gpus,market,price_per_gpu_hour,region\n")
+    )
+    gpus, price = EXPECTED[name][1:]
+    assert (folder / "capacity.csv").exists() == (len(gpus) > 1)
+    assert (folder / "prices.csv").exists() == (len(price) > 1)
+
+
+def test_a_misspelt_column_of_a_catalogue_is_named(tmp_path: Path) -> None:
+    """Most cells of a catalogue may be empty, so that a column that is not there must be told
+    apart.
+    """
+    source = sample("catalog", tmp_path)
+    source.write_text(source.read_text().replace("SpotPrice", "SpotPrize"))
+    with pytest.raises(InvalidInput, match='has no column "SpotPrice"'):
+        import_markets("catalog", [source], Options())

@@ -1,0 +1,420 @@
+"""Readers of traces, format by format, on samples that can be checked by hand
+(tests/support/files/trace_samples.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trace_samples import SAMPLES
+
+from allocator.cli import main
+from allocator.errors import InvalidInput, UsageError
+from allocator.io.traces import assemble, curves, gavel, openb, philly, plain, sia, sia_profiles
+from allocator.io.traces.base import TraceOptions, TracePool
+from allocator.io.traces.run import import_trace
+from allocator.io.traces.selection import select_jobs
+
+
+def rows(name: str, folder: Path, **options: object) -> list[dict[str, str]]:
+    """workload.csv of a sample, row by row."""
+    source, extra = SAMPLES[name](folder)
+    given = TraceOptions(extra=extra, **options)  # type: ignore[arg-type]
+    cells = import_trace(name, source, given)[0].files["workload.csv"]
+    return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+
+
+def test_philly(tmp_path: Path) -> None:
+    """Six rows: one repeats another, one has no GPU; the clock starts at the first submission;
+    names are lines.
+    """
+    trace = philly.read(SAMPLES["philly"](tmp_path)[0], TraceOptions())
+    assert trace.jobs.job_id == ("philly-2", "philly-3", "philly-4", "philly-7")
+    assert trace.jobs.submitted_s.tolist() == [600, 0, 3600, 7200]
+    assert trace.jobs.duration_s.tolist() == [600, 3600, 100.5, 900000]
+    assert trace.dropped == {"repeat another row": 1, "have no GPU or no duration": 1}
+    assert trace.pools == (TracePool("gpus", "GPU", 1000, 8),)
+    assert trace.jobs.tenant == ("vc1", "vc2", "vc1", "vc2")
+
+
+def test_philly_cuts_jobs_of_more_than_a_week(tmp_path: Path) -> None:
+    """900,000 s become 604,800 s unless --max-hours says otherwise."""
+    trace = philly.read(SAMPLES["philly"](tmp_path)[0], TraceOptions())
+    for hours, longest in ((None, 604_800), (1.0, 3600), (np.inf, 900_000)):
+        chosen, summary = select_jobs(trace, TraceOptions(max_hours=hours), "philly")
+        assert chosen.jobs.duration_s.max() == longest
+        assert summary.truncated == (longest < 900_000)
+
+
+def test_window_by_date_and_by_seconds(tmp_path: Path) -> None:
+    """From 00:10 for one hour: the jobs of 00:10 and 01:00, on a clock that starts at 00:10."""
+    for start in ("2020-03-02 00:10", "2020-03-02T00:10:00", "600"):
+        chosen = rows("philly", tmp_path, start=start, hours=1.0)
+        assert [(r["job_id"], r["submitted_s"]) for r in chosen] == [
+            ("philly-2", "0"),
+            ("philly-4", "3000"),
+        ]
+    assert [r["job_id"] for r in rows("philly", tmp_path, jobs=2)] == ["philly-3", "philly-2"]
+
+
+def test_sizes(tmp_path: Path) -> None:
+    """3 GPUs are no size of the rule, so that job lists its own; ranges are factor x request
+    within the caps.
+    """
+    by_id = {r["job_id"]: r for r in rows("philly", tmp_path, max_factor=4.0, most_gpus=8)}
+    assert [
+        (r["min_gpus"], r["requested_gpus"], r["max_gpus"], r["sizes"]) for r in by_id.values()
+    ] == [
+        ("1", "8", "8", ""),
+        ("1", "1", "4", ""),
+        ("1", "3", "8", "1|2|3|4|8"),
+        ("1", "2", "8", ""),
+    ]
+    assert {r["sizes"] for r in rows("philly", tmp_path, rigid=True)} == {"1", "2", "3", "8"}
+    assert "sizes" not in rows("philly", tmp_path, rule_sizes=True)[0]
+
+
+def test_jobs_too_large_for_the_cluster_are_dropped(tmp_path: Path) -> None:
+    """On 4 GPUs the job of 8 cannot run; on less than one node there is no cluster."""
+    source, _ = SAMPLES["philly"](tmp_path)
+    summary = import_trace("philly", source, TraceOptions(gpus=4))[1]
+    assert (summary.jobs, summary.dropped["ask for more GPUs than any pool for them has"]) == (3, 1)
+    with pytest.raises(UsageError, match="--gpus 4 is less than --gpus-per-node 8"):
+        import_trace("philly", source, TraceOptions(gpus=4, gpus_per_node=8))
+
+
+def test_columns_of_any_table(tmp_path: Path) -> None:
+    """Names by --map, duration from end - start, one condition; jobs of one model share a curve."""
+    source, _ = SAMPLES["csv"](tmp_path)
+    extra = {"map": ("model=network", "job_id=id"), "where": ("state=COMPLETED",)}
+    trace = plain.read(source, TraceOptions(extra=extra))
+    assert trace.jobs.job_id == ("a", "b", "d")
+    assert trace.jobs.submitted_s.tolist() == [0, 60, 120]
+    assert trace.jobs.duration_s.tolist() == [100, 1000, 10]
+    assert trace.jobs.model[0] == trace.jobs.model[2] and trace.jobs.model[0].startswith(
+        "bert overhead-"
+    )
+    assert trace.dropped["excluded by --where"] == 1
+    half = plain.read(source, TraceOptions(extra={"unit": ("ms",)}))
+    assert half.jobs.duration_s.tolist() == pytest.approx([0.1, 1.0, 0.2, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        ({"map": ("when=submit_time",)}, "FIELD one of submitted_s"),
+        ({"where": ("colour=red",)}, "COLUMN one of id"),
+        ({"unit": ("weeks",)}, "one of ms, s, min, h"),
+    ],
+)
+def test_wrong_options_of_a_table(
+    extra: dict[str, tuple[str, ...]], says: str, tmp_path: Path
+) -> None:
+    """A field, a column or a unit that does not exist: the error lists those that do."""
+    with pytest.raises(UsageError, match=says):
+        plain.read(SAMPLES["csv"](tmp_path)[0], TraceOptions(extra=extra))
+
+
+def test_faults_of_a_table_have_their_line(tmp_path: Path) -> None:
+    """A column mapped that is not there (line 1, with the likely one), and cells that are no
+    numbers or dates.
+    """
+    source, _ = SAMPLES["csv"](tmp_path)
+    with pytest.raises(
+        InvalidInput, match=r'jobs.csv:1: has no column "gpu_nm".*did you mean "gpu_num"'
+    ):
+        plain.read(source, TraceOptions(extra={"map": ("gpus=gpu_nm",)}))
+    source.write_text(
+        "submit_time,duration,gpus\n2020-01-01,5,1\n2020-01-01,5,1\n2020-02-31,x,1.5\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(InvalidInput) as caught:
+        plain.read(source, TraceOptions())
+    assert [(f.line, f.message.split('"')[0]) for f in caught.value.faults] == [
+        (4, "duration "),
+        (4, "gpus 1.5 is not a whole number"),
+    ]
+
+
+def test_openb(tmp_path: Path) -> None:
+    """Pods without GPU or start are dropped, parts become whole GPUs, pools are (type, GPUs per
+    node).
+    """
+    trace = openb.read(SAMPLES["alibaba-openb"](tmp_path)[0], TraceOptions())
+    assert trace.pools == (
+        TracePool("T4-2", "T4", 4, 2, 0.4),
+        TracePool("T4-4", "T4", 4, 4, 0.4),
+        TracePool("V100", "V100", 8, 8),
+    )
+    assert trace.jobs.job_id == ("pod-0", "pod-1", "pod-4")
+    assert trace.jobs.duration_s.tolist() == [1000, 500, 200]  # deletion - scheduled
+    assert trace.jobs.gpu_types == ("", "T4", "V100|T4")
+    assert trace.dropped == {"ask for no GPU": 1, "never ran": 1}
+    work = {r["job_id"]: float(r["total_work"]) for r in rows("alibaba-openb", tmp_path)}
+    # the slowest type that it may use
+    assert work["pod-0"] == pytest.approx(1000 * 0.4)
+    # the folder stands for its pod list
+    assert openb.read(tmp_path, TraceOptions()).jobs.job_id == trace.jobs.job_id
+
+
+def test_openb_needs_its_nodes(tmp_path: Path) -> None:
+    """Without a node list beside the pods the error says which option names it."""
+    source, _ = SAMPLES["alibaba-openb"](tmp_path)
+    nodes = (tmp_path / "openb_node_list_gpu_node.csv").rename(tmp_path / "elsewhere.csv")
+    with pytest.raises(UsageError, match="--nodes FILE"):
+        openb.read(source, TraceOptions())
+    assert openb.read(source, TraceOptions(extra={"nodes": (str(nodes),)})).gpus == 16
+
+
+def test_gavel(tmp_path: Path) -> None:
+    """Steps per second of jobs alone, zeros and spread types left out; a job of 4 without a
+    speed is dropped.
+    """
+    trace = gavel.read(SAMPLES["gavel"](tmp_path)[0], TraceOptions(gpus=24))
+    assert [(p.gpu_type, p.gpus) for p in trace.pools] == [("k80", 12), ("v100", 12)]
+    assert trace.speeds is not None
+    speeds = trace.speeds
+    assert set(
+        zip(speeds.gpu_type, speeds.gpus.tolist(), speeds.work_per_s.tolist(), strict=True)
+    ) == {("k80", 1, 2.0), ("k80", 2, 4.0), ("v100", 1, 6.0), ("v100", 2, 8.0), ("v100", 1, 1.0)}
+    assert trace.jobs.work.tolist() == [1200, 6000]
+    assert trace.jobs.duration_s.tolist() == [(600 + 200) / 2, (1500 + 750) / 2]
+    assert trace.dropped == {"have no measured speed at their size": 1}
+    # nothing beyond 2 was measured
+    assert [r["max_gpus"] for r in rows("gavel", tmp_path)] == ["2", "2"]
+
+
+def test_gavel_in_ten_cells(tmp_path: Path) -> None:
+    """The longer layout: work, GPUs, weight and arrival stand elsewhere."""
+    source, _ = SAMPLES["gavel"](tmp_path)
+    source.write_text(
+        "Net (batch size 4)\trun\tdir\t-n\t1\t800\t2\t3\t-1.0\t17\n", encoding="utf-8"
+    )
+    jobs = gavel.read(source, TraceOptions()).jobs
+    assert (jobs.work[0], jobs.gpus[0], jobs.weight[0], jobs.submitted_s[0]) == (800, 2, 3, 17)
+    source.write_text("Net\trun\t1\n\nNet\trun\t-n\t1\tmany\t0\t1\n", encoding="utf-8")
+    with pytest.raises(InvalidInput) as caught:
+        gavel.read(source, TraceOptions())
+    assert [(f.line, f.message) for f in caught.value.faults] == [
+        (1, "has 3 cells between tabs, not 7 or 10"),
+        (3, 'steps "many" is not a number'),
+    ]
+
+
+def test_sia_speeds_by_hand(tmp_path: Path) -> None:
+    """100 progress take 100 steps at batch 10 and 40 at batch 40.
+
+    One GPU, batch 10: 2 s a step, so 0.5 progress/s; batch 40 in two passes of 20: 8 s a step,
+    100/(40 x 8) = 0.3125. Two GPUs in one node, batch 10: 1.5 s; spread over two nodes it is
+    slower, and not used. Three, batch 40: local 14, 3.4 s. Eight on nodes of four, batch 40: local
+    5, 2 s.
+    """
+    SAMPLES["sia"](tmp_path)
+    folder = tmp_path / "profiles" / "tiny"
+    train = sia_profiles.read_training(folder)
+    assert (train.progress, train.batch.tolist(), train.steps.tolist()) == (
+        100,
+        [10, 40],
+        [100, 40],
+    )
+    steps = sia_profiles.steps(folder, "aws", 4)
+    assert sorted(steps) == [1, 2, 3, 8]
+    useful = {}
+    for k, batches in ((1, [10, 40]), (2, [10]), (3, [40]), (8, [40])):
+        best = sia_profiles.rank_batches(train, steps[k], k, batches)
+        assert best is not None
+        useful[k] = [round(u, 6) for u in (best.work_per_s * best.efficiency).tolist()]
+    assert useful == {
+        1: [0.5, 0.3125],
+        2: [round(1 / 1.5, 6)],
+        3: [round(100 / (40 * 3.4), 6)],
+        8: [1.25],
+    }
+    # 4 on each GPU were never measured
+    assert sia_profiles.rank_batches(train, steps[3], 3, [10]) is None
+    # 8 GPUs on 2 nodes of 8 are not packed
+    assert sorted(sia_profiles.steps(folder, "rtx", 8)) == [1, 2, 3]
+    assert sia_profiles.pack_on_nodes(6, 4) == [4, 2]
+
+
+def test_sia_workload(tmp_path: Path) -> None:
+    """The best batch at each size; work and restart of the application; calibrated speeds unless
+    told otherwise.
+    """
+    source, _ = SAMPLES["sia"](tmp_path)
+    for calibrate, slow in (("yes", 1.2), ("no", 1.0)):
+        trace = sia.read(source, TraceOptions(extra={"calibrate": (calibrate,)}))
+        assert trace.speeds is not None
+        rate = (trace.speeds.work_per_s * trace.speeds.efficiency).tolist()
+        useful = dict(
+            zip(
+                zip(trace.speeds.gpu_type, trace.speeds.gpus.tolist(), strict=True),
+                rate,
+                strict=True,
+            )
+        )
+        assert useful["T4", 1] == pytest.approx(0.5 / slow) and useful["A100", 2] == pytest.approx(
+            1 / 1.5 / slow
+        )
+    assert trace.jobs.work.tolist() == [100, 100, 100] and set(trace.jobs.restart_s) == {30.0}
+    assert [(r["requested_gpus"], r["max_gpus"]) for r in rows("sia", tmp_path)] == [
+        ("1", "8"),
+        ("3", "8"),
+        ("2", "8"),
+    ]
+
+
+def test_sia_tuned_to_the_batch_of_each_job(tmp_path: Path) -> None:
+    """Each (application, batch size) is a model of its own, with speeds at that batch only."""
+    source, _ = SAMPLES["sia"](tmp_path)
+    trace = sia.read(source, TraceOptions(extra={"speed": ("tuned",)}))
+    assert trace.jobs.model == ("tiny-10", "tiny-40", "tiny-20")
+    assert trace.speeds is not None
+    assert {
+        (m, b) for m, b in zip(trace.speeds.model, trace.speeds.batch_size.tolist(), strict=True)
+    } == {("tiny-10", 10), ("tiny-40", 40), ("tiny-20", 20)}
+    every = sia.read(source, TraceOptions(extra={"speed": ("batches",)})).speeds
+    samples = sia.read(source, TraceOptions(extra={"speed": ("samples",)})).speeds
+    assert every is not None and set(every.batch_size.tolist()) == {10, 40}
+    assert samples is not None and set(samples.efficiency.tolist()) == {1.0}
+
+
+def test_sia_application_without_profile(tmp_path: Path) -> None:
+    """The fault names line, application and the one that may be meant."""
+    source, _ = SAMPLES["sia"](tmp_path)
+    source.write_text(
+        source.read_text(encoding="utf-8").replace("80,tiny", "80,tinny"), encoding="utf-8"
+    )
+    with pytest.raises(
+        InvalidInput,
+        match=r'workload-1.csv:4: application "tinny" has no folder.*did you mean "tiny"',
+    ):
+        sia.read(source, TraceOptions())
+
+
+def test_curve_and_its_draw() -> None:
+    """k / (1 + c (k - 1)); the same seed draws the same curves, all of them in turn; one curve
+    per model.
+    """
+    assert curves.rate(np.array([0.1, 0.1]), np.array([1, 8])).tolist() == pytest.approx(
+        [1.0, 8 / 1.7]
+    )
+    drawn = curves.draw_curves(6000, TraceOptions(seed=4))
+    assert (
+        drawn
+        == curves.draw_curves(6000, TraceOptions(seed=4))
+        != curves.draw_curves(6000, TraceOptions(seed=5))
+    )
+    counts = [drawn.count(name) for name in sorted(set(drawn))]
+    assert len(counts) == 6 and min(counts) > 850
+    assert len(set(curves.draw_by_model(["a", "b", "a"], TraceOptions()))) == 2
+
+
+def test_cluster_of_another_size_keeps_its_shares() -> None:
+    """24 + 24 + 16 GPUs in nodes of 4, 8 and 8, halved: 12 + 8 + 8, and the 4 left over make one
+    more node of 4.
+    """
+    assert [p.gpus for p in assemble.scale_pools(sia.POOLS, 32)] == [16, 8, 8]
+    assert sum(p.gpus for p in assemble.scale_pools(sia.POOLS, 128)) == 128
+    with pytest.raises(UsageError, match="less than one node"):
+        assemble.scale_pools(sia.POOLS, 3)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,000 jobs over a day, run times log-normal, 1 to 8 GPUs."""
+    rng = np.random.default_rng(0)
+    when = np.sort(rng.uniform(0, 86400, 2000))
+    path = tmp_path_factory.mktemp("many") / "jobs.csv"
+    lines = [
+        f"{t:.1f},{d:.1f},{g}"
+        for t, d, g in zip(
+            when, rng.lognormal(6, 2, 2000) + 0.1, 2 ** rng.integers(0, 4, 2000), strict=True
+        )
+    ]
+    path.write_text("\n".join(["submitted_s,duration_s,gpus", *lines]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("load", [0.05, 0.7, 1.0, 2.5])
+def test_load_is_met(many: Path, load: float) -> None:
+    """Thinned or cloned, the GPU-seconds asked for come within 1 % of the share wanted; the
+    window does not grow.
+    """
+    tables, summary = import_trace("csv", many, TraceOptions(load=load, hours=24, gpus=64, seed=1))
+    assert summary.load == pytest.approx(load, rel=0.01)
+    cells = tables.files["workload.csv"]
+    assert len(set(cells["job_id"])) == summary.jobs
+    assert float(cells["submitted_s"][0]) >= 0 and float(cells["submitted_s"][-1]) < 86400
+    assert (summary.clones > 0) == (
+        load > import_trace("csv", many, TraceOptions(hours=24, gpus=64))[1].load
+    )
+
+
+def test_thinning_keeps_times_and_draws(many: Path) -> None:
+    """Thinned jobs are those of the whole trace, with the same curve and time; another seed
+    keeps others.
+    """
+
+    def read(**options: object) -> set[tuple[str, ...]]:
+        cells = import_trace("csv", many, TraceOptions(hours=24, gpus=64, **options))[0].files[
+            "workload.csv"
+        ]  # type: ignore[arg-type]
+        return set(zip(cells["job_id"], cells["submitted_s"], cells["total_work"], strict=True))
+
+    assert read(load=0.1) < read()
+    assert read(load=0.1) == read(load=0.1)
+    assert read(load=0.1, seed=1) != read(load=0.1)
+
+
+def test_load_that_cannot_be_met(tmp_path: Path) -> None:
+    """All jobs at one moment, far too many copies, or a window with no job: usage errors that
+    say so.
+    """
+    source, extra = SAMPLES["philly"](tmp_path)
+    with pytest.raises(UsageError, match="give --hours"):
+        import_trace("philly", source, TraceOptions(load=1.0, jobs=1, extra=extra))
+    with pytest.raises(UsageError, match="too many"):
+        import_trace("philly", source, TraceOptions(load=1e9))
+    with pytest.raises(UsageError, match=r"no job is left of 6: .*outside the window"):
+        import_trace("philly", source, TraceOptions(start="1e7"))
+    with pytest.raises(UsageError, match="neither seconds nor a date"):
+        import_trace("philly", source, TraceOptions(start="yesterday"))
+
+
+def test_truncated_work_shrinks_with_the_run_time(tmp_path: Path) -> None:
+    """A gavel job of 400 s cut to 0.1 h = 360 s keeps 90 % of its steps."""
+    trace = gavel.read(SAMPLES["gavel"](tmp_path)[0], TraceOptions(gpus=24))
+    chosen, _ = select_jobs(replace(trace, max_hours=0.1), TraceOptions(), "gavel")
+    assert chosen.jobs.work[0] == pytest.approx(1080)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing on standard output, the summary on standard error; 2 for wrong calls, 3 for wrong
+    files; auto works.
+    """
+    source, _ = SAMPLES["philly"](tmp_path)
+    assert (
+        main.run(["import", "auto", str(source), "--gpus", "16", "--out", str(tmp_path / "out")])
+        == 0
+    )
+    said = capsys.readouterr()
+    assert said.out == "" and "philly: 6 jobs read, 2 dropped: 1 repeat another row" in said.err
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "pools.csv",
+        "rates.csv",
+        "workload.csv",
+    ]
+    for argv, code in (
+        (["import", "philly", str(source)], 2),
+        (["import"], 2),
+        (["import", "nonsense", "x"], 2),
+        (["import", "philly", str(tmp_path / "no.csv"), "--out", str(tmp_path / "o2")], 3),
+        (["import", "philly", str(source), "--load", "0", "--out", str(tmp_path / "o2")], 2),
+        (["import", "sia", str(source), "--out", str(tmp_path / "o2")], 2),
+    ):
+        assert main.run(argv) == code, argv
+    assert not (tmp_path / "o2").exists()

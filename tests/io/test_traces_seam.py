@@ -1,0 +1,182 @@
+"""What every format of traces must do, whoever wrote it: each registered one goes through the
+same checks.
+"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trace_samples import SAMPLES
+
+from allocator.errors import AllocatorError, InvalidInput
+from allocator.io.traces import registry
+from allocator.io.traces.base import Trace, TraceOptions
+from allocator.io.traces.run import import_trace, recognise_format, write_tables
+from allocator.io.workloads import read_workload
+from allocator.performance.table import RateTable
+
+FORMATS = tuple(registry.FORMATS)
+TORN = gzip.compress(b"x,y\n1,2\n" * 99, mtime=0)[:40]
+every_format = pytest.mark.parametrize("name", FORMATS)
+
+
+def sample(name: str, folder: Path) -> tuple[Path, TraceOptions, Trace]:
+    source, extra = SAMPLES[name](folder)
+    options = TraceOptions(extra=extra)
+    return source, options, registry.load(name).read(source, options)
+
+
+@every_format
+def test_format_is_documented_and_has_the_three_functions(name: str) -> None:
+    """recognise, read and workload; a section in docs/traces.md; a sample here."""
+    module = registry.load(name)
+    assert all(callable(getattr(module, f)) for f in ("recognise", "read", "workload"))
+    assert f"## {name}" in (Path(__file__).resolve().parents[2] / "docs" / "traces.md").read_text(
+        encoding="utf-8"
+    )
+    assert name in SAMPLES
+
+
+@every_format
+def test_auto_recognises_the_format(name: str, tmp_path: Path) -> None:
+    """The first format that takes a sample for its own is the right one."""
+    assert recognise_format(SAMPLES[name](tmp_path)[0]) == name
+
+
+@every_format
+def test_recognise_never_raises(name: str, tmp_path: Path) -> None:
+    """No file, a folder, an empty file, noise, a damaged gzip: a reason each time."""
+    recognise = registry.load(name).recognise
+    for file, data in (("empty", b""), ("noise", bytes(range(256)) * 9), ("torn.gz", TORN)):
+        (tmp_path / file).write_bytes(data)
+        assert recognise(tmp_path / file)
+    assert recognise(tmp_path / "none") and recognise(tmp_path)
+
+
+@every_format
+def test_raw_jobs_are_whole(name: str, tmp_path: Path) -> None:
+    """Columns of one length, names distinct, positive sizes and run times; every row kept or
+    counted as dropped.
+    """
+    _, _, trace = sample(name, tmp_path)
+    jobs = trace.jobs
+    assert {len(getattr(jobs, f.name)) for f in fields(jobs)} == {len(jobs)}
+    assert len(set(jobs.job_id)) == len(jobs) > 0
+    assert (
+        (jobs.gpus >= 1).all()
+        and (jobs.duration_s > 0).all()
+        and np.isfinite(jobs.submitted_s).all()
+    )
+    assert len(jobs) + sum(trace.dropped.values()) == trace.read_rows
+    assert trace.gpus > 0
+
+
+@every_format
+@pytest.mark.parametrize("rigid", [False, True])
+def test_workload_is_valid(name: str, rigid: bool, tmp_path: Path) -> None:
+    """What is written reads back without fault or warning, jobs in order of submission, request
+    within the range.
+    """
+    source, extra = SAMPLES[name](tmp_path / "in")
+    tables, summary = import_trace(name, source, TraceOptions(rigid=rigid, extra=extra))
+    problem = read_workload(write_tables(tables, tmp_path / "out")).problem
+    jobs = problem.jobs
+    assert problem.warnings == ()
+    assert len(jobs) == summary.jobs > 0
+    assert (np.diff(jobs.submitted_s) >= 0).all()
+    assert ((jobs.min_gpus <= jobs.requested_gpus) & (jobs.requested_gpus <= jobs.max_gpus)).all()
+    if rigid:
+        assert (jobs.min_gpus == jobs.max_gpus).all()
+
+
+@every_format
+def test_gzip_and_seed_change_nothing(name: str, tmp_path: Path) -> None:
+    """The packed file gives the same tables as the plain one, and the same seed gives them
+    again.
+    """
+    source, extra = SAMPLES[name](tmp_path)
+    options = TraceOptions(seed=3, extra=extra)
+    plain = import_trace(name, source, options)[0]
+    packed = source.with_name(source.name + ".gz")
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    assert import_trace(name, packed, options)[0] == plain == import_trace(name, source, options)[0]
+
+
+@every_format
+def test_traced_run_time_comes_back(name: str, tmp_path: Path) -> None:
+    """Traces without speeds: alone at the size asked for, on its slowest type, a job runs exactly
+    as long as traced.
+
+    With measured speeds duration_s is defined from them: their mean over the types, weighted by
+    GPUs.
+    """
+    source, options, trace = sample(name, tmp_path / "in")
+    tables, _ = import_trace(name, source, TraceOptions(max_hours=np.inf, extra=options.extra))
+    problem = read_workload(write_tables(tables, tmp_path / "out")).problem
+    jobs, pools, rates = problem.jobs, problem.pools, RateTable.of(problem)
+    traced = dict(zip(trace.jobs.job_id, trace.jobs.duration_s.tolist(), strict=True))
+    for j, job_id in enumerate(jobs.job_id):
+        code = jobs.gpu_types[j]
+        able = [
+            p
+            for p in range(len(pools))
+            if pools.gpus[p] >= jobs.requested_gpus[j]
+            and (code < 0 or problem.type_sets[code][pools.gpu_type[p]])
+        ]
+        rate = rates.rate(
+            np.full(len(able), jobs.model[j]),
+            pools.gpu_type[able],
+            np.full(len(able), jobs.requested_gpus[j]),
+        )[0]
+        if trace.speeds is None:
+            assert jobs.total_work[j] / np.nanmin(rate) == pytest.approx(traced[job_id], rel=1e-12)
+        else:
+            there = rate > 0
+            mean = np.average(jobs.total_work[j] / rate[there], weights=pools.gpus[able][there])
+            assert mean == pytest.approx(traced[job_id], rel=1e-9)
+
+
+@every_format
+@pytest.mark.parametrize("content", [None, b"", b"x,y\n", b"x,y\n1,2\n", TORN, b"\0\1"])
+def test_wrong_files_are_faults_that_name_the_file(
+    name: str, content: bytes | None, tmp_path: Path
+) -> None:
+    """No such file, empty, header only, other columns, a torn gzip, noise: InvalidInput with the
+    path, no crash.
+    """
+    source, extra = SAMPLES[name](tmp_path)
+    source.unlink()
+    if content is not None:
+        source.write_bytes(content)
+    with pytest.raises(InvalidInput) as caught:
+        import_trace(name, source, TraceOptions(extra=extra))
+    assert all(str(source) in fault.file for fault in caught.value.faults)
+
+
+@every_format
+def test_every_cell_may_be_wrong(name: str, tmp_path: Path) -> None:
+    """Whatever cell of a sample is replaced by nonsense: read as before or an error of ours,
+    with file and line.
+    """
+    source, extra = SAMPLES[name](tmp_path)
+    text = source.read_text(encoding="utf-8")
+    sep = "\t" if "\t" in text else ","
+    lines = text.splitlines()
+    for row in range(0 if sep == "\t" else 1, len(lines)):
+        for i in range(len(lines[row].split(sep))):
+            for nonsense in ("", "-1", "x", "1e999", "nan", "2020-13-45", "1.5"):
+                cells = lines[row].split(sep)
+                cells[i] = nonsense
+                source.write_text(
+                    "\n".join([*lines[:row], sep.join(cells), *lines[row + 1 :]]), encoding="utf-8"
+                )
+                try:
+                    import_trace(name, source, TraceOptions(extra=extra))
+                except InvalidInput as error:
+                    assert {f.line for f in error.faults} == {row + 1}, (str(error), cells)
+                except AllocatorError as error:
+                    assert "\n" not in str(error)

@@ -1,0 +1,368 @@
+"""Long-run budgets: the books always balance, the price follows them, and what is charged is
+charged once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide_round
+from allocator.io.problem_tables import snapshot_folder
+from allocator.market import books, longrun
+from allocator.market.books import Books
+from allocator.market.longrun import HOUR, BudgetAccount, LongRunBudget
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "workloads"
+DAY = 24 * HOUR
+AVERAGE = LongRunBudget(average_per_hour=10.0)
+AMOUNT = LongRunBudget(amount=2400.0, until_s=10 * DAY)
+
+
+def test_an_average_by_hand() -> None:
+    """10 $/h: after two hours and 5 dollars 15 are saved; of 14 days 334 hours are left, less a
+    twentieth of 336 in which the books are to be closed."""
+    account = longrun.update_account(
+        longrun.open_account(AVERAGE, 0.0, 3.0), AVERAGE, 5.0, 2 * HOUR, 3.0
+    )
+    assert (account.income, account.spent, account.balance, account.load) == (20.0, 5.0, 15.0, 3.0)
+    assert longrun.remaining(account, AVERAGE) == pytest.approx(3360 - 5)
+    left = 334 - 0.05 * 336
+    credit = 0.5 * 10 * left
+    asks = longrun.next_terms(account, AVERAGE, 600.0)
+    assert asks.mu == pytest.approx(3.0 / 10 * math.exp(-15 / (0.3 * credit)))
+    assert asks.per_hour == pytest.approx(10 + (15 + credit) / (left / 24))
+    last = longrun.update_account(account, AVERAGE, 3345.0, 335 * HOUR, 3.0)
+    assert last.balance == pytest.approx(0) and longrun.next_terms(
+        last, AVERAGE, 600.0
+    ).per_hour == pytest.approx(10 + 0.5 * 10 * 3.36 / (1 / 6))
+
+
+def test_an_amount_by_hand() -> None:
+    """2400 $ in ten days: 10 $/h; after a day with 500 $ 260 are overdrawn, 1900 remain, and at the
+    rate of that day they are gone 91.2 hours later; a day after the date nothing may be spent."""
+    account = longrun.update_account(
+        longrun.open_account(AMOUNT, 0.0, 1.0), AMOUNT, 500.0, DAY, 1.0
+    )
+    assert account.balance == pytest.approx(-260)
+    assert longrun.remaining(account, AMOUNT) == pytest.approx(1900)
+    assert account.rate == pytest.approx(500 / 24)
+    assert longrun.runs_out_s(account, AMOUNT) == pytest.approx(DAY + 1900 / (500 / 24) * HOUR)
+    over = longrun.update_account(account, AMOUNT, 100.0, 11 * DAY, 1.0)
+    assert over.balance == pytest.approx(1800)
+    assert longrun.next_terms(over, AMOUNT, 600.0) == longrun.RoundTerms(0.0, 0.0)
+
+
+def test_an_amount_is_never_overspent_by_a_round() -> None:
+    """With 3 dollars left a round of an hour may cost 3 dollars."""
+    account = longrun.update_account(
+        longrun.open_account(AMOUNT, 0.0, 1.0), AMOUNT, 2397.0, DAY, 1.0
+    )
+    assert longrun.next_terms(account, AMOUNT, HOUR).per_hour <= 3.0
+
+
+def test_a_later_date_opens_new_books_after_the_old_one() -> None:
+    """Before the date the amount is topped up, after it a new one begins; so does a budget of
+    another kind.
+    """
+    more = LongRunBudget(amount=4800.0, until_s=20 * DAY)
+    early = longrun.update_account(longrun.open_account(AMOUNT, 0.0, 1.0), more, 100.0, DAY, 1.0)
+    assert (early.opened_s, early.spent) == (0.0, 100.0)
+    late = longrun.update_account(
+        longrun.open_account(AMOUNT, 0.0, 1.0), AMOUNT, 100.0, 10 * DAY, 1.0
+    )
+    assert longrun.update_account(late, more, 7.0, 11 * DAY, 1.0).spent == 7.0
+    assert longrun.update_account(late, AVERAGE, 7.0, 11 * DAY, 1.0).spent == 7.0
+
+
+def test_prices_have_the_unit_of_money() -> None:
+    """Twice the dollars everywhere: half the price of a dollar, twice the limit."""
+
+    def asks(unit: float) -> longrun.RoundTerms:
+        budget = LongRunBudget(average_per_hour=10.0 * unit)
+        return longrun.next_terms(
+            longrun.update_account(
+                longrun.open_account(budget, 0.0, 3.0), budget, 90 * unit, 5 * HOUR, 3.0
+            ),
+            budget,
+            300.0,
+        )
+
+    assert asks(2.0).mu == pytest.approx(asks(1.0).mu / 2)
+    assert asks(2.0).per_hour == pytest.approx(asks(1.0).per_hour * 2)
+
+
+steps = st.lists(
+    st.tuples(st.floats(-2 * HOUR, 3 * DAY), st.floats(0, 1e4), st.floats(0, 50)), max_size=40
+)
+
+
+@given(
+    steps, st.sampled_from([AVERAGE, AMOUNT, LongRunBudget(average_per_hour=3.0, window_s=HOUR)])
+)
+def test_the_books_balance(steps: list[tuple[float, float, float]], budget: LongRunBudget) -> None:
+    """Charged = spent, balance = income - spent, income = time x rate or the share of the amount,
+    also when clocks go back, nothing is spent for days, and dates pass; kept as text and read again
+    nothing changes."""
+    account, now, latest = longrun.open_account(budget, 0.0, 1.0), 0.0, 0.0
+    for hours, dollars, present in steps:
+        now += hours
+        latest = max(latest, now)
+        account = longrun.update_account(account, budget, dollars, now, present)
+        account = longrun.from_json(json.loads(json.dumps(longrun.to_json(account))))
+        asks = longrun.next_terms(account, budget, 300.0)
+        assert 0 <= asks.mu < math.inf and 0 <= asks.per_hour < math.inf
+        assert (
+            math.isfinite(longrun.remaining(account, budget))
+            and longrun.runs_out_s(account, budget) >= account.at_s
+        )
+    assert account.at_s == latest
+    assert account.spent == pytest.approx(math.fsum(d for _, d, _ in steps))
+    due = (
+        budget.amount * min(1.0, latest / budget.until_s)
+        if budget.has_end
+        else budget.average_per_hour * latest / HOUR
+    )
+    assert account.income == pytest.approx(due, rel=1e-9, abs=1e-6)
+    assert account.balance == account.income - account.spent
+
+
+@given(st.lists(st.floats(0, 5), min_size=30, max_size=30), st.sampled_from([AVERAGE, AMOUNT]))
+def test_who_keeps_to_the_limit_never_owes_more_than_the_credit(
+    share: list[float], budget: LongRunBudget
+) -> None:
+    """Spending up to the limit of every round: the overdraft is at most the credit, and what the
+    credit shrinks by within the time ahead that a limit looks; an amount is never overspent."""
+    account, now = longrun.open_account(budget, 0.0, 1.0), 0.0
+    for part in share:
+        most = longrun.next_terms(account, budget, 8 * HOUR).per_hour
+        now += 8 * HOUR
+        account = longrun.update_account(account, budget, min(1.0, part) * most * 8, now, 1.0)
+        left_h, shrinks = (
+            longrun.left_s(account, budget) / HOUR,
+            longrun.BETA * budget.average_per_hour,
+        )
+        if budget.has_end:
+            assert longrun.remaining(account, budget) >= -1e-6
+        elif now < budget.window_s:
+            assert (
+                account.balance
+                >= -shrinks * (left_h + 8 + (left_h + 8) / longrun.CORRECTION_SHARE) - 1e-6
+            )
+
+
+def cluster(config: dict[str, Any], tenants: list[dict[str, Any]], **more: Any) -> Problem:
+    """Three jobs of two tenants on eight rented GPUs at 2 $/h and four reserved ones at 1 $/h."""
+    return problem(
+        [{"tenant": "x", "max_gpus": 4, **more}, {"tenant": "y", "max_gpus": 4}, {"tenant": "y"}],
+        pools=[
+            {
+                "pool": "rent",
+                "gpu_type": "A",
+                "gpus": 8,
+                "market": "on_demand",
+                "price_per_gpu_hour": 2,
+            },
+            {"pool": "own", "gpu_type": "A", "gpus": 4, "price_per_gpu_hour": 1},
+        ],
+        tenants=tenants,
+        config={"objective": "response", "now_s": 0, **config},
+    )
+
+
+def test_the_round_has_price_and_limit_of_the_books() -> None:
+    """An average of 10 $/h for all and 1 $/h for x: prices are those of the accounts, limits allow
+    the reserved GPUs on top; tenants without a budget have none."""
+    p = cluster(
+        {"longrun": {"average_per_hour": 10}},
+        [{"tenant": "x", "average_per_hour": 1}, {"tenant": "y"}],
+        state="running",
+        pool="rent",
+        gpus=1,
+        weight=3,
+    )
+    kept = books.update_books(Books(), p, {})
+    q = books.apply_books(p, kept)
+    assert kept.total is not None and kept.total.load == 3.0 and kept.tenants["x"].load == 3.0
+    assert q.dollar_price == pytest.approx(
+        3.0 / 10
+    ) and q.tenants.dollar_price.tolist() == pytest.approx([3.0, 0.0])
+    assert q.budget_per_hour == pytest.approx(10 + 0.5 * 10 * 24 + 4)
+    assert q.tenants.budget_per_hour.tolist() == pytest.approx([1 + 0.5 * 24 + 4, math.inf])
+
+
+def test_a_snapshot_with_books_is_the_same_problem() -> None:
+    """Written as tables and settings and read again: the same price, limits and books, so that a
+    round replays.
+    """
+    p = cluster(
+        {"longrun": {"amount": 100, "until_s": 9e5}}, [{"tenant": "x", "amount": 5, "until_s": 9e5}]
+    )
+    q = books.apply_books(p, books.update_books(Books(), p, {}))
+    r = validate(books.snapshot_with_terms(snapshot_folder(p), q))
+    assert (r.dollar_price, r.budget_per_hour, r.settings) == (
+        q.dollar_price,
+        q.budget_per_hour,
+        q.settings,
+    )
+    assert r.tenants.dollar_price.tolist() == q.tenants.dollar_price.tolist()
+    assert r.tenants.budget_per_hour.tolist() == q.tenants.budget_per_hour.tolist()
+    assert decide_round(r).value == decide_round(q).value
+
+
+def test_a_spent_amount_stops_what_may_be_stopped() -> None:
+    """Nothing left: only the reserved GPUs work. A job that may not be paused keeps what it
+    rents.
+    """
+    config = {"longrun": {"amount": 100, "until_s": 9e5}, "now_s": 1000}
+    p = cluster(config, [])
+    empty = Books(BudgetAccount(0.0, 1000.0, income=1.0, spent=100.0, until_s=9e5))
+    plan = decide_round(books.apply_books(p, empty)).allocation
+    assert set(plan.pool.tolist()) <= {-1, 1}
+    stuck = cluster(config, [], state="running", pool="rent", gpus=4, preemptible=False)
+    assert decide_round(books.apply_books(stuck, empty)).allocation.gpus[0] == 4
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=20))
+def test_tenants_add_up(spending: list[tuple[float, float]]) -> None:
+    """What the cluster is charged is the sum of what its tenants are charged."""
+    p = cluster(
+        {"longrun": {"average_per_hour": 10}},
+        [{"tenant": t, "average_per_hour": 5} for t in ("x", "y")],
+    )
+    kept = books.update_books(Books(), p, {})
+    for i, (x, y) in enumerate(spending, start=1):
+        kept = books.update_books(kept, dataclasses.replace(p, now_s=i * 300.0), {"x": x, "y": y})
+    assert kept.total is not None
+    assert kept.total.spent == pytest.approx(sum(a.spent for a in kept.tenants.values()), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"average_per_hour": 0}, "[longrun] average_per_hour 0 must be above 0"),
+        (
+            {"average_per_hour": 5, "amount": 5, "until_s": 9},
+            "[longrun] average_per_hour and amount are both given",
+        ),
+        ({"amount": 5}, "[longrun] amount needs until_s"),
+        ({"until_s": 5}, "[longrun] until_s needs amount"),
+        ({"amount": "12 $", "until_s": 5}, "[longrun] amount"),
+    ],
+)
+def test_bad_budgets_are_refused(config: dict[str, Any], words: str) -> None:
+    """File, key and rule."""
+    with pytest.raises(Exception, match=r"config\.toml") as caught:
+        cluster({"longrun": config}, [])
+    assert words in str(caught.value)
+
+
+def test_bad_budgets_of_tenants_are_refused() -> None:
+    """With file and line."""
+    with pytest.raises(Exception, match=r"tenants\.csv:2: amount needs until_s"):
+        cluster({}, [{"tenant": "x", "amount": 5}])
+
+
+def test_the_simulated_books_are_the_bill(tmp_path: Path) -> None:
+    """The account has what the GPUs cost, its rows in rounds.csv too; the amount is kept, the cap
+    of 4 times never broken; the same books however often it is interrupted."""
+    from allocator.simulator import SimulationOptions, simulate
+    from scripts.cases import rental as rental_case
+
+    w = rental_case.workload(150, interval_s=1800.0)
+    w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, objective="response"))
+    s = simulate(
+        w,
+        policy="marginal",
+        options=SimulationOptions(
+            budget=8.0, budget_average=2.0, prove_every=0, budget_window_s=48 * HOUR
+        ),
+    )
+    kept = s.metrics["longrun"][""]
+    assert kept["spent"] == pytest.approx(s.metrics["bill_dollars"])
+    assert kept["balance"] == pytest.approx(kept["income"] - kept["spent"])
+    assert s.rounds["balance"].notna().all() and (s.rounds["dollar_price"] >= 0).all()
+    assert s.timeline["used"].max() <= 8
+
+
+def test_the_controller_keeps_books(tmp_path: Path) -> None:
+    """A queue run to its end: rounds of the journal are decided again to the byte, with the price
+    of their books; status and metrics say what was spent; without the budget the books are gone
+    after the next round."""
+    from queues import empty
+    from service_worlds import World
+
+    from allocator.controller import spending
+    from allocator.controller.reporting.replay import replay
+    from allocator.controller.reporting.status import format_status, status
+    from allocator.queue import cluster_tables as settings_of
+
+    with empty("sqlite", tmp_path) as name:
+        world = World(name, 0, faults=0)
+        try:
+            world.run()
+            store = world.queue.store
+            assert all(replay(store, n).same for n in (1, 2, 3))
+            found = status(world.queue)
+            assert 0 < found["longrun"][""]["spent"] == pytest.approx(world.costs_by_tenant)
+            assert any(
+                line.startswith("budget      1000 $/h on average: ")
+                for line in format_status(found)
+            )
+            assert "allocator_longrun_spent_dollars" in world.controller.log.metrics.text()
+            with store.write() as connection:
+                settings_of.set_config(connection, {"longrun": None})
+            world.submit(job_id="more", model="m", total_work=10.0, max_gpus=1)
+            world.clock.sleep(120.0)
+            world.controller.step()
+            with store.read() as connection:
+                assert spending.report(connection) == {}
+        finally:
+            world.queue.close()
+
+
+def test_simulate_says_what_became_of_the_budget(capsys: Any) -> None:
+    """16 GPUs at 2 $/h, rented: asked, spent, and why more was spent than came in; within one
+    window it is kept.
+    """
+    from commands import call
+
+    from allocator.cli.measure.budget_words import budget_lines
+    from allocator.io.workloads import read_workload
+
+    pools = read_workload(DATA / "mixed").problem
+    books = {
+        "average_per_hour": 20.0,
+        "amount": None,
+        "opened_s": 0.0,
+        "at_s": 36_000.0,
+        "spent": 510.0,
+        "balance": -310.0,
+        "until_s": None,
+    }
+    line, reserved = budget_lines(pools, None, {"greedy": {"longrun": {"": books}}})
+    assert (
+        "greedy: 20 $/h on average asked, 51 $/h spent over 10 h (510 $): 310 $ overdrawn so far"
+        in line
+    )
+    assert "windows of 336 h" in line and "--budget-window 36000" in line and "46.8 $/h" in reserved
+    line, _ = budget_lines(pools, 3600.0, {"greedy": {"longrun": {"": books}}})
+    assert "not kept, 310 $ too much" in line and "reserved GPUs" in line
+    line, _ = budget_lines(pools, None, {"greedy": {"longrun": {"red": books | {"balance": 1.0}}}})
+    assert line.startswith("budget of red, greedy") and line.endswith("kept.")
+    assert list(budget_lines(pools, None, {"greedy": {}})) == []
+    code, out, _ = call(
+        capsys, "simulate", DATA / "demo", "--policy", "greedy", "--budget-average", "20"
+    )
+    assert code == 0 and "budget, greedy: 20 $/h on average asked, 0 $/h spent" in out

@@ -1,0 +1,379 @@
+"""`allocator rent`: the document of the contract, tables, files, classes estimated from jobs,
+every kind of fault.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from commands import Output, call
+
+from allocator.cli.models.rent_source import from_file, from_workload, text
+from allocator.domain.problem import Floats, Ints
+from allocator.domain.schema.rental_columns import CLASSES
+from allocator.domain.schema.texts import format_numbers
+from allocator.errors import InvalidInput
+from allocator.market.history import History, estimate_classes
+from allocator.market.rent import rent
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = (
+    "class_id,arrivals_per_hour,mean_work_gpu_hours,kind,parameter,points,weight,gpu_type,"
+    "relative_speed,max_gpus\n"
+)
+EXAMPLE = HEAD + "amdahl,0.4,1,amdahl,0.8,,,,,\nroot,0.4,1,power,0.5,,,,,\n"
+POOLS = "pool,gpu_type,price_per_gpu_hour\nbig,A100,3\nsmall,V100,1\ndear,V100,2\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The published example."""
+    return write(tmp_path / "classes.csv", EXAMPLE)
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_the_document_of_the_contract(file: Path, capsys: Output) -> None:
+    """b = 2: mu 1/9, E[T] 1/3, widths 6 and 9, and what the two other rules give."""
+    code, out, err = call(capsys, "rent", file, "--budget", 2, "--format", "json")
+    found = json.loads(out)
+    assert (code, err, found["schema_version"], found["budget"]) == (0, "", 1, 2)
+    assert [found[k] for k in ("mu", "mean_response_h", "mean_gpus", "sd_gpus")] == pytest.approx(
+        [1 / 9, 1 / 3, 2, 3.949684], rel=1e-6
+    )
+    assert [c["class_id"] for c in found["classes"]] == ["amdahl", "root"]
+    assert [c["width"] for c in found["classes"]] == pytest.approx([6, 9])
+    assert found["comparison"]["equal_widths"]["mean_response_h"] == pytest.approx(
+        0.337873, abs=1e-6
+    )
+    assert found["comparison"]["equal_spend"]["mean_response_h"] == pytest.approx(
+        0.347059, abs=1e-6
+    )
+    assert found["saved_h_by_one_more"] == pytest.approx(1 / 3 - 0.246269, abs=1e-6)
+    assert found["least_budget"] == pytest.approx(0.8) and "curve" not in found
+
+
+def test_table_and_csv_say_the_same(file: Path, capsys: Output) -> None:
+    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--curve")
+    assert (
+        "mean response time 0.3333 h" in out and "+4.1 %" in out and "what other budgets buy" in out
+    )
+    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--format", "csv")
+    assert [row["class_id"] for row in csv.DictReader(io.StringIO(out))] == ["amdahl", "root"]
+    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--format", "csv", "--curve")
+    curve = list(csv.DictReader(io.StringIO(out)))
+    assert len(curve) > 50 and float(curve[0]["budget"]) == pytest.approx(0.8)
+
+
+def test_files_of_out(file: Path, tmp_path: Path, capsys: Output) -> None:
+    """rent.json, the curve as numbers and as a picture, and the classes as they were understood."""
+    code, _, _ = call(capsys, "rent", file, "--budget", 2, "--whole", "--out", tmp_path / "out")
+    assert code == 0
+    files = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert files == ["classes.csv", "curve.csv", "curve.svg", "rent.json"]
+    curve = json.loads((tmp_path / "out" / "rent.json").read_text())["curve"]
+    assert all(b["mean_response_h"] < a["mean_response_h"] for a, b in itertools.pairwise(curve))
+    assert (tmp_path / "out" / "curve.svg").read_text().lstrip().startswith("<?xml")
+    again = from_file(str(tmp_path / "out" / "classes.csv"), None, False)
+    assert text(again) == (tmp_path / "out" / "classes.csv").read_text()
+
+
+def test_dollars_choose_the_cheaper_pool_and_type(tmp_path: Path, capsys: Output) -> None:
+    """One GPU-hour of work: 3 $ on an A100 of speed 1, 2 $ on a V100 of half the speed at 1 $; each
+    job has one GPU. 2.5 $/h: half of the jobs on each, one and a half hours."""
+    classes = write(
+        tmp_path / "classes.csv", HEAD + "a,1,1,table,,1:1,,A100,1,\na,1,1,table,,1:1,,V100,0.5,\n"
+    )
+    pools = write(tmp_path / "pools.csv", POOLS)
+    _, out, _ = call(
+        capsys,
+        "rent",
+        classes,
+        "--pools",
+        pools,
+        "--budget",
+        2.5,
+        "--dollars",
+        "--whole",
+        "--format",
+        "json",
+    )
+    found = json.loads(out)
+    assert {o["pool"]: o["share"] for o in found["classes"][0]["options"]} == pytest.approx(
+        {"big": 0.5, "small": 0.5}
+    )
+    assert (found["mean_response_h"], found["mu"], found["least_budget"]) == pytest.approx(
+        (1.5, 1.0, 2.0)
+    )
+
+
+@pytest.mark.parametrize("budget", [0, 0.5, 0.8])
+def test_a_budget_that_is_too_small_names_one_that_would_do(
+    file: Path, capsys: Output, budget: float
+) -> None:
+    """Exit code 4; the budget that is named works as it is written, and buys what is said."""
+    code, out, err = call(capsys, "rent", file, "--budget", budget)
+    assert (code, out) == (4, "") and "0.800001 GPUs give a mean response time of 1 h" in err
+    code, out, _ = call(capsys, "rent", file, "--budget", 0.800001, "--format", "json")
+    assert code == 0 and json.loads(out)["mean_response_h"] == pytest.approx(1, abs=1e-4)
+
+
+def test_the_smallest_budget_in_dollars(file: Path, tmp_path: Path, capsys: Output) -> None:
+    pools = write(tmp_path / "pools.csv", POOLS)
+    code, _, err = call(
+        capsys, "rent", file, "--pools", pools, "--dollars", "--budget", 0.1, "--whole"
+    )
+    assert code == 4 and "budget: 0.1 would have to be 0.800001" in err
+
+
+def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -> None:
+    """Currency text, zero, negative, unknown kinds, missing and needless cells, broken tables,
+    classes that differ.
+    """
+    rows = (
+        "a,$3,2,amdahl,0.95,,,A100,,",
+        "a,3,2,amdahl,,,,V10,,",
+        "b,0,2,table,0.3,1:1|2:x,,A100,,",
+        "c,1,2,power,1,,,A100,,",
+        "d,1,-2,exp,1,,,,,",
+        "e,1,2,table,,1:2|2:1,,,,",
+        "e,2,2,table,,,,A100,,",
+        "f,1,2,table,,4:1|4:2,-1,A100,0,",
+        "g,1,2,table,,4:1,,A100,,2",
+        "g,1,2,amdahl,1.5,,,A100,,",
+    )
+    classes = write(tmp_path / "classes.csv", HEAD + "\n".join(rows) + "\n")
+    pools = write(
+        tmp_path / "pools.csv",
+        POOLS.splitlines()[0] + "\nfree,A100,0\nbelow,V100,-1\neuro,T4,2 EUR\n",
+    )
+    code, out, err = call(
+        capsys, "rent", classes, "--pools", write(tmp_path / "p.csv", POOLS), "--budget", 5
+    )
+    assert (code, out) == (3, "")
+    assert all(line.startswith(f"{classes}:") for line in err.splitlines()), (
+        "the file as it was given"
+    )
+    for said in (
+        'classes.csv:2: arrivals_per_hour "$3" is not a number',
+        "classes.csv:3: kind amdahl needs parameter",
+        'classes.csv:3: gpu_type "V10" is in no pool; did you mean "V100"?',
+        "classes.csv:4: arrivals_per_hour 0 must be above 0",
+        "classes.csv:4: kind table has no parameter",
+        'classes.csv:4: points "1:1|2:x"',
+        "classes.csv:5: parameter 1 is a speed-up without end",
+        'classes.csv:6: kind "exp" is not known',
+        "classes.csv:7: points",
+        "classes.csv:8: kind table needs",
+        "classes.csv:8: arrivals_per_hour 2 differs from 1 in line 7",
+        "4 GPUs appear twice",
+        "classes.csv:9: weight -1 must be above 0",
+        "classes.csv:9: relative_speed 0 must be above 0",
+        "classes.csv:10: points",
+        "classes.csv:11: parameter 1.5 is above 1",
+        "is already in line 10",
+    ):
+        assert said in err, said
+    code, _, err = call(capsys, "rent", classes, "--pools", pools, "--budget", 5, "--dollars")
+    for said in (
+        "pools.csv:2: price_per_gpu_hour 0",
+        "pools.csv:3: price_per_gpu_hour -1 is below 0",
+        'pools.csv:4: price_per_gpu_hour "2 EUR" is not a number',
+        "classes.csv:4:",
+    ):
+        assert said in err, said
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        ((), 2, "from one place"),
+        (("no.csv", "--budget", "1"), 3, "no.csv: there is no such file"),
+        (("no.csv", "--from-workload", "x", "--budget", "1"), 2, "from one place"),
+        (("no.csv",), 2, "needs --budget"),
+        (("no.csv", "--budget", "1", "--dollars"), 2, "needs --pools"),
+        (("no.csv", "--budget", "-1"), 2, "not a number >= 0"),
+        (("no.csv", "--budget", "$5"), 2, "invalid number"),
+        (("no.csv", "--budget", "nan"), 2, "not a number"),
+        (("--from-queue", "no.db"), 3, "no.db"),
+    ],
+)
+def test_wrong_calls(
+    argv: tuple[str, ...],
+    code: int,
+    said: str,
+    capsys: Output,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, out, err = call(capsys, "rent", *argv)
+    assert (found, out) == (code, "") and said in err
+
+
+def test_an_empty_table(tmp_path: Path, capsys: Output) -> None:
+    code, _, err = call(capsys, "rent", write(tmp_path / "classes.csv", HEAD), "--budget", 1)
+    assert code == 3 and "has no rows" in err
+
+
+def test_classes_of_a_history() -> None:
+    """Two models, jobs an hour apart: 1 an hour each second hour; work 7200 and 3600 units at 1
+    unit/s on the first type: 2 h and 1 h; the second type has no single GPU: 2 GPUs of 3/s count as
+    1.5 each."""
+    speed = {(0, 0, 1): 1.0, (0, 0, 2): 1.8, (0, 1, 2): 3.0, (0, 1, 4): 5.4, (1, 0, 1): 1.0}
+
+    def rate(model: Ints, gpu_type: Ints, gpus: Ints) -> Floats:
+        keys = zip(model.tolist(), gpu_type.tolist(), gpus.tolist(), strict=True)
+        return np.array([speed.get(key, np.nan) for key in keys])
+
+    past = History(
+        "past",
+        np.array([0, 1, 0, 1]),
+        np.array([0.0, 3600, 7200, 10800]),
+        np.array([7200.0, 3600, 7200, 3600]),
+        np.array([1.0, 2, 3, 2]),
+        np.array([4, 1, 4, 1]),
+    )
+    made, warnings = estimate_classes(past, ("bert", "gnmt"), ("V100", "A100"), rate)
+    assert (made.class_id, warnings) == (("bert", "gnmt"), ())
+    assert made.arrivals_per_hour == pytest.approx(
+        [0.5, 0.5]
+    ) and made.mean_work_gpu_hours == pytest.approx([2, 1])
+    assert made.weight == pytest.approx([2, 2]) and made.relative_speed == pytest.approx(
+        [1, 1.5, 1]
+    )
+    assert np.array(made.points[0] + made.points[1] + made.points[2]) == pytest.approx(
+        np.array([(1, 1), (2, 1.8), (2, 2), (4, 3.6), (1, 1)])
+    )
+    assert rent(made, 5.0, whole=True).plan.mu == 0
+    with pytest.raises(InvalidInput, match="give --hours"):
+        estimate_classes(
+            History(
+                "one",
+                past.model[:1],
+                past.submitted_s[:1],
+                past.total_work[:1],
+                past.weight[:1],
+                past.max_gpus[:1],
+            ),
+            ("bert",),
+            ("V100",),
+            rate,
+        )
+
+
+def test_a_workload_gives_classes_that_can_be_read_again(tmp_path: Path, capsys: Output) -> None:
+    """Without a budget the classes are printed; the same plan comes from them and from the
+    workload.
+    """
+    workload = str(ROOT / "data" / "workloads" / "demo")
+    code, out, _ = call(capsys, "rent", "--from-workload", workload)
+    classes = write(tmp_path / "classes.csv", out)
+    _, direct, _ = call(
+        capsys, "rent", "--from-workload", workload, "--budget", 20, "--format", "json"
+    )
+    _, read, _ = call(capsys, "rent", classes, "--budget", 20, "--format", "json")
+    a, b = json.loads(direct), json.loads(read)
+    assert code == 0 and (a["mu"], a["mean_response_h"]) == pytest.approx(
+        (b["mu"], b["mean_response_h"])
+    )
+    made = from_workload(workload, None, False, 2.0)
+    assert made.arrivals_per_hour.sum() == pytest.approx(24 / 2)  # of 24 jobs in 2 hours
+    assert format_numbers(made.weight)[0] == "1"
+
+
+def test_a_queue_gives_the_classes_of_its_jobs(tmp_path: Path, capsys: Output) -> None:
+    """The same jobs as a queue and as a workload: the same work and speed-ups; arrivals by
+    --hours.
+    """
+    from allocator import read_snapshot
+    from allocator.queue.queue import Queue
+
+    snapshot = ROOT / "data" / "snapshots" / "demo"
+    with Queue.create(tmp_path / "cluster.db", read_snapshot(snapshot)) as queue:
+        jobs = queue.jobs()
+        with queue.store.write() as connection:  # all are done by now
+            connection.execute(
+                sa.text(
+                    "UPDATE jobs SET state = 'done', finished_s = submitted_s, remaining_work = 0, "
+                    "want_pool = '', want_gpus = 0"
+                )
+            )
+    code, out, err = call(capsys, "rent", "--from-queue", tmp_path / "cluster.db", "--hours", 4)
+    rows = list(csv.DictReader(io.StringIO(out)))
+    per_model = {r["class_id"]: float(r["arrivals_per_hour"]) for r in rows}
+    assert code == 0, err
+    for model, arrivals in per_model.items():
+        assert arrivals == pytest.approx(sum(j.cells["model"] == model for j in jobs) / 4)
+    assert len(rows) > len(per_model) > 1  # several GPU types
+
+
+def test_every_column_is_explained() -> None:
+    page = (ROOT / "docs" / "rental.md").read_text(encoding="utf-8")
+    assert [c.name for c in CLASSES.columns if f"| `{c.name}` |" not in page] == []
+
+
+def test_the_shipped_classes(capsys: Output) -> None:
+    """Four classes, two on two GPU types; at 50 $/h equal widths cost 12.6 % and equal spending
+    79 % more.
+    """
+    data = ROOT / "data" / "rental"
+    code, out, _ = call(
+        capsys,
+        "rent",
+        data / "classes.csv",
+        "--pools",
+        data / "pools.csv",
+        "--budget",
+        50,
+        "--dollars",
+        "--format",
+        "json",
+    )
+    found = json.loads(out)
+    more = [
+        rule["weighted_response_h"] / found["weighted_response_h"] - 1
+        for rule in found["comparison"].values()
+    ]
+    assert code == 0 and more == pytest.approx([0.126, 0.793], abs=1e-3)
+
+
+def test_free_pools_cost_nothing(file: Path, tmp_path: Path, capsys: Output) -> None:
+    """Own GPUs at price 0: jobs there get as wide as the pool and spend nothing, the budget is for
+    the others; a pool without a number of GPUs is a fault, more use than there is a warning."""
+    rows = ("own,1,2,amdahl,0.8,,,A100,,", "rented,0.4,1,power,0.5,,,V100,,")
+    classes = write(tmp_path / "classes.csv", HEAD + "\n".join(rows) + "\n")
+    head = "pool,gpu_type,price_per_gpu_hour,gpus\n"
+    pools = write(tmp_path / "pools.csv", head + "free,A100,0,4\nspot,V100,2,8\n")
+    code, out, err = call(
+        capsys, "rent", classes, "--pools", pools, "--dollars", "--budget", 2, "--format", "json"
+    )
+    told = {row["class_id"]: row for row in json.loads(out)["classes"]}
+    assert code == 0 and told["own"]["width"] == 4 and told["own"]["spend"] == 0
+    assert told["rented"]["spend"] == pytest.approx(2) and err == ""  # 2 x 0.4 x 4 = 3.2 GPUs
+    few = write(tmp_path / "few.csv", head + "free,A100,0,3\nspot,V100,2,8\n")
+    assert call(capsys, "rent", classes, "--pools", few, "--dollars", "--budget", 2)[0] == 0
+    code, _, err = call(
+        capsys,
+        "rent",
+        write(tmp_path / "c.csv", HEAD + "a,9,2,amdahl,0.8,,,A100,,\n"),
+        "--pools",
+        pools,
+        "--dollars",
+        "--budget",
+        0,
+    )
+    assert code == 0 and 'pool "free" is free and has 4 GPUs; the plan keeps 28.8' in err
+    none = write(tmp_path / "none.csv", head + "free,A100,0,\nspot,V100,2,8\n")
+    code, _, err = call(capsys, "rent", classes, "--pools", none, "--dollars", "--budget", 2)
+    assert code == 3 and "price_per_gpu_hour 0 without gpus" in err

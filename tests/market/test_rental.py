@@ -1,0 +1,276 @@
+"""Rental planning: the published two-class example, optimality, tables and GPU types, and what
+cannot be stable.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formulations.bounds.hull import hull
+from formulations.rental import widths as f
+from formulations.rental.simple_rules import (
+    curve,
+    equal_spend,
+    equal_widths,
+    plan_by_rule,
+    response_h,
+)
+from formulations.rental.speed_curves import AMDAHL, POWER, TABLE, SpeedUps, speed_ups
+
+# budget, mu, widths, mean response time: optimal, with equal widths, with equal spending
+TABLE_OF_THE_EXAMPLE = (
+    (0.85, 1.51479, 1.6250, 1.0000, 0.846154, 0.897287, 0.875350),
+    (1.0, 0.67820, 2.4286, 1.4745, 0.676471, 0.695551, 0.677778),
+    (1.5, 0.22522, 4.2143, 4.4401, 0.432203, 0.432314, 0.441085),
+    (2.0, 1 / 9, 6.0, 9.0, 1 / 3, 0.337873, 0.347059),
+    (2.5, 0.06599, 7.7857, 15.1543, 0.279817, 0.289073, 0.294409),
+    (3.0, 0.04366, 9.5714, 22.9031, 0.246269, 0.259046, 0.260452),
+)
+
+
+def classes(
+    speed: SpeedUps, load: Any = None, weight: Any = None, of: Any = None, price: Any = None
+) -> f.JobClasses:
+    """One class per curve, of load .4 with jobs of mean work 1, unless said otherwise."""
+    rows = len(speed)
+    many = rows if of is None else max(of) + 1
+    load = np.full(many, 0.4) if load is None else np.array(load, dtype=float)
+    return f.JobClasses(
+        load.copy(),
+        load,
+        np.ones(many) if weight is None else np.array(weight, dtype=float),
+        np.arange(rows) if of is None else np.array(of),
+        np.ones(rows) if price is None else np.array(price, dtype=float),
+        speed,
+    )
+
+
+def example(copies: int = 1) -> f.JobClasses:
+    """Amdahl with p = .8 and sqrt(k), .4 jobs an hour each of mean size 1; or each split into
+    many equal classes.
+    """
+    speed = speed_ups([AMDAHL, POWER] * copies, [0.8, 0.5] * copies, [()] * 2 * copies)
+    return classes(speed, load=np.full(2 * copies, 0.4 / copies))
+
+
+@pytest.mark.parametrize("row", TABLE_OF_THE_EXAMPLE, ids=lambda r: str(r[0]))
+@pytest.mark.parametrize("copies", [1, 100])
+def test_the_published_example(row: tuple[float, ...], copies: int) -> None:
+    """Every figure of the table to its last digit, with 2 classes and with 200."""
+    budget, mu, amdahl, root, best, same, spend = row
+    made = example(copies)
+    plan = f.plan(made, budget)
+    assert plan.mu == pytest.approx(mu, abs=1e-5)
+    assert plan.width[0] == pytest.approx(amdahl, abs=5e-5) and plan.width[1] == pytest.approx(
+        root, abs=5e-5
+    )
+    assert plan.response_h == pytest.approx(best, abs=1e-6)
+    assert plan.spend == pytest.approx(budget, rel=1e-12)
+    if copies == 1:
+        assert response_h(made, equal_widths(made, np.array([budget])))[0] == pytest.approx(
+            same, abs=1e-6
+        )
+        assert plan_by_rule(
+            made, budget, equal_spend(made, np.array([budget]))[0]
+        ).response_h == pytest.approx(spend, abs=1e-6)
+
+
+def test_the_example_at_two_gpus_is_known_in_fractions() -> None:
+    """b = 2: mu = 1/9, widths 6 and 9, E[T] = 1/3, sd of GPUs rented sqrt(.4 36/3 + .4 81/3) =
+    3.95.
+    """
+    plan = f.plan(example(), 2.0)
+    assert [plan.mu, *plan.width, plan.response_h] == pytest.approx([1 / 9, 6, 9, 1 / 3], rel=1e-12)
+    assert plan.sd_gpus == pytest.approx(math.sqrt(0.4 * 36 / 3 + 0.4 * 81 / 3), rel=1e-12)
+
+
+@pytest.mark.parametrize("budget", [0.85, 1.0, 1.5, 2.0, 2.5, 3.0])
+def test_widths_solve_the_equations_of_the_optimum(budget: float) -> None:
+    """mu = s' / (s - k s') for both curves, and the whole budget is spent, to 1e-6 and beyond: the
+    exact answer by the one unknown that is left, found independently by stepping k of the power
+    law."""
+    low, high = 1.0, 1e6
+    # k of the square root; mu = 1/k; Amdahl's k = sqrt(4/mu) = sqrt(4 k)
+    for _ in range(200):
+        k = math.sqrt(low * high)
+        other = max(1.0, math.sqrt(4 * k))
+        low, high = (
+            (k, high) if 0.4 * (0.2 * other + 0.8) + 0.4 * math.sqrt(k) < budget else (low, k)
+        )
+    # at mu >= 1 the square root stays at one GPU
+    if budget < 0.4 * (0.2 * 2 + 0.8) + 0.4:
+        other, k = ((budget - 0.4) / 0.4 - 0.8) / 0.2, 1.0
+        mu = 4 / other**2
+    else:
+        mu = 1 / k
+    plan = f.plan(example(), budget)
+    assert [plan.mu, *plan.width] == pytest.approx([mu, other, k], rel=1e-6)
+    assert plan.response_h == pytest.approx(0.5 * (0.2 + 0.8 / other + k**-0.5), rel=1e-9)
+
+
+KINDS = st.sampled_from([AMDAHL, POWER, TABLE])
+
+
+@st.composite
+def any_classes(draw: st.DrawFn) -> f.JobClasses:
+    """One to four classes, each on one or two GPU types."""
+    rows = draw(st.lists(st.integers(1, 2), min_size=1, max_size=4))
+    of = np.repeat(np.arange(len(rows)), rows)
+    kind = [draw(KINDS) for _ in of]
+    points = [
+        tuple(
+            (k, s)
+            for k, s in zip(
+                (1, 2, 4, 8),
+                np.cumsum([1.0, *draw(st.lists(st.floats(0.05, 2), min_size=3, max_size=3))]),
+                strict=True,
+            )
+        )
+        for _ in of
+    ]
+    speed = speed_ups(
+        kind,
+        [draw(st.floats(0.05, 0.95)) for _ in of],
+        points,
+        [draw(st.floats(0.5, 3)) for _ in of],
+        [draw(st.sampled_from([8.0, 50.0])) for _ in of],
+    )
+    positive = st.floats(0.1, 4)
+    return classes(
+        speed,
+        [draw(positive) for _ in rows],
+        [draw(positive) for _ in rows],
+        of,
+        [draw(positive) for _ in of],
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_classes(), st.floats(1.01, 6))
+def test_no_other_widths_of_the_same_money_do_better(made: f.JobClasses, times: float) -> None:
+    """Duality: at the price mu every class has its best option (looked for on a fine grid), and
+    either the budget is spent to the last unit or more is of no use. At most one class is mixed of
+    two options."""
+    least = f.at_price(made, np.array([2.0**600])).spend[0]
+    plan = f.plan(made, times * least)
+    assert plan.spend <= times * least * (1 + 1e-9)
+    assert plan.mu == 0 or plan.spend == pytest.approx(times * least, rel=1e-9)
+    assert len(plan.of) <= len(made) + 1 and plan.by_class(plan.share) == pytest.approx(
+        np.ones(len(made))
+    )
+    k = np.clip(np.geomspace(1, 60, 400)[:, None], made.speed.least, made.speed.most)
+    lagrangian = (
+        made.load[made.of] * (made.weight[made.of] + plan.mu * made.price * k) / made.speed.speed(k)
+    )
+    least_of_all = np.minimum.reduceat(lagrangian.min(axis=0), made.starts).sum()
+    assert plan.weighted + plan.mu * plan.spend <= least_of_all * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_classes(), st.floats(1.05, 4))
+def test_mu_is_the_slope_of_the_curve(made: f.JobClasses, times: float) -> None:
+    """The curve is convex and mu a slope of it: a little more or less money changes the
+    objective by mu each unit.
+    """
+    least = f.at_price(made, np.array([2.0**600])).spend[0]
+    b, little = times * least, 1e-4 * least
+    less, plan, more = (f.plan(made, x) for x in (b - little, b, b + little))
+    slack = 1e-9 * plan.weighted
+    assert plan.weighted - more.weighted <= plan.mu * little + slack
+    assert less.weighted - plan.weighted >= plan.mu * little - slack
+
+
+def test_money_and_weights_shift_widths() -> None:
+    """(w + mu c k)/s(k): Amdahl k = sqrt(w p / ((1 - p) mu c)); GPUs of four times the price:
+    half the width.
+    """
+    speed = speed_ups([AMDAHL] * 3, [0.8] * 3, [()] * 3)
+    plan = f.plan(classes(speed, weight=[1, 4, 1], price=[1, 1, 4]), 8.0)
+    assert plan.width == pytest.approx(plan.width[0] * np.array([1, 2, 0.5]), rel=1e-9)
+    assert f.widths(plan.classes, plan.mu)[1] == pytest.approx(plan.width)
+
+
+def test_a_table_is_the_line_between_its_sizes() -> None:
+    """1:1, 2:1.9, 3:2 (below the hull: left out), 4:3.4, load 1, budget 1.1: between 2 and 4 s(k) =
+    .4 + .75 k, so k / s(k) = 1.1 at k = .44 / .175."""
+    made = classes(
+        speed_ups([TABLE], [math.nan], [((1, 1.0), (2, 1.9), (3, 2.0), (4, 3.4))]), load=[1.0]
+    )
+    assert f.plan(made, 1.1).width[0] == pytest.approx(0.44 / 0.175)
+    assert f.plan(made, 1.1).response_h == pytest.approx(1 / (0.4 + 0.75 * 0.44 / 0.175))
+    rich = f.plan(made, 100.0)
+    assert (rich.mu, rich.width[0]) == (0.0, 4.0)
+
+
+def test_a_class_on_two_gpu_types_is_mixed_where_that_is_best() -> None:
+    """A GPU of 3 times the price and twice the speed, one size each: a budget half way between 1
+    and 1.5: half of the jobs there; hours 1 - .5 x .5."""
+    speed = speed_ups([TABLE] * 2, [math.nan] * 2, [((1, 1.0),)] * 2, factor=[1.0, 2.0])
+    plan = f.plan(classes(speed, load=[1.0], of=[0, 0], price=[1.0, 3.0]), 1.25)
+    assert plan.share == pytest.approx([0.5, 0.5]) and plan.row.tolist() == [0, 1]
+    assert (plan.mu, plan.response_h) == pytest.approx((1.0, 0.75))
+
+
+def test_what_cannot_be_stable_says_the_least_budget_and_what_it_buys() -> None:
+    with pytest.raises(f.BudgetTooSmall) as why:
+        f.plan(example(), 0.8)
+    assert (why.value.least, why.value.response_h) == pytest.approx((0.8, 1.0))
+    assert f.plan(example(), 0.8 + 1e-9).response_h == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_linear_speed_up_needs_a_largest_width() -> None:
+    """It costs nothing to widen: without an end its width would be infinite."""
+    with pytest.raises(ValueError, match="linear without end"):
+        speed_ups([POWER], [1.0], [()])
+    plan = f.plan(classes(speed_ups([AMDAHL], [1.0], [()], most=[16.0])), 0.5)
+    assert (plan.mu, plan.width[0], plan.spend) == pytest.approx((0.0, 16.0, 0.4))
+
+
+@settings(max_examples=30, deadline=None)
+@given(any_classes(), st.floats(1.1, 3))
+def test_every_point_of_the_curve_is_a_plan(made: f.JobClasses, times: float) -> None:
+    """Budgets rise, mean weighted numbers fall, and the plan of a point's budget gives the
+    point.
+    """
+    b = times * f.at_price(made, np.array([2.0**600])).spend[0]
+    found = curve(made, b, points=20)
+    assert np.all(np.diff(found.spend) > 0) and np.all(np.diff(found.mu) <= 0)
+    middle = len(found.spend) // 2
+    if middle:
+        plan = f.plan(made, found.spend[middle])
+        assert plan.gpus == pytest.approx(found.gpus[middle], rel=1e-4)
+        assert plan.response_h == pytest.approx(found.response_h[middle], rel=1e-4)
+
+
+def test_equal_rules_are_never_better_and_spend_the_same() -> None:
+    made = example()
+    for b in (0.9, 1.7, 4.0):
+        best = f.plan(made, b).response_h
+        for widths in (equal_widths(made, np.array([b])), equal_spend(made, np.array([b]))):
+            assert plan_by_rule(made, b, widths[0]).response_h > best
+            assert plan_by_rule(made, b, widths[0]).spend == pytest.approx(b, rel=1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20
+    )
+)
+def test_the_frontier_is_what_some_price_would_choose(points: list[tuple[int, int, int]]) -> None:
+    """At every price the best point of a group is on its frontier, and every point of that is
+    alone best at a price.
+    """
+    group, x, y = (np.array(c) for c in zip(*points, strict=True))
+    on = hull(group, x.astype(float), y.astype(float))
+    for g in np.unique(group):
+        mine, all_ = on[group[on] == g], np.flatnonzero(group == g)
+        for mu in np.arange(0.01, 10, 0.0937):
+            assert (y[mine] + mu * x[mine]).min() == pytest.approx((y[all_] + mu * x[all_]).min())
+        assert np.all(np.diff(x[mine]) > 0) and np.all(np.diff(y[mine]) < 0)

@@ -1,0 +1,350 @@
+"""`allocator spot`: expected time and cost per cluster, the choice rules of published clusters,
+faults, pictures.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Output, call
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allocator.domain.schema.spot_columns import CLUSTERS
+from allocator.errors import Infeasible
+from allocator.io.tables.one_table import read_table, require_sound
+from allocator.market.clusters import TransientCluster, clusters
+from allocator.market.spot import choose_clusters, forecast_run, undominated_clusters
+from formulations.transient.revocations import HOUR_S
+
+SHIPPED = Path(__file__).resolve().parents[2] / "data" / "spot" / "resnet32.csv"
+HEAD = "cluster,gpu_type,workers,work_per_s,price_per_hour"
+
+
+def known(text: str, folder: Path) -> tuple[TransientCluster, ...]:
+    """The clusters of a file with this content."""
+    path = folder / "clusters.csv"
+    path.write_text(text, encoding="utf-8")
+    table, found = read_table(path, CLUSTERS)
+    done = clusters(table, found)
+    require_sound(table, found)
+    return done
+
+
+def one(folder: Path, **columns: Any) -> TransientCluster:
+    """One cluster of two servers of speed 1 at 1 $/h, with these columns."""
+    row = {
+        "cluster": "c",
+        "gpu_type": "T",
+        "workers": 2,
+        "work_per_s": 1,
+        "price_per_hour": 1,
+        **columns,
+    }
+    return known(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n", folder)[0]
+
+
+def test_nothing_is_lost(tmp_path: Path) -> None:
+    """7,200 units at 2 per second and 100 s of start-up: 3,700 s for 2 $/h; a cap of 1 doubles
+    the work's time.
+    """
+    plain = forecast_run(one(tmp_path, startup_s=100), 7200)
+    assert (plain.seconds, plain.useful, plain.revocations, plain.bound) == (
+        3700.0,
+        1.0,
+        0.0,
+        False,
+    )
+    assert (
+        plain.dollars == pytest.approx(2 * 3700 / 3600)
+        and plain.dollars_per_work == plain.dollars / 7200
+    )
+    capped = forecast_run(one(tmp_path, cap_per_s=1, servers_per_hour=3), 7200)
+    assert capped.seconds == 7200 and capped.dollars == 10.0 and capped.bound
+    assert forecast_run(one(tmp_path, measured_per_s=1.9), 7200).seconds == pytest.approx(
+        7200 / 1.9
+    )
+    saves = forecast_run(one(tmp_path, checkpoint_s=10, checkpoint_every_s=900), 7200)
+    # the fourth stretch ends with the job
+    assert saves.seconds == 3630.0
+
+
+def test_asynchronous_losses_by_hand(tmp_path: Path) -> None:
+    """One loss per hour and server, away for 400 s: a server works 0.9 of the time; losses come
+    while it works.
+    """
+    seen = forecast_run(
+        one(tmp_path, market="spot", revocations_per_hour=1, replace_s=400, synchronous="false"),
+        7200,
+    )
+    assert seen.seconds == pytest.approx(3600 / 0.9) and seen.useful == pytest.approx(0.9)
+    assert seen.revocations == pytest.approx(2 * 0.9 * 4000 / 3600) and math.isinf(seen.every_s)
+
+
+@pytest.mark.parametrize("age", ["", "0:3|0.1:0.2"])
+def test_a_synchronous_run_played(tmp_path: Path, age: str) -> None:
+    """4,000 runs server by server, each with its own age, against the expectation; exact to
+    sampling error where the hazard is constant, within 4 % where it bursts early (the mean hazard
+    of the run stands for all its moments)."""
+    hazard = {"hazard_by_age": age} if age else {"revocations_per_hour": 0.5}
+    made = one(
+        tmp_path,
+        market="spot",
+        workers=4,
+        replace_s=60,
+        checkpoint_s=5,
+        checkpoint_every_s=300,
+        **hazard,
+    )
+    seen = forecast_run(made, 4 * 1800)
+    times = np.array([played(made, 1800.0, seed) for seed in range(4000)])
+    error = 4 * times.std() / math.sqrt(len(times))
+    assert seen.seconds == pytest.approx(
+        times.mean(), abs=error + (0.04 * seen.seconds if age else 0.0)
+    )
+
+
+def played(made: TransientCluster, work_s: float, seed: int) -> float:
+    """Seconds of one synchronous run: every server has a life of its own; a lost one is replaced
+    replace_s later.
+    """
+    random = np.random.default_rng(seed)
+    h, pause = made.hazards[0], float(made.replace_s[0])
+
+    def life() -> float:
+        need, young = random.exponential(), float(h.per_hour[0])
+        if len(h.per_hour) == 1:
+            return need / young * HOUR_S
+        first = young * float(h.start_h[1])
+        return (
+            float(need / young if need < first else h.start_h[1] + (need - first) / h.per_hour[1])
+            * HOUR_S
+        )
+
+    dies = [life() for _ in range(int(made.workers[0]))]
+    now, ready, saved = 0.0, 0.0, 0.0
+    while True:
+        first = min(range(len(dies)), key=dies.__getitem__)
+        stretch = min(made.every_s, work_s - saved)
+        end = max(now, ready) + stretch + (made.checkpoint_s if saved + stretch < work_s else 0.0)
+        if dies[first] < end:
+            now = dies[first]
+            ready = max(ready, now + pause)
+            # its place is exposed at once, as the formula has it
+            dies[first] = now + life()
+            continue
+        now, saved = end, saved + stretch
+        if saved >= work_s:
+            return now
+
+
+def test_published_choices() -> None:
+    """All rows of Li et al. (ICAC 2019): one P100 is cheapest; four P100 are fastest below 1.2 $; 8
+    spot K80 take 1841 s and 1.115 $ within 5 %, from speeds of single servers."""
+    table, found = read_table(SHIPPED, CLUSTERS)
+    seen = [forecast_run(c, 64_000) for c in clusters(table, found)]
+    name = [o.cluster.name for o in seen]
+    choice = choose_clusters(seen, cost=1.2)
+    assert (
+        choice.fastest_within_cost is not None and name[choice.fastest_within_cost] == "4 P100 spot"
+    )
+    assert name[choice.cheapest] == "1 P100 spot" and name[choice.fastest] == "4 V100 spot"
+    eight = seen[name.index("8 K80 spot")]
+    assert eight.seconds == pytest.approx(1841, rel=0.05) and eight.dollars == pytest.approx(
+        1.115, rel=0.05
+    )
+    assert [name[i] for i in undominated_clusters(seen)] == [
+        "4 V100 spot",
+        "4 P100 spot",
+        "1 V100 spot",
+        "1 P100 spot",
+    ]
+    assert seen[name.index("4 P100 spot")].bound and not eight.bound
+
+
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    workers=st.integers(1, 300),
+    work=st.floats(1, 1e7),
+    hazard=st.floats(0.001, 20),
+    every=st.floats(1e-3, 0.06),
+    cap=st.floats(0.1, 1e3),
+    pause=st.floats(0, 0.06),
+    life=st.integers(300, 10**6),
+    together=st.booleans(),
+)
+def test_losses_never_help(
+    tmp_path: Path,
+    workers: int,
+    work: float,
+    hazard: float,
+    every: float,
+    cap: float,
+    pause: float,
+    life: int,
+    together: bool,
+) -> None:
+    """Without losses a job is at least as quick and cheap; more hazard is no better (up to 2 %),
+    where a stretch between checkpoints and a replacement are short beside the lifetime (every,
+    pause: as shares of it)."""
+    same = {
+        "workers": workers,
+        "market": "spot",
+        "checkpoint_s": 3,
+        "checkpoint_every_s": every * life,
+        "cap_per_s": cap,
+        "replace_s": round(pause * life),
+        "synchronous": str(together).lower(),
+    }
+    calm, risky, worse = (
+        forecast_run(one(tmp_path, **same, **more), work)
+        for more in (
+            {},
+            {"revocations_per_hour": hazard, "lifetime_s": life},
+            {"revocations_per_hour": 2 * hazard, "lifetime_s": life},
+        )
+    )
+    for better, poorer in ((calm, risky), (risky, worse)):
+        assert better.seconds <= poorer.seconds * 1.02 and better.dollars <= poorer.dollars * 1.02
+        assert 0 <= poorer.useful <= better.useful * 1.02 and better.useful <= 1
+
+
+def test_choices_that_do_not_exist(tmp_path: Path) -> None:
+    """The smallest cost, deadline or quality that would do, and it does."""
+    seen = [forecast_run(one(tmp_path, quality=0.9), 7200)]
+    for rule, asked in (("cost", 0.0), ("deadline_s", 3599.0), ("quality", 0.95)):
+        with pytest.raises(Infeasible) as error:
+            choose_clusters(seen, **{rule: asked})
+        needed = error.value.relaxations[0].needed
+        assert choose_clusters(seen, **{rule: needed}).cheapest == 0
+    never = forecast_run(
+        one(tmp_path, market="spot", revocations_per_hour=1e6, replace_s=600), 7200
+    )
+    assert math.isinf(never.seconds)
+    with pytest.raises(Infeasible, match="ever end"):
+        choose_clusters([never])
+    assert choose_clusters([never, *seen]).fastest == 1 and undominated_clusters(
+        [never, *seen]
+    ) == [1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("a,T,1,1,$0.35", r'clusters.csv:2: price_per_hour "\$0.35" is not a number'),
+        ("a,T,1,1,-2", "clusters.csv:2: price_per_hour -2 is below 0"),
+        ("a,T,1,1,", "clusters.csv:2: price_per_hour is empty"),
+        ("a,T,1,1,nan", "is not a finite number"),
+        ("a,T,0,1,1", "workers 0 is below 1"),
+        ("", "has no rows"),
+    ],
+)
+def test_bad_prices(tmp_path: Path, rows: str, says: str) -> None:
+    """The cell and the rule are named."""
+    with pytest.raises(Exception, match=says):
+        known(f"{HEAD}\n{rows}\n", tmp_path)
+
+
+def test_every_fault_at_once(tmp_path: Path, capsys: Output) -> None:
+    """Spot above on-demand, an on-demand server that is revoked, two hazards, bad ages, rows
+    that contradict.
+    """
+    path = tmp_path / "c.csv"
+    path.write_text(
+        "cluster,gpu_type,workers,work_per_s,price_per_hour,market,"
+        "revocations_per_hour,hazard_by_age,"
+        "cap_per_s\n"
+        "a,T,1,1,1,on_demand,0.1,,\nb,T,1,1,2,spot,0.1,0:1,\n"
+        "d,T,1,1,1,spot,,1:1,5\nd,U,1,1,1,spot,,,6\n",
+        encoding="utf-8",
+    )
+    code, out, err = call(capsys, "spot", "plan", path, "--work", 10)
+    assert (code, out) == (3, "")
+    lines = err.splitlines()
+    assert [x.removeprefix(f"{path}:")[0] for x in lines] == ["2", "3", "3", "4", "5"]
+    for said, words in zip(
+        lines,
+        (
+            "not taken back",
+            "above 1, the on-demand",
+            "both revocations",
+            "ascend from 0",
+            "differs from that in line 4",
+        ),
+        strict=True,
+    ):
+        assert words in said
+
+
+def test_formats_and_files(tmp_path: Path, capsys: Output) -> None:
+    """JSON, CSV and the files of --out say the same; a table for people; exit codes 4 and 2."""
+    base = ("spot", "plan", SHIPPED, "--work", 64000, "--cost", 1.2)
+    code, out, err = call(capsys, *base, "--format", "json", "--out", tmp_path / "out")
+    told = json.loads(out)
+    assert (code, err) == (0, "") and told["choice"]["fastest within cost"] == "4 P100 spot"
+    assert json.loads((tmp_path / "out" / "plan.json").read_text(encoding="utf-8")) == told
+    assert (tmp_path / "out" / "time-against-cost.svg").read_text(encoding="utf-8").count(
+        "4 P100 spot"
+    ) == 1
+    code, out, _ = call(capsys, *base, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert out == (tmp_path / "out" / "plan.csv").read_text(encoding="utf-8")
+    assert [r["cluster"] for r in rows] == [c["cluster"] for c in told["clusters"]] and rows[7][
+        "best"
+    ] == "cheapest"
+    code, out, _ = call(capsys, *base)
+    assert code == 0 and "bottleneck" in out and "fastest within cost" in out
+    code, out, err = call(capsys, *base[:-1], 0)
+    assert code == 4 and not out and "cost: 0 would have to be 0.8445" in err
+    assert call(capsys, "spot", "plan", SHIPPED, "--work", "0")[0] == 2
+    assert call(capsys, "spot", "plan", tmp_path / "none.csv", "--work", 1)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "first"),
+    [
+        ("line", "x,y\n0,1\n1,3\n2,5\n", {"intercept": 1.0, "slope": 2.0, "r2": 1.0, "samples": 3}),
+        (
+            "hazard",
+            "hours,revoked\n1,true\n3,true\n6,false\n",
+            {"from_h": 0.0, "per_hour": 0.2, "revoked": 2},
+        ),
+        (
+            "startup",
+            "Staging,Booting\n30,40\n50,40\n",
+            {"phase": "Staging", "mean_s": 40.0, "starts": 2},
+        ),
+        ("cap", "workers,work_per_s\n1,10\n2,20\n4,39\n8,42\n16,42\n", {"sharpness": 8.0}),
+    ],
+)
+def test_fits(tmp_path: Path, capsys: Output, kind: str, text: str, first: dict[str, Any]) -> None:
+    """Each fit from a file, as JSON and as a table; a file of another kind is told what is
+    missing.
+    """
+    (tmp_path / "m.csv").write_text(text, encoding="utf-8")
+    code, out, _ = call(capsys, "spot", "fit", kind, tmp_path / "m.csv", "--format", "json")
+    row = json.loads(out)["fit"][0]
+    assert code == 0 and {k: row[k] for k in first} == pytest.approx(first)
+    assert call(capsys, "spot", "fit", kind, tmp_path / "m.csv")[0] == 0
+    if kind != "startup":
+        (tmp_path / "m.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+        code, _, err = call(capsys, "spot", "fit", kind, tmp_path / "m.csv")
+        assert code == 3 and "is missing" in err
+        (tmp_path / "m.csv").write_text("\n".join(text.splitlines()[:1]) + "\n", encoding="utf-8")
+        assert call(capsys, "spot", "fit", kind, tmp_path / "m.csv")[0] == 3
+
+
+def test_a_fit_that_cannot_be_made(tmp_path: Path, capsys: Output) -> None:
+    """Two points are no line: usage error with the reason."""
+    (tmp_path / "m.csv").write_text("x,y\n0,1\n1,3\n", encoding="utf-8")
+    code, _, err = call(capsys, "spot", "fit", "line", tmp_path / "m.csv")
+    assert code == 2 and "three points" in err

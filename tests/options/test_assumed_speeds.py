@@ -1,0 +1,447 @@
+"""Models without a rate: jobs run at their requested size, at an assumed speed, said so, until
+it is measured.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import problem, snapshot
+from queues import NOW, cluster
+
+from allocator.api import solve
+from allocator.audit import audit
+from allocator.controller.clock import WallClock
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.domain.allocation import Allocation, Repairs
+from allocator.domain.problem import Problem
+from allocator.domain.result import Result
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.snapshot import Snapshot
+from allocator.engine.decision import decide
+from allocator.engine.explain import explain
+from allocator.engine.promises import promise
+from allocator.errors import InvalidInput
+from allocator.executors.devices import device_numbers
+from allocator.executors.local import LocalExecutor
+from allocator.executors.simulated import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
+from allocator.io.snapshots import parse_snapshot
+from allocator.io.workloads import parse_workload
+from allocator.options.instance_building import compile_round
+from allocator.options.option_table import option_table
+from allocator.performance.speed import GUESSED, BelievedSpeeds, Configurations
+from allocator.performance.table import RateTable
+from allocator.policies.registry import POLICIES
+from allocator.queue import cluster_tables as queue_cluster
+from allocator.queue.queue import Queue
+from allocator.queue.snapshot import replace_cluster
+from allocator.solvers.registry import SOLVERS
+from formulations.objectives import BUILT_IN as OBJECTIVES
+
+TWO = [{"pool": "a", "gpu_type": "A", "gpus": 8}, {"pool": "b", "gpu_type": "B", "gpus": 4}]
+JOBS: list[dict[str, Any]] = [
+    {"job_id": "odd", "model": "x", "requested_gpus": 3, "remaining_work": 600},
+    {"job_id": "wide", "model": "x", "requested_gpus": 4, "max_gpus": 4, "gpu_types": "B"},
+    {
+        "job_id": "runs",
+        "model": "y",
+        "requested_gpus": 4,
+        "state": "running",
+        "pool": "a",
+        "gpus": 2,
+    },
+    {"job_id": "known", "model": "m", "max_gpus": 2},
+    {"job_id": "huge", "model": "y", "requested_gpus": 9, "max_gpus": 16},
+]
+RATES = [
+    {"model": "m", "gpu_type": "A", "gpus": 1, "work_per_s": 2},
+    {"model": "m", "gpu_type": "A", "gpus": 2, "work_per_s": 3},
+]
+TOLD = (
+    'jobs.csv: 4 jobs of 2 models without a rate, "x", "y": each runs at requested_gpus only, at an'
+    " assumed speed of 1 work/s, until it is measured"
+)
+PATIENCE_S = 60.0
+
+
+def mixed(**config: Any) -> Problem:
+    """Four jobs of models without a rate, one of a model with rates for type A."""
+    return problem(JOBS, TWO, RATES, config=config)
+
+
+def rows(result: Result) -> dict[str, dict[str, Any]]:
+    return {row["job_id"]: row for row in result.to_dict()["jobs"]}
+
+
+def observed(model: str, kind: str, gpus: int, rate: float) -> dict[str, Any]:
+    return {"model": model, "gpu_type": kind, "gpus": gpus, "work_per_s": rate, "observed": True}
+
+
+def test_options_by_hand() -> None:
+    """Each job has its requested size, be it a power of two or not, in every pool of its types that
+    holds it, at 1 a second, and what it holds; who has a rate has the measured sizes as ever; 9
+    GPUs fit no pool."""
+    p = mixed()
+    m = option_table(p, RateTable.of(p))
+    found = [
+        (p.jobs.job_id[j], p.pools.pool[q], k, r)
+        for j, q, k, r in zip(
+            m.job.tolist(), m.pool.tolist(), m.gpus.tolist(), m.rate.tolist(), strict=True
+        )
+    ]
+    assert found == [
+        ("odd", "a", 3, 1.0),
+        ("odd", "b", 3, 1.0),
+        ("wide", "b", 4, 1.0),
+        ("runs", "a", 2, 1.0),
+        ("runs", "a", 4, 1.0),
+        ("runs", "b", 4, 1.0),
+        ("known", "a", 1, 2.0),
+        ("known", "a", 2, 3.0),
+    ]
+    assert p.warnings[0] == TOLD
+
+
+def test_plan_says_what_is_assumed() -> None:
+    """Half of 600 in 300 s is .5; the plan and each of its jobs say that the speed is none that was
+    measured, also where a job fits nowhere."""
+    result = decide(mixed())
+    got = rows(result)
+    assert (got["odd"]["gpus"], got["odd"]["work_per_s"], got["odd"]["value"]) == (3, 1.0, 0.5)
+    assert (got["wide"]["pool"], got["wide"]["gpus"]) == ("b", 4) and (
+        got["runs"]["gpus"],
+        got["runs"]["action"],
+    ) == (2, "keep")
+    assert [got[n]["detail"] for n in ("odd", "wide", "known")] == [
+        "assumed speed, not measured"
+    ] * 2 + [None]
+    assert got["huge"]["reason"] == "exceeds_cluster" and got["huge"]["detail"].endswith(
+        "; assumed speed, not measured"
+    )
+    assert TOLD in result.warnings
+    told = explain(snapshot(JOBS, TWO, RATES), "huge").lines()
+    assert "assumed speed, not measured" in "\n".join(told)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_gives_the_requested_size_or_what_is_held(policy: str) -> None:
+    """Beside a job with rates, and where there is no rate at all; the audit has passed each
+    plan.
+    """
+    for p in (mixed(), problem(JOBS[:3], TWO, [])):
+        got = rows(decide(p, policy=policy))
+        assert (
+            got["odd"]["gpus"] in (0, 3)
+            and got["wide"]["gpus"] in (0, 4)
+            and got["runs"]["gpus"] in (0, 2, 4)
+        )
+        assert got["odd"]["gpus"] == 3 or policy in ("rental", "spot-wait")
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_solver_and_objective_agrees(solver: str, objective: str) -> None:
+    """The same best value whoever proves it."""
+    p = mixed(objective=objective)
+    assert decide(p, solver=solver).objective_value == pytest.approx(
+        decide(p).objective_value, abs=1e-3
+    )
+
+
+def test_tables_need_no_rates() -> None:
+    """rates.csv may be absent, or have a header alone, in files and in frames."""
+    jobs = pd.DataFrame(
+        [
+            {
+                "job_id": "a",
+                "model": "x",
+                "submitted_s": 0,
+                "remaining_work": 60,
+                "max_gpus": 2,
+                "requested_gpus": 2,
+            }
+        ]
+    )
+    pools = pd.DataFrame([{"pool": "p", "gpu_type": "A", "gpus": 2}])
+    plan = solve(Snapshot.from_frames(jobs=jobs, pools=pools))
+    assert rows(plan)["a"]["gpus"] == 2 and plan.objective_value == 1.0
+    assert plan.warnings == (
+        (
+            'jobs.csv: 1 job of 1 model without a rate, "x": it runs at requested_gpus only, at an '
+            "assumed speed of 1 work/s, until it is measured"
+        ),
+    )
+    files = {
+        "jobs.csv": jobs.to_csv(index=False).encode(),
+        "pools.csv": pools.to_csv(index=False).encode(),
+    }
+    for more in ({}, {"rates.csv": b"model,gpu_type,gpus,work_per_s\n"}):
+        assert rows(solve(parse_snapshot("x", files | more)))["a"]["gpus"] == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "fault"),
+    [
+        ("bret", {}, 'did you mean "bert"? If it is another model, set unknown_models = "assume"'),
+        ("BERT", {}, 'did you mean "bert"? If it is another model, set unknown_models = "assume"'),
+        ("bret", {"unknown_models": "assume"}, None),
+        ("bert-7b", {}, None),
+        ("gnmt", {}, None),
+        ("gnmt", {"unknown_models": "refuse"}, "has no row in rates.csv"),
+    ],
+)
+def test_slips_of_known_models_stay_faults(
+    model: str, config: dict[str, Any], fault: str | None
+) -> None:
+    """A name that is almost that of a model with rates is refused, unless it is said to be
+    meant.
+    """
+    snap = snapshot(
+        [{"model": model}],
+        rates=[{"model": "bert", "gpu_type": "A", "gpus": 1, "work_per_s": 1}],
+        config=config,
+    )
+    if fault is None:
+        assert f'"{model}"' in validate(snap).warnings[0]
+        return
+    with pytest.raises(
+        InvalidInput, match=r"jobs.csv:2: model .* has no row in rates.csv"
+    ) as caught:
+        validate(snap)
+    assert fault in str(caught.value)
+
+
+def test_a_model_with_some_rates_is_no_model_without() -> None:
+    """Type B alone, where only type A has rates: the job waits with no_matching_gpu_type."""
+    p = problem([{}], TWO[1:], [{"gpu_type": "A", "gpus": 1, "work_per_s": 1}])
+    assert rows(decide(p))["j0"]["reason"] == "no_matching_gpu_type"
+
+
+def test_simulations_need_rates() -> None:
+    """A simulation has to know how fast jobs run: there a model without a rate is a fault."""
+    files = {
+        "workload.csv": b"job_id,submitted_s,model,total_work,max_gpus\na,0,x,1,1\n",
+        "pools.csv": b"pool,gpu_type,gpus\np,A,1\n",
+    }
+    with pytest.raises(InvalidInput, match=r"rates.csv: is missing"):
+        parse_workload("w", files)
+    with pytest.raises(InvalidInput, match=r'model "x" has no row in rates.csv'):
+        parse_workload("w", files | {"rates.csv": b"model,gpu_type,gpus,work_per_s\nm,A,1,1\n"})
+
+
+def test_observed_speeds_take_the_place_of_assumed_ones() -> None:
+    """Seen: 8 a second on 2 A, 12 on 4 A, 3 on 2 B. Measured sizes count, a range makes the job
+    elastic among them; at its requested size it does as much per GPU as at the nearest size seen,
+    the slower of two as near."""
+    seen = [observed("x", "A", 2, 8), observed("x", "A", 4, 12), observed("x", "B", 2, 3)]
+    p = problem(
+        [{"model": "x", "requested_gpus": 8}, {"model": "x", "requested_gpus": 1, "max_gpus": 2}],
+        TWO,
+        seen,
+    )
+    m = option_table(p, RateTable.of(p))
+    assert list(
+        zip(
+            m.job.tolist(),
+            p.pools.gpu_type[m.pool].tolist(),
+            m.gpus.tolist(),
+            m.rate.tolist(),
+            strict=True,
+        )
+    ) == [
+        (0, 0, 2, 8.0),
+        (0, 0, 4, 12.0),
+        (0, 0, 8, 24.0),
+        (0, 1, 2, 3.0),
+        (1, 0, 1, 1.5),
+        (1, 0, 2, 8.0),
+        (1, 1, 1, 1.5),
+        (1, 1, 2, 3.0),
+    ]
+    assert p.warnings == ()
+    speed = BelievedSpeeds(p).speed(
+        Configurations.of(np.zeros(2, int), np.zeros(2, int), np.array([4, 8]))
+    )
+    assert speed.rate.tolist() == [12.0, 24.0] and speed.error[0] < speed.error[1] == GUESSED
+    with_given = problem(
+        [{"model": "x", "requested_gpus": 8}],
+        TWO,
+        [*seen, observed("x", "A", 1, 5) | {"observed": False}],
+    )
+    # a rate that was given: the rules of rates hold
+    assert with_given.jobs.sizes.tolist() == [-1]
+
+
+def test_lists_of_sizes_hold() -> None:
+    """A list without the requested size has the size below it; without one below, its smallest."""
+    p = problem(
+        [{"model": "x", "requested_gpus": k, "min_gpus": 1, "sizes": "2|4"} for k in (3, 1, 4)],
+        TWO,
+        [],
+    )
+    assert p.jobs.requested_gpus.tolist() == [2, 2, 4] and [s.tolist() for s in p.size_lists] == [
+        [2],
+        [4],
+    ]
+
+
+def test_audit_knows_the_rule_by_itself() -> None:
+    """A plan that gives another size than the requested one at an assumed speed is refused."""
+    p = problem([{"model": "x", "requested_gpus": 3}], TWO, [])
+    wide = replace(p, size_lists=(np.array([3, 4]),))
+    for gpus, fine in ((3, True), (4, False)):
+        plan = Allocation(np.array([0]), np.array([gpus]), np.array([-1]), np.array([-1]))
+        repairs = Repairs(np.zeros(1, bool), -1, np.zeros(len(p.tenants), np.int64))
+        faults = audit(wide, plan, repairs).faults
+        assert (faults == ()) is fine and all("at an assumed speed" in f for f in faults)
+    assert compile_round(wide).option_table.gpus.tolist() == [3, 3]
+
+
+def test_nothing_is_promised_on_an_assumed_speed() -> None:
+    """60 of work in an hour would be easy at 1 a second."""
+    p = problem([{"model": "x", "remaining_work": 60, "deadline_s": 3600}], TWO, [])
+    assert promise(p, "j0").promised is False and "assumed" in promise(p, "j0").reason
+
+
+class Rig:
+    """A queue with pools "a" (8 A) and "b" (4 B), rates for m only, and a simulated cluster that is
+    `speed` fast on type A and half as fast on B, whatever the size."""
+
+    def __init__(self, folder: Path, speed: float) -> None:
+        self.clock = SimulatedClock(NOW)
+        self.queue = Queue.create(folder / "q.db", cluster(), clock=self.clock.now)
+        machines = SimulatedMachines(
+            {"a": 8, "b": 4},
+            self.clock,
+            MachineBehaviour(rate=lambda o: speed if o.gpu_type == "A" else speed / 2),
+        )
+        self.controller = Controller(
+            self.queue.store,
+            SimulatedExecutor(machines),
+            self.clock,
+            ControllerOptions(every_s=60.0, poll_s=10.0),
+        )
+
+    def steps(self, seconds: float) -> None:
+        for _ in range(round(seconds / 10)):
+            self.controller.step()
+            self.clock.sleep(10.0)
+
+    def learned(self) -> dict[tuple[str, int], float]:
+        with self.queue.store.read() as connection:
+            return {
+                (r["gpu_type"], r["gpus"]): r["work_per_s"]
+                for r in queue_cluster.read_learned_rates(connection)
+            }
+
+    def problem(self) -> Problem:
+        return validate(self.queue.snapshot())
+
+
+@pytest.mark.parametrize("speed", [5000.0, 0.003])
+def test_a_controller_learns_speeds_of_which_nothing_was_known(
+    tmp_path: Path, speed: float
+) -> None:
+    """Thousands of times from the assumed speed: after a round it is known, the next round decides
+    with it. A second job of another size runs at the requested one. An export keeps what was seen,
+    and rates that are given later are corrected by what is seen then, not by what was learned
+    without them."""
+    rig = Rig(tmp_path, speed)
+    rig.queue.submit(
+        job_id="one", model="x", total_work=1e9, max_gpus=8, requested_gpus=3, gpu_types="A"
+    )
+    rig.steps(10)
+    assert (rig.queue.job("one").want_gpus, rig.learned()) == (3, {})
+    rig.steps(240)
+    assert rig.learned() == {("A", 3): pytest.approx(speed, rel=1e-6)}
+    rig.queue.submit(
+        job_id="two", model="x", total_work=1e9, max_gpus=8, requested_gpus=5, gpu_types="A"
+    )
+    rig.steps(240)
+    assert {j.job_id: j.want_gpus for j in rig.queue.jobs()} == {"one": 3, "two": 5}
+    assert rig.learned() == {("A", k): pytest.approx(speed, rel=1e-6) for k in (3, 5)}
+    p = rig.problem()
+    assert p.rates.observed.sum() == 2 and rows(decide(p))["one"]["work_per_s"] == pytest.approx(
+        speed, rel=1e-6
+    )
+    assert rows(decide(p))["one"]["detail"] is None
+
+    again = Queue.create(tmp_path / "again.db", rig.queue.snapshot(), clock=rig.clock.now)
+    q = validate(again.snapshot())
+    assert (
+        q.rates.observed.tolist() == p.rates.observed.tolist()
+        and q.rates.rate.tolist() == pytest.approx(p.rates.rate.tolist())
+    )
+    again.close()
+    much = 1.5 * speed
+    given = cluster(
+        **{
+            "rates.csv": (
+                "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,B,1,1\nn,A,1,1\n"
+                f"x,A,3,{much}\nx,A,5,{much}\n"
+            )
+        }
+    )
+    with rig.queue.store.write() as connection:
+        replace_cluster(connection, given, rig.clock.now())
+    rig.steps(600)
+    p = rig.problem()
+    assert not p.rates.observed.any()
+    x = p.models.index("x")
+    assert p.rates.rate[p.rates.model == x].tolist() == pytest.approx([speed] * 2, rel=0.1)
+    rig.queue.close()
+
+
+def test_a_real_job_of_an_unknown_model_is_started_measured_and_believed(tmp_path: Path) -> None:
+    """A queue has no rate for the model. The local executor starts the example job at its requested
+    2 GPUs and the assumed speed. Its progress shows another speed, and the next round uses that."""
+    files = {
+        "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
+        "pools.csv": b"pool,gpu_type,gpus\np,cpu,4\n",
+        "config.toml": b"interval_s = 1\n",
+    }
+    with Queue.create(tmp_path / "q.db", parse_snapshot("bare", files)) as queue:
+        executor = LocalExecutor(tmp_path / "state", device_numbers({"p": 4}), grace_s=5.0)
+        controller = Controller(
+            queue.store, executor, WallClock(), ControllerOptions(every_s=1.0, poll_s=0.1)
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "allocator.executors.example_job",
+            "--steps",
+            "1000000",
+            "--rate",
+            "40",
+        ]
+        queue.submit(
+            job_id="j", model="new", total_work=1e6, max_gpus=4, requested_gpus=2, command=command
+        )
+        end = time.monotonic() + PATIENCE_S
+        plans = []
+        try:
+            while time.monotonic() < end and (not plans or plans[-1] == 1.0):
+                if controller.try_step() is not None:
+                    plans.append(rows(solve(queue.snapshot()))["j"]["work_per_s"])
+                time.sleep(0.1)
+            assert queue.job("j").want_gpus == 2 and plans[0] == 1.0 and plans[-1] > 5.0
+            assert validate(queue.snapshot()).rates.observed.tolist() == [True]
+        finally:
+            queue.cancel("j")
+            while executor.observe() and time.monotonic() < end:
+                controller.try_step()
+                time.sleep(0.1)
+            controller.stop()

@@ -1,0 +1,164 @@
+"""Pools of so many nodes that not every number of them is a size: which sizes remain, that all
+accounts agree on them, and that time limits hold.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem, snapshot, write_folder
+from oracle import Contract
+
+from allocator.audit.context import AuditContext
+from allocator.domain.schema.columns import MOST_GPUS
+from allocator.domain.size_rule import sizes_by_rule
+from allocator.engine.decision import decide, decide_round
+from allocator.options.option_table import option_table
+from allocator.performance.table import RateTable
+from allocator.solvers.base import SolveLimits
+
+MANY = {"gpus": MOST_GPUS, "gpus_per_node": 1}
+
+
+@pytest.mark.parametrize("node", [1, 3, 8])
+def test_sizes_of_many_nodes_are_close_to_each_other(node: int) -> None:
+    """All numbers of nodes up to 1,024; above, neighbours differ by less than 0.8 %."""
+    sizes = sizes_by_rule(node, MOST_GPUS)
+    nodes = sizes[sizes >= node] // node
+    assert nodes[:1024].tolist() == list(range(1, 1025)) and len(nodes) < 3000
+    assert np.all(np.diff(nodes[1023:]) < 0.008 * nodes[1023:-1])
+    assert sizes[-1] > MOST_GPUS / 1.008
+    for most in (1024, 1025, 1032, 2047, 4099):  # a pool that is smaller has no other sizes
+        assert sizes_by_rule(node, most * node).tolist() == sizes[sizes <= most * node].tolist()
+
+
+def test_sizes_that_somebody_names_are_offered() -> None:
+    """Smallest, largest, requested and measured ones, in whole nodes, within the job's range."""
+    p = problem(
+        jobs=[
+            {"min_gpus": 4105, "max_gpus": 4111},
+            {"min_gpus": 5001, "requested_gpus": 5003, "max_gpus": 5010},
+            {"sizes": [4999], "max_gpus": 10**6},
+        ],
+        pools=[MANY, {"gpus": MOST_GPUS, "gpus_per_node": 2, "gpu_type": "B"}],
+        rates=[
+            {"gpu_type": t, "gpus": k, "work_per_s": float(k)}
+            for t in "AB"
+            for k in (1, 4107, 5004, 5005, 10**6)
+        ],
+    )
+    found = option_table(p, RateTable.of(p))
+    offered = {
+        (j, q): found.gpus[(found.job == j) & (found.pool == q)].tolist()
+        for j in range(3)
+        for q in range(2)
+    }
+    assert offered == {
+        (0, 0): [4105, 4107, 4111],  # 4096 and 4128 are the sizes by rule around
+        (0, 1): [4106, 4110],
+        (1, 0): [5001, 5003, 5004, 5005, 5010],
+        (1, 1): [5002, 5004, 5010],
+        (2, 0): [4999],
+        (2, 1): [4999],
+    }
+    assert [w[: w.index(" nodes")] for w in p.warnings] == [
+        "pools.csv:2: has 5,010",
+        "pools.csv:3: has 2,505",
+    ]
+
+
+def _random_round(draw: random.Random) -> dict[str, Any]:
+    """Two jobs of about 1,024 nodes or some thousands, in two pools."""
+    jobs = []
+    for _ in range(2):
+        low = draw.choice((1018, 2044, 4100)) + draw.randrange(9)
+        high = low + draw.randrange(16)
+        asked = draw.randint(low, high)
+        jobs.append(
+            {"min_gpus": low, "max_gpus": high, "requested_gpus": asked, "remaining_work": 1e6}
+        )
+    pools = [
+        {"gpus": draw.randrange(4130, 9000), "gpus_per_node": node, "gpu_type": t}
+        for node, t in ((1, "A"), (draw.choice((2, 3)), "B"))
+    ]
+    sizes = (1, draw.randrange(1025, 4110), 5000)
+    rates = [
+        {"gpu_type": t, "gpus": k, "work_per_s": k**0.9 * draw.uniform(1, 2)}
+        for t in "AB"
+        for k in sizes
+    ]
+    return {"jobs": jobs, "pools": pools, "rates": rates}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_account_has_the_same_sizes(seed: int) -> None:
+    """The options, the audit's own account of them, and the best of all plans by trying each."""
+    round_ = _random_round(random.Random(seed))
+    p = problem(**round_, config={"objective": "progress"})
+    table = RateTable.of(p)
+    found = option_table(p, table)
+    decided = decide_round(p, limits=SolveLimits(gap=0.0))
+    context = AuditContext(p, decided.allocation, decided.round.repairs, table)
+    of = [
+        sorted(zip(*(a.tolist() for a in o), strict=True))
+        for o in ((found.job, found.pool, found.gpus, found.rate), context.options())
+    ]
+    assert of[0] == of[1] and of[0]
+    tables = {f"{name}.csv": _rows(p, rows, name) for name, rows in round_.items()}
+    assert decided.value == pytest.approx(Contract({}, tables).best(), rel=1e-9)
+
+
+def _rows(p: Any, rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    more = {
+        "jobs": lambda i: {"job_id": f"j{i}", "model": "m"},
+        "pools": lambda i: {"pool": p.pools.pool[i]},
+        "rates": lambda i: {"model": "m"},
+    }[name]
+    return [more(i) | row for i, row in enumerate(rows)]
+
+
+def test_small_pools_have_all_sizes() -> None:
+    """No warning and every whole node up to 1,024 of them."""
+    p = problem([{"max_gpus": 1024}], [{"gpus": 1024, "gpus_per_node": 1}], {1: 1.0, 1024: 900.0})
+    assert not p.warnings and option_table(p, RateTable.of(p)).gpus.tolist() == list(range(1, 1025))
+    assert decide(p).jobs["gpus"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("solve",),
+        ("solve", "--objective", "flow"),
+        ("solve", "--policy", "horizon"),
+        ("solve", "--policy", "equal"),
+        ("explain", "j0"),
+        ("frontier",),
+    ],
+)
+def test_ten_million_nodes_are_decided_within_the_time_limit(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A process with 2 GB and a time limit has a plan; before, it needed 2.5 GB, and forty
+    seconds of a processor for one job.
+    """
+    jobs = [{"max_gpus": MOST_GPUS, "remaining_work": 1e6 * (1 + i)} for i in range(4)]
+    name, *more = command
+    folder = write_folder(snapshot(jobs, [MANY], {1: 1.0, MOST_GPUS: 1e6}), tmp_path / "round")
+    done = subprocess.run(
+        [
+            *("sh", "-c", 'ulimit -v 2097152; exec "$@"', "sh", sys.executable, "-m", "allocator"),
+            *(name, str(folder), *more, "--time-limit", "5"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+    assert "10,000,000 nodes for one job" in done.stderr

@@ -1,0 +1,184 @@
+"""pauses.csv: which row counts, what it does to plans and simulations, and what is wrong with
+one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem, snapshot
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import workload
+
+from allocator.audit.context import AuditContext
+from allocator.audit.pauses import restart_s as audited
+from allocator.domain.allocation import Repairs
+from allocator.domain.problem import Pauses, Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide
+from allocator.errors import InvalidInput
+from allocator.io.problem_tables import snapshot_folder
+from allocator.options.instance_building import compile_round
+from allocator.performance.pauses import restart_s
+from allocator.performance.table import RateTable
+from allocator.simulator.run import simulate
+from allocator.solvers.base import SolveLimits
+
+RUNS = {"state": "running", "pool": "p0", "gpus": 4, "remaining_work": 10_000}
+
+
+def row(a: int, b: int, pause: float, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "from_gpus": a, "to_gpus": b, "pause_s": pause, **more}
+
+
+def pauses_of(p: Problem) -> dict[tuple[str, int], float]:
+    """Pause of every option of the first job."""
+    m = compile_round(p, prunes=False).option_table
+    return {
+        (p.pools.pool[q], k): s
+        for j, q, k, s in zip(
+            m.job.tolist(), m.pool.tolist(), m.gpus.tolist(), m.pause_s.tolist(), strict=True
+        )
+        if j == 0
+    }
+
+
+def test_rows_by_hand() -> None:
+    """From 4 GPUs: 8 cost 5 s, 2 nothing, on type B 100 s; 1 is in no row: restart_s. Start-up is
+    added, keeping is free, and a row of another model or another size counts for nothing."""
+    p = problem(
+        [RUNS],
+        [{}, {"gpu_type": "B", "startup_s": 20}],
+        pauses=[
+            row(4, 8, 5),
+            row(4, 2, 0),
+            row(4, 2, 100, gpu_type="B"),
+            row(2, 1, 1),
+            {**row(4, 1, 9), "model": "other"},
+        ],
+    )
+    assert pauses_of(p) == {
+        ("p0", 1): 30,
+        ("p0", 2): 0,
+        ("p0", 4): 0,
+        ("p0", 8): 5,
+        ("p1", 1): 50,
+        ("p1", 2): 120,
+        ("p1", 4): 50,
+        ("p1", 8): 25,
+    }
+
+
+def test_jobs_that_hold_nothing_pay_for_no_change() -> None:
+    """A queued job starts, it does not change."""
+    assert set(pauses_of(problem([{}], pauses=[row(4, 8, 500)])).values()) == {0.0}
+
+
+def test_a_free_change_is_taken_and_a_dear_one_is_not() -> None:
+    """300 s on 4 GPUs are 1200 units, on 8 after 200 s only 800. The audit recomputes the worth."""
+    for pause, gpus in ((0.0, 8), (200.0, 4)):
+        result = decide(problem([RUNS], pauses=[row(4, 8, pause)]), limits=SolveLimits(gap=0.0))
+        assert result.jobs["gpus"][0] == gpus
+        assert result.objective_value == pytest.approx(max(1200, 8 * (300 - pause)) / 10_000)
+
+
+changes = st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(1, 4), st.integers(-1, 2))
+
+
+@given(
+    st.dictionaries(changes, st.integers(0, 99), max_size=12),
+    st.lists(changes, min_size=1, max_size=20),
+)
+def test_rows_are_found_as_a_dictionary_finds_them(
+    rows: dict[tuple[int, int, int, int], int], asked: list[tuple[int, int, int, int]]
+) -> None:
+    """Model, sizes, type; the row of the type first, then that of any."""
+    columns = np.array([*rows], dtype=np.int64).reshape(-1, 4).T
+    table = Pauses(
+        columns[0], columns[1], columns[2], np.array([*rows.values()], dtype=float), columns[3]
+    )
+    if rows:
+        m, a, b, t = np.array(asked).T
+        found = table.look_up(m, t, a, b).tolist()
+        want = [float(rows.get(x, rows.get((*x[:3], -1), -1))) for x in asked]
+        assert [-1.0 if np.isnan(f) else f for f in found] == want
+
+
+def test_the_audit_reads_the_same() -> None:
+    """Every option of two running jobs, in two pools of two types, by the audit's own reading."""
+    rng = np.random.default_rng(3)
+    rows = {
+        (a, b, t): row(a, b, float(rng.integers(0, 90)), gpu_type=t)
+        for a in (2, 4)
+        for b in (1, 2, 4, 8)
+        for t in ("", "A", "B")
+        if rng.random() < 0.6
+    }
+    p = problem(
+        [RUNS, {**RUNS, "gpus": 2, "restart_s": 7}, {}],
+        [{}, {"gpu_type": "B"}],
+        pauses=[*rows.values()],
+    )
+    round_ = compile_round(p, prunes=False)
+    m = round_.option_table
+    s = AuditContext(
+        p,
+        round_.allocation(round_.unchanged_choice()),
+        Repairs(np.zeros(3, bool), -1, np.zeros(1, np.int64)),
+        RateTable.of(p),
+    )
+    assert (
+        audited(s, m.job, m.pool, m.gpus).tolist() == restart_s(p, m.job, m.pool, m.gpus).tolist()
+    )
+
+
+def test_simulated_changes_take_that_long() -> None:
+    """Alone a job does 2400 units on 8 GPUs in its first round; then a heavier one needs 4 of them,
+    and 1800 units are left at rate 4: from 300 s on, or after the pause of the row, whatever
+    restart_s says."""
+    for pause in (100.0, 0.0):
+        w = workload(
+            [
+                {"total_work": 4200, "max_gpus": 8},
+                {
+                    "submitted_s": 10,
+                    "total_work": 5000,
+                    "min_gpus": 4,
+                    "max_gpus": 4,
+                    "weight": 100,
+                },
+            ],
+            gpus=8,
+            rates={4: 4.0, 8: 8.0},
+            pauses=[row(8, 4, pause)],
+            config={"restart_s": 250},
+        )
+        assert simulate(w, policy="mip").jobs["finished_s"].tolist()[0] == 300 + pause + 1800 / 4
+
+
+def test_faults_and_warnings() -> None:
+    """Every cell by the rules; the same change twice; names that nothing has a rate for."""
+    with pytest.raises(InvalidInput) as error:
+        validate(snapshot([{}], pauses=[row(4, 8, 5), row(4, 8, 6), row(0, 8, -1)]))
+    assert [str(f) for f in error.value.faults] == [
+        'pauses.csv:3: model "m", gpu_type "", from_gpus 4, to_gpus 8 is already in line 2',
+        "pauses.csv:4: from_gpus 0 is below 1",
+        "pauses.csv:4: pause_s -1 is below 0",
+    ]
+    p = problem([{}], pauses=[row(4, 8, 5, gpu_type="B"), {**row(4, 8, 5), "model": "mm"}])
+    assert [w for w in p.warnings if "pauses" in w] == [
+        'pauses.csv:2: gpu_type "B" has no rate',
+        'pauses.csv:3: model "mm" has no rate; did you mean "m"?',
+    ]
+
+
+def test_rows_survive_writing() -> None:
+    """A Problem written as a snapshot has the same rows."""
+    p = problem([RUNS], pauses=[row(4, 8, 5), row(4, 2, 0.5, gpu_type="A")])
+    again = validate(snapshot_folder(p)).pauses
+    assert {k: v.tolist() for k, v in vars(again).items() if k[0] != "_"} == {
+        k: v.tolist() for k, v in vars(p.pauses).items() if k[0] != "_"
+    }

@@ -1,0 +1,211 @@
+"""Speed models: formulas by hand, the best batch inside each size, one face over rows and
+curves, the knee.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from builders import snapshot
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.performance import batched, curves, profiling
+from allocator.performance.knee import front, knee
+from allocator.performance.speed import BETWEEN, MEASURED, BelievedSpeeds, Configurations
+from allocator.performance.table import RateTable
+
+GOODPUT = {
+    "alpha_c": 1.0,
+    "beta_c": 0.1,
+    "alpha_r": 2.0,
+    "beta_r": 0.5,
+    "alpha_n": 4.0,
+    "beta_n": 1.0,
+    "gamma": 1.0,
+    "batch_0": 8,
+    "max_batch": 64,
+    "max_local": 16,
+    "min_local": 1,
+    "gpus_per_node": 4,
+}
+
+
+def at(kind: str, q: dict[str, float], k: int, batch: int, passes: int = 0) -> float:
+    """Speed of one configuration."""
+    found = batched.at(
+        kind,
+        q,
+        np.array([float(k)]),
+        np.array([float(batch)]),
+        np.array([float(passes)]) if passes else None,
+    )
+    return float(found.rate[0])
+
+
+def test_capped_and_iteration_by_hand() -> None:
+    """min(2 k, 7); 1 / (8/k + 2 + k/2): 1 on 1.. is 1/10.5, on 4 GPUs 1/6, and best at K* =
+    sqrt(8 / 0.5) = 4.
+    """
+    k = np.array([1, 3, 4])
+    q = {"rate_1": 2.0, "cap": 7.0}
+    assert curves.rate("capped", q, k).tolist() == [2.0, 6.0, 7.0]
+    assert curves.bottleneck(q) == 3.5
+    sizes = np.arange(1, 13)
+    rate = curves.rate("iteration", {"compute": 8.0, "sync": 0.5, "constant": 2.0}, sizes)
+    assert rate[0] == pytest.approx(1 / 10.5) and rate[3] == pytest.approx(1 / 6)
+    assert sizes[np.argmax(rate)] == 4
+
+
+def test_goodput_by_hand() -> None:
+    """Batch 8 on 1 GPU: 8 / (1 + .8). On 2 of one node (gamma 1 adds): 8 / (1 + .4 + 2). On 8, two
+    nodes: 8 / (1 + .1 + 4 + 6). Batch 32 on 1 GPU takes 2 passes of 16: 32 / (2 x 2.6). Noise scale
+    24: a sample of batch 32 counts (24 + 8)/(24 + 32) of one of batch 8."""
+    assert at("goodput", GOODPUT, 1, 8) == pytest.approx(8 / 1.8)
+    assert at("goodput", GOODPUT, 2, 8) == pytest.approx(8 / 3.4)
+    assert at("goodput", GOODPUT, 8, 8) == pytest.approx(8 / 11.1)
+    assert at("goodput", GOODPUT, 1, 32) == pytest.approx(32 / 5.2)
+    assert at("goodput", GOODPUT | {"noise_scale": 24.0}, 1, 32) == pytest.approx(
+        32 / 5.2 * 32 / 56
+    )
+
+
+def test_what_does_not_fit_is_not_possible() -> None:
+    """Local batch 32 in one pass with memory for 16, batch 128 above the largest, 8 samples on
+    16 GPUs.
+    """
+    assert math.isnan(at("goodput", GOODPUT, 1, 32, passes=1))
+    assert math.isnan(at("goodput", GOODPUT, 1, 128))
+    assert math.isnan(at("goodput", GOODPUT, 16, 8))
+
+
+@given(k=st.integers(1, 40), phi=st.floats(0, 1000), gamma=st.floats(1, 10))
+def test_best_batch_is_the_best_of_all_batches(k: int, phi: float, gamma: float) -> None:
+    """Of every whole batch none is more than 5 % faster than the best of BATCHES tried: the grid
+    is fine enough.
+    """
+    q = GOODPUT | {"noise_scale": phi, "gamma": gamma}
+    every = np.arange(8.0, 65.0)
+    rates = batched.at("goodput", q, np.full(len(every), float(k)), every).rate
+    found = batched.best("goodput", q, np.array([float(k)]))
+    assert np.isnan(found.rate[0]) == np.isnan(rates).all()
+    if not np.isnan(found.rate[0]):
+        assert found.rate[0] <= np.nanmax(rates) * (1 + 1e-12) and found.rate[
+            0
+        ] >= 0.95 * np.nanmax(rates)
+        assert at("goodput", q, k, int(found.batch[0])) == pytest.approx(found.rate[0])
+
+
+def test_overlap_between_sum_and_maximum() -> None:
+    """gamma 1 adds, gamma 10 is nearly the larger; zeros and huge numbers stay finite."""
+    one = np.array([3.0, 0.0, 1e300])
+    other = np.array([4.0, 0.0, 1e300])
+    assert batched.overlapped(one, other, np.array(1.0))[:2] == pytest.approx([7.0, 0.0])
+    assert batched.overlapped(one, other, np.array(10.0))[0] == pytest.approx(4.02, abs=0.01)
+    assert np.isfinite(batched.overlapped(one, other, np.array(5.0))).all()
+
+
+def problem() -> Problem:
+    """Model m on A: rows at 1 and 4 GPUs, with batches; on B: a goodput curve; on C: a plain one
+    with its error.
+    """
+    return validate(
+        snapshot(
+            jobs=[{"job_id": "j", "model": "m", "max_gpus": 8}],
+            pools=[{"pool": t, "gpu_type": t, "gpus": 8} for t in "ABC"],
+            rates=[
+                {"model": "m", "gpu_type": "A", "gpus": 1, "work_per_s": 1, "batch_size": 8},
+                {"model": "m", "gpu_type": "A", "gpus": 4, "work_per_s": 3, "batch_size": 8},
+                {"model": "m", "gpu_type": "A", "gpus": 4, "work_per_s": 2, "batch_size": 32},
+            ],
+            models=[
+                {
+                    "model": "m",
+                    "gpu_type": "B",
+                    "kind": "goodput",
+                    "parameters": json.dumps(GOODPUT | {"noise_scale": 24}),
+                },
+                {
+                    "model": "m",
+                    "gpu_type": "C",
+                    "kind": "power",
+                    "parameters": '{"rate_1": 1, "exponent": 0.5, "error": 0.2}',
+                },
+            ],
+        )
+    )
+
+
+def ask(p: Problem, gpu_type: str, gpus: int, batch: int = 0) -> tuple[float, float, int]:
+    speed = BelievedSpeeds(p).speed(
+        Configurations.of(
+            np.array([0]),
+            np.array([p.gpu_types.index(gpu_type)]),
+            np.array([gpus]),
+            np.array([batch]),
+        )
+    )
+    return float(speed.rate[0]), float(speed.error[0]), int(speed.batch[0])
+
+
+def test_one_interface_over_rows_and_curves() -> None:
+    """A measured row at its size or batch; the rule between sizes; the best or the asked batch
+    of a curve; nan else.
+    """
+    p = problem()
+    assert ask(p, "A", 4) == (3.0, MEASURED, 8)
+    assert ask(p, "A", 4, 32) == (2.0, MEASURED, 32)
+    assert ask(p, "A", 2)[1] == BETWEEN
+    assert ask(p, "C", 4) == (2.0, 0.2, 0)
+    assert math.isnan(ask(p, "C", 4, 8)[0]) and math.isnan(ask(p, "A", 4, 16)[0])
+    rate, _, batch = ask(p, "B", 2)
+    assert ask(p, "B", 2, batch)[0] == rate >= ask(p, "B", 2, 8)[0]
+    table, _ = RateTable.of(p).rate(
+        np.array([0]), np.array([p.gpu_types.index("B")]), np.array([2])
+    )
+    assert table[0] == rate  # what every decision uses
+
+
+def test_knee_and_front_by_hand() -> None:
+    """Costs 0 1 2 3, times 10 2 1 0: 1 - 1/3 - 2/10 is the largest; (2, 5) is beaten by (1, 2)."""
+    cost, time = np.array([0.0, 1, 2, 2, 3]), np.array([10.0, 2, 5, 1, 0])
+    assert front(cost, time).tolist() == [True, True, False, True, True]
+    assert knee(cost, time) == 1
+    assert knee(np.array([1.0, 2.0]), np.array([5.0, 3.0])) == 1
+    assert front(np.array([1.0, 1.0]), np.array([2.0, 2.0])).tolist() == [True, False]
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), min_size=1, max_size=12))
+def test_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> None:
+    """By comparing every pair."""
+    cost, time = (np.array(v) for v in zip(*points, strict=True))
+    on = front(cost, time)
+    for i in range(len(cost)):
+        beaten = (cost <= cost[i]) & (time <= time[i]) & ((cost < cost[i]) | (time < time[i]))
+        assert not (on[i] and beaten.any())
+        assert on[i] or ((cost <= cost[i]) & (time <= time[i]) & on).any()
+
+
+def test_profiling_begins_at_the_corners_then_where_it_matters() -> None:
+    """Three corners of one type; then the unsure one near the best if it is worth its price, never
+    a measured one, nor one far behind."""
+    gpus, batch = np.array([1, 1, 2, 2, 4, 4]), np.array([8, 64, 8, 64, 8, 64])
+    mean = np.array([3.0, 3.0, 1.0, 1.02, 2.5, 2.5])
+    deviation, measured = np.full(6, 0.1), np.array([True, False, True, False, False, False])
+    group = np.zeros(6, dtype=np.int64)
+    found = profiling.plan(group, gpus, batch, mean, deviation, measured, np.full(6, 0.01))
+    assert [(i, why) for i, why, _ in found] == [(1, "corner"), (5, "corner"), (3, "decision")]
+    assert found[-1][2] == pytest.approx(
+        0.1 * (math.exp(-0.02) / math.sqrt(2 * math.pi) - 0.2 * 0.5 * math.erfc(0.2 / math.sqrt(2)))
+    )
+    dear = profiling.plan(group, gpus, batch, mean, deviation, measured, np.full(6, 0.05))
+    assert [i for i, _, _ in dear] == [1, 5]
+    assert profiling.select_trials(np.array([0.02, 0.04, 0.01]), np.array([0.005, 0.02, 0.02])) == [
+        0,
+        1,
+    ]

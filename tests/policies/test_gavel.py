@@ -1,0 +1,206 @@
+"""Gavel's max-min fairness: its programme worked out by hand, and the rounds that its priorities
+lead to.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import LINEAR, problem
+
+from allocator.domain.problem import Problem
+from allocator.engine.decision import decide
+from allocator.options.instance_building import compile_round
+from allocator.policies.rules.gavel import (
+    ThroughputDemand,
+    allocate_time,
+    compute_priorities,
+    equal_shares,
+    is_lease_start,
+)
+from allocator.solvers.base import SolveLimits
+
+TWO = [{"gpu_type": "A", "gpus": 1}, {"gpu_type": "B", "gpus": 1}]
+
+
+def plan(p: Problem, **options: Any) -> list[tuple[str | None, int]]:
+    r = decide(p, policy="maxmin", **options)
+    return list(zip(r.jobs["pool"], r.jobs["gpus"], strict=True))
+
+
+def share_of(p: Problem) -> list[list[float]]:
+    X, solved = allocate_time(ThroughputDemand.of(compile_round(p, prunes=False)), lambda: math.inf)
+    assert solved
+    found: list[list[float]] = X.tolist()
+    return found
+
+
+def rates(**speeds: tuple[float, float]) -> list[dict[str, Any]]:
+    return [
+        {"model": m, "gpu_type": t, "gpus": 1, "work_per_s": r}
+        for m, pair in speeds.items()
+        for t, r in zip("AB", pair, strict=True)
+    ]
+
+
+def test_two_jobs_two_types_by_hand() -> None:
+    """One GPU of each type. a does 1 and 4, b 1 and 2; on equal shares 2.5 and 1.5, so their terms
+    are .4 and 1.6, and 2/3 and 4/3. With y = b's share of B (a has it of A): a = 1.6 - 1.2 y, b =
+    2/3 + 2/3 y. Weight 2 for a halves its term: .8 - .6 y = 2/3 + 2/3 y gives y = 2/19, level
+    14/19."""
+    p = problem(
+        [{"model": "a", "weight": 2, "max_gpus": 1}, {"model": "b", "max_gpus": 1}],
+        TWO,
+        rates(a=(1, 4), b=(1, 2)),
+    )
+    y = 2 / 19
+    assert share_of(p)[0] == pytest.approx([y, 1 - y], abs=1e-6)
+    assert share_of(p)[1] == pytest.approx([1 - y, y], abs=1e-6)
+    throughput = ThroughputDemand.of(compile_round(p, prunes=False)).throughput
+    assert throughput[0] == pytest.approx([0.2, 0.8]) and throughput[1] == pytest.approx(
+        [2 / 3, 4 / 3]
+    )
+    assert (np.array(share_of(p)) * throughput).sum(axis=1) == pytest.approx(
+        [14 / 19] * 2, abs=1e-6
+    )
+
+
+def test_equal_gpu_time_not_equal_time() -> None:
+    """2 GPUs, requests of 1 and 2: x1 + 2 x2 <= 2 and max min(x1, 2 x2): the first all the time,
+    the second half.
+    """
+    p = problem([{"requested_gpus": 1}, {"requested_gpus": 2}], [{"gpus": 2}], LINEAR)
+    assert share_of(p) == [pytest.approx([1.0], abs=1e-6), pytest.approx([0.5], abs=1e-6)]
+
+
+def test_second_programme_uses_what_the_level_leaves() -> None:
+    """4 GPUs of A, 2 of B. Only A for a; b runs on both, 1 and 3: on equal shares (4 + 6) / 6,
+    terms .6 and 1.8; a's is 1.5 on A. Both alone reach the whole of their best type: no smaller
+    level may idle b: a all of A, b all of B."""
+    p = problem(
+        [{"model": "a", "max_gpus": 1, "gpu_types": "A"}, {"model": "b", "max_gpus": 1}],
+        [{"gpu_type": "A", "gpus": 4}, {"gpu_type": "B", "gpus": 2}],
+        rates(a=(1, 1), b=(1, 3)),
+    )
+    assert share_of(p) == [pytest.approx([1, 0], abs=1e-6), pytest.approx([0, 1], abs=1e-6)]
+
+
+def test_jobs_that_are_alike_get_alike_shares() -> None:
+    """6 equal jobs on 4 GPUs: 2/3 of the time each; what a job that may not move holds is not in
+    the programme.
+    """
+    assert share_of(problem([{}] * 6, [{"gpus": 4}])) == [pytest.approx([2 / 3], abs=1e-6)] * 6
+    fixed = {"state": "running", "pool": "p0", "gpus": 2, "preemptible": False}
+    assert (
+        share_of(problem([fixed, {}, {}, {}], [{"gpus": 4}]))
+        == [[0.0]] + [pytest.approx([2 / 3], abs=1e-6)] * 3
+    )
+
+
+def test_priority_is_share_over_fraction_received() -> None:
+    """Half of the time is due. Had 300 of 600 s: 1; 100 of 600: 3; never: infinite; nothing due:
+    0.
+    """
+    X, received = np.array([[0.5], [0.5], [0.5], [0.0]]), np.array([[300.0], [100.0], [0.0], [0.0]])
+    assert compute_priorities(X, received, np.full(4, 600.0)).ravel().tolist() == pytest.approx(
+        [1, 3, math.inf, 0]
+    )
+
+
+def test_rounds_alternate() -> None:
+    """Two equal jobs, one GPU, rounds of 300 s: the first of two that never ran, then the one that
+    has had less; when both have had the same, the one that runs goes on. After every second round
+    both have had the same."""
+    ran, had = [0.0, 0.0], list[int]()
+    for turn in range(6):
+        jobs: list[dict[str, Any]] = [{"max_gpus": 1}, {"max_gpus": 1}]
+        if had:
+            jobs[had[-1]] |= {"state": "running", "pool": "p0", "gpus": 1}
+        received = [{"job_id": f"j{j}", "gpu_type": "A", "seconds": s} for j, s in enumerate(ran)]
+        p = problem(jobs, [{"gpus": 1}], config={"now_s": 300 * turn}, received=received)
+        gpus = [k for _, k in plan(p)]
+        had.append(gpus.index(1))
+        ran[had[-1]] += 300
+        assert sum(gpus) == 1
+    assert had == [0, 1, 1, 0, 0, 1]
+
+
+def test_leases() -> None:
+    """Rounds of 60 s make leases of 6: at 360 s the waiting job's turn has come, at 420 s the lease
+    goes on and only the free GPU is given away. Rounds of 300 s are a lease each."""
+    assert [is_lease_start(t, 60.0) for t in (0, 60, 300, 360, 419, 420)] == [
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert is_lease_start(300, 300.0) and is_lease_start(1000, 600.0)
+    run = {"state": "running", "pool": "p0", "gpus": 2, "requested_gpus": 2}
+    tired = [{"job_id": "j0", "gpu_type": "A", "seconds": 300}]
+    for now, expected in (
+        (360, [(None, 0), ("p0", 2), ("p0", 1)]),
+        (420, [("p0", 2), (None, 0), ("p0", 1)]),
+    ):
+        p = problem(
+            [run, {"requested_gpus": 2}, {}],
+            [{"gpus": 3}],
+            received=tired,
+            config={"now_s": now, "interval_s": 60},
+        )
+        assert plan(p) == expected
+
+
+def test_time_on_the_slow_type_is_shared_as_on_the_fast_one() -> None:
+    """One GPU of each type, two equal jobs, twice as fast on B: half of the time on both for each.
+    After a round on B, the first is served on A, where it has had nothing, and the second on B."""
+    jobs = [{"model": "a", "max_gpus": 1, "submitted_s": 0}] * 2
+    received = [
+        {"job_id": "j0", "gpu_type": "B", "seconds": 300},
+        {"job_id": "j1", "gpu_type": "A", "seconds": 300},
+    ]
+    p = problem(jobs, TWO, rates(a=(1, 2)), config={"now_s": 300}, received=received)
+    assert plan(p) == [("p0", 1), ("p1", 1)]
+
+
+def test_requested_size_or_the_nearest_below() -> None:
+    """A request of 3 where 1, 2, 4 are on offer runs on 2, although 8 GPUs are free: the size is
+    the user's.
+    """
+    assert plan(problem([{"requested_gpus": 4}])) == [("p0", 4)]
+    assert plan(problem([{"requested_gpus": 3}])) == [("p0", 2)]
+
+
+def test_rules_hold_that_gavel_does_not_know() -> None:
+    """Requests of 4: a budget of 5 at 1 a GPU leaves room for one; b is owed 4 of 4; no change
+    means no preemption.
+    """
+    jobs = [{"requested_gpus": 4}, {"requested_gpus": 4, "tenant": "b", "submitted_s": 1}]
+    assert plan(problem(jobs, [{"price_per_gpu_hour": 1}], config={"budget_per_hour": 5})) == [
+        ("p0", 4),
+        (None, 0),
+    ]
+    assert plan(problem(jobs, [{"gpus": 4}], tenants=[{"tenant": "b", "guaranteed_gpus": 4}])) == [
+        (None, 0),
+        ("p0", 4),
+    ]
+    run = [{"state": "running", "pool": "p0", "gpus": 4}, {"requested_gpus": 4}]
+    tired = [{"job_id": "j0", "gpu_type": "A", "seconds": 900}]
+    for most, expected in ((1, [(None, 0), ("p0", 4)]), (0, [("p0", 4), (None, 0)])):
+        config = {"now_s": 1000, "max_changes": most}
+        assert plan(problem(run, [{"gpus": 4}], received=tired, config=config)) == expected
+
+
+def test_without_time_shares_are_equal() -> None:
+    """No second left: equal shares, said so, and a plan all the same."""
+    size = np.array([[1.0, 1.0], [2.0, 0.0]])
+    assert equal_shares(size, np.array([2, 1]), np.array([2.0, 1.0])).tolist() == [
+        [0.5, 0.5],
+        [0.5, 0.0],
+    ]
+    r = decide(problem([{}, {}]), policy="maxmin", limits=SolveLimits(time_s=0.0))
+    assert sum(r.jobs["gpus"]) == 2 and any("equal shares" in w for w in r.warnings)

@@ -1,0 +1,190 @@
+"""The policy `horizon`: the single round at H = 1, plans that pay for their pauses, time limits,
+the same twice.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from builders import problem
+from fakes.random_rounds import random_snapshot
+
+from allocator.bench.workloads import generate
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide
+from allocator.errors import Infeasible, InvalidInput, UsageError
+from allocator.options.announced_capacity import gpus_ahead
+from allocator.options.instance_building import compile_round
+from allocator.options.look_ahead import LINEAR, build_horizon
+from allocator.options.option_table import option_table
+from allocator.performance.table import RateTable
+from allocator.policies.base import Task
+from allocator.policies.horizon import horizon
+from allocator.simulator import SimulationOptions, simulate
+from allocator.solvers import registry
+from allocator.solvers.base import SolveLimits
+from allocator.solvers.horizon import look_ahead
+from formulations.horizon.intervals import follow
+from formulations.model.choices import choices
+
+EXACT = SolveLimits(time_s=20.0, gap=0.0)
+
+
+def random_round(seed: int, jobs: int, objective: str) -> Problem:
+    folder = random_snapshot(np.random.default_rng([seed, jobs]), jobs)
+    folder.config["objective"] = objective
+    return validate(folder.snapshot())
+
+
+# in a single round, that spreads pauses
+@pytest.mark.parametrize("objective", [n for n in LINEAR if n != "flow"])
+def test_one_interval_is_the_single_round(objective: str) -> None:
+    """With H = 1 every option is worth what the round says it is, and the look ahead finds what
+    `mip` finds.
+    """
+    seen = 0
+    for seed in range(8):
+        p = random_round(seed, 6, objective)
+        try:
+            best = decide(p, limits=EXACT)
+        except Infeasible:
+            continue
+        round_ = compile_round(p, prunes=False)
+        x = build_horizon(round_, choices(round_.model), gpus_ahead(round_.problem, 1))
+        gain = follow(x, x.job, np.arange(x.n)[:, None]).gain
+        money = p.pools.min_billing_s[round_.instance.pool] == 0
+        assert gain[money] == pytest.approx(round_.instance.value[money], rel=1e-9, abs=1e-12)
+        assert look_ahead(x, EXACT, solver=registry.get("highs")).gain == pytest.approx(
+            best.objective_value, abs=1e-7
+        )
+        assert decide(
+            p, policy="horizon", horizon=1, limits=EXACT
+        ).objective_value == pytest.approx(best.objective_value, rel=1e-9)
+        seen += 1
+    assert seen >= 3
+
+
+def test_completion_by_hand() -> None:
+    """Four GPUs, two jobs that need 1 h and 3 h of all of them: an hour of the cluster on the short
+    job delays both, on the long one only itself. A round of 900 s on 4 GPUs is worth 2 x 0.25 h and
+    1 x 0.25 h."""
+    rates = {1: 1.0, 2: 2.0, 4: 4.0}
+    p = problem(
+        [
+            {"remaining_work": 4 * 3600.0, "sizes": [4]},
+            {"remaining_work": 12 * 3600.0, "sizes": [4]},
+        ],
+        [{"gpus": 4}],
+        rates,
+        config={"interval_s": 900, "objective": "completion"},
+    )
+    assert option_table(p, RateTable.of(p)).value.tolist() == pytest.approx([0.5, 0.25])
+    assert decide(p, policy="horizon").jobs["gpus"] == [4, 0]
+
+
+def test_a_change_is_paid_from_all_intervals() -> None:
+    """From 1 to 4 GPUs, three times as fast, after a pause of 250 s of a round of 300: not worth it
+    for one round (150 against 300), worth it for six. A job that ends within the round stays as it
+    is."""
+
+    def gpus(horizon: int, work: float) -> object:
+        p = problem(
+            [
+                {
+                    "state": "running",
+                    "pool": "p0",
+                    "gpus": 1,
+                    "sizes": [1, 4],
+                    "remaining_work": work,
+                    "restart_s": 250,
+                }
+            ],
+            [{"gpus": 4}],
+            {1: 1.0, 4: 3.0},
+            config={"objective": "completion"},
+        )
+        return decide(p, policy="horizon", horizon=horizon).jobs["gpus"][0]
+
+    assert (gpus(1, 5000), gpus(6, 5000), gpus(6, 290)) == (1, 4, 1)
+
+
+def test_a_start_costs_its_pause_once() -> None:
+    """Four intervals of 300 s on one GPU after a start of 30 s; each counts .7 of the one
+    before.
+    """
+    p = problem(
+        [{"remaining_work": 1e6, "sizes": [1]}],
+        [{"gpus": 1, "startup_s": 30}],
+        {1: 1.0},
+        config={"objective": "response", "interval_s": 300},
+    )
+    round_ = compile_round(p, prunes=False)
+    x = build_horizon(round_, choices(round_.model), gpus_ahead(round_.problem, 4))
+    gain = follow(x, np.array([0]), np.zeros((1, 4), dtype=np.int64)).gain
+    assert gain * 3600 == pytest.approx([270 + 300 * (0.7 + 0.7**2 + 0.7**3)])
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.2, 2.0])
+def test_time_limits_are_kept(limit: float) -> None:
+    """Two hundred jobs: a plan within the limit and a second of CPU; with too little time the
+    single round's.
+    """
+    p = generate("reproduction", seed=0, load=4.0, jobs=200).workload().problem
+    begin = time.process_time()
+    r = decide(p, policy="horizon", horizon=12, limits=SolveLimits(time_s=limit))
+    assert time.process_time() - begin < limit + 1.0
+    assert any(gpus for gpus in r.jobs["gpus"])
+    if limit < 1:
+        assert r.fallback is not None and any("too short to look ahead" in w for w in r.warnings)
+
+
+def test_how_good_it_is_and_what_it_does_not_know() -> None:
+    """The bound of the look ahead is told; the objective `cost` is decided as a single round."""
+    p = problem([{}, {"remaining_work": 5e4}], [{"gpus": 4}])
+    assert decide(p, policy="horizon").solver_choice.startswith("look ahead: 6 intervals, within")
+    r = decide(p, policy="horizon", objective="cost")
+    assert r.fallback == "mip" and "no look ahead" in r.warnings[-1]
+    round_ = compile_round(problem([{}], config={"objective": "cost"}), prunes=False)
+    with pytest.raises(ValueError, match="not linear"):
+        build_horizon(round_, choices(round_.model), gpus_ahead(round_.problem, 2))
+
+
+def test_how_far_it_looks_is_checked() -> None:
+    """From 1 to 48 intervals, in the file, in the call and in a simulation."""
+    with pytest.raises(InvalidInput, match="rounds"):
+        problem([{}], config={"horizon": {"rounds": 0}})
+    with pytest.raises(UsageError, match="from 1 to 48"):
+        decide(problem([{}]), policy="horizon", horizon=49)
+    with pytest.raises(UsageError, match="from 1 to 48"):
+        SimulationOptions(horizon=0)
+    two = decide(problem([{}, {}], config={"horizon": {"rounds": 2}}), policy="horizon")
+    assert two.solver_choice is not None and "2 intervals" in two.solver_choice
+
+
+def test_a_start_where_guarantees_ask_for_one() -> None:
+    """Nothing runs, and a tenant is guaranteed 2 GPUs: the look ahead starts from a plan that
+    gives them.
+    """
+    p = problem(
+        [{"tenant": "a", "weight": 0.01}, {"tenant": "b", "weight": 9}],
+        [{"gpus": 4}],
+        tenants=[{"tenant": "a", "guaranteed_gpus": 2}],
+    )
+    round_ = compile_round(p, prunes=False)
+    task = Task(round_, SolveLimits(), None, np.inf)
+    proposal = horizon(task)
+    assert proposal.fallback is None and task.choices.feasible(proposal.choice)
+    assert decide(p, policy="horizon").jobs["gpus"][0] >= 2  # type: ignore[operator]
+
+
+def test_simulations_are_the_same_twice() -> None:
+    """To the last time: rounds are decided cold and, without a time limit, the clock ends
+    nothing.
+    """
+    w = generate("reproduction", seed=1, load=0.36, jobs=20).workload()
+    options = SimulationOptions(objective="completion", horizon=2, prove_every=0)
+    one, two = (simulate(w, policy="horizon", options=options).jobs for _ in range(2))
+    assert one.equals(two) and one["finished_s"].notna().all()

@@ -1,0 +1,324 @@
+"""Decisions in which jobs share GPUs: by hand, against trying every plan, for every solver, and
+their properties.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem, snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharing_rounds import Sharing, sharing_snapshot
+
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide, decide_round
+from allocator.engine.explain import explain
+from allocator.errors import Infeasible
+from allocator.options.instance_building import compile_round
+from allocator.policies.registry import POLICIES
+from allocator.solvers import registry
+from allocator.solvers.base import SolveLimits, Solver, Termination
+from formulations.bounds.lagrangian import minimise_dual
+from formulations.model.choices import choices
+from formulations.primal.rounding import round_dual
+
+EXACT = SolveLimits(gap=0.0)
+SHARE = [
+    {
+        "model_a": "m",
+        "model_b": "m",
+        "gpu_type": "A",
+        "gpus": 1,
+        "slowdown_a": 1.2,
+        "slowdown_b": 1.2,
+    }
+]
+POOL = {"gpus": 1, "memory_gb": 10.0, "sharing": "any"}
+ONE = {"remaining_work": 1000, "max_gpus": 1, "memory_gb": 4.0}
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_mip_is_the_best_of_all_plans(seed: int) -> None:
+    """Four jobs, two pools, every rule, pairs that run and pairs that may be: what the oracle
+    finds, and no less than without sharing."""
+    folder = sharing_snapshot(seed)
+    p, best = validate(folder.snapshot()), Sharing(folder.config, folder.tables).best()
+    if best is None:
+        with pytest.raises(Infeasible):
+            decide(p, limits=EXACT)
+        return
+    result = decide(p, limits=EXACT)
+    assert (
+        result.objective_value == pytest.approx(best, rel=1e-6, abs=1e-9)
+        and result.bound >= best - 1e-9
+    )
+
+
+@pytest.mark.soak
+def test_mip_is_the_best_of_all_plans_many_times() -> None:
+    """The same on 300 rounds more."""
+    for seed in range(100, 400):
+        test_mip_is_the_best_of_all_plans(seed)
+
+
+@pytest.mark.parametrize("name", list(registry.SOLVERS))
+def test_every_solver_finds_the_best_pairs(name: str) -> None:
+    """The models of six such rounds, solved as they are to optimality by each solver: what the
+    oracle finds.
+    """
+    solver: Solver = registry.get(name)
+    for seed in range(1, 7):
+        folder = sharing_snapshot(seed)
+        model, best = (
+            compile_round(validate(folder.snapshot())).model,
+            Sharing(folder.config, folder.tables).best(),
+        )
+        if not model.n:
+            continue  # nothing to solve
+        answer = solver.solve(model, EXACT)
+        assert (answer.termination is Termination.INFEASIBLE) == (best is None)
+        assert best is None or answer.objective == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def test_a_pair_by_hand() -> None:
+    """Four jobs of 1000 s, two GPUs, intervals of 300 s. Alone two jobs do 0.3 of what is left; two
+    by two, each at 1/1.2, four do 0.25. The host pays for both: 2 $/h for each GPU."""
+    p = problem([ONE] * 4, [POOL | {"gpus": 2, "price_per_gpu_hour": 2.0}], {1: 1.0}, sharing=SHARE)
+    jobs = decide(p, limits=EXACT).jobs
+    assert jobs["value"] == pytest.approx([0.25] * 4) and jobs["work_per_s"] == pytest.approx(
+        [1 / 1.2] * 4
+    )
+    assert all(
+        jobs["shared_with"][int(other_job[1])] == f"j{j}"
+        for j, other_job in enumerate(jobs["shared_with"])
+    )
+    assert sorted(jobs["cost_per_hour"]) == [0, 0, 2, 2]
+    pools = decide(p, limits=EXACT).pools
+    assert pools[0]["used"] == 2
+
+
+def test_too_much_memory_too_slow_or_not_allowed() -> None:
+    """No pair where both need 6 of 10 GB, where each would be 2.2 times as slow, or where pools
+    do not let them.
+    """
+    for job, pool, slow in (
+        (ONE | {"memory_gb": 6.0}, POOL, 1.2),
+        (ONE, POOL, 2.2),
+        (ONE, {"gpus": 1}, 1.2),
+        (ONE, POOL | {"sharing": "none"}, 1.2),
+    ):
+        p = problem(
+            [job] * 2,
+            [pool],
+            {1: 1.0},
+            sharing=[SHARE[0] | {"slowdown_a": slow, "slowdown_b": slow}],
+        )
+        assert sorted(decide(p, limits=EXACT).jobs["gpus"]) == [0, 1]
+
+
+def running(**more: Any) -> dict[str, Any]:
+    return ONE | {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 60} | more
+
+
+def test_what_a_running_pair_may_do() -> None:
+    """It stays for nothing. With a second GPU the guest moves there, at a restart of 60 s: 0.3 +
+    0.24 instead of 0.25 each. If the host may not run at all, its guest keeps the GPU and loses
+    nothing. If neither may move, they stay."""
+    primary, secondary = running(), running(shared_with="j0")
+    stay = decide(problem([primary, secondary], [POOL], {1: 1.0}, sharing=SHARE), limits=EXACT)
+    assert stay.jobs["value"] == pytest.approx([0.25, 0.25]) and stay.jobs["action"] == [
+        "keep",
+        "keep",
+    ]
+    part = decide(
+        problem([primary, secondary], [POOL | {"gpus": 2}], {1: 1.0}, sharing=SHARE), limits=EXACT
+    )
+    assert part.jobs["value"] == pytest.approx([0.3, 0.24]) and part.jobs["action"] == [
+        "keep",
+        "move",
+    ]
+    held = decide(
+        problem(
+            [primary | {"weight": 1e-3}, secondary],
+            [POOL],
+            {1: 1.0},
+            sharing=[SHARE[0] | {"slowdown_a": 1.2, "slowdown_b": 1.2}],
+        ),
+        limits=EXACT,
+    )
+    assert held.jobs["value"] == pytest.approx([0.0, 0.3]) and held.jobs["action"] == [
+        "pause",
+        "keep",
+    ]
+    firm = [primary | {"preemptible": False}, secondary | {"preemptible": False}]
+    both = decide(problem(firm, [POOL | {"gpus": 2}], {1: 1.0}, sharing=SHARE), limits=EXACT)
+    assert both.jobs["shared_with"] == ["j1", "j0"]
+
+
+def test_explained_with_other_jobs() -> None:
+    """Three jobs, one GPU: one has it, one is beside it, the third is told what it would have to
+    offer; options that run beside another name it."""
+    p = snapshot([ONE | {"weight": w} for w in (3, 2, 1)], [POOL], {1: 1.0}, sharing=SHARE)
+    told = explain(p, "j2", limits=EXACT)
+    assert told.got["shared_with"] is None and told.got["reason"] == "outranked"
+    assert any(o["beside"] in ("j0", "j1") for o in told.options) and any(
+        "beside" in line for line in told.lines()
+    )
+    assert explain(p, "j1", limits=EXACT).got["shared_with"] == "j0"
+
+
+def test_changes_are_counted_for_both() -> None:
+    """max_changes 0: the pair stays although a second GPU is free, and the objective would gain."""
+    p = problem(
+        [running(), running(shared_with="j0")],
+        [POOL | {"gpus": 2}],
+        {1: 1.0},
+        sharing=SHARE,
+        config={"max_changes": 0},
+    )
+    assert decide(p, limits=EXACT).jobs["shared_with"] == ["j1", "j0"]
+
+
+def test_lost_gpus_of_pairs() -> None:
+    """Two pairs of jobs that may not be moved on two GPUs, of which one is left: the pair submitted
+    last is released; the first one stays. One partner that may not be moved is enough. Nothing is
+    released while both pairs fit, nor where nothing could be kept."""
+    jobs = [
+        running(preemptible=False, submitted_s=1),
+        running(shared_with="j0"),
+        running(submitted_s=2),
+        running(shared_with="j2", preemptible=False, submitted_s=3),
+    ]
+    for gpus, released in ((2, []), (1, [3]), (0, [])):
+        p = problem(
+            jobs, [POOL | {"gpus": gpus}], {1: 1.0}, sharing=SHARE, config={"max_changes": 0}
+        )
+        mended = compile_round(p).repairs
+        assert np.flatnonzero(mended.released).tolist() == released
+        assert decide(p, limits=EXACT).jobs["action"] == ["keep"] * 2 * gpus + ["pause"] * (
+            4 - 2 * gpus
+        )
+
+
+def test_a_pair_that_may_not_be_any_more() -> None:
+    """The pool no longer lets jobs share: the guest moves to the free GPU; without one the pair
+    is parted.
+    """
+    pair = [running(), running(shared_with="j0")]
+    for gpus, actions in ((2, [["keep", "move"]]), (1, [["keep", "pause"], ["pause", "keep"]])):
+        p = problem(pair, [POOL | {"gpus": gpus, "sharing": "none"}], {1: 1.0}, sharing=SHARE)
+        assert decide(p, limits=EXACT).jobs["action"] in actions
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_names_and_order_change_nothing_and_sharing_never_hurts(seed: int) -> None:
+    """The best value is the same with the jobs in another order, and at least that of the pools
+    without sharing.
+    """
+    folder = sharing_snapshot(seed, jobs=6)
+    tables = dict(folder.tables)
+
+    def value(changed: dict[str, Any]) -> float | None:
+        try:
+            return decide(
+                validate(type(folder)("other", folder.config, tables | changed).snapshot()),
+                limits=EXACT,
+            ).objective_value
+        except Infeasible:
+            return None
+
+    whole = value({})
+    assert value({"jobs.csv": tables["jobs.csv"][::-1]}) == pytest.approx(whole)
+    if whole is not None and not any(j.get("shared_with") for j in tables["jobs.csv"]):
+        alone = value({"pools.csv": [p | {"sharing": "none"} for p in tables["pools.csv"]]})
+        assert alone is None or alone <= whole + 1e-9
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 12), st.integers(0, 2), st.booleans()), min_size=2, max_size=8
+    ),
+    st.integers(4, 16),
+    st.integers(1, 3),
+)
+def test_no_gpu_holds_more_than_its_memory(
+    drawn: list[tuple[int, int, bool]], memory_gb_per_gpu: int, gpus: int
+) -> None:
+    """Models run in one, two or four passes, some jobs run: whatever runs together fits, by the
+    rows that the plan names, and no job has two partners."""
+    rates = [
+        {
+            "model": f"m{m}",
+            "gpu_type": "A",
+            "gpus": 1,
+            "work_per_s": 1.0 / (1 + 0.2 * i),
+            "accumulation": 2**i,
+            "memory_gb": 1.0 + (4.0 + 3 * m) / 2**i,
+        }
+        for m in range(3)
+        for i in range(3)
+    ]
+    share = [
+        {
+            "model_a": f"m{a}",
+            "model_b": f"m{b}",
+            "gpu_type": "A",
+            "gpus": 1,
+            "slowdown_a": 1.1,
+            "slowdown_b": 1.2,
+        }
+        for a in range(3)
+        for b in range(a + 1)
+    ]
+    firm = [i for i, d in enumerate(drawn) if d[2]][:gpus]
+    jobs = [
+        {"model": f"m{m}", "remaining_work": 100.0 * w, "max_gpus": 1, "memory_gb": 3.0}
+        | ({"state": "running", "pool": "p0", "gpus": 1, "preemptible": False} if i in firm else {})
+        for i, (w, m, _) in enumerate(drawn)
+    ]
+    p = problem(
+        jobs,
+        [{"gpus": gpus, "memory_gb": float(memory_gb_per_gpu), "sharing": "any"}],
+        rates,
+        sharing=share,
+    )
+    round_ = compile_round(p)
+    dual = minimise_dual(choices(round_.model))
+    plan = round_dual(choices(round_.model), dual)
+    assert plan is not None
+    for a in (round_.allocation(plan), decided(p)):
+        assert (np.bincount(a.primary[a.primary >= 0], minlength=1) <= 1).all()
+        for g in np.flatnonzero(a.primary >= 0).tolist():
+            assert (
+                p.rates.memory_gb[a.row[g]] + p.rates.memory_gb[a.row[a.primary[g]]]
+                <= memory_gb_per_gpu
+            )
+
+
+def decided(p: Problem) -> Allocation:
+    return decide_round(p, limits=EXACT).allocation
+
+
+SHARED = [
+    s
+    for s in range(40)
+    if any(j.get("shared_with") for j in sharing_snapshot(s).tables["jobs.csv"])
+]
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "mip"])
+def test_policies_that_do_not_share_keep_the_rules_with_pairs(policy: str) -> None:
+    """Every policy finds a plan that the audit accepts wherever pairs run and there is one."""
+    for seed in SHARED[:4]:
+        folder = sharing_snapshot(seed)
+        p = validate(folder.snapshot())
+        try:
+            decide(p, policy=policy, limits=EXACT)
+        except Infeasible:
+            assert Sharing(folder.config, folder.tables).best() is None

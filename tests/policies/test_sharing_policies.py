@@ -1,0 +1,200 @@
+"""Policies that share GPUs by rules of their own: by hand, and over whole workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem
+
+from allocator.bench.workloads.sharing import sharing
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide
+from allocator.io.problem_tables import snapshot_folder
+from allocator.report.charts.series import series
+from allocator.report.runs import read_simulation
+from allocator.simulator import SimulationOptions, simulate
+from allocator.simulator.files import write_simulations
+
+RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": 1} for m in "abc" for k in (1, 2)]
+
+
+def round_(
+    jobs: list[dict[str, Any]],
+    slow: dict[str, tuple[float, float]],
+    gpus: int = 1,
+    isolation: str = "any",
+    memory_gb: float = 10,
+) -> Problem:
+    """Jobs of 4 GB; slow: "ab" -> slowdowns of a and b beside each other."""
+    rows = [{"max_gpus": 1, "memory_gb": 4, "model": "a", **j} for j in jobs]
+    return problem(
+        rows,
+        [{"gpus": gpus, "memory_gb": memory_gb, "sharing": isolation}],
+        RATES,
+        config={"now_s": 100},
+        sharing=[
+            {
+                "model_a": k[0],
+                "model_b": k[1],
+                "gpu_type": "A",
+                "gpus": 1,
+                "slowdown_a": x,
+                "slowdown_b": y,
+            }
+            for k, (x, y) in slow.items()
+        ],
+    )
+
+
+def primaries(p: Problem, policy: str) -> dict[str, str | None]:
+    """Who runs, and on whose GPUs ("" = its own)."""
+    from allocator.engine.decision import decide_round
+
+    a = decide_round(p, policy=policy).allocation
+    return {
+        name: "" if h < 0 else p.jobs.job_id[h]
+        for name, pool, h in zip(p.jobs.job_id, a.pool.tolist(), a.primary.tolist(), strict=True)
+        if pool >= 0
+    }
+
+
+RUNS: dict[str, Any] = {"state": "running", "pool": "p0", "gpus": 1, "preemptible": True}
+
+
+@pytest.mark.parametrize(
+    ("b", "a", "xi", "together"),
+    [
+        (10, 10, (1.5, 1.5), False),
+        (10, 10, (2.2, 2.2), False),
+        (10, 2, (1.5, 1.5), True),
+        (10, 2, (1.2, 3.5), True),
+        (10, 2, (2.5, 2.5), True),
+        (2, 10, (2.5, 2.5), False),
+    ],
+)
+def test_the_rule_of_the_paper(b: float, a: float, xi: tuple[float, float], together: bool) -> None:
+    """The resident has b left, the newcomer a; xi: slowdowns of the resident and of the newcomer.
+    `ffs` always shares."""
+    p = round_(
+        [
+            RUNS | {"job_id": "B", "model": "b", "remaining_work": b},
+            {"job_id": "A", "remaining_work": a},
+        ],
+        {"ba": xi},
+    )
+    assert primaries(p, "bsbf") == {"B": ""} | ({"A": "B"} if together else {})
+    assert primaries(p, "ffs") == {"B": "", "A": "B"}
+
+
+def test_idle_gpus_first_and_nobody_is_paused() -> None:
+    """Two GPUs, one idle: the shortest takes it; the next joins; the third finds nobody that
+    runs alone who gains.
+    """
+    jobs = [
+        RUNS | {"job_id": "B", "model": "b", "remaining_work": 1000},
+        {"job_id": "x", "remaining_work": 30},
+        {"job_id": "y", "remaining_work": 20},
+        {"job_id": "z", "remaining_work": 10},
+    ]
+    p = round_(jobs, {"ba": (1.1, 1.1), "aa": (2.5, 2.5)}, gpus=2)
+    assert primaries(p, "bsbf") == {"B": "", "z": "", "y": "B"}
+    assert primaries(p, "ffs") == {"B": "", "z": "", "y": "B", "x": "z"}
+
+
+def test_the_best_pair() -> None:
+    """A of 10 beside B of 40 (1.5 each) or C of 40 (1.1 each): with C the mean is less. `ffs`
+    takes who came first.
+    """
+    jobs = [
+        RUNS | {"job_id": "B", "model": "b", "remaining_work": 40},
+        RUNS | {"job_id": "C", "model": "c", "remaining_work": 40, "submitted_s": 5},
+        {"job_id": "A", "remaining_work": 10},
+    ]
+    p = round_(jobs, {"ba": (1.5, 1.5), "ca": (1.1, 1.1)}, gpus=2)
+    assert primaries(p, "bsbf") == {"B": "", "C": "", "A": "C"} and primaries(p, "ffs") == {
+        "B": "",
+        "C": "",
+        "A": "B",
+    }
+
+
+@pytest.mark.parametrize("policy", ["bsbf", "ffs"])
+@pytest.mark.parametrize("case", [{"isolation": "none"}, {"memory_gb": 7}, {"isolation": "tenant"}])
+def test_what_forbids_sharing(policy: str, case: dict[str, Any]) -> None:
+    """The pool's isolation, other tenants, memory."""
+    jobs = [
+        RUNS | {"job_id": "B", "model": "b", "remaining_work": 40},
+        {"job_id": "A", "tenant": "other"},
+    ]
+    assert primaries(round_(jobs, {"ba": (1.1, 1.1)}, **case), policy) == {"B": ""}
+
+
+def test_a_pair_that_runs_stays_and_a_gpu_has_two_at_most() -> None:
+    """A is B's guest already; C waits."""
+    jobs = [
+        RUNS | {"job_id": "B", "model": "b"},
+        RUNS | {"job_id": "A", "shared_with": "B"},
+        {"job_id": "C"},
+    ]
+    p = round_(jobs, {"ba": (2.4, 2.4), "aa": (1.0, 1.0)})
+    for policy in ("bsbf", "ffs"):
+        assert primaries(p, policy) == {"B": "", "A": "B"}
+    kept = decide(p, policy="bsbf")
+    assert list(kept.jobs["shared_with"]) == ["A", "B", None] and kept.jobs["action"][:2] == [
+        "keep",
+        "keep",
+    ]
+
+
+@pytest.mark.parametrize("policy", ["bsbf", "ffs", "mip"])
+def test_laws_of_a_shared_cluster(policy: str) -> None:
+    """Over a whole workload: GPUs held never exceed the cluster; a guest's span lies in its host's;
+    who shares, shares two by two; all that was held was paid for once; every job ends. `bsbf` and
+    `ffs` never restart anybody."""
+    w = sharing(seed=2, load=1.5, jobs=30, slowdown=(1.05, 1.6)).workload()
+    s = simulate(
+        w,
+        policy=policy,
+        options=SimulationOptions(objective="completion", misjudged=0.1, prove_every=0),
+    )
+    assert not s.unfinished and (policy == "mip" or s.metrics["restarts"] == 0)
+    own, secondaries = s.spans[s.spans["shared_with"] == ""], s.spans[s.spans["shared_with"] != ""]
+    assert len(secondaries) > 3
+    for t in np.unique(s.spans["from_s"]):
+        now = s.spans[(s.spans["from_s"] <= t) & (s.spans["to_s"] > t)]
+        assert now["job_id"].is_unique and now.loc[now["shared_with"] == "", "gpus"].sum() <= 32
+        on = now[now["shared_with"] != ""]
+        assert on["shared_with"].is_unique
+        primary = now[now["shared_with"] == ""].set_index("job_id").loc[on["shared_with"]]
+        assert (primary["gpus"].to_numpy() == on["gpus"].to_numpy()).all()
+    held = (own["to_s"] - own["from_s"]) * own["gpus"]
+    assert held.sum() / 3600 == pytest.approx(s.metrics["gpu_hours"])
+    assert s.metrics["utilisation"] <= 1 + 1e-9
+
+
+def test_rounds_with_pairs_are_snapshots(tmp_path: Path) -> None:
+    """A round of a simulation, written and read, is the same problem and gets the same plan; a
+    report counts the GPUs of pairs once."""
+    rounds: list[Problem] = []
+    w = sharing(seed=2, load=1.5, jobs=40, slowdown=(1.05, 1.5)).workload()
+    s = simulate(
+        w,
+        policy="bsbf",
+        options=SimulationOptions(prove_every=0),
+        on_round=lambda _, turn: rounds.append(turn.problem),
+    )
+    p = next(p for p in rounds if (p.jobs.primary >= 0).sum() > 1)
+    again = validate(snapshot_folder(p))
+    assert again.jobs.primary.tolist() == p.jobs.primary.tolist()
+    assert decide(again, policy="bsbf").jobs == decide(p, policy="bsbf").jobs
+    write_simulations(tmp_path, "sharing", 0, [s])
+    study = read_simulation(tmp_path)
+    shown = series(study, study.runs[0], float(s.metrics["makespan_s"]))
+    assert shown.held["gpus"].max() <= 32 + 1e-9
+    assert shown.held["gpus"].mean() * s.metrics["makespan_s"] / 3600 == pytest.approx(
+        s.metrics["gpu_hours"]
+    )

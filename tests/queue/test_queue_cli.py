@@ -1,0 +1,415 @@
+"""`allocator queue` from a shell's point of view: what goes where, exit codes, formats, words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import Output, call
+from queues import Controller, cluster
+
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.io.snapshots import read_snapshot, write_snapshot
+from allocator.queue.queue import Queue
+
+VERBS = (
+    "init",
+    "submit",
+    "list",
+    "show",
+    "hold",
+    "release",
+    "cancel",
+    "retry",
+    "import-csv",
+    "export-csv",
+    "pools",
+    "config",
+    "purge",
+    "cluster",
+    "export",
+)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    """A queue with the small cluster, without jobs."""
+    Queue.create(tmp_path / "q.db", cluster()).close()
+    return str(tmp_path / "q.db")
+
+
+def submit(capsys: Output, name: str, *more: object) -> tuple[int, str, str]:
+    return call(
+        capsys, "queue", "submit", name, "--model", "m", "--total-work", 100, "--max-gpus", 4, *more
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_starts_with_examples(capsys: Output, verb: str) -> None:
+    """Examples that name the verb, then usage."""
+    code, out, err = call(capsys, "queue", verb, "--help")
+    lines = out.splitlines()
+    assert (code, err, lines[0]) == (0, "", "examples:") and f"allocator queue {verb} " in lines[1]
+
+
+def test_help_does_not_load_the_database() -> None:
+    """SQLAlchemy and Alembic come with the first verb that needs them."""
+    code = (
+        "import sys; from allocator.cli.main import run; run(['queue', 'list', '--help']);"
+        " print(sorted({m.partition('.')[0] for m in sys.modules} & {'sqlalchemy', 'alembic',"
+        " 'numpy', 'psycopg'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_from_a_snapshot_and_back(capsys: Output, tmp_path: Path) -> None:
+    """init --from, export: the same jobs in the same states, with times that moved to now."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    write_snapshot(
+        cluster("r,m,5,50,4,running,a,2\nq,m,7,50,4,queued,,\n", **{"config.toml": "now_s = 10\n"}),
+        source,
+    )
+    code, said, err = call(capsys, "queue", "init", tmp_path / "q.db", "--from", source)
+    assert (code, said) == (0, "") and err.splitlines()[-1] == "2 jobs, 2 pools, 12 GPUs"
+    code, said, err = call(capsys, "queue", "export", tmp_path / "q.db", out)
+    assert (code, said.strip(), err) == (0, str(out), "")
+    before, after = validate(read_snapshot(source)), validate(read_snapshot(out))
+    assert after.jobs.job_id == before.jobs.job_id and after.jobs.gpus.tolist() == [2, 0]
+    assert (
+        abs(after.now_s - time.time()) < 60
+        and abs(after.now_s - after.jobs.submitted_s[0] - 5) < 60
+    )
+    # again: nothing to do
+    assert call(capsys, "queue", "init", tmp_path / "q.db")[0] == 0
+    code, _, err = call(capsys, "queue", "init", tmp_path / "q.db", "--from", source)
+    assert code == 2 and "has jobs already" in err
+
+
+def test_submit_says_the_name_and_takes_a_command(capsys: Output, name: str) -> None:
+    """What follows -- is the command, dashes and all; the name of the job is the data."""
+    assert submit(
+        capsys, name, "--job-id", "j", "--env", "A=b=c", "--", "python", "-m", "x", "--", "--lr=1"
+    )[:2] == (0, "j\n")
+    with Queue(name) as queue:
+        job = queue.job("j")
+    assert job.command == ("python", "-m", "x", "--", "--lr=1") and job.environment == {"A": "b=c"}
+    code, out, _ = submit(capsys, name, "--key", "k", "--format", "json")
+    assert (code, json.loads(out)) == (0, {"job_id": "m-2", "new": True})
+    code, out, err = submit(capsys, name, "--key", "k", "--format", "json")
+    assert (code, json.loads(out)) == (
+        0,
+        {"job_id": "m-2", "new": False},
+    ) and "submitted before" in err
+
+
+def test_submit_says_whether_the_deadline_can_be_promised(
+    capsys: Output, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 of work takes 29 s on 4 GPUs: an hour is promised, 10 s are not, with the deadline that
+    could be. Without one nothing is said; where it cannot be found out, whatever is wrong, the job
+    is submitted all the same."""
+    now = int(time.time())
+    assert submit(capsys, name, "--job-id", "none", "--tenant", "blue") == (0, "none\n", "")
+    code, out, err = submit(
+        capsys, name, "--job-id", "i", "--tenant", "blue", "--deadline-s", now + 3600
+    )
+    assert (code, out) == (0, "i\n") and err.startswith("the deadline can be promised: done in ")
+    code, out, err = submit(
+        capsys, name, "--job-id", "j", "--deadline-s", now + 10, "--format", "json"
+    )
+    told = json.loads(out)["promise"]
+    assert code == 0 and told["promised"] is False and 20 < told["earliest_s"] - now < 200
+    assert (
+        "cannot be promised: even alone it needs" in err
+        and f"({math.ceil(told['earliest_s'])})" in err
+    )
+    code, _, err = submit(
+        capsys, name, "--job-id", "k", "--deadline-s", now + 9000, "--submitted-s", now + 5000
+    )
+    assert code == 0 and "is not known: it is over, or submitted for later" in err
+    monkeypatch.setattr("allocator.cli.queue.verbs.MOST_DATED", 1)
+    assert (
+        "3 jobs have deadlines"
+        in submit(capsys, name, "--job-id", "m", "--deadline-s", now + 3600)[2]
+    )
+    monkeypatch.setattr("allocator.queue.queue.Queue.snapshot", lambda _: 1 / 0)
+    code, out, err = submit(
+        capsys, name, "--job-id", "n", "--deadline-s", now + 3600, "--format", "json"
+    )
+    assert (code, json.loads(out)) == (
+        0,
+        {"job_id": "n", "new": True, "promise": None},
+    ) and "division by zero" in err
+    with Queue(name) as queue:
+        assert len(queue.jobs()) == 6
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        (["--job-id", "j", "--min-gpus", "9"], 3, 'max_gpus 4 is below min_gpus 9 (job "j")'),
+        (["--job-id", "j", "--weight", "x"], 3, 'weight "x" is not a number (job "j")'),
+        ([], 3, "job_id is empty, and so is key"),
+        (["--job-id", "j", "--env", "A"], 2, "--env wants NAME=VALUE"),
+        (["--job-id", "j", "--size", "3"], 2, "unrecognized arguments"),
+    ],
+)
+def test_wrong_submissions(
+    capsys: Output, name: str, argv: list[str], code: int, says: str
+) -> None:
+    """Wrong values are 3, wrong calls 2; nothing on standard output, nothing in the queue."""
+    found, out, err = submit(capsys, name, *argv)
+    assert (found, out) == (code, "") and says in err
+    with Queue(name) as queue:
+        assert queue.jobs() == []
+
+
+def test_lists_in_every_format(capsys: Output, name: str) -> None:
+    """The same jobs for people, programs and spreadsheets; what a job holds is pool and gpus."""
+    for job in ("i", "j"):
+        submit(capsys, name, "--job-id", job, "--tenant", "red")
+    with Queue(name, clock=time.time) as queue:
+        control = Controller(queue)
+        control.want(i=("a", 2))
+        control.starts()
+    document = json.loads(call(capsys, "queue", "list", name, "--format", "json")[1])
+    assert document["schema_version"] == 1 and document["counts"]["running"] == 1
+    i, j = document["jobs"]
+    assert (i["job_id"], i["state"], i["pool"], i["gpus"], i["phase"]) == (
+        "i",
+        "running",
+        "a",
+        2,
+        "ordered",
+    )
+    assert (j["pool"], j["gpus"], j["total_work"], j["max_gpus"], j["tenant"]) == (
+        None,
+        0,
+        100.0,
+        4,
+        "red",
+    )
+    rows = list(
+        csv.DictReader(io.StringIO(call(capsys, "queue", "list", name, "--format", "csv")[1]))
+    )
+    assert [r["state"] for r in rows] == ["running", "queued"] and rows[1]["pool"] == ""
+    table = call(capsys, "queue", "list", name, "--state", "running")[1]
+    assert "2 x a" in table and "1 queued, 1 running" in table and "\nj " not in table
+    shown = json.loads(call(capsys, "queue", "show", name, "i", "--format", "json")[1])
+    assert [a["gpus"] for a in shown["allocations"]] == [2] and shown["observations"] == []
+    assert "ordered" in call(capsys, "queue", "show", name, "i")[1]
+    used = json.loads(call(capsys, "queue", "pools", name, "--format", "json")[1])["pools"]
+    assert used[0] == {"pool": "a", "gpu_type": "A", "gpus": 8, "used": 2, "free": 6}
+
+
+def test_verbs_and_their_answers(capsys: Output, name: str) -> None:
+    """One line per job; refusals are wrong usage; unknown jobs come with a suggestion."""
+    for job in ("job-1", "job-2"):
+        submit(capsys, name, "--job-id", job)
+    assert call(capsys, "queue", "hold", name, "job-1", "job-2")[1] == "job-1: held\njob-2: held\n"
+    assert call(capsys, "queue", "cancel", name, "job-2")[1] == "job-2: cancelled\n"
+    code, out, err = call(capsys, "queue", "release", name, "job-1", "job-2")
+    assert (code, out) == (
+        2,
+        "",
+    ) and 'job "job-2" cannot be released: it is cancelled; "retry" brings it back' in err
+    out = call(capsys, "queue", "retry", name, "job-2", "--format", "json")[1]
+    assert json.loads(out)["jobs"][0]["state"] == "queued"
+    code, out, err = call(capsys, "queue", "hold", name, "jbo-1")
+    assert (code, out) == (2, "") and 'did you mean "job-1"?' in err
+
+
+def test_csv_in_and_out(capsys: Output, name: str, tmp_path: Path) -> None:
+    """workload.csv and jobs.csv columns, commands as JSON or as for a shell; export reads in
+    again; twice adds none.
+    """
+    file = tmp_path / "jobs.csv"
+    file.write_text(
+        "job_id,model,remaining_work,max_gpus,state,command,environment,colour\n"
+        'i,m,5,4,running,"python a.py --name ""x y""","{""A"": ""1""}",red\n'
+        'j,m,6,4,queued,"[""sh"", ""-c"", ""echo""]",,\n',
+        encoding="utf-8",
+    )
+    code, out, err = call(capsys, "queue", "import-csv", name, file)
+    assert (
+        (code, out) == (0, "")
+        and "2 jobs submitted" in err
+        and '"colour" is not known and is ignored' in err
+    )
+    assert "state: a submitted job starts with nothing held" in err
+    with Queue(name) as queue:
+        i, j = queue.jobs()
+    assert (
+        i.command == ("python", "a.py", "--name", "x y")
+        and i.environment == {"A": "1"}
+        and i.state == "queued"
+    )
+    assert j.command == ("sh", "-c", "echo") and j.total_work == 6
+    assert (
+        "0 jobs submitted, 2 were there before"
+        in call(capsys, "queue", "import-csv", name, file)[2]
+    )
+    exported = call(capsys, "queue", "export-csv", name)[1]
+    other = tmp_path / "other.db"
+    Queue.create(other, cluster()).close()
+    copy = tmp_path / "copy.csv"
+    assert (
+        call(capsys, "queue", "export-csv", name, copy)[:2] == (0, "")
+        and copy.read_text("utf-8") == exported
+    )
+    assert call(capsys, "queue", "import-csv", other, copy)[0] == 0
+    with Queue(other) as queue:
+        assert [(k.job_id, k.command, k.submitted_s) for k in queue.jobs()] == [
+            (k.job_id, k.command, k.submitted_s) for k in (i, j)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("postgresql://me:hunter2@127.0.0.1:1/none", True),
+        ("postgresql://me@127.0.0.1:1/none?password=hunter2", True),
+        ("postgresql://me@127.0.0.1:1/none", False),
+        ("postgresql://127.0.0.1:1/none", False),
+    ],
+)
+def test_a_password_on_the_command_line_is_warned_about(
+    capsys: Output, url: str, warned: bool
+) -> None:
+    """Everybody can see it in the list of processes; the warning does not repeat it."""
+    code, _, err = call(capsys, "queue", "list", url)
+    assert code != 0 and "hunter2" not in err and ("~/.pgpass" in err) == warned
+
+
+def test_faults_of_a_csv_file_name_file_line_and_job(
+    capsys: Output, name: str, tmp_path: Path
+) -> None:
+    """All at once, exit code 3, nothing kept."""
+    file = tmp_path / "many.csv"
+    file.write_text(
+        "job_id,model,total_work,max_gpus,command\ni,m,5,4,\nj,M,5,4,\nk,m,-5,4,\ni,m,5,4,\n"
+    )
+    code, out, err = call(capsys, "queue", "import-csv", name, file)
+    assert (code, out) == (3, "")
+    assert err.splitlines() == [
+        (
+            'many.csv:3: model "M" has no row in rates.csv; did you mean "m"? If it is another '
+            'model, set unknown_models = "assume" (job "j")'
+        ),
+        'many.csv:4: total_work -5 must be above 0 (job "k")',
+        'many.csv:5: job_id "i" is already in line 2',
+    ]
+    file.write_text(
+        "job_id,model,total_work,max_gpus,command,environment\n"
+        'i,m,5,4,"a \'b",\nj,m,5,4,"[1]",\nk,m,5,4,,[]\n'
+    )
+    code, _, err = call(capsys, "queue", "import-csv", name, file)
+    assert (
+        code == 3
+        and all(f"many.csv:{n}:" in err for n in (2, 3, 4))
+        and "no closing quotation" in err
+    )
+    assert call(capsys, "queue", "import-csv", name, tmp_path / "none.csv")[0] == 3
+    with Queue(name) as queue:
+        assert queue.jobs() == []
+
+
+def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: Path) -> None:
+    """What an operator changes; a cluster that would take rates from jobs says so, or is refused
+    where models without rates are; one that would take pools from jobs that need them is refused.
+    """
+    assert call(capsys, "queue", "pools", name, "--set", "a=6")[0] == 0
+    for wrong in ("a=x", "a", "c=1", "a=-1"):
+        assert call(capsys, "queue", "pools", name, "--set", wrong)[0] == 2
+    code, out, _ = call(
+        capsys, "queue", "config", name, "--set", "interval_s=30", "--format", "json"
+    )
+    assert (code, json.loads(out)["interval_s"]) == (0, 30)
+    assert call(capsys, "queue", "config", name, "--set", "interval_s=soon")[0] == 2
+    submit(capsys, name, "--job-id", "j")
+    few = {"rates.csv": "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"}
+    write_snapshot(
+        cluster(**few, **{"config.toml": 'unknown_models = "refuse"\n'}), tmp_path / "refused"
+    )
+    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "refused")
+    assert code == 3 and 'model "m" has no row in rates.csv' in err and '(job "j")' in err
+    write_snapshot(cluster(**few), tmp_path / "no-rates")
+    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "no-rates")
+    assert (
+        code == 0
+        and 'warning: jobs of the queue: 1 job of 1 model without a rate, "m": it runs' in err
+    )
+    write_snapshot(cluster(**{"pools.csv": "pool,gpu_type,gpus\nz,A,3\n"}), tmp_path / "other-pool")
+    assert call(capsys, "queue", "cluster", name, "--from", tmp_path / "other-pool")[0] == 0
+    with Queue(name) as queue:
+        assert queue.pools() == {"z": 3}
+        control = Controller(queue)
+        control.want(j=("z", 2))
+        control.starts()
+    write_snapshot(cluster(), tmp_path / "old-pools")
+    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "old-pools")
+    assert code == 2 and 'pool "z" would be gone, but jobs hold 2 of its GPUs' in err
+
+
+def test_a_snapshot_with_faults_leaves_no_queue(capsys: Output, tmp_path: Path) -> None:
+    """init --from something wrong: its faults, exit code 3, nothing made."""
+    write_snapshot(cluster("j,M,5,50,4,queued,,\n"), tmp_path / "source")
+    code, out, err = call(
+        capsys, "queue", "init", tmp_path / "new.db", "--from", tmp_path / "source"
+    )
+    assert (code, out) == (3, "") and "jobs.csv:2:" in err and not (tmp_path / "new.db").exists()
+
+
+def test_text_that_no_database_holds(capsys: Output, name: str) -> None:
+    """Bytes of a shell that are no UTF-8 are unknown names or faults, never an internal error."""
+    for code, verb, *more in (
+        (2, "hold", "a\udcff"),
+        (2, "show", "a\udcff"),
+        (0, "list", "--tenant", "\udcff"),
+        (3, "submit", "--job-id", "a\udcff"),
+        (3, "submit", "--key", "\udcff"),
+        (2, "submit", "--job-id", "a", "--workdir", "\udcff"),
+        (2, "pools", "--set", "\udcff=1"),
+        (3, "submit", "--job-id", "a", "--after", "\udcff"),
+    ):
+        assert call(capsys, "queue", verb, name, *more)[0] == code, (verb, more)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["queue"], 2),
+        (["queue", "list"], 2),
+        (["queue", "nothing", "q"], 2),
+        (["queue", "list", "none.db"], 3),
+        (["queue", "list", "mysql://h/d"], 2),
+        (["queue", "list", "postgresql://me:secret@127.0.0.1:9/d"], 1),
+        (["queue", "init", "none/q.db"], 3),
+        (["queue", "list", "{q}", "--state", "hold"], 2),
+    ],
+)
+def test_exit_codes(
+    capsys: Output,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[str],
+    code: int,
+) -> None:
+    """Wrong calls 2, no or broken queues 3, a database that is out of reach 1; one line or
+    usage, no password.
+    """
+    monkeypatch.chdir(tmp_path)
+    found, out, err = call(capsys, *(a.replace("{q}", name) for a in argv))
+    assert (found, out) == (code, "") and err and "secret" not in err and "Traceback" not in err

@@ -1,0 +1,496 @@
+"""What a controller does with the queue, on both databases: lease, rounds and wants, starts,
+stops, observations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
+
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.errors import UsageError
+from allocator.queue import allocations, lease, observations, round_journal
+from allocator.queue import cluster_tables as cluster_
+from allocator.queue import snapshot as snapshots
+from allocator.queue.errors import LeaseLost
+from allocator.queue.jobs import verbs
+from allocator.queue.jobs.states import Retries
+from allocator.queue.queue import Queue
+
+JOB = {"model": "m", "total_work": 100, "max_gpus": 8}
+
+
+@pytest.fixture(params=BACKENDS)
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    with fresh(request.param, tmp_path) as made:
+        made.submit_many([{"job_id": name, **JOB} for name in "jkl"])
+        yield made
+
+
+def clock(queue: Queue) -> Clock:
+    assert isinstance(queue.clock, Clock)
+    return queue.clock
+
+
+def used(queue: Queue) -> dict[str, int]:
+    with queue.store.read() as connection:
+        return cluster_.used(connection)
+
+
+def test_the_lease_has_one_holder(queue: Queue) -> None:
+    """While it lasts nobody else gets it; after its time another does, with a larger token; the
+    first one is out.
+    """
+    control = Controller(queue, "one", ttl_s=60)
+    with queue.store.write() as connection:
+        assert lease.take(connection, "two", 60, NOW + 59) is None
+        second = lease.take(connection, "two", 60, NOW + 60)
+    assert second is not None and second.token == control.lease.token + 1
+    with pytest.raises(LeaseLost, match='"two" is in charge now'):
+        control.want(j=("a", 1))
+    with pytest.raises(LeaseLost), queue.store.write() as connection:
+        lease.renew(connection, control.lease, NOW + 61)
+    with queue.store.write() as connection:
+        lease.release(connection, control.lease)  # of a lost lease: nothing happens
+        assert lease.renew(connection, second, NOW + 100).expires_s == NOW + 160
+        lease.release(connection, second)
+        third = lease.take(connection, "one", 60, NOW + 101)
+    assert third is not None and third.token == second.token + 1
+    assert queue.rounds() == []
+
+
+def test_a_clock_that_jumped_does_not_keep_the_lease(queue: Queue) -> None:
+    """A lease that ends years from now was written by a wrong clock; whoever comes next takes
+    it.
+    """
+    Controller(queue, "one", ttl_s=60)
+    with queue.store.write() as connection:
+        assert lease.take(connection, "two", 60, NOW - 3600) is not None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c, t: round_journal.append(
+            c, t, round_journal.JournalRound(NOW, "d", None, "p", "s"), {}
+        ),
+        lambda c, t: round_journal.mark(c, t, 1, "failed"),
+        lambda c, t: round_journal.prune(c, t, 1),
+        lambda c, t: allocations.order_stops(c, t, NOW),
+        lambda c, t: allocations.order_starts(c, t, NOW),
+        lambda c, t: observations.observe(c, t, []),
+        lambda c, t: observations.prune(c, t, 1),
+    ],
+)
+def test_old_tokens_are_refused_everywhere(queue: Queue, call: object) -> None:
+    """Every write of a controller is guarded, also when nobody ever took the lease."""
+    with pytest.raises(LeaseLost), queue.store.write() as connection:
+        call(connection, 7)  # type: ignore[operator]
+
+
+def test_rounds_are_numbered_without_holes(queue: Queue) -> None:
+    """A round that fails to be written leaves no number behind, and what it wanted is not
+    wanted.
+    """
+    control = Controller(queue)
+    assert control.want(j=("a", 1)) == 1
+    with pytest.raises(ZeroDivisionError), queue.store.write() as connection:
+        entry = round_journal.JournalRound(NOW, "x", b"s", "p", "optimal")
+        assert (
+            round_journal.append(
+                connection, control.lease.token, entry, {"k": round_journal.Want("a", 2)}
+            )
+            == 2
+        )
+        raise ZeroDivisionError
+    assert control.want(j=("a", 2)) == 2
+    assert [r.number for r in queue.rounds()] == [1, 2]
+    assert [(j.want_pool, j.want_gpus) for j in queue.jobs()] == [("a", 2), ("", 0), ("", 0)]
+
+
+def test_a_round_keeps_what_it_was_given(queue: Queue) -> None:
+    """Bytes, numbers and settings come back; the outcome can be told later; old ones lose their
+    bytes only.
+    """
+    control = Controller(queue)
+    for n in range(3):
+        entry = round_journal.JournalRound(
+            NOW + n,
+            f"d{n}",
+            b"\0snapshot",
+            "mip",
+            "feasible",
+            options={"seed": n},
+            value=1.5,
+            bound=2.0,
+            gap=1 / 3,
+            plan=b"plan",
+            seconds={"solve": 0.1},
+        )
+        with queue.store.write() as connection:
+            round_journal.append(connection, control.lease.token, entry, None)
+    with queue.store.write() as connection:
+        round_journal.mark(connection, control.lease.token, 3, "applied", seconds={"apply": 0.2})
+        assert round_journal.prune(connection, control.lease.token, 2) == 1
+        last, first = round_journal.read(connection), round_journal.read(connection, 1)
+        with pytest.raises(UsageError, match="no round 4"):
+            round_journal.read(connection, 4)
+    assert (last.number, last.outcome, last.seconds) == (3, "applied", {"solve": 0.1, "apply": 0.2})
+    assert (last.snapshot, last.plan, last.gap, last.options) == (
+        b"\0snapshot",
+        b"plan",
+        1 / 3,
+        {"seed": 2},
+    )
+    assert (first.snapshot, first.plan, first.snapshot_digest) == (None, None, "d0")
+    assert [r.number for r in queue.rounds(limit=2)] == [2, 3]
+
+
+def test_wants_of_jobs_that_moved_on(queue: Queue) -> None:
+    """Between a snapshot and its plan owners may hold and cancel: the plan's word for those jobs
+    is not taken.
+    """
+    control = Controller(queue)
+    queue.hold("j")
+    queue.cancel("k")
+    control.want(j=("a", 1), k=("a", 1), l=("a", 1), ghost=("a", 1))
+    assert [j.want_gpus for j in queue.jobs()] == [0, 0, 1]
+    control.starts()
+    queue.hold("l")
+    control.want(l=("a", 1))
+    assert queue.job("l").want_gpus == 0
+
+
+def test_starts_fit_next_to_what_has_not_ended(queue: Queue) -> None:
+    """8 GPUs: j holds 4, k shall have 6. k starts when the end of j is known, not when its stop
+    is ordered.
+    """
+    control = Controller(queue)
+    control.want(j=("a", 4))
+    assert control.starts() == [("j", 1)] == control.starts()
+    control.want(k=("a", 6), l=("b", 4))
+    # those to be given to the executor (again)
+    assert control.starts() == [("j", 1), ("l", 1)]
+    assert control.stops() == [("j", 1)] == control.stops()
+    assert control.starts() == [("l", 1)] and used(queue) == {"a": 4, "b": 4}
+    control.say("j", "stopped")
+    assert control.starts() == [("k", 1), ("l", 1)] and used(queue) == {"a": 6, "b": 4}
+
+
+def test_machines_that_are_gone_take_no_starts(queue: Queue) -> None:
+    """The smaller of what the queue says and what is there counts."""
+    control = Controller(queue)
+    control.want(j=("a", 4), k=("a", 2))
+    assert control.starts(a=3) == [("k", 1)]
+    queue.set_gpus({"a": 5})
+    assert control.starts(a=8) == [("k", 1)]
+    queue.set_gpus({"a": 6})
+    assert control.starts() == [("j", 1), ("k", 1)]
+
+
+def test_a_resize_is_a_stop_and_a_start_of_the_next_generation(queue: Queue) -> None:
+    """Work goes on from the checkpoint; the change is counted as restart and as resize, time by
+    GPU type.
+    """
+    control = Controller(queue)
+    control.want(j=("a", 2))
+    control.starts()
+    control.say("j", "running")
+    clock(queue).now += 10
+    control.say("j", "running", 15)
+    control.want(j=("b", 4))
+    control.stops()
+    clock(queue).now += 2
+    control.say("j", "stopped", 20)
+    assert (queue.job("j").state, queue.job("j").remaining_work) == ("paused", 80.0)
+    assert control.starts() == [("j", 2)]
+    clock(queue).now += 3
+    control.say("j", "running")
+    clock(queue).now += 5
+    control.say("j", "finished", 1e9)
+    job = queue.job("j")
+    assert (job.state, job.restarts, job.resizes, job.largest_gpus) == ("done", 1, 1, 4)
+    assert job.received == {"A": 12.0, "B": 5.0} and job.attained_gpu_s == 12 * 2 + 5 * 4
+    assert job.first_started_s == NOW and job.finished_s == NOW + 20
+
+
+def test_the_same_observation_again_changes_nothing(queue: Queue) -> None:
+    """Repeated, late, unknown ones; work counts once, the greatest of a generation, at most what
+    was left.
+    """
+    control = Controller(queue)
+    control.want(j=("a", 2))
+    control.starts()
+    assert [c.phase for c in control.say("j", "running", 10)] == ["running"]
+    before = queue.job("j")
+    assert (
+        control.say("j", "running", 10) == [] == control.say("j", "running", 4)
+        and queue.job("j") == before
+    )
+    assert (
+        control.say("j", "running", 30, generation=2)
+        == []
+        == control.see(Seen("ghost", 1, NOW, "running", 1))
+    )
+    seen = [
+        Seen("j", 1, NOW + t, "running", w) for t, w in ((1, 20), (2, 35), (3, 30), (4, math.nan))
+    ]
+    assert [(c.phase, c.work) for c in control.see(*seen)] == [("running", 25.0)]
+    assert queue.job("j").remaining_work == 65.0
+    assert [
+        c.state
+        for c in control.see(
+            Seen("j", 1, NOW + 5, "running", 50), *[Seen("j", 1, NOW + 6, "stopped", 40)] * 2
+        )
+    ] == ["paused"]
+    assert queue.job("j").remaining_work == 50.0 and control.say("j", "failed", 99) == []
+    control.starts()
+    control.say("j", "running", 1e9)
+    assert queue.job("j").remaining_work == 0.0 and queue.job("j").state == "running"
+
+
+def test_failures_wait_longer_and_longer_and_end_parked(queue: Queue) -> None:
+    """30, 60 s, then parked with the reason; retry begins anew. Lost machines count as no
+    failure.
+    """
+    control, most = Controller(queue), Retries(most=3)
+    for pause in (30.0, 60.0):
+        control.want(j=("a", 2))
+        control.starts()
+        control.say("j", "failed", detail="exit 1")
+        control.see(Seen("j", queue.job("j").generation, NOW, "failed"), retries=most)
+        job = queue.job("j")
+        assert (
+            job.state == "paused"
+            and job.retry_at_s == clock(queue).now + pause
+            and control.starts() == []
+        )
+        # held until then
+        assert validate(queue.snapshot()).jobs.state.tolist() == [3, 0, 0]
+        clock(queue).now += pause
+    control.want(j=("a", 2))
+    control.starts()
+    control.say("j", "lost")
+    assert (queue.job("j").failures, queue.job("j").retry_at_s) == (2, None)
+    control.starts()
+    control.see(
+        Seen("j", queue.job("j").generation, clock(queue).now, "failed", 0, "exit 1"), retries=most
+    )
+    job = queue.job("j")
+    assert (job.state, job.park_reason) == (
+        "failed",
+        "failed 3 times in a row; the last time: exit 1",
+    )
+    assert [r.job_id for r in queue.jobs(states=["active"])] == ["k", "l"] and used(queue)["a"] == 0
+    assert queue.retry("j")[0].failures == 0 and queue.job("j").state == "paused"
+
+
+def test_losses_soon_after_the_start_are_retried_later_and_later(queue: Queue) -> None:
+    """A job that kills its own supervisor after ten seconds: at once the first time, then after 30,
+    60, 120 s, and it is never parked. A loss after ten minutes costs no time."""
+    control, waits = Controller(queue), []
+    for lived in (10.0, 10.0, 10.0, 10.0, 600.0):
+        control.want(j=("a", 2))
+        clock(queue).now = max(clock(queue).now, queue.job("j").retry_at_s or 0.0)
+        assert control.starts()
+        control.say("j", "running")
+        clock(queue).now += lived
+        control.say("j", "lost")
+        job = queue.job("j")
+        assert job.state == "paused" and job.failures == 0
+        waits.append(0.0 if job.retry_at_s is None else job.retry_at_s - clock(queue).now)
+    assert waits == [0.0, 30.0, 60.0, 120.0, 0.0]
+
+
+def test_work_done_in_order_ends_a_row_of_failures(queue: Queue) -> None:
+    """A job that failed, and then ran and stopped well, is as good as new."""
+    control = Controller(queue)
+    for phase, work in (("failed", 0.0), ("stopped", 5.0)):
+        control.want(j=("a", 2))
+        control.starts()
+        control.say("j", phase, work)
+        clock(queue).now += 40
+    assert queue.job("j").failures == 0
+
+
+def test_the_snapshot_says_what_jobs_hold_and_had(queue: Queue) -> None:
+    """Ordered and running count as running, stopping as paused; time held so far counts until
+    now.
+    """
+    queue.submit(job_id="late", submitted_s=NOW + 1000, after="j", resizes_left=3, **JOB)
+    control = Controller(queue)
+    control.want(j=("a", 2), k=("a", 4), l=("b", 1))
+    control.starts()
+    control.say("j", "running")
+    control.say("k", "running")
+    clock(queue).now += 10
+    control.say("j", "running", 40)
+    control.want(j=("a", 2), l=("b", 1))
+    control.stops()
+    problem = validate(queue.snapshot())
+    held = problem.jobs
+    assert (
+        problem.now_s == NOW + 10
+        and held.job_id == ("j", "k", "l")
+        and held.state.tolist() == [1, 2, 1]
+    )
+    assert held.gpus.tolist() == [2, 0, 1] and held.remaining_work.tolist() == [60, 100, 100]
+    assert held.attained_gpu_s.tolist() == [20, 40, 0] and held.largest_gpus.tolist() == [2, 4, 0]
+    assert problem.received[:2, problem.gpu_types.index("A")].tolist() == [10, 10]
+    queue.cancel("k")
+    control.say("j", "finished")
+    clock(queue).now += 1000
+    assert validate(queue.snapshot()).jobs.job_id == ("l", "late")
+
+
+def test_jobs_behind_one_that_will_not_end_are_held(queue: Queue) -> None:
+    """A cancelled predecessor is no longer in the snapshot; whoever comes after it must not
+    start for that.
+    """
+    queue.submit(job_id="next", after="j", **JOB)
+    queue.cancel("j")
+    assert validate(queue.snapshot()).jobs.state.tolist() == [0, 0, 3]
+    queue.retry("j")
+    assert validate(queue.snapshot()).jobs.state.tolist() == [0, 0, 0, 0]
+
+
+def test_the_snapshot_is_the_same_for_the_same_rows(queue: Queue) -> None:
+    """Digest and bytes depend on the queue and on now only, and survive the journal."""
+    one, two = queue.snapshot(), queue.snapshot()
+    assert one.digest == two.digest and snapshots.pack_snapshot(one) == snapshots.pack_snapshot(two)
+    assert snapshots.unpack_snapshot(snapshots.pack_snapshot(one)).digest == one.digest
+    assert queue.snapshot(NOW + 1).digest != one.digest
+
+
+def test_cells_that_are_remembered_are_those_of_the_rows(queue: Queue) -> None:
+    """The snapshot of a process that has made one before and of one that has not: the same, also
+    where a name was given away again with other cells."""
+
+    def sizes() -> list[str]:
+        with queue.store.read() as connection:
+            warm = snapshots.build_snapshot(connection, NOW + 100)
+            snapshots._known.clear()
+            assert warm == snapshots.build_snapshot(connection, NOW + 100)
+        return list(warm.tables["jobs.csv"].columns["max_gpus"])
+
+    assert sizes() == sizes() == ["8", "8", "8"]
+    queue.cancel("l")
+    clock(queue).now += 1
+    assert queue.purge(0) == 1
+    queue.submit_many([{"job_id": "l", **JOB, "max_gpus": 4}])
+    assert sizes() == ["8", "8", "4"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_snapshot_survives_its_way_through_the_queue(backend: str, tmp_path: Path) -> None:
+    """Loaded and exported at the same time, it is the same problem: arrays, names, settings."""
+    rows = (
+        "r,m,1699999990,50,4,running,a,2\np,n,1699999991,5.25,1,paused,,\n"
+        "q,m,1699999992,1e-3,4,held,,\n"
+    )
+    config = f"now_s = {NOW}\nbudget_per_hour = 30\nmax_changes = 3\n[horizon]\nrounds = 4\n"
+    source = cluster(
+        rows,
+        **{
+            "sharing.csv": (
+                "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,n,A,1,1.5,1.25\n"
+            ),
+            "received.csv": "job_id,gpu_type,seconds\nr,A,17.5\np,B,3\n",
+            "config.toml": config,
+        },
+    )
+    with fresh(backend, tmp_path, source) as queue:
+        before, after = validate(source), validate(queue.snapshot())
+    for part in ("jobs", "pools", "tenants", "rates", "sharing"):
+        for name, value in vars(getattr(before, part)).items():
+            assert np.array_equal(
+                np.asarray(value, dtype=object),
+                np.asarray(getattr(getattr(after, part), name), dtype=object),
+            ) or np.array_equal(value, getattr(getattr(after, part), name), equal_nan=True), (
+                part,
+                name,
+            )
+    assert np.array_equal(before.received, after.received)
+    assert (before.budget_per_hour, before.max_changes, before.interval_s, before.settings) == (
+        after.budget_per_hour,
+        after.max_changes,
+        after.interval_s,
+        after.settings,
+    )
+
+
+def test_settings_pools_and_learned_rates(queue: Queue) -> None:
+    """What an operator changes, and what was learned, is in the next snapshot; what cannot be is
+    refused.
+    """
+    queue.configure(budget_per_hour=12.5, interval_s=30)
+    assert queue.configure(budget_per_hour=None) == {"interval_s": 30}
+    with pytest.raises(UsageError, match="interval_s -1 must be above 0"):
+        queue.configure(interval_s=-1)
+    with pytest.raises(UsageError, match='no setting "interval"; did you mean "interval_s"'):
+        queue.configure(interval=1)
+    with pytest.raises(UsageError, match='no pool "c"'):
+        queue.set_gpus({"c": 1})
+    with queue.store.write() as connection:
+        cluster_.learn(
+            connection,
+            [
+                {"model": "m", "gpu_type": "A", "gpus": 2, "work_per_s": 0.95, "state": {"n": 3}},
+                {"model": "m", "gpu_type": "B", "gpus": 2, "work_per_s": 0.75},
+                {"model": "m", "gpu_type": "A", "gpus": 4, "work_per_s": None, "state": {"n": 1}},
+            ],
+            NOW,
+        )
+    rates = queue.snapshot().tables["rates.csv"].columns
+    keys = zip(rates["model"], rates["gpu_type"], rates["gpus"], strict=True)
+    speed = dict(zip(keys, rates["work_per_s"], strict=True))
+    assert float(speed["m", "A", "2"]) == pytest.approx(0.95)
+    assert speed["m", "A", "4"] == "3.5" and speed["m", "B", "2"] == "0.75"
+    assert validate(queue.snapshot()).interval_s == 30
+
+
+def test_observations_are_kept_for_learning_and_dropped_after(queue: Queue) -> None:
+    """The last two of each allocation stay; of jobs that are over none."""
+    control = Controller(queue)
+    control.want(j=("a", 2), k=("a", 2))
+    control.starts()
+    for t in range(5):
+        control.see(Seen("j", 1, NOW + t, "running", t), Seen("k", 1, NOW + t, "running", t))
+    control.say("k", "finished")
+    with queue.store.write() as connection:
+        rows = verbs.read_observations(connection, "k")
+        assert (
+            len(rows) == 6
+            and rows[-1]["kind"] == "finished"
+            and len(verbs.read_observations(connection, "j")) == 5
+        )
+        assert observations.prune(connection, control.lease.token, 2) == 9
+        assert [r["work_done"] for r in verbs.read_observations(connection, "j")] == [3.0, 4.0]
+        assert verbs.read_observations(connection, "k") == []
+
+
+def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:
+    """The last line of defence: a partial unique index, and checks on states and phases."""
+    control = Controller(queue)
+    control.want(j=("a", 2))
+    control.starts()
+    for statement in (
+        (
+            "INSERT INTO allocations SELECT job_id, 9, pool, gpus, gpu_type, phase, ordered_s,"
+            " running_s, stop_ordered_s, ended_s, observed_s, work_at_start, work_done, detail,"
+            " host, since_s FROM allocations"
+        ),
+        "UPDATE jobs SET state = 'both'",
+        "UPDATE allocations SET phase = 'stopped'",
+        "UPDATE jobs SET want_gpus = 3",
+        "UPDATE jobs SET state = 'done'",
+        "DELETE FROM jobs",
+    ):
+        with pytest.raises(sa.exc.IntegrityError), queue.store.write() as connection:
+            connection.execute(sa.text(statement))

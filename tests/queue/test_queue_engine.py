@@ -1,0 +1,394 @@
+"""Opening queues: files that are none, old and new schemas, locks, full disks, rights,
+passwords.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from queues import BACKENDS, cluster, fresh, place
+
+from allocator.errors import InvalidInput, UsageError
+from allocator.queue import lease
+from allocator.queue.database import schema
+from allocator.queue.database.connection import create_queue, open_queue
+from allocator.queue.errors import QueueUnavailable
+from allocator.queue.queue import Queue
+
+JOB = {"model": "m", "total_work": 100, "max_gpus": 4}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_migrations_make_the_tables_of_the_schema(backend: str, tmp_path: Path) -> None:
+    """What the migrations build is what schema.py says, and the last revision is the one it
+    names.
+    """
+    with place(backend, tmp_path) as name:
+        store, made = create_queue(name)
+        with store.read() as connection:
+            assert (
+                made
+                and compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+            )
+            checks = sa.inspect(connection).get_check_constraints("jobs")
+            assert {c["name"] for c in checks} == {
+                c.name for c in schema.jobs.constraints if isinstance(c, sa.CheckConstraint)
+            }
+        store.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_old_queue_is_upgraded_by_init_and_keeps_its_jobs(backend: str, tmp_path: Path) -> None:
+    """From revision 1: other commands refuse it and say what to do; init brings it up to date;
+    twice does no harm.
+    """
+    with place(backend, tmp_path) as name:
+        store, _ = create_queue(name, revision="0001")
+        with store.write() as connection:
+            connection.execute(
+                sa.insert(schema.jobs).values(
+                    job_id="old",
+                    seq=1,
+                    content="",
+                    model="m",
+                    total_work="5",
+                    remaining_work=5,
+                    submitted_s=1,
+                    updated_s=1,
+                )
+            )
+        store.close()
+        with pytest.raises(
+            InvalidInput,
+            match='has schema 0001, this program needs 0008; upgrade it with "allocator',
+        ):
+            open_queue(name)
+        for _ in range(2):
+            create_queue(name)[0].close()
+        with Queue(name) as queue:
+            assert queue.job("old").total_work == 5
+            with queue.store.read() as connection:
+                assert (
+                    compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+                )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_newer_schema_is_refused(backend: str, tmp_path: Path) -> None:
+    """Neither opened nor touched: a newer program made it."""
+    with place(backend, tmp_path) as name:
+        store, _ = create_queue(name)
+        with store.write() as connection:
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = '0099'"))
+        store.close()
+        for call in (open_queue, create_queue):
+            with pytest.raises(
+                InvalidInput, match="has schema 0099, which this program does not know"
+            ):
+                call(name)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_database_of_something_else_is_left_alone(backend: str, tmp_path: Path) -> None:
+    """init puts no tables beside those of another program, not even if that one uses Alembic
+    too.
+    """
+    with place(backend, tmp_path) as name:
+        url = (
+            f"sqlite:///{name}"
+            if backend == "sqlite"
+            else name.replace("postgresql:", "postgresql+psycopg:")
+        )
+        engine = sa.create_engine(url)
+        for table in ("customers (id int)", "alembic_version (version_num text)"):
+            with engine.begin() as connection:
+                connection.execute(sa.text(f"CREATE TABLE {table}"))
+            with pytest.raises(InvalidInput, match="is a database of something else"):
+                create_queue(name)
+        with pytest.raises(InvalidInput, match="something else"):
+            open_queue(name)
+        engine.dispose()
+
+
+def test_what_is_no_queue(tmp_path: Path) -> None:
+    """No file, a text file, an empty one, a folder, half a database: words and exit code 3, and
+    nothing is made.
+    """
+    missing, text, empty = tmp_path / "missing.db", tmp_path / "text.db", tmp_path / "empty.db"
+    text.write_text("job_id,model\n" * 100)
+    empty.touch()
+    for path, says in (
+        (missing, 'no such queue; make one with "allocator queue init"'),
+        (tmp_path, "cannot be opened"),
+        (text, "is a file, but no queue"),
+        (empty, "is no queue; make one"),
+    ):
+        with pytest.raises((InvalidInput, QueueUnavailable), match=says):
+            open_queue(path)
+    assert not missing.exists()
+    with pytest.raises(InvalidInput, match="is a file, but no queue"):
+        create_queue(text)
+    assert text.read_text().startswith("job_id")
+    with pytest.raises(InvalidInput, match="cannot be made: No such file or directory"):
+        create_queue(tmp_path / "no" / "queue.db")
+
+
+def test_damaged_pages_are_told(tmp_path: Path) -> None:
+    """A file whose middle was overwritten is called damaged, not an internal error."""
+    with fresh("sqlite", tmp_path) as queue:
+        queue.submit_many([{"job_id": f"j{i}", **JOB} for i in range(300)])
+    file = tmp_path / "queue.db"
+    content = bytearray(file.read_bytes())
+    content[4096:] = b"\x5a" * (len(content) - 4096)
+    file.write_bytes(content)
+    with pytest.raises(InvalidInput, match="is damaged"), Queue(file) as queue:
+        queue.jobs()
+
+
+def test_names_that_cannot_be_queues() -> None:
+    """Other databases, broken URLs and empty names are wrong usage, without the password in the
+    message.
+    """
+    for name in (
+        "mysql://me:secret@host/db",
+        "postgresql://me:secret@host:port/db",
+        "postgresql+nope://me:secret@host/db",
+        "",
+        "sqlite://",
+    ):
+        with pytest.raises(UsageError) as error:
+            open_queue(name)
+        assert "secret" not in str(error.value)
+
+
+def test_no_password_in_names_and_messages() -> None:
+    """Nobody listens there: the message names the host, not the password, wherever it stands in
+    the URL.
+    """
+    for url in (
+        "postgresql://me:secret@127.0.0.1:9/db",
+        "postgresql://me@127.0.0.1:9/db?password=secret",
+    ):
+        with pytest.raises(QueueUnavailable) as error:
+            open_queue(url)
+        assert "127.0.0.1" in str(error.value) and "secret" not in str(error.value)
+
+
+def test_a_new_file_is_its_owners_only(tmp_path: Path) -> None:
+    """Mode 0600, whatever the umask; the files beside it have the same; a mode set later is
+    kept.
+    """
+    before = os.umask(0)
+    try:
+        with fresh("sqlite", tmp_path) as queue:
+            queue.submit(job_id="j", **JOB)
+            assert {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()} == {0o600}
+        (tmp_path / "queue.db").chmod(0o640)
+        with Queue(tmp_path / "queue.db") as queue:
+            queue.hold("j")
+            assert {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()} == {0o640}
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_locked_queue_waits_and_then_says_so(backend: str, tmp_path: Path) -> None:
+    """While another process writes, reading goes on; writing waits as long as told and then
+    gives up in words.
+    """
+    with fresh(backend, tmp_path) as queue:
+        queue.submit(job_id="j", **JOB)
+        name = queue.store.engine.url.render_as_string(hide_password=False)
+        other = Queue(name, wait_s=0.3)
+        with queue.store.write():
+            assert other.job("j").state == "queued"
+            with pytest.raises(
+                QueueUnavailable, match=r"is locked by another process for more than 0.3 s"
+            ):
+                other.hold("j")
+        assert other.hold("j")[0].state == "held"
+        other.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_inits_at_once_make_one_queue(backend: str, tmp_path: Path) -> None:
+    """Eight threads init the same name: one makes it, the others find it."""
+    with place(backend, tmp_path) as name:
+        made: list[bool] = []
+
+        def init() -> None:
+            store, new = create_queue(name)
+            made.append(new)
+            store.close()
+
+        threads = [threading.Thread(target=init) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(made) == [False] * 7 + [True]
+
+
+def test_commits_reach_the_disk(tmp_path: Path) -> None:
+    """Every connection writes through (synchronous FULL = 2) with a write-ahead log, and checks
+    foreign keys.
+    """
+    with fresh("sqlite", tmp_path) as queue, queue.store.read() as connection:
+        values = [
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        ]
+    assert values == ["wal", 2, 1]
+    with fresh("postgresql", tmp_path) as queue, queue.store.read() as connection:
+        assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+
+
+CHILD = """
+import os, sys, resource
+from allocator.queue.queue import Queue
+from allocator.errors import AllocatorError
+what, name = sys.argv[1:]
+done = 0
+try:
+    queue = Queue(name)
+    if what == "full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    elif os.geteuid() == 0:
+        queue.close()
+        os.setuid(65534)
+        queue = Queue(name)
+    for i in range(3000):
+        queue.submit(job_id=f"n{i}", model="m", total_work=1, max_gpus=1, command=["x" * 500])
+        done += 1
+except AllocatorError as error:
+    print(done, error.exit_code, error)
+"""
+
+
+def test_a_full_disk_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+    """Files may not grow beyond a size: the submission that does not fit fails in words, all before
+    it are there, and with room again the queue goes on."""
+    with fresh("sqlite", tmp_path):
+        pass
+    run = subprocess.run(
+        [sys.executable, "-c", CHILD, "full", str(tmp_path / "queue.db")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    done, code, words = run.stdout.split(maxsplit=2)
+    assert (
+        int(done) > 5
+        and code == "1"
+        and "the disk is full" in words
+        and "nothing was changed" in words
+    )
+    with Queue(tmp_path / "queue.db") as queue:
+        assert [job.job_id for job in queue.jobs()] == [f"n{i}" for i in range(int(done))]
+        assert queue.submit(job_id="after", **JOB).new
+
+
+def test_read_only_files_are_told() -> None:
+    """A file that may only be read: writing fails in words. (The superuser's child gives up its
+    rights first, after it has loaded everything: nothing is read-only for that one.)"""
+    with tempfile.TemporaryDirectory(prefix="shared-", dir="/tmp") as name:
+        folder = Path(name)
+        with fresh("sqlite", folder) as queue:
+            queue.submit(job_id="j", **JOB)
+        (folder / "queue.db").chmod(0o444)
+        folder.chmod(0o555)
+        run = subprocess.run(
+            [sys.executable, "-c", CHILD, "read", str(folder / "queue.db")],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        folder.chmod(0o755)
+    assert run.stdout.startswith("0 1 ") and (
+        "read-only" in run.stdout or "cannot be opened" in run.stdout
+    ), run
+
+
+def test_the_database_goes_away(tmp_path: Path) -> None:
+    """PostgreSQL ends the connections: the call under way fails in words, the next one finds a
+    new connection.
+    """
+    with fresh("postgresql", tmp_path) as queue:
+        queue.submit(job_id="j", **JOB)
+        kill = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        )
+        with pytest.raises(QueueUnavailable), queue.store.write() as connection:
+            connection.execute(sa.text("UPDATE jobs SET failures = 7"))
+            other = sa.create_engine(queue.store.engine.url)
+            with other.connect() as second:
+                second.execute(sa.text(kill))
+            other.dispose()
+            connection.execute(sa.text("SELECT 1"))
+        assert queue.job("j").failures == 0 and queue.hold("j")[0].state == "held"
+
+
+def test_sqlite_files_of_another_program_with_a_wal(tmp_path: Path) -> None:
+    """A path with odd characters is only a path."""
+    name = tmp_path / "queue ?#%é.db"
+    with Queue.create(name, cluster()) as queue:
+        queue.submit(job_id="j", **JOB)
+    assert name.exists() and sqlite3.connect(name).execute(
+        "SELECT count(*) FROM jobs"
+    ).fetchone() == (1,)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_queue_is_not_upgraded_under_a_running_controller(backend: str, tmp_path: Path) -> None:
+    """While a controller of an older version holds the lease, init refuses and changes nothing;
+    afterwards it works.
+    """
+    with place(backend, tmp_path) as name:
+        store, _ = create_queue(name, revision="0007")
+        with store.write() as connection:
+            held = lease.take(connection, "old controller", 60.0, time.time())
+            assert held is not None
+        store.close()
+        with pytest.raises(
+            InvalidInput, match='controller "old controller" of an older version runs'
+        ):
+            create_queue(name)
+        with pytest.raises(InvalidInput, match="has schema 0007"):
+            open_queue(name)
+        store, _ = create_queue(name, revision="0007")
+        with store.write() as connection:
+            lease.release(connection, held)
+        store.close()
+        create_queue(name)[0].close()
+        open_queue(name).close()
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_a_file_that_is_gone_is_noticed(tmp_path: Path, change: str) -> None:
+    """Another process deletes the queue's file, or puts another queue in its place: reads and
+    writes say so.
+    """
+    name = tmp_path / "queue.db"
+    with fresh("sqlite", tmp_path) as queue:
+        queue.submit(job_id="one", **JOB)
+        name.unlink()
+        if change == "replaced":
+            create_queue(str(name))[0].close()
+        for call in (queue.jobs, lambda: queue.submit(job_id="two", **JOB)):
+            with pytest.raises(QueueUnavailable, match="was deleted or replaced"):
+                call()

@@ -1,0 +1,319 @@
+"""Jobs in the durable queue, on SQLite and on a real PostgreSQL server alike: submission,
+states, lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from queues import BACKENDS, NOW, Controller, cluster, fresh
+
+import allocator
+from allocator.errors import InvalidInput, UsageError
+from allocator.queue.errors import Refused
+from allocator.queue.queue import Queue
+
+ONE = {"job_id": "j", "model": "m", "total_work": 100, "max_gpus": 4}
+
+
+@pytest.fixture(params=BACKENDS)
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    with fresh(request.param, tmp_path) as made:
+        yield made
+
+
+def test_what_is_submitted_is_there(queue: Queue) -> None:
+    """Every column of the owner comes back as text, defaults as empty cells, numbers as numbers."""
+    assert queue.submit(
+        **ONE,
+        sizes=[1, 2],
+        tenant="red",
+        command=["python", "a b.py"],
+        environment={"X": "é"},
+        workdir="runs/j",
+    ).new
+    job = queue.job("j")
+    assert (job.state, job.remaining_work, job.total_work, job.submitted_s) == (
+        "queued",
+        100.0,
+        100.0,
+        NOW,
+    )
+    assert (job.cells["sizes"], job.cells["tenant"], job.cells["weight"]) == ("1|2", "red", "")
+    assert (job.command, job.environment, job.workdir) == (
+        ("python", "a b.py"),
+        {"X": "é"},
+        "runs/j",
+    )
+    assert isinstance(queue, allocator.Queue)
+
+
+def test_submitting_again_finds_the_job(queue: Queue) -> None:
+    """The same content under the same key, or the same job_id, is one job; 100 and 100.0 are the
+    same.
+    """
+    assert queue.submit(**ONE).new
+    assert not queue.submit(**ONE | {"total_work": 100.0}).new
+    first = queue.submit(key="k", model="m", total_work=5, max_gpus=1)
+    again = queue.submit(key="k", model="m", total_work=5, max_gpus=1)
+    assert first.new and not again.new and first.job_id == again.job_id == "m-2"
+    assert len(queue.jobs()) == 2
+
+
+def test_names_the_queue_gives_are_free(queue: Queue) -> None:
+    """A name made of model and number that is taken, in the queue or in the same call, is not
+    given again.
+    """
+    queue.submit(**ONE | {"job_id": "m-3"})
+    given = queue.submit_many(
+        [
+            ONE | {"job_id": "m-2-2"},
+            *({"key": k, "model": "m", "total_work": 5, "max_gpus": 1} for k in "kl"),
+        ]
+    )
+    assert [s.job_id for s in given] == ["m-2-2", "m-3-2", "m-4"]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"total_work": 101}, 'job_id "j" is already in the queue with another content'),
+        ({"key": "other"}, 'job_id "j" is already in the queue, submitted with another key'),
+    ],
+)
+def test_other_content_is_refused(queue: Queue, more: dict[str, object], says: str) -> None:
+    """A name or key that is taken by something else is a fault; the job stays as it was."""
+    queue.submit(**ONE)
+    with pytest.raises(InvalidInput, match=says):
+        queue.submit(**ONE | more)
+    assert queue.job("j").total_work == 100
+
+
+def test_all_faults_at_once_and_nothing_kept(queue: Queue) -> None:
+    """Rules of snapshots, each fault naming its job; one bad job keeps the whole call out."""
+    with pytest.raises(InvalidInput) as error:
+        queue.submit_many(
+            [
+                ONE,
+                {"job_id": "x", "model": "M", "total_work": -1, "max_gpus": 4},
+                {"job_id": "y", "model": "m", "max_gpus": 1, "min_gpus": 2, "after": "nobody"},
+                {"model": "m", "total_work": 1, "max_gpus": 1},
+            ]
+        )
+    said = str(error.value)
+    for words in (
+        'total_work -1 must be above 0 (job "x")',
+        'model "M" has no row in rates.csv; did you mean "m"?',
+        'max_gpus 1 is below min_gpus 2 (job "y")',
+        'total_work is empty (job "y")',
+        'after "nobody" is no job of the queue (job "y")',
+        "job_id is empty, and so is key",
+    ):
+        assert words in said
+    assert queue.jobs() == []
+
+
+def test_twice_in_one_call(queue: Queue) -> None:
+    """Two rows of one call with the same job_id or key are a slip."""
+    with pytest.raises(InvalidInput, match='job_id "j" is submitted twice'):
+        queue.submit_many([ONE, ONE])
+    with pytest.raises(InvalidInput, match='key "k" is submitted twice'):
+        queue.submit_many([ONE | {"key": "k"}, ONE | {"key": "k", "job_id": "i"}])
+
+
+def test_values_that_cannot_be(queue: Queue) -> None:
+    """Unknown names are met with the nearest known one; text that no database keeps is refused
+    before it gets there.
+    """
+    with pytest.raises(UsageError, match='a job has no "max_gpu"; did you mean "max_gpus"'):
+        queue.submit(job_id="j", max_gpu=4)
+    with pytest.raises(UsageError, match="command must be a list"):
+        queue.submit(**ONE, command="python a.py")
+    with pytest.raises(UsageError, match="NUL"):
+        queue.submit(**ONE, command=["a\0b"])
+    for name in ("a\0b", "a\ud800b", "a\nb"):
+        with pytest.raises(InvalidInput, match="control character"):
+            queue.submit(**ONE | {"job_id": name})
+    with pytest.raises(InvalidInput, match="cannot be kept"):
+        queue.submit(**ONE, key="a\0b")
+
+
+def test_predecessors_in_queue_or_call(queue: Queue) -> None:
+    """A job may come after jobs of the queue and of the same call, never after itself or in a
+    circle.
+    """
+    queue.submit(**ONE)
+    queue.submit_many([ONE | {"job_id": "k", "after": ["j", "l"]}, ONE | {"job_id": "l"}])
+    with pytest.raises(InvalidInput, match="circle"):
+        queue.submit_many(
+            [ONE | {"job_id": "p", "after": "q"}, ONE | {"job_id": "q", "after": "p"}]
+        )
+
+
+def test_many_at_once(queue: Queue) -> None:
+    """2,000 jobs in one call are listed in the order given; the same call again adds none."""
+    rows = [ONE | {"job_id": f"j{i}"} for i in range(2000)]
+    assert all(s.new for s in queue.submit_many(rows))
+    assert not any(s.new for s in queue.submit_many(rows))
+    assert [job.job_id for job in queue.jobs()] == [row["job_id"] for row in rows]
+
+
+def test_lists(queue: Queue) -> None:
+    """By state, tenant and model; the latest so many, still oldest first."""
+    queue.submit_many(
+        [
+            ONE | {"job_id": "a", "tenant": "red"},
+            ONE | {"job_id": "b"},
+            ONE | {"job_id": "c", "model": "n", "max_gpus": 1, "tenant": "default"},
+        ]
+    )
+    queue.hold("b")
+    queue.cancel("c")
+
+    def ids(**how: object) -> list[str]:
+        return [job.job_id for job in queue.jobs(**how)]  # type: ignore[arg-type]
+
+    assert ids(states=["active"]) == ["a", "b"] and ids(states=["held", "cancelled"]) == ["b", "c"]
+    assert (
+        ids(tenant="red") == ["a"]
+        and ids(tenant="default") == ["b", "c"]
+        and ids(model="n") == ["c"]
+    )
+    assert ids(limit=2) == ["b", "c"]
+    assert queue.counts() | {"queued": 0} == dict.fromkeys(queue.counts(), 0) | {
+        "held": 1,
+        "cancelled": 1,
+    }
+    with pytest.raises(UsageError, match='no state "hold"; did you mean "held"'):
+        ids(states=["hold"])
+
+
+def test_verbs_of_a_waiting_job(queue: Queue) -> None:
+    """hold and release, cancel and retry; each said twice changes nothing more; what cannot be
+    is refused in words.
+    """
+    queue.submit(**ONE)
+    assert queue.hold("j")[0].state == "held" == queue.hold("j")[0].state
+    with pytest.raises(Refused, match="it is held"):
+        queue.retry("j")
+    assert queue.release("j")[0].state == "queued" == queue.release("j")[0].state
+    cancelled = queue.cancel("j")[0]
+    assert (cancelled.state, cancelled.finished_s) == ("cancelled", NOW) and queue.cancel("j")[
+        0
+    ] == cancelled
+    with pytest.raises(Refused, match='cannot be held: it is cancelled; "retry" brings it back'):
+        queue.hold("j")
+    assert queue.retry("j")[0].state == "queued" and queue.job("j").finished_s is None
+    with pytest.raises(UsageError, match='no job "jj"; did you mean "j"'):
+        queue.hold("jj")
+
+
+def test_verbs_of_several_jobs_are_all_or_none(queue: Queue) -> None:
+    """A refusal for one keeps the others as they are."""
+    queue.submit_many([ONE, ONE | {"job_id": "k"}])
+    queue.cancel("k")
+    with pytest.raises(Refused):
+        queue.hold("j", "k")
+    assert queue.job("j").state == "queued"
+
+
+def test_running_jobs_are_stopped_before_they_are_held_or_cancelled(queue: Queue) -> None:
+    """The state stays running, with a request, until the end of what it holds is known; then the
+    request comes true.
+    """
+    queue.submit_many([ONE, ONE | {"job_id": "k"}])
+    control = Controller(queue)
+    control.want(j=("a", 2), k=("a", 4))
+    control.starts()
+    control.say("j", "running", 10)
+    queue.hold("j")
+    queue.cancel("k")
+    assert [(job.state, job.request) for job in queue.jobs()] == [
+        ("running", "hold"),
+        ("running", "cancel"),
+    ]
+    assert control.stops() == [("j", 1), ("k", 1)]
+    control.say("j", "stopped", 30)
+    control.say("k", "stopped")
+    j, k = queue.jobs()
+    assert (j.state, j.request, j.remaining_work, k.state) == ("held", "", 70.0, "cancelled")
+    assert queue.release("j")[0].state == "paused" and queue.retry("k")[0].state == "queued"
+
+
+def test_release_before_the_stop_takes_the_wish_back(queue: Queue) -> None:
+    """hold, then release, before the controller looked: nothing happens to the job."""
+    queue.submit(**ONE)
+    control = Controller(queue)
+    control.want(j=("a", 2))
+    control.starts()
+    queue.hold("j")
+    queue.release("j")
+    assert control.stops() == [] and queue.job("j").state == "running"
+
+
+def test_a_job_that_finishes_while_it_is_cancelled_is_done(queue: Queue) -> None:
+    """What really happened wins over what was wished."""
+    queue.submit(**ONE)
+    control = Controller(queue)
+    control.want(j=("a", 2))
+    control.starts()
+    queue.cancel("j")
+    control.stops()
+    control.say("j", "finished")
+    assert (queue.job("j").state, queue.job("j").remaining_work) == ("done", 0.0)
+    with pytest.raises(Refused, match="it is done"):
+        queue.cancel("j")
+
+
+def test_purge_forgets_what_is_over(queue: Queue) -> None:
+    """Done and cancelled jobs that ended before, but those that others come after; the name is
+    free then.
+    """
+    queue.submit_many(
+        [
+            ONE | {"job_id": name, **more}
+            for name, more in (("j", {}), ("k", {}), ("l", {"after": "k"}), ("n", {}))
+        ]
+    )
+    control = Controller(queue)
+    control.want(j=("a", 2))
+    control.starts()
+    control.say("j", "running", 1)
+    control.say("j", "finished")
+    queue.cancel("k", "n")
+    assert queue.purge(0) == 0
+    queue.clock.now += 10  # type: ignore[attr-defined]
+    assert queue.purge(5) == 2 and [job.job_id for job in queue.jobs()] == ["k", "l"]
+    assert queue.submit(**ONE).new
+    assert queue.snapshot().tables["jobs.csv"].columns["state"] == ["held", "queued"]
+
+
+def test_running_jobs_of_a_snapshot(tmp_path: Path) -> None:
+    """A snapshot's running jobs hold their GPUs in the queue, with an allocation of their own;
+    times move with now.
+    """
+    rows = "r,m,5,50,4,running,a,2\nq,m,7,50,4,queued,,\n"
+    source = cluster(rows, **{"config.toml": "now_s = 10\n"})
+    with fresh("sqlite", tmp_path, source) as queue:
+        r, q = queue.jobs()
+        assert (r.state, r.generation, r.want_pool, r.want_gpus, q.state) == (
+            "running",
+            1,
+            "a",
+            2,
+            "queued",
+        )
+        assert (r.submitted_s, q.submitted_s) == (NOW - 5, NOW - 3)
+        with pytest.raises(UsageError, match="has jobs already"):
+            Queue.create(tmp_path / "queue.db", source)
+
+
+@pytest.mark.parametrize("name", ['=HYPERLINK("http://x")', "+1+1", "-rf", "@sum"])
+def test_a_name_that_a_spreadsheet_would_run_is_refused(queue: Queue, name: str) -> None:
+    """Plans and exports are opened in spreadsheets: no tenant gets a formula into them."""
+    for cells in ({"job_id": name, "model": "m"}, {"job_id": "a", "model": "m", "tenant": name}):
+        with pytest.raises(InvalidInput, match="spreadsheets take for a formula"):
+            queue.submit(total_work=1, max_gpus=1, **cells)
+    assert queue.jobs() == []

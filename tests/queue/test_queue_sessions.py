@@ -1,0 +1,107 @@
+"""Headroom that is left to the queue: what its sessions needed, from submission to end, on both
+databases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from queues import BACKENDS, NOW, Clock, Controller, cluster, fresh
+
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide
+from allocator.options.headroom import wanted_headroom
+from allocator.queue.jobs import sessions
+from allocator.queue.queue import Queue
+
+ROWS = "pool,headroom_gpus,sessions_per_hour,session_s,late_share\na,,,,0.3\nb,1,,,\n"
+ASKS = {"model": "m", "total_work": 1e6, "interactive": True}
+
+
+@pytest.fixture(params=BACKENDS)
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    with fresh(request.param, tmp_path, cluster(**{"interactive.csv": ROWS}), Clock()) as made:
+        yield made
+
+
+def kept(queue: Queue) -> list[int]:
+    return wanted_headroom(validate(queue.snapshot())).tolist()
+
+
+def test_a_queue_keeps_what_its_sessions_needed(queue: Queue) -> None:
+    """Pool a, 8 GPUs, three of ten sessions may be late. A session of 1 GPU, another of 2 while it
+    is there, one of 4 when the first has been gone for a round: needs of 1, 3 and 6, no share of
+    three is late, so 6. Batch jobs and pool b do not count; a batch job leaves the 6 GPUs, two
+    sessions being there in three of them or not."""
+    clock = queue.clock
+    assert isinstance(clock, Clock) and kept(queue) == [0, 1]
+    control = Controller(queue)
+
+    def start(name: str, gpus: int) -> None:
+        queue.submit(**ASKS, job_id=name, min_gpus=gpus, max_gpus=gpus, requested_gpus=gpus)
+        clock.now += 10
+        wants[name] = ("a", gpus)
+        control.want(**wants)
+        control.starts()
+        control.say(name, "running")
+
+    wants: dict[str, tuple[str, int]] = {}
+    queue.submit(**ASKS | {"interactive": False}, job_id="batch", max_gpus=8)
+    start("first", 1)
+    assert kept(queue) == [1, 1]
+    start("second", 2)
+    assert kept(queue) == [3, 1]
+    control.say("first", "finished", work=1e6)
+    clock.now += 61
+    start("third", 4)
+    assert kept(queue) == [6, 1]
+    assert 'pool "a"' not in "".join(validate(queue.snapshot()).warnings)
+    result = decide(validate(queue.snapshot())).jobs
+    assert dict(zip(result["job_id"], result["gpus"], strict=True)) == {
+        "batch": 2,
+        "second": 2,
+        "third": 4,
+    }
+    again = queue.snapshot()
+    assert again.digest == queue.snapshot().digest
+
+
+def test_what_is_long_ago_does_not_count(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of 29 days ago, and one that many other jobs came after."""
+    queue.submit(**ASKS, job_id="old", max_gpus=4, min_gpus=4)
+    control = Controller(queue)
+    control.want(old=("a", 4))
+    control.starts()
+    assert kept(queue) == [4, 1]
+    clock = queue.clock
+    assert isinstance(clock, Clock)
+    clock.now = NOW + 29 * 86400
+    assert kept(queue) == [0, 1]
+    clock.now = NOW + 1
+    monkeypatch.setattr(
+        sessions, "_SESSIONS", sessions._SESSIONS.replace(str(sessions.LATEST), "1")
+    )
+    queue.submit(**ASKS, job_id="new", max_gpus=1)
+    assert kept(queue) == [0, 1]
+
+
+def test_held_and_parked_sessions_need_nothing(queue: Queue) -> None:
+    """Held for an hour: the next one finds the GPUs free; while it ran they were taken."""
+    control, clock = Controller(queue), queue.clock
+    assert isinstance(clock, Clock)
+    queue.submit(**ASKS, job_id="one", max_gpus=4, min_gpus=4)
+    control.want(one=("a", 4))
+    control.starts()
+    control.say("one", "running")
+    queue.hold("one")
+    control.want()
+    control.stops()
+    control.say("one", "stopped")
+    assert queue.job("one").state == "held"
+    clock.now += 3600
+    queue.submit(**ASKS, job_id="two", max_gpus=4, min_gpus=4)
+    control.want(two=("a", 4))
+    control.starts()
+    assert kept(queue) == [4, 1]

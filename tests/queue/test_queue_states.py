@@ -1,0 +1,300 @@
+"""The states of jobs against a model of a few lines: owners, a controller and an executor in any
+order (SQLite).
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from queues import Clock, Controller, Seen, fresh
+
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.errors import UsageError
+from allocator.queue import cluster_tables
+from allocator.queue.database.schema import OPEN, allocations
+from allocator.queue.errors import Refused
+from allocator.queue.jobs.states import VERBS, Retries, state_after_end
+
+JOBS = ("j0", "j1", "j2")
+PICK = st.sampled_from(JOBS)
+WORK = 100.0
+SEEN = ("running", "running", "stopped", "finished", "failed", "lost")
+WORKS = (0.0, 5.0, 20.0, 60.0)
+
+
+@dataclass
+class Model:
+    """What a job must be, by the words of the documentation."""
+
+    state: str = "queued"
+    request: str = ""
+    began: bool = False
+    failures: int = 0
+    left: float = WORK
+    done: float = 0.0  # by the open allocation
+    open: tuple[str, int] | None = None  # what it holds
+    history: list[str] = field(default_factory=list)
+
+    @property
+    def idle(self) -> str:
+        return "paused" if self.began else "queued"
+
+    def verb(self, verb: str) -> bool:
+        """Whether it is allowed; it is done then."""
+        over, running = self.state in ("done", "cancelled", "failed"), self.state == "running"
+        if verb == "hold":
+            if over or self.request == "cancel":
+                return False
+            self.request, self.state = ("hold", self.state) if running else ("", "held")
+        elif verb == "release":
+            if over or self.request == "cancel":
+                return False
+            self.request, self.state = "", self.idle if self.state == "held" else self.state
+        elif verb == "cancel":
+            if self.state == "done":
+                return False
+            self.request, self.state = ("cancel", self.state) if running else ("", "cancelled")
+        else:
+            if self.state in ("done", "held") or self.request == "cancel":
+                return False
+            self.failures, self.state = 0, self.idle if over else self.state
+        return True
+
+    def end(self, phase: str, work: float, most: int) -> None:
+        self.done = max(self.done, min(work, self.left))
+        if phase in ("finished", "failed") or self.done > 0:
+            self.began = True
+        self.left = 0.0 if phase == "finished" else self.left - self.done
+        self.failures = (
+            self.failures + 1
+            if phase == "failed"
+            else (
+                0
+                if phase == "finished" or (phase == "stopped" and self.done > 0)
+                else self.failures
+            )
+        )
+        if phase == "finished":
+            self.state = "done"
+        elif self.request == "cancel":
+            self.state = "cancelled"
+        elif phase == "failed" and self.failures >= most:
+            self.state = "failed"
+        else:
+            self.state = "held" if self.request == "hold" else self.idle
+        self.request, self.open, self.done = "", None, 0.0
+
+
+class Life(RuleBasedStateMachine):
+    """Three jobs on eight GPUs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=_memory())))
+        self.clock = Clock()
+        self.queue = self.stack.enter_context(fresh("sqlite", folder, clock=self.clock))
+        self.queue.submit_many(
+            [{"job_id": j, "model": "m", "total_work": WORK, "max_gpus": 8} for j in JOBS]
+        )
+        self.control = Controller(self.queue)
+        self.retries = Retries(most=2, first_s=0.0)
+        self.model = {j: Model() for j in JOBS}
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+    @rule(job=PICK, verb=st.sampled_from(sorted(VERBS)))
+    def owner(self, job: str, verb: str) -> None:
+        """Verbs are allowed exactly where the model allows them, also twice in a row."""
+        for _ in range(2):
+            if self.model[job].verb(verb):
+                getattr(self.queue, verb)(job)
+            else:
+                with pytest.raises(Refused):
+                    getattr(self.queue, verb)(job)
+
+    @rule(
+        wanted=st.fixed_dictionaries(
+            {}, optional=dict.fromkeys(JOBS, st.tuples(st.sampled_from("aab"), st.integers(1, 6)))
+        ),
+        order=st.booleans(),
+    )
+    def decide(self, wanted: dict[str, tuple[str, int]], order: bool) -> None:
+        """Wants are those of the round, but nothing for jobs that may not run."""
+        self.control.want(**wanted)
+        for job in self.queue.jobs():
+            model = self.model[job.job_id]
+            free = model.state in ("queued", "paused", "running") and model.request == ""
+            assert (job.want_pool, job.want_gpus) == (
+                wanted.get(job.job_id, ("", 0)) if free else ("", 0)
+            )
+        if order:
+            self.order()
+
+    @rule()
+    def order(self) -> None:
+        """Stops are of what is not wanted, starts fit, and both said again say the same."""
+        stops = {name for name, _ in self.control.stops()}
+        assert stops == {name for name, _ in self.control.stops()}
+        for name in stops:
+            assert self.model[name].open is not None
+        starts = self.control.starts()
+        assert starts == self.control.starts()
+        for name, _ in starts:
+            job, model = self.queue.job(name), self.model[name]
+            if model.open is None:
+                assert model.state in ("queued", "paused")
+                model.open, model.state = (job.want_pool, job.want_gpus), "running"
+
+    @rule(
+        pick=st.integers(0, 2),
+        phase=st.sampled_from(SEEN),
+        work=st.sampled_from(WORKS),
+        other=st.integers(0, 9),
+    )
+    def executor(self, pick: int, phase: str, work: float, other: int) -> None:
+        """Observations of the open allocation move the job, all others are as if never made."""
+        self.clock.now += 1
+        older, holding = other == 0, [name for name, model in self.model.items() if model.open]
+        job = JOBS[pick] if other == 1 or not holding else holding[pick % len(holding)]
+        before, model = self.queue.job(job), self.model[job]
+        one = Seen(job, before.generation - older, self.clock.now, phase, work)
+        changes = self.control.see(one, one, retries=self.retries)
+        if model.open is None or older:
+            assert changes == [] and self.queue.job(job) == before
+        elif phase == "running":
+            model.began, model.done = True, max(model.done, min(work, model.left))
+        else:
+            model.end(phase, work, self.retries.most)
+
+    @invariant()
+    def agrees(self) -> None:
+        for job in self.queue.jobs():
+            model = self.model[job.job_id]
+            assert (job.state, job.request, job.failures) == (
+                model.state,
+                model.request,
+                model.failures,
+            )
+            assert job.remaining_work == pytest.approx(model.left - model.done)
+
+    @invariant()
+    def machines_and_snapshot(self) -> None:
+        """No pool beyond its GPUs; open allocations are those of the model; the snapshot is
+        valid and says the same.
+        """
+        with self.queue.store.read() as connection:
+            used, capacity_by_pool = (
+                cluster_tables.used(connection),
+                cluster_tables.gpus(connection),
+            )
+            held = {
+                row.job_id: (row.pool, row.gpus)
+                for row in connection.execute(
+                    sa.select(allocations).where(allocations.c.phase.in_(OPEN))
+                )
+            }
+        assert all(used[pool] <= capacity_by_pool[pool] for pool in capacity_by_pool)
+        assert held == {name: model.open for name, model in self.model.items() if model.open}
+        jobs = validate(self.queue.snapshot()).jobs
+        assert set(jobs.job_id) == {
+            name
+            for name, model in self.model.items()
+            if model.request != "cancel" and model.state not in ("done", "cancelled", "failed")
+        }
+
+
+def _memory() -> str | None:
+    """A folder that is no disk: what is tested here is not whether commits reach one."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(
+    max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def walk(seed: int, steps: int) -> None:
+    """The same rules at random, with a controller and an executor that get on with their work."""
+    chance, life = random.Random(seed), Life()
+    try:
+        for _ in range(steps):
+            what = chance.random()
+            if what < 0.25:
+                life.owner(chance.choice(JOBS), chance.choice((*VERBS, "release", "retry")))
+            elif what < 0.5:
+                wanted = {
+                    j: (chance.choice("aab"), chance.randrange(1, 7))
+                    for j in JOBS
+                    if chance.random() < 0.7
+                }
+                life.decide(wanted, chance.random() < 0.8)
+            elif what < 0.6:
+                life.order()
+            else:
+                life.executor(
+                    chance.randrange(3),
+                    chance.choice(SEEN),
+                    chance.choice(WORKS),
+                    chance.randrange(10),
+                )
+            life.agrees()
+            life.machines_and_snapshot()
+            if all(model.state == "done" for model in life.model.values()):
+                life.teardown()
+                life = Life()
+    finally:
+        life.teardown()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_lives(seed: int) -> None:
+    """200 steps."""
+    walk(seed, 200)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_many_lives(seed: int) -> None:
+    """The same at length."""
+    walk(seed, 5000)
+
+
+@pytest.mark.parametrize(
+    ("failures", "wait"), [(1, 30), (2, 60), (3, 120), (8, 3600), (2000, 3600)]
+)
+def test_pauses_after_failures(failures: int, wait: float) -> None:
+    """30 s doubled each time, at most an hour, for any number of failures."""
+    assert Retries(most=10**6).wait_s(failures) == wait
+
+
+def test_every_verb_is_known_to_every_state(tmp_path: Path) -> None:
+    """No verb and no end of an allocation leaves a state undefined: a change, nothing, or a
+    refusal in words.
+    """
+    with fresh("sqlite", tmp_path) as queue:
+        queue.submit(job_id="j", model="m", total_work=1, max_gpus=1)
+        job = queue.job("j")
+    from dataclasses import replace
+
+    for state in ("queued", "running", "paused", "held", "done", "cancelled", "failed"):
+        for verb in VERBS.values():
+            try:
+                assert set(verb(replace(job, state=state), 0.0)) <= set(vars(job))
+            except UsageError as error:
+                assert 'job "j" cannot be' in str(error)
+    for phase in ("stopped", "finished", "failed", "lost"):
+        for request in ("", "hold", "cancel"):
+            held = replace(job, state="running", request=request)
+            assert state_after_end(held, phase, 1.0, True, "", Retries())["request"] == ""

@@ -1,0 +1,478 @@
+"""Reports of simulations and benchmarks: self-contained, complete, and with the numbers of the
+files.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_folders import benchmark, simulation, tables
+
+from allocator.cli.main import run
+from allocator.errors import InvalidInput, UsageError
+from allocator.report.charts import style
+from allocator.report.charts.gpu_rows import assign_rows, join_blocks
+from allocator.report.charts.series import bin_means, series, share_done, window
+from allocator.report.folders import write_report
+from allocator.report.measures import duration, number, percent, time_unit
+from allocator.report.page import inline
+from allocator.report.policies import write_policy_report
+from allocator.report.runs import read_benchmark, read_simulation
+from allocator.report.words import compare_policies, headline
+
+PICTURES = ("changes", "times", "queue", "holders", "use", "decisions")
+VOID = {"meta", "link", "br", "img", "hr"}
+
+
+@pytest.fixture
+def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw every picture once only: half the time."""
+    drawn = style.bytes_of
+    monkeypatch.setattr(
+        "allocator.report.policies.bytes_of",
+        lambda figure, kind: drawn(figure, kind) if kind == "svg" else b"",
+    )
+
+
+class Page(HTMLParser):
+    """What a report holds; complains about tags that do not match."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.figures: list[str] = []
+        self.cells: list[tuple[list[str], dict[str, float]]] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self._row: list[str] = []
+        self._numbers: dict[str, float] = {}
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        assert not self.open, f"never closed: {self.open}"
+        self.text = self.text.replace("\N{NO-BREAK SPACE}", " ")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = {k: v or "" for k, v in attrs}
+        self.attributes += [(tag, k, v) for k, v in known.items()]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "figure":
+            self.figures.append(known["id"])
+        if tag == "tr":
+            self._row, self._numbers = [], {}
+        if tag == "td" and "data-metric" in known:
+            self._numbers[known["data-metric"]] = float(known["title"])
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, k, v or "") for k, v in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag == "tr" and self._numbers:
+            self.cells.append((self._row, self._numbers))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.open and self.open[-1] == "th" and data.strip():
+            self._row.append(data.strip())
+
+
+def check_alone(page: Page) -> None:
+    """Nothing in it asks for anything outside of it, and nothing runs."""
+    assert "http://" not in page.source and "https://" not in page.source
+    assert "<script" not in page.source and "@import" not in page.source
+    for tag, name, value in page.attributes:
+        assert name not in ("src", "srcset", "onload", "onclick"), (tag, name)
+        if name in ("href", "xlink:href"):
+            assert value.startswith(("#", "data:")), (tag, value)
+        assert value.count("url(") == value.count("url(#"), (tag, value)
+    names = [value for _, name, value in page.attributes if name == "id"]
+    assert len(names) == len(set(names))
+
+
+def test_simulation_with_several_policies(tmp_path: Path) -> None:
+    """Two policies: every picture is in the page and in the folder, the numbers are those of
+    results.json, and the headline is the one a reader would write: mip's jobs take 3900 s instead
+    of 4800 s, 19 % less."""
+    folder = simulation(tmp_path / "r", {p: tables(p) for p in ("mip", "greedy")})
+    assert write_report(folder) == folder / "report.html"
+    page = Page(folder / "report.html")
+    check_alone(page)
+    assert page.figures == list(PICTURES)
+    for name in PICTURES:
+        assert (folder / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / "pictures" / f"{name}.svg").stat().st_size > 1000
+    found = json.loads((folder / "results.json").read_text())["policies"]
+    for row, numbers in page.cells:
+        for key, value in numbers.items():
+            assert value == found[row[-1] if row[-1] != "baseline" else row[-2]][key]
+    assert len(page.cells) == 2
+    assert "under mip (−19 % against greedy)" in page.text
+    assert (
+        "better in completion time −19 %, queueing −75 %, p99 completion −19 % and makespan −12 %"
+        in page.text
+    )
+
+
+@pytest.mark.usefixtures("no_png")
+def test_benchmark(tmp_path: Path) -> None:
+    """Loads and seeds: the table's means are those of results.csv, changes and verdicts those of
+    comparison.csv.
+    """
+    folder = benchmark(tmp_path / "b")
+    assert write_policy_report(folder) == folder / "report.html"
+    page = Page(folder / "report.html")
+    check_alone(page)
+    assert page.figures == list(PICTURES)
+    with (folder / "results.csv").open(newline="") as source:
+        rows = list(csv.DictReader(source))
+    load = ""
+    for names, numbers in page.cells:
+        load = names[0] if names[0] in ("0.3", "0.36") else load
+        policy = next(n for n in names if n in ("greedy", "mip"))
+        mine = [r for r in rows if (r["load"], r["policy"]) == (load, policy)]
+        assert len(mine) == 6
+        for key, value in numbers.items():
+            values = [float(r[key]) for r in mine]
+            assert value == pytest.approx(sum(values) / (1 if key == "finished" else 6))
+    assert len(page.cells) == 4
+    assert (
+        "mip against greedy, both loads together: better in completion time −19 % [−24, −14] and"
+        in page.text
+    )
+    assert "worse in makespan +4.5 % [−0.5, +9.5]; undecided: training efficiency" in page.text
+    assert "The price, for mip: makespan +4.5 %" in page.text
+
+
+@pytest.mark.usefixtures("no_png")
+@pytest.mark.parametrize(
+    "case", ["one policy", "one job", "nothing done", "no rounds", "nothing at all"]
+)
+def test_little_to_show(tmp_path: Path, case: str) -> None:
+    """One policy, one job, no finished job, an empty timeline, empty files: still a page with
+    every picture.
+    """
+    made = {
+        "one policy": {"mip": tables("mip")},
+        "one job": {p: tables(p, 1) for p in ("mip", "greedy")},
+        "nothing done": {p: tables(p, 3, finished=0) for p in ("mip", "greedy")},
+        "no rounds": {p: tables(p, rounds=False) for p in ("mip", "greedy")},
+        "nothing at all": {"mip": {k: [] for k in ("jobs", "timeline", "rounds", "spans")}},
+    }[case]
+    page = Page(write_report(simulation(tmp_path, made)))
+    check_alone(page)
+    assert [f for f in page.figures if f != "changes"] == list(PICTURES[1:])
+
+
+@pytest.mark.usefixtures("no_png")
+def test_unfinished_jobs_are_said(tmp_path: Path) -> None:
+    """A policy that leaves jobs undone cannot be the winner of completion times, and a note says
+    so.
+    """
+    page = Page(
+        write_report(
+            simulation(tmp_path, {"mip": tables("mip", finished=2), "greedy": tables("greedy")})
+        )
+    )
+    assert "mip left 3 jobs unfinished" in page.text
+    assert "no policy completes jobs sooner" in page.text
+    assert "2 of 5" in page.text
+
+
+def test_headline_is_fair(tmp_path: Path) -> None:
+    """The headline names who completes jobs soonest, and who is better in something else."""
+    folder = simulation(tmp_path, {p: tables(p) for p in ("mip", "static", "greedy")})
+    document = json.loads((folder / "results.json").read_text())
+    document["policies"]["static"]["efficiency_mean"] = 1.3
+    document["policies"]["mip"]["makespan_s"] *= 2
+    (folder / "results.json").write_text(json.dumps(document))
+    study = read_simulation(folder)
+    assert (
+        headline(study, "made-up")
+        == "On made-up jobs are done soonest, on average, under <b>mip</b> (−19 % against greedy)."
+        " The price, for mip: makespan +75 %. Others have better means in training efficiency"
+        " (static) and makespan (greedy)."
+    )
+    assert compare_policies(study, "made-up")[1].startswith(
+        "<b>static</b> against greedy: better in training efficiency +30 %;"
+    )
+
+
+@pytest.mark.usefixtures("no_png")
+def test_strange_names_are_only_text(tmp_path: Path) -> None:
+    """Names with markup, dollars and percent signs stay text in HTML and pictures; a job may be
+    called NA.
+    """
+    made = tables("<b>&$x_1$</b>")
+    made["spans"] = [(r[0], "NA", *r[2:]) for r in made["spans"]]
+    made["jobs"] = [(r[0], "NA", *r[2:]) for r in made["jobs"]]
+    page = Page(write_report(simulation(tmp_path, {"<b>&$x_1$</b>": made})))
+    check_alone(page)
+    assert "<b>&$x_1$</b>" in page.text and "NA" in page.text
+
+
+def test_many_policies_and_workloads_names(tmp_path: Path) -> None:
+    """Twelve known policies have twelve colours; an unknown one has the same colour every time."""
+    assert len(set(style.COLOURS.values())) == len(style.COLOURS) == 12
+    assert style.colour("mine") == style.colour("mine")
+    assert style.order_policies(["zeta", "greedy", "mip", "alpha"], baseline="greedy") == [
+        "mip",
+        "alpha",
+        "zeta",
+        "greedy",
+    ]
+
+
+def test_faults_of_the_files(tmp_path: Path) -> None:
+    """Missing files, missing columns and cells that are no numbers are named with file, line and
+    value.
+    """
+    with pytest.raises(UsageError, match="neither a folder nor a queue"):
+        write_report(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="holds no results"):
+        write_report(tmp_path)
+    folder = simulation(tmp_path / "r", {"mip": tables("mip")})
+    (folder / "spans.csv").unlink()
+    with pytest.raises(UsageError, match=r"spans\.csv.* is missing"):
+        write_report(folder)
+    (folder / "spans.csv").write_text("policy,job_id,pool,from_s,to_s\n")
+    with pytest.raises(InvalidInput, match=r'spans\.csv:1: column "gpus" is missing'):
+        write_report(folder)
+    (folder / "spans.csv").write_text(
+        "policy,job_id,pool,gpus,from_s,to_s\nmip,a,p,1,0,5\nmip,b,p,two,0,5\n"
+    )
+    with pytest.raises(InvalidInput, match=r'spans\.csv:3: gpus "two" is not a number'):
+        write_report(folder)
+    (folder / "spans.csv").write_text("")
+    with pytest.raises(InvalidInput, match=r"spans\.csv:1: has no header"):
+        write_report(folder)
+    (folder / "results.json").write_text("{")
+    with pytest.raises(InvalidInput, match=r"results\.json: is not JSON"):
+        write_report(folder)
+    bench = benchmark(tmp_path / "b", seeds=1)
+    (bench / "comparison.csv").write_text("workload,load\n")
+    with pytest.raises(
+        InvalidInput, match=r'comparison\.csv:1: column "change_percent" is missing'
+    ):
+        write_report(bench)
+
+
+@pytest.mark.usefixtures("no_png")
+def test_benchmark_that_has_hardly_begun(tmp_path: Path) -> None:
+    """No finished task: a page that says so. Tasks but no comparison: everything but the
+    changes. Odd cells: named.
+    """
+    folder = benchmark(tmp_path, loads=("1",), seeds=1)
+    (folder / "comparison.csv").unlink()
+    assert Page(write_report(folder)).figures == list(PICTURES[1:])
+    lines = (folder / "results.csv").read_text().splitlines()
+    (folder / "results.csv").write_text(lines[0] + "\n")
+    assert "No simulation has finished" in Page(write_report(folder)).text
+    (folder / "results.csv").write_text(
+        "\n".join([lines[0], lines[1].replace(",5,5,", ",5,five,")])
+    )
+    with pytest.raises(InvalidInput, match=r'results\.csv:2: finished "five" is not a number'):
+        write_report(folder)
+    (folder / "results.csv").write_text("")
+    with pytest.raises(InvalidInput, match=r"results\.csv: cannot be read"):
+        write_report(folder)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints the path; --out puts page and pictures elsewhere; a folder without
+    results is exit code 2.
+    """
+    folder = simulation(tmp_path / "r", {"mip": tables("mip", 2)})
+    assert run(["report", str(folder), "--out", str(tmp_path / "o" / "week.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'o' / 'week.html'}\n"
+    assert (tmp_path / "o" / "pictures" / "queue.png").is_file() and not (
+        folder / "report.html"
+    ).exists()
+    assert run(["report", str(tmp_path / "o")]) == 2
+
+
+def test_without_matplotlib_tables_and_words_remain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the extra the page says so and has the numbers."""
+    monkeypatch.setattr("allocator.report.policies.available", lambda: False)
+    page = Page(write_report(simulation(tmp_path, {p: tables(p) for p in ("mip", "greedy")})))
+    assert not page.figures and "plots" in page.text and len(page.cells) == 2
+
+
+@pytest.mark.skipif(
+    not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    reason="no Chromium",
+)
+def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
+    """Opened in a browser: no console message, no request. A page with both is told from it."""
+    check = str(Path(__file__).resolve().parents[2] / "scripts" / "check_report")
+    page = write_report(simulation(tmp_path, {p: tables(p) for p in ("mip", "greedy")}))
+    clean = subprocess.run(
+        [sys.executable, check, str(page)], capture_output=True, text=True, check=False
+    )
+    assert (clean.returncode, clean.stdout) == (0, "")
+    page.write_text(
+        "<!DOCTYPE html><title>x</title><img src=a.png><script>console.log('hello')</script>"
+    )
+    found = subprocess.run(
+        [sys.executable, check, str(page)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1
+    assert "console log: hello" in found.stdout and "/a.png" in found.stdout
+
+
+def test_binned_is_the_exact_mean() -> None:
+    """Up by 2 at t = 1 and down at t = 4, bins of 2 s: means 1, 2, 0."""
+    assert bin_means(
+        np.array([4.0, 1.0]), np.array([-2.0, 2.0]), np.array([0.0, 2.0, 4.0, 6.0])
+    ).tolist() == [1, 2, 0]
+
+
+def test_waiting_adds_up_to_queueing(tmp_path: Path) -> None:
+    """The area under the queue is the sum of the waiting times: 5 jobs of 300 s; GPUs held and
+    dollars add up too.
+    """
+    study = read_simulation(simulation(tmp_path, {"mip": tables("mip")}))
+    length = window(study, study.runs).length_s
+    s = series(study, study.runs[0], length)
+    width = length / len(s.waiting)
+    assert s.waiting.sum() * width == pytest.approx(5 * 300.0)
+    assert s.paused.sum() == pytest.approx(0.0, abs=1e-6)
+    assert s.all_held.sum() * width == pytest.approx(15 * 3600.0)
+    assert s.paid.sum() * width == pytest.approx(2.0 * 15 * 3600.0)
+    assert set(s.all_capacity) == {32.0} and set(s.cost_of_all) == {64.0}
+
+
+def test_window_cuts_a_long_tail(tmp_path: Path) -> None:
+    """A job on one GPU that runs 200 h longer than 2000 others does not squeeze everything else
+    into a corner.
+    """
+    made = tables("mip", 2000)
+    made["spans"][0] = ("mip", "job-0", "a100", 1, 300.0, 2e6)
+    made["jobs"][0] = (*made["jobs"][0][:6], 2e6, 300.0, 2e6, *made["jobs"][0][9:])
+    study = read_simulation(simulation(tmp_path, {"mip": made}))
+    found = window(study, study.runs)
+    assert found.longest_s == 2e6
+    assert 1.2e6 < found.length_s < 1.4e6 and "goes on to" in found.words()
+
+
+def test_rows_are_assigned() -> None:
+    """Two jobs of two GPUs and one that takes over: a keeps its rows when it grows, c takes
+    those b left.
+    """
+    blocks = assign_rows(["a", "b", "a", "c"], [2, 2, 3, 1], [0, 0, 5, 5], [5, 5, 9, 9], [4] * 4)
+    rows = {b.span: (b.row, b.rows) for b in blocks}
+    assert rows[0] == (0, 2) and rows[1] == (2, 2)
+    assert rows[2] == (0, 3) and rows[3] == (3, 1)
+
+
+def test_rows_below_the_line() -> None:
+    """A pool of 4 GPUs loses the upper two at t = 5: the job that was there moves down; one that
+    stays is one block.
+    """
+    jobs, gpus = ["a", "b", "b", "c"], [2, 1, 1, 1]
+    begin, end = np.array([0.0, 0, 5, 0]), np.array([5.0, 5, 9, 5])
+    held = join_blocks(
+        assign_rows(jobs, gpus, begin.tolist(), end.tolist(), [4, 4, 2, 4]), jobs, begin, end
+    )
+    assert sorted((jobs[h.span], h.row, h.begin, h.end) for h in held) == [
+        ("a", 0, 0, 5),
+        ("b", 0, 5, 9),
+        ("b", 2, 0, 5),
+        ("c", 3, 0, 5),
+    ]
+    alone = join_blocks(
+        assign_rows(["b", "b"], [1, 1], [0, 5], [5, 9], [4, 2]),
+        ["b", "b"],
+        np.array([0.0, 5]),
+        np.array([5.0, 9]),
+    )
+    assert [(h.row, h.begin, h.end) for h in alone] == [(0, 0, 9)]
+
+
+def test_assigned_rows_never_overlap() -> None:
+    """Random spans within capacity: no row is held twice, every span gets as many rows as it has
+    GPUs.
+    """
+    rng = np.random.default_rng(0)
+    begin = rng.integers(0, 50, 200).astype(float)
+    end = begin + rng.integers(1, 10, 200)
+    gpus = rng.integers(1, 5, 200)
+    blocks = assign_rows(list(range(200)), gpus.tolist(), begin.tolist(), end.tolist(), [8] * 200)
+    for t in range(60):
+        here = [
+            r
+            for b in blocks
+            if begin[b.span] <= t < end[b.span]
+            for r in range(b.row, b.row + b.rows)
+        ]
+        assert len(here) == len(set(here))
+    assert [sum(b.rows for b in blocks if b.span == i) for i in range(200)] == gpus.tolist()
+
+
+def test_shares() -> None:
+    """A job that never ended counts: two of three are done after 5 s."""
+    assert share_done(np.array([1.0, np.nan, 5.0]), 3, np.array([0.0, 1.0, 5.0])).tolist() == [
+        0,
+        1 / 3,
+        2 / 3,
+    ]
+
+
+def test_numbers() -> None:
+    """How numbers read."""
+    assert [number(x) for x in (0.0, 1234.5, 12.345, 0.0012345, float("nan"))] == [
+        "0",
+        "1,234",
+        "12.3",
+        "0.00123",
+        "–",
+    ]
+    assert [percent(x) for x in (-25.4, 4.0, 0.0, 1084.2)] == ["−25", "+4.0", "0.0", "+1,084"]
+    assert time_unit([30.0, 7000.0, 7000.0]) == ("min", 60.0)
+    assert [duration(x) for x in (0.012, 42.0, 12_600.0)] == ["12 ms", "42 s", "3.5 h"]
+
+
+def test_svg_becomes_an_element() -> None:
+    """Declarations and unused names go, used names get a prefix, text of ticks stays as it is."""
+    svg = (
+        '<?xml version="1.0"?><!DOCTYPE svg><svg xmlns="http://a" xmlns:xlink="http://b"'
+        ' width="9pt" version="1.1" viewBox="0 0 9.12345 9"><metadata>x</metadata><defs><path'
+        ' id="m1" d="M 0.123456 1"/></defs><g id="figure_1"><use'
+        ' xlink:href="#m1"/><text>0.12345</text></g></svg>'
+    )
+    assert (
+        inline(svg, "a b", "A & B")
+        == '<svg viewBox="0 0 9.12 9" role="img" aria-label="A &amp; B"><defs><path id="a-b-0" d="M'
+        ' 0.12 1"/></defs><g><use href="#a-b-0"/><text>0.12345</text></g></svg>'
+    )
+    marks = "".join(f'<use xlink:href="#m" x="{x}" style="fill: red"/>\n' for x in range(3))
+    assert (
+        inline(f'<svg><path id="m"/>\n<g clip-path="url(#m)">\n{marks}</g></svg>', "p", "")
+        == '<svg role="img" aria-label=""><path id="p-0"/><g clip-path="url(#p-0)" style="fill:'
+        ' red">'
+        '<use href="#p-0" x="0"/><use href="#p-0" x="1"/><use href="#p-0" x="2"/></g></svg>'
+    )
+
+
+@pytest.mark.usefixtures("no_png")
+def test_same_folder_same_bytes(tmp_path: Path) -> None:
+    """A report is a function of its files."""
+    folder = simulation(tmp_path, {p: tables(p) for p in ("mip", "greedy")})
+    first = write_report(folder).read_bytes()
+    assert write_report(folder).read_bytes() == first
+
+
+def test_typical_seed(tmp_path: Path) -> None:
+    """Completion times of the baseline grow with the seed here: of 0 .. 4 the middle one is 2."""
+    study = read_benchmark(benchmark(tmp_path, seeds=5, loads=("1",)))
+    assert study.typical_seed("made-up", "1") == 2

@@ -1,0 +1,127 @@
+"""Two jobs on the same GPUs: the pair rule, the best time to start, gradient accumulation, by
+hand and at random.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from formulations import gradient_accumulation
+from formulations.colocation import timing
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "xi_a", "xi_b", "con", "seq"),
+    [
+        (10.0, 10.0, 1.5, 1.5, 15.0, 15.0),  # a tie: not shared
+        (10.0, 10.0, 2.2, 2.2, 22.0, 15.0),
+        (2.0, 10.0, 1.5, 1.5, 7.0, 11.0),
+        (2.0, 10.0, 3.5, 1.2, 109 / 12, 11.0),
+    ],
+)  # 9.0833
+def test_the_four_cases(
+    a: float, b: float, xi_a: float, xi_b: float, con: float, seq: float
+) -> None:
+    """Mean completion times together and apart, and the decision, of the published rule."""
+    one = [np.array(x) for x in (a, b, xi_a, xi_b)]
+    assert timing.mean_completion_shared(*one) == pytest.approx(con, rel=1e-15)
+    assert timing.mean_completion_serial(*one[:2]) == seq
+    assert timing.should_share(*one) == (con < seq)
+    assert timing.relative_saving(*one) == pytest.approx(1 - con / seq, abs=1e-15)
+
+
+def drawn(count: int) -> tuple[np.ndarray, ...]:
+    """Lengths over four orders of magnitude, slowdowns 1 to 4; a tenth of them equal or 1."""
+    rng = np.random.default_rng(3)
+    a, b = 10.0 ** rng.uniform(-1, 3, (2, count))
+    xi = rng.uniform(1.0, 4.0, (2, count))
+    xi[:, ::20], xi[1, 5::20] = 1.0, xi[0, 5::20]
+    return a, b, xi[0], xi[1]
+
+
+def test_the_best_start_is_an_end_point() -> None:
+    """3,000 random pairs, 401 offsets from now to the end of B: no mean completion time is below
+    both end points'; at the end points it is `mean_completion_shared` and `mean_completion_serial`,
+    and `start_s` names the better."""
+    a, b, xi_a, xi_b = (x[:, None] for x in drawn(3_000))
+    offset = b * np.linspace(0.0, 1.0, 401)
+    mean = sum(timing.completion(a, b, xi_a, xi_b, offset)) / 2
+    ends = np.minimum(mean[:, 0], mean[:, -1])
+    assert ((ends - mean.min(axis=1)) / ends).max() < 2e-15
+    assert mean[:, :1] == pytest.approx(timing.mean_completion_shared(a, b, xi_a, xi_b), rel=1e-13)
+    assert mean[:, -1:] == pytest.approx(timing.mean_completion_serial(a, b), rel=1e-13)
+    assert (
+        timing.start_s(a, b, xi_a, xi_b) == np.where(mean[:, :1] < mean[:, -1:], 0.0, b)
+    ).mean() > 0.999
+
+
+def test_completion_by_hand() -> None:
+    """A of 2 s joins B of 10 s after 4 s at slowdown 1.5: A ends at 7; B did 4 alone, 2 beside, 4
+    alone: at 11. If A has 10 s and joins at 8, B ends at 8 + 3 = 11 and A, which did 2, at 19.
+    Joining at the end disturbs nobody."""
+    a, b, offset = np.array([2.0, 10.0, 5.0]), np.full(3, 10.0), np.array([4.0, 8.0, 10.0])
+    end_a, end_b = timing.completion(a, b, np.full(3, 1.5), np.full(3, 1.5), offset)
+    assert end_a.tolist() == [7.0, 19.0, 15.0] and end_b.tolist() == [11.0, 11.0, 10.0]
+
+
+def test_the_rule_without_lengths() -> None:
+    """A ends last: shared iff xi_b (1 - 1/(2 xi_a)) < 1; B ends last: iff a (2 xi_a - xi_a/xi_b -
+    1) < b; what is saved falls with a/b and does not change with the unit of time."""
+    a, b, xi_a, xi_b = drawn(20_000)
+    a_last = xi_a * a >= xi_b * b
+    simple = np.where(a_last, xi_b * (1 - 1 / (2 * xi_a)) < 1, a * (2 * xi_a - xi_a / xi_b - 1) < b)
+    clear = np.abs(timing.relative_saving(a, b, xi_a, xi_b)) > 1e-12
+    assert clear.mean() > 0.9 and (simple == timing.should_share(a, b, xi_a, xi_b))[clear].all()
+    relative_saving = timing.relative_saving(a, b, xi_a, xi_b)
+    pays_for_gpus = relative_saving > 0
+    assert (timing.relative_saving(a * 1.1, b, xi_a, xi_b) <= relative_saving + 1e-12)[
+        pays_for_gpus
+    ].all()
+    assert timing.relative_saving(7 * a, 7 * b, xi_a, xi_b) == pytest.approx(
+        relative_saving, abs=1e-12
+    )
+    assert (relative_saving < 0.5).all()
+
+
+def test_accumulation_by_hand() -> None:
+    """t(x) = 1 + x/4, comm 3: 16 samples in one pass 5 + 3 = 8 s without overlap, sqrt(34) s with d
+    = 2; in four passes 3 x 2 + 2 + 3 = 11 s. Memory 2 + 0.5 x 16 = 10, in four passes 4."""
+    x = [np.array(v) for v in (1.0, 0.25, 3.0)]
+    batch = np.array(16.0)
+    assert gradient_accumulation.step_s(
+        *x, np.array(1.0), batch, np.array([1.0, 4.0])
+    ).tolist() == [
+        8.0,
+        11.0,
+    ]
+    assert gradient_accumulation.step_s(*x, np.array(2.0), batch, np.array(1.0)) == pytest.approx(
+        34**0.5
+    )
+    assert gradient_accumulation.memory_per_gpu(
+        np.array(2.0), np.array(0.5), batch, np.array([1.0, 4.0])
+    ).tolist() == [10.0, 4.0]
+
+
+def test_fewest_passes() -> None:
+    """Against trying every power of two: what fits exactly fits, no pass has less than one sample,
+    and nothing fits where the fixed part alone is too large."""
+    two, half, batch = np.array(2.0), np.array(0.5), np.array(16.0)
+    free_memory = np.array([10.0, 9.99, 6.0, 5.9, 2.5, 2.4, 2.0, 1.0])
+    assert gradient_accumulation.fewest_passes(two, half, batch, free_memory).tolist() == [
+        1,
+        2,
+        2,
+        4,
+        16,
+        0,
+        0,
+        0,
+    ]
+    rng = np.random.default_rng(1)
+    fixed, per, free = (rng.uniform(0, high, 500) for high in (8, 2, 40))
+    size = rng.integers(1, 200, 500)
+    found = gradient_accumulation.fewest_passes(fixed, per, size, free).tolist()
+    for m, f, p, n, r in zip(found, fixed, per, size, free, strict=True):
+        fitting = [2**i for i in range(8) if 2**i <= n and f + p * n / 2**i <= r]
+        assert m == (fitting[0] if fitting else 0)

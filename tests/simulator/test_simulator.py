@@ -1,0 +1,375 @@
+"""The simulator on cases worked out by hand, and the laws that every simulation obeys."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import workload
+
+from allocator.domain.workload import Workload
+from allocator.errors import UsageError
+from allocator.policies.registry import POLICIES
+from allocator.simulator import Simulation, SimulationOptions, simulate
+from allocator.simulator.files import frame_csv, results_json, texts_of
+from allocator.simulator.run import SimulationState, continue_simulation, initial_state
+
+FAST = SimulationOptions(react_s=1e-9)  # a round at every arrival and completion
+
+
+def times(s: Simulation, column: str) -> list[float]:
+    return [float(x) for x in s.jobs[column]]
+
+
+def test_two_jobs_one_gpu() -> None:
+    """600 s of work from 0, then 100 s: the first ends at the tick 600, where the second starts;
+    590 s of queueing.
+    """
+    s = simulate(workload([{}, {"submitted_s": 10, "total_work": 100}]), policy="static")
+    assert times(s, "started_s") == [0, 600] and times(s, "finished_s") == [600, 700]
+    assert (
+        times(s, "queue_s") == [0, 590]
+        and times(s, "jct_s") == [600, 690]
+        and times(s, "efficiency") == [1, 1]
+    )
+    m = s.metrics
+    assert (m["jobs"], m["finished"], m["makespan_s"], m["utilisation"]) == (2, 2, 700, 1)
+    assert (
+        m["queue_s_mean"] == 295
+        and m["gpu_hours"] == pytest.approx(700 / 3600)
+        and m["restarts"] == 0
+    )
+    assert s.spans[["job_id", "from_s", "to_s"]].values.tolist() == [
+        ["j0", 0, 600],
+        ["j1", 600, 700],
+    ]
+
+
+def test_completions_are_exact_and_gpus_stay_idle_until_the_next_round() -> None:
+    """450 s of work end at 450 inside a round; the next job starts at 600, or at 450 where
+    completions cause rounds.
+    """
+    jobs = [{"total_work": 450}, {"total_work": 100}]
+    assert times(simulate(workload(jobs), policy="static"), "finished_s") == [450, 700]
+    assert times(simulate(workload(jobs), policy="static", options=FAST), "finished_s") == [
+        450,
+        550,
+    ]
+
+
+def test_growing_costs_the_pause() -> None:
+    """Two GPUs; j0 of 1200 units runs on one from 0, grows to two at 300 when j1 is done: 900 left,
+    30 s pause, done at 300 + 30 + 450."""
+    s = simulate(
+        workload([{"total_work": 1200, "max_gpus": 2}, {"total_work": 300}], gpus=2),
+        policy="greedy",
+    )
+    assert times(s, "finished_s") == [780, 300]
+    assert s.metrics["restarts"] == 1 and s.jobs["gpu_hours"][0] == pytest.approx(
+        (300 + 2 * 480) / 3600
+    )
+
+
+def test_starting_costs_the_startup_of_the_pool() -> None:
+    """A pool whose machines need 40 s: 100 s of work are done at 140, and the GPU is paid for
+    140 s at 36 $/h.
+    """
+    s = simulate(
+        workload(
+            [{"total_work": 100}],
+            pools=[{"pool": "p", "gpus": 1, "startup_s": 40, "price_per_gpu_hour": 36}],
+        ),
+        policy="static",
+    )
+    assert times(s, "finished_s") == [140] and s.metrics["dollars"] == pytest.approx(1.4)
+
+
+def test_lost_machines_throw_jobs_back_to_their_checkpoint() -> None:
+    """One GPU vanishes at 250 and is back at 350: j0 has checkpoints at 100 and 200, j1 none. The
+    round at 600 starts the first again with 400 of 600 left; the other lost all 250 s."""
+    for every, left in ((100, 400), (None, 600)):
+        w = workload([{"checkpoint_every_s": every}], changes=[(250, 0, None), (350, 1, None)])
+        s = simulate(w, policy="static")
+        assert times(s, "finished_s") == [600 + left] and s.metrics["restarts"] == 1
+        assert s.spans[["from_s", "to_s"]].values.tolist() == [[0, 250], [600, 600 + left]]
+
+
+def test_the_last_to_start_loses_its_machine() -> None:
+    """Two GPUs, one lost at 400: j1, which started at 300, is thrown out; j0 goes on."""
+    w = workload(
+        [{"total_work": 900}, {"submitted_s": 250, "total_work": 100}],
+        gpus=2,
+        changes=[(350, 1, None)],
+    )
+    s = simulate(w, policy="static")
+    assert times(s, "finished_s") == [900, 1000] and times(s, "restarts") == [0, 1]
+
+
+def test_prices_change_what_is_paid() -> None:
+    """3600 s on one GPU, 1 $/h for the first quarter, then 5."""
+    w = workload(
+        [{"total_work": 3600}],
+        pools=[{"pool": "p", "gpus": 1, "price_per_gpu_hour": 1}],
+        changes=[(900, None, 5)],
+    )
+    assert simulate(w, policy="static").metrics["dollars"] == pytest.approx(0.25 + 0.75 * 5)
+
+
+def test_a_failing_job_repeats_what_it_lost() -> None:
+    """With failures, held time is work plus what was lost, and every failure is one more start."""
+    w = workload([{"total_work": 20_000, "checkpoint_every_s": 500} for _ in range(20)], gpus=20)
+    s = simulate(w, policy="static", options=SimulationOptions(failures_per_gpu_hour=0.5, seed=3))
+    assert s.metrics["failures"] > 20 and s.metrics["finished"] == 20
+    assert s.metrics["failures"] == s.metrics["restarts"]
+    held = s.jobs["gpu_hours"] * 3600
+    assert (held >= 20_000 - 1e-6).all() and held.sum() <= 20 * 20_000 + 500 * s.metrics[
+        "failures"
+    ] + 1e-6
+    hours = s.metrics["gpu_hours"]
+    # Poisson
+    assert s.metrics["failures"] == pytest.approx(0.5 * hours, abs=4 * np.sqrt(0.5 * hours))
+
+
+def test_luck_does_not_depend_on_the_policy() -> None:
+    """Misjudged speeds: a job alone on a GPU takes the same time under every policy, and another
+    with another seed.
+    """
+    w = workload([{} for _ in range(4)], gpus=4)
+    ends = {
+        p: times(
+            simulate(w, policy=p, options=SimulationOptions(misjudged=0.5, seed=1)), "finished_s"
+        )
+        for p in ("static", "greedy", "mip")
+    }
+    assert ends["static"] == ends["greedy"] == ends["mip"] != [600] * 4
+    assert (
+        times(
+            simulate(w, policy="static", options=SimulationOptions(misjudged=0.5, seed=2)),
+            "finished_s",
+        )
+        != ends["static"]
+    )
+
+
+def test_misjudged_speeds_have_mean_one() -> None:
+    """2,000 jobs: mean of true over believed speed 1 within four standard errors, spread as
+    asked for.
+    """
+    from allocator.simulator import random_numbers
+
+    factors = random_numbers.lognormal(0.4, 7, random_numbers.MISJUDGED, np.arange(20_000))
+    assert factors.mean() == pytest.approx(1, abs=4 * 0.4 / np.sqrt(20_000))
+    assert np.log(factors).std() == pytest.approx(0.4, rel=0.03)
+    u = random_numbers.uniform(7, 2, np.repeat(np.arange(200), 100), np.tile(np.arange(100), 200))
+    assert len(np.unique(u)) == 20_000 and abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 0.03
+    assert np.histogram(u, 10, (0, 1))[0] == pytest.approx(2000, rel=0.1)
+
+
+def test_latency_delays_the_plan() -> None:
+    """A plan that comes true 50 s late: started at 50, done at 650."""
+    s = simulate(workload([{}]), policy="static", options=SimulationOptions(latency_s=50))
+    assert times(s, "started_s") == [50] and times(s, "finished_s") == [650]
+
+
+def test_latency_longer_than_a_round_makes_the_next_round_late() -> None:
+    """400 s to decide: the second round is at 400, when the first plan comes true; the later job
+    starts at 800.
+    """
+    s = simulate(
+        workload([{}, {"submitted_s": 100}], gpus=2),
+        policy="static",
+        options=SimulationOptions(latency_s=400),
+    )
+    assert s.rounds["at_s"].tolist()[:2] == [0, 400] and times(s, "started_s") == [400, 800]
+
+
+def test_measured_latency_is_counted() -> None:
+    """A decision that took t seconds with factor 1000 comes true 1000 t later."""
+    s = simulate(workload([{}]), policy="static", options=SimulationOptions(latency_factor=1000))
+    assert times(s, "started_s")[0] == pytest.approx(1000 * s.rounds["decision_s"][0])
+
+
+def test_jobs_wait_for_jobs_that_are_not_even_submitted() -> None:
+    """j0 comes after j1, which is submitted later: it starts at the round after j1 is done (500
+    -> 600).
+    """
+    s = simulate(
+        workload([{"after": ["j1"]}, {"submitted_s": 200, "total_work": 200}], gpus=2),
+        policy="static",
+    )
+    assert times(s, "finished_s") == [1200, 500]
+
+
+def test_what_can_never_run_ends_the_simulation() -> None:
+    """A job larger than the cluster is reported, not waited for; numbers that do not exist are
+    None.
+    """
+    s = simulate(workload([{"min_gpus": 4, "max_gpus": 4}]), policy="mip")
+    assert (
+        s.unfinished == ("j0",) and s.metrics["finished"] == 0 and s.metrics["jct_s_mean"] is None
+    )
+    assert '"jct_s_mean": null' in results_json("w", 0, {"mip": s.metrics})
+    assert simulate(
+        workload([{}]), policy="mip", options=SimulationOptions(until_s=100)
+    ).unfinished == ("j0",)
+
+
+def test_rounds_without_a_plan_change_nothing() -> None:
+    """A quota cut below what a non-preemptible job holds cannot be kept: the rounds say so, and
+    the job runs on.
+    """
+    w = workload(
+        [{"preemptible": False, "max_gpus": 2, "min_gpus": 2, "tenant": "t", "total_work": 1500}],
+        gpus=2,
+    )
+    state = initial_state(w, "mip", SimulationOptions())
+    seen: list[str] = []
+
+    def cut(state: SimulationState, turn: Any) -> None:
+        seen.append(state.recorder.rounds[-1][9])  # type: ignore[arg-type]
+        cluster = state.cluster
+        cluster._problem = dataclasses.replace(
+            cluster._problem,
+            tenants=dataclasses.replace(cluster._problem.tenants, max_gpus=np.array([1.0])),
+        )
+
+    s = continue_simulation(state, cut)
+    assert seen[0] == "gap" and set(seen[1:]) == {"Infeasible"} and times(s, "finished_s") == [750]
+
+
+def test_snapshot_state_of_a_round() -> None:
+    """What policies see at 300: remaining work, what it holds, how long it held it, restarts and
+    largest size.
+    """
+    seen = {}
+    w = workload([{"total_work": 900}, {"submitted_s": 299}], gpus=1)
+    simulate(
+        w, policy="static", on_round=lambda state, turn: seen.update({turn.number: turn.problem})
+    )
+    p = seen[1]
+    assert (
+        p.now_s == 300
+        and p.jobs.job_id == ("j0", "j1")
+        and p.jobs.remaining_work.tolist() == [600, 600]
+    )
+    assert (
+        p.jobs.gpus.tolist() == [1, 0]
+        and p.jobs.state.tolist() == [1, 0]
+        and p.received.tolist() == [[300], [0]]
+    )
+    assert p.jobs.attained_gpu_s.tolist() == [300, 0] and p.jobs.largest_gpus.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("wrong", [{"gap": -1}, {"react_s": 0}, {"interval_s": 0}, {"noise": -0.1}])
+def test_wrong_options(wrong: dict[str, float]) -> None:
+    """Values that make no sense are refused by name."""
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        SimulationOptions(**wrong)  # type: ignore[arg-type]
+
+
+def random_workload(seed: int, jobs: int = 25) -> Workload:
+    """Elastic jobs on two types with prices, start-up times, machines that come and go,
+    checkpoints.
+    """
+    rng = np.random.default_rng(seed)
+    rows = [
+        {
+            "submitted_s": float(t),
+            "total_work": float(rng.lognormal(7, 1)),
+            "max_gpus": int(rng.choice([1, 2, 4, 8])),
+            "preemptible": bool(rng.random() < 0.9),
+            "resizes_left": int(rng.integers(0, 4)) if rng.random() < 0.2 else None,
+            "checkpoint_every_s": 200 if rng.random() < 0.5 else None,
+        }
+        for t in np.sort(rng.uniform(0, 4000, jobs))
+    ]
+    pools = [
+        {"pool": "p", "gpu_type": "A", "gpus": 8, "price_per_gpu_hour": 2, "startup_s": 20},
+        {"pool": "q", "gpu_type": "B", "gpus": 6, "price_per_gpu_hour": 1},
+    ]
+    rates = [
+        {"gpu_type": t, "gpus": k, "work_per_s": s * k**0.8}
+        for t, s in (("A", 1), ("B", 0.6))
+        for k in (1, 2, 4, 8)
+    ]
+    return workload(
+        rows,
+        pools=pools,
+        rates=rates,
+        changes=[(900, 3, None), (1500, 8, 4.0), (2600, 5, None), (5000, 8, 1.0)],
+    )
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_laws_of_conservation(policy: str) -> None:
+    """Every job finishes once; work done = true rate x time minus pauses and losses; GPUs never
+    above capacity; what is paid is what was held; the same seed gives the same bytes."""
+    w = random_workload(5)
+    o = SimulationOptions(seed=4, misjudged=0.2, noise=0.1, failures_per_gpu_hour=0.2)
+    s = simulate(w, policy=policy, options=o)
+    assert s.metrics["finished"] == len(w.problem.jobs) and s.jobs["finished_s"].notna().all()
+    assert (s.jobs["started_s"] >= s.jobs["submitted_s"]).all()
+    spans = s.spans
+    held = ((spans["to_s"] - spans["from_s"]) * spans["gpus"]).groupby(spans["job_id"]).sum() / 3600
+    assert held[s.jobs["job_id"]].to_numpy() == pytest.approx(s.jobs["gpu_hours"].to_numpy())
+    ends = spans.groupby("job_id")["to_s"].max()
+    assert ends[s.jobs["job_id"]].to_numpy() == pytest.approx(s.jobs["finished_s"].to_numpy())
+    for pool, capacity in (
+        ("p", [(0, 8), (900, 3), (1500, 8), (2600, 5), (5000, 8)]),
+        ("q", [(0, 6)]),
+    ):
+        mine = spans[spans["pool"] == pool]
+        for t in np.unique(np.concatenate([mine["from_s"], [c[0] for c in capacity]])):
+            now = mine[(mine["from_s"] <= t) & (mine["to_s"] > t)]
+            assert now["gpus"].sum() <= [g for at, g in capacity if at <= t][-1]
+            assert now["job_id"].is_unique
+    again = simulate(w, policy=policy, options=o)
+    for name in ("jobs", "timeline", "spans"):
+        assert frame_csv(getattr(again, name)) == frame_csv(getattr(s, name))
+
+
+def test_work_is_rate_times_time_minus_pauses() -> None:
+    """Without luck, loss or failures each job's work is the sum over its spans of rate x (length
+    - pause).
+    """
+    w = dataclasses.replace(random_workload(8), changes=workload([{}]).changes)
+    s = simulate(w, policy="mip")
+    p = w.problem
+    for i, (name, rows) in enumerate(s.spans.groupby("job_id", sort=False)):
+        j = p.jobs.job_id.index(name)
+        done, last = 0.0, None
+        for span in rows.itertuples():
+            pause = 20.0 if span.pool == "p" else 0.0
+            # it went on from one to the other: a change
+            pause += 30.0 if last == span.from_s else 0.0
+            rate = {"p": 1.0, "q": 0.6}[span.pool] * span.gpus**0.8
+            done += rate * max(0.0, span.to_s - span.from_s - pause)
+            last = span.to_s
+        assert done == pytest.approx(p.jobs.total_work[j], rel=1e-9), (i, name)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 30))
+def test_a_checkpoint_changes_nothing(seed: int, at: int) -> None:
+    """Stopped after any round, pickled and resumed: the same bytes as without the stop."""
+    w, o = (
+        random_workload(seed, 8),
+        SimulationOptions(seed=seed, noise=0.2, failures_per_gpu_hour=0.3),
+    )
+    kept: list[bytes] = []
+
+    def keep(state: SimulationState, turn: Any) -> None:
+        if turn.number == at:
+            kept.append(pickle.dumps(state))
+
+    whole = texts_of([simulate(w, policy="greedy", options=o, on_round=keep)])
+    if kept:
+        again = texts_of([continue_simulation(pickle.loads(kept[0]))])
+        assert {k: v for k, v in again.items() if k != "rounds.csv"} == {
+            k: v for k, v in whole.items() if k != "rounds.csv"
+        }

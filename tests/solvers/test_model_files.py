@@ -1,0 +1,322 @@
+"""Models on disk: what other solvers read from our MPS and LP files, and the neutral file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from models import INF, dense
+
+from allocator.bench.solvers.instances import EVERYTHING, generate
+from allocator.cli import main
+from allocator.errors import InvalidInput, UsageError
+from allocator.io.model_files.model_names import LABEL, column_names, row_names
+from allocator.io.performance_models import read_instance, write_instance, write_model
+from allocator.solvers import registry
+from allocator.solvers.base import SolveLimits
+from formulations.model.linear import LinearModel, RowFamily
+from formulations.model.single_round import build_model
+
+READ = """
+import json, sys, highspy
+for path in sys.argv[1:]:
+    h = highspy.Highs()
+    h.setOptionValue("output_flag", False)
+    h.setOptionValue("mip_rel_gap", 0.0)
+    ok = h.readModel(path) == highspy.HighsStatus.kOk
+    lp = h.getLp()
+    h.run()
+    print(json.dumps({"ok": ok, "columns": list(lp.col_names_), "rows": list(lp.row_names_),
+                      "maximise": lp.sense_ == highspy.ObjSense.kMaximize,
+                      "status": h.modelStatusToString(h.getModelStatus()),
+                      "objective": h.getInfo().objective_function_value,
+                      "x": list(h.getSolution().col_value)}))
+"""
+
+
+def read_by_highs(*paths: Path) -> list[dict]:
+    """What HiGHS reads from files and finds as their optimum, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", READ, *map(str, paths)], capture_output=True, text=True, check=True
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def odd() -> LinearModel:
+    """Two binaries, one free, one general, one fixed column; a ranged, an equal, an unbounded and a
+    ">=" row.
+
+    max 3 a + 2 b - y + 0 g + 0 f:  1 <= a + b <= 1.5;  y - g = -4.25;  g >= 2;  y unbounded below;
+        g in -7 .. 3.
+    Best: a = 1, b = 0; y = g - 4.25 is smallest at g = 2: y = -2.25, so the value is 3 + 2.25 =
+        5.25.
+    """
+    model = dense(
+        [3, 2, -1, 0, 0],
+        [
+            (1, [1, 1, 0, 0, 0], 1.5),
+            (-4.25, [0, 0, 1, -1, 0], -4.25),
+            (-INF, [1, 1, 1, 1, 0], INF),
+            (2, [0, 0, 0, 1, 0], INF),
+        ],
+    )
+    return replace(
+        model,
+        col_lower=np.array([0.0, 0, -INF, -7, 0.5]),
+        col_upper=np.array([1.0, 1, INF, 3, 0.5]),
+        integer=np.array([True, True, False, True, False]),
+        families=(RowFamily("end", 0, ["", "größe a/b", "größe:a b", "5"]),),
+    )
+
+
+def best(model: LinearModel) -> float:
+    """The optimum of the arrays, by our own back end."""
+    return registry.get("highs").solve(model, SolveLimits(gap=0.0)).objective
+
+
+def test_odd_rows_bounds_and_names_survive(tmp_path: Path) -> None:
+    """Free, general and fixed columns, every kind of row and names no format allows: the optimum
+    found by hand.
+    """
+    paths = [write_model(odd(), tmp_path / f"m{suffix}") for suffix in (".mps", ".lp")]
+    for seen in read_by_highs(*paths):
+        assert seen["ok"] and seen["maximise"] and len(seen["columns"]) == 5
+        assert seen["objective"] == pytest.approx(5.25) and seen["x"][2] == pytest.approx(-2.25)
+    assert best(odd()) == pytest.approx(5.25)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rounds_have_the_same_optimum_in_every_format(tmp_path: Path, seed: int) -> None:
+    """A round with every rule: HiGHS finds from both files what it finds from the arrays, in the
+    same columns.
+    """
+    model = build_model(generate((30, 24, 3), seed, EVERYTHING))
+    names = column_names(model)
+    expected = best(model)
+    for seen in read_by_highs(
+        *(write_model(model, tmp_path / f"m{suffix}") for suffix in (".mps", ".lp"))
+    ):
+        assert seen["columns"] == names
+        assert seen["objective"] == pytest.approx(expected, rel=1e-9)
+        assert model.feasible(np.round(seen["x"]))
+
+
+@pytest.mark.parametrize("rows", [[], [(-INF, [], 3.0), (0.0, [], INF), (-1.0, [], 1.0)]])
+def test_a_model_without_columns(tmp_path: Path, rows: list) -> None:
+    """Nothing to choose: both files can be read and are worth 0."""
+    for seen in read_by_highs(
+        *(write_model(dense([], rows), tmp_path / f"m{s}") for s in (".mps", ".lp"))
+    ):
+        assert seen["ok"] and seen["objective"] == 0 and seen["status"] in ("Optimal", "Empty")
+
+
+def test_an_infeasible_model_is_infeasible_in_the_file(tmp_path: Path) -> None:
+    """At least 3 of two binaries: both files say so."""
+    model = dense([1, 1], [(3, [1, 1], INF)])
+    for seen in read_by_highs(*(write_model(model, tmp_path / f"m{s}") for s in (".mps", ".lp"))):
+        assert seen["status"] == "Infeasible"
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+def test_random_models_keep_their_optimum(tmp_path: Path, data: st.DataObject) -> None:
+    """Small random models with ranges, infinities and every kind of column: file and arrays have
+    one optimum.
+    """
+    number = st.sampled_from([-3.5, -1.0, 0.0, 0.1, 1.0, 2.0, 1 / 3, 12345.678])
+    models = []
+    for _ in range(4):
+        n, m = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 4))
+        rows = []
+        for _ in range(m):
+            sides = sorted(data.draw(st.lists(number, min_size=2, max_size=2)))
+            keep = data.draw(st.sampled_from([(1, 1), (0, 1), (1, 0), (0, 0)]))
+            rows.append(
+                (
+                    sides[0] if keep[0] else -INF,
+                    data.draw(st.lists(number, min_size=n, max_size=n)),
+                    sides[1] if keep[1] else INF,
+                )
+            )
+        model = dense(
+            data.draw(st.lists(number, min_size=n, max_size=n)),
+            rows,
+            integer=data.draw(st.lists(st.booleans(), min_size=n, max_size=n)),
+        )
+        low = np.array(
+            data.draw(st.lists(st.sampled_from([0.0, -2.0, -5.0]), min_size=n, max_size=n))
+        )
+        models.append(
+            replace(
+                model, col_lower=low, col_upper=low + data.draw(st.sampled_from([0.0, 1.0, 4.0]))
+            )
+        )
+    paths = [
+        write_model(model, tmp_path / f"{i}{s}")
+        for i, model in enumerate(models)
+        for s in (".mps", ".lp")
+    ]
+    for i, seen in enumerate(read_by_highs(*paths)):
+        expected = best(models[i // 2])
+        if expected == -INF:
+            assert seen["status"] == "Infeasible"
+        else:
+            assert seen["objective"] == pytest.approx(expected, rel=1e-6, abs=1e-6), (i, seen)
+
+
+def test_names_tell_what_a_column_is() -> None:
+    """Job, pool and GPUs; rows by family and label."""
+    i = generate((3, 16, 1), 0)
+    model = build_model(i)
+    assert column_names(model)[0] == f"x_job_0_type_0_{i.gpus[0]}"
+    assert row_names(model)[:4] == [
+        "at_most_one_job_0",
+        "at_most_one_job_1",
+        "at_most_one_job_2",
+        "capacity_type_0",
+    ]
+
+
+@given(st.lists(st.text(max_size=60), min_size=1, max_size=20))
+def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
+    """Whatever jobs are called: short, ASCII, not like a number or a keyword, and never the same
+    twice.
+    """
+    model = dense([1.0], [(-INF, [1.0], 1.0)] * len(labels))
+    names = row_names(replace(model, families=(RowFamily("e5", 0, labels),)))
+    assert len(set(names)) == len(names) and "value" not in names
+    for name in names:
+        assert name.isascii() and name[0].isalpha() and len(name) <= LABEL + 20
+        assert not {*name} - {*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."}
+
+
+def test_lines_of_lp_files_are_short(tmp_path: Path) -> None:
+    """No line longer than the 560 characters that readers of LP take, even with very long names."""
+    model = build_model(generate((20, 16, 2), 0))
+    first = replace(
+        model.families[0], labels=["a very long name of a job " * 9 + str(j) for j in range(20)]
+    )
+    path = write_model(replace(model, families=(first, *model.families[1:])), tmp_path / "m.lp")
+    assert max(map(len, path.read_text().splitlines())) <= 560
+
+
+def same(a: LinearModel, b: LinearModel) -> bool:
+    """Whether all arrays and families are equal, bit by bit."""
+    families = [[(f.kind, f.first, list(f.labels)) for f in x.families] for x in (a, b)]
+    fields = (
+        "value",
+        "col_lower",
+        "col_upper",
+        "integer",
+        "start",
+        "index",
+        "coef",
+        "lower",
+        "upper",
+    )
+    return families[0] == families[1] and all(
+        np.array_equal(getattr(a, f), getattr(b, f)) and getattr(a, f).dtype == getattr(b, f).dtype
+        for f in fields
+    )
+
+
+def test_neutral_file_gives_the_same_model(tmp_path: Path) -> None:
+    """Every array, family and label comes back; twice the same bytes."""
+    for name, model in (
+        ("odd", odd()),
+        ("round", build_model(generate((30, 24, 3), 0, EVERYTHING))),
+        ("none", dense([], [])),
+    ):
+        path = write_instance(model, tmp_path / f"{name}.npz")
+        assert same(read_instance(path), model)
+        assert write_model(model, tmp_path / "again.npz").read_bytes() == path.read_bytes()
+
+
+DAMAGE = {
+    "format": np.array("other"),
+    "value": np.array(["x"]),
+    "start": np.array([0, 9]),
+    "index": np.array([0, 0, 7]),
+    "coef": np.array([1.0, np.inf, 1.0]),
+    "lower": np.array([np.nan, 0.0]),
+    "integer": np.array([True]),
+    "family_rows": np.array([3]),
+    "row_label": np.array(["a"]),
+    "col_upper": np.array([[1.0, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("what", [*DAMAGE, "duplicate", "missing", "text", "gone", "pickle"])
+def test_damaged_neutral_files_are_refused(tmp_path: Path, what: str) -> None:
+    """Every fault is InvalidInput that names the file; nothing of a file is executed."""
+    path = write_instance(dense([1, 2], [(-INF, [1, 1], 1), (0, [0, 1], 1)]), tmp_path / "m.npz")
+    arrays = dict(np.load(path))
+    if what == "text":
+        path.write_text("no archive")
+    elif what == "gone":
+        path.unlink()
+    else:
+        if what == "duplicate":
+            arrays["index"] = np.array([0, 1, 1])
+        elif what == "missing":
+            del arrays["coef"]
+        elif what == "pickle":
+            arrays["value"] = np.array([1, None], dtype=object)
+        else:
+            arrays[what] = DAMAGE[what]
+        np.savez(path, **arrays)
+    with pytest.raises(InvalidInput, match=r"m\.npz"):
+        read_instance(path)
+
+
+def test_other_endings_and_impossible_rows_are_refused(tmp_path: Path) -> None:
+    """.txt is no format; a row that wants more than it may is nothing MPS can say. No file is
+    left.
+    """
+    with pytest.raises(UsageError, match=r"\.mps, \.lp"):
+        write_model(odd(), tmp_path / "m.txt")
+    with pytest.raises(UsageError, match="above upper bound"):
+        write_model(dense([1.0], [(2.0, [1.0], 1.0)]), tmp_path / "m.mps")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_solve_writes_the_rounds_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--write-model beside a normal solve; what HiGHS finds in the files is the value of the
+    plan.
+    """
+    demo = Path(__file__).resolve().parents[2] / "data" / "snapshots" / "demo"
+    values, paths = [], [tmp_path / "round.mps", tmp_path / "round.lp"]
+    for path in paths:
+        assert (
+            main.run(
+                ["solve", str(demo), "--gap", "0", "--format", "json", "--write-model", str(path)]
+            )
+            == 0
+        )
+        values.append(json.loads(capsys.readouterr().out)["objective_value"])
+    for value, seen in zip(values, read_by_highs(*paths), strict=True):
+        assert seen["objective"] == pytest.approx(value)
+        assert all(name.startswith("x_") for name in seen["columns"])
+
+
+def test_write_model_is_checked_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another ending, or a batch: a wrong call, exit code 2, and no file."""
+    assert (
+        main.run(["solve", str(tmp_path / "gone"), "--write-model", str(tmp_path / "m.xyz")]) == 2
+    )
+    assert main.run(["solve", "a", "b", "--write-model", str(tmp_path / "m.lp")]) == 2
+    assert capsys.readouterr().out == "" and list(tmp_path.iterdir()) == []

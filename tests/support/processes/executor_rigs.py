@@ -1,0 +1,201 @@
+"""One way to drive every executor, for the conformance tests: make it, order a kind of job, wait
+for what it says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from example_actor import Actor
+
+from allocator.errors import AllocatorError
+from allocator.executors.devices import device_numbers
+from allocator.executors.files import FilesExecutor
+from allocator.executors.local import LocalExecutor
+from allocator.executors.processes import Process, processes
+from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor, SimulatedMachines
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import ENDED, Executor, Observation, Order, Phase
+
+SAY = (
+    'echo "$1 $1" > "$ALLOCATOR_PROGRESS.new"; mv "$ALLOCATOR_PROGRESS.new" "$ALLOCATOR_PROGRESS"; '
+)
+KINDS = {
+    "endless": "trap 'exit 143' TERM; while :; do sleep 0.02; done",
+    "short": "exit 0",
+    "failing": "echo the last words >&2; exit 7",
+}
+STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
+WORK = 3.0  # that a job of the shell reports at once, of 10
+PATIENCE_S = 30.0  # the machine may be busy
+
+
+class Rig(Protocol):
+    """A kind of executor and its surroundings."""
+
+    def executor(self) -> Executor:
+        """A new object on the same state."""
+        ...
+
+    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
+        """An order for pool "a"."""
+        ...
+
+    def pass_time(self) -> None:
+        """Let something happen."""
+        ...
+
+
+def shell(
+    job: str, generation: int, script: str, token: int = 1, gpus: int = 1, work: float = 10.0
+) -> Order:
+    """An order whose command is a script of the shell."""
+    return Order(job, generation, token, "a", gpus, "A", work, ("sh", "-c", script, "sh"))
+
+
+class LocalRig:
+    """Real processes, two pools of four GPUs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "state"
+
+    def executor(self) -> LocalExecutor:
+        return LocalExecutor(self.folder, device_numbers({"a": 4, "b": 4}), grace_s=5.0)
+
+    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
+        script = f"echo >> started; set {WORK}; {SAY} {KINDS[kind]}"
+        return shell(job, generation, script, token, gpus)
+
+    def pass_time(self) -> None:
+        time.sleep(0.02)
+
+
+@contextmanager
+def cleaned_up(folder: Path) -> Iterator[LocalRig]:
+    """A state folder; what still runs in the end is stopped."""
+    made = LocalRig(folder)
+    yield made
+    executor = made.executor()
+    for one in executor.ledger.known():
+        with suppress(AllocatorError):
+            end(made, executor, one.job_id, one.generation, token=99)
+
+
+class FilesRig(LocalRig):
+    """The example actor beside the files executor."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.executor()
+        self.actor = Actor(self.folder)
+
+    def executor(self) -> Executor:  # type: ignore[override]
+        return FilesExecutor(self.folder)
+
+    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
+        return shell(job, generation, f"set {WORK}; {SAY} {KINDS[kind]}", token, gpus)
+
+    def pass_time(self) -> None:
+        self.actor.step()
+        time.sleep(0.02)
+
+
+class SimulatedRig:
+    """Rate 1 per second; time passes in steps of three seconds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = SimulatedMachines(
+            {"a": 4, "b": 4}, truth=MachineBehaviour(stop_s=lambda order: 2.0)
+        )
+
+    def executor(self) -> Executor:
+        return SimulatedExecutor(self.cluster)
+
+    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
+        return Order(
+            job,
+            generation,
+            token,
+            "a",
+            gpus,
+            "A",
+            {"endless": 1e9, "short": 3.0, "failing": 1e9}[kind],
+        )
+
+    def pass_time(self) -> None:
+        self.cluster.clock.sleep(3.0)
+
+
+RIGS: dict[str, Callable[[Path], Rig]] = {
+    "local": LocalRig,
+    "files": FilesRig,
+    "simulated": SimulatedRig,
+}
+
+
+def wait(rig: Rig, executor: Executor, job: str, *phases: Phase, work: float = 0.0) -> Observation:
+    """Let time pass until the executor says one of the phases of the job, and so much work."""
+    deadline = time.monotonic() + PATIENCE_S
+    seen: list[Observation] = []
+    while time.monotonic() < deadline:
+        rig.pass_time()
+        seen = [o for o in executor.observe() if o.job_id == job]
+        for one in seen:
+            if one.phase in phases and one.work_done >= work:
+                return one
+    raise AssertionError(f"{job} did not become {phases}: {seen}")
+
+
+def end(rig: Rig, executor: Executor, job: str, generation: int, token: int = 1) -> Observation:
+    """Stop the job, wait for its end and acknowledge it."""
+    executor.stop(job, generation, token)
+    seen = wait(rig, executor, job, Phase.STOPPED, Phase.FINISHED, Phase.FAILED, Phase.LOST)
+    executor.acknowledge(job, generation)
+    return seen
+
+
+def alive(name: str) -> list[Process]:
+    """Processes with JOB_NAME=name in their environment."""
+    found = []
+    for p in processes():
+        with suppress(OSError):
+            if p.alive and f"JOB_NAME={name}".encode() in Path(
+                f"/proc/{p.pid}/environ"
+            ).read_bytes().split(b"\0"):
+                found.append(p)
+    return found
+
+
+def gone(name: str) -> bool:
+    """Whether all of them end soon."""
+    deadline = time.monotonic() + 10.0
+    while (left := alive(name)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not left
+
+
+def named(order: Order, name: str) -> Order:
+    """The order with JOB_NAME in its environment."""
+    return Order(**{**vars(order), "environment": {"JOB_NAME": name}})
+
+
+def ended(rig: LocalRig, executor: LocalExecutor, job: str) -> Observation:
+    """How the job ended."""
+    return wait(rig, executor, job, *ENDED)
+
+
+def find_supervisor(executor: LocalExecutor, job: str, generation: int = 1) -> int:
+    """Pid of the keeper."""
+    return int((read_json(executor.ledger.place(job, generation) / "keeper.json") or {})["pid"])
+
+
+def starts_are(rig: LocalRig, job: str, times: int) -> None:
+    """Wait until the job has started so often."""
+    path, deadline = rig.folder / "jobs" / job / "work" / "started", time.monotonic() + 30.0
+    while (path.read_text() if path.exists() else "") != "\n" * times:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

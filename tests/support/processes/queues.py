@@ -1,0 +1,177 @@
+"""Queues for tests: empty ones on SQLite and on PostgreSQL, a small cluster, and an executor's
+word.
+
+    @pytest.fixture(params=BACKENDS)
+    def queue(request, tmp_path): with fresh(request.param, tmp_path) as queue: yield queue
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import postgres_server
+
+from allocator.domain.snapshot import Snapshot
+from allocator.queue import allocations, lease, observations, round_journal
+from allocator.queue.database.connection import create_queue, open_queue
+from allocator.queue.database.schema import metadata
+from allocator.queue.queue import Queue
+
+BACKENDS = ("sqlite", "postgresql")
+NOW = 1_700_000_000.0
+
+
+class Clock:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An observation."""
+
+    job_id: str
+    generation: int
+    at_s: float
+    phase: str
+    work_done: float = 0.0
+    detail: str = ""
+
+
+def cluster(jobs: str = "", **more: str) -> Snapshot:
+    """Two pools (8 GPUs "a" of type A, 4 GPUs "b" of type B) and two models (m on both types, n on
+    A only); jobs: rows of jobs.csv without a header: job_id, model, submitted_s, remaining_work,
+    max_gpus, state, pool, gpus."""
+    from allocator.io.snapshots import parse_snapshot
+
+    files = {
+        "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus,state,pool,gpus\n" + jobs,
+        "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na,A,8,2.5\nb,B,4,1\n",
+        "rates.csv": (
+            "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,2,1.9\nm,A,4,3.5\nm,B,1,0.5\nn,A,1,2\n"
+        ),
+        "tenants.csv": "tenant,weight,max_gpus\nred,2,6\nblue,1,\n",
+        "config.toml": f"now_s = {NOW}\ninterval_s = 60\n",
+        **more,
+    }
+    return parse_snapshot("small", {name: text.encode() for name, text in files.items()})
+
+
+@contextmanager
+def place(backend: str, folder: Path) -> Iterator[str]:
+    """The name of a queue that does not exist yet."""
+    if backend == "sqlite":
+        yield str(folder / "queue.db")
+        return
+    url = postgres_server.new_database()
+    try:
+        yield url
+    finally:
+        postgres_server.drop(url)
+
+
+@cache
+def _shared() -> str:
+    """URL of one database for all tests that only need an empty queue: making one takes half a
+    second.
+    """
+    url = postgres_server.new_database()
+    create_queue(url)[0].close()
+    return url
+
+
+@contextmanager
+def empty(backend: str, folder: Path) -> Iterator[str]:
+    """The name of a queue with nothing in it, which may not exist yet. One at a time on
+    PostgreSQL.
+    """
+    if backend == "sqlite":
+        yield str(folder / "queue.db")
+        return
+    store = open_queue(_shared())
+    with store.write() as connection:
+        for table in reversed(metadata.sorted_tables):
+            connection.execute(table.delete())
+    store.close()
+    yield _shared()
+
+
+@contextmanager
+def fresh(
+    backend: str,
+    folder: Path,
+    source: Snapshot | None = None,
+    clock: Callable[[], float] | None = None,
+) -> Iterator[Queue]:
+    """A queue with the small cluster, without jobs unless `source` has some."""
+    with (
+        empty(backend, folder) as name,
+        Queue.create(
+            name, source if source is not None else cluster(), clock=clock or Clock()
+        ) as queue,
+    ):
+        yield queue
+
+
+class Controller:
+    """The verbs of a controller, each in a transaction of its own."""
+
+    def __init__(self, queue: Queue, holder: str = "test", ttl_s: float = 1e6) -> None:
+        self.queue = queue
+        with queue.store.write() as connection:
+            held = lease.take(connection, holder, ttl_s, queue.clock())
+        assert held is not None
+        self.lease = held
+
+    def want(self, **wanted: Sequence[Any]) -> int:
+        """A round that wants exactly this: pool, GPUs, and perhaps the host and whether anew."""
+        entry = round_journal.JournalRound(self.queue.clock(), "digest", None, "test", "optimal")
+        with self.queue.store.write() as connection:
+            return round_journal.append(
+                connection,
+                self.lease.token,
+                entry,
+                {n: round_journal.Want(*w) for n, w in wanted.items()},
+            )
+
+    def stops(self) -> list[tuple[str, int]]:
+        with self.queue.store.write() as connection:
+            return [
+                (a.job_id, a.generation)
+                for a in allocations.order_stops(connection, self.lease.token, self.queue.clock())
+            ]
+
+    def starts(self, **capacity: int) -> list[tuple[str, int]]:
+        with self.queue.store.write() as connection:
+            return [
+                (s.allocation.job_id, s.allocation.generation)
+                for s in allocations.order_starts(
+                    connection, self.lease.token, self.queue.clock(), capacity
+                )
+            ]
+
+    def see(self, *seen: Seen, **more: Any) -> list[observations.StateChange]:
+        with self.queue.store.write() as connection:
+            return observations.observe(connection, self.lease.token, seen, **more)
+
+    def say(
+        self,
+        job_id: str,
+        phase: str,
+        work: float = 0.0,
+        generation: int | None = None,
+        detail: str = "",
+    ) -> list[observations.StateChange]:
+        """One observation of the job's last allocation, now."""
+        number = self.queue.job(job_id).generation if generation is None else generation
+        return self.see(Seen(job_id, number, self.queue.clock(), phase, work, detail))

@@ -1,0 +1,426 @@
+"""Worlds for the controller: a queue, a simulated cluster that notes every breach, and faults at
+any point of a step.
+
+A point is an instant around something that the controller does to the world: a transaction (before
+it, at its end before the commit, after the commit), a read, a call of the executor (before and
+after). Points are counted, and a seed decides what happens at which: nothing is known of the
+controller's inside, so no write can be forgotten.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import sqlalchemy as sa
+from fakes.executor_faults import CrashHere, Unreliable
+from queues import NOW, cluster
+
+from allocator.controller.controller import Controller
+from allocator.controller.leadership import Standby
+from allocator.controller.options import ControllerOptions
+from allocator.engine.decision import Decision, decide_round
+from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
+from allocator.executors.errors import NotNow
+from allocator.executors.simulated import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
+from allocator.loop.executor import Observation, Order
+from allocator.queue import snapshot as snapshots
+from allocator.queue.cluster_tables import get_meta
+from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.schema import OPEN, allocations, jobs, pools, rounds, turns
+from allocator.queue.errors import LeaseLost, QueueUnavailable, Refused
+from allocator.queue.jobs.states import Retries
+from allocator.queue.queue import Queue
+
+EVERY_S, LOOK_S = 60.0, 20.0
+# dollars per GPU-hour, rented; the budget is more than anything can cost
+PRICES = {"a": 2.5, "b": 1.0}
+FILES = {
+    "pools.csv": (
+        "pool,gpu_type,gpus,market,price_per_gpu_hour\na,A,8,on_demand,2.5\nb,B,4,on_demand,1\n"
+    ),
+    "config.toml": f"now_s = {NOW}\ninterval_s = 60\n[longrun]\naverage_per_hour = 1000\n",
+}
+SHARED = {
+    **FILES,
+    "pools.csv": (
+        "pool,gpu_type,gpus,market,price_per_gpu_hour,memory_gb,sharing\n"
+        "a,A,2,on_demand,2.5,16,any\nb,B,1,on_demand,1,16,any\n"
+    ),
+    "sharing.csv": (
+        "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\n"
+        "m,m,A,1,1.25,1.25\nm,n,A,1,1.25,1.25\nm,m,B,1,1.25,1.25\n"
+    ),
+}
+RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
+
+
+class Fate:
+    """What happens at which point. plan: by the number of the point; log: what happened."""
+
+    def __init__(self, plan: Mapping[int, str], pause: Callable[[], None] = lambda: None) -> None:
+        self.plan, self.pause, self.points, self.log = dict(plan), pause, 0, list[str]()
+        self.quiet = False
+
+    def at(self, where: str, name: str = "") -> None:
+        """One point."""
+        if self.quiet:
+            return
+        self.points += 1
+        kind = self.plan.pop(self.points, None)
+        if kind is None:
+            return
+        self.log.append(f"{kind} {where} {name} ({self.points})")
+        if kind == "crash":
+            raise CrashHere(where)
+        if kind == "pause":
+            # nobody else can write now; a pause is as good at the next point
+            if where == "write end":
+                self.plan[self.points + 1] = "pause"
+                return
+            self.pause()
+        elif where.startswith("call"):
+            raise (
+                NotNow("not now")
+                if kind == "later" and where == "call before"
+                else OSError(28, "disk full")
+            )
+        else:
+            raise QueueUnavailable(
+                "the disk is full" if kind == "later" else "the connection is lost"
+            )
+
+
+class FaultyStore:
+    """A store in which things happen."""
+
+    def __init__(self, store: QueueDatabase, fate: Fate) -> None:
+        self.store, self.fate, self.name, self.engine = store, fate, store.name, store.engine
+
+    @contextmanager
+    def write(self) -> Iterator[Any]:
+        self.fate.at("write before")
+        with self.store.write() as connection:
+            yield connection
+            self.fate.at("write end")
+        self.fate.at("write after")
+
+    @contextmanager
+    def read(self) -> Iterator[Any]:
+        self.fate.at("read")
+        with self.store.read() as connection:
+            yield connection
+
+    def close(self) -> None:
+        pass
+
+
+class FaultyExecutor:
+    """An executor around whose calls things happen. observe and capacity change nothing: one
+    point each.
+    """
+
+    def __init__(self, inner: Any, fate: Fate) -> None:
+        self.inner, self.fate, self.name = inner, fate, inner.name
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        self.fate.at("call before", name)
+        getattr(self.inner, name)(*arguments)
+        self.fate.at("call after", name)
+
+    def start(self, order: Order) -> None:
+        self._call("start", order)
+
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        self._call("stop", job_id, generation, token)
+
+    def acknowledge(self, job_id: str, generation: int) -> None:
+        self._call("acknowledge", job_id, generation)
+
+    def observe(self) -> list[Observation]:
+        seen = list(self.inner.observe())
+        with_errors = self.fate.plan.get(self.fate.points + 1) in ("crash", "pause")
+        if with_errors:
+            self.fate.at("call after", "observe")
+        else:
+            self.fate.points += not self.fate.quiet
+            self.fate.plan.pop(self.fate.points, None)
+        return seen
+
+    def capacity(self) -> Mapping[str, int]:
+        return self.inner.capacity()
+
+
+def truth(seed: int, failures: float) -> MachineBehaviour:
+    """Machines on which jobs take seconds to stop, and fail now and then; checkpoints are always
+    up to date.
+    """
+    return MachineBehaviour(
+        rate=lambda o: RATES[o.gpu_type, o.gpus],
+        beside=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
+        stop_s=lambda o: (0.0, 0.0, 5.0, 45.0)[hash_of(o, seed) % 4],
+        pause_s=lambda o, again: 3.0,
+        failures_per_gpu_hour=failures,
+        seed=seed,
+    )
+
+
+def hash_of(order: Order, seed: int) -> int:
+    return random.Random(f"{seed} {order.job_id} {order.generation}").randrange(1 << 30)
+
+
+class World:
+    """A run of the controller from a queue with jobs until all are over, with faults. pairs: two
+    jobs may run on the same GPUs, and policies that like that, and one that does not, decide in
+    turn."""
+
+    def __init__(
+        self, queue_name: str, seed: int, *, faults: int, points: int = 320, pairs: bool = False
+    ) -> None:
+        draw = random.Random(seed)
+        self.draw, self.seed, self.pairs = draw, seed, pairs
+        # allocations that ran on GPUs of another job
+        self.joined = 0
+        self.clock = SimulatedClock(NOW)
+        self.queue = Queue.create(
+            queue_name, cluster(**SHARED if pairs else FILES), clock=self.clock.now
+        )
+        self.machines = SimulatedMachines(
+            {"a": 2, "b": 1} if pairs else {"a": 8, "b": 4},
+            self.clock,
+            truth(seed, draw.choice((0.0, 0.0, 2.0))),
+        )
+        kinds = ("crash", "crash", "crash", "pause", "later", "lost")
+        plan = {draw.randrange(1, points): draw.choice(kinds) for _ in range(faults)}
+        self.fate = Fate(plan, self.another)
+        self.bad_rounds = draw.choice((0.0, 0.0, 0.3)) if faults else 0.0
+        self.unreliable, self.held_up = bool(faults) and draw.random() < 0.3, False
+        self.expected: dict[str, str] = {}
+        self.least: dict[str, float] = {}
+        self.looks = self.crashes = 0
+        self.costs_by_tenant = 0.0
+        self.booked_s: float | None = None
+        self.other: Controller | None = None
+        self.controller = self.new()
+
+    def new(self, fate: Fate | None = None) -> Controller:
+        """A controller that knows nothing but the database."""
+        fate = fate or self.fate
+        executor: Any = SimulatedExecutor(self.machines)
+        if self.unreliable and fate is self.fate:
+            executor = Unreliable(executor, self.seed)
+        quiet, fate.quiet = fate.quiet, True
+        try:
+            return Controller(
+                FaultyStore(self.queue.store, fate),
+                FaultyExecutor(executor, fate),
+                self.clock,  # type: ignore[arg-type]
+                ControllerOptions(
+                    every_s=EVERY_S,
+                    poll_s=LOOK_S,
+                    react_s=30.0,
+                    policy="greedy",
+                    stall_s=1e9,
+                    retries=Retries(most=1000, first_s=10.0, most_s=40.0),
+                ),
+                decide=self.decide,
+            )
+        finally:
+            fate.quiet = quiet
+
+    def decide(self, problem: Any, **effort: Any) -> Decision:
+        """A policy that fails now and then, in every way there is."""
+        if self.draw.random() < self.bad_rounds:
+            raise self.draw.choice(
+                (
+                    NoPlanInTime("hung"),
+                    AuditFailure(["a lie"]),
+                    Infeasible(["rules"], []),
+                    RuntimeError("the worker was killed"),
+                    ZeroDivisionError(),
+                )
+            )
+        if self.pairs:
+            effort["policy"] = self.draw.choice(("ffs", "ffs", "bsbf", "greedy", "srtf"))
+        return decide_round(problem, **effort)
+
+    def another(self) -> None:
+        """This controller is paused for long; another one takes over meanwhile, and acts."""
+        self.held_up = True
+        if self.other is None:
+            self.other = self.new(Fate({}))
+        self.clock.sleep(3 * EVERY_S)
+        for _ in range(self.draw.randrange(1, 5)):
+            self._step(self.other)
+            self.clock.sleep(LOOK_S)
+
+    def submit(self, **job: Any) -> None:
+        """What the queue has acknowledged must be done."""
+        self.expected[self.queue.submit(**{"memory_gb": 4, **job}).job_id] = "done"
+
+    def script(self) -> None:
+        """What users do, by the number of the look."""
+        n, draw = self.looks, self.draw
+        if n == 0:
+            for i in range(5):
+                self.submit(job_id=f"j{i}", model="m", total_work=60.0 + 40 * i, max_gpus=4)
+            self.submit(job_id="endless", model="n", total_work=1e7, max_gpus=1)
+        elif n == 3:
+            self.submit(job_id="late", model="m", total_work=150.0, max_gpus=2, weight=3)
+            with suppress(Refused):  # it is done by now
+                self.queue.hold("j4")
+        elif n == 6:
+            self.queue.cancel("endless")
+            self.expected["endless"] = "cancelled"
+        elif n == 9:
+            with suppress(Refused):
+                self.queue.release("j4")
+        elif n in (12, 20) and draw.random() < 0.5:
+            self.machines.set_gpus("a", draw.choice((1, 2) if self.pairs else (4, 8)))
+        elif n == 24:
+            self.machines.set_gpus("a", 2 if self.pairs else 8)
+
+    def run(self, most: int = 400) -> None:
+        """Until everything is over."""
+        while self.looks < most:
+            self.script()
+            self._step(self.controller)
+            self.check()
+            self.looks += 1
+            self.clock.sleep(LOOK_S)
+            if self.looks > 26 and self.over():
+                break
+        self.check_end()
+
+    def _step(self, controller: Controller) -> None:
+        """One look; a crash makes another controller."""
+        try:
+            controller.step()
+        except (Standby, LeaseLost, QueueUnavailable):
+            pass
+        except CrashHere:
+            self.crashes += 1
+            self.controller = self.new()
+
+    def over(self) -> bool:
+        counts = self.queue.counts()
+        return (
+            not sum(counts[s] for s in ("queued", "running", "paused", "held"))
+            and not self.machines.observe()
+        )
+
+    def check(self) -> None:
+        """What holds at every moment."""
+        assert self.machines.breaches == [], self.story()
+        with self.queue.store.read() as connection:
+            used = dict(
+                connection.execute(
+                    sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus))
+                    .where(allocations.c.phase.in_(OPEN), allocations.c.host == "")
+                    .group_by(allocations.c.pool)
+                ).all()
+            )
+            most = dict(connection.execute(sa.select(pools.c.pool, pools.c.gpus)).all())
+            numbers = list(
+                connection.execute(sa.select(rounds.c.number).order_by(rounds.c.number)).scalars()
+            )
+            left = dict(connection.execute(sa.select(jobs.c.job_id, jobs.c.remaining_work)).all())
+            self._check_books(connection)
+        assert all(used[p] <= most[p] for p in used), self.story()
+        assert numbers == list(range(1, len(numbers) + 1)), self.story()
+        assert set(self.expected) <= set(left), self.story()
+        for job_id, work in left.items():
+            assert work <= self.least.get(job_id, work) + 1e-9, (
+                f"{job_id} lost work; {self.story()}"
+            )
+        self.least = left
+
+    def _check_books(self, connection: Any) -> None:
+        """Every second of every allocation is charged once: the books have what GPUs were held for,
+        up to the last round. An end that is observed late, or by a controller that was paused while
+        another one charged, was charged until it was known."""
+        kept = json.loads(get_meta(connection, "longrun") or "{}")
+        if not kept:
+            return
+        begin, self.booked_s = self.booked_s, kept["at_s"]
+        t, begin = allocations.c, kept["account"]["opened_s"] if begin is None else begin
+        changes: dict[tuple[str, int], list[tuple[float, str]]] = {}
+        for name, generation, at_s, host in connection.execute(
+            sa.select(turns.c.job_id, turns.c.generation, turns.c.at_s, turns.c.host).order_by(
+                turns.c.id
+            )
+        ):
+            changes.setdefault((name, generation), []).append((at_s, host))
+        self.joined = len(changes)
+        for name, generation, pool, gpus, ordered, ended in connection.execute(
+            sa.select(t.job_id, t.generation, t.pool, t.gpus, t.ordered_s, t.ended_s)
+        ).all():
+            steps = [
+                (ordered, ""),
+                *changes.get((name, generation), []),
+                (ended or kept["at_s"], ""),
+            ]
+            for (start, host), (end, _) in itertools.pairwise(steps):
+                if not host:
+                    self.costs_by_tenant += (
+                        gpus
+                        * PRICES[pool]
+                        / 3600
+                        * max(0.0, min(end, kept["at_s"]) - max(start, begin))
+                    )
+        spent, late = kept["account"]["spent"], 10.0 if self.unreliable or self.held_up else 1e-6
+        assert -1e-6 <= spent - self.costs_by_tenant <= late, (
+            f"{spent} {self.costs_by_tenant}; {self.story()}"
+        )
+        assert (
+            abs(
+                kept["account"]["income"]
+                - 1000 * (kept["at_s"] - kept["account"]["opened_s"]) / 3600
+            )
+            < 1e-6
+        )
+
+    def check_end(self) -> None:
+        """The queue as a run without faults leaves it."""
+        found = {j.job_id: j for j in self.queue.jobs()}
+        assert {n: j.state for n, j in found.items()} == self.expected, self.story()
+        with self.queue.store.read() as connection:
+            done = {
+                (r.job_id): r.work
+                for r in connection.execute(
+                    sa.select(
+                        allocations.c.job_id, sa.func.sum(allocations.c.work_done).label("work")
+                    ).group_by(allocations.c.job_id)
+                )
+            }
+            kept = connection.execute(
+                sa.select(
+                    rounds.c.snapshot, rounds.c.snapshot_digest, rounds.c.plan, rounds.c.outcome
+                )
+            ).all()
+        for name, job in found.items():
+            if job.state == "done":
+                assert abs(done[name] - job.total_work) < 1e-6 and job.remaining_work == 0, (
+                    f"{name}; {self.story()}"
+                )
+        assert list(self.machines.observe()) == [] and not any(self.machines.used.values()), (
+            self.story()
+        )
+        for row in kept:
+            assert (row.plan is None) == (row.outcome == "failed"), self.story()
+            assert snapshots.unpack_snapshot(row.snapshot).digest == row.snapshot_digest, (
+                self.story()
+            )
+
+    def story(self) -> str:
+        """For whoever has to find out."""
+        return f"seed {self.seed}, look {self.looks}: {self.fate.log}; {self.machines.breaches}"

@@ -1,0 +1,111 @@
+"""Short ways to write snapshots in tests: only what matters for the test is spelt out, the rest is
+the default.
+
+    problem(jobs=[{"job_id": "a", "max_gpus": 4}], pools=[{"gpus": 8}], rates={1: 1.0, 2: 1.8, 4:
+    3.0})
+
+Defaults: jobs are called j0, j1 ..., model "m", submitted at 0, remaining_work 1000, max_gpus 8;
+pools p0, p1 ... of type "A"; rates for model "m" on every GPU type of the pools.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from allocator.domain.problem import Problem
+from allocator.domain.schema.columns import TABLES
+from allocator.domain.snapshot import Snapshot, Table
+
+Row = Mapping[str, Any]
+# perfect scaling: the simplest rates to check by hand
+LINEAR = {k: float(k) for k in (1, 2, 4, 8)}
+
+
+def snapshot(
+    jobs: Sequence[Row] = (),
+    pools: Sequence[Row] = ({},),
+    rates: Sequence[Row] | Mapping[int, float] = LINEAR,
+    *,
+    tenants: Sequence[Row] | None = None,
+    config: Mapping[str, Any] | None = None,
+    name: str = "test",
+    **tables: Sequence[Row],
+) -> Snapshot:
+    """A Snapshot from rows given as dicts. `rates` as {gpus: work_per_s} holds for model "m" on
+    every pool's type.
+
+    Lists become "a|b", None an empty cell, booleans "true"/"false". Further tables by name: nodes=,
+    prices= ...
+    """
+    pools = [{"pool": f"p{i}", "gpu_type": "A", "gpus": 8, **p} for i, p in enumerate(pools)]
+    jobs = [
+        {
+            "job_id": f"j{i}",
+            "model": "m",
+            "submitted_s": 0,
+            "remaining_work": 1000,
+            "max_gpus": 8,
+            **j,
+        }
+        for i, j in enumerate(jobs)
+    ]
+    if isinstance(rates, Mapping):
+        types = dict.fromkeys(p["gpu_type"] for p in pools)
+        rates = [
+            {"gpu_type": t, "gpus": k, "work_per_s": r} for t in types for k, r in rates.items()
+        ]
+    rows = {"jobs": jobs, "pools": pools, "rates": [{"model": "m", **r} for r in rates], **tables}
+    if tenants is not None:
+        rows["tenants"] = list(tenants)
+    return Snapshot(
+        name, dict(config or {}), {f"{key}.csv": table(f"{key}.csv", r) for key, r in rows.items()}
+    )
+
+
+def problem(*args: Any, **kwargs: Any) -> Problem:
+    """The validated Problem of `snapshot(...)`."""
+    from allocator.domain.rules.snapshot_rules import validate
+
+    return validate(snapshot(*args, **kwargs))
+
+
+def table(file: str, rows: Sequence[Row]) -> Table:
+    """Rows given as dicts as a Table; the columns are all keys in order of first appearance, or
+    the required ones.
+    """
+    required = (c.name for c in TABLES[file].columns if c.required)
+    names = list(dict.fromkeys(key for row in rows for key in row) or required)
+    columns = {n: [cell(row.get(n)) for row in rows] for n in names}
+    return Table(file, columns, range(2, len(rows) + 2))
+
+
+def cell(value: Any) -> str:
+    """The text of a value in a CSV cell."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "|".join(cell(v) for v in value)
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def write_folder(snap: Snapshot, folder: Path) -> Path:
+    """The snapshot as a folder of CSV files with config.toml (plain values only); returns the
+    folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, t in snap.tables.items():
+        with (folder / file).open("w", newline="", encoding="utf-8") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(t.columns)
+            writer.writerows(zip(*t.columns.values(), strict=True))
+    if snap.config:
+        lines = [
+            f'{k} = "{v}"' if isinstance(v, str) else f"{k} = {v}" for k, v in snap.config.items()
+        ]
+        (folder / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder

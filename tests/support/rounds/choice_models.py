@@ -1,0 +1,103 @@
+"""Models made of choices for tests: by hand, at random, and exhaustive search over them."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from formulations.model.choices import Choices, choices
+from formulations.model.linear import AT_MOST_ONE, LinearModel, RowFamily
+
+
+def model_of(groups, rows, mandatory=()):
+    """groups: per group a list of (value, {row: coef}); rows: list of (low, high); must: numbers
+    of must-groups.
+    """
+    J = len(groups)
+    value, index, coef, start = [], [], [], [0]
+    for j, columns in enumerate(groups):
+        for v, entries in columns:
+            value.append(v)
+            index += [j, *(J + r for r in entries)]
+            coef += [1.0, *entries.values()]
+            start.append(len(index))
+    n = len(value)
+    low = np.array(
+        [1.0 if j in mandatory else -np.inf for j in range(J)] + [r[0] for r in rows], dtype=float
+    )
+    high = np.array([1.0] * J + [r[1] for r in rows], dtype=float)
+    families = (
+        RowFamily(AT_MOST_ONE, 0, [f"j{j}" for j in range(J)]),
+        RowFamily("capacity", J, [f"r{r}" for r in range(len(rows))]),
+    )
+    return LinearModel(
+        np.array(value, dtype=float),
+        np.zeros(n),
+        np.ones(n),
+        np.ones(n, dtype=bool),
+        np.array(start, dtype=np.int64),
+        np.array(index, dtype=np.int64),
+        np.array(coef, dtype=float),
+        low,
+        high,
+        families,
+    )
+
+
+def random_model(
+    rng: np.random.Generator, jobs: int = 5, rows: int = 3, scale: float = 1.0
+) -> LinearModel:
+    """Rows of all kinds (<=, >=, ranged, equal), must-groups, empty groups, negative and zero
+    values.
+    """
+    groups = []
+    for _ in range(jobs):
+        columns = []
+        for _ in range(int(rng.integers(0, 4))):
+            entries = {r: float(rng.integers(-1, 6)) for r in range(rows) if rng.random() < 0.7}
+            columns.append(
+                (
+                    scale * float(np.round(rng.normal(1.0, 1.0), 2)),
+                    {r: a for r, a in entries.items() if a},
+                )
+            )
+        groups.append(columns)
+    bounds = []
+    for _ in range(rows):
+        a, b = sorted(rng.integers(0, 3 * jobs, 2).tolist())
+        kinds = [(-np.inf, b), (-np.inf, b), (min(a, 3), np.inf), (min(a, 2), b), (a, a)]
+        bounds.append(kinds[int(rng.integers(0, 5))])
+    mandatory = {j for j in range(jobs) if groups[j] and rng.random() < 0.2}
+    return model_of(groups, bounds, mandatory)
+
+
+def best_choice(c: Choices) -> float | None:
+    """Value of the best plan by trying all of them; None where there is none."""
+    A, v = np.vstack([c.matrix.toarray(), np.zeros((1, c.R))]), np.append(c.value, 0.0)
+    use, value = np.zeros((1, c.R)), np.zeros(1)
+    for j in range(c.J):
+        mine = [*range(c.start[j], c.start[j + 1]), *([] if c.mandatory[j] else [c.n])]
+        use = (use[:, None] + A[mine][None]).reshape(-1, c.R)
+        value = (value[:, None] + v[mine][None]).ravel()
+    fine = ((use <= c.high) & (use >= c.low)).all(axis=1)
+    return float(value[fine].max()) if fine.any() else None
+
+
+def lp_bound(model: LinearModel) -> float | None:
+    """Optimum of the LP relaxation, None where infeasible."""
+    A = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
+    up, down = np.isfinite(model.upper), np.isfinite(model.lower)
+    r = linprog(
+        -model.value,
+        A_ub=sparse.vstack([A[up], -A[down]]),
+        bounds=(0, 1),
+        method="highs",
+        b_ub=np.concatenate([model.upper[up], -model.lower[down]]),
+    )
+    return -float(r.fun) if r.status == 0 else None
+
+
+def view(groups, rows, mandatory=()) -> Choices:
+    """choices(model_of(...))."""
+    return choices(model_of(groups, rows, mandatory))

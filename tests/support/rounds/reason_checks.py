@@ -1,0 +1,175 @@
+"""Whether the reasons of a plan are true: limits are lifted in the problem, and the round is
+decided again.
+
+Shares nothing with allocator/engine/causes.py: limits are lifted one pool at a time too, to large
+numbers instead of none, and decisions are exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from allocator.domain.problem import Problem
+from allocator.domain.result import Result
+from allocator.engine.decision import decide, run_policy
+from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
+from allocator.options.instance_building import compile_round
+from allocator.options.option_table import OptionTable
+from allocator.policies.mip import mip
+from allocator.solvers.base import SolveLimits
+
+MUCH = 10**6
+TOGETHER = "; it lacks "
+Key = tuple[frozenset[str], int, int]  # limits, tenant, pool
+
+
+class Checker:
+    """One round, decided once, and decided again without limits as often as its reasons ask for
+    it."""
+
+    def __init__(self, problem: Problem, limits: SolveLimits, gap: float = 0.0) -> None:
+        self.problem, self.exact = problem, dataclasses.replace(limits, gap=gap)
+        self.result = decide(problem, limits=limits)
+        self._known: dict[Key, Result | None] = {}
+        self._option_tables: dict[Key, OptionTable] = {}
+
+    def counts(self) -> Counter[tuple[str, bool]]:
+        """(code, whether it is true) of every reason that can be checked."""
+        return Counter(
+            (code, self.is_true(j))
+            for j, code in enumerate(self.result.jobs["reason"])
+            if code not in (None, "held", "not_evaluated")
+        )
+
+    def is_true(self, j: int) -> bool:
+        """Whether the reason of job j is."""
+        code, detail = self.result.jobs["reason"][j], str(self.result.jobs["detail"][j])
+        if code == "budget":
+            return self.gets_more(j, {"budget"})
+        if code == "quota":
+            return self.gets_more(j, {"quota"})
+        if code == "capacity":
+            return self.gets_more(j, {"GPUs"}) or any(
+                self.gets_more(j, {"GPUs"}, p) for p in range(len(self.problem.pools))
+            )
+        if code == "outranked":
+            if TOGETHER not in detail:
+                return not any(self.gets_more(j, {limit}) for limit in ("budget", "quota"))
+            named = (
+                detail.partition(TOGETHER)[2]
+                .removesuffix(" together")
+                .replace(" and ", ", ")
+                .split(", ")
+            )
+            proper = [
+                set(s) for n in range(1, len(named)) for s in itertools.combinations(named, n)
+            ]
+            if named == ["GPUs"]:
+                proper = [{"budget"}, {"quota"}]
+            return self.gets_more(j, set(named)) and not any(self.gets_more(j, s) for s in proper)
+        if code in ("protected", "exceeds_quota", "exceeds_cluster"):
+            return not self._can_have_more(j)
+        return self._gpus(j, {"GPUs", "budget", "quota"}) == 0  # no_matching_gpu_type
+
+    def gets_more(self, j: int, limits: set[str], pool: int = -1) -> bool:
+        """Whether job j gets more than it got without some limits; pool: the one with more GPUs, -1
+        = all.
+
+        More is counted by the values of the lifted round: other limits may change what work is
+        worth.
+        """
+        key, found = self._without(frozenset(limits), j, pool)
+        if found is None:
+            return False
+        before, after = self.result.jobs, found.jobs
+        if not after["gpus"][j] or not before["gpus"][j]:
+            return bool(after["gpus"][j])
+        now = self._value_of_job(key, j) if before["shared_with"][j] is None else before["value"][j]
+        return bool(after["value"][j] > now + 1e-9 * max(1.0, abs(now)))
+
+    def _value_of_job(self, key: Key, j: int) -> float:
+        """What the option that job j got is worth in a lifted round."""
+        if key not in self._option_tables:
+            self._option_tables[key] = compile_round(
+                without(self.problem, *key), prunes=False
+            ).option_table
+        m, jobs = self._option_tables[key], self.result.jobs
+        at = slice(m.start[j], m.start[j + 1])
+        own = (m.pool[at] == self.problem.pools.pool.index(jobs["pool"][j])) & (
+            m.gpus[at] == jobs["gpus"][j]
+        )
+        return float(m.value[at][own & (m.primary[at] < 0)][0])
+
+    def _gpus(self, j: int, limits: set[str]) -> int:
+        found = self._without(frozenset(limits), j, -1)[1]
+        return 0 if found is None else int(found.jobs["gpus"][j])
+
+    def _without(self, limits: frozenset[str], j: int, pool: int) -> tuple[Key, Result | None]:
+        key = (limits, int(self.problem.jobs.tenant[j]) if "quota" in limits else -1, pool)
+        if key not in self._known:
+            try:
+                self._known[key] = decide(without(self.problem, *key), limits=self.exact)
+            except AllocatorError:
+                self._known[key] = None
+        return key, self._known[key]
+
+    def _can_have_more(self, j: int) -> bool:
+        """Whether any plan that keeps the rules, good or bad, gives job j more."""
+        round_ = compile_round(self.problem, prunes=False)
+        i = round_.instance
+        mine = np.arange(i.start[j], i.start[j + 1])
+        better = mine[i.value[mine] > self.result.jobs["value"][j] + 1e-12]
+        if not len(better):
+            return False
+        try:
+            run_policy(round_.with_forced_job(j, better), mip, None, self.exact, np.inf)
+        except (Infeasible, NoPlanInTime):  # the analysis of conflicts does not know this rule
+            return False
+        return True
+
+
+def without(
+    problem: Problem, limits: frozenset[str] | set[str], tenant: int, pool: int = -1
+) -> Problem:
+    """The problem in which some limits are so large that nobody notices them."""
+    if "budget" in limits:
+        problem = dataclasses.replace(problem, budget_per_hour=float(MUCH))
+    if "max_changes" in limits:
+        problem = dataclasses.replace(problem, max_changes=len(problem.jobs))
+    if "quota" in limits:
+        tenants, own = problem.tenants, np.arange(len(problem.tenants)) == tenant
+        much = {
+            "max_gpus": MUCH,
+            "budget_per_hour": MUCH,
+            "max_spot_gpus": MUCH,
+            "max_spot_share": np.inf,
+        }
+        problem = dataclasses.replace(
+            problem,
+            tenants=dataclasses.replace(
+                tenants,
+                **{
+                    name: np.where(own, float(most), getattr(tenants, name))
+                    for name, most in much.items()
+                },
+            ),
+        )
+    if "GPUs" in limits:
+        gpus = problem.pools.gpus.copy()
+        gpus[slice(None) if pool < 0 else slice(pool, pool + 1)] = 10_000
+        problem = dataclasses.replace(problem, pools=dataclasses.replace(problem.pools, gpus=gpus))
+    return problem
+
+
+def table(counts: Counter[tuple[str, bool]]) -> str:
+    """Reasons that are true of all that were checked, a line per code."""
+    codes: Sequence[str] = sorted({code for code, _ in counts})
+    return "\n".join(
+        f"{code:21} {counts[code, True]:6} of {counts[code, True] + counts[code, False]:6}"
+        for code in codes
+    )

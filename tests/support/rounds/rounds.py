@@ -1,0 +1,108 @@
+"""Small random instances and exhaustive search over them, for tests of everything that works on
+arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from formulations.model.instance import Instance
+from formulations.model.linear import LinearModel
+
+
+def random_instance(
+    rng: np.random.Generator, jobs: int = 4, pools: int = 2, tenants: int = 2, secondaries: int = 0
+) -> Instance:
+    """A round with every kind of row, and up to `secondaries` options of guests; some are
+    infeasible.
+    """
+    job, pool, gpus = [], [], []
+    for j in range(jobs):
+        for p in range(pools):
+            for k in sorted(rng.choice([1, 2, 3, 4], rng.integers(0, 4), replace=False).tolist()):
+                job.append(j), pool.append(p), gpus.append(k)
+    n = len(job)
+    job_, pool_, gpus_ = (
+        np.array(job, dtype=np.int64),
+        np.array(pool, dtype=np.int64),
+        np.array(gpus, dtype=np.int64),
+    )
+    keep, mandatory = np.zeros(n, dtype=bool), np.zeros(jobs, dtype=bool)
+    for j in range(jobs):
+        mine = np.flatnonzero(job_ == j)
+        if len(mine) and rng.random() < 0.6:
+            keep[rng.choice(mine)] = True
+            mandatory[j] = rng.random() < 0.2
+    kept = int(keep.sum())
+    value = np.round(rng.random(n) * gpus_**0.7, 2) if n else np.zeros(0)
+    zones = int(rng.integers(0, 3))
+    price = rng.integers(0, 4, pools).astype(float)
+    inf = np.inf
+    alone = Instance(
+        value=value,
+        start=np.searchsorted(job_, np.arange(jobs + 1)),
+        job=job_,
+        pool=pool_,
+        gpus=gpus_,
+        cost=gpus_ * price[pool_] if n else np.zeros(0),
+        keep=keep,
+        primary=np.full(n, -1),
+        conflicting_option=np.full(n, -1),
+        mandatory=mandatory,
+        tenant=rng.integers(0, tenants, jobs),
+        capacity=rng.integers(0, 7, pools),
+        budget=float(rng.integers(2, 15)) if rng.random() < 0.5 else inf,
+        quota=np.where(rng.random(tenants) < 0.5, rng.integers(1, 8, tenants), inf),
+        tenant_budget=np.where(rng.random(tenants) < 0.3, rng.integers(1, 12, tenants), inf),
+        guarantee=np.where(rng.random(tenants) < 0.3, rng.integers(1, 4, tenants), 0),
+        least_kept=int(rng.integers(0, kept + 1)) if rng.random() < 0.4 else 0,
+        zone=rng.integers(-1, zones, pools),
+        exposure=np.where(rng.random(tenants) < 0.5, rng.integers(0, 5, tenants), inf),
+        jobs=[f"j{j}" for j in range(jobs)],
+        pools=[f"p{p}" for p in range(pools)],
+        tenants=[f"q{q}" for q in range(tenants)],
+        zones=[f"z{z}" for z in range(zones)],
+    )
+    return add_colocated_options(rng, alone, secondaries) if secondaries and n else alone
+
+
+def add_colocated_options(rng: np.random.Generator, i: Instance, secondaries: int) -> Instance:
+    """The round with options of guests, at most so many, of random jobs on random options; some
+    are kept, some cost.
+    """
+    primary = rng.integers(0, len(i.job), secondaries)
+    job = rng.integers(0, len(i.mandatory), secondaries)
+    primary, job = primary[i.job[primary] != job], job[i.job[primary] != job]
+    k = len(primary)
+    order = np.argsort(np.append(i.job, job), kind="stable")
+    place = np.argsort(order)  # where each option went
+    parts = {
+        "value": np.round(rng.uniform(-0.5, 2.0, k), 2),
+        "job": job,
+        "pool": i.pool[primary],
+        "gpus": i.gpus[primary],
+        "cost": np.zeros(k),
+        "keep": rng.random(k) < 0.2,
+        "primary": place[primary],
+        "conflicting_option": np.full(k, -1),
+    }
+    both = {name: np.append(getattr(i, name), x)[order] for name, x in parts.items()}
+    return replace(i, start=np.searchsorted(both["job"], np.arange(len(i.start))), **both)
+
+
+def best(model: LinearModel, start: np.ndarray) -> float | None:
+    """Value of the best feasible 0/1 vector with at most one column per group, by trying all;
+    None if there is none.
+    """
+    groups = [[-1, *range(a, b)] for a, b in itertools.pairwise(start.tolist())]
+    top: float | None = None
+    for pick in itertools.product(*groups):
+        x = np.zeros(model.n)
+        x[[c for c in pick if c >= 0]] = 1.0
+        if model.feasible(x):
+            value = float(model.value @ x)
+            top = value if top is None else max(top, value)
+    return top

@@ -1,0 +1,291 @@
+"""The objectives read a second time from formulations/README.md, with loops and searches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from second_reading import Option, Row
+from second_ways import Way, Ways
+
+RISKY = (
+    "response",
+    "cost",
+    "completion",
+    "tardiness",
+    "utility",
+    "fairness",
+    "maxmin",
+    "makespan",
+    "flow",
+)
+"""Objectives that look at revocations and checkpoints: README of formulations."""
+
+
+@dataclass
+class Objectives(Ways):
+    """A round with what ways are worth in one objective."""
+
+    def single(self, j: Row, w: Way, name: str) -> float:
+        """Worth of a way in one objective, without the money."""
+        rate, span, own = self.speed(j, w, name in RISKY), self.config["interval_s"], self.weight(j)
+        done, busy = self.done(j, w, rate), self.busy(j, w, rate)
+        if name == "progress":
+            return own * done / float(j["remaining_work"])
+        if name == "throughput":
+            return own * done / self.base(j)
+        if name == "cost":
+            return self.saving(j, w, rate)
+        if name == "utility":
+            x = max(0.0, 1 - w.pause / span) * rate / min(self.seen(j).values())
+            return own * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600)
+        if name in ("fairness", "maxmin", "makespan"):
+            return self.shared(j, done, busy, name)
+        if name == "tardiness" and self.in_time(j):
+            return 168 * own * (self.risk(j, None) - self.risk(j, w))
+        weight = {
+            i["job_id"]: self.weight(i) * (self.slope(i) if name == "flow" else 1.0)
+            for i in self.jobs
+        }
+        mine = weight[j["job_id"]]
+        least = min(
+            (mine + self.mu(j) * self.hourly(o)) / (3600 * r) for o, r in self.seen(j).items()
+        )
+        if name in ("completion", "flow", "tardiness"):
+            length = {
+                i["job_id"]: i["remaining_work"] / self.whole(i) / weight[i["job_id"]]
+                for i in self.jobs
+                if self.options(i) and not (name == "tardiness" and self.in_time(i))
+            }
+            after = [i for i, hours in length.items() if hours >= length[j["job_id"]] * (1 - 1e-6)]
+            least = max(least, sum(weight[i] for i in after) / (3600 * self.whole(j)))
+        if name == "flow":
+            done = self.spread(j, w, rate)
+        return least * done + mine * (span - busy) / 3600
+
+    def base(self, j: Row) -> float:
+        """Work of a round as requested, on the slowest type: speeds without losses."""
+
+        def find() -> float:
+            asked = []
+            for t in {p["gpu_type"] for p in self.pools}:
+                memory_sizes = [p["memory_gb"] for p in self.pools if p["gpu_type"] == t]
+                largest_memory_gb = None if None in memory_sizes else max(memory_sizes)
+                r = self.rate(j["model"], t, j["requested_gpus"], largest_memory_gb)
+                if r and (not j["gpu_types"] or t in j["gpu_types"]):
+                    asked.append(r)
+            near = min(
+                ((abs(k - j["requested_gpus"]), k, r) for (_, k), r in self.options(j).items()),
+                default=(0, 0, 1.0),
+            )
+            return (min(asked) if asked else near[2]) * float(self.config["interval_s"])
+
+        return float(self.once(("base", j["job_id"]), find))
+
+    def slope(self, j: Row) -> float:
+        """Of F + d^2 / 1.6 T at the delay d of the job."""
+
+        def find() -> float:
+            alone = [
+                i["total_work"] / max(self.seen(i).values()) for i in self.jobs if self.options(i)
+            ]
+            worked = (j["total_work"] - j["remaining_work"]) / max(
+                self.seen(j).values(), default=math.inf
+            )
+            scale = self.config["interval_s"] + sum(alone) / max(1, len(alone))
+            return float(1 + max(0.0, self.age(j) - worked) / (0.8 * scale))
+
+        return float(self.once(("slope", j["job_id"]), find))
+
+    def spread(self, j: Row, w: Way, rate: float) -> float:
+        """Work done where the pause is spread over the time for which the way is held."""
+        span, left = self.config["interval_s"], j["remaining_work"]
+        held = max(span, min(self.age(j) / (j["restarts"] + 2), w.pause + left / rate))
+        return float(min(left, max(0.0, rate * span - rate * span / held * w.pause)))
+
+    def whole(self, j: Row) -> float:
+        """Work per second if every GPU worked on jobs like this one."""
+        return float(
+            self.once(
+                ("whole", j["job_id"]),
+                lambda: sum(
+                    p["gpus"]
+                    * max(
+                        (r / k for (q, k), r in self.seen(j).items() if q == p["pool"]), default=0.0
+                    )
+                    for p in self.pools
+                ),
+            )
+        )
+
+    def shared(self, j: Row, done: float, busy: float, name: str) -> float:
+        """Objectives that look at equal shares."""
+
+        def ratio(i: Row, seconds: float, left: float) -> float:
+            equal = self.equal(i, alike=name == "makespan")
+            if name == "makespan":
+                return float((seconds + left / equal) / 3600.0)
+            return float((self.age(i) + seconds + left / equal) / (i["total_work"] / equal))
+
+        span = self.config["interval_s"]
+        unit, power = 1.0, 2.0
+        if name == "maxmin":
+            others = self.once(
+                "others",
+                lambda: [ratio(i, span, i["remaining_work"]) for i in self.jobs if self.options(i)],
+            )
+            unit, power = max(others), max(2.0, math.log(len(others)) / math.log(1.25))
+        waiting = ratio(j, span, j["remaining_work"])
+        sooner = ratio(j, span - busy, done) - ratio(j, 0.0, 0.0)
+        planned = waiting - sooner
+        if power == 2.0:  # squares of huge ratios would cancel
+            return sooner * (waiting + planned) / 2 / unit**2
+        return ((waiting / unit) ** power - (planned / unit) ** power) / power
+
+    def equal(self, j: Row, alike: bool = False) -> float:
+        """Rate of a job on its equal share of all GPUs, by weights or with all alike."""
+        return float(self.once(("equal", j["job_id"], alike), lambda: self._equal(j, alike)))
+
+    def _equal(self, j: Row, alike: bool) -> float:
+        options = self.seen(j)
+
+        def claim(i: Row) -> float:
+            return 1.0 if alike else self.weight(i) * float(self.owner[i["tenant"]]["weight"])
+
+        share = (
+            sum(p["gpus"] for p in self.pools)
+            * claim(j)
+            / sum(claim(i) for i in self.jobs if self.options(i))
+        )
+        slow = {k: min(r for (_, n), r in options.items() if n == k) for _, k in options}
+        low, high = min(slow), max(slow)
+        under, over = (
+            max((k for k in slow if k <= share), default=low),
+            min((k for k in slow if k >= share), default=high),
+        )
+        part = 0.0 if under == over else (share - under) / (over - under)
+        return (
+            slow[high]
+            if share >= high
+            else (
+                slow[low] * share / low
+                if share <= low
+                else (slow[under] + part * (slow[over] - slow[under]))
+            )
+        )
+
+    def in_time(self, j: Row) -> bool:
+        """Whether some option leaves the deadline within reach."""
+        return bool(
+            self.once(
+                ("in time", j["job_id"]),
+                lambda: any(self.risk(j, self.way(j, o)) < 1 - 1e-9 for o in self.options(j)),
+            )
+        )
+
+    def risk(self, j: Row, w: Way | None) -> float:
+        """Of missing the deadline after a round with this way, None = waiting."""
+        due, left, fastest = self.due(j), j["remaining_work"], max(self.seen(j).values())
+        if due is None:
+            return 1.0
+        due -= self.now
+        if w:
+            rate = self.speed(j, w)
+            done = self.done(j, w, rate)
+            if left - done <= 1e-9 * left:
+                return float(self.busy(j, w, rate) > due)
+            left -= done
+        hours = due - self.config["interval_s"] - j["restart_s"]
+        return float(min(1.0, left / fastest / hours) ** 2) if hours > 0 else 1.0
+
+    def shortest(self, j: Row) -> float:
+        """Least seconds it still needs, at listed sizes, powers of two and the largest that
+        fits.
+        """
+        sizes = [r["gpus"] for r in self.rates if r["model"] == j["model"]] + [
+            c["parameters"].get("max_gpus", 1024)
+            for c in self.table("models")
+            if c["model"] == j["model"]
+        ]
+        best = 0.0
+        for p in self.pools:
+            most = min(j["max_gpus"], p["gpus"], max(sizes, default=0))
+            if self.speeds.unrated(j["model"]):
+                most = min(j["max_gpus"], p["gpus"])
+            for k in range(j["min_gpus"], most + 1):
+                tried = k in j["sizes"] if j["sizes"] else k & (k - 1) == 0 or k == most
+                if tried and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"]):
+                    best = max(best, self.rate(j["model"], p["gpu_type"], k, p["memory_gb"]) or 0.0)
+        return j["remaining_work"] / best if best else 0.0
+
+    def due(self, j: Row) -> float | None:
+        """Its own deadline, or when a job that comes after it has to begin: no job here has stages
+        on both sides."""
+        found = [] if j["deadline_s"] is None else [j["deadline_s"]]
+        for s in self.jobs:
+            if j["job_id"] in s["after"] and s["deadline_s"] is not None:
+                before = max(self.shortest(self.by[name]) for name in s["after"] if name in self.by)
+                need = self.shortest(s)
+                way = need + before
+                found.append(
+                    s["deadline_s"]
+                    - need * max(1.0, (s["deadline_s"] - self.now) / way if way else 1.0)
+                )
+        return min(found, default=None)
+
+    def saving(self, j: Row, w: Way, rate: float) -> float:
+        """Objective cost: finishing after waiting, minus dollars, minus finishing after this."""
+        options, left, span = self.seen(j), j["remaining_work"], self.config["interval_s"]
+        done, busy = self.done(j, w, rate), self.busy(j, w, rate)
+        sure = (
+            [o for o in options if self.at[o[0]]["market"] == "on_demand"]
+            or [o for o in options if self.at[o[0]]["market"] == "reserved"]
+            or list(options)
+        )
+        late = 10 * self.weight(j) * max(1.0, *(self.hourly(o) for o in options)) / 3600
+        own = self.due(j)
+        pace, dated = self.base(j) / span, own is not None
+        due = (left / pace if own is None else own - self.now) - span
+
+        def mix(work: float, seconds: float) -> float:
+            """Every pair of options, the first for a share of the work: none, all, or what ends
+            just in time."""
+            best = math.inf
+            for a, b in itertools.product(options, repeat=2):
+                ta, tb = (1 / options[o] / self.at[o[0]]["availability"] for o in (a, b))
+                ca, cb = (self.hourly(o) / 3600 / options[o] for o in (a, b))
+                just = (seconds - work * tb) / (work * (ta - tb)) if work > 0 and ta != tb else 0.0
+                for share in {0.0, 1.0, min(1.0, max(0.0, just))}:
+                    over = work * (share * ta + (1 - share) * tb) - seconds
+                    best = min(
+                        best,
+                        work * (share * ca + (1 - share) * cb)
+                        + late * over * (1 if over > 0 else 0.005),
+                    )
+            return best
+
+        def over(work: float, seconds: float, now: Option | None) -> float:
+            ends = [
+                (
+                    0.0
+                    if work <= 0
+                    else work / options[o]
+                    + (
+                        0
+                        if o == now
+                        else self.at[o[0]]["startup_s"] + (j["restart_s"] if now else 0)
+                    )
+                )
+                for o in sure
+            ]
+            return max(0.0, min(ends) + j["restart_s"] - seconds)
+
+        after = due + span - busy
+        value = mix(left, due) - self.dollars(j, w, rate) - mix(left - done, after)
+        if dated:
+            gone = min(left + (j["checkpoint_every_s"] or span) * rate, j["total_work"])
+            worst = gone if self.at[w.got[0]]["market"] == "spot" else left - done
+            value += late * (over(left, due, None) - over(worst, after, w.got))
+        free = not w.pays_for_gpus or self.hourly(w.got) == 0
+        return value + (0.001 * late * min(span, done / pace) if free else 0.0)

@@ -1,0 +1,379 @@
+"""The contract read a second time, on plain rows with loops and exhaustive search: what jobs may
+get, at which speed, and which plans keep the rules. What plans are worth: second_values.py."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from second_speeds import Speeds, below
+
+Row = dict[str, Any]
+Option = tuple[str, int]
+
+JOB: Row = {
+    "model": "m",
+    "tenant": "default",
+    "state": "queued",
+    "pool": None,
+    "gpus": None,
+    "min_gpus": 1,
+    "sizes": [],
+    "gpu_types": [],
+    "weight": 1.0,
+    "deadline_s": None,
+    "preemptible": True,
+    "resizes_left": None,
+    "memory_gb": None,
+    "checkpoint_s": 0.0,
+    "checkpoint_every_s": None,
+    "after": [],
+    "max_spot_gpus": None,
+    "interactive": False,
+    "shrinkable": False,
+    "synchronous": True,
+    "attained_gpu_s": 0.0,
+    "restarts": 0,
+    "shared_with": None,
+}
+POOL: Row = {
+    "gpus_per_node": 8,
+    "market": "reserved",
+    "price_per_gpu_hour": 0.0,
+    "region": "",
+    "startup_s": 0.0,
+    "revocations_per_gpu_hour": 0.0,
+    "memory_gb": None,
+    "lifetime_s": None,
+    "availability": None,
+    "min_billing_s": 0.0,
+    "sharing": "none",
+}
+TENANT: Row = {
+    "weight": 1.0,
+    "max_gpus": math.inf,
+    "guaranteed_gpus": 0,
+    "budget_per_hour": math.inf,
+    "max_spot_gpus": None,
+    "max_spot_share": None,
+    "dollar_price": 0.0,
+}
+CONFIG: Row = {
+    "interval_s": 300.0,
+    "budget_per_hour": math.inf,
+    "restart_s": 30.0,
+    "max_changes": 10**9,
+    "ageing_s": math.inf,
+    "objective": "progress",
+    "sizes": "known",
+    "size_error": 0.5,
+    "dollar_price": 0.0,
+    "profiling": {},
+}
+
+
+def filled(defaults: Row, row: Mapping[str, Any]) -> Row:
+    """The row with the defaults in place of what is empty."""
+    return {**defaults, **{name: value for name, value in row.items() if value is not None}}
+
+
+@dataclass
+class Rules:
+    """The rows of one round. `further`: tables by name without .csv, those that are not spelt
+    out.
+    """
+
+    jobs: list[Row]
+    pools: list[Row]
+    rates: list[Row]
+    tenants: list[Row]
+    config: Row
+    further: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    known: dict[Any, Any] = field(default_factory=dict)  # what was found before
+
+    def __post_init__(self) -> None:
+        self.config = filled(CONFIG, self.config)
+        self.config.setdefault("now_s", max((j["submitted_s"] for j in self.jobs), default=0.0))
+        self.now = self.config["now_s"]
+        self.pools = [filled(POOL, p) for p in self.pools]
+        for p in self.pools:
+            p["availability"] = p["availability"] or (0.4 if p["market"] == "spot" else 1.0)
+            self._in_force(p)
+        self.at = {p["pool"]: p for p in self.pools}
+        self.rates = [
+            filled({"model": "m", "efficiency": 1.0, "memory_gb": None, "observed": False}, r)
+            for r in self.rates
+        ]
+        again = {"restart_s": self.config["restart_s"]}
+        self.jobs = [
+            filled(
+                JOB
+                | again
+                | {
+                    "total_work": j["remaining_work"],
+                    "requested_gpus": j.get("min_gpus") or 1,
+                },
+                j,
+            )
+            for j in self.jobs
+        ]
+        self.by = {j["job_id"]: j for j in self.jobs}
+        self.speeds = Speeds(self.rates, self.table("models"))
+        self.tenants = [filled(TENANT, t) for t in self.tenants]
+        named = {t["tenant"] for t in self.tenants}
+        self.tenants += [
+            TENANT | {"tenant": name}
+            for name in dict.fromkeys(j["tenant"] for j in self.jobs)
+            if name not in named
+        ]
+        self.owner = {t["tenant"]: t for t in self.tenants}
+        for j in self.jobs:
+            if self.speeds.unrated(j["model"]):
+                self._make_rigid(j)
+            self._believe(j)
+
+    def table(self, name: str) -> Sequence[Row]:
+        """Rows of a table that may be absent."""
+        return self.further.get(name, ())
+
+    def _in_force(self, p: Row) -> None:
+        """prices.csv and nodes.csv: what holds now."""
+        for row in sorted(self.table("prices"), key=lambda row: float(row["at_s"])):
+            if row["pool"] == p["pool"] and row["at_s"] <= self.config["now_s"]:
+                for name in ("price_per_gpu_hour", "gpus"):
+                    p[name] = p[name] if row.get(name) is None else row[name]
+        nodes = [n for n in self.table("nodes") if n["pool"] == p["pool"]]
+        if nodes:
+            p["gpus"] = sum(n["gpus"] for n in nodes if n.get("state", "up") == "up")
+
+    def _make_rigid(self, j: Row) -> None:
+        """A job of a model without rates has its requested size, and those that were observed."""
+        own = [k for k in j["sizes"] if j["min_gpus"] <= k <= j["max_gpus"]]
+        if own and j["requested_gpus"] not in own:
+            smaller = [k for k in own if k < j["requested_gpus"]]
+            j["requested_gpus"] = max(smaller, default=own[0])
+        seen = {r["gpus"] for r in self.rates if r["model"] == j["model"]}
+        may = {k for k in seen if j["min_gpus"] <= k <= j["max_gpus"] and (not own or k in own)}
+        j["sizes"] = sorted(may | {j["requested_gpus"]})
+
+    def _believe(self, j: Row) -> None:
+        """`sizes`: what is left as far as it is known."""
+        done, how = j["total_work"] - j["remaining_work"], self.config["sizes"]
+        if how == "known":
+            return
+        if how == "unknown":
+            asked = [
+                r
+                for t in {p["gpu_type"] for p in self.pools}
+                if (r := self.rate(j["model"], t, j["requested_gpus"]))
+            ]
+            left = done + min(asked, default=1.0) * self.config["interval_s"]
+        else:
+            e, guess = self.config["size_error"], j["total_work"]
+            left = guess * math.exp(e * e / 2)
+            if done > 0:
+                z = math.log(done / guess) / e
+                left = left * below(e - z) / below(-z) - done
+        j["remaining_work"] = max(left, 1e-6 * done)
+        j["total_work"] = done + j["remaining_work"]
+
+    def rate(self, model: str, gpu_type: str, k: int, gb: float | None = None) -> float | None:
+        """Work per second on k GPUs of so much memory, None where nothing is known."""
+        return self.speeds.rate(model, gpu_type, k, gb)
+
+    def held(self, j: Row) -> Option | None:
+        """What the job runs on."""
+        return (j["pool"], j["gpus"]) if j["state"] == "running" else None
+
+    def may_have(self, j: Row, p: Row, k: int) -> bool:
+        """Whether the job may change to that: its range, sizes, types and market."""
+        node = p["gpus_per_node"]
+        size = k in j["sizes"] if j["sizes"] else (k <= node and k & (k - 1) == 0) or k % node == 0
+        free = size and j["min_gpus"] <= k <= j["max_gpus"]
+        free = free and (
+            p["market"] != "spot" or j["max_spot_gpus"] is None or k <= j["max_spot_gpus"]
+        )
+        return bool(free and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"]))
+
+    def tied(self, j: Row) -> bool:
+        """Whether it may have nothing but what it holds."""
+        return bool(j["state"] == "running" and (not j["preemptible"] or j["resizes_left"] == 0))
+
+    def options(self, j: Row) -> dict[Option, float]:
+        """{(pool, gpus): rate}"""
+        return self.once(("options", j["job_id"]), lambda: self._options(j))
+
+    def once(self, key: Any, find: Callable[[], Any]) -> Any:
+        """What is asked for again and again."""
+        if key not in self.known:
+            self.known[key] = find()
+        return self.known[key]
+
+    def _options(self, j: Row) -> dict[Option, float]:
+        if j["state"] == "held" or (j["state"] != "running" and set(self.by) & set(j["after"])):
+            return {}
+        out = {}
+        for p in self.pools:
+            for k in range(1, p["gpus"] + 1):
+                holds = self.held(j) == (p["pool"], k)
+                guess = self.speeds.is_assumed(j["model"], p["gpu_type"], k)
+                free = self.may_have(j, p, k) and not (guess and k != j["requested_gpus"])
+                if not holds and (self.tied(j) or not free):
+                    continue
+                r = self.rate(j["model"], p["gpu_type"], k, p["memory_gb"])
+                if r is None and holds:  # it runs there, so it fits
+                    r = self.rate(j["model"], p["gpu_type"], k)
+                if r:
+                    out[p["pool"], k] = r
+        return out
+
+    def fixed(self, pool: str) -> list[Row]:
+        """Non-preemptible jobs that could stay in the pool, one by one."""
+        return [
+            j
+            for j in self.jobs
+            if j["state"] == "running"
+            and j["pool"] == pool
+            and not j["preemptible"]
+            and self.held(j) in self.options(j)
+        ]
+
+    def released(self) -> set[str]:
+        """For each pool the fixed jobs left out of a heaviest set that fits."""
+        gone: set[str] = set()
+        for p in self.pools:
+            jobs = self.fixed(p["pool"])
+            sets = [
+                s
+                for n in range(len(jobs) + 1)
+                for s in itertools.combinations(jobs, n)
+                if sum(j["gpus"] for j in s) <= p["gpus"]
+            ]
+            stay = max(sets, key=lambda s: sum(j["gpus"] for j in s))
+            gone |= {j["job_id"] for j in jobs if j not in stay}
+        return gone
+
+    def forced(self, released: set[str]) -> int:
+        """Fewest running jobs that must change because what they hold is not there any more."""
+        run = [j for j in self.jobs if j["state"] == "running"]
+        able = [j for j in run if self.held(j) in self.options(j) and j["job_id"] not in released]
+        for n in range(len(able), -1, -1):
+            for stay in itertools.combinations(able, n):
+                fits = all(
+                    sum(j["gpus"] for j in stay if j["pool"] == p["pool"]) <= p["gpus"]
+                    for p in self.pools
+                )
+                if fits and all(j in stay for j in able if not j["preemptible"]):
+                    return len(run) - n
+        raise AssertionError("the released jobs leave room for the others")
+
+    def usable(self, t: Row) -> int:
+        """What the guarantee of a tenant amounts to."""
+        return int(self.once(("usable", t["tenant"]), lambda: self._usable(t)))
+
+    def _usable(self, t: Row) -> int:
+        if not t["guaranteed_gpus"]:
+            return 0
+        option_sizes = [[None, *self.options(j)] for j in self.jobs if j["tenant"] == t["tenant"]]
+        best = 0
+        for pick in itertools.product(*option_sizes):
+            some = [o for o in pick if o]
+            total = sum(k for _, k in some)
+            if total <= t["guaranteed_gpus"] and all(
+                sum(k for q, k in some if q == p["pool"]) <= p["gpus"] for p in self.pools
+            ):
+                best = max(best, total)
+        return best
+
+    def legal(self, gets: dict[str, Option], released: set[str]) -> bool:
+        """Whether a plan, {job_id: (pool, GPUs)}, keeps every rule."""
+        price = {p["pool"]: p["price_per_gpu_hour"] for p in self.pools}
+        if any(o not in self.options(self.by[n]) for n, o in gets.items()):
+            return False
+        for p in self.pools:
+            stays = [j for j in self.fixed(p["pool"]) if j["job_id"] not in released]
+            if any(gets.get(j["job_id"]) != self.held(j) for j in stays):
+                return False
+            if sum(k for q, k in gets.values() if q == p["pool"]) > p["gpus"]:
+                return False
+        if sum(k * price[q] for q, k in gets.values()) > self.config["budget_per_hour"] + 1e-7:
+            return False
+        for t in self.tenants:
+            mine = [o for n, o in gets.items() if self.by[n]["tenant"] == t["tenant"]]
+            gpus = sum(k for _, k in mine)
+            if gpus > t["max_gpus"] or gpus < self.usable(t):
+                return False
+            if sum(k * price[q] for q, k in mine) > t["budget_per_hour"] + 1e-7:
+                return False
+            spot = {p["pool"]: p["region"] for p in self.pools if p["market"] == "spot"}
+            for zone in set(spot.values()):
+                held = sum(k for q, k in mine if spot.get(q) == zone)
+                if t["max_spot_gpus"] is not None and held > t["max_spot_gpus"]:
+                    return False
+                if (
+                    t["max_spot_share"] is not None
+                    and held > t["max_spot_share"] * t["guaranteed_gpus"] + 1e-9
+                ):
+                    return False
+        changed = sum(
+            j["state"] == "running" and gets.get(j["job_id"]) != self.held(j) for j in self.jobs
+        )
+        limit = self.once("limit", lambda: max(self.config["max_changes"], self.forced(released)))
+        return changed <= limit and all(
+            self._leaves(row, gets, released) for row in self.table("interactive")
+        )
+
+    def _leaves(self, row: Row, gets: dict[str, Option], released: set[str]) -> bool:
+        """Whether jobs that are not interactive leave what interactive.csv keeps."""
+        name, size = row["pool"], self.at[row["pool"]]["gpus"]
+        bound = sum(
+            j["gpus"]
+            for j in self.fixed(name)
+            if not j["interactive"] and j["job_id"] not in released
+        )
+        kept = max(0, min(self._kept(row, size), size - bound))
+        share, held, firm = row.get("shrinkable_share") or 0.0, 0, 0
+        for n, (q, k) in gets.items():
+            j = self.by[n]
+            if q == name and not j["interactive"]:
+                held += k
+                gives = j["shrinkable"] and j["preemptible"] and j["resizes_left"] != 0
+                firm += min(k, j["min_gpus"]) if gives else k
+        idle = math.ceil((1 - share) * kept - 1e-9)
+        return not (idle and held > size - idle) and not (share and kept and firm > size - kept)
+
+    def _kept(self, row: Row, size: int) -> int:
+        if row.get("headroom_gpus") is not None:
+            return min(size, int(row["headroom_gpus"]))
+        there_s = row["session_s"] + self.config["interval_s"]
+        mean, sessions, chance = row["sessions_per_hour"] * there_s / 3600, 0, 0.0
+        late = row.get("late_share") or 0.05
+        while mean and chance < 1 - late:
+            chance += math.exp(-mean) * mean**sessions / math.factorial(sessions)
+            sessions += 1
+        return min(size, sessions * int(row.get("session_gpus") or 1))
+
+    def plans(self) -> Iterator[dict[str, Option]]:
+        """Every plan that keeps the rules, one after the other."""
+        released = self.released()
+
+        def further(
+            n: int, gets: dict[str, Option], left: dict[str, int]
+        ) -> Iterator[dict[str, Option]]:
+            if n == len(self.jobs):
+                if self.legal(gets, released):
+                    yield gets
+                return
+            yield from further(n + 1, gets, left)
+            for pool, k in self.options(self.jobs[n]):
+                if k <= left[pool]:
+                    yield from further(
+                        n + 1,
+                        gets | {self.jobs[n]["job_id"]: (pool, k)},
+                        left | {pool: left[pool] - k},
+                    )
+
+        yield from further(0, {}, {p["pool"]: p["gpus"] for p in self.pools})

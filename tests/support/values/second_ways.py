@@ -1,0 +1,196 @@
+"""What a job is given, read a second time: its speed after losses, its pause, its money; and two
+jobs on the same GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from second_reading import Option, Row, Rules
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a job is given: place, speed, seconds lost at first; whether it changes nothing, and
+    whether it pays."""
+
+    got: Option
+    rate: float
+    pause: float
+    kept: bool
+    pays_for_gpus: bool = True
+
+
+@dataclass
+class Ways(Rules):
+    """A round with its ways. `lifetimes`: phi of synchronous workers with a hard lifetime, (job,
+    place, rate) -> share, of which only the product has an account."""
+
+    lifetimes: Callable[[str, Option, float], float] = lambda *_: 1.0
+
+    def way(self, j: Row, got: Option) -> Way:
+        """An option of which the job holds the GPUs alone."""
+        kept = self.held(j) == got
+        return Way(got, self.options(j)[got], 0.0 if kept else self.lost(j, got), kept)
+
+    def lost(self, j: Row, got: Option) -> float:
+        """Seconds that a change to these GPUs costs."""
+        pool = self.at[got[0]]
+        if j["state"] != "running":
+            return float(pool["startup_s"])
+        again = j["restart_s"]
+        for kind in (None, pool["gpu_type"]):
+            for row in self.table("pauses"):
+                if (row["model"], row.get("gpu_type"), row["from_gpus"], row["to_gpus"]) == (
+                    j["model"],
+                    kind,
+                    j["gpus"],
+                    got[1],
+                ):
+                    again = row["pause_s"]
+        return float(pool["startup_s"] + again)
+
+    def share(self, j: Row, got: Option, rate: float) -> float:
+        """phi: what revocations and the writing of checkpoints leave of a speed."""
+        pool, delta, every = self.at[got[0]], j["checkpoint_s"], j["checkpoint_every_s"]
+        spot = pool["market"] == "spot"
+        hazard, life = (
+            (pool["revocations_per_gpu_hour"] / 3600, pool["lifetime_s"]) if spot else (0.0, None)
+        )
+        saving = every / (every + delta) if every else 1.0
+        if not hazard and life is None:
+            return saving
+        away = pool["startup_s"] + j["restart_s"]
+        if not j["synchronous"]:
+            one = (
+                hazard
+                if life is None
+                else hazard / -math.expm1(-hazard * life)
+                if hazard
+                else 1 / life
+            )
+            return float(max(1e-9, saving / (1 + one * away)))
+        if life is not None:
+            return self.lifetimes(j["job_id"], got, rate)
+        per_s = got[1] * hazard
+
+        def phi(tau: float) -> float:
+            if per_s * (tau + delta) > 700:  # beyond what exp can say
+                return 0.0
+            return per_s * tau * math.exp(-per_s * away) / math.expm1(per_s * (tau + delta))
+
+        if every:
+            return max(1e-9, phi(every))
+        if not delta:
+            return max(1e-9, math.exp(-per_s * away))
+        low, high = 1e-6, 60 / per_s  # the best interval: thirds of its logarithm
+        for _ in range(120):
+            a, b = low * (high / low) ** (1 / 3), low * (high / low) ** (2 / 3)
+            low, high = (low, b) if phi(a) >= phi(b) else (a, high)
+        return max(1e-9, phi(low))
+
+    def speed(self, j: Row, w: Way, risky: bool = True) -> float:
+        """Work per second as an objective sees it."""
+        return w.rate * self.share(j, w.got, w.rate) if risky else w.rate
+
+    def seen(self, j: Row) -> dict[Option, float]:
+        """Options of a job with the speed that objectives see which look at risk."""
+        found: dict[Option, float] = self.once(
+            ("seen", j["job_id"]),
+            lambda: {o: r * self.share(j, o, r) for o, r in self.options(j).items()},
+        )
+        return found
+
+    def done(self, j: Row, w: Way, rate: float) -> float:
+        """Work of this round."""
+        return float(min(j["remaining_work"], rate * max(0.0, self.config["interval_s"] - w.pause)))
+
+    def busy(self, j: Row, w: Way, rate: float) -> float:
+        """Seconds on GPUs."""
+        return float(min(self.config["interval_s"], w.pause + j["remaining_work"] / rate))
+
+    def hourly(self, got: Option) -> float:
+        """Dollars per hour that an option adds to the bill."""
+        pool = self.at[got[0]]
+        return 0.0 if pool["market"] == "reserved" else float(pool["price_per_gpu_hour"] * got[1])
+
+    def dollars(self, j: Row, w: Way, rate: float) -> float:
+        """Of this round."""
+        busy = self.busy(j, w, rate)
+        billed = busy if w.kept else max(busy, self.at[w.got[0]]["min_billing_s"])
+        return self.hourly(w.got) * billed / 3600 * w.pays_for_gpus
+
+    def mu(self, j: Row) -> float:
+        """Price of money."""
+        return float(self.config["dollar_price"] + self.owner[j["tenant"]]["dollar_price"])
+
+    def age(self, j: Row) -> float:
+        """Seconds since submission."""
+        return float(max(0.0, self.now - j["submitted_s"]))
+
+    def weight(self, j: Row) -> float:
+        """With the time that it held nothing."""
+        received = sum(r["seconds"] for r in self.table("received") if r["job_id"] == j["job_id"])
+        return float(
+            j["weight"]
+            * (1 + max(0.0, self.now - j["submitted_s"] - received) / self.config["ageing_s"])
+        )
+
+    def together(self, a: Row, b: Row) -> bool:
+        """Whether the two run on the same GPUs now."""
+        return a["shared_with"] == b["job_id"] or b["shared_with"] == a["job_id"]
+
+    def colocated_rates(self, a: Row, b: Row, got: Option) -> tuple[float, float] | None:
+        """Work per second of two jobs on the same GPUs, None where they do not fit or nothing is
+        known."""
+        pool, found = self.at[got[0]], []
+        slow = (
+            self.slowdown(a["model"], b["model"], got),
+            self.slowdown(b["model"], a["model"], got),
+        )
+        usual = [self.rate(j["model"], pool["gpu_type"], got[1], pool["memory_gb"]) for j in (a, b)]
+        for one, other in itertools.product(self.ways(a, got), self.ways(b, got)):
+            if one[1] + other[1] <= pool["memory_gb"] * (1 + 1e-12) and all(slow) and all(usual):
+                shares = [w[0] / s / u for w, s, u in zip((one, other), slow, usual, strict=True)]
+                found.append(
+                    (
+                        -round(sum(shares), 12),
+                        1 / shares[0],
+                        one[1] + other[1],
+                        (one[0] / slow[0], other[0] / slow[1]),
+                    )
+                )
+        return min(found)[3] if found else None
+
+    def ways(self, j: Row, got: Option) -> list[tuple[float, float]]:
+        """(speed, memory) of every row that says its memory, else of the usual speed with the
+        job's."""
+        kind = self.at[got[0]]["gpu_type"]
+        rows = [
+            (r["work_per_s"] * r["efficiency"], r["memory_gb"])
+            for r in self.rates
+            if (r["model"], r["gpu_type"], r["gpus"]) == (j["model"], kind, got[1])
+            and r["memory_gb"]
+        ]
+        usual = self.rate(j["model"], kind, got[1], self.at[got[0]]["memory_gb"])
+        return rows or ([(usual, j["memory_gb"])] if usual and j["memory_gb"] else [])
+
+    def slowdown(self, a: str, b: str, got: Option) -> float:
+        """Of model a beside model b, 0 = not known: along straight lines between the sizes of
+        sharing.csv."""
+        sizes: dict[int, float] = {}
+        for row in self.table("sharing"):
+            for one, other, slow in (
+                (row["model_a"], row["model_b"], row["slowdown_a"]),
+                (row["model_b"], row["model_a"], row["slowdown_b"]),
+            ):
+                if (one, other, row["gpu_type"]) == (a, b, self.at[got[0]]["gpu_type"]):
+                    sizes[row["gpus"]] = max(slow, sizes.get(row["gpus"], 1.0))
+        return (
+            float(np.interp(got[1], sorted(sizes), [sizes[k] for k in sorted(sizes)]))
+            if sizes
+            else 0.0
+        )
