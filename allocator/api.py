@@ -157,7 +157,7 @@ def explain(
     --------
     >>> import allocator
     >>> problem = allocator.Problem.read("data/snapshots/demo")
-    >>> allocator.engine.explain(problem, "pretrain").got["reason"]
+    >>> allocator.explain(problem, "pretrain").got["reason"]
     'outranked'
     """
     return explain_job(
@@ -212,7 +212,7 @@ def whatif(
     --------
     >>> import allocator
     >>> problem = allocator.Problem.read("data/snapshots/demo")
-    >>> more = allocator.engine.whatif(problem, {"pools.v100.gpus": 12})
+    >>> more = allocator.whatif(problem, {"pools.v100.gpus": 12})
     >>> more.gpus
     (15, 18)
     """

@@ -76,7 +76,7 @@ class Explanation:
     Examples
     --------
     >>> import allocator
-    >>> told = allocator.engine.explain(allocator.Problem.read("data/snapshots/demo"), "pretrain")
+    >>> told = allocator.explain(allocator.Problem.read("data/snapshots/demo"), "pretrain")
     >>> told
     Explanation('pretrain', action='pause', reason='outranked', changes=1)
     >>> len(told.lines()) > 5

@@ -89,7 +89,7 @@ class Comparison:
     --------
     >>> import allocator
     >>> problem = allocator.Problem.read("data/snapshots/demo")
-    >>> more = allocator.engine.whatif(problem, {"pools.v100.gpus": 12})
+    >>> more = allocator.whatif(problem, {"pools.v100.gpus": 12})
     >>> more
     Comparison(jobs=2, gpus=(15, 18), value=(7.14, 7.34))
     """
@@ -133,7 +133,8 @@ class Comparison:
         """
         if self.jobs:
             yield f"jobs: {self._jobs()}"
-            yield f"work of this round: {_describe_difference(*self.work_h, 'h', 'hours of work as requested')}"
+            difference = _describe_difference(*self.work_h, "h", "hours of work as requested")
+            yield f"work of this round: {difference}"
         else:
             yield "No job gets anything else."
         if self.dollars[0] != self.dollars[1]:

@@ -120,7 +120,8 @@ def _report_start(task: Task, start: Ints | None) -> None:
     watch.note(
         "prices give no plan"
         if start is None
-        else f"plan from prices or from what runs: value {value:.7g}, gap {_proven_gap(task, start):.3g}"
+        else f"plan from prices or from what runs: value {value:.7g}, "
+        f"gap {_proven_gap(task, start):.3g}"
     )
 
 

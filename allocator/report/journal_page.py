@@ -140,7 +140,8 @@ def about(journal: Journal) -> str:
         return f"no round yet; state of {format_time(journal.now_s)} UTC"
     first, last = journal.rounds[0], journal.rounds[-1]
     return (
-        f"rounds {first.number} to {last.number}, {format_time(first.at_s)} to {format_time(last.at_s)} UTC;"
+        f"rounds {first.number} to {last.number}, {format_time(first.at_s)} to "
+        f"{format_time(last.at_s)} UTC;"
         f" state of {format_time(journal.now_s)} UTC"
     )
 
@@ -260,7 +261,8 @@ def jobs_table(journal: Journal) -> str:
         + "<p class=caption>Waited: from submission to the first start. Paused: since then,"
         " without GPUs. Ran: with GPUs. Failed, lost: allocations that ended so since the first"
         " round shown. As of"
-        f" {format_time(now)}.{more}{ADOPTED if any(map(journal.is_adopted, order[:JOBS])) else ''}</p>"
+        f" {format_time(now)}.{more}"
+        f"{ADOPTED if any(map(journal.is_adopted, order[:JOBS])) else ''}</p>"
     )
 
 

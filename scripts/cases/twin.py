@@ -36,7 +36,7 @@ from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs.submit import SET
 from allocator.queue.queue import Queue
 from allocator.simulator import simulate
-from allocator.simulator.options import Options as Simulated
+from allocator.simulator.options import SimulationOptions as Simulated
 
 SAME_S = 1e-6
 Plan = tuple[float, dict[str, tuple[str, int, str]] | None]

@@ -17,7 +17,8 @@ HEAD = """# Snapshot format
 
 A folder of CSV files with a header, UTF-8; unknown columns are a warning, an empty cell is the \
 default. Written by
-`scripts/generators/generate_format_docs.py` from `allocator/domain/schema/columns.py`; `allocator schema` prints \
+`scripts/generators/generate_format_docs.py` from `allocator/domain/schema/columns.py`; \
+`allocator schema` prints \
 the same as JSON Schema.
 Units: seconds, US dollars, GPUs, and work in each model's own unit.
 
@@ -99,7 +100,8 @@ what becomes of its
 machines and prices. It looks like a [snapshot](snapshot-format.md), with `workload.csv` in place \
 of `jobs.csv`; cells,
 units and defaults are the same. Written by `scripts/generators/generate_format_docs.py` from
-`allocator/domain/schema/workload_columns.py`; `allocator schema workload` prints the same as JSON Schema,
+`allocator/domain/schema/workload_columns.py`; `allocator schema workload` prints the same as JSON
+Schema,
 `allocator validate FOLDER` lists every fault with its file and line. In Python: \
 `allocator.read_workload(folder)`,
 `allocator.write_workload(folder, {{"workload": frame, "pools": ..., "rates": ...}})`.

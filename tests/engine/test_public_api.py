@@ -102,7 +102,7 @@ def test_submodules_do_not_hide_functions() -> None:
     code = (
         "import allocator, allocator.audit, allocator.engine.explain, allocator.engine.whatif\n"
         "from allocator.audit import Audit\n"
-        "print(all(callable(f) for f in (allocator.engine.explain, allocator.engine.whatif, allocator.audit)))"
+        "print(all(callable(f) for f in (allocator.explain, allocator.whatif, allocator.audit)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
@@ -187,8 +187,8 @@ def test_a_function_is_a_policy() -> None:
     by_name, by_function = (allocator.solve(problem, policy=p) for p in ("static", static))
     assert by_function.policy == "static"
     assert by_name.to_frame().equals(by_function.to_frame())
-    assert allocator.engine.explain(problem, "sweep-a", policy=static).got["job_id"] == "sweep-a"
-    assert allocator.engine.whatif(problem, {"pools.a100.gpus": 4}, policy=static).jobs
+    assert allocator.explain(problem, "sweep-a", policy=static).got["job_id"] == "sweep-a"
+    assert allocator.whatif(problem, {"pools.a100.gpus": 4}, policy=static).jobs
     assert allocator.simulate(problem, policy=static).policy == "static"
     assert allocator.Rounds(policy=static).solve(problem).policy == "static"
 

@@ -44,7 +44,8 @@ def test_the_suite_runs_where_sigint_is_ignored() -> None:
     default signals.
     """
     done = pytest_under_nohup(
-        f"{HERE.parents[1] / 'solvers' / 'test_isolation.py'}::test_ctrl_c_kills_the_worker_and_goes_on_up"
+        f"{HERE.parents[1] / 'solvers' / 'test_isolation.py'}"
+        "::test_ctrl_c_kills_the_worker_and_goes_on_up"
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -132,7 +133,8 @@ def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None
     they are not new.
     """
     code = (
-        "import os; from allocator.solvers.isolation.scratch_folders import Scratch; Scratch('task');"
+        "import os; from allocator.solvers.isolation.scratch_folders import Scratch;"
+        " Scratch('task');"
         " Scratch('worker'); {}"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

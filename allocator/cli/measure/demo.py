@@ -137,7 +137,8 @@ def _head(folder: Path, mip: Result) -> list[str]:
     gpus = sum(p["gpus"] for p in mip.pools)
     limit = mip.budget["per_hour"]
     return [
-        f"{_relative_path(folder)}: {len(mip.jobs['job_id'])} jobs, {gpus} GPUs in {len(mip.pools)} pools, "
+        f"{_relative_path(folder)}: {len(mip.jobs['job_id'])} jobs, "
+        f"{gpus} GPUs in {len(mip.pools)} pools, "
         f"rounds of {mip.interval_s:g} s" + ("" if limit is None else f", at most {limit:g} $/h"),
         (
             "A job's value is the share of its remaining work that this round completes, times its"

@@ -241,7 +241,8 @@ def _describe_event(event: Mapping[str, Any]) -> str:
         case "round":
             return f"round {event['number']}: {event['jobs']} jobs, {event['changes']} change"
         case "round_failed":
-            return f"round {event['number']} failed, all goes on as it was: {_shorten(event['reason'])}"
+            reason = _shorten(event["reason"])
+            return f"round {event['number']} failed, all goes on as it was: {reason}"
         case "ended":
             return f"{event['job_id']} {event['phase']}" + (
                 f": {event['detail']}" if event["detail"] else ""

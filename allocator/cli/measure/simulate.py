@@ -423,7 +423,8 @@ def _resume_command(checkpoint_store: Any, policies: Sequence[str], policy: str)
             f"{before}{policy}: no checkpoint yet; the same command starts"
             f" {'it ' if finished else ''}anew"
         )
-    return f"{before}{policy} kept after round {checkpoint_store.kept}: the same command goes on from there"
+    kept = checkpoint_store.kept
+    return f"{before}{policy} kept after round {kept}: the same command goes on from there"
 
 
 def _remove_checkpoints(out: Path) -> None:

@@ -105,7 +105,8 @@ def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
         return None
     if found.done_s is not None and found.promised:
         _say(
-            f"the deadline can be promised: done {_parse_time(found.done_s, problem.now_s)}, on at most"
+            f"the deadline can be promised: done {_parse_time(found.done_s, problem.now_s)}, "
+            f"on at most"
             f" {found.most_gpus} GPUs of {text(found.pool)}"
         )
     else:

@@ -222,7 +222,8 @@ def _connect_database(
         engine = sa.create_engine(url, hide_parameters=True, **options)
     except (ArgumentError, NoSuchModuleError, ValueError):
         raise UsageError(
-            f'"{_without_password(text)}" is no path and no database URL that works here; write a path for'
+            f'"{_without_password(text)}" is no path and no database URL that works here; '
+            "write a path for"
             " SQLite, or postgresql://USER@HOST/DATABASE"
         ) from None
     except ModuleNotFoundError as error:

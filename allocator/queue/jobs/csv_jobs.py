@@ -83,7 +83,8 @@ def parse_submissions(content: bytes, file: str) -> tuple[list[Submission], tupl
     ]
     if ignored_columns:
         warnings.append(
-            f"{file}:1: {', '.join(ignored_columns)}: a submitted job starts with nothing held; ignored"
+            f"{file}:1: {', '.join(ignored_columns)}: a submitted job starts "
+            f"with nothing held; ignored"
         )
     out, faults = [], []
     for i, line in enumerate(table.lines):

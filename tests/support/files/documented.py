@@ -76,14 +76,22 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator bench policies --executor dask": "a Dask cluster; tests/bench/test_sweep_dask.py",
     "allocator bench policies report": "a finished sweep; tests/bench/test_sweep_cli.py",
     "allocator bench solvers": "minutes; tests/bench/test_bench_solvers.py",
-    "allocator doctor | grep": "something that is wrong: else grep ends with 1; tests/cli/test_cli.py",
-    "allocator explain DIR/": "the rounds that --keep-snapshots writes; tests/cli/test_cli_simulate.py",
-    "allocator solve DIR/": "the rounds that --keep-snapshots writes; tests/cli/test_cli_simulate.py",
+    "allocator doctor | grep": (
+        "something that is wrong: else grep ends with 1; tests/cli/test_cli.py"
+    ),
+    "allocator explain DIR/": (
+        "the rounds that --keep-snapshots writes; tests/cli/test_cli_simulate.py"
+    ),
+    "allocator solve DIR/": (
+        "the rounds that --keep-snapshots writes; tests/cli/test_cli_simulate.py"
+    ),
     "allocator queue retry": "a job that failed; tests/queue/test_queue_cli.py",
     "allocator demo --live": "a minute; tests/cli/test_cli_run.py",
     "allocator import ": "published traces, or a log of one's own; tests/io/test_traces.py",
     "allocator fit profiles --from sia": "the published profiles; tests/performance/test_fit.py",
-    "allocator fit throughputs.json.gz": "the published measurements; tests/performance/test_fit.py",
+    "allocator fit throughputs.json.gz": (
+        "the published measurements; tests/performance/test_fit.py"
+    ),
     "allocator report postgresql://": "a database server; tests/report/test_report_journal.py",
     "allocator queue init postgresql://": "a database server; tests/queue/test_queue_cli.py",
     "allocator queue import-csv cluster.db workload.csv": (
