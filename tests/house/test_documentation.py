@@ -22,7 +22,7 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "data").glob("*/README.md")),
 ]
 

@@ -16,7 +16,7 @@ from allocator.cli import main
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = (
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "data").glob("*/README.md")),
 )
 WORDS = {  # placeholders, as words of a command, and what stands for them
