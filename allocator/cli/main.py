@@ -26,7 +26,7 @@ from allocator.cli.plan import explain, frontier, promise, schema, solve, valida
 from allocator.cli.queue import command as queue
 from allocator.cli.queue import history
 from allocator.cli.queue import run as run_
-from allocator.cli.termination import Terminated, Terminator
+from allocator.cli.termination import Terminated, Terminator, is_termination_requested
 from allocator.errors import AllocatorError
 
 EXAMPLES = """
@@ -106,6 +106,9 @@ def run(argv: Sequence[str] | None = None) -> int:
             )
         except Exception as error:
             _debug()
+            # a library that is being imported reports the Terminated as a failure of its own
+            if is_termination_requested():
+                return _print_error("terminated", 143)
             first = (str(error).splitlines() or [""])[0]
             return _print_error(
                 f"allocator: internal error: {type(error).__name__}: {first} "

@@ -18,8 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from queues import cluster
 
+from allocator.cli import main
 from allocator.cli.queue.run import stop_on_signals
 from allocator.cli.termination import Terminator, is_termination_requested
 from allocator.controller.controller import Controller
@@ -199,13 +201,32 @@ def test_a_termination_that_the_interpreter_drops_is_remembered() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_termination_that_a_library_takes_for_its_own_failure_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """Importing numpy turns whatever a signal raises into an ImportError; it is not an internal
+    error.
+    """
+
+    def import_library(_argv: object) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException:
+            raise ImportError("could not import module") from None
+        return 0
+
+    monkeypatch.setattr(main, "_call", import_library)
+    assert call(capsys) == (143, "", "terminated\n")
+
+
 def _ends_after(name: str, delay_s: float) -> bool:
     with _controller(name) as process:
         time.sleep(delay_s)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=20)
-        return process.returncode is not None
+        # done, terminated, or ended by the signal before it had a handler
+        return process.returncode in (0, 143, -signal.SIGTERM)
 
 
 def test_sigterm_ends_a_controller_that_is_starting(tmp_path: Path) -> None:
