@@ -1,6 +1,6 @@
 """Controllers, supervisors and jobs killed with -9 at random.
 
-pytest -s -m soak tests/test_kills.py
+A thousand kills of each database: `pytest -s -m soak tests/controller/test_kills.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from commands import Output
 from queues import BACKENDS
 from sites import Site
 
-from allocator.executors.processes import descendants
+from allocator.executors.processes import find_descendants
 from allocator.io.tables.limited_reader import read_json
 from allocator.queue.queue import Queue
 
@@ -81,7 +81,7 @@ class Siege:
             if supervisor is None or order is None:
                 return
             pid = int(supervisor["pid"])
-            below = descendants(pid)
+            below = find_descendants(pid)
             with suppress(ProcessLookupError):
                 if which == "supervisor":
                     os.kill(pid, signal.SIGKILL)
@@ -132,11 +132,11 @@ def test_a_thousand_kills_lose_and_double_nothing(
             time.sleep(siege.draw.uniform(0.0, 0.6))
             assert not (tmp_path / "doubled").exists(), siege.kills
             if siege.kills.total() % 100 == 0:
-                _say(capsys, backend, siege)
+                _print_kills(capsys, backend, siege)
         waiting.wait_for(lambda: _all_done(siege), PATIENCE_S, 1.0)
         siege.judge()
         assert [one.poll() for one in siege.controllers] == [None, None]
-        _say(capsys, backend, siege)
+        _print_kills(capsys, backend, siege)
     finally:
         site.close()
         if url:
@@ -149,6 +149,6 @@ def _all_done(siege: Siege) -> bool:
         return all(job.state == "done" for job in queue.jobs())
 
 
-def _say(capsys: Output, backend: str, siege: Siege) -> None:
+def _print_kills(capsys: Output, backend: str, siege: Siege) -> None:
     with capsys.disabled():
         print(backend, dict(siege.kills), f"{len(siege.steps)} jobs", flush=True)
