@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,6 +23,18 @@ def pytest_configure() -> None:
     os.environ.setdefault("PYTHONWARNINGS", "error::RuntimeWarning")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _second_account_of_values() -> Iterator[None]:
+    """Hold every value that the audit states against a second account of all objectives."""
+    from second_account import compared
+
+    from allocator.audit import check
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check, "plan_values", compared(check.plan_values))
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,7 @@
 
 The rules, and what a job can be given, are read apart from allocator/options, so a mistake there
 does not hide itself here. Values come from the one definition of the objective; the tests hold a
-second account of these (tests/second_account.py).
+second account of these (tests/support/values/second_account.py).
 """
 
 from __future__ import annotations
@@ -75,13 +75,15 @@ def audit(
         else np.zeros(len(problem.jobs))
     )
     rate = np.where(context.rate > 0, context.rate, 0.0)
-    value, rounding = plan_values(context, rate)
     found = (
         *each_job.faults(context),
         *pair_rules.faults(context),
         *all_jobs.faults(context, cost),
         *headroom.faults(context),
     )
+    # of a job without any option, for which it is a fault to get something, nothing is known
+    known = np.where(context.has_options, rate, 0.0) if found else rate
+    value, rounding = plan_values(context, known)
     return Audit(found, value, rate, cost, float(value.sum()), rounding)
 
 

@@ -262,6 +262,11 @@ class AuditContext:
         of = asked[job]
         return job[of], pool[of], gpus[of], rate[of]
 
+    @property
+    def has_options(self) -> Bools:
+        """(J,) the job has an option, whatever the plan gives it."""
+        return np.bincount(self._ways[0], minlength=len(self.problem.jobs)) > 0
+
     def name(self, j: int) -> str:
         return f'job "{self.problem.jobs.job_id[j]}"'
 

@@ -10,8 +10,8 @@ import numpy as np
 from allocator.audit.context import AuditContext
 from allocator.audit.pauses import restart_s
 from allocator.domain.problem import Bools, Floats, Ints
-from allocator.valuation import Offer, context_of, option_values, rounding
-from allocator.valuation.exploring import bonus, gpus_to_explore
+from allocator.valuation import Offer, bound_rounding, build_context, option_values
+from allocator.valuation.exploring import gpus_to_explore, reward_exploring
 
 
 def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
@@ -22,25 +22,29 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
     rate : (J,)
         Work per second, 0 where nothing is known.
     """
-    value, jobs = np.zeros(len(s.problem.jobs)), s.problem.jobs
-    job, pool, gpus, speed = s.options()
-    holds = s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    every = _offer(s, job, pool, gpus, speed, holds)
-    # what a job without any option gets is a fault
-    j = np.flatnonzero(s.has_gpus & (rate > 0) & (np.diff(every.start) > 0))
+    value, problem = np.zeros(len(s.problem.jobs)), s.problem
+    j = np.flatnonzero(s.has_gpus & (rate > 0))
     if not len(j):
         return value, 0.0
-    whole = context_of(s.problem, s.table, every)
-    plan = whole.of(_offer(s, j, s.pool[j], s.gpus[j], rate[j], s.is_kept[j]), ~s.is_secondary[j])
-    value[j] = option_values(s.problem, plan)
-    if gpus_to_explore(s.problem) > 0:
-        more = bonus(s.problem, every, option_values(s.problem, whole.of(every)))
-        value += _taught(s, every, more)
-    return value, rounding(s.problem, whole, j)
+    given = _offer(s, j, s.pool[j], s.gpus[j], rate[j], s.is_kept[j])
+    plan = build_context(problem, s.table, given, lambda: _every(s), ~s.is_secondary[j])
+    value[j] = option_values(problem, plan)
+    if gpus_to_explore(problem) > 0:
+        every = plan.everything.offer
+        alone = option_values(problem, plan.everything.for_offer(every))
+        value += _taught(s, every, reward_exploring(problem, every, alone))
+    return value, bound_rounding(problem, plan, j)
+
+
+def _every(s: AuditContext) -> Offer:
+    """Return all options of all jobs."""
+    (job, pool, gpus, rate), jobs = s.options(), s.problem.jobs
+    holds = s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    return _offer(s, job, pool, gpus, rate, holds)
 
 
 def _offer(s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, keep: Bools) -> Offer:
-    """Options with the seconds that they lose. Ascending jobs."""
+    """Return options with the seconds that they lose; jobs ascend."""
     startup = s.problem.pools.startup_s[pool]
     pause = startup + np.where(s.running[job], restart_s(s, job, pool, gpus), 0.0)
     start = np.searchsorted(job, np.arange(len(s.problem.jobs) + 1))
@@ -48,7 +52,7 @@ def _offer(s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, kee
 
 
 def _taught(s: AuditContext, every: Offer, more: Floats) -> Floats:
-    """(J,) the reward for exploring, (n,) by option, of what the plan gives.
+    """Return the reward (J,) for exploring of what the plan gives; `more` (n,) is that of options.
 
     Two jobs on the same GPUs do not teach how fast one is.
     """

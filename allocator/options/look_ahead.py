@@ -18,7 +18,7 @@ from allocator.options.announced_capacity import fixed_gpus, prices_ahead
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
-from allocator.valuation import context_of
+from allocator.valuation import build_context
 from formulations.horizon.intervals import Horizon
 from formulations.model.choices import Choices
 from formulations.model.linear import CAPACITY
@@ -43,7 +43,7 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
     jobs, D, H, J = problem.jobs, problem.interval_s, len(gpus), len(problem.jobs)
     mean = np.maximum(gpus.mean(axis=0), np.bincount(m.pool, minlength=gpus.shape[1]) > 0)
     there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(mean).astype(np.int64)))
-    context = context_of(there, RateTable.of(problem), m.offer)
+    context = build_context(there, RateTable.of(problem), m.offer)
     context = context.with_losses if objective.counts_losses else context
     of_work, of_hours = objective.linear(context)
     later = DELTA ** np.arange(H)

@@ -17,7 +17,7 @@ from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
-from allocator.valuation import context_of, option_values
+from allocator.valuation import build_context, option_values
 from formulations.model.ragged import ragged
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
@@ -172,7 +172,7 @@ def _build_table(
         row,
         rate,
         pause,
-        option_values(problem, context_of(problem, table, offer)),
+        option_values(problem, build_context(problem, table, offer)),
         gpus * pools.price_per_gpu_hour[pool],
         keep,
         np.full(len(job), -1),

@@ -1,6 +1,6 @@
 """What options are worth: a round as facts for objectives, and the reward for exploring."""
 
-from allocator.valuation.values import context_of, option_values, rounding
+from allocator.valuation.values import bound_rounding, build_context, option_values
 from formulations.objectives.context import Offer
 
-__all__ = ["Offer", "context_of", "option_values", "rounding"]
+__all__ = ["Offer", "bound_rounding", "build_context", "option_values"]

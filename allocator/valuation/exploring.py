@@ -40,8 +40,8 @@ class _Try:
     value: float
 
 
-def bonus(problem: Problem, offer: Offer, value: Floats) -> Floats:
-    """(n,) what to add to the value (n,) of the options, all zero unless exploring is asked for."""
+def reward_exploring(problem: Problem, offer: Offer, value: Floats) -> Floats:
+    """Return what to add to the values (n,) of the options, 0 unless exploring is asked for."""
     out = np.zeros(len(value))
     settings = problem.settings.get("profiling", {})
     left = gpus_to_explore(problem)

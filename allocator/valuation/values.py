@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from allocator.domain.objectives import sums
-from allocator.domain.problem import Floats, Ints, Market, Problem
+from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pipelines import due_s
 from allocator.performance.table import RateTable
@@ -18,31 +21,43 @@ from formulations.objectives.context import Context, Facts, Offer
 def option_values(problem: Problem, context: Context) -> Floats:
     """Return the values (n,) of the options of a context in the objective of the problem.
 
-    The reward for exploring is added only to all ordinary options together.
+    The reward for exploring is added only to all exclusive options together.
     """
     value = combination.option_values(sums(problem.objective), context)
     if context.exclusive is not None:
         return value
-    return value + exploring.bonus(problem, context.offer, value)
+    return value + exploring.reward_exploring(problem, context.offer, value)
 
 
-def rounding(problem: Problem, context: Context, jobs: Ints) -> float:
+def bound_rounding(problem: Problem, context: Context, jobs: Ints) -> float:
     """Return what rounding may do to the sum of the values of some jobs (n,)."""
-    return combination.rounding(sums(problem.objective), context, jobs)
+    return combination.bound_rounding(sums(problem.objective), context, jobs)
 
 
-def context_of(problem: Problem, table: RateTable, offer: Offer) -> Context:
+def build_context(
+    problem: Problem,
+    table: RateTable,
+    offer: Offer,
+    every: Callable[[], Offer] | None = None,
+    pays_for_gpus: Bools | bool = True,
+) -> Context:
     """Return what an objective may look at.
 
     Parameters
     ----------
     offer : Offer
-        All options in which jobs hold their own GPUs. Others are valued in `Context.of`.
+        The options.
+    every : callable, optional
+        Gives all options in which jobs hold their own GPUs, if `offer` is something else.
+    pays_for_gpus : bool or (n,)
+        Whether GPUs of the offer are paid for.
     """
-    return Context(facts_of(problem, table), offer)
+    facts = build_facts(problem, table)
+    whole = None if every is None else cache(lambda: Context(facts, every()))
+    return Context(facts, offer, whole, pays_for_gpus)
 
 
-def facts_of(problem: Problem, table: RateTable) -> Facts:
+def build_facts(problem: Problem, table: RateTable) -> Facts:
     """Return what a problem says about its jobs and pools."""
     jobs, pools, weight = problem.jobs, problem.pools, problem.weight
     return Facts(

@@ -15,6 +15,12 @@ Any plan is worth at most U+ in v (G GPUs in all, k_o of an option), so two plan
 U. Hence a plan of the largest ranked value misses the best v^a by at most 0.01 U(v^a), and of two
 plans equal in v^a the one with more v^b is better. The money of the round is deducted once, in
 units of the sum or of the first objective; at speeds with losses if any objective counts them.
+
+`objective_value`, `bound` and `gap` of a plan are those of the sum, in units of the first
+objective, and true as for every other: no solver knows of ranks. A gap g leaves up to g V of the
+ranked value open: at the default 1e-3 about a tenth of what the second may decide; ask for less
+(`--gap 1e-5`) where the second matters. Rows for "at least the best of the first" after a solve of
+its own were not taken: policies that do not search could not be measured by them.
 """
 
 from __future__ import annotations
@@ -72,7 +78,7 @@ def objective_values(objective: Objective, c: Context) -> Floats:
 
 
 def rank_factors(ranks: Sequence[Sum], c: Context) -> list[float]:
-    """Return the factors s_2, s_3, ... of ranks by all ordinary options of a context."""
+    """Return the factors s_2, s_3, ... of ranks by all exclusive options of a context."""
     o = c.everything.offer
     values = [weighted_sum(terms, c.everything) for terms in ranks]
     return factors(values, o.start, o.gpus, int(c.facts.pool_gpus.sum()))
@@ -153,13 +159,15 @@ def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:
     return least
 
 
-def rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
+def bound_rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
     """Return what rounding may do to the sum of the values of some jobs (n,).
 
     Most values are products. Of a few objectives they are differences of what is expected with and
     without a round. Where a job has a billion rounds of work left, such a difference is lost in the
     rounding of its terms.
     """
+    if not any(objective.largest_term for terms in ranks for objective, _ in terms):
+        return 0.0
     if len(ranks) > 1:  # their factors come from the values of all jobs, with the errors of theirs
         jobs = np.unique(c.everything.job)
     scale = rank_scales(ranks, c)

@@ -38,14 +38,14 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
-    """(J,) V_j, inf for jobs without options."""
+    """Return V_j (J,), inf for jobs without options."""
     return work_price_among(c, np.ones(len(c.facts.weight), dtype=bool))
 
 
 def work_price_among(c: Context, counted: Bools) -> Floats:
     """Return V_j (J,) with only the jobs `counted` (J,) in line, as in `response` for all others.
 
-    The context has all ordinary options.
+    The context has all exclusive options.
     """
     f, price = c.facts, response.work_price(c).copy()
     per_gpu = np.zeros((len(price), len(f.pool_gpus)))

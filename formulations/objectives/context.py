@@ -113,10 +113,10 @@ class Context:
     ----------
     facts, offer
         The round and the options (n,).
-    ordinary : Context, optional
-        All options in which jobs hold their own GPUs, if `offer` is something else. What concerns a
-        job as a whole is measured by them (`measure_whole_jobs`).
-    pays : bool or (n,)
+    exclusive : callable, optional
+        Gives the context of all exclusive options, in which a job holds its own GPUs, if `offer` is
+        something else. What concerns a job as a whole is measured by them (`measure_whole_jobs`).
+    pays_for_gpus : bool or (n,)
         Whether GPUs of the offer are paid for.
     has_losses : bool
         Whether speeds are what revocations and checkpoints leave.
@@ -124,29 +124,31 @@ class Context:
 
     facts: Facts
     offer: Offer
-    exclusive: Context | None = None
+    exclusive: Callable[[], Context] | None = None
     pays_for_gpus: Bools | bool = True
     has_losses: bool = False
 
-    @property
+    @cached_property
     def everything(self) -> Context:
-        """The context of all ordinary options."""
-        return self if self.exclusive is None else self.exclusive
+        """The context of all exclusive options."""
+        return self if self.exclusive is None else self.exclusive()
 
     @cached_property
     def with_losses(self) -> Context:
         """The same options at the speeds that revocations and checkpoints leave."""
-        exclusive = None if self.exclusive is None else self.exclusive.with_losses
+        exclusive = None if self.exclusive is None else lambda: self.everything.with_losses
         return replace(self, exclusive=exclusive, has_losses=True)
 
-    def of(self, offer: Offer, pays_for_gpus: Bools | bool = True) -> Context:
-        """Return the context of other options of a round of which this has all ordinary ones."""
-        return Context(self.facts, offer, self, pays_for_gpus)
+    def for_offer(self, offer: Offer, pays_for_gpus: Bools | bool = True) -> Context:
+        """Return the context of other options; this one has all exclusive options of the round."""
+        return Context(self.facts, offer, lambda: self, pays_for_gpus)
 
     def weighed(self, weight: Floats) -> Context:
         """Return the context with other weights (J,)."""
         facts = replace(self.facts, weight=weight)
-        exclusive = None if self.exclusive is None else replace(self.exclusive, facts=facts)
+        exclusive = (
+            None if self.exclusive is None else lambda: replace(self.everything, facts=facts)
+        )
         return replace(self, facts=facts, exclusive=exclusive)
 
     @property
@@ -207,7 +209,7 @@ class Context:
 
 
 def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:
-    """Measure what is said of jobs as a whole by their ordinary options, and only once."""
+    """Measure what is said of jobs as a whole by their exclusive options, and only once."""
     key = f"{measure.__module__}.{measure.__qualname__}"
 
     @wraps(measure)
@@ -236,17 +238,17 @@ def largest_by_job(least: Floats, job: Ints, amount: Floats) -> Floats:
 
 @measure_whole_jobs
 def fastest(c: Context) -> Floats:
-    """(J,) work per second at the job's fastest option, 0 without options."""
+    """Return the work per second (J,) at each job's fastest option, 0 without options."""
     return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.rate)
 
 
 @measure_whole_jobs
 def requested_work(c: Context) -> Floats:
-    """(J,) work of an interval at `requested_gpus` on the slowest allowed type, before losses."""
+    """Return the work (J,) of an interval at `requested_gpus` on the slowest allowed type."""
     return c.facts.requested_rate(c.offer) * c.facts.interval_s
 
 
 @measure_whole_jobs
 def due_in_s(c: Context) -> Floats:
-    """(J,) seconds until each job is due, nan if it never is."""
+    """Return the seconds (J,) until each job is due, nan if it never is."""
     return c.facts.due_in_s()

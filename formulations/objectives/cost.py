@@ -76,7 +76,7 @@ def value(c: Context) -> Floats:
 
 @measure_whole_jobs
 def late_price(c: Context) -> Floats:
-    """(J,) L_j, dollars per hour too late."""
+    """Return L_j (J,), dollars per hour too late."""
     return (
         LATE * c.facts.weight * largest_by_job(np.ones_like(c.facts.weight), c.job, c.cost_per_hour)
     )
@@ -84,7 +84,7 @@ def late_price(c: Context) -> Floats:
 
 @measure_whole_jobs
 def hours_left(c: Context) -> Floats:
-    """(J,) h_j."""
+    """Return h_j (J,)."""
     f, due = c.facts, due_in_s(c)
     pace = requested_work(c) / f.interval_s * HOUR
     return np.where(np.isnan(due), f.remaining_work / pace, due / HOUR) - f.interval_s / HOUR
@@ -92,7 +92,7 @@ def hours_left(c: Context) -> Floats:
 
 @measure_whole_jobs
 def prices_of_time(c: Context) -> tuple[Floats, Floats]:
-    """(J, I) breakpoints lambda_i of phi, and phi(lambda_i)."""
+    """Return the breakpoints lambda_i of phi, and phi(lambda_i), each (J, I)."""
     late, per_hour = late_price(c), c.rate * HOUR
     cost, hours = c.cost_per_hour / per_hour, 1.0 / (per_hour * c.facts.availability[c.pool])
     return cost_breakpoints(c.offer.start, cost, hours, SPARE * late, late)
@@ -135,7 +135,10 @@ def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tu
 
 @measure_whole_jobs
 def sure(c: Context) -> Bools:
-    """(n,) the options of the first market that a job has any in: on demand, reserved, any."""
+    """Return whether an option (n,) is in the first market that its job has options in.
+
+    The markets, in this order: on demand, reserved, any.
+    """
     f, start = c.facts, c.offer.start
     return select_first_kind(start, f.on_demand[c.pool], f.reserved[c.pool])
 
@@ -238,7 +241,7 @@ def select_first_kind(start: Ints, *kinds: Bools) -> Bools:
 
 @measure_whole_jobs
 def largest_term(c: Context) -> Floats:
-    """(J,) all work at the dearest price, and all hours of the slowest option too late."""
+    """Return the cost (J,) of all work at the dearest price, with all hours too late."""
     f = c.facts
     dearest = largest_by_job(np.ones_like(f.weight), c.job, c.cost_per_hour)
     hours = (f.startup_s[c.pool] + c.remaining / c.rate / f.availability[c.pool]) / HOUR

@@ -62,7 +62,7 @@ def times(
 
 @measure_whole_jobs
 def equal_speed(c: Context) -> Floats:
-    """(J,) e_j, inf without options."""
+    """Return e_j (J,), inf without options."""
     return speed_by_claim(c, c.facts.claim)
 
 

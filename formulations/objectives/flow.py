@@ -52,7 +52,7 @@ def by_delay(c: Context) -> Context:
 
 @measure_whole_jobs
 def alone_s(c: Context) -> float:
-    """T: seconds that a job takes alone at its fastest, on average, and an interval."""
+    """Return T: an interval, and the seconds of a job alone at its fastest, on average."""
     speed = fastest(c)
     able = np.flatnonzero(speed > 0)
     mean = float((c.facts.total_work[able] / speed[able]).mean()) if len(able) else 0.0
@@ -61,7 +61,7 @@ def alone_s(c: Context) -> float:
 
 @measure_whole_jobs
 def delay_s(c: Context) -> Floats:
-    """(J,) d_j: age beyond the seconds in which the work so far is done alone at its fastest."""
+    """Return d_j (J,): age beyond the seconds that the work so far takes alone at its fastest."""
     f, speed = c.facts, fastest(c)
     done = np.divide(
         f.total_work - f.remaining_work, speed, out=np.zeros(len(speed)), where=speed > 0

@@ -24,7 +24,7 @@ def value(c: Context) -> Floats:
 
 @measure_whole_jobs
 def even_speed(c: Context) -> Floats:
-    """(J,) e_j with all jobs alike, inf without options."""
+    """Return e_j (J,) with all jobs alike, inf without options."""
     return fairness.speed_by_claim(c, np.ones_like(c.facts.claim))
 
 

@@ -39,7 +39,7 @@ def value(c: Context) -> Floats:
 
 @measure_whole_jobs
 def worst(c: Context) -> tuple[float, int]:
-    """w, and the number of jobs with options; 1 and 1 if there are none."""
+    """Return w, and the number of jobs with options; 1 and 1 if there are none."""
     rho = fairness.ratios(c)[0]
     return float(rho.max(initial=0.0)) or 1.0, max(1, len(np.unique(c.job)))
 

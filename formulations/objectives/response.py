@@ -37,7 +37,7 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
-    """(J,) V_j, inf for jobs without options."""
+    """Return V_j (J,), inf for jobs without options."""
     each = cost_of_work(c.weight, c.dollar_price, c.cost_per_hour, c.rate)
     return least_by_job(len(c.facts.weight), c.job, each)
 

@@ -45,20 +45,20 @@ def value(c: Context) -> Floats:
 
 @measure_whole_jobs
 def can_be_in_time(c: Context) -> Bools:
-    """(J,) whether some option leaves the job's deadline within reach."""
+    """Return whether some option leaves each job's deadline within reach, shape (J,)."""
     least = np.minimum(1.0, least_by_job(len(c.facts.weight), c.job, risk_after(c)))
     return least < SURE
 
 
 @measure_whole_jobs
 def late_work_price(c: Context) -> Floats:
-    """(J,) V_j among the jobs that are not in time."""
+    """Return V_j (J,) among the jobs that are not in time."""
     return completion.work_price_among(c, ~can_be_in_time(c))
 
 
 @measure_whole_jobs
 def risk_of_waiting(c: Context) -> Floats:
-    """(J,) risk of missing the deadline after a round of waiting, 1 without one."""
+    """Return the risk (J,) of missing the deadline after a round of waiting, 1 without one."""
     f = c.facts
     hours = (due_in_s(c) - f.interval_s - f.restart_s) / HOUR
     waiting = deadline_risk(f.remaining_work, fastest(c) * HOUR, hours)

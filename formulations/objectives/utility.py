@@ -31,7 +31,7 @@ def value(c: Context) -> Floats:
 
 @measure_whole_jobs
 def slowest(c: Context) -> Floats:
-    """(J,) work per second of each job's slowest option, inf without options."""
+    """Return the work per second (J,) of each job's slowest option, inf without options."""
     return least_by_job(len(c.facts.weight), c.job, c.rate)
 
 

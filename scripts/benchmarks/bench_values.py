@@ -24,7 +24,7 @@ from allocator.bench.workloads import generate
 from allocator.domain.problem import Problem
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
-from allocator.valuation import context_of, option_values
+from allocator.valuation import build_context, option_values
 from formulations.objectives import BUILT_IN
 from formulations.objectives.context import Offer
 
@@ -39,7 +39,7 @@ def measure(problem: Problem, objective: str) -> tuple[int, float]:
     seconds = []
     for _ in range(REPEATS):
         begin = time.process_time()
-        option_values(asked, context_of(asked, table, offer))
+        option_values(asked, build_context(asked, table, offer))
         seconds.append(time.process_time() - begin)
     return len(m), min(seconds)
 

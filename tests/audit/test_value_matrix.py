@@ -1,9 +1,9 @@
-"""Every objective on every column: what an option is worth, by three accounts, and the best plan,
-by trying all.
+"""Every objective on every column: the value of options, by four accounts, and the best plan, by
+trying all.
 
-The three accounts are that of the options (what policies maximise), that of the audit (what plans
-are worth) and a reading of the formulas on plain rows (second_values.py).
-tests/support/values/matrix.py has the features. The long run,
+The accounts are that of the options (what policies maximise), that of the audit (what plans are
+worth), a second account over arrays (second_account.py) and a reading of the formulas on plain rows
+(second_values.py). tests/support/values/matrix.py has the features. The long run,
 
     pytest -s -m soak tests/audit/test_value_matrix.py
 
@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import second_account
 from matrix import BASE, CROSSED, EVERY, FEATURES, Tables, base, made, schema
 from second_reading import Option
 from second_values import Reading
 
 from allocator.audit import audit
+from allocator.audit.context import AuditContext
 from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import names
 from allocator.domain.problem import Problem
@@ -31,6 +33,7 @@ from allocator.engine.decision import decide
 from allocator.errors import Infeasible, InvalidInput
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.performance.table import RateTable
 from allocator.performance.useful import useful_share
 from allocator.policies.registry import POLICIES
 from allocator.solvers.base import SolveLimits
@@ -99,18 +102,17 @@ def with_lifetime(problem: Problem) -> Any:
 
 
 Values = dict[tuple[Any, ...], float]
+Accounts = tuple[Values, Values, Values, Values]
 
 
-def told(case: Case, objective: str) -> tuple[Values, Values, Values]:
+def told(case: Case, objective: str) -> Accounts:
     """What every option is worth: {(job, pool, GPUs): value}, of pairs {(host, guest, pool, GPUs,
-    ...): of both}; by the options, by the audit, by the second reading."""
+    ...): of both}; by the options, the audit, the second account, the second reading."""
     problem = dataclasses.replace(case.problem, objective=objective)
     round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
     r = reading(case.tables, round_.problem, objective)
-    option_table, out = (
-        round_.option_table,
-        (dict[Any, float](), dict[Any, float](), dict[Any, float]()),
-    )
+    option_table = round_.option_table
+    out: Accounts = ({}, {}, {}, {})
     names_ = problem.jobs.job_id
     secondary = problem.jobs.primary[option_table.job] >= 0
     own = np.flatnonzero((option_table.primary < 0) & ~secondary)
@@ -125,8 +127,11 @@ def told(case: Case, objective: str) -> tuple[Values, Values, Values]:
                 (problem.pools.pool[option_table.pool[o]], int(option_table.gpus[o])),
             )
             key = (names_[j], *place)
-            out[0][key], out[1][key] = float(option_table.value[o]), float(seen[j])
-            out[2][key] = r.option_value(r.by[names_[j]], place)
+            out[0][key], (out[1][key], out[2][key]) = (
+                float(option_table.value[o]),
+                seen[:, j].tolist(),
+            )
+            out[3][key] = r.option_value(r.by[names_[j]], place)
     for o in np.flatnonzero((option_table.primary < 0) & secondary).tolist():
         alone(round_, r, o, out)
     for o in np.flatnonzero(option_table.primary >= 0).tolist():
@@ -134,7 +139,7 @@ def told(case: Case, objective: str) -> tuple[Values, Values, Values]:
     return out
 
 
-def alone(round_: CompiledRound, r: Reading, o: int, out: tuple[Values, Values, Values]) -> None:
+def alone(round_: CompiledRound, r: Reading, o: int, out: Accounts) -> None:
     """An option in which a job that runs on the GPUs of another holds GPUs itself: what it runs on,
     as its host leaves; other GPUs of that pool, as its host stays; or others."""
     m, p = round_.option_table, round_.problem
@@ -147,14 +152,15 @@ def alone(round_: CompiledRound, r: Reading, o: int, out: tuple[Values, Values, 
         else []
     )
     key = (p.jobs.job_id[j], *place, moves)
-    out[0][key], out[1][key] = float(m.value[o]), float(audited(round_, np.array([o, *stays]))[j])
+    out[0][key] = float(m.value[o])
+    out[1][key], out[2][key] = audited(round_, np.array([o, *stays]))[:, j].tolist()
     change = (
         r.valued(job, dataclasses.replace(r.way(job, place), pause=r.lost(job, place), kept=False))
         - r.valued(job, r.way(job, place))
         if moves
         else 0.0
     )
-    out[2][key] = r.option_value(job, place) + change
+    out[3][key] = r.option_value(job, place) + change
 
 
 def apart(round_: CompiledRound, o: int) -> bool:
@@ -171,7 +177,7 @@ def apart(round_: CompiledRound, o: int) -> bool:
 
 
 def audited(round_: CompiledRound, options: Any) -> Any:
-    """(J,) what the audit finds the jobs worth that get these options."""
+    """(2, J) values of the jobs that get these options, by the audit and by the second account."""
     J, m = len(round_.problem.jobs), round_.option_table
     pool, gpus, row, primary = (
         np.full(J, -1),
@@ -188,10 +194,14 @@ def audited(round_: CompiledRound, options: Any) -> Any:
     )
     for o in options[m.primary[options] >= 0].tolist():
         row[m.primary[o]] = m.primary_row[o]
-    return audit(round_.problem, Allocation(pool, gpus, row, primary), round_.repairs).value
+    plan, table = Allocation(pool, gpus, row, primary), RateTable.of(round_.problem)
+    s = AuditContext(round_.problem, plan, round_.repairs, table)
+    rate = np.where(s.rate > 0, s.rate, 0.0)
+    found = audit(round_.problem, plan, round_.repairs, table).value
+    return np.stack([found, second_account.plan_values(s, rate)])
 
 
-def pair(round_: CompiledRound, r: Reading, o: int, out: tuple[Values, Values, Values]) -> None:
+def pair(round_: CompiledRound, r: Reading, o: int, out: Accounts) -> None:
     """The two jobs of an option with which one runs on the GPUs of another."""
     m, jobs = round_.option_table, round_.problem.jobs
     h, g, k = int(m.primary[o]), int(m.job[o]), int(m.gpus[o])
@@ -204,7 +214,7 @@ def pair(round_: CompiledRound, r: Reading, o: int, out: tuple[Values, Values, V
     key = (jobs.job_id[h], jobs.job_id[g], *place)
     out[0][key] = float(m.value[o] + m.value[primaries])
     seen = audited(round_, np.array([primaries, o]))
-    out[1][key] = float(seen[h] + seen[g])
+    out[1][key], out[2][key] = (seen[:, h] + seen[:, g]).tolist()
     primary, secondary = r.by[jobs.job_id[h]], r.by[jobs.job_id[g]]
     rates = r.colocated_rates(primary, secondary, place)
     assert rates is not None
@@ -212,7 +222,7 @@ def pair(round_: CompiledRound, r: Reading, o: int, out: tuple[Values, Values, V
         r.held(primary) == place,
         r.together(primary, secondary) and r.held(secondary) == place,
     )
-    out[2][key] = r.pair(primary, secondary, place, rates, keeps)
+    out[3][key] = r.pair(primary, secondary, place, rates, keeps)
 
 
 def close(a: float, b: float, scale: float) -> bool:
@@ -224,26 +234,19 @@ def close(a: float, b: float, scale: float) -> bool:
 def judged(case: Case, objective: str) -> tuple[Values, float | None]:
     """All options valued, and the best value of a plan, after everything that has to agree was
     compared."""
-    by_options, by_audit, by_reading = told(case, objective)
-    assert by_options.keys() == by_audit.keys() == by_reading.keys()
+    *others, by_reading = told(case, objective)
     scale = max((abs(v) for v in by_reading.values()), default=1.0) + 100.0 * ("cost" in objective)
-    for key, value in by_reading.items():
-        assert close(value, by_options[key], scale), (
-            objective,
-            key,
-            "options",
-            by_options[key],
-            value,
-            case.tables,
-        )
-        assert close(value, by_audit[key], scale), (
-            objective,
-            key,
-            "audit",
-            by_audit[key],
-            value,
-            case.tables,
-        )
+    for account, found in zip(("options", "audit", "second account"), others, strict=True):
+        assert found.keys() == by_reading.keys()
+        for key, value in by_reading.items():
+            assert close(value, found[key], scale), (
+                objective,
+                key,
+                account,
+                found[key],
+                value,
+                case.tables,
+            )
     values = {key: v for key, v in by_reading.items() if len(key) == 3}  # of jobs alone
     best = max(
         (

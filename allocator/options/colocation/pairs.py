@@ -40,7 +40,7 @@ from allocator.performance.footprint import SPAN
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
-from allocator.valuation import context_of, option_values
+from allocator.valuation import build_context, option_values
 from formulations.model.ragged import ragged
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
@@ -416,6 +416,6 @@ def _values_at_speed(
     start = np.searchsorted(m.job[at], np.arange(len(problem.jobs) + 1))
     offer = Offer(start, m.job[at], m.pool[at], m.gpus[at], rate[order], pause[at], keep[at])
     out = np.empty(len(o))
-    whole = context_of(problem, table, m.offer)
-    out[order] = option_values(problem, whole.of(offer, pays_for_gpus))
+    whole = build_context(problem, table, m.offer)
+    out[order] = option_values(problem, whole.for_offer(offer, pays_for_gpus))
     return out

@@ -30,7 +30,7 @@ from allocator.options.option_table import OptionTable, find_locked_jobs, is_all
 from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
-from allocator.valuation import context_of, option_values
+from allocator.valuation import build_context, option_values
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
@@ -64,7 +64,7 @@ def add_colocated_options(
     primary, secondary, pool, gpus = (np.append(a, b[new]) for a, b in zip(now, pairs, strict=True))
     if not len(primary):
         return exclusive
-    whole = context_of(problem, table, exclusive.offer)
+    whole = build_context(problem, table, exclusive.offer)
     at = option_at(exclusive, primary, pool, gpus)
     found = colocated_speeds(problem, primary, secondary, pool, gpus)
     fine = np.flatnonzero(
@@ -94,13 +94,13 @@ def add_colocated_options(
         np.argsort(primary, kind="stable"),
     )
     value = np.empty(len(primary))
-    as_guest = _offer(
+    as_secondary = _offer(
         problem, secondary, pool, gpus, found.rate_secondary, pause, keep, by_secondary
     )
     lost, same = exclusive.pause_s[at], exclusive.keep[at]
-    as_host = _offer(problem, primary, pool, gpus, found.rate_primary, lost, same, by_primary)
-    value[by_secondary] = option_values(problem, whole.of(as_guest, pays_for_gpus=False))
-    value[by_primary] += option_values(problem, whole.of(as_host))
+    as_primary = _offer(problem, primary, pool, gpus, found.rate_primary, lost, same, by_primary)
+    value[by_secondary] = option_values(problem, whole.for_offer(as_secondary, pays_for_gpus=False))
+    value[by_primary] += option_values(problem, whole.for_offer(as_primary))
     value -= exclusive.value[at]
 
     stays = np.flatnonzero(keep | (value > 0) | (offered == PairOffer.ALL))
@@ -177,9 +177,11 @@ def _options_of_moving_secondaries(
     pause = interval.pause_s(
         keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
-    whole = context_of(problem, table, exclusive.offer)
+    whole = build_context(problem, table, exclusive.offer)
     moved, stays = (
-        option_values(problem, whole.of(Offer(start, job, pool, gpus, here["rate"], lost, same)))
+        option_values(
+            problem, whole.for_offer(Offer(start, job, pool, gpus, here["rate"], lost, same))
+        )
         for lost, same in ((pause, keep), (here["pause_s"], ~keep))
     )
     return OptionTable(

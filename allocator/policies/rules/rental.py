@@ -23,7 +23,7 @@ from allocator.policies.rules.static import serve_in_order
 from allocator.policies.steps import option_rates, rank_options
 from formulations.model.dominance import find_feasible_options
 from formulations.model.linear import Floats
-from formulations.objectives.response import cost_of_work as cost_by_formula
+from formulations.objectives import response
 
 
 def rental(task: Task) -> Proposal:
@@ -44,6 +44,6 @@ def cost_of_work(round_: CompiledRound) -> Floats:
     """(n,) weighted hours that a unit of work costs at each option: (w + mu c k) / s(k)."""
     problem, i = round_.problem, round_.instance
     cost = i.gpus * problem.pools.marginal_price[i.pool]
-    return cost_by_formula(
+    return response.cost_of_work(
         problem.jobs.weight[i.job], problem.money[i.job], cost, option_rates(round_)
     )

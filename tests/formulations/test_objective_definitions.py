@@ -1,0 +1,113 @@
+"""Every objective is defined once: its file, what it says about itself, and objectives of a user's
+own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matrix import FEATURES, made
+
+import allocator
+import formulations.objectives as registry
+from allocator.options.look_ahead import linear_objective
+from allocator.options.option_table import option_table
+from allocator.performance.table import RateTable
+from allocator.valuation import build_context
+from formulations.objectives import BUILT_IN, Objective, get_objective, objective_names, register
+from formulations.objectives.context import Context
+
+ROOT = Path(__file__).resolve().parents[2]
+HELPERS = {"__init__", "combination", "context", "interval"}
+
+
+def test_every_objective_has_a_file_that_states_its_formula() -> None:
+    """A file is an objective or one of the helpers; its docstring gives v_o and its letters."""
+    files = {p.stem: p for p in (ROOT / "formulations" / "objectives").glob("*.py")}
+    assert set(files) == set(BUILT_IN) | HELPERS
+    for name in BUILT_IN:
+        assert get_objective(name).name == name
+        assert f'"""Objective `{name}`: ' in files[name].read_text(encoding="utf-8")
+
+
+def test_names_are_listed_without_loading_numpy_or_an_objective() -> None:
+    """`--help` names all objectives and stays fast."""
+    code = "import sys, formulations.objectives as o; print(*o.BUILT_IN, 'numpy' in sys.modules)"
+    told = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
+    assert told.split() == [*BUILT_IN, "False"]
+
+
+def test_what_objectives_say_of_deadlines_dollars_and_losses_is_true() -> None:
+    """The features of the matrix say which objectives look at what."""
+    deadlines = FEATURES["deadlines"].acts
+    assert {n for n in BUILT_IN if get_objective(n).counts_deadlines} == deadlines
+    assert {n for n in BUILT_IN if get_objective(n).counts_dollars} == {"cost"}
+    plain = {n for n in BUILT_IN if not get_objective(n).counts_losses}
+    assert plain == {"progress", "throughput"}
+
+
+@pytest.mark.parametrize("name", [n for n in BUILT_IN if get_objective(n).linear])
+def test_linear_objectives_are_linear(name: str) -> None:
+    """Of an option that loses no time and ends no job, the value is its work times a unit's."""
+    objective, seen = get_objective(name), 0
+    assert linear_objective(name) == objective and linear_objective(f"{name}=2") is None
+    assert objective.linear is not None
+    for seed in range(3):
+        p = made("deadlines", seed).problem()
+        m = option_table(replace(p, objective=name), RateTable.of(p))
+        c = build_context(p, RateTable.of(p), m.offer)
+        c = c.with_losses if objective.counts_losses else c
+        of_work, _ = objective.linear(c)
+        inside = np.flatnonzero((c.offer.pause_s == 0) & (c.done < c.remaining))
+        assert objective.value(c)[inside] == pytest.approx((of_work[c.job] * c.done)[inside])
+        seen += len(inside)
+    assert seen > 3
+
+
+@pytest.fixture
+def _own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objectives that a test registers are gone after it."""
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+
+
+@pytest.mark.usefixtures("_own")
+def test_an_objective_of_one_s_own_as_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of docs/howto.md runs; its plan is audited, and found optimal."""
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(next(b for b in blocks if "register(" in b), names)
+    result = names["result"]
+    assert (result.status, result.objective) == ("optimal", "thrift > progress")
+    assert objective_names() == (*BUILT_IN, "thrift")
+    for policy in ("mip", "greedy", "horizon", "srtf"):
+        found = allocator.solve(
+            allocator.read_snapshot("data/snapshots/demo"), objective="thrift", policy=policy
+        )
+        assert found.objective_value > 0 and found.bound >= found.objective_value - 1e-9
+
+
+@pytest.mark.usefixtures("_own")
+def test_names_of_objectives_are_taken_once() -> None:
+    """A second objective of a name is refused, the same one again is not."""
+
+    def value(c: Context) -> Any:
+        return c.weight
+
+    own = Objective("own", value)
+    register(own)
+    register(own)
+    for other in (Objective("own", lambda c: c.weight), Objective("progress", value)):
+        with pytest.raises(ValueError, match="already"):
+            register(other)
+    with pytest.raises(ValueError, match="no name"):
+        register(Objective("a > b", value))
+    with pytest.raises(KeyError):
+        get_objective("unknown")
