@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -585,19 +586,10 @@ def _has_unmet_wants(connection: Connection) -> bool:
 
 def _limit_to_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snapshot:
     """The snapshot with no more GPUs than are there."""
-    table = snapshot.tables["pools.csv"]
-    cells = [
-        str(min(int(cell), capacity.get(pool, int(cell))))
-        for pool, cell in zip(table.columns["pool"], table.columns["gpus"], strict=True)
-    ]
-    if cells == list(table.columns["gpus"]):
-        return snapshot
-    return replace(
-        snapshot,
-        tables={
-            **snapshot.tables,
-            "pools.csv": replace(table, columns={**table.columns, "gpus": cells}),
-        },
+    pools = snapshot.tables["pools.csv"]
+    there = np.array([capacity.get(pool, np.inf) for pool in pools.columns["pool"]])
+    return snapshot.with_columns(
+        "pools.csv", gpus=np.minimum(np.asarray(pools.columns["gpus"]), there)
     )
 
 

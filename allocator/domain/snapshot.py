@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """Cells of one file by column, stripped text or values (domain/texts.py); `lines[i]` is the
     line of row i in the file (header = line 1).
@@ -41,7 +41,27 @@ class Table:
 
     def texts(self, column: str) -> Sequence[str]:
         """The cells of a column as text, empty ones if the table does not have it."""
-        return texts_of(self.columns[column]) if column in self.columns else [""] * len(self)
+        if column not in self.columns:
+            return [""] * len(self)
+        if column not in self._texts:
+            self._texts[column] = texts_of(self.columns[column])
+        return self._texts[column]
+
+    @cached_property
+    def _texts(self) -> dict[str, Sequence[str]]:
+        return {}
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other table has the same cells as text, in the same lines."""
+        if not isinstance(other, Table):
+            return NotImplemented
+        return (self.file, list(self.lines), self.columns.keys()) == (
+            other.file,
+            list(other.lines),
+            other.columns.keys(),
+        ) and all(list(self.texts(name)) == list(other.texts(name)) for name in self.columns)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -98,6 +118,12 @@ class Snapshot:
                 h.update(f"\x1d{file}\x1e{name}\x1e".encode("utf-8", "surrogatepass"))
                 h.update("\x1f".join(table.texts(name)).encode("utf-8", "surrogatepass"))
         return h.hexdigest()
+
+    def with_columns(self, file: str, **columns: Cells) -> Snapshot:
+        """Return the snapshot with other columns of one of its tables."""
+        table = self.tables[file]
+        other = replace(table, columns={**table.columns, **columns})
+        return replace(self, tables={**self.tables, file: other})
 
     @classmethod
     def from_frames(

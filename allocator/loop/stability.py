@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -115,15 +115,7 @@ def make_non_preemptible(snapshot: Snapshot, names: Collection[str]) -> Snapshot
         return snapshot
     table = snapshot.tables[FILE]
     known = set(names)
-    before = table.columns.get("preemptible", [""] * len(table))
-    cells = [
-        "false" if job_id in known else cell
-        for job_id, cell in zip(table.columns["job_id"], before, strict=True)
-    ]
-    return replace(
-        snapshot,
-        tables={
-            **snapshot.tables,
-            FILE: replace(table, columns={**table.columns, "preemptible": cells}),
-        },
+    pairs = zip(table.texts("job_id"), table.texts("preemptible"), strict=True)
+    return snapshot.with_columns(
+        FILE, preemptible=["false" if job_id in known else cell for job_id, cell in pairs]
     )

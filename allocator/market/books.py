@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Market, Problem, State, Tenants
+from allocator.domain.problem import Bools, Floats, Market, Problem, State
 from allocator.domain.snapshot import Snapshot
 from allocator.market import longrun
 from allocator.market.longrun import BudgetAccount, LongRunBudget
@@ -181,31 +181,17 @@ def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
     }
     if math.isfinite(problem.budget_per_hour):
         config["budget_per_hour"] = problem.budget_per_hour
-    asked, tables = budgets(problem), dict(snapshot.tables)
-    if asked.tenants:
-        table = tables["tenants.csv"]
-        tables["tenants.csv"] = replace(
-            table,
-            columns={
-                **table.columns,
-                "dollar_price": _limit_cells(
-                    problem.tenants, table.columns["tenant"], "dollar_price"
-                ),
-                "budget_per_hour": _limit_cells(
-                    problem.tenants, table.columns["tenant"], "budget_per_hour"
-                ),
-            },
-        )
-    return replace(snapshot, config=config, tables=tables)
-
-
-def _limit_cells(tenants: Tenants, rows: Any, column: str) -> list[str]:
-    """The values of a column as text, "" for no limit; tenants.csv has the first tenants, in
-    their order.
-    """
-    return [
-        "" if math.isinf(v) else repr(v) for v in getattr(tenants, column)[: len(rows)].tolist()
-    ]
+    snapshot_with_terms = replace(snapshot, config=config)
+    if not budgets(problem).tenants:
+        return snapshot_with_terms
+    tenants = problem.tenants
+    rows = len(snapshot.tables["tenants.csv"])  # its tenants are the first ones, in their order
+    limit = tenants.budget_per_hour[:rows]
+    return snapshot_with_terms.with_columns(
+        "tenants.csv",
+        dollar_price=tenants.dollar_price[:rows],
+        budget_per_hour=np.where(np.isinf(limit), np.nan, limit),
+    )
 
 
 def to_json(books: Books) -> dict[str, Any]:

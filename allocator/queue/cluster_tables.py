@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote, suggest_setting
-from allocator.domain.problem import Bools, Problem
-from allocator.domain.schema.cells import BOOLEANS
+from allocator.domain.problem import Problem
 from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
@@ -24,6 +24,7 @@ from allocator.performance.fit.feedback import Estimate
 from allocator.queue.database import schema
 from allocator.queue.database.bulk import execute_many, query
 from allocator.queue.database.schema import IS_OPEN, allocations, learned, meta, pools
+from allocator.queue.values import to_cells, to_sql
 
 HOME: Mapping[str, sa.Table] = {
     "pools.csv": pools,
@@ -36,6 +37,7 @@ HOME: Mapping[str, sa.Table] = {
 }
 """Files of a snapshot that the queue keeps, beside jobs.csv."""
 UNRATED = "unrated"  # key of the state of what was learned: nobody gave a rate of the model
+Columns = dict[str, list[Any]]  # values by column, as values.py has them
 _NAMES = {
     file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()
 }
@@ -67,15 +69,11 @@ def tables(connection: Connection) -> dict[str, Table]:
     are in rates.csv.
     """
     out: dict[str, Table] = {}
-    for file in HOME:
-        columns = read_stored_columns(connection, file)
-        if file == "rates.csv":
-            columns = _correct_rates(
-                connection,
-                columns,
-                out["pools.csv"],
-                read_stored_columns(connection, "models.csv")["model"],
-            )
+    given = {file: read_stored_columns(connection, file) for file in HOME}
+    given["rates.csv"] = _correct_rates(
+        connection, given["rates.csv"], given["pools.csv"], given["models.csv"]["model"]
+    )
+    for file, columns in given.items():
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = build_table(file, columns)
     if "rates.csv" not in out and "models.csv" not in out:
@@ -85,79 +83,67 @@ def tables(connection: Connection) -> dict[str, Table]:
     return out
 
 
-def read_stored_columns(connection: Connection, file: str) -> dict[str, list[str]]:
+def read_stored_columns(connection: Connection, file: str) -> Columns:
     """Columns of one of the cluster's files as its owner gave them, without what was learned."""
     names, asked = _QUERIES[file]
     rows = connection.execute(asked).all()
-    columns = (
+    return (
         dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         if rows
         else {n: [] for n in names}
     )
-    if file == "pools.csv":
-        columns["gpus"] = list(map(str, columns["gpus"]))
-    return columns
 
 
-def build_table(file: str, columns: Mapping[str, list[str]]) -> Table:
-    """Columns without any value are left out unless they are required."""
-    required = {c.name for c in TABLES[file].columns if c.required}
-    kept = {name: cells for name, cells in columns.items() if name in required or any(cells)}
-    return Table(file, kept, range(2, len(next(iter(kept.values()))) + 2))
+def build_table(file: str, columns: Mapping[str, Sequence[Any]]) -> Table:
+    """A table of values; columns without any are left out unless they are required."""
+    schema = TABLES[file]
+    return Table.of(
+        schema, {name: to_cells(schema.column(name), cells) for name, cells in columns.items()}
+    )
 
 
 def _correct_rates(
-    connection: Connection,
-    rates: Mapping[str, list[str]],
-    pools: Table,
-    fitted: Sequence[str],
-) -> dict[str, list[str]]:
+    connection: Connection, rates: Columns, pools: Columns, fitted: Sequence[str]
+) -> Columns:
     """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that
     the fastest useful speed that fits some GPU is the learned one; a size without gets a row of its
     own, which is marked as observed where its model has neither a given row nor a curve (fitted:
     those with one)."""
-    free_gpus: dict[str, float] = {}
-    for kind, memory in zip(pools.texts("gpu_type"), pools.texts("memory_gb"), strict=True):
-        free_gpus[kind] = max(free_gpus.get(kind, 0.0), float(memory or "inf"))
     found = connection.execute(_LEARNED).all()
-    out = {name: list(cells) for name, cells in rates.items()}
+    if not found:
+        return rates
+    most: dict[str, float] = {}
+    for kind, memory in zip(pools["gpu_type"], pools["memory_gb"], strict=True):
+        most[kind] = max(most.get(kind, 0.0), math.inf if memory is None else memory)
+    out = {name: list(values) for name, values in rates.items()}
     given = {*out["model"], *fitted}
-    if found and "observed" not in out:
-        out["observed"] = [""] * len(out["model"])
-    rows: dict[tuple[str, str, str], list[int]] = {}
-    for i, key in enumerate(
-        zip(out["model"], out["gpu_type"], map(_size, out["gpus"]), strict=True)
-    ):
+    out["observed"] = [None] * len(out["model"])
+    rows: dict[tuple[str, str, int], list[int]] = {}
+    for i, key in enumerate(zip(out["model"], out["gpu_type"], out["gpus"], strict=True)):
         rows.setdefault(key, []).append(i)
     for row in found:
-        at = rows.get((row.model, row.gpu_type, str(row.gpus)), [])
-        fits = [
-            i
-            for i in at
-            if float(out["memory_gb"][i] or 0) <= free_gpus.get(row.gpu_type, math.inf)
-        ]
+        at = rows.get((row.model, row.gpu_type, row.gpus), [])
+        fits = [i for i in at if (out["memory_gb"][i] or 0.0) <= most.get(row.gpu_type, math.inf)]
         fastest = max((_useful_rate(out, i) for i in fits), default=0.0)
         for i in at if fastest > 0 else ():
-            out["work_per_s"][i] = repr(float(out["work_per_s"][i]) * row.work_per_s / fastest)
+            out["work_per_s"][i] = out["work_per_s"][i] * row.work_per_s / fastest
         if not at or (fits and fastest <= 0):
             new = {
                 "model": row.model,
                 "gpu_type": row.gpu_type,
-                "gpus": str(row.gpus),
-                "work_per_s": repr(float(row.work_per_s)),
-                "observed": "" if row.model in given else "true",
+                "gpus": row.gpus,
+                "work_per_s": row.work_per_s,
+                "variant": "",
+                "observed": None if row.model in given else True,
             }
-            for name, cells in out.items():
-                cells.append(new.get(name, ""))
+            for name, values in out.items():
+                values.append(new.get(name))
     return out
 
 
-def _size(text: str) -> str:
-    return str(int(float(text)))
-
-
-def _useful_rate(rates: Mapping[str, list[str]], i: int) -> float:
-    return float(rates["work_per_s"][i]) * float(rates["efficiency"][i] or 1)
+def _useful_rate(rates: Columns, i: int) -> float:
+    efficiency = rates["efficiency"][i]
+    return float(rates["work_per_s"][i] * (1.0 if efficiency is None else efficiency))
 
 
 def config(connection: Connection) -> dict[str, Any]:
@@ -230,18 +216,19 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
         table = snapshot.tables.get(file)
         if table is None or not len(table):
             continue
-        columns = {name: list(table.texts(name)) for name in table.columns if name in home.c}
+        columns = {
+            name: to_sql(TABLES[file].column(name), cells)
+            for name, cells in table.columns.items()
+            if name in home.c
+        }
         if file == "rates.csv":
-            observed = _is_learned_row(table)
-            columns = {
-                name: [cells[i] for i in np.flatnonzero(~observed)]
-                for name, cells in columns.items()
-            }
-            learn(connection, _learned_rows(table, observed, problem.now_s), problem.now_s)
+            learn(connection, _learned_rows(problem), problem.now_s)
+            given = ~problem.rates.observed
+            columns = {name: list(compress(cells, given)) for name, cells in columns.items()}
         if file == "pools.csv":
             columns["gpus"] = in_force["gpus"]
             if "prices.csv" in snapshot.tables:
-                columns["price_per_gpu_hour"] = list(map(repr, in_force["price_per_gpu_hour"]))
+                columns["price_per_gpu_hour"] = in_force["price_per_gpu_hour"]
         rows = [
             {"position": i, **dict(zip(columns, row, strict=True))}
             for i, row in enumerate(zip(*columns.values(), strict=True))
@@ -253,27 +240,21 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
     put_meta(connection, "name", snapshot.name)
 
 
-def _is_learned_row(rates: Table) -> Bools:
-    """(R,) rows that nobody gave: a controller learned them, here or elsewhere."""
-    words = rates.texts("observed")
-    return np.array([BOOLEANS.get(text.lower(), False) for text in words], dtype=bool)
-
-
-def _learned_rows(rates: Table, observed: Bools, at_s: float) -> Iterator[dict[str, Any]]:
-    """The observed rows, as what one sample each has taught."""
-    columns = {name: rates.texts(name) for name in ("model", "gpu_type", "gpus", "work_per_s")}
-    efficiency = rates.texts("efficiency")
-    for i in np.flatnonzero(observed).tolist():
-        rate = float(columns["work_per_s"][i]) * float(efficiency[i] or 1)
-        if rate > 0:
-            known = Estimate(mean=math.log(rate / ASSUMED_RATE), weight=1.0, at_s=at_s)
-            yield {
-                "model": columns["model"][i],
-                "gpu_type": columns["gpu_type"][i],
-                "gpus": int(float(columns["gpus"][i])),
-                "work_per_s": rate,
-                "state": known.to_dict() | {UNRATED: True},
-            }
+def _learned_rows(problem: Problem) -> Iterator[dict[str, Any]]:
+    """The observed rows, as what one sample each has taught: nobody gave them, a controller
+    learned them, here or elsewhere.
+    """
+    rates = problem.rates
+    for i in np.flatnonzero(rates.observed & (rates.rate > 0)).tolist():
+        rate = float(rates.rate[i])
+        known = Estimate(mean=math.log(rate / ASSUMED_RATE), weight=1.0, at_s=problem.now_s)
+        yield {
+            "model": problem.models[int(rates.model[i])],
+            "gpu_type": problem.gpu_types[int(rates.gpu_type[i])],
+            "gpus": int(rates.gpus[i]),
+            "work_per_s": rate,
+            "state": known.to_dict() | {UNRATED: True},
+        }
 
 
 def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:

@@ -15,16 +15,17 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.problem import Problem, State
+from allocator.domain.problem import Floats, Problem, State
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERACTIVE, INTERVAL_S, JOBS, OVER_TIME, RECEIVED
-from allocator.domain.schema.texts import format_numbers, text_of
+from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
 from allocator.queue import cluster_tables
@@ -32,6 +33,7 @@ from allocator.queue.database.bulk import PART, query, query_of
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, next_time
+from allocator.queue.values import to_cells, to_sql, value_of
 
 LEAST_SHARE = 1e-6  # of its work that a job which has not ended has left at least
 UNIX = 1e9  # a clock that says less does not count unix seconds
@@ -78,57 +80,29 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
         phase in ("ordered", "running") and request == ""
         for phase, request in zip(c["phase"], c["request"], strict=True)
     ]
-    columns: dict[str, list[str]] = {
-        "job_id": list(c["job_id"]),
-        **{name: list(c[name]) for name in OWNED},
-    }
+    held = np.array(holds, dtype=np.bool_)
+    gpus, attained = _floats(c["gpus"]), _floats(c["attained_gpu_s"])
+    columns: dict[str, Cells] = {name: to_cells(JOBS.column(name), c[name]) for name in OWNED}
+    columns["job_id"] = c["job_id"]
     columns["state"] = _states(c, holds, stuck, now_s)
-    columns["pool"] = [pool if held else "" for pool, held in zip(c["pool"], holds, strict=True)]
-    columns["gpus"] = [
-        str(gpus) if held else "" for gpus, held in zip(c["gpus"], holds, strict=True)
-    ]
-    there = (
-        {name for name, held in zip(c["job_id"], holds, strict=True) if held}
-        if any(c["host"])
-        else set()
+    columns["pool"] = [pool if here else "" for pool, here in zip(c["pool"], holds, strict=True)]
+    columns["gpus"] = np.where(held, gpus, np.nan)
+    columns["shared_with"] = _hosts(c, holds)
+    columns["submitted_s"] = _floats(c["submitted_s"])
+    columns["remaining_work"] = np.maximum(
+        _floats(c["remaining_work"]), LEAST_SHARE * _floats(c["total_work"])
     )
-    columns["shared_with"] = [
-        primary if held and primary in there else ""
-        for primary, held in zip(c["host"], holds, strict=True)
-    ]
-    columns["submitted_s"] = _texts(c["submitted_s"])
-    columns["remaining_work"] = _texts(
-        np.maximum(c["remaining_work"], LEAST_SHARE * np.array(c["total_work"], dtype=np.float64))
-    )
-    columns["resizes_left"] = [
-        text and str(max(0, int(float(text)) - used))
-        for text, used in zip(c["resizes_left"], c["resizes"], strict=True)
-    ]
-    since_s = [
-        began if turned is None else turned
-        for began, turned in zip(c["running_s"], c["since_s"], strict=True)
-    ]
-    held_s = [0.0 if since is None else max(0.0, now_s - since) for since in since_s]
-    columns["attained_gpu_s"] = _texts(
-        [
-            had + s * (0 if primary else gpus or 0)
-            for had, s, gpus, primary in zip(
-                c["attained_gpu_s"], held_s, c["gpus"], c["host"], strict=True
-            )
-        ]
-    )
-    columns["restarts"], columns["largest_gpus"] = (
-        list(map(str, c["restarts"])),
-        list(map(str, c["largest_gpus"])),
-    )
-    kept = {
-        one.name: columns[one.name]
-        for one in JOBS.columns
-        if one.required or any(columns.get(one.name, ()))
-    }
+    columns["resizes_left"] = np.maximum(0.0, _floats(c["resizes_left"]) - _floats(c["resizes"]))
+    turned_s = _floats(c["since_s"])
+    since_s = np.where(np.isnan(turned_s), _floats(c["running_s"]), turned_s)
+    held_s = np.fmax(0.0, now_s - since_s)  # nan, never seen to run: 0
+    own = np.array([not primary for primary in c["host"]], dtype=np.bool_)
+    columns["attained_gpu_s"] = attained + held_s * np.where(own, np.nan_to_num(gpus), 0.0)
+    columns |= {name: _floats(c[name]) for name in ("restarts", "largest_gpus")}
+    ordered = {one.name: columns[one.name] for one in JOBS.columns if one.name in columns}
     tables = {
-        JOBS.file: Table(JOBS.file, kept, range(2, len(rows) + 2)),
-        **_build_received(c, held_s),
+        JOBS.file: Table.of(JOBS, ordered),
+        **_build_received(c, held_s.tolist()),
         **cluster_tables.tables(connection),
     }
     config = {"objective": OVER_TIME, **cluster_tables.config(connection), "now_s": now_s}
@@ -140,27 +114,42 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     return Snapshot(cluster_tables.get_meta(connection, "name") or "queue", config, tables)
 
 
-_known: dict[tuple[str, str], tuple[str, ...]] = {}
+_known: dict[tuple[str, str], tuple[Any, ...]] = {}
 
 
 def _read_owned_cells(
     connection: Connection, names: Sequence[str], contents: Sequence[str]
-) -> dict[str, Sequence[str]]:
-    """The cells that owners set, by column. They never change after the submission, whose digest
+) -> dict[str, Sequence[Any]]:
+    """The values that owners set, by column. They never change after the submission, whose digest
     (content) covers all of them: those of jobs of the last snapshot are not read again."""
-    cells = {
+    values = {
         (name, content): _known.get((name, content)) if content else None
         for name, content in zip(names, contents, strict=True)
     }
-    new = [name for (name, _), known in cells.items() if known is None]
-    read = {(row[1], row[0]): row[2:] for row in query_of(connection, _CELLS, new)}
-    cells |= read
+    new = [name for (name, _), known in values.items() if known is None]
+    kinds = [JOBS.column(name) for name in OWNED]
+    read = {
+        (job_id, content): tuple(map(value_of, kinds, stored))
+        for content, job_id, *stored in query_of(connection, _CELLS, new)
+    }
+    values |= read
     # of jobs that are over, or of other queues
-    if len(_known) > 2 * len(cells) + MOST_KNOWN:
+    if len(_known) > 2 * len(values) + MOST_KNOWN:
         _known.clear()
     _known.update((key, known) for key, known in read.items() if key[1])
-    columns: Any = zip(*cells.values(), strict=True) if cells else ((),) * len(OWNED)
+    columns: Any = zip(*values.values(), strict=True) if values else ((),) * len(OWNED)
     return dict(zip(OWNED, columns, strict=True))
+
+
+def _hosts(c: Mapping[str, Sequence[Any]], holds: Sequence[bool]) -> list[str]:
+    """Whose GPUs each job runs on, "" = its own; of jobs that hold some."""
+    if not any(c["host"]):
+        return [""] * len(holds)
+    here = set(compress(c["job_id"], holds))
+    return [
+        primary if held and primary in here else ""
+        for primary, held in zip(c["host"], holds, strict=True)
+    ]
 
 
 def _states(
@@ -186,11 +175,7 @@ def _states(
 
 def _find_blocked_jobs(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
     """Jobs that come after one which was cancelled or parked."""
-    waits = {
-        job_id: [name.strip() for name in after.split("|")]
-        for job_id, after in zip(c["job_id"], c["after"], strict=True)
-        if after
-    }
+    waits = {job_id: after for job_id, after in zip(c["job_id"], c["after"], strict=True) if after}
     names = sorted({name for after in waits.values() for name in after})
     over = {row[0] for row in query_of(connection, _OVER, names)}
     return {job_id for job_id, after in waits.items() if not over.isdisjoint(after)}
@@ -216,7 +201,7 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> 
     if not cells:
         return {}
     ids, kinds, numbers = map(list, zip(*cells, strict=True))
-    columns: dict[str, list[Any]] = {"job_id": ids, "gpu_type": kinds, "seconds": _texts(numbers)}
+    columns: dict[str, Cells] = {"job_id": ids, "gpu_type": kinds, "seconds": _floats(numbers)}
     return {RECEIVED.file: Table(RECEIVED.file, columns, range(2, len(cells) + 2))}
 
 
@@ -228,8 +213,9 @@ def _seconds(text: str) -> tuple[tuple[str, float], ...]:
     return tuple(sorted((kind, s) for kind, s in json.loads(text).items() if s > 0))
 
 
-def _texts(numbers: Any) -> list[str]:
-    return format_numbers(np.asarray(numbers, dtype=np.float64))
+def _floats(values: Sequence[Any]) -> Floats:
+    """Values of the database as floats, nan = NULL."""
+    return np.array(values, dtype=np.float64)
 
 
 def pack_snapshot(snapshot: Snapshot) -> bytes:
@@ -275,11 +261,14 @@ def load(
     shift = 0.0 if now_s is None else now_s - problem.now_s
     cluster_tables.store_cluster(connection, snapshot, problem)
     last = purged_names.read_forgotten_generations(connection, problem.jobs.job_id)
+    table = snapshot.tables["jobs.csv"]
+    nothing = [""] * len(table)
+    owned = {name: to_sql(JOBS.column(name), table.columns.get(name, nothing)) for name in OWNED}
     for part in range(0, len(problem.jobs), PART):
         connection.execute(
             sa.insert(jobs),
             [
-                _job(snapshot.tables["jobs.csv"], problem, j, shift, last)
+                _job(owned, problem, j, shift, last)
                 for j in range(part, min(part + PART, len(problem.jobs)))
             ],
         )
@@ -370,25 +359,28 @@ def _key(problem: Problem, j: int, last: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _job(
-    table: Table, problem: Problem, j: int, shift: float, last: Mapping[str, int]
+    owned: Mapping[str, Sequence[Any]],
+    problem: Problem,
+    j: int,
+    shift: float,
+    last: Mapping[str, int],
 ) -> dict[str, Any]:
     held = problem.jobs
-    cells = {
-        name: text_of(table.columns[name][j]) if name in table.columns else "" for name in OWNED
-    }
-    cells["total_work"] = text_of(float(held.total_work[j]))
-    if shift and cells["deadline_s"]:
-        cells["deadline_s"] = text_of(float(held.deadline_s[j]) + shift)
+    submitted = float(held.submitted_s[j]) + shift
+    values = {name: column[j] for name, column in owned.items()}
+    values |= {"total_work": float(held.total_work[j]), "submitted_s": submitted}
+    if shift and values["deadline_s"] is not None:
+        values["deadline_s"] += shift
     state = ("queued", "running", "paused", "held")[int(held.state[j])]
     now = problem.now_s + shift
-    submitted = float(held.submitted_s[j]) + shift
     started = state in ("running", "paused") or float(held.attained_gpu_s[j]) > 0
     received = {
         t: float(s)
         for t, s in zip(problem.gpu_types, problem.received[j].tolist(), strict=True)
         if s > 0
     }
-    said = Submission({"job_id": held.job_id[j], "submitted_s": text_of(submitted), **cells})
+    cells = {name: value_of(JOBS.column(name), value) for name, value in values.items()}
+    said = Submission({"job_id": held.job_id[j], **cells})
     runs = state == "running"
     known = purged_names.first_columns(last, held.job_id[j])
     known["generation"] += runs
@@ -398,7 +390,7 @@ def _job(
         "seq": j + 1,
         "submission_key": None,
         "content": said.content(),
-        **cells,
+        **values,
         "state": state,
         "remaining_work": float(held.remaining_work[j]),
         **known,
@@ -409,10 +401,9 @@ def _job(
         "restarts": int(held.restarts[j]),
         "largest_gpus": int(held.largest_gpus[j]),
         "received": json.dumps(received, sort_keys=True),
-        "submitted_s": submitted,
         "first_started_s": min(submitted, now) if started else None,
         "updated_s": now,
-        "next_s": next_time(cells, submitted, 1),
+        "next_s": next_time(values, 1),
     }
 
 

@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.controller.reporting.status import status
+from allocator.domain.schema.cells import parse
+from allocator.domain.schema.columns import POOLS
+from allocator.domain.snapshot import Table
 from allocator.queue import cluster_tables, round_journal
 from allocator.queue import snapshot as snapshots
-from allocator.queue.database.schema import ACTIVE, OPEN, allocations, pools, rounds
+from allocator.queue.database.schema import ACTIVE, OPEN, allocations, rounds
 from allocator.queue.holdings import Turns, read_turns_since, split_by_holder
 from allocator.queue.jobs.verbs import Job, list_jobs
 from allocator.queue.queue import Queue
@@ -176,33 +180,28 @@ def _sizes(
         ).scalars()
     )
     step = max(1, math.ceil(len(kept) / SIZES))
-    found = []
+    found: list[PoolSize] = []
     for number in kept[::step]:
         row = connection.execute(sa.select(c.at_s, c.snapshot).where(c.number == number)).one()
-        columns = snapshots.unpack_snapshot(bytes(row.snapshot)).tables["pools.csv"].columns
-        prices = columns.get("price_per_gpu_hour", [""] * len(columns["pool"]))
-        found += [
-            PoolSize(row.at_s, pool, float(gpus), _number(price))
-            for pool, gpus, price in zip(columns["pool"], columns["gpus"], prices, strict=True)
-        ]
-    if not found:
-        price = {
-            row[0]: row[1]
-            for row in connection.execute(sa.select(pools.c.pool, pools.c.price_per_gpu_hour))
-        }
-        found = [
-            PoolSize(begin_s, pool, float(n), _number(price[pool]))
-            for pool, n in cluster_tables.gpus(connection).items()
-        ]
-    return found
+        table = snapshots.unpack_snapshot(bytes(row.snapshot)).tables["pools.csv"]
+        found += _pool_sizes(row.at_s, table)
+    stored = cluster_tables.table_of("pools.csv", cluster_tables.stored(connection, "pools.csv"))
+    return found or _pool_sizes(begin_s, stored)
 
 
-def _number(cell: str) -> float:
-    try:
-        return float(cell) if cell.strip() else 0.0
-    # somebody wrote nonsense into the database; rounds say so
-    except ValueError:
-        return 0.0
+def _pool_sizes(at_s: float, table: Table) -> list[PoolSize]:
+    """The pools of a table; a price that is none, which a database may hold, is 0."""
+    nothing = [""] * len(table)
+    gpus, prices = (
+        parse(POOLS.column(name), table.columns.get(name, nothing))[0].value
+        for name in ("gpus", "price_per_gpu_hour")
+    )
+    return [
+        PoolSize(at_s, pool, float(n), price)
+        for pool, n, price in zip(
+            table.texts("pool"), gpus.tolist(), np.nan_to_num(prices).tolist(), strict=True
+        )
+    ]
 
 
 def over_s(job: Job, otherwise: float) -> float:
@@ -272,7 +271,7 @@ def study_of(journal: Journal) -> Study:
                     if j.first_started_s is None
                     else min(j.first_started_s, first.get(j.job_id, math.inf))
                 ),
-                "requested_gpus": float(j.cells["requested_gpus"] or j.cells["max_gpus"] or "nan"),
+                "requested_gpus": float(j.values["requested_gpus"] or j.values["max_gpus"]),
             }
             for j in journal.jobs
         ],

@@ -288,8 +288,8 @@ def _job(
         why = f"{again} after {job.failures} failures in a row; {why}".rstrip("; ")
     return [
         escape(job.job_id),
-        escape(job.cells["model"]),
-        escape(job.cells["tenant"]),
+        escape(job.values["model"]),
+        escape(job.values["tenant"]),
         job.state + (f" ({job.request})" if job.request else ""),
         f"{100 * job.progress:.0f} %",
         (

@@ -75,8 +75,8 @@ def test_a_pair_from_its_start_to_the_end_of_both(tmp_path: Path) -> None:
     round is decided again the same."""
     rig = paired(tmp_path, "mip")
     rig.steps(200)
-    columns = rig.queue.snapshot().tables["jobs.csv"].columns
-    assert columns["shared_with"] == ["", "one"] and columns["gpus"] == ["1", "1"]
+    table = rig.queue.snapshot().tables["jobs.csv"]
+    assert table.texts("shared_with") == ["", "one"] and table.texts("gpus") == ["1", "1"]
     assert rig.machines.used["a"] == 1 and spent(rig) == 180.0
     rig.steps(400)
     one, two = rig.queue.jobs()
@@ -137,8 +137,9 @@ def test_a_secondary_of_a_snapshot_is_a_secondary_in_the_queue(tmp_path: Path) -
     )
     source = cluster(**{"jobs.csv": jobs, "pools.csv": POOLS, "sharing.csv": SLOW})
     with Queue.create(tmp_path / "queue.db", source, clock=lambda: NOW) as queue:
-        columns = queue.snapshot().tables["jobs.csv"].columns
-        assert columns["job_id"] == ["host", "guest"] and columns["shared_with"] == ["", "host"]
+        table = queue.snapshot().tables["jobs.csv"]
+        assert list(table.texts("job_id")) == ["host", "guest"]
+        assert table.texts("shared_with") == ["", "host"]
         with queue.store.read() as connection:
             assert queue_cluster.used(connection) == {"a": 1, "b": 0}
             assert [a["host"] for a in queue_jobs.history(connection, "guest")] == ["host"]

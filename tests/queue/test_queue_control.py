@@ -377,7 +377,7 @@ def test_cells_that_are_remembered_are_those_of_the_rows(queue: Queue) -> None:
             warm = snapshots.build_snapshot(connection, NOW + 100)
             snapshots._known.clear()
             assert warm == snapshots.build_snapshot(connection, NOW + 100)
-        return list(warm.tables["jobs.csv"].columns["max_gpus"])
+        return list(warm.tables["jobs.csv"].texts("max_gpus"))
 
     assert sizes() == sizes() == ["8", "8", "8"]
     queue.cancel("l")
@@ -447,9 +447,9 @@ def test_settings_pools_and_learned_rates(queue: Queue) -> None:
             ],
             NOW,
         )
-    rates = queue.snapshot().tables["rates.csv"].columns
-    keys = zip(rates["model"], rates["gpu_type"], rates["gpus"], strict=True)
-    speed = dict(zip(keys, rates["work_per_s"], strict=True))
+    rates = queue.snapshot().tables["rates.csv"].texts
+    keys = zip(rates("model"), rates("gpu_type"), rates("gpus"), strict=True)
+    speed = dict(zip(keys, rates("work_per_s"), strict=True))
     assert float(speed["m", "A", "2"]) == pytest.approx(0.95)
     assert speed["m", "A", "4"] == "3.5" and speed["m", "B", "2"] == "0.75"
     assert validate(queue.snapshot()).interval_s == 30

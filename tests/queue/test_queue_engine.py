@@ -4,6 +4,7 @@ passwords.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -12,7 +13,9 @@ import sys
 import tempfile
 import threading
 import time
+from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -20,11 +23,16 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from queues import BACKENDS, cluster, fresh, place
 
+from allocator.controller.controller import Controller
+from allocator.controller.options import Options
+from allocator.controller.reporting.replay import replay
 from allocator.errors import InvalidInput, UsageError
+from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
 from allocator.queue import lease
 from allocator.queue.database import schema
-from allocator.queue.database.connection import create_queue, open_queue
+from allocator.queue.database.connection import Store, create_queue, open_queue
 from allocator.queue.errors import QueueUnavailable
+from allocator.queue.migrations.versions import r0009_types
 from allocator.queue.queue import Queue
 
 JOB = {"model": "m", "total_work": 100, "max_gpus": 4}
@@ -73,7 +81,7 @@ def test_an_old_queue_is_upgraded_by_init_and_keeps_its_jobs(backend: str, tmp_p
         store.close()
         with pytest.raises(
             InvalidInput,
-            match='has schema 0001, this program needs 0008; upgrade it with "allocator',
+            match='has schema 0001, this program needs 0009; upgrade it with "allocator',
         ):
             open_queue(name)
         for _ in range(2):
@@ -84,6 +92,75 @@ def test_an_old_queue_is_upgraded_by_init_and_keeps_its_jobs(backend: str, tmp_p
                 assert (
                     compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
                 )
+
+
+def filled_as_before(store: Store) -> dict[str, Any]:
+    """Put the rows of a queue that the program of schema 0008 left behind, with four jobs running,
+    into a new one of that schema; returns what that program said of it."""
+    content: dict[str, Any] = json.loads((ROOT / "tests/data/queue_0008.json").read_text())
+    with store.write() as connection:
+        connection.execute(sa.text("DELETE FROM meta"))
+        found = sa.MetaData()
+        found.reflect(connection)
+        for table in found.sorted_tables:
+            rows = content["tables"].get(table.name)
+            if rows is None:
+                continue
+            values = [
+                [b64decode(v["base64"]) if isinstance(v, dict) else v for v in row]
+                for row in rows["rows"]
+            ]
+            connection.execute(
+                sa.insert(table), [dict(zip(rows["columns"], row, strict=True)) for row in values]
+            )
+            if "id" in table.c and connection.dialect.name == "postgresql":
+                following = f"setval(pg_get_serial_sequence('{table.name}', 'id'), MAX(id))"
+                connection.execute(sa.text(f"SELECT {following} FROM {table.name}"))
+    return content
+
+
+@pytest.mark.parametrize("part", [3, 1000])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_queue_of_cells_becomes_one_of_values_while_its_jobs_run(
+    backend: str, part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue of schema 0008 with running jobs, whose columns are text of cells: after the upgrade,
+    in chunks of any size, its snapshot is the same, cell by cell, the rounds of its journal are
+    decided again the same, and its jobs run to their end."""
+    monkeypatch.setattr(r0009_types, "PART", part)
+    with place(backend, tmp_path) as name:
+        store, _ = create_queue(name, revision="0008")
+        before = filled_as_before(store)
+        store.close()
+        create_queue(name)[0].close()
+        clock = SimulatedClock(before["now_s"])
+        with Queue(name, clock=clock.now) as queue:
+            assert queue.snapshot().digest == before["digest"]
+            assert queue.job("wide").values["sizes"] == (1, 2, 4)
+            assert queue.job("fixed").values["preemptible"] is False
+            assert queue.job("curve").values["resizes_left"] == 3
+            assert queue.job("later").values["after"] == ("wide", "fixed")
+            for number in (1, 2, 3, 4):
+                again = replay(queue.store, number)
+                assert again.same and again.is_digest_valid
+            machines = SimulatedCluster(
+                {"a": 8, "b": 8}, clock, Truth(rate=lambda o: 10.0 * o.gpus, pause_s=lambda *_: 0.0)
+            )
+            controller = Controller(
+                queue.store, SimulatedExecutor(machines), clock, Options(every_s=300.0)
+            )
+            running = {job.job_id for job in queue.jobs(states=("running",))}
+            assert running == {"wide", "fixed", "curve", "tick@2"}
+            for _ in range(60):
+                controller.step()
+                clock.sleep(100.0)
+            queue.release("kept")
+            for _ in range(20):
+                controller.step()
+                clock.sleep(100.0)
+            states = {job.job_id: job.state for job in queue.jobs()}
+            assert set(states.values()) == {"done"} and {*running, "later", "kept"} < set(states)
+            assert machines.breaches == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

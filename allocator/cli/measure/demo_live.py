@@ -286,7 +286,7 @@ def _picture(
         bar = round(24 * job.progress)
         table.add_row(
             job.job_id,
-            job.cells["model"],
+            job.values["model"],
             state,
             "#" * held[job.job_id],
             Text("━" * bar, style="green" if job.state == "done" else "cyan")

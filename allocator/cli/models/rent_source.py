@@ -59,16 +59,16 @@ def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None)
         problem = validate(queue.snapshot())
         jobs = queue.jobs(states=("done", "active"))
     number = {name: m for m, name in enumerate(problem.models)}
-    gone = sorted({job.cells["model"] for job in jobs} - set(number))
+    gone = sorted({job.values["model"] for job in jobs} - set(number))
     _warn(f"{path}: no speed of model {name} is known; its jobs are left out" for name in gone)
-    jobs = [job for job in jobs if job.cells["model"] in number]
+    jobs = [job for job in jobs if job.values["model"] in number]
     past = History(
         path,
-        np.array([number[job.cells["model"]] for job in jobs], dtype=np.int64),
+        np.array([number[job.values["model"]] for job in jobs], dtype=np.int64),
         np.array([job.submitted_s for job in jobs]),
         np.array([job.total_work for job in jobs]),
-        np.array([float(job.cells.get("weight") or 1.0) for job in jobs]),
-        np.array([float(job.cells["max_gpus"]) for job in jobs]).astype(np.int64),
+        np.array([job.values["weight"] or 1.0 for job in jobs], dtype=np.float64),
+        np.array([job.values["max_gpus"] for job in jobs], dtype=np.int64),
     )
     return _estimate_classes(past, problem, pools, dollars, hours)
 

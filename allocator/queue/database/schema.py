@@ -1,9 +1,9 @@
 """The tables of a queue. Migrations (migrations/versions) build exactly these; a test compares the
 two.
 
-Columns that the contract's CSV files have are kept as the text of their cells, empty = default, so
-that a snapshot built from them says what its owner said. Times are seconds on one clock (unix time,
-unless a test brings its own).
+Columns that the contract's CSV files have follow the schema of those (domain/columns.py) with the
+types of values.py; NULL or "" is an empty cell, so that a snapshot built from them says what its
+owner said. Times are seconds on one clock (unix time, unless a test brings its own).
 """
 
 from __future__ import annotations
@@ -26,8 +26,21 @@ from sqlalchemy import (
     text,
 )
 
+from allocator.domain.schema.columns import (
+    INTERACTIVE,
+    JOBS,
+    MODELS,
+    PAUSES,
+    POOLS,
+    RATES,
+    SHARING,
+    TENANTS,
+    TableSchema,
+)
+from allocator.queue.values import sql_column
+
 # known schema versions, oldest first
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -91,7 +104,7 @@ jobs = Table(
     Column("seq", BigInteger, nullable=False),  # order of submission
     Column("submission_key", Text),
     Column("content", Text, nullable=False),  # digest of what was submitted
-    *(_cell(name) for name in OWNED),
+    *(sql_column(JOBS.column(name)) for name in OWNED),
     Column("command", Text, nullable=False, server_default="[]"),  # JSON list: argv
     Column("environment", Text, nullable=False, server_default="{}"),  # JSON object
     _cell("workdir"),
@@ -258,7 +271,7 @@ pools = Table(
     Column("position", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
     *(
-        _cell(name)
+        sql_column(POOLS.column(name))
         for name in (
             "gpu_type",
             "gpus_per_node",
@@ -278,56 +291,22 @@ pools = Table(
 )
 
 
-def _rows(name: str, *cells: str) -> Table:
-    """A table of one of the contract's files: its rows in order, as text."""
+def _rows(name: str, file: TableSchema, *without: str) -> Table:
+    """A table of one of the contract's files: its rows in order, all columns but some."""
     return Table(
         name,
         metadata,
         Column("position", Integer, primary_key=True, autoincrement=False),
-        *(_cell(cell) for cell in cells),
+        *(sql_column(column) for column in file.columns if column.name not in without),
     )
 
 
-tenants = _rows(
-    "tenants",
-    "tenant",
-    "weight",
-    "max_gpus",
-    "guaranteed_gpus",
-    "budget_per_hour",
-    "max_spot_gpus",
-    "max_spot_share",
-    "dollar_price",
-    "average_per_hour",
-    "amount",
-    "until_s",
-)
-rates = _rows(
-    "rates",
-    "model",
-    "gpu_type",
-    "gpus",
-    "work_per_s",
-    "batch_size",
-    "accumulation",
-    "memory_gb",
-    "spread",
-    "variant",
-    "efficiency",
-)
-curves = _rows("curves", "model", "gpu_type", "kind", "parameters")
-pauses = _rows("pauses", "model", "from_gpus", "to_gpus", "pause_s", "gpu_type")
-interactive = _rows(
-    "interactive",
-    "pool",
-    "headroom_gpus",
-    "sessions_per_hour",
-    "session_s",
-    "session_gpus",
-    "late_share",
-    "shrinkable_share",
-)
-sharing = _rows("sharing", "model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b")
+tenants = _rows("tenants", TENANTS)
+rates = _rows("rates", RATES, "observed")
+curves = _rows("curves", MODELS)
+pauses = _rows("pauses", PAUSES)
+interactive = _rows("interactive", INTERACTIVE)
+sharing = _rows("sharing", SHARING)
 
 rounds = Table(
     "rounds",

@@ -19,7 +19,6 @@ from allocator.domain.snapshot import Table
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
 from allocator.queue.allocations import Allocation, list_open_allocations
-from allocator.queue.database.schema import OWNED
 from allocator.queue.jobs.submit import EXTRA, SET, Submission, build_submission
 from allocator.queue.jobs.verbs import Job
 
@@ -98,7 +97,7 @@ def parse_submissions(content: bytes, file: str) -> tuple[list[Submission], tupl
 
 
 def _parse_submission(table: Table, i: int, line: int) -> Submission:
-    cells = {name: column[i] for name, column in table.columns.items()}
+    cells = {name: table.texts(name)[i] for name in table.columns}
     values: dict[str, Any] = {
         name: cells[name] for name in (*SET, "key", "workdir") if cells.get(name)
     }
@@ -152,7 +151,7 @@ def job_record(job: Job, held: Allocation | None) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "state": job.state,
-        "model": job.cells["model"],
+        "model": job.values["model"],
         "tenant": "default",
         **place,
         "progress": job.progress,
@@ -181,11 +180,10 @@ def export_jobs(connection: Connection, jobs: Sequence[Job]) -> str:
     """
     rows = []
     for job, flat in zip(jobs, job_records(connection, jobs), strict=True):
-        cells = {name: job.cells[name] for name in OWNED}
         rows.append(
             {
                 **flat,
-                **cells,
+                **job.cells,
                 "gpus": flat["gpus"] or None,
                 "key": job.submission_key,
                 "command": list(job.command) or None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
@@ -21,10 +21,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.schema.texts import text_of
+from allocator.domain.schema.columns import JOBS
 from allocator.queue.database.schema import OWNED, jobs
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.submit import Submission, next_time
+from allocator.queue.values import value_of
 
 _DUE = (
     sa.select(jobs)
@@ -70,12 +71,12 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
     out = []
     for found in connection.execute(_DUE, {"now_s": now_s}).all():
         row = dict(found._mapping)
-        every, times = float(row["every_s"]), row["times"]
+        every, times = row["every_s"], row["times"]
         missed = math.floor((now_s - row["next_s"]) / every)
         number = int(row["number"]) + 1 + missed
-        if times and number > int(float(times)):
-            missed -= number - int(float(times))
-            number = int(float(times))
+        if times is not None and number > times:
+            missed -= number - times
+            number = times
         due_s = row["next_s"] + missed * every
         series = row["series"] or row["job_id"]
         name = _free_name(connection, f"{series}@{number}")
@@ -117,43 +118,40 @@ def _next_run(
     now_s: float,
 ) -> dict[str, Any]:
     """The row of the job that repeats another."""
-    cells = {column: row[column] for column in OWNED}
-    cells["after"] = "|".join(
-        [row["job_id"], *_predecessors(connection, row["after"], series, number)]
-    )
-    if cells["deadline_s"]:
-        cells["deadline_s"] = text_of(float(cells["deadline_s"]) + due_s - row["submitted_s"])
+    values = {column: row[column] for column in OWNED} | {"submitted_s": due_s}
+    before = json.loads(row["after"] or "[]")
+    after = [row["job_id"], *_predecessors(connection, before, series, number)]
+    values["after"] = json.dumps(after)
+    if values["deadline_s"] is not None:
+        values["deadline_s"] += due_s - row["submitted_s"]
+    cells = {column: value_of(JOBS.column(column), value) for column, value in values.items()}
     command, environment = json.loads(row["command"]), json.loads(row["environment"])
-    said = Submission(
-        {"job_id": name, "submitted_s": text_of(due_s), **{k: v for k, v in cells.items() if v}},
-        tuple(command),
-        environment,
-        row["workdir"],
-    )
+    said = Submission({"job_id": name, **cells}, tuple(command), environment, row["workdir"])
     seq = int(connection.execute(sa.select(sa.func.max(jobs.c.seq))).scalar_one()) + 1
     return {
         "job_id": name,
         "seq": seq,
         "content": said.content(),
-        **cells,
+        **values,
         "command": row["command"],
         "environment": row["environment"],
         "workdir": row["workdir"],
-        "remaining_work": float(row["total_work"]),
-        "submitted_s": due_s,
+        "remaining_work": row["total_work"],
         "updated_s": now_s,
         "series": series,
         "number": number,
-        "next_s": next_time(cells, due_s, number),
+        "next_s": next_time(values, number),
     }
 
 
-def _predecessors(connection: Connection, after: str, series: str, number: int) -> list[str]:
+def _predecessors(
+    connection: Connection, after: Sequence[str], series: str, number: int
+) -> list[str]:
     """Those of another series with the same number, if it has one; single jobs that are still
     known as they are.
     """
     out = []
-    for name in filter(None, (part.strip() for part in after.split("|"))):
+    for name in after:
         own = connection.execute(
             sa.select(jobs.c.series, jobs.c.every_s).where(jobs.c.job_id == name)
         ).first()

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator.domain.schema.cells import BOOLEANS
+from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import INTERACTIVE
 from allocator.domain.snapshot import Table
 from allocator.queue.database.bulk import query
@@ -22,14 +22,14 @@ from formulations.model.headroom import observed_headroom
 
 WINDOW_S = 28 * 86400.0
 LATEST = 20_000
-GIVEN = ("headroom_gpus", "sessions_per_hour", "session_s")
-_TRUE = ", ".join(f"'{word}'" for word, value in BOOLEANS.items() if value)
+KEPT = "headroom_gpus"
+GIVEN = (KEPT, "sessions_per_hour", "session_s")
 _SESSIONS = (
     "SELECT a.pool, a.gpus, j.submitted_s, COALESCE(j.finished_s, CASE WHEN j.state IN ('held',"
     " 'failed') THEN (SELECT MAX(e.ended_s) FROM allocations e WHERE e.job_id = j.job_id) END)"
     " FROM jobs j JOIN allocations a ON a.job_id = j.job_id AND a.generation = (SELECT"
     " MIN(b.generation) FROM allocations b WHERE b.job_id = j.job_id) WHERE j.seq > (SELECT"
-    f" MAX(seq) FROM jobs) - {LATEST} AND j.submitted_s > ? AND LOWER(j.interactive) IN ({_TRUE})"
+    f" MAX(seq) FROM jobs) - {LATEST} AND j.submitted_s > ? AND j.interactive"
     " ORDER BY j.submitted_s, j.seq"
 )
 
@@ -38,13 +38,15 @@ def fill_headroom(connection: Connection, table: Table, now_s: float, interval_s
     """interactive.csv with headroom_gpus where it is left to the queue. interval_s: length of a
     round.
     """
-    cells = {
-        name: list(table.columns.get(name, [""] * len(table))) for name in (*GIVEN, "late_share")
+    nothing = [""] * len(table)
+    given = {
+        name: parse(INTERACTIVE.column(name), table.columns.get(name, nothing))[0]
+        for name in (*GIVEN, "late_share")
     }
-    open_ = [i for i in range(len(table)) if not any(cells[name][i] for name in GIVEN)]
+    open_ = np.flatnonzero(~np.any([given[name].given for name in GIVEN], axis=0)).tolist()
     if not open_:
         return table
-    late = next(float(c.default) for c in INTERACTIVE.columns if c.name == "late_share")
+    headroom = np.where(given[KEPT].given, given[KEPT].value, np.nan)
     rows = query(connection, _SESSIONS, now_s - WINDOW_S)
     for i in open_:
         mine = [row[1:] for row in rows if row[0] == table.columns["pool"][i]]
@@ -53,7 +55,5 @@ def fill_headroom(connection: Connection, table: Table, now_s: float, interval_s
             for values in (zip(*mine, strict=True) if mine else ((), (), ()))
         )
         until_s = np.where(np.isnan(until_s), np.inf, until_s) + interval_s
-        cells["headroom_gpus"][i] = str(
-            observed_headroom(since_s, until_s, gpus, float(cells["late_share"][i] or late))
-        )
-    return replace(table, columns={**table.columns, "headroom_gpus": cells["headroom_gpus"]})
+        headroom[i] = observed_headroom(since_s, until_s, gpus, float(given["late_share"].value[i]))
+    return replace(table, columns={**table.columns, KEPT: headroom})

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,15 +20,16 @@ from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.columns import JOBS
+from allocator.domain.schema.columns import JOBS, Kind
 from allocator.domain.schema.texts import text_of
-from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import PART
 from allocator.queue.database.schema import OWNED, jobs
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.verbs import is_storable
+from allocator.queue.values import to_sql
 
 SET = ("job_id", "submitted_s", *OWNED)
 """Columns of jobs.csv and workload.csv that a submission may have."""
@@ -43,10 +43,10 @@ FORMULAS = ("=", "+", "-", "@")
 
 @dataclass(frozen=True)
 class Submission:
-    """One job to submit. cells: text by column of SET; job_id may be empty if there is a key: then
-    the queue names the job. line: where it stands in its file."""
+    """One job to submit. cells: text or values (domain/texts.py) by column of SET; job_id may be
+    empty if there is a key: then the queue names the job. line: where it stands in its file."""
 
-    cells: Mapping[str, str]
+    cells: Mapping[str, Any]
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
@@ -58,12 +58,16 @@ class Submission:
         its default.
         """
         said = [
-            sorted((k, v) for k, v in self.cells.items() if v),
+            sorted((k, text) for k, v in self.cells.items() if (text := text_of(v))),
             list(self.command),
             sorted(self.environment.items()),
             self.workdir,
         ]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+    def text(self, column: str) -> str:
+        """The text of a cell, "" if it is not given."""
+        return text_of(self.cells.get(column))
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,11 @@ def build_submission(values: Mapping[str, Any], line: int | None = None) -> Subm
         raise UsageError("workdir has bytes that are no UTF-8")
     if any(not name or "=" in name for name in environment):
         raise UsageError('a name in environment is empty or has a "="')
-    cells = {name: text_of(values[name]) for name in SET if values.get(name) is not None}
+    cells = {
+        name: value.item() if hasattr(value, "item") else value
+        for name in SET
+        if (value := values.get(name)) is not None
+    }
     key = None if values.get("key") in (None, "") else str(values["key"])
     return Submission(
         cells, tuple(command), dict(environment), str(values.get("workdir") or ""), key, line
@@ -131,17 +139,17 @@ def submit(
     faults += [*problem_faults, *_predecessors(connection, named, file)]
     if faults:
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
-    last = purged_names.read_forgotten_generations(connection, [s.cells["job_id"] for s in named])
+    last = purged_names.read_forgotten_generations(connection, [s.text("job_id") for s in named])
     rows = [
         _build_row(s, said.content(), one, now_s, seq + i)
-        | purged_names.first_columns(last, s.cells["job_id"])
+        | purged_names.first_columns(last, s.text("job_id"))
         for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))
     ]
     for part in range(0, len(rows), PART):
         connection.execute(sa.insert(jobs), rows[part : part + PART])
     names = iter(named)
     return [
-        Submitted(next(names).cells["job_id"], True) if job_id is None else Submitted(job_id, False)
+        Submitted(next(names).text("job_id"), True) if job_id is None else Submitted(job_id, False)
         for job_id in found
     ], warnings
 
@@ -155,7 +163,7 @@ def _find_present(
     by_key = _find_known(
         connection, jobs.c.submission_key, {s.key for s in submissions if s.key is not None}
     )
-    by_id = _find_known(connection, jobs.c.job_id, {s.cells.get("job_id", "") for s in submissions})
+    by_id = _find_known(connection, jobs.c.job_id, {s.text("job_id") for s in submissions})
     seen: dict[tuple[str, str], int | None] = {}
     out: list[str | None] = []
     faults: list[Fault] = []
@@ -164,7 +172,7 @@ def _find_present(
         faults.append(Fault(file, s.line, message))
 
     for s in submissions:
-        name = s.cells.get("job_id", "")
+        name = s.text("job_id")
         what, known = (
             ("key", by_key.get(s.key)) if s.key is not None else ("job_id", by_id.get(name))
         )
@@ -219,12 +227,12 @@ def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[S
         )
         + 1
     )
-    said = {s.cells.get("job_id", "") for s in new}
+    said = {s.text("job_id") for s in new}
     out = []
     for i, s in enumerate(new):
-        name = s.cells.get("job_id", "")
+        name = s.text("job_id")
         if not name:
-            name = base = f"{s.cells.get('model', '') or 'job'}-{seq + i}"
+            name = base = f"{s.text('model') or 'job'}-{seq + i}"
             for n in itertools.count(2):
                 if name not in said and not _find_known(connection, jobs.c.job_id, [name]):
                     break
@@ -236,9 +244,9 @@ def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[S
 
 def _validate_new(
     connection: Connection, new: Sequence[Submission], now_s: float, file: str
-) -> tuple[list[tuple[float, float]], list[Fault], tuple[str, ...]]:
-    """(submitted_s, total_work) of each by the rules of snapshots, with the cluster of the queue
-    around them.
+) -> tuple[list[Mapping[str, Any]], list[Fault], tuple[str, ...]]:
+    """What the database keeps of each by the rules of snapshots, with the cluster of the queue
+    around them: submitted_s and the columns of OWNED.
     """
     if not new:
         return [], [], ()
@@ -248,7 +256,7 @@ def _validate_new(
         if s.key is not None and not (s.key.isprintable() and is_storable(s.key))
     ]
     for s, column in itertools.product(new, ("job_id", "tenant")):
-        if (name := s.cells.get(column, "")).startswith(FORMULAS):
+        if (name := s.text(column)).startswith(FORMULAS):
             faults.append(
                 Fault(
                     file,
@@ -257,8 +265,12 @@ def _validate_new(
                     "spreadsheets take for a formula",
                 )
             )
-    columns = {name: [s.cells.get(name, "") for s in new] for name in SET}
-    columns["submitted_s"] = [text or text_of(now_s) for text in columns["submitted_s"]]
+    columns = {
+        name: values_as_cells(JOBS.column(name).kind, [s.cells.get(name) for s in new])
+        for name in SET
+    }
+    times = [now_s if not s.text("submitted_s") else s.cells["submitted_s"] for s in new]
+    columns["submitted_s"] = values_as_cells(Kind.NUMBER, times)
     columns["remaining_work"] = columns["total_work"]
     columns = {c.name: columns[c.name] for c in JOBS.columns if c.name in columns}
     around = cluster_tables.tables(connection)
@@ -292,31 +304,27 @@ def _validate_new(
     warnings = tuple(
         OF_JOBS.sub(rf"{file}\1: " if lined else f"{file}: ", w) for w in warnings_found
     )
-    return (
-        list(zip(problem.jobs.submitted_s.tolist(), problem.jobs.total_work.tolist(), strict=True)),
-        faults,
-        warnings,
-    )
+    values = {name: to_sql(JOBS.column(name), columns[name]) for name in OWNED}
+    values["submitted_s"] = problem.jobs.submitted_s.tolist()
+    rows: list[Mapping[str, Any]] = [
+        dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)
+    ]
+    return rows, faults, warnings
 
 
 def _predecessors(connection: Connection, new: Sequence[Submission], file: str) -> list[Fault]:
     """Jobs may wait for jobs of the queue and of the same call only: a slip would let them start
     at once.
     """
-    waits = [
-        (s, name.strip())
-        for s in new
-        for name in s.cells.get("after", "").split("|")
-        if name.strip()
-    ]
+    waits = [(s, name.strip()) for s in new for name in s.text("after").split("|") if name.strip()]
     known = set(_find_known(connection, jobs.c.job_id, {name for _, name in waits}))
-    known |= {s.cells["job_id"] for s in new}
+    known |= {s.text("job_id") for s in new}
     return [
         Fault(
             file,
             s.line,
             f"after {quote(name)} is no job of the queue"
-            f"{did_you_mean(name, [str(k) for k in known])} (job {quote(s.cells['job_id'])})",
+            f"{did_you_mean(name, [str(k) for k in known])} (job {quote(s.text('job_id'))})",
         )
         for s, name in waits
         if name not in known
@@ -324,29 +332,28 @@ def _predecessors(connection: Connection, new: Sequence[Submission], file: str) 
 
 
 def _build_row(
-    s: Submission, content: str, values: tuple[float, float], now_s: float, seq: int
+    s: Submission, content: str, values: Mapping[str, Any], now_s: float, seq: int
 ) -> dict[str, Any]:
-    submitted_s, total_work = values
-    assert math.isfinite(total_work)
     return {
-        "job_id": s.cells["job_id"],
+        "job_id": s.text("job_id"),
         "seq": seq,
         "submission_key": s.key,
         "content": content,
-        **{name: s.cells.get(name, "") for name in OWNED},
+        **values,
         "command": json.dumps(s.command),
         "environment": json.dumps(dict(sorted(s.environment.items()))),
         "workdir": s.workdir,
-        "remaining_work": total_work,
-        "submitted_s": submitted_s,
+        "remaining_work": values["total_work"],
         "updated_s": now_s,
-        "next_s": next_time(s.cells, submitted_s, 1),
+        "next_s": next_time(values, 1),
     }
 
 
-def next_time(cells: Mapping[str, str], submitted_s: float, number: int) -> float | None:
-    """When a periodic job, the number-th of its series, comes again; None: never."""
-    every, times = cells.get("every_s"), cells.get("times")
-    return (
-        None if not every or (times and number >= int(float(times))) else submitted_s + float(every)
-    )
+def next_time(job: Mapping[str, Any], number: int) -> float | None:
+    """When a periodic job comes again; None: never. job: its row; number: its place in its
+    series.
+    """
+    every_s, times = job["every_s"], job["times"]
+    if every_s is None or (times is not None and number >= times):
+        return None
+    return float(job["submitted_s"] + every_s)

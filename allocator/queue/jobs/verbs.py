@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote
-from allocator.domain.schema.columns import JOBS, ColumnKind
+from allocator.domain.schema.columns import JOBS
+from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
 from allocator.queue.database.bulk import PART
 from allocator.queue.database.schema import (
@@ -29,14 +30,15 @@ from allocator.queue.database.schema import (
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import VERBS
+from allocator.queue.values import value_of
 
 MOST_NAMES = 5000  # job_ids that are searched for a similar one
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the queue knows it. cells: text of the columns its owner set, "" = default (contract
-    section 1).
+    """A job as the queue knows it. values: of the columns its owner set (OWNED), None or "" = the
+    default.
 
     work in the model's unit; times in seconds; received: seconds by GPU type it has held, up to its
     last allocation.
@@ -45,7 +47,7 @@ class Job:
     job_id: str
     state: str
     request: str
-    cells: Mapping[str, str]
+    values: Mapping[str, Any]
     command: tuple[str, ...]
     environment: Mapping[str, str]
     workdir: str
@@ -72,8 +74,13 @@ class Job:
     updated_s: float
 
     @property
+    def cells(self) -> dict[str, str]:
+        """The columns its owner set as text, "" = the default."""
+        return {name: text_of(value) for name, value in self.values.items()}
+
+    @property
     def total_work(self) -> float:
-        return float(self.cells["total_work"])
+        return float(self.values["total_work"])
 
     @property
     def progress(self) -> float:
@@ -87,9 +94,13 @@ class Job:
             "state": self.state,
             "request": self.request or None,
         }
-        out |= {name: _value(name, text) for name, text in self.cells.items() if text}
         out |= {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*out, "cells")
+            name: value if type(value) in (float, int) else text
+            for name, value in self.values.items()
+            if (text := text_of(value))
+        }
+        out |= {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*out, "values")
         }
         return out | {
             "command": list(self.command),
@@ -97,14 +108,6 @@ class Job:
             "want_host": self.want_host or None,
             "park_reason": self.park_reason or None,
         }
-
-
-def _value(name: str, text: str) -> Any:
-    """A cell as JSON has it: numbers as numbers, everything else as its text."""
-    kind = JOBS.column(name).kind
-    if kind is ColumnKind.INTEGER:
-        return int(float(text))
-    return float(text) if kind is ColumnKind.NUMBER else text
 
 
 _LEFT = (
@@ -121,7 +124,7 @@ left before it.
 """
 
 _PLAIN = [
-    f.name for f in fields(Job) if f.name not in ("cells", "command", "environment", "received")
+    f.name for f in fields(Job) if f.name not in ("values", "command", "environment", "received")
 ]
 
 
@@ -129,7 +132,7 @@ def build_job(row: Any) -> Job:
     """The Job of a row of the table."""
     r = row._mapping
     return Job(
-        cells={name: r[name] for name in OWNED},
+        values={name: value_of(JOBS.column(name), r[name]) for name in OWNED},
         command=tuple(json.loads(r["command"])),
         environment=json.loads(r["environment"]),
         received=json.loads(r["received"]),
@@ -254,10 +257,10 @@ def purge(connection: Connection, before_s: float) -> int:
     ).scalars()
     waits = connection.execute(
         sa.select(jobs.c.after).where(
-            jobs.c.after != "", jobs.c.state.not_in(("done", "cancelled"))
+            jobs.c.after.is_not(None), jobs.c.state.not_in(("done", "cancelled"))
         )
     ).scalars()
-    needed = {name.strip() for after in waits for name in after.split("|")}
+    needed = {name for after in waits for name in json.loads(after)}
     gone = [job_id for job_id in over if job_id not in needed]
     for part in range(0, len(gone), PART):
         names = gone[part : part + PART]

@@ -1,0 +1,70 @@
+"""Columns of the contract's files as the database has them: numbers, truths, JSON lists, names.
+
+NULL is an empty cell of a number, a truth or a list; a name that is not given is "".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from allocator.domain.schema.cells import parse
+from allocator.domain.schema.columns import Column, Kind
+from allocator.domain.schema.texts import Cells, text_of
+
+TYPES: dict[Kind, type[sa.types.TypeEngine[Any]]] = {
+    Kind.NUMBER: sa.Double,
+    Kind.INTEGER: sa.BigInteger,
+    Kind.BOOLEAN: sa.Boolean,
+}
+LISTS = (Kind.INTEGERS, Kind.TEXTS)
+
+
+def sql_column(column: Column) -> sa.Column[Any]:
+    """Return the column of a database for a column of a file."""
+    if column.kind in TYPES or column.kind in LISTS:
+        return sa.Column(column.name, TYPES.get(column.kind, sa.Text))
+    return sa.Column(column.name, sa.Text, nullable=False, server_default="")
+
+
+def to_sql(column: Column, cells: Cells) -> list[Any]:
+    """Return checked cells as values for the database."""
+    if column.kind not in TYPES and column.kind not in LISTS:
+        return list(map(text_of, cells))
+    parsed, _ = parse(column, cells)
+    values = parsed.value.tolist() if isinstance(parsed.value, np.ndarray) else parsed.value
+    encode = json.dumps if column.kind in LISTS else _same
+    return [encode(v) if given else None for v, given in zip(values, parsed.given, strict=True)]
+
+
+def value_of(column: Column, stored: Any) -> Any:
+    """Return a value of the database as a cell of a table (domain/texts.py); None is empty."""
+    if stored is None or column.kind not in (*LISTS, Kind.BOOLEAN):
+        return stored
+    return bool(stored) if column.kind is Kind.BOOLEAN else _listed(stored)
+
+
+def to_cells(column: Column, values: Sequence[Any]) -> Cells:
+    """Return values of a column (value_of) as cells. A database may hold what its column cannot
+    be: SQLite does not mind, and the rules of the column say so.
+    """
+    if column.kind in (Kind.NUMBER, Kind.INTEGER):
+        try:
+            return np.array(values, dtype=np.float64)
+        except ValueError:
+            pass
+    return [v if type(v) in (str, tuple) else text_of(v) for v in values]
+
+
+@lru_cache(maxsize=1 << 12)
+def _listed(stored: str) -> tuple[Any, ...]:
+    return tuple(json.loads(stored))
+
+
+def _same(value: Any) -> Any:
+    return value
