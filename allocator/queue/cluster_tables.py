@@ -24,7 +24,7 @@ from allocator.performance.fit.feedback import Estimate
 from allocator.queue.database import schema
 from allocator.queue.database.bulk import execute_many, query
 from allocator.queue.database.schema import IS_OPEN, allocations, learned, meta, pools
-from allocator.queue.values import to_cells, to_sql
+from allocator.queue.database.values import to_cells, to_sql
 
 HOME: Mapping[str, sa.Table] = {
     "pools.csv": pools,

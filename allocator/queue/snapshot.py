@@ -31,9 +31,9 @@ from allocator.errors import UsageError
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import PART, query, query_of
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
+from allocator.queue.database.values import to_cells, to_sql, value_of
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, next_time
-from allocator.queue.values import to_cells, to_sql, value_of
 
 LEAST_SHARE = 1e-6  # of its work that a job which has not ended has left at least
 UNIX = 1e9  # a clock that says less does not count unix seconds

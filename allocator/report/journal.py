@@ -185,7 +185,9 @@ def _sizes(
         row = connection.execute(sa.select(c.at_s, c.snapshot).where(c.number == number)).one()
         table = snapshots.unpack_snapshot(bytes(row.snapshot)).tables["pools.csv"]
         found += _pool_sizes(row.at_s, table)
-    stored = cluster_tables.table_of("pools.csv", cluster_tables.stored(connection, "pools.csv"))
+    stored = cluster_tables.build_table(
+        "pools.csv", cluster_tables.read_stored_columns(connection, "pools.csv")
+    )
     return found or _pool_sizes(begin_s, stored)
 
 

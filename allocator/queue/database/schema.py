@@ -37,7 +37,7 @@ from allocator.domain.schema.columns import (
     TENANTS,
     TableSchema,
 )
-from allocator.queue.values import sql_column
+from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")

@@ -23,9 +23,9 @@ from sqlalchemy import Connection
 
 from allocator.domain.schema.columns import JOBS
 from allocator.queue.database.schema import OWNED, jobs
+from allocator.queue.database.values import value_of
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.submit import Submission, next_time
-from allocator.queue.values import value_of
 
 _DUE = (
     sa.select(jobs)

@@ -20,16 +20,16 @@ from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.columns import JOBS, Kind
+from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import PART
 from allocator.queue.database.schema import OWNED, jobs
+from allocator.queue.database.values import to_sql
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.verbs import is_storable
-from allocator.queue.values import to_sql
 
 SET = ("job_id", "submitted_s", *OWNED)
 """Columns of jobs.csv and workload.csv that a submission may have."""
@@ -270,7 +270,7 @@ def _validate_new(
         for name in SET
     }
     times = [now_s if not s.text("submitted_s") else s.cells["submitted_s"] for s in new]
-    columns["submitted_s"] = values_as_cells(Kind.NUMBER, times)
+    columns["submitted_s"] = values_as_cells(ColumnKind.NUMBER, times)
     columns["remaining_work"] = columns["total_work"]
     columns = {c.name: columns[c.name] for c in JOBS.columns if c.name in columns}
     around = cluster_tables.tables(connection)

@@ -27,10 +27,10 @@ from allocator.queue.database.schema import (
     observations,
     turns,
 )
+from allocator.queue.database.values import value_of
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import VERBS
-from allocator.queue.values import value_of
 
 MOST_NAMES = 5000  # job_ids that are searched for a similar one
 

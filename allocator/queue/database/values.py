@@ -14,15 +14,15 @@ import numpy as np
 import sqlalchemy as sa
 
 from allocator.domain.schema.cells import parse
-from allocator.domain.schema.columns import Column, Kind
+from allocator.domain.schema.columns import Column, ColumnKind
 from allocator.domain.schema.texts import Cells, text_of
 
-TYPES: dict[Kind, type[sa.types.TypeEngine[Any]]] = {
-    Kind.NUMBER: sa.Double,
-    Kind.INTEGER: sa.BigInteger,
-    Kind.BOOLEAN: sa.Boolean,
+TYPES: dict[ColumnKind, type[sa.types.TypeEngine[Any]]] = {
+    ColumnKind.NUMBER: sa.Double,
+    ColumnKind.INTEGER: sa.BigInteger,
+    ColumnKind.BOOLEAN: sa.Boolean,
 }
-LISTS = (Kind.INTEGERS, Kind.TEXTS)
+LISTS = (ColumnKind.INTEGERS, ColumnKind.TEXTS)
 
 
 def sql_column(column: Column) -> sa.Column[Any]:
@@ -44,16 +44,16 @@ def to_sql(column: Column, cells: Cells) -> list[Any]:
 
 def value_of(column: Column, stored: Any) -> Any:
     """Return a value of the database as a cell of a table (domain/texts.py); None is empty."""
-    if stored is None or column.kind not in (*LISTS, Kind.BOOLEAN):
+    if stored is None or column.kind not in (*LISTS, ColumnKind.BOOLEAN):
         return stored
-    return bool(stored) if column.kind is Kind.BOOLEAN else _listed(stored)
+    return bool(stored) if column.kind is ColumnKind.BOOLEAN else _listed(stored)
 
 
 def to_cells(column: Column, values: Sequence[Any]) -> Cells:
     """Return values of a column (value_of) as cells. A database may hold what its column cannot
     be: SQLite does not mind, and the rules of the column say so.
     """
-    if column.kind in (Kind.NUMBER, Kind.INTEGER):
+    if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
         try:
             return np.array(values, dtype=np.float64)
         except ValueError:
