@@ -82,7 +82,11 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     ]
     held = np.array(holds, dtype=np.bool_)
     gpus, attained = _floats(c["gpus"]), _floats(c["attained_gpu_s"])
-    columns: dict[str, Cells] = {name: to_cells(JOBS.column(name), c[name]) for name in OWNED}
+    columns: dict[str, Cells] = {
+        name: to_cells(JOBS.column(name), c[name])
+        for name in OWNED
+        if not rows or c[name].count(None) < len(rows)
+    }
     columns["job_id"] = c["job_id"]
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if here else "" for pool, here in zip(c["pool"], holds, strict=True)]

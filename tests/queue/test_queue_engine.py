@@ -24,13 +24,18 @@ from alembic.migration import MigrationContext
 from queues import BACKENDS, cluster, fresh, place
 
 from allocator.controller.controller import Controller
-from allocator.controller.options import Options
+from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import replay
 from allocator.errors import InvalidInput, UsageError
-from allocator.executors.simulated import SimulatedClock, SimulatedCluster, SimulatedExecutor, Truth
+from allocator.executors.simulated import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 from allocator.queue import lease
 from allocator.queue.database import schema
-from allocator.queue.database.connection import Store, create_queue, open_queue
+from allocator.queue.database.connection import create_queue, open_queue
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.migrations.versions import r0009_types
 from allocator.queue.queue import Queue
@@ -143,11 +148,13 @@ def test_a_queue_of_cells_becomes_one_of_values_while_its_jobs_run(
             for number in (1, 2, 3, 4):
                 again = replay(queue.store, number)
                 assert again.same and again.is_digest_valid
-            machines = SimulatedCluster(
-                {"a": 8, "b": 8}, clock, Truth(rate=lambda o: 10.0 * o.gpus, pause_s=lambda *_: 0.0)
+            machines = SimulatedMachines(
+                {"a": 8, "b": 8},
+                clock,
+                MachineBehaviour(rate=lambda o: 10.0 * o.gpus, pause_s=lambda *_: 0.0),
             )
             controller = Controller(
-                queue.store, SimulatedExecutor(machines), clock, Options(every_s=300.0)
+                queue.store, SimulatedExecutor(machines), clock, ControllerOptions(every_s=300.0)
             )
             running = {job.job_id for job in queue.jobs(states=("running",))}
             assert running == {"wide", "fixed", "curve", "tick@2"}

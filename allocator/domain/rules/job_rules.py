@@ -374,12 +374,18 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
     fitted = set(zip(curves["model"], curves["gpu_type"], strict=True))
     kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
     known = {model for model, _ in (*sizes, *fitted)}
-    unrated = np.zeros(len(jobs), dtype=bool)
-    for i in np.flatnonzero(jobs["state"] == State.RUNNING).tolist():
-        place = jobs["model"][i], kind_of.get(jobs["pool"][i], "")
+
+    def cannot_stay(model: str, pool: str, gpus: int) -> bool:
+        place = model, kind_of.get(pool, "")
         there = sizes.get(place, [])
-        inside = bool(there) and min(there) <= jobs["gpus"][i] <= max(there)
-        unrated[i] = place[0] in known and place[1] != "" and place not in fitted and not inside
+        inside = bool(there) and min(there) <= gpus <= max(there)
+        return model in known and place[1] != "" and place not in fitted and not inside
+
+    held = list(zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True))
+    # many jobs hold alike
+    verdict = {key: cannot_stay(*key) for key in set(held)}
+    unrated = np.fromiter(map(verdict.__getitem__, held), dtype=np.bool_, count=len(jobs))
+    unrated &= jobs["state"] == State.RUNNING
     jobs.warnings(
         found,
         unrated,

@@ -58,6 +58,8 @@ def to_cells(column: Column, values: Sequence[Any]) -> Cells:
             return np.array(values, dtype=np.float64)
         except ValueError:
             pass
+    if set(map(type, values)) <= {str, tuple}:
+        return values
     return [v if type(v) in (str, tuple) else text_of(v) for v in values]
 
 
