@@ -99,7 +99,7 @@ def test_an_old_queue_is_upgraded_by_init_and_keeps_its_jobs(backend: str, tmp_p
                 )
 
 
-def filled_as_before(store: Store) -> dict[str, Any]:
+def filled_as_before(store: QueueDatabase) -> dict[str, Any]:
     """Put the rows of a queue that the program of schema 0008 left behind, with four jobs running,
     into a new one of that schema; returns what that program said of it."""
     content: dict[str, Any] = json.loads((ROOT / "tests/data/queue_0008.json").read_text())
