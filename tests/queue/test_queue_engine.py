@@ -35,7 +35,7 @@ from allocator.executors.simulated import (
 )
 from allocator.queue import lease
 from allocator.queue.database import schema
-from allocator.queue.database.connection import create_queue, open_queue
+from allocator.queue.database.connection import QueueDatabase, create_queue, open_queue
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.migrations.versions import r0009_types
 from allocator.queue.queue import Queue
