@@ -16,12 +16,13 @@ import numpy as np
 
 from formulations.model.linear import Floats, Ints
 
-MOST = 1 << 16  # passes; beyond, a job does not fit
+MOST = 1 << 16  # passes; a job that needs more does not fit
 
 
 def combine_overlapping_times(a: Floats, b: Floats, gamma: Floats) -> Floats:
-    """(a^gamma + b^gamma)^(1/gamma) for a, b >= 0 without overflow: the sum at gamma 1, nearly
-    the larger at 10.
+    """Return (a^gamma + b^gamma)^(1/gamma) for a, b >= 0 without overflow.
+
+    This is the sum at gamma 1, and nearly the larger of the two at gamma 10.
     """
     most = np.maximum(np.maximum(a, b), 1e-300)
     return np.asarray(most * (1.0 + (np.minimum(a, b) / most) ** gamma) ** (1.0 / gamma))
@@ -30,7 +31,10 @@ def combine_overlapping_times(a: Floats, b: Floats, gamma: Floats) -> Floats:
 def step_s(
     a0: Floats, a1: Floats, comm: Floats, d: Floats, batch: Floats, passes: Floats
 ) -> Floats:
-    """Seconds of a step of `batch` samples per GPU in so many passes; arrays that broadcast."""
+    """Return the seconds of a step of `batch` samples per GPU in `passes` passes.
+
+    All arguments are arrays that broadcast.
+    """
     one = a0 + a1 * batch / passes
     return np.asarray(
         (passes - 1.0) * one + combine_overlapping_times(one, comm, d), dtype=np.float64
@@ -38,15 +42,18 @@ def step_s(
 
 
 def memory_per_gpu(fixed: Floats, per_sample: Floats, batch: Floats, passes: Floats) -> Floats:
-    """Memory of one GPU, in the unit of `fixed`; arrays that broadcast."""
+    """Return the memory that the job needs on one GPU, in the unit of `fixed`.
+
+    All arguments are arrays that broadcast.
+    """
     return np.asarray(fixed + per_sample * batch / passes, dtype=np.float64)
 
 
 def fewest_passes(fixed: Floats, per_sample: Floats, batch: Floats, free_memory: Floats) -> Ints:
-    """The smallest power of two m <= max(batch, 1) with memory(..., m) <= room; 0 where there is
-    none.
+    """Return the smallest power of two m <= max(batch, 1) with memory(..., m) <= free_memory.
 
-    room: memory that is left for this job, e.g. that of the GPU less what its partner needs.
+    The result is 0 where no m fits. free_memory is the memory that is left for this job, for
+    example the memory of the GPU less what the other job on it needs.
     """
     m: Floats = 2.0 ** np.arange(MOST.bit_length(), dtype=np.float64)
     base, each, size, free = (

@@ -1,6 +1,4 @@
-"""The independent witness: checks every plan, whoever made it, from the problem alone, before it
-leaves.
-"""
+"""The independent audit: it checks every plan against the problem alone before the plan leaves."""
 
 from allocator.audit.check import Audit, audit
 

@@ -1,6 +1,4 @@
-"""All jobs together: capacity, money, quotas, guarantees, changes, and whether the repairs are
-deserved.
-"""
+"""Rules over all jobs: capacity, money, quotas, guarantees, changes, and justified repairs."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ from allocator.domain.problem import Floats, Ints, Market
 
 
 def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
-    """Every rule that the jobs break together. cost (J,): dollars per hour of what the plan
-    gives each job.
+    """Yield every rule that the jobs break together.
+
+    cost (J,) is the US dollars per hour of what the plan gives each job.
     """
     yield from _capacity(s)
     yield from _money(s, cost)
@@ -26,7 +25,7 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
 
 def _capacity(s: AuditContext) -> Iterator[str]:
     pools = s.problem.pools
-    # a job larger than its pool has its own fault
+    # a job larger than its pool is a fault of its own
     fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.has_gpus
     used = _sum(s.pool, s.held * fits, len(pools))
     for p in np.flatnonzero(used > pools.gpus):
@@ -66,7 +65,7 @@ def _tenants(s: AuditContext, cost: Floats) -> Iterator[str]:
 
 
 def _exposure(s: AuditContext, q: int) -> Iterator[str]:
-    """GPUs of a tenant in the spot pools of one region."""
+    """Check the GPUs of a tenant in the spot pools of one region."""
     tenants, pools = s.problem.tenants, s.problem.pools
     limit = tenants.max_spot_gpus[q]
     if np.isfinite(tenants.max_spot_share[q]):
@@ -88,8 +87,9 @@ def _exposure(s: AuditContext, q: int) -> Iterator[str]:
 
 
 def _releases(s: AuditContext) -> Iterator[str]:
-    """Non-preemptible jobs are let go only where their pool cannot hold them all, and no more
-    than need be.
+    """Check that non-preemptible jobs are released only where their pool cannot hold them all.
+
+    No more GPUs may be released than necessary.
     """
     jobs, pools = s.problem.jobs, s.problem.pools
     released = s.repairs.released
@@ -105,7 +105,7 @@ def _releases(s: AuditContext) -> Iterator[str]:
         if stay[p] + more <= pools.gpus[p]:
             yield (
                 f'{s.name(j)} is released, although pool "{pools.pool[p]}" with {pools.gpus[p]}'
-                f" GPUs has room for its {jobs.gpus[j]} beside the {stay[p]:.0f} of the others that"
+                f" GPUs can hold its {jobs.gpus[j]} and the {stay[p]:.0f} of the others that"
                 " must stay"
             )
 
@@ -128,15 +128,18 @@ def _changes(s: AuditContext) -> Iterator[str]:
 
 
 def _forced(s: AuditContext) -> int:
-    """Number of running jobs that must change because GPUs were lost: those that cannot keep what
-    they hold, and for each pool those that must go (most GPUs per job first; pairs go together) so
-    that the others, and all that must stay, fit."""
+    """Return the number of running jobs that must change because GPUs were lost.
+
+    These are the jobs that cannot keep what they hold, and in each pool the jobs that must go so
+    that the others fit, together with all that must stay. Jobs with most GPUs go first; pairs go
+    together.
+    """
     jobs, pools = s.problem.jobs, s.problem.pools
     forced = int((s.running & ~s.can_be_kept).sum())
     members = np.bincount(s.unit[s.can_be_kept], minlength=len(jobs))
     firm = np.zeros(len(jobs), dtype=bool)
     firm[s.unit[s.can_be_kept & ~jobs.preemptible]] = True
-    let = np.zeros(len(jobs), dtype=bool)  # they cannot stay beside those that must
+    let = np.zeros(len(jobs), dtype=bool)  # they do not fit with those that must stay
     let[s.unit[s.can_be_kept & s.repairs.released]] = True
     for p in range(len(pools)):
         here = np.flatnonzero((members > 0) & (jobs.pool == p))

@@ -1,8 +1,8 @@
 """Check a plan against every hard rule and value it, from the problem and the rate table alone.
 
-The rules, and what a job can be given, are read apart from allocator/options, so a mistake there
-does not hide itself here. Values come from the one definition of the objective; the tests hold a
-second account of these (tests/support/values/second_account.py).
+The rules and the options of a job are read independently of allocator/options, so that a mistake
+there does not hide itself here. Values come from the one definition of the objective; the tests
+hold a second account of them (tests/support/values).
 """
 
 from __future__ import annotations
@@ -58,10 +58,13 @@ class Audit:
 def audit(
     problem: Problem, allocation: Allocation, repairs: Repairs, table: RateTable | None = None
 ) -> Audit:
-    """Check every rule of contract section 2 and recompute value, rate and cost of every job.
+    """Check every hard rule (docs/reference/rules.md) and recompute value, rate and cost of every
+    job.
 
-    table: the problem's RateTable if one is at hand; building it is most of the audit's time.
-    Raises nothing.
+    Parameters
+    ----------
+    table : RateTable, optional
+        The problem's RateTable if one exists already; building it takes most of the audit's time.
     """
     context = AuditContext(problem, allocation, repairs, table or RateTable.of(problem))
     shape = tuple(_shape_faults(problem, allocation, repairs))
@@ -75,15 +78,13 @@ def audit(
         else np.zeros(len(problem.jobs))
     )
     rate = np.where(context.rate > 0, context.rate, 0.0)
+    value, rounding = plan_values(context, rate)
     found = (
         *each_job.faults(context),
         *pair_rules.faults(context),
         *all_jobs.faults(context, cost),
         *headroom.faults(context),
     )
-    # of a job without any option, for which it is a fault to get something, nothing is known
-    known = np.where(context.has_options, rate, 0.0) if found else rate
-    value, rounding = plan_values(context, known)
     return Audit(found, value, rate, cost, float(value.sum()), rounding)
 
 
@@ -93,7 +94,7 @@ def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator
         ("allocation.pool", a.pool, jobs),
         ("allocation.gpus", a.gpus, jobs),
         ("allocation.row", a.row, jobs),
-        ("allocation.host", a.primary, jobs),
+        ("allocation.primary", a.primary, jobs),
         ("repairs.released", repairs.released, jobs),
         ("repairs.usable", repairs.usable, tenants),
     ):

@@ -1,10 +1,9 @@
-"""Two jobs on the same GPUs, judged pair by pair: may they, do they fit, and how fast are they
-then?
+"""Two jobs on the same GPUs, checked pair by pair: is it allowed, do they fit, how fast are they?
 
-A way to run at a model, GPU type and size is a row of rates.csv with memory_gb; where there is
-none, the usual speed with memory_gb of the job. A pair may use any two ways that fit the GPU
-together; its speeds are those of the ways over the slowdowns of sharing.csv. The rows that the plan
-names say which ways they are.
+A way to run a job at a model, GPU type and size is a row of rates.csv with memory_gb; where no row
+exists, the usual speed with memory_gb of the job. A pair may use any two ways that fit the GPU
+together. Its speeds are those of the ways divided by the slowdowns of sharing.csv. The plan names
+the rows that say which ways it uses.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ Way = tuple[int, float, float]
 
 @dataclass(frozen=True)
 class PairChecker:
-    """Of pairs of a problem, with its speeds and slowdowns at hand."""
+    """Checks pairs of jobs of one problem; it keeps the speeds and slowdowns."""
 
     problem: Problem
     table: RateTable
     known: MeasuredSlowdowns
 
     def ways(self, job: int, pool: int, gpus: int) -> list[Way]:
-        """Every way of the job there of which the memory is known."""
+        """List the ways of the job there whose memory is known."""
         jobs, rates, kind = self.problem.jobs, self.problem.rates, self.problem.pools.gpu_type[pool]
         here = np.flatnonzero(
             (rates.model == jobs.model[job])
@@ -51,18 +50,18 @@ class PairChecker:
         return [(int(row[0]), float(rate[0]), float(jobs.memory_gb[job]))] if known else []
 
     def slowdowns(self, a: int, b: int, pool: int, gpus: int) -> tuple[float, float]:
-        """Of job a beside job b, and of b beside a; nan where unknown."""
+        """Return the slowdowns of job a next to job b, and of b next to a; nan where unknown."""
         model, kind = self.problem.jobs.model, self.problem.pools.gpu_type[[pool]]
         one, other = self.known.slowdown(model[[a]], model[[b]], kind, np.array([gpus]))
         return float(one[0]), float(other[0])
 
     def allows_sharing(self, a: int, b: int, pool: int) -> bool:
-        """Whether the pool lets the two share."""
+        """Return whether the pool lets the two jobs share GPUs."""
         tenant, rule = self.problem.jobs.tenant, self.problem.pools.sharing[pool]
         return bool(rule == Isolation.ANY or (rule == Isolation.TENANT and tenant[a] == tenant[b]))
 
     def can_share(self, a: int, b: int, pool: int, gpus: int) -> bool:
-        """Whether the two could share there in any two ways."""
+        """Return whether the two jobs could share GPUs there in any two ways."""
         gpu_memory_gb = float(self.problem.pools.memory_gb[pool]) * (1 + 1e-9)
         needs = [[way[2] for way in self.ways(j, pool, gpus)] for j in (a, b)]
         fits = any(x + y <= gpu_memory_gb for x in needs[0] for y in needs[1])
@@ -75,8 +74,9 @@ class PairChecker:
     def speeds(
         self, jobs: tuple[int, int], rows: tuple[int, int], pool: int, gpus: int
     ) -> tuple[float, float]:
-        """Work per second of the two beside each other in the ways that these rows are, nan
-        where one is no way.
+        """Return the work per second of the two jobs next to each other in the ways of these rows.
+
+        It is nan where a row is no way of its job.
         """
         alone = [
             next((w[1] for w in self.ways(j, pool, gpus) if w[0] == row), np.nan)

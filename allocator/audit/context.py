@@ -1,6 +1,4 @@
-"""What the audit looks at: problem, allocation and repairs, with the few masks that several
-checks need.
-"""
+"""What the audit works on: problem, allocation, repairs, and the masks that several checks need."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ class AuditContext:
 
     @cached_property
     def has_gpus(self) -> Bools:
-        """The plan gives the job GPUs of a pool that exists."""
+        """True where the plan gives the job GPUs of a pool that exists."""
         a = self.allocation
         has_gpus: Bools = (a.pool >= 0) & (a.pool < len(self.problem.pools)) & (a.gpus > 0)
         return has_gpus
@@ -50,8 +48,11 @@ class AuditContext:
 
     @cached_property
     def is_kept(self) -> Bools:
-        """The plan gives a running job the very GPUs it runs on; to a guest beside the same job,
-        its own guest or, if its host leaves them, nobody."""
+        """True where the plan gives a running job the GPUs it runs on.
+
+        A secondary job keeps its GPUs next to the same job. It also keeps them if the two change
+        roles, or if it stays alone because its primary job leaves.
+        """
         jobs = self.problem.jobs
         is_kept: Bools = (
             self.has_gpus & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
@@ -59,7 +60,7 @@ class AuditContext:
         g = np.flatnonzero(self.is_secondary)
         h = self.allocation.primary[g]
         is_kept[g] &= (jobs.primary[g] == h) | (jobs.primary[h] == g)
-        # its host may still be on those GPUs
+        # its primary job may still hold those GPUs
         left = np.flatnonzero(is_kept & (jobs.primary >= 0) & ~self.is_secondary)
         h = jobs.primary[left]
         is_kept[left] = ~(
@@ -69,32 +70,34 @@ class AuditContext:
 
     @cached_property
     def is_secondary(self) -> Bools:
-        """The plan lets the job run on the GPUs of another."""
+        """True where the job runs on the GPUs of another job in the plan."""
         primary = self.allocation.primary
         is_secondary: Bools = self.has_gpus & (primary >= 0) & (primary < len(primary))
         return is_secondary
 
     @cached_property
     def is_colocated(self) -> Bools:
-        """The plan gives the job GPUs together with another."""
+        """True where the plan gives the job GPUs together with another job."""
         is_colocated = self.is_secondary.copy()
         is_colocated[self.allocation.primary[self.is_secondary]] = True
         return is_colocated & self.has_gpus
 
     @cached_property
     def held(self) -> Ints:
-        """GPUs of the plan that the job holds itself: those of a pair count once."""
+        """GPUs of the plan that the job holds itself; those of a pair count once."""
         return np.where(self.is_secondary, 0, self.gpus)
 
     @cached_property
     def pair_checker(self) -> PairChecker:
-        """Who can share."""
+        """Says which pairs can share GPUs."""
         return PairChecker(self.problem, self.table, MeasuredSlowdowns.of(self.problem))
 
     @cached_property
     def unit(self) -> Ints:
-        """The job itself; of a running guest that could go on beside its host, the host: they
-        need their GPUs once.
+        """The job that stands for each job: two jobs on the same GPUs need them once.
+
+        A running secondary job that could continue with its primary job is represented by the
+        primary job, every other job by itself.
         """
         jobs, unit = self.problem.jobs, np.arange(len(self.problem.jobs))
         for g in np.flatnonzero(self.can_be_kept & (jobs.primary >= 0)).tolist():
@@ -112,9 +115,7 @@ class AuditContext:
 
     @cached_property
     def row(self) -> Ints:
-        """Row of rates.csv that the rate comes from; -1 between rows, from a curve, or for
-        nothing.
-        """
+        """Row of rates.csv that the rate comes from; -1 without one, or for nothing."""
         return self._rate_and_row[1]
 
     @cached_property
@@ -141,9 +142,7 @@ class AuditContext:
 
     @cached_property
     def can_be_kept(self) -> Bools:
-        """A running job whose pool is still large enough for it and whose rate is known: it
-        could stay as it is.
-        """
+        """True for a running job with a known rate whose pool is still large enough."""
         jobs, pools = self.problem.jobs, self.problem.pools
         out = np.zeros(len(jobs), dtype=bool)
         j = np.flatnonzero(self.running)
@@ -153,7 +152,9 @@ class AuditContext:
 
     @cached_property
     def is_barred(self) -> Bools:
-        """Held by its owner, or not running and waiting for a job that is still in the snapshot."""
+        """True where the job is held by its owner, or waits for a job that is still in the
+        snapshot.
+        """
         jobs = self.problem.jobs
         is_barred: Bools = jobs.state == State.HELD
         if any(jobs.after):
@@ -164,7 +165,9 @@ class AuditContext:
 
     @cached_property
     def frozen(self) -> Bools:
-        """A running job that may not be moved or resized: not preemptible, or no changes left."""
+        """True for a running job that may not be moved or resized: not preemptible, or no changes
+        left.
+        """
         jobs = self.problem.jobs
         frozen: Bools = self.running & (~jobs.preemptible | (jobs.resizes_left == 0))
         return frozen
@@ -181,8 +184,9 @@ class AuditContext:
 
     @cached_property
     def _ways(self) -> tuple[Ints, Ints, Ints, Floats]:
-        """All options of all jobs, read apart from allocator/options: job, pool, gpus, rate,
-        each (n,), by job.
+        """All options of all jobs, read independently of allocator/options.
+
+        job, pool, gpus and rate, each (n,), by job.
         """
         jobs, pools, everyone = (
             self.problem.jobs,
@@ -230,8 +234,9 @@ class AuditContext:
         return job[order], pool[order], gpus[order], rate[order]
 
     def _named(self, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
-        """Job, gpus of sizes in whole nodes that the rule passes over and a job names itself, or
-        at which its model was measured.
+        """List (job, gpus) of sizes in whole nodes that the rule omits but that are available.
+
+        The job names such a size itself, or its model was measured at it.
         """
         jobs, pools, rates = self.problem.jobs, self.problem.pools, self.problem.rates
         node, measured = int(pools.gpus_per_node[pool]), {}
@@ -251,8 +256,10 @@ class AuditContext:
         return job, gpus
 
     def options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
-        """Job, pool, gpus, rate of all options of the chosen jobs (None: of all), each (n,), in
-        order of job.
+        """Return job, pool, gpus and rate of all options of the chosen jobs (None: of all), each
+        (n,).
+
+        Options are in the order of jobs.
         """
         if chosen is None:
             return self._ways
@@ -271,7 +278,7 @@ class AuditContext:
         return f'job "{self.problem.jobs.job_id[j]}"'
 
     def planned(self, j: int) -> str:
-        """What the plan gives job j, in words."""
+        """Describe what the plan gives job j."""
         return (
             describe_gpus(self.problem, int(self.pool[j]), int(self.gpus[j]))
             if self.has_gpus[j]
@@ -279,18 +286,18 @@ class AuditContext:
         )
 
     def holds(self, j: int) -> str:
-        """What running job j holds, in words."""
+        """Describe what running job j holds."""
         jobs = self.problem.jobs
         return describe_gpus(self.problem, int(jobs.pool[j]), int(jobs.gpus[j]))
 
 
 def _is_passed_over(nodes: int) -> bool:
-    """Whether a job whose sizes follow the rule is not offered that many nodes."""
+    """Return whether a job whose sizes follow the rule is not offered that many nodes."""
     return nodes > EVERY_NODES and nodes.bit_length() - (nodes & -nodes).bit_length() >= NODE_DIGITS
 
 
 def _by_rule(node: int, top: int) -> list[int]:
-    """All sizes of the rule up to `top`, and powers of two inside a node; ascending."""
+    """List the sizes of the rule up to `top`: powers of two in a node, then whole nodes."""
     sizes = {1 << i for i in range(node.bit_length())}
     nodes = 1
     while nodes * node <= top:
@@ -300,12 +307,10 @@ def _by_rule(node: int, top: int) -> list[int]:
 
 
 def describe_gpus(problem: Problem, pool: int, gpus: int) -> str:
-    """What a fault calls that many GPUs of a pool, given by its number."""
+    """Describe a number of GPUs of a pool, given by its index, for a fault."""
     return f'{gpus} GPUs of pool "{problem.pools.pool[pool]}"'
 
 
 def exceeds(total: float, limit: float) -> bool:
-    """Whether a sum exceeds its limit by more than the rounding of sums of dollars, 1e-9
-    relative.
-    """
+    """Return whether a sum exceeds its limit by more than its rounding, 1e-9 relative."""
     return total > limit + 1e-9 * max(1.0, abs(limit))

@@ -1,4 +1,4 @@
-"""Each job on its own: is what the plan gives it one of its options? Contract sections 1 and 2."""
+"""Rules of each job: is what the plan gives it one of its options?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allocator.domain.schema.columns import MOST_GPUS
 
 
 def faults(s: AuditContext) -> Iterator[str]:
-    """Every rule that a single job breaks, rule by rule."""
+    """Yield every rule that a single job breaks, rule by rule."""
     jobs, pools, a = s.problem.jobs, s.problem.pools, s.allocation
     # what a job already holds may lie outside its range, sizes and types
     fresh = s.has_gpus & ~s.is_kept
@@ -109,7 +109,7 @@ def faults(s: AuditContext) -> Iterator[str]:
         s, stuck, lambda j: f"{s.planned(j)}, although resizes_left is 0 and it holds {s.holds(j)}"
     )
 
-    # not preemptible: stays if it can; if it cannot, or was released, it may only be paused
+    # a non-preemptible job stays if it can; otherwise, or if released, it may only be paused
     moved = s.running & ~jobs.preemptible & s.has_gpus & ~s.is_kept
     left = s.running & ~jobs.preemptible & ~s.has_gpus & s.can_be_kept & ~s.repairs.released
     yield from _report_each(
@@ -125,7 +125,9 @@ def _report_each(s: AuditContext, broken: Bools, describe: Callable[[int], str])
 
 
 def _size_allowed(s: AuditContext) -> Bools:
-    """Listed in `sizes`; without a list a power of two inside a node, or whole nodes."""
+    """Find jobs whose size is listed in `sizes`; without a list a power of two in a node, or whole
+    nodes.
+    """
     jobs = s.problem.jobs
     allowed: Bools = np.zeros(len(jobs), dtype=bool)
     listed = jobs.sizes >= 0
@@ -142,7 +144,9 @@ def _size_allowed(s: AuditContext) -> Bools:
 
 
 def _fits(s: AuditContext) -> Bools:
-    """False where the named row of rates.csv needs more memory than the GPUs of the pool have."""
+    """Find jobs whose row of rates.csv, if named, needs no more memory than the GPUs of the pool
+    have.
+    """
     rates, row = s.problem.rates, s.allocation.row
     fits = np.ones(len(row), dtype=bool)
     j = np.flatnonzero(s.has_gpus & (row >= 0) & (row < len(rates.rate)))
@@ -151,8 +155,9 @@ def _fits(s: AuditContext) -> Bools:
 
 
 def _row_true(s: AuditContext) -> Bools:
-    """The named row of rates.csv is of this model, type and size and as fast as the rate; -1
-    only where none is.
+    """Find jobs whose row of rates.csv is of their model, type and size and as fast as the rate.
+
+    -1 is right only where no row applies.
     """
     jobs, pools, rates, row = s.problem.jobs, s.problem.pools, s.problem.rates, s.allocation.row
     true: Bools = (row == -1) & (s.row == -1)

@@ -1,7 +1,7 @@
-"""The audit's own reading of a guarantee, written apart from allocator/options.
+"""The audit's own computation of a guarantee, independent of allocator/options.
 
 u = the most GPUs, not above `guaranteed_gpus`, that options of the tenant's own jobs could hold if
-it were alone in the cluster (contract section 1, tenants.csv).
+it were alone in the cluster.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import numpy as np
 
 from allocator.audit.context import AuditContext
 
-# extensions of sums per pool; beyond, the search gives up and the claim stands
+# extensions of sums per pool; after so many the search stops and the claim is accepted
 WORK = 300_000
 
 
 def most_gpus(s: AuditContext, tenant: int, at_least: int) -> int:
-    """A number of GPUs above `at_least` that the guarantee of the tenant amounts to, or `at_least`
-    if there is none.
+    """Return a number of GPUs above `at_least` that the tenant's guarantee amounts to, or
+    `at_least`.
 
-    Where the exact search would grow too large, `at_least`: the claim stands.
+    `at_least` is returned if there is no larger number, or if the exact search would grow too
+    large; then the claim is accepted.
     """
     goal = int(s.problem.tenants.guaranteed_gpus[tenant])
     job, pool, gpus, _ = s.options(np.flatnonzero(s.problem.jobs.tenant == tenant))
@@ -48,8 +49,9 @@ def most_gpus(s: AuditContext, tenant: int, at_least: int) -> int:
 
 
 def _best_ignoring_pools(option_sizes: list[list[tuple[int, int]]], goal: int) -> int:
-    """The largest sum <= goal of at most one size per job, pools ignored: not below u. Bit n of
-    `sums`: n is a sum.
+    """Return the largest sum <= goal of at most one size per job, with pools ignored.
+
+    It is at least u. Bit n of `sums` means that n is a sum.
     """
     sums, inside = 1, (1 << goal + 1) - 1
     for option_table in option_sizes:

@@ -1,9 +1,9 @@
-"""The audit's own reading of interactive.csv: GPUs that other jobs must leave, or be able to give
-back.
+"""The audit's own reading of interactive.csv: GPUs that batch jobs must leave, or be able to
+return.
 
 With N ~ Poisson(sessions_per_hour x (session_s + interval_s) / 3600) a pool keeps GPUs for the
-least c sessions with P(N >= c) <= late_share; or headroom_gpus. Never more than the jobs that may
-not be moved leave.
+least c sessions with P(N >= c) <= late_share, or headroom_gpus if given. It never keeps more than
+the jobs that may not be moved leave.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from allocator.audit.context import AuditContext
 
 
 def faults(s: AuditContext) -> Iterator[str]:
-    """Pools in which jobs that are not interactive hold too much."""
+    """Yield the pools in which jobs that are not interactive hold too much."""
     rows, pools, jobs = s.problem.interactive, s.problem.pools, s.problem.jobs
     gpus = s.allocation.held
     for r, p in enumerate(rows.pool.tolist()):

@@ -1,4 +1,4 @@
-"""What is wrong with the pairs of a plan: who rides on whose GPUs, and whether the two can."""
+"""Rules of pairs: which job runs on whose GPUs, and whether the two can share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allocator.domain.problem import Isolation
 
 
 def faults(s: AuditContext) -> Iterator[str]:
-    """Everything that is wrong with the pairs of the plan."""
+    """Yield every rule that the pairs of the plan break."""
     a, jobs, pools = s.allocation, s.problem.jobs, s.problem.pools
     count = np.bincount(a.primary[s.is_secondary], minlength=len(jobs))
     strange = np.flatnonzero(
@@ -21,14 +21,14 @@ def faults(s: AuditContext) -> Iterator[str]:
         yield f"{s.name(j)} gets {s.planned(j)} on the GPUs of job number {a.primary[j]}"
     for g in np.flatnonzero(s.is_secondary).tolist():
         h, p, k = int(a.primary[g]), int(s.pool[g]), int(s.gpus[g])
-        subject = f"{s.name(g)} gets {s.planned(g)} beside {s.name(h)}"
+        subject = f"{s.name(g)} gets {s.planned(g)} on the same GPUs as {s.name(h)}"
         if h == g or not s.has_gpus[h] or s.is_secondary[h] or (s.pool[h], s.gpus[h]) != (p, k):
             yield f"{subject}, which gets {s.planned(h)}" + (
-                " beside another" if s.is_secondary[h] else ""
+                " on the GPUs of another job" if s.is_secondary[h] else ""
             )
             continue
         if count[h] > 1:
-            yield f"{subject}, which {count[h] - 1} others run beside"
+            yield f"{subject}, with which {count[h] - 1} others run"
         if not s.pair_checker.allows_sharing(h, g, p):
             yield f'{subject}, where sharing is "{Isolation(int(pools.sharing[p])).name.lower()}"'
         if np.isnan(s.pair_checker.slowdowns(h, g, p, k)).any():

@@ -1,4 +1,4 @@
-"""The audit's own reading of pauses.csv: what a change costs a running job, start-up aside."""
+"""The audit's own reading of pauses.csv: the pause of a running job that changes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from allocator.domain.problem import Floats, Ints
 
 
 def restart_s(s: AuditContext, job: Ints, pool: Ints, gpus: Ints) -> Floats:
-    """(n,) restart_s of each job, or pause_s of the row for its model and the change from what it
-    holds: that of the GPU type of the new pool, or that of any type."""
+    """Return the seconds that each change takes, (n,).
+
+    It is pause_s of the row for the job's model and the change from what it holds: the row of the
+    GPU type of the new pool, or the row of any type. Without a row it is restart_s of the job.
+    """
     table, jobs = s.problem.pauses, s.problem.jobs
     out = jobs.restart_s[job].copy()
     rows = {

@@ -1,4 +1,4 @@
-"""The values of what a plan gives, by the definition of the objective (formulations/objectives).
+"""The values of a plan, by the definition of the objective (formulations/objectives).
 
 Options, speeds, pauses and pairs are the audit's own reading of the problem.
 """
@@ -15,7 +15,8 @@ from allocator.valuation.exploring import gpus_to_explore, reward_exploring
 
 
 def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
-    """Return the values (J,) of the plan, 0 where it gives nothing, and what rounding may do.
+    """Return the values (J,) of the plan, 0 where it gives nothing, and how much rounding may
+    change them.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def _every(s: AuditContext) -> Offer:
 
 
 def _offer(s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, keep: Bools) -> Offer:
-    """Return options with the seconds that they lose; jobs ascend."""
+    """Return options, by ascending job, with the seconds that they lose."""
     startup = s.problem.pools.startup_s[pool]
     pause = startup + np.where(s.running[job], restart_s(s, job, pool, gpus), 0.0)
     start = np.searchsorted(job, np.arange(len(s.problem.jobs) + 1))
@@ -52,9 +53,10 @@ def _offer(s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, kee
 
 
 def _taught(s: AuditContext, every: Offer, more: Floats) -> Floats:
-    """Return the reward (J,) for exploring of what the plan gives; `more` (n,) is that of options.
+    """Return the reward for exploring of what the plan gives, (J,); `more` (n,) is that of each
+    option.
 
-    Two jobs on the same GPUs do not teach how fast one is.
+    Two jobs on the same GPUs do not teach how fast one of them is.
     """
     given = (s.has_gpus & ~s.is_colocated)[every.job]
     given &= (s.pool[every.job] == every.pool) & (s.gpus[every.job] == every.gpus)

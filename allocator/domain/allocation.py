@@ -15,9 +15,10 @@ class Allocation:
     """One option per job, in the order of Problem.jobs; arrays (J,).
 
     pool: index into Problem.pools, -1 = nothing. gpus: 0 = nothing. row: the row of Problem.rates
-    that gives batch and variant, -1 = interpolated, by formula, or nothing. host: index into
-    Problem.jobs of the job that holds the GPUs on which this one runs as a second one, a guest: of
-    the same pool and gpus, and itself no guest. -1 = it holds them itself, or nothing.
+    that gives batch and variant, -1 = interpolated, by formula, or nothing. primary job: index into
+    Problem.jobs of the job that holds the GPUs on which this one runs as a second one, a secondary
+    job: of the same pool and gpus, and itself no secondary job. -1 = it holds them itself, or
+    nothing.
     """
 
     pool: Ints

@@ -83,15 +83,15 @@ class Jobs:
     attained_gpu_s: Floats  # GPU-seconds held so far
     restarts: Ints  # starts after the first, and changes
     largest_gpus: Ints  # most GPUs ever held
-    # index into Jobs: whose GPUs it runs on as a second job (a guest), -1 = on its own
+    # index into Jobs: whose GPUs it runs on as a second job (a secondary job), -1 = on its own
     primary: Ints
 
     def __len__(self) -> int:
         return len(self.job_id)
 
     def take(self, which: Ints) -> Jobs:
-        """The jobs with these numbers, in that order; a guest without its host holds the GPUs
-        itself.
+        """The jobs with these numbers, in that order; a secondary job without its primary job holds
+        the GPUs itself.
         """
         picked = which.tolist()
         parts: dict[str, Any] = {}

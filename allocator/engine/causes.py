@@ -368,9 +368,9 @@ class _LiftedPrices:
 
 @dataclass(frozen=True)
 class _PlanContext:
-    """A round seen from a plan: chosen (J,) options of the menu of the plan's round; is_better
-    (n,): columns of this round with GPUs of their own that are worth more here than what their job
-    has in the plan."""
+    """A round seen from a plan: chosen (J,) options of the option table of the plan's round;
+    is_better (n,): columns of this round with GPUs of their own that are worth more here than what
+    their job has in the plan."""
 
     round: CompiledRound
     chosen: Ints
@@ -379,7 +379,7 @@ class _PlanContext:
 
     @classmethod
     def of(cls, round_: CompiledRound, chosen: Ints, option_table: OptionTable) -> _PlanContext:
-        """menu: of the plan's round."""
+        """option table: of the plan's round."""
         m, i = round_.option_table, round_.instance
         now = np.append(option_table.value, 0.0)[chosen]
         if option_table is not m:

@@ -11,7 +11,8 @@ cause is the smallest set of limits whose lifting gives it more when the round i
     exceeds_quota         every better option alone breaks a limit of its tenant
     protected             the GPUs are held by jobs that may not be moved, or those it may not
                           leave are gone
-    not_evaluated         a better option fits beside the plan as it is, and the policy did not take
+    not_evaluated         a better option fits next to the plan as it is, and the policy did not
+    take
                           it; or the policy gives it no more whatever limit is lifted
     budget                the cause is budget_per_hour alone
     quota                 the cause are the limits of its tenant alone
@@ -114,7 +115,7 @@ class Prices:
         )
 
     def usage_cost(self, round_: CompiledRound) -> Floats:
-        """(n,) what every option of the whole menu would have to pay for all it uses."""
+        """(n,) what every option of the whole option table would have to pay for all it uses."""
         m, q = round_.option_table, round_.problem.jobs.tenant[round_.option_table.job]
         held: Ints = np.where(m.primary < 0, m.gpus, 0)
         total = (
@@ -157,7 +158,7 @@ def find_reasons(
     choice (J,): column of the round's model that each job got, -1 = nothing. prices (m,): of the
     rows of the model. search: which jobs get more without some limits; what it does not know, or
     all without one, is found from prices, in about so many seconds at most. Told of are options
-    with GPUs of their own, not those beside another job.
+    with GPUs of their own, not those next to another job.
     """
     problem, m = round_.problem, round_.option_table
     chosen = np.append(round_.option, -1)[choice]
@@ -188,8 +189,8 @@ def find_reasons(
 
 
 def is_better(round_: CompiledRound, chosen: Ints) -> Bools:
-    """(n,) options of the menu, not beside another job, that are worth more than what their job
-    got; chosen (J,)."""
+    """(n,) options of the option table, not next to another job, that are worth more than what
+    their job got; chosen (J,)."""
     m = round_.option_table
     got = np.append(m.value, 0.0)[chosen]
     return is_more(m.value, got[m.job]) & (m.primary < 0)
@@ -198,9 +199,9 @@ def is_better(round_: CompiledRound, chosen: Ints) -> Bools:
 def price_to_beat(
     round_: CompiledRound, chosen: Ints, usage_cost: Floats
 ) -> tuple[Ints, Floats, Floats]:
-    """The better option with the largest value less charge, (J,) index into the menu or -1, its
-    value per GPU-hour and the price it has to beat, (J,) each, nan without one: counted for what it
-    has more than the chosen one (J,)."""
+    """The better option with the largest value less charge, (J,) index into the option table or -1,
+    its value per GPU-hour and the price it has to beat, (J,) each, nan without one: counted for
+    what it has more than the chosen one (J,)."""
     m = round_.option_table
     best = _best_options(
         m.job, np.where(is_better(round_, chosen), m.value - usage_cost, -np.inf), len(chosen)
@@ -234,7 +235,7 @@ def _flag_codes(
     round_: CompiledRound, chosen: Ints, better: Bools, surplus: Floats
 ) -> tuple[dict[str, Bools], Bools, Bools]:
     """The jobs (J,) to which each code applies that is no question of price, in order of
-    precedence; the jobs that offer the price of a better option; those with one that fits beside
+    precedence; the jobs that offer the price of a better option; those with one that fits next to
     the plan."""
     problem, m, i = round_.problem, round_.option_table, round_.instance
     jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
@@ -286,7 +287,7 @@ def _flag_codes(
 
 def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
     """(J,) jobs that may get something else and leave every other job as it is: the limit on
-    changes allows it, and no job runs beside them."""
+    changes allows it, and no job runs next to them."""
     m, i = round_.option_table, round_.instance
     keeps = np.append(m.keep, False)[chosen]
     out = ~keeps | (np.count_nonzero(keeps) > i.least_kept)
@@ -296,7 +297,7 @@ def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
 
 
 def _headroom_usage(round_: CompiledRound) -> Headroom | None:
-    """What the options of the whole menu take of the GPUs not kept for interactive jobs."""
+    """What the options of the whole option table take of the GPUs not kept for interactive jobs."""
     m = round_.option_table
     return headroom_of_options(
         round_.problem, round_.instance.mandatory, m.job, np.where(m.primary < 0, m.gpus, 0)
@@ -304,7 +305,7 @@ def _headroom_usage(round_: CompiledRound) -> Headroom | None:
 
 
 def _fits_headroom(round_: CompiledRound, chosen: Ints) -> Bools:
-    """(n,) options for which enough is left, beside the plan, of the GPUs not kept for
+    """(n,) options for which enough is left, next to the plan, of the GPUs not kept for
     interactive jobs.
     """
     m, kept = round_.option_table, _headroom_usage(round_)

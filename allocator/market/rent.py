@@ -53,7 +53,7 @@ class RentResult:
         return self.plan.weighted_h - self.more.weighted_h
 
     def to_dict(self) -> dict[str, Any]:
-        """The document of contract section 8, with more beside."""
+        """The document of contract section 8, with more next to."""
         p = self.plan
         return {
             "schema_version": SCHEMA_VERSION,

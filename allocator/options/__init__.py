@@ -1,1 +1,1 @@
-"""The menu of every job, and the way from a Problem to arrays and back."""
+"""The options of every job, and the way from a Problem to arrays and back."""

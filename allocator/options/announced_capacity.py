@@ -1,10 +1,9 @@
-"""The coming intervals as far as they are announced: GPUs and prices of the pools, and the round
-seen with them.
+"""Announced changes of the coming intervals: GPUs and prices of the pools, and rounds with them.
 
-A snapshot announces by rows of prices.csv after now_s (Problem.announced). GPUs that go within an
-interval, or at its end, are none for a plan of it: whoever holds them until then loses the work
-since the last checkpoint. GPUs that come within an interval are there from the next one on, as
-nobody decides before.
+A snapshot announces changes by rows of prices.csv after now_s (`Problem.announced`). GPUs that
+leave within an interval, or at its end, are not available to a plan for it, because their job would
+lose the work since the last checkpoint. GPUs that arrive within an interval are available from the
+next one on, because there is no decision before.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.options.instance_building import CompiledRound, compile_round
 
-EDGE = 1e-9  # of an interval: what is so near its begin happens there
+EDGE = 1e-9  # share of an interval: a change so near its start happens there
 
 
 def gpus_ahead(problem: Problem, intervals: int) -> Ints:
-    """(H, P) GPUs of each pool that are there throughout each of the coming intervals."""
+    """Return the GPUs of each pool that are present throughout each of the coming intervals, (H,
+    P).
+    """
     out = np.repeat(problem.pools.gpus[None, :], intervals, axis=0)
     known, change = problem.announced, _place(problem)
     for i in np.flatnonzero((known.gpus >= 0) & (change <= intervals)).tolist():
@@ -32,8 +33,9 @@ def gpus_ahead(problem: Problem, intervals: int) -> Ints:
 
 
 def prices_ahead(problem: Problem, intervals: int) -> Floats:
-    """(H, P) mean price in each of the coming intervals of a GPU-hour that is not paid for
-    anyway.
+    """Return the mean price per GPU-hour in each of the coming intervals, (H, P).
+
+    GPUs that are paid for in any case have the price 0.
     """
     out = np.repeat(problem.pools.price_per_gpu_hour[None, :], intervals, axis=0)
     last = problem.pools.price_per_gpu_hour.copy()
@@ -46,22 +48,24 @@ def prices_ahead(problem: Problem, intervals: int) -> Floats:
 
 
 def _place(problem: Problem) -> Floats:
-    """(C,) intervals from now to each announced change."""
+    """Return the intervals from now to each announced change, (C,)."""
     place = (problem.announced.at_s - problem.now_s) / problem.interval_s
     return np.where(np.abs(place - np.round(place)) <= EDGE, np.round(place), place)
 
 
 def fixed_gpus(round_: CompiledRound) -> Ints:
-    """(P,) GPUs that jobs hold which must go on holding them."""
+    """Return the GPUs held by jobs that must keep them, (P,)."""
     i = round_.instance
     bound = i.keep & i.mandatory[i.job]
     return np.bincount(i.pool[bound], i.gpus[bound], minlength=len(i.capacity)).astype(np.int64)
 
 
 def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
-    """The round with what the pools have in the first of the intervals `gpus` (H, P), and with all
-    options that fit into any of them. What must run, and what tenants are guaranteed, is as in the
-    round itself."""
+    """Return the round with the GPUs of the first of the intervals `gpus` (H, P).
+
+    It has all options that fit into any of the intervals. Jobs that must run and guarantees of
+    tenants are those of the given round.
+    """
     most = np.maximum(gpus.max(axis=0), round_.problem.pools.gpus)
     wide = round_
     if (most > round_.problem.pools.gpus).any():
@@ -81,9 +85,7 @@ def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
 
 
 def same_options(of: CompiledRound, columns: Ints, into: CompiledRound) -> Ints:
-    """The columns (n,) of one round as columns of another round of the same jobs, -1 = none or
-    not there.
-    """
+    """Translate columns (n,) of one round to another of the same jobs, -1 = none or absent."""
     if of.option is into.option and of.option_table is into.option_table:
         return columns
     i, c = of.instance, np.maximum(columns, 0)
@@ -91,8 +93,9 @@ def same_options(of: CompiledRound, columns: Ints, into: CompiledRound) -> Ints:
 
 
 def option_columns(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, wanted: Bools) -> Ints:
-    """(n,) columns of the options in which a job holds so many GPUs of a pool by itself, -1 =
-    none, or not wanted.
+    """Return the columns in which jobs hold so many GPUs of a pool by themselves, (n,).
+
+    It is -1 where there is none, or where it is not wanted.
     """
     i, P = round_.instance, len(round_.instance.capacity)
     own = np.flatnonzero(i.primary < 0)

@@ -1,16 +1,15 @@
-"""Every way to run one job to its end: pool, size, batch, with time and cost; the front, the knee,
-the choices.
+"""Every way to run one job to its end: pool, size, batch, with time and cost.
 
-    hours = (pause + remaining_work / speed) / 3600      pause: startup_s, and restart_s of a
-                                                         running job that changes
-    cost  = GPUs x price x hours, at least min_billing_s of them except for what it holds; reserved
-          pools cost their
-            listed price too
+    hours = (pause + remaining_work / speed) / 3600
+    cost  = GPUs x price x hours
 
-At a measured size each row of rates.csv is a way (its batch, accumulation, variant); elsewhere the
-batches of a curve that knows them, or the rule between measured sizes. A row or batch that needs
-more memory than a GPU of the pool has is left out. What other jobs hold does not count; nor do
-revocations of spot GPUs.
+The pause is startup_s, plus restart_s of a running job that changes. At least min_billing_s are
+paid, except for the GPUs that the job holds. Reserved pools cost their listed price too.
+
+At a measured size each row of rates.csv is one way to run (its batch, accumulation and variant). At
+other sizes the ways are the batches of a curve that knows batches, or the interpolation between
+measured sizes. A row or batch that needs more memory than a GPU of the pool has is left out.
+Neither the GPUs that other jobs hold nor revocations of spot GPUs count.
 """
 
 from __future__ import annotations
@@ -39,11 +38,22 @@ TRY_S = 60.0  # to try one configuration: a restart and some steps
 
 @dataclass(frozen=True)
 class RunConfigurations:
-    """n ways to run the job, by pool, size, batch; arrays (n,).
+    """n ways to run the job, by pool, size and batch; arrays (n,).
 
-    gpu_type: index; batch, accumulation: 0 = unknown; variant; rate: useful work per second; error:
-    relative standard deviation of it; measured; hours and cost (dollars) to the end; front: nothing
-    is both cheaper and faster.
+    Attributes
+    ----------
+    gpu_type : (n,)
+        Index of the GPU type.
+    batch, accumulation : (n,)
+        Samples per step and passes per step, 0 = unknown.
+    rate : (n,)
+        Useful work per second.
+    error : (n,)
+        Relative standard deviation of `rate`.
+    hours, cost : (n,)
+        Hours and US dollars to the end of the job.
+    front : (n,)
+        True where no other way is both cheaper and faster.
     """
 
     job: str
@@ -69,8 +79,12 @@ class RunConfigurations:
         return knee(self.cost, self.hours)
 
     def fastest(self, cost: float = np.inf) -> int:
-        """The fastest way of at most this many dollars, the cheaper of two as fast. Raises
-        Infeasible.
+        """Return the fastest way within this many US dollars, the cheaper of two equally fast ones.
+
+        Raises
+        ------
+        Infeasible
+            No way is cheap enough.
         """
         within = np.flatnonzero(self.cost <= cost)
         if not len(within):
@@ -81,8 +95,12 @@ class RunConfigurations:
         return int(within[np.lexsort((self.cost[within], self.hours[within]))[0]])
 
     def cheapest(self, hours: float = np.inf) -> int:
-        """The cheapest way that ends within these hours, the faster of two as cheap. Raises
-        Infeasible.
+        """Return the cheapest way within this many hours, the faster of two equally cheap ones.
+
+        Raises
+        ------
+        Infeasible
+            No way is fast enough.
         """
         within = np.flatnonzero(self.hours <= hours)
         if not len(within):
@@ -93,8 +111,11 @@ class RunConfigurations:
         return int(within[np.lexsort((self.hours[within], self.cost[within]))[0]])
 
     def next_to_try(self) -> list[tuple[int, str, float]]:
-        """What to measure next (index, why, gain): corners, then what could change the choice of
-        least time x cost by more than the TRY_S seconds of trying it."""
+        """List what to measure next as (index, reason, gain).
+
+        First come the corners of the front, then whatever could change the choice of least time x
+        cost by more than the TRY_S seconds that the try takes.
+        """
         cost, try_h = np.maximum(self.cost, 1e-9), TRY_S / interval.HOUR
         aim = 0.5 * np.log(self.hours * cost)
         best = int(np.argmin(aim))
@@ -103,7 +124,7 @@ class RunConfigurations:
 
 
 def job_number(problem: Problem, job_id: str) -> int:
-    """Its place in the jobs. Raises UsageError for an unknown one."""
+    """Return the index of a job. Raises UsageError for an unknown one."""
     if job_id not in problem.jobs.job_id:
         near = find_nearest(job_id, problem.jobs.job_id)
         raise UsageError(
@@ -173,7 +194,10 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
 
 
 def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """(pool, gpus, batch, row) of every way: row of rates.csv or -1; batch of a curve, 0 = free."""
+    """Return (pool, gpus, batch, row) of every way.
+
+    row is a row of rates.csv or -1; batch is that of a curve, 0 = not fixed.
+    """
     jobs, pools, rates, table = problem.jobs, problem.pools, problem.rates, RateTable.of(problem)
     model, types = jobs.model[j], allowed_types(problem)[j]
     found: list[tuple[int, int, int, int]] = []
@@ -194,8 +218,11 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _batches(problem: Problem, table: RateTable, model: int, pool: int, gpus: int) -> list[int]:
-    """Batches worth showing where no row of rates.csv speaks: those of a curve, evenly in their
-    logarithm, its best among them as 0 = free; [0] where nothing knows batches."""
+    """List the batches to show where no row of rates.csv applies.
+
+    They are the batches of a curve, evenly spaced in their logarithm; 0 stands for the best one.
+    The result is [0] where no curve knows batches.
+    """
     one, gpu_type = np.array([model]), problem.pools.gpu_type[[pool]]
     curve = int(table.curve(one, gpu_type)[0])
     if (

@@ -1,16 +1,15 @@
-"""Headroom for interactive jobs: what interactive.csv keeps in each pool, and the rows that follow
-for a round.
+"""Headroom for interactive jobs: the GPUs that interactive.csv keeps in each pool, and their rows.
 
-    H_p      = headroom_gpus, or GPUs for as many sessions as may be there at once
-             (formulations/model/headroom.py), with
-               m = sessions_per_hour x (session_s + interval_s) / 3600      a session waits for the
-                   next round
-               where neither is given a queue writes headroom_gpus into the round
-                   (allocator/queue/jobs/sessions.py)
-    in force = at most what jobs that may not be moved leave of the pool; a repair says so
+    H_p = headroom_gpus, or GPUs for as many sessions as may be present at once
+          (formulations/model/headroom.py), with
+          m = sessions_per_hour x (session_s + interval_s) / 3600
 
-    of pool p the jobs that are not interactive hold at most      GPUs - (1 - shrinkable_share) H_p
-    and, what shrinkable ones could give back not counted         GPUs - H_p
+because a session waits for the next round. Where neither is given, a queue writes headroom_gpus
+into the round (allocator/queue/jobs/sessions.py). Jobs that may not be moved can reduce the
+headroom in force; a repair reports it. In pool p the jobs that are not interactive hold at most
+
+    GPUs - (1 - shrinkable_share) H_p        in all
+    GPUs - H_p                               without what shrinkable jobs could give back
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from formulations.objectives.interval import HOUR
 
 
 def wanted_headroom(problem: Problem) -> Ints:
-    """(P,) GPUs that interactive.csv keeps in each pool, 0 without a row or where the row leaves
-    it to a queue.
+    """Return the GPUs that interactive.csv keeps in each pool, (P,).
+
+    It is 0 without a row, or where the row leaves the number to a queue.
     """
     out, rows = np.zeros(len(problem.pools), dtype=np.int64), problem.interactive
     for r, p in enumerate(rows.pool.tolist()):
@@ -38,7 +38,10 @@ def wanted_headroom(problem: Problem) -> Ints:
 
 
 def headroom_in_force(problem: Problem, mandatory: Bools) -> Ints:
-    """(P,) GPUs kept in this round. must (J,): jobs that keep what they hold."""
+    """Return the GPUs kept in this round, (P,).
+
+    mandatory (J,) marks the jobs that keep what they hold.
+    """
     jobs = problem.jobs
     stay = mandatory & ~jobs.interactive & (jobs.primary < 0)
     bound = np.bincount(jobs.pool[stay], jobs.gpus[stay], len(problem.pools)).astype(np.int64)
@@ -47,7 +50,7 @@ def headroom_in_force(problem: Problem, mandatory: Bools) -> Ints:
 
 
 def repairs(problem: Problem, mandatory: Bools) -> list[str]:
-    """A line for every pool whose headroom is cut by jobs that keep what they hold."""
+    """Describe every pool whose headroom is reduced by jobs that keep what they hold."""
     if not len(problem.interactive):
         return []
     want, have = wanted_headroom(problem), headroom_in_force(problem, mandatory)
@@ -61,9 +64,7 @@ def repairs(problem: Problem, mandatory: Bools) -> list[str]:
 def headroom_of_options(
     problem: Problem, mandatory: Bools, job: Ints, gpus: Ints
 ) -> Headroom | None:
-    """The rows for options (n,) of these jobs that take so many GPUs; None where nothing is
-    kept.
-    """
+    """Build the rows for options (n,) of these jobs and sizes; None if nothing is kept."""
     if not len(problem.interactive):
         return None
     jobs, pools = problem.jobs, problem.pools

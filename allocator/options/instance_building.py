@@ -1,12 +1,11 @@
-"""One round, compiled: from a Problem to the model that policies and solvers work on, and from a
-choice back.
+"""One compiled round: from a Problem to the model that policies and solvers use, and back.
 
-    Problem -> Menu (with options of guests) -> Repairs -> Instance (dominated options removed) ->
-    LinearModel
+    Problem -> OptionTable (with options of secondary jobs) -> Repairs
+            -> Instance (dominated options removed) -> LinearModel
 
 Where jobs may share GPUs, a small round offers every pair. A large one begins with the pairs that
-the prices of the round without them call best, and keeps the means to price all others
-(`CompiledRound.omitted_pairs`, colocation.py): who decides it adds those that are missing
+have the best value at the prices of the round without pairs, and keeps the means to price all
+others (`CompiledRound.omitted_pairs`, colocation/pairs.py). The policy adds the missing pairs
 (policies/pairs.py).
 """
 
@@ -46,12 +45,19 @@ ROUGH = 1e-2
 
 @dataclass(frozen=True)
 class CompiledRound:
-    """Everything a policy may look at. Columns of `instance` and `model` are the options `option`
-    of `option_table`.
+    """Everything that a policy may use.
 
-    option (n,): index into menu. A choice is (J,) columns, -1 = nothing. rest: the pairs that are
-    not among the options, None where all are or nobody asks for more. covers: whether options and
-    rest are all that the rules allow.
+    Columns of `instance` and `model` are the options `option` of `option_table`. A choice is an
+    array (J,) of columns, -1 = nothing.
+
+    Attributes
+    ----------
+    option : (n,)
+        Indices into the option table.
+    omitted_pairs : OmittedPairs or None
+        The pairs that are not among the options, None if there are none or nobody asks for more.
+    has_all_pairs : bool
+        Whether options and omitted pairs are all that the rules allow.
     """
 
     problem: Problem
@@ -64,11 +70,11 @@ class CompiledRound:
 
     @cached_property
     def model(self) -> LinearModel:
-        """The round's MIP, made when it is first asked for."""
+        """The round's MIP, built at the first access."""
         return build_model(self.instance)
 
     def allocation(self, choice: Ints) -> Allocation:
-        """The choice as pools, sizes and rate rows."""
+        """Return the choice as pools, sizes and rows of rates.csv."""
         m, o = self.option_table, self.chosen(choice)
         row, primary = np.append(m.row, -1)[o], np.append(m.primary, -1)[o]
         secondary = np.flatnonzero(primary >= 0)
@@ -76,14 +82,15 @@ class CompiledRound:
         return Allocation(np.append(m.pool, -1)[o], np.append(m.gpus, 0)[o], row, primary)
 
     def chosen(self, choice: Ints) -> Ints:
-        """The choice (J,) as options of the whole menu, -1 = nothing."""
+        """Return the choice (J,) as options of the whole option table, -1 = nothing."""
         return np.append(self.option, -1)[choice]
 
     def unchanged_choice(self) -> Ints:
-        """The choice that changes nothing: running jobs keep, all others wait; -1 too where keeping
-        is impossible.
+        """Return the choice that changes nothing: running jobs keep their GPUs, all others wait.
 
-        Guests stay with their host; where they cannot, they keep the GPUs themselves."""
+        It is -1 also where keeping is impossible. Secondary jobs stay with their primary job; where
+        they cannot, they keep the GPUs themselves.
+        """
         i = self.instance
         choice = np.full(len(self.problem.jobs), -1)
         kept = np.flatnonzero(i.keep)
@@ -93,8 +100,10 @@ class CompiledRound:
         return choice
 
     def with_kept_gpus(self, choice: Ints) -> Ints:
-        """The choice in which a job that would leave its host's GPUs for as many others of the pool
-        keeps them where the host leaves them itself: nobody would move it."""
+        """Let secondary jobs keep GPUs that their primary job leaves.
+
+        This concerns a job that would otherwise move to as many other GPUs of the same pool.
+        """
         jobs, i = self.problem.jobs, self.instance
         own = np.flatnonzero((choice >= 0) & (jobs.primary >= 0))
         at = choice[own]
@@ -113,10 +122,10 @@ class CompiledRound:
         return out
 
     def with_forced_job(self, job: int, columns: Ints) -> CompiledRound:
-        """The round in which `job` must get one of `columns`, and nothing else is changed."""
+        """Return the round in which `job` must get one of `columns`; nothing else changes."""
         i = self.instance
         stays = (i.job != job) | np.isin(np.arange(len(i.job)), columns)
-        stays[i.primary >= 0] &= stays[i.primary[i.primary >= 0]]  # guests go with their hosts
+        stays[i.primary >= 0] &= stays[i.primary[i.primary >= 0]]  # pairs go together
         mandatory = i.mandatory.copy()
         mandatory[job] = True
         forced = replace(i.take(np.flatnonzero(stays)), mandatory=mandatory)
@@ -131,9 +140,7 @@ class CompiledRound:
 
 @dataclass(frozen=True)
 class OmittedPairs:
-    """All pairs of a round, and those of them that it offers: host, guest (k,), ordinary
-    options.
-    """
+    """All pairs of a round, and the options `primary`, `secondary` (k,) of those it offers."""
 
     pairs: Colocations
     primary: Ints
@@ -144,7 +151,7 @@ class OmittedPairs:
     start: Floats | None = None
 
     def prices(self, model: LinearModel) -> Floats | None:
-        """(m,) prices to start from: those of the round without pairs."""
+        """Return the prices (m,) to start from: those of the round without pairs."""
         if self.start is None:
             return None
         out, shared = (
@@ -155,7 +162,7 @@ class OmittedPairs:
         return out
 
     def names(self, also: tuple[Ints, Ints]) -> tuple[OmittedPairs, PairArrays]:
-        """With these pairs, too, as (host, guest, pool, gpus)."""
+        """Add these pairs; also return all of them as (primary, secondary, pool, gpus)."""
         m, n = self.exclusive, len(self.exclusive) + 1
         key = np.unique(np.append(self.primary, also[0]) * n + np.append(self.secondary, also[1]))
         primary, secondary = key // n, key % n
@@ -167,8 +174,11 @@ class OmittedPairs:
         )
 
     def reduced(self, round_: CompiledRound, prices: Floats) -> Floats:
-        """(n,) of the ordinary options: value less the prices (m,) of what they use, the right to a
-        guest aside; -inf where the option is not in the round."""
+        """Return the reduced values of the options with GPUs of their own, (n,).
+
+        The reduced value is the value less the prices (m,) of what the option uses, without the
+        price of the right to a secondary job. It is -inf where the option is not in the round.
+        """
         model = round_.model
         p = prices.copy()
         for family in model.families:
@@ -189,13 +199,22 @@ def compile_round(
     shares: PairOffer = PairOffer.PROFITABLE,
     also: PairArrays | None = None,
 ) -> CompiledRound:
-    """Build the round: menu, repairs, instance, model. Pure and deterministic.
+    """Build the round: option table, repairs, instance, model. Pure and deterministic.
 
-    prunes: leave out options that no best plan needs (formulations/dominance); baselines that
-    follow other rules than the objective, and the analysis of conflicts, look at all of them.
-    shares: which guests are offered, where pools let jobs share. also: pairs that a large round
-    must offer, those of a plan for example. The round's problem has the sizes that are believed
-    where they are not known.
+    Parameters
+    ----------
+    prunes : bool
+        Whether to leave out options that no best plan needs (formulations/model/dominance.py).
+        Baselines with rules of their own and the analysis of conflicts need all options.
+    shares : PairOffer
+        The pairs that are offered where pools let jobs share GPUs.
+    also : arrays (n,), optional
+        Pairs that a large round must offer, for example those of a plan.
+
+    Returns
+    -------
+    round_ : CompiledRound
+        Its problem has estimates in place of unknown sizes of jobs.
     """
     problem = estimate_sizes(problem)
     table = RateTable.of(problem)
@@ -229,12 +248,12 @@ def compile_round(
 
 
 def can_colocate(problem: Problem) -> bool:
-    """Whether any two jobs may get the same GPUs."""
+    """Return whether any two jobs may get the same GPUs."""
     return bool((problem.pools.sharing != Isolation.NONE).any()) and len(problem.sharing.gpus) > 0
 
 
 def with_pairs(round_: CompiledRound, primary: Ints, secondary: Ints) -> CompiledRound:
-    """The round with more pairs, by their ordinary options."""
+    """Add more pairs to a round, given by the options of both jobs with their own GPUs."""
     assert round_.omitted_pairs is not None
     omitted_pairs, pairs = round_.omitted_pairs.names((primary, secondary))
     new = _compile(
@@ -250,7 +269,7 @@ def with_pairs(round_: CompiledRound, primary: Ints, secondary: Ints) -> Compile
 
 
 def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
-    """Columns (k,) of one round, -1 = nothing, in those of another, which has at least its
+    """Translate columns (k,) of one round, -1 = nothing, to another round with at least its
     options.
     """
     taken = choice >= 0
@@ -266,9 +285,7 @@ def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
 
 
 def _identify_options(m: OptionTable, option: Ints, jobs: int, pools: int, span: int) -> Ints:
-    """A number for each of these options by what it is: job, pool, GPUs, whose GPUs, and whether
-    it is kept.
-    """
+    """Return a number for each option by job, pool, GPUs, primary job, and whether it is kept."""
     place = (m.job * pools + m.pool) * span + m.gpus
     return ((place * (jobs + 1) + m.primary + 1) * 2 + m.keep)[option]
 
@@ -282,7 +299,7 @@ def _compile(
     pairs: PairArrays,
     primaries: Ints | None = None,
 ) -> CompiledRound:
-    """hosts: ordinary options that are never left out, as pairs may be added to them."""
+    """Build the round; options `primaries` are never left out, as pairs may be added to them."""
     full = add_colocated_options(problem, exclusive, table, shares, pairs)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)

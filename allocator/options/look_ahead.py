@@ -1,9 +1,8 @@
-"""A round seen several intervals ahead: the same options and rows, and what work and finishing are
-worth later on.
+"""A round seen several intervals ahead: the same options and rows, and the later value of work.
 
-GPUs and prices that are announced to change (options/announced.py) do so here; budgets and quotas
-are taken to stay as they are, and nobody to arrive. Formulas: formulations/README.md, section "The
-horizon".
+Announced changes of GPUs and prices (options/announced_capacity.py) happen in their interval.
+Budgets and quotas are assumed to stay as they are, and no job to arrive. Formulas:
+formulations/README.md, section "The horizon".
 """
 
 from __future__ import annotations
@@ -25,16 +24,27 @@ from formulations.model.linear import CAPACITY
 from formulations.objectives import Objective
 from formulations.objectives.interval import HOUR
 
-# of its worth is left of what comes an interval later: who will arrive until then is not known
+# share of its value that is left one interval later: which jobs arrive until then is not known
 DELTA = 0.7
 
 
 def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
-    """The round as a Horizon of H intervals; its options are the columns of the round's model, in
-    their order.
+    """Build the Horizon of H intervals of a round; its options are the columns of the round's
+    model.
 
-    rows: that model as choices. gpus (H, P): what the pools have in each interval
-    (options/announced.py). Raises ValueError for an objective that is not linear.
+    Parameters
+    ----------
+    round_ : CompiledRound
+        The round.
+    rows : Choices
+        The round's model as choices.
+    gpus : (H, P)
+        GPUs that the pools have in each interval (options/announced_capacity.py).
+
+    Raises
+    ------
+    ValueError
+        The objective is not linear in work and time.
     """
     problem, i, m = round_.problem, round_.instance, round_.option_table
     objective = linear_objective(problem.objective)
@@ -81,15 +91,17 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
 
 
 def linear_objective(text: str) -> Objective | None:
-    """Return the objective that `text` is, None if its values are not linear in work and time."""
+    """Return the objective called `text`, None if its values are not linear in work and time."""
     found = objectives(text)
     is_linear = text == found[0].name and found[0].linear is not None
     return found[0] if is_linear else None
 
 
 def _high(round_: CompiledRound, rows: Choices, gpus: Ints) -> Floats:
-    """(H, R) upper bounds of the rows: those of now, but the GPUs of the pools. Jobs that must go
-    on holding GPUs are taken to go on, whatever is announced."""
+    """Return the upper bounds of the rows, (H, R): those of now, except for the GPUs of the pools.
+
+    Jobs that must keep their GPUs are assumed to keep them, whatever is announced.
+    """
     capacity = round_.instance.capacity
     there = np.maximum(gpus, np.minimum(fixed_gpus(round_), capacity))
     high = np.tile(rows.high, (len(gpus), 1))

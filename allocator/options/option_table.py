@@ -1,9 +1,9 @@
-"""The menu: every option of every job as parallel arrays.
+"""The option table: every option of every job as parallel arrays.
 
-An option is a pool and a size, with its speed, pause, worth and cost. "Keep what I hold" is always
-among the options of a running job as long as a rate is known; "nothing" is always possible and has
-no entry. At an assumed speed a job may have its requested size only. Source: contract sections 1
-(sizes, rates) and 2 (what a decision may do).
+An option is a pool and a number of GPUs, with its speed, pause, value and cost. A running job can
+always keep what it holds as long as a rate is known. "Nothing" is always possible and has no entry.
+A job whose speed is an assumption may have its requested size only. The sizes of a job and the
+speeds at them follow docs/reference/rules.md.
 """
 
 from __future__ import annotations
@@ -27,11 +27,30 @@ from formulations.objectives.context import Offer
 class OptionTable:
     """n options, job by job, then by pool and size; those of job j are start[j] .. start[j+1].
 
-    job, pool, gpus (n,); row (n,): row of rates.csv, -1 = between rows or from a curve; rate (n,)
-    work per second; pause_s (n,); value (n,) in the objective; cost (n,) dollars per hour; keep
-    (n,): equals what the job holds. Options of guests (options/guests.py) come behind the others of
-    their job: host (n,): job on whose GPUs it runs, -1 = its own; host_rate (n,) and host_row (n,):
-    what that job then does and by which row, 0 and -1 without one.
+    Options of secondary jobs (options/colocation/secondary_jobs.py) come after the others of their
+    job.
+
+    Attributes
+    ----------
+    job, pool, gpus : (n,)
+        Job, pool and GPUs of each option.
+    row : (n,)
+        Row of rates.csv, -1 = between rows or from a curve.
+    rate : (n,)
+        Work per second.
+    pause_s : (n,)
+        Seconds without work at the start of the interval.
+    value : (n,)
+        Value in the objective.
+    cost : (n,)
+        US dollars per hour.
+    keep : (n,)
+        True where the option equals what the job holds.
+    primary : (n,)
+        The job on whose GPUs a secondary job runs, -1 = the option has its own GPUs.
+    primary_rate, primary_row : (n,)
+        Work per second of that job next to this one, and the row of rates.csv it comes from; 0 and
+        -1 without such a job.
     """
 
     start: Ints
@@ -53,13 +72,14 @@ class OptionTable:
 
     @property
     def offer(self) -> Offer:
-        """The options without what they are worth."""
+        """The options without their values and costs."""
         return Offer(self.start, self.job, self.pool, self.gpus, self.rate, self.pause_s, self.keep)
 
 
 def find_blocked_jobs(problem: Problem) -> Bools:
-    """(J,) True for jobs that may not get anything this round: held, or waiting for a job that
-    is still here.
+    """Find the jobs that may not get anything this round, (J,).
+
+    Such a job is held by its owner, or waits for a job that is still in the snapshot.
     """
     jobs = problem.jobs
     waiting = (jobs.state == State.QUEUED) | (jobs.state == State.PAUSED)
@@ -71,8 +91,9 @@ def find_blocked_jobs(problem: Problem) -> Bools:
 
 
 def find_locked_jobs(problem: Problem) -> Bools:
-    """(J,) True for running jobs whose only option is what they hold: non-preemptible, or no
-    resizes left.
+    """Find the running jobs that can only keep what they hold, (J,).
+
+    They are non-preemptible, or have no resizes left.
     """
     jobs = problem.jobs
     fixed: Bools = (jobs.state == State.RUNNING) & (~jobs.preemptible | (jobs.resizes_left == 0))
@@ -80,9 +101,9 @@ def find_locked_jobs(problem: Problem) -> Bools:
 
 
 def option_table(problem: Problem, table: RateTable) -> OptionTable:
-    """All options of all jobs, worth and cost included.
+    """Build all options of all jobs, with values and costs.
 
-    Raises nothing: a job without options (no known rate, no matching type, held) simply waits.
+    A job without options (no known rate, no matching type, held) simply waits. Raises nothing.
     """
     jobs, pools = problem.jobs, problem.pools
     running = jobs.state == State.RUNNING
@@ -116,8 +137,9 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
 
 
 def list_sizes(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
-    """(owner, gpus) of every size that the jobs `able` may have in the pool, by list or by rule,
-    up to `most`.
+    """List (owner, gpus) of every size up to `most` that the jobs `able` may have in the pool.
+
+    Sizes come from the job's list, or from the rule for sizes.
     """
     jobs = problem.jobs
     code = jobs.sizes[able]
@@ -136,8 +158,10 @@ def list_sizes(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Int
 
 
 def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bools:
-    """(n,) whether options (job, pool, gpus) are such that a job might change to: what it holds
-    need not be, by size, type or market."""
+    """Find the options (job, pool, gpus) to which a job might change, (n,).
+
+    What a job holds already may lie outside the sizes, types and market that it allows.
+    """
     jobs, pools = problem.jobs, problem.pools
     held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     may = np.ones(len(job), dtype=bool)

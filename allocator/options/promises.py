@@ -1,9 +1,9 @@
-"""A round as promises over time: what each job needs in each pool for its deadline, and what the
-rows leave.
+"""A round as promises over time: the needs of each job in each pool for its deadline, and the
+limits.
 
-Capacity, prices, budgets and quotas are taken to stay as they are, and nobody to arrive. Guarantees
-of tenants, the limit on changes and revocations are left out; formulas:
-formulations/deadlines/satisfactory_shares.py, promised.py.
+Capacity, prices, budgets and quotas are assumed to stay as they are, and no job to arrive.
+Guarantees of tenants, the limit on changes, and revocations are left out. Formulas:
+formulations/deadlines/satisfactory_shares.py and joint_promises.py.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from allocator.performance.pipelines import due_s
 from formulations.deadlines.joint_promises import CandidatePool, ReservationPlan
 from formulations.deadlines.satisfactory_shares import DeadlineNeed
 
-MOST_SLOTS = 1_000  # longer ahead slots are longer than rounds
+MOST_SLOTS = 1_000  # for times further ahead, slots are longer than rounds
 MOST_CELLS = 200_000  # jobs x slots: with many jobs there are fewer slots
 
 
 def build_reservations(round_: CompiledRound, who: Bools | None = None) -> ReservationPlan:
-    """No promises yet, for all jobs of the round, or only those of who (J,): the others have no
-    places. Slots reach to the last deadline.
+    """Build a plan without promises, with slots up to the last deadline.
 
-    Jobs that must keep what they hold have it until they are done. A job without a deadline has due
-    = inf.
+    Only the jobs `who` (J,) have places in it; the default is all jobs of the round. Jobs that must
+    keep what they hold have it until they are done. A job without a deadline has due = inf.
     """
     p = round_.problem
     due = due_s(p) - p.now_s
@@ -44,8 +43,11 @@ def build_reservations(round_: CompiledRound, who: Bools | None = None) -> Reser
 
 
 def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> ReservationPlan:
-    """What these promises leave in slots that reach so far that every job could be done after the
-    last of them on an empty cluster; these slots are long where jobs are."""
+    """Return what these promises leave, with slots for the time after the last of them.
+
+    The slots reach so far that every job could be done on an empty cluster; they are long where
+    jobs are long.
+    """
     p, end_s = round_.problem, made.left.shape[1] * made.slot_s
     rate = round_.option_table.rate[round_.option]
     slowest = np.full(len(p.jobs), np.inf)
@@ -63,7 +65,9 @@ def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> Reserva
 
 
 def _slot_s(jobs: int, far: float, unit_s: float) -> float:
-    """Slots of a multiple of unit_s, not too many of them until `far` (seconds)."""
+    """Return the seconds of a slot: a multiple of unit_s, with not too many slots up to `far`
+    seconds.
+    """
     most = min(MOST_SLOTS, max(100, MOST_CELLS // max(1, jobs)))
     return unit_s * max(1, math.ceil(far / unit_s / most))
 
@@ -71,7 +75,7 @@ def _slot_s(jobs: int, far: float, unit_s: float) -> float:
 def _chain(
     round_: CompiledRound, due: Floats, slot_s: float, slots: int, who: Bools
 ) -> ReservationPlan:
-    """No promises, in so many slots."""
+    """Build a plan without promises with so many slots."""
     who = who | (round_.instance.mandatory & (round_.unchanged_choice() >= 0))
     left, first = _rows(round_, slots)
     places = [_places(round_, j, first, float(due[j])) if who[j] else [] for j in range(len(due))]
@@ -80,8 +84,9 @@ def _chain(
 
 
 def accept_promises(promises: ReservationPlan, round_: CompiledRound) -> list[int]:
-    """Promise what can be promised: what runs first, then by submission; returns the jobs that
-    had to be refused.
+    """Promise what can be promised and return the jobs that had to be refused.
+
+    Running jobs come first, then jobs in order of submission.
     """
     jobs = round_.problem.jobs
     wanting = np.flatnonzero(
@@ -94,8 +99,9 @@ def accept_promises(promises: ReservationPlan, round_: CompiledRound) -> list[in
 
 
 def _rows(round_: CompiledRound, slots: int) -> tuple[Floats, tuple[int, int, int]]:
-    """(R, T) limits: pools, budget, quotas, tenants' budgets, exposures; and where the last
-    three begin.
+    """Return the limits (R, T), and the rows where quotas, tenants' budgets and exposures begin.
+
+    The limits are those of pools, the budget, quotas, tenants' budgets and exposures.
     """
     i = round_.instance
     high = np.concatenate(
@@ -112,8 +118,9 @@ def _rows(round_: CompiledRound, slots: int) -> tuple[Floats, tuple[int, int, in
 def _places(
     round_: CompiledRound, j: int, first: tuple[int, int, int], due: float
 ) -> list[CandidatePool]:
-    """The pools of job j with the sizes that are faster than all smaller ones, and the finite
-    rows they count in.
+    """Return the pools of job j with the finite rows in which they count.
+
+    Each pool has the sizes that are faster than all smaller ones.
     """
     i, p = round_.instance, round_.problem
     jobs, out = p.jobs, []
@@ -156,7 +163,7 @@ def _places(
 def _serve_fixed(
     round_: CompiledRound, left: Floats, places: list[list[CandidatePool]], slot_s: float
 ) -> None:
-    """Take off what jobs that must keep their GPUs hold until they are done."""
+    """Subtract what jobs that must keep their GPUs hold until they are done."""
     i, unchanged_choice = round_.instance, round_.unchanged_choice()
     for j in np.flatnonzero(i.mandatory & (unchanged_choice >= 0)).tolist():
         place = next(p for p in places[j] if p.pool == i.pool[unchanged_choice[j]])
@@ -167,7 +174,7 @@ def _serve_fixed(
 
 
 def first_option(round_: CompiledRound, j: int, pool: int, gpus: int) -> int:
-    """The option of job j with that pool and size, -1 if it has none."""
+    """Return the option of job j with that pool and size, -1 if it has none."""
     i = round_.instance
     mine: Ints = np.arange(i.start[j], i.start[j + 1])
     found = mine[(i.pool[mine] == pool) & (i.gpus[mine] == gpus)]

@@ -1,10 +1,10 @@
-"""What physics has broken: lost GPUs under jobs that may not move, and more forced changes than
+"""What lost GPUs break: jobs that may not move but cannot stay, and more forced changes than
 allowed.
 
 A drained pool is no reason to refuse a round. Non-preemptible jobs that the pool can no longer hold
-are released (as few GPUs as possible; two that share GPUs go or stay together), and `max_changes`
-gives way to the changes that lost GPUs force. Each repair is reported. Everything else that cannot
-hold is a conflict of rules (policies/conflict.py).
+are released: as few GPUs as possible, and two jobs that share GPUs go or stay together.
+`max_changes` is raised to the number of changes that lost GPUs force. Each repair is reported.
+Every other contradiction is a conflict of rules (policies/conflict.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from formulations.model.guarantee import usable_guarantee
 
 
 def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
-    """The repairs of a round; see allocator/domain/allocation.py. menu: with the options of
-    guests that run.
+    """Return the repairs of a round; see allocator/domain/allocation.py.
+
+    The option table includes the options of secondary jobs that run.
     """
     jobs, pools = problem.jobs, problem.pools
     unit = _units(problem, option_table)
@@ -71,15 +72,17 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
 
 
 def find_mandatory_jobs(problem: Problem, option_table: OptionTable, released: Bools) -> Bools:
-    """(J,) True for non-preemptible running jobs that can keep what they hold."""
+    """Find the non-preemptible running jobs that can keep what they hold, (J,)."""
     keeps = np.zeros(len(problem.jobs), dtype=bool)
     keeps[option_table.job[option_table.keep]] = True
     return keeps & ~problem.jobs.preemptible & ~released
 
 
 def _units(problem: Problem, option_table: OptionTable) -> Ints:
-    """(J,) the job itself; of a running guest that may stay beside its host, the host: they need
-    their GPUs once.
+    """Return the job that stands for each job, (J,): two jobs on the same GPUs need them once.
+
+    A running secondary job that may stay with its primary job is represented by the primary job,
+    every other job by itself.
     """
     unit = np.arange(len(problem.jobs))
     there = np.flatnonzero(option_table.keep & (option_table.primary >= 0))
@@ -97,8 +100,9 @@ def _why_lost(problem: Problem, j: int) -> str:
 
 
 def _least_released(fixed: Ints, problem: Problem) -> Ints:
-    """The jobs to release so that the others, all staying, fit the pool: fewest GPUs, then the
-    latest submitted.
+    """Choose the jobs to release so that all others can stay in the pool.
+
+    The fewest GPUs are released; of equal choices the latest submitted jobs go.
     """
     jobs = problem.jobs
     if not len(fixed):
@@ -122,7 +126,7 @@ def _least_released(fixed: Ints, problem: Problem) -> Ints:
 
 
 def _guarantees(problem: Problem, option_table: OptionTable) -> Ints:
-    """(Q,) usable GPUs of each tenant's guarantee."""
+    """Return the usable GPUs of each tenant's guarantee, (Q,)."""
     tenants = problem.tenants
     out = np.zeros(len(tenants), dtype=np.int64)
     capacity = problem.pools.gpus.tolist()

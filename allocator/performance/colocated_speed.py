@@ -1,11 +1,11 @@
 """How fast two jobs run on the same GPUs, and with how many passes each: the one place that says
 so.
 
-A *host* holds the GPUs, a *guest* runs on them as a second job. The pair is possible where the pool
-lets the two (isolation), their slowdowns are known (interference.py), and a way of each fits the
-memory of the GPU together (footprint.py). Of the ways that fit the pair takes the one that loses
-least speed, as the sum of both relative speeds; of equals the one in which the host is faster, then
-the one that needs less memory.
+A *primary job* holds the GPUs, a *secondary job* runs on them as a second job. The pair is possible
+where the pool lets the two (isolation), their slowdowns are known (interference.py), and a way of
+each fits the memory of the GPU together (footprint.py). Of the ways that fit the pair takes the one
+that loses least speed, as the sum of both relative speeds; of equals the one in which the primary
+job is faster, then the one that needs less memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEMORY_TOLERANCE = 1e-12  # relative: memory may be over by the rounding of a su
 
 @dataclass(frozen=True)
 class ColocatedSpeeds:
-    """Pairs beside each other, arrays (n,).
+    """Pairs next to each other, arrays (n,).
 
     rate_host, rate_guest: work per second, 0 where the pair is impossible. row_*: of rates.csv, -1
     = none. accumulation_*: passes per step, 0 = unknown. memory_gb: of both on a GPU, nan where
@@ -71,8 +71,8 @@ def colocated_speeds(
     slowdowns: Slowdowns | None = None,
     headroom_gb: float = 0.0,
 ) -> ColocatedSpeeds:
-    """Host and guest (n,) of a problem's jobs on the same `gpus` (n,) GPUs of `pool` (n,). Raises
-    nothing.
+    """Primary job and secondary job (n,) of a problem's jobs on the same `gpus` (n,) GPUs of `pool`
+    (n,). Raises nothing.
 
     slowdowns: None = the rows of sharing.csv. headroom_gb: memory of every GPU to be left free.
     """

@@ -1,13 +1,13 @@
 """How much two models slow each other down on the same GPUs: measured rows of sharing.csv, and a
 fit for the others.
 
-Measured: rows hold both ways round (a beside b is b beside a). Of several rows of one (pair, GPU
+Measured: rows hold both ways round (a next to b is b next to a). Of several rows of one (pair, GPU
 type, size) the largest slowdown of each counts. Between two measured sizes the slowdown is linear
 in the number of GPUs, beyond the measured range that of the nearest size: always between its
 neighbours. Unknown (nan): no row of the pair on that type.
 
-Fitted: slowdown of a beside b = 1 + alpha_a beta_b on one GPU type, alpha how sensitive a model is,
-beta how much it presses on its partner: rank one, by least squares in ln(slowdown - 1).
+Fitted: slowdown of a next to b = 1 + alpha_a beta_b on one GPU type, alpha how sensitive a model
+is, beta how much it presses on its partner: rank one, by least squares in ln(slowdown - 1).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ LEAST = 0.01  # slowdowns of less than 1 % are fitted as 1 %
 
 
 class Slowdowns(Protocol):
-    """Whatever knows how fast jobs run beside each other."""
+    """Whatever knows how fast jobs run next to each other."""
 
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
     ) -> tuple[Floats, Floats]:
-        """Of a beside b and of b beside a, >= 1, shapes as the arguments; nan where it is not
+        """Of a next to b and of b next to a, >= 1, shapes as the arguments; nan where it is not
         known.
         """
 
@@ -54,7 +54,7 @@ class MeasuredSlowdowns:
             np.tile(sharing.gpus, 2),
         )
         self._keys, place = np.unique(key, return_inverse=True)
-        # of the first model of the key beside the second
+        # of the first model of the key next to the second
         self._slowdown = np.ones(len(self._keys))
         np.maximum.at(
             self._slowdown, place, np.concatenate([sharing.slowdown_a, sharing.slowdown_b])
@@ -76,7 +76,7 @@ class MeasuredSlowdowns:
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
     ) -> tuple[Floats, Floats]:
-        """Of a beside b and of b beside a, shapes as the arguments, which broadcast."""
+        """Of a next to b and of b next to a, shapes as the arguments, which broadcast."""
         return self._of(model_a, model_b, gpu_type, gpus), self._of(
             model_b, model_a, gpu_type, gpus
         )
@@ -177,7 +177,7 @@ def _rank_one(
 
 
 def _find_components(victim: Ints, source: Ints, models: int) -> tuple[Ints, Ints]:
-    """Number of the connected part of the graph "v was measured beside s", of alphas and of betas,
+    """Number of the connected part of the graph "v was measured next to s", of alphas and of betas,
     (models,) each; -1 = never measured."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -141,9 +141,9 @@ class FreeCapacity:
 
 
 class _ColocationRules:
-    """Who runs on whose GPUs while a plan is being filled: guests need their host's option and are
-    alone beside it; an option and its rival exclude each other. Nothing of that is looked at where
-    no option is a guest's."""
+    """Who runs on whose GPUs while a plan is being filled: secondary jobs need their primary job's
+    option and are alone next to it; an option and its rival exclude each other. Nothing of that is
+    looked at where no option is a secondary job's."""
 
     def __init__(self, i: Instance, choice: Ints) -> None:
         self._has_colocation = bool((i.primary >= 0).any() or (i.conflicting_option >= 0).any())

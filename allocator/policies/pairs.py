@@ -127,7 +127,8 @@ def bound_at_prices(round_: CompiledRound, c: Choices, prices: Floats) -> float:
 @dataclass(frozen=True)
 class _PairPrices:
     """All pairs at the prices of a dual: reduced (n,) and u (J,) as of colocation.py, u raised so
-    that no pair breaks it, with the bound; host, guest: options of pairs that broke it."""
+    that no pair breaks it, with the bound; primary job, secondary job: options of pairs that broke
+    it."""
 
     reduced: Floats
     u: Floats

@@ -105,8 +105,8 @@ def serve(
 def serve_pinned(
     round_: CompiledRound, free_capacity: FreeCapacity, order: Ints, pinned: Bools
 ) -> None:
-    """Let the pinned jobs (J,) keep what they hold, and the hosts of guests among them: hosts
-    first.
+    """Let the pinned jobs (J,) keep what they hold, and the primary jobs of secondary jobs among
+    them: primary jobs first.
     """
     unchanged_choice, i = round_.unchanged_choice(), round_.instance
     # of each job as it is, -1 = none
@@ -153,7 +153,7 @@ def serve_owed(
 
 def next_larger_option(round_: CompiledRound, o: int) -> int:
     """The option with the next larger size of the same job and pool; -1 if there is none."""
-    # options lie job by job, then by pool and size, those of guests last
+    # options lie job by job, then by pool and size, those of secondary jobs last
     i, nxt = round_.instance, o + 1
     while (
         nxt < len(i.job)

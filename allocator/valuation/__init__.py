@@ -1,4 +1,4 @@
-"""What options are worth: a round as facts for objectives, and the reward for exploring."""
+"""The values of options: a round as facts for objectives, and the reward for exploring."""
 
 from allocator.valuation.values import bound_rounding, build_context, option_values
 from formulations.objectives.context import Offer

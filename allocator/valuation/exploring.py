@@ -1,18 +1,17 @@
-"""Some more value for options that would teach most: [profiling] of config.toml, off unless `share`
-is given.
+"""A reward for options that teach most about speeds: [profiling] of config.toml, off without
+`share`.
 
-Sizes k of one (model, GPU type) for which models.csv has a curve with an `error`, with y_k = -log
-rate_k + log k / 2, the logarithm of time x cost by its square root; of rates that differ with the
-memory of pools the fastest counts. What is not measured has the deviation of a Gaussian process
-around the curve (performance/profiling.py). gain_k is how much smaller the least y is expected to
-get by measuring k, and
+Consider the sizes k of one (model, GPU type) for which models.csv has a curve with an `error`. Let
+y_k = -log rate_k + log k / 2, the logarithm of the square root of time x cost. If rates differ with
+the memory of pools, the fastest counts. Sizes that are not measured have the deviation of a
+Gaussian process around the curve (performance/profiling.py). gain_k is the expected decrease of the
+least y by measuring k. The value of knowing it for so many rounds is
 
     value_k = rounds x gain_k x sum over the jobs with options there of their best value
 
-that of knowing it for so many rounds. In each group the size of the largest gain per GPU is tried,
-by the job that loses least by it; the groups of the largest value per GPU first, as long as all of
-them hold at most `share` of the GPUs. Jobs that run two by two on the same GPUs do not teach how
-fast one is.
+In each group the size of the largest gain per GPU is tried, by the job that loses least by it.
+Groups of the largest value per GPU come first, as long as all of them hold at most `share` of the
+GPUs. Jobs that share GPUs do not teach how fast one of them is.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from allocator.domain.schema.columns import PROFILING
 from allocator.performance import profiling
 from formulations.objectives.context import Offer
 
-DIGITS = 12  # what differs by less is equal, so that the audit breaks ties alike
+DIGITS = 12  # smaller differences count as equal, so that the audit breaks ties in the same way
 ROUNDS = next(c for c in PROFILING if c.name == "rounds").default
 
 
 @dataclass(frozen=True)
 class _Try:
-    """options: of the offer, one job at one size of one GPU type."""
+    """A try: `options` of the offer, those of one job at one size of one GPU type."""
 
     options: Ints
     gpus: int
@@ -56,13 +55,13 @@ def reward_exploring(problem: Problem, offer: Offer, value: Floats) -> Floats:
 
 
 def gpus_to_explore(problem: Problem) -> float:
-    """Return how many GPUs may be used to learn speeds, 0 unless exploring is asked for."""
+    """Return the number of GPUs that may be used to learn speeds, 0 unless exploring is enabled."""
     share = problem.settings.get("profiling", {}).get("share", 0.0)
     return float(share) * float(problem.pools.gpus.sum())
 
 
 def _tries(problem: Problem, offer: Offer, value: Floats, rounds: float) -> Iterator[_Try]:
-    """The best try of each curve, in order of models.csv."""
+    """Yield the best try of each curve, in the order of models.csv."""
     curves, rates = problem.curves, problem.rates
     best = np.zeros(len(problem.jobs))
     np.maximum.at(best, offer.job, value)

@@ -1,4 +1,4 @@
-"""The values of options: what a round says about its jobs and pools, handed to its objective."""
+"""The values of options: what a round says about its jobs and pools, passed to its objective."""
 
 from __future__ import annotations
 
@@ -89,18 +89,18 @@ def build_facts(problem: Problem, table: RateTable) -> Facts:
 def requested_rate(problem: Problem, table: RateTable, offer: Offer) -> Floats:
     """Return the work per second (J,) at requested_gpus on the slowest allowed type with a rate.
 
-    Where no type of the cluster has one: that of the slowest option at the size nearest to
-    requested_gpus, the smaller of two as near.
+    Where no type of the cluster has one, the slowest option at the size nearest to requested_gpus
+    counts, the smaller of two equally near sizes.
 
     Parameters
     ----------
     offer : Offer
-        All options in which jobs hold their own GPUs.
+        All options with GPUs of their own.
     """
     jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
     types = allowed_types(problem)
     for t in np.unique(problem.pools.gpu_type):
-        # nan, unknown, wins
+        # nan (unknown) wins
         memory_gb = problem.pools.memory_gb[problem.pools.gpu_type == t].max()
         r, _ = table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus, memory_gb)
         slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)

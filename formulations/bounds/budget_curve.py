@@ -1,18 +1,16 @@
-"""Value against budget, from below by plans and from above by proofs; and the budget to look at
-next.
+"""Value against budget, from below by plans and from above by proofs; and the next budget to solve.
 
-A solve k at budget b_k leaves a plan (spent s_k <= b_k, value v_k), a bound B_k on every plan of
-that budget, and a line: the Lagrangian bound is linear in the right-hand side of the budget row, so
-its price p_k is a slope of it.
+A solve k at budget b_k leaves three things: a plan (spent s_k <= b_k, value v_k), a bound B_k on
+every plan of that budget, and a line. The Lagrangian bound is linear in the right-hand side of the
+budget row, so the price p_k of that row is its slope.
 
-    V(b) = max { v_k : s_k <= b }                                                    best known plan
-    U(b) = min( min_k (level_k + p_k b),  min { B_k : b_k >= b } )                   no plan is
-        worth more
+    V(b) = max { v_k : s_k <= b }                                      best known plan
+    U(b) = min( min_k (level_k + p_k b),  min { B_k : b_k >= b } )     no plan has a larger value
 
-V <= best value <= U, both rise with b. Asking for less than the best plan costs, again and again,
-lists all plans that nothing beats (Haimes, Lasdon and Wismer 1971, epsilon-constraint method); here
-the next budget is the one that is sure to take most off the area between U and V, and the edge of a
-step only where a solve in its middle found nothing.
+V <= best value <= U, and both rise with b. To ask again and again for less than the best plan costs
+lists all plans that no other plan dominates (epsilon-constraint method: Haimes, Lasdon and Wismer
+1971). Here the next budget is the one that is sure to reduce the area between U and V most. The
+edge of a step is solved only where a solve in its middle found nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +28,9 @@ GRID = 33  # points of a piece at which U is looked at
 
 @dataclass(frozen=True)
 class SolvedBudgets:
-    """n solved budgets in the order of solving, arrays (n,). budget: inf = none; level, price: U
-    <= level + price b.
+    """n solved budgets in the order of solving, arrays (n,).
+
+    budget is inf where there was no limit; level and price mean U <= level + price b.
     """
 
     budget: Floats
@@ -43,15 +42,19 @@ class SolvedBudgets:
 
     @property
     def best(self) -> Ints:
-        """Solves whose plans nothing beats in both spent and value, by spent ascending; of equal
-        ones the first.
+        """Solves whose plans no other plan beats in both spending and value, by spending ascending.
+
+        Of equal plans the first counts.
         """
         return front(np.zeros(len(self.spent), dtype=np.int64), self.spent, -self.value)
 
     @property
     def reach(self) -> tuple[Ints, Floats, Floats]:
-        """(`best`, the largest budget solved for which each of them is still the best known, the
-        price of a dollar there: the slope of the lowest line)."""
+        """Return `best`, the largest solved budget for which each of them is still best, and the
+        price there.
+
+        The price of a dollar is the slope of the lowest line.
+        """
         best = self.best
         after = np.append(self.spent[best][1:], np.inf)
         at = best.copy()
@@ -83,8 +86,11 @@ class SolvedBudgets:
 
 @dataclass(frozen=True)
 class BudgetInterval:
-    """Budgets from `left` to `right`, the next better plan's, between which the best value is open.
-    area: between U and V; next: the budget to solve."""
+    """Budgets between `left` and `right` for which the best value is not known.
+
+    `right` is the spending of the next better plan. area lies between U and V; next is the budget
+    to solve.
+    """
 
     left: float
     right: float
@@ -93,7 +99,7 @@ class BudgetInterval:
 
 
 def open_intervals(solves: SolvedBudgets) -> list[BudgetInterval]:
-    """What is open, by budget."""
+    """Return the intervals in which the best value is not known, by budget."""
     best, found = solves.best, []
     for low, high in zip(best[:-1].tolist(), best[1:].tolist(), strict=True):
         v, right = solves.value[low], float(solves.spent[high])
@@ -119,7 +125,7 @@ def open_intervals(solves: SolvedBudgets) -> list[BudgetInterval]:
 
 
 def largest_budget_below(solves: SolvedBudgets, target: float) -> float:
-    """The largest budget below which no plan is worth `target`: where U reaches it."""
+    """Return the largest budget below which no plan has the value `target`: where U reaches it."""
     short = solves.budget[solves.bound < target]
     rising = solves.price > 0
     lines = (target - solves.level[rising]) / solves.price[rising]

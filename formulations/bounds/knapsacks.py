@@ -1,6 +1,6 @@
 """A tighter bound: rows that concern few groups (a tenant's quota) are kept, not priced.
 
-L(p) charges p_r for every unit that a plan leaves unused in row r, but some units cannot be used: a
+L(p) adds p_r for every unit that a plan leaves unused in row r, but some units cannot be used: a
 tenant with three large jobs does not fill its quota exactly. Let blocks q be sets of groups without
 a group in common, each with one row that touches groups of the block only and has coefficients k_c,
 whole multiples of a unit (GPUs; cents). At prices p any plan loses against L(p) at least

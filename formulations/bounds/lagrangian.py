@@ -220,7 +220,7 @@ class _Rows:
 
     @staticmethod
     def of(choices: Choices, dual: Dual) -> _Rows | None:
-        """None where nothing couples or nothing is worth anything."""
+        """Return the rows, or None if no row couples groups or no column has a value."""
         top = group_max(choices, np.abs(choices.value), 0.0)
         value_scale = float(top[choices.filled].mean()) if len(choices.filled) else 0.0
         up, down = (

@@ -1,18 +1,18 @@
-"""The dual of a round in which jobs share GPUs: prices of pools and of the right to a guest, by
-linear programmes.
+"""The dual of a round with colocated jobs: prices of pools and of the right to a secondary job.
 
-Each option that may have a guest has a row of its own (formulations/rows.guest), so there are
-hundreds or thousands of rows, most of them with nothing to say. The smooth dual (smoothing.py)
-takes their number squared in memory; here a linear programme over the columns that the prices of
-the round without guests call promising says what the others are worth, and brings those in that it
-misses (Dantzig and Wolfe 1960). Prices q_r of rows that are not in it are completed:
+Each option that may have a secondary job has a row of its own
+(`formulations.model.rows.colocation`), so there are hundreds or thousands of rows, and most of them
+do not bind. The smooth dual (smoothing.py) needs memory for the square of their number. Here a
+linear programme over the promising columns gives the prices; the prices of the round without
+secondary jobs say which columns are promising. Columns that the programme lacks are brought in
+until none is missing (Dantzig and Wolfe 1960). Prices q_r of rows outside the programme are
+completed:
 
-    q_r = max(0, max_{g on h} v_g - a_g'p - u_g)      h may have a guest beside it for what guests
-                                                      would give,
-                                                      u: what each group pays for in the programme
+    q_r = max(0, max_{g on h} v_g - a_g'p - u_g)
 
-With these L (lagrangian.py) is a bound, whatever the programme lacks: the loop ends where it is
-close to its value.
+where q_r is what secondary jobs g would offer for a place on h, and u_g what their groups pay for
+in the programme. With these prices L (lagrangian.py) is a bound, whatever columns the programme
+lacks. The loop ends where the bound is close to the value of the programme.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ EPS = 1e-9
 
 @dataclass(frozen=True)
 class PairColumns:
-    """Columns (k,) of guests, the columns of their hosts and the coupling rows that tie them; rest
-    (R',): other coupling rows; groups (J,): model row of every group."""
+    """Columns (k,) of secondary jobs, the columns of their primary jobs and the coupling rows that
+    tie them; rest (R',): other coupling rows; groups (J,): model row of every group."""
 
     secondary: Ints
     primary: Ints
@@ -57,7 +57,7 @@ class PairColumns:
 
     @classmethod
     def of(cls, c: Choices) -> PairColumns:
-        """The guests of a model, by the family of their rows."""
+        """The secondary jobs of a model, by the family of their rows."""
         place = np.full(c.model.m, -1)
         place[c.rows] = np.arange(c.R)
         is_secondary = np.zeros(c.R, dtype=bool)
@@ -82,7 +82,7 @@ class PairColumns:
 
 
 def has_pair_rows(model: LinearModel) -> bool:
-    """Whether a model has rows of guests."""
+    """Whether a model has rows of secondary jobs."""
     return any(family.kind == COLOCATION and len(family.labels) for family in model.families)
 
 
@@ -106,8 +106,8 @@ def solve_paired_dual(
     programme: Programme | None = None,
     close: float = CLOSE,
 ) -> Dual:
-    """The dual of a round with guests; its `values` are those of the last programme, 0 or 1 for
-    most columns.
+    """The dual of a round with secondary jobs; its `values` are those of the last programme, 0 or 1
+    for most columns.
 
     start (m,): prices of a similar round. deadline: time.monotonic. close: relative distance of the
     bound and the value of the programme that is close enough.
@@ -193,7 +193,7 @@ class Programmes:
 
 
 def _without_pairs(c: Choices, g: PairColumns) -> Choices:
-    """The round without guests."""
+    """The round without secondary jobs."""
     own = np.ones(c.n, dtype=bool)
     own[g.secondary] = False
     whole = c.model.take(np.flatnonzero(own))
@@ -205,8 +205,8 @@ def _without_pairs(c: Choices, g: PairColumns) -> Choices:
 
 def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
     """(n,) columns near their group's best at some prices, pairs near the best of both groups with
-    their hosts, and whatever a rule may need: columns of groups that must have one, and of rows
-    with a lower bound."""
+    their primary jobs, and whatever a rule may need: columns of groups that must have one, and of
+    rows with a lower bound."""
     own = np.ones(c.n, dtype=bool)
     own[g.secondary] = False
     u = np.maximum(group_max(c, np.where(own, reduced, -np.inf), 0.0), 0.0)
@@ -227,12 +227,12 @@ def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
 def _find_missing(
     c: Choices, g: PairColumns, surplus: Floats, wants: Floats, inside: Bools
 ) -> Ints:
-    """Columns outside the programme that it values too low, the worst first, with the guests of
-    hosts among them.
+    """Columns outside the programme that it values too low, the worst first, with the secondary
+    jobs of primary jobs among them.
     """
     short = np.where(inside, 0.0, surplus)
     short[g.secondary] = 0.0
-    # a host inside is short of guests that the programme lacks
+    # a primary job inside is short of secondary jobs that the programme lacks
     colocated = np.flatnonzero(~inside[g.secondary] & (wants > 0))
     lacking = colocated[surplus[g.primary[colocated]] > EPS]
     worst = np.flatnonzero(short > EPS)

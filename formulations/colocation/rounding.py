@@ -1,11 +1,11 @@
-"""Plans in which jobs share GPUs, from the values of a linear programme: pairs move as one.
+"""Plans with colocated jobs, from the values of a linear programme: pairs move as one.
 
-A pair seen as one option of its host (worth what both are worth) leaves a round without guests, in
-which the moves of rounding.py work: a host that moves away leaves its guest behind, which is then
-free to go where it likes. In turn:
+A pair seen as one option of its primary job, with the value of both, leaves a round without
+secondary jobs. The moves of formulations/primal/rounding.py work on such a round. A primary job
+that moves away leaves its secondary job behind, which is then free to move as well. The steps
+repeat until nothing improves:
 
-    pairs as one -> repair and fill -> guests for options that have none -> ...      until nothing
-        gets better
+    merge pairs -> repair and fill -> add secondary jobs to options that have none -> ...
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ def fill_plan(c: Choices, plan: Ints, prices: Floats, until: float = math.inf) -
 
 
 def _pairs_of_plan(g: PairColumns, plan: Ints) -> tuple[Ints, Ints]:
-    """(hosts' columns, guests' columns) of a plan."""
+    """Return the columns of primary jobs and those of secondary jobs of a plan."""
     at = np.flatnonzero(np.isin(g.secondary, plan))
     return g.primary[at], g.secondary[at]
 
 
 def _drop_orphaned_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
-    """The plan without guests whose host is not there or has another guest, of the best worth."""
+    """Drop secondary jobs whose primary job is absent or has a better secondary job."""
     at = np.flatnonzero(np.isin(g.secondary, plan))
     at = at[np.lexsort((-c.value[g.secondary[at]], g.primary[at]))]
     first = np.append(True, np.diff(g.primary[at]) != 0)[: len(at)]
@@ -145,16 +145,18 @@ def _drop_orphaned_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
 def _merge_pairs(
     c: Choices, g: PairColumns, primary: Ints, secondary: Ints
 ) -> tuple[Choices, Ints]:
-    """The round in which these pairs are options of their hosts and nobody else can be a guest; and
-    its columns.
+    """Build the round in which these pairs are options of their primary jobs; also return its
+    columns.
 
-    Groups of guests own nothing there, so those that must run go on as they are with their host."""
+    No other job can be a secondary job there. Groups of secondary jobs own no column, so those that
+    must run continue with their primary job.
+    """
     own: Bools = np.ones(c.n, dtype=bool)
     own[g.secondary] = False
     own[np.isin(c.group, c.group[secondary])] = False
     value, mandatory = c.value.copy(), c.mandatory.copy()
     value[primary] += c.value[secondary]
-    # a host whose guest must run may not leave it behind
+    # a primary job whose secondary job must run may not leave it behind
     bound = c.group[primary[mandatory[c.group[secondary]]]]
     mandatory[c.group[secondary]] = False
     own[np.isin(c.group, bound)] = False
@@ -166,7 +168,7 @@ def _merge_pairs(
     tied = np.setdiff1d(c.rows, c.rows[g.other_rows])
     lower[tied], upper[tied] = -np.inf, np.inf
     lower[g.groups] = np.where(mandatory, 1.0, -np.inf)
-    # a guest that keeps is kept
+    # secondary jobs that keep their GPUs count as kept jobs
     kept = np.bincount(c.matrix[secondary].indices, c.matrix[secondary].data, c.R)[g.other_rows]
     lower[c.rows[g.other_rows]] -= kept
     upper[c.rows[g.other_rows]] -= kept
@@ -174,8 +176,9 @@ def _merge_pairs(
 
 
 def _add_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
-    """The plan with guests, the best first, for options that have none, of groups that have
-    nothing.
+    """Add secondary jobs, the best first, to options that have none.
+
+    Groups that already have something do not take part.
     """
     plan = plan.copy()
     at = np.flatnonzero(

@@ -32,16 +32,16 @@ def completion(
     """Seconds until A and B end if A starts `offset` seconds from now, 0 <= offset <= b."""
     left = b - offset  # of B when A joins, in seconds alone
     a_last = xi_a * a >= xi_b * left
-    beside = np.where(a_last, xi_b * left, xi_a * a)  # seconds in which both are there
-    end = offset + beside
+    shared = np.where(a_last, xi_b * left, xi_a * a)  # seconds in which both run
+    end = offset + shared
     return (
-        np.where(a_last, end + a - beside / xi_a, end),
-        np.where(a_last, end, end + left - beside / xi_b),
+        np.where(a_last, end + a - shared / xi_a, end),
+        np.where(a_last, end, end + left - shared / xi_b),
     )
 
 
 def mean_completion_shared(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
-    """Mean completion time of the two if A starts beside B now, seconds."""
+    """Return the mean completion time of the two if A joins B now, seconds."""
     long_a, long_b = xi_a * a, xi_b * b
     return np.asarray(
         np.where(
@@ -59,7 +59,7 @@ def mean_completion_serial(a: Floats, b: Floats) -> Floats:
 
 
 def should_share(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Bools:
-    """True where A should start beside B now: strictly better than waiting."""
+    """Find where A should join B now, because that is strictly better than waiting."""
     return np.asarray(mean_completion_shared(a, b, xi_a, xi_b) < mean_completion_serial(a, b))
 
 
@@ -72,7 +72,7 @@ def relative_saving(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
     """Share of the mean completion time that starting now saves against waiting: 1 - together /
     apart, below 1/2.
 
-    For given slowdowns it falls with a/b and depends on nothing else: long residents and short
+    For given slowdowns it falls with a/b and depends on nothing else: long running jobs and short
     newcomers go best.
     """
     return np.asarray(

@@ -88,8 +88,8 @@ class ReservationPlan:
         """Promise job j its deadline besides all others; False, and nothing changes, where no way
         is found.
 
-        The other promises stay as they are if they leave room; else those due later are planned
-        anew.
+        The other promises stay as they are if they leave enough GPUs; else those due later are
+        planned anew.
         """
         at = bisect(self._key, (float(self.due[j]), j))
         promise = self._promise(j, self.left)

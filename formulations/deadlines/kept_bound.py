@@ -9,9 +9,9 @@
          0 <= y_j <= 1,  x >= 0
 
 x_joi: seconds that option o of job j runs in interval i of length L_i. Pauses, whole jobs and whole
-options are left out, so no plan keeps more (weighted) deadlines: an upper bound, beside the plan of
-`promised.py` that keeps some. With more deadlines than intervals neighbouring ones are merged, each
-then counting as due at the end of its interval, which only raises the bound.
+options are left out, so no plan keeps more (weighted) deadlines: an upper bound, to go with the
+plan of `joint_promises.py` that keeps some. With more deadlines than intervals neighbouring ones
+are merged, each then counting as due at the end of its interval, which only raises the bound.
 """
 
 from __future__ import annotations

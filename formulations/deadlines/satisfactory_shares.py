@@ -5,7 +5,7 @@ filling) for jobs of one kind of GPU; letters are ours. Time is cut into slots o
 on; free_t GPUs are free in slot t.
 
     size_t(k) = the largest size <= min(k, free_t)                        a share of k, as far as
-        there is room
+        there are free GPUs
     work_t(k) = rate(size_t) max(0, D - pause where the size changes),    in the last slot up to the
         deadline only
     share     = the smallest k with sum_t work_t(k) >= R                  none: the deadline cannot

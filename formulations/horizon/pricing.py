@@ -1,18 +1,19 @@
-"""The best plan of every job at given prices, by dynamic programming, and the bound that follows
-from it.
+"""The best plan of every job at given prices, by dynamic programming, and the bound from it.
 
-With prices p of all rows, job j's best plan is worth b_j(p) = max over plans of gain - use' p, and
+With prices p of all rows, the best plan of job j has the value b_j(p) = max over plans of gain -
+use' p, and
 
     L(p) = sum_r (p_r high_r if p_r > 0 else p_r low_r) + sum_j max(0 unless must_j, b_j(p))
 
 is at least the gain of every feasible set of plans (weak duality;
-formulations/bounds/lagrangian.py). The state of the recursion is (interval, idle or running before,
-work done in units of R_j / B_j); a step is a whole run, "hold option k for m intervals", whose work
-is exact. Only where a run is followed by another decision is the work done rounded: up to the next
-unit, paid with the largest later credit of the work that is left out. As finishing earlier is never
-worth less, the recursion is at least b_j, so L holds for the problem as it stands, not for a
-discretised one. A search forwards with exact work done, pruned by the recursion, then finds the
-best plan itself and what it is worth.
+formulations/bounds/lagrangian.py).
+
+The state of the recursion is (interval, idle or running before, work done in units of R_j / B_j). A
+step is a whole run, "hold option k for m intervals", whose work is exact. Work done is rounded only
+where another decision follows a run: up to the next unit, and the work left out is paid with its
+largest later credit. Finishing earlier never has less value, so the recursion gives at least b_j,
+and L is a bound for the problem itself, not for a discretised one. A forward search with exact work
+done, pruned by the recursion, then finds the best plan and its value.
 """
 
 from __future__ import annotations
@@ -68,9 +69,12 @@ class Pricing:
         self._later = np.concatenate([later, np.zeros((x.J, 1))], axis=1)
 
     def price(self, p: Floats, slack: float = 0.0, until: float = math.inf) -> PricedPlans | None:
-        """Bound and plans at prices (H R,) of all rows; those of the wrong sign count as 0. slack:
-        worth that may be missed in each job. None if not all jobs were looked at by `until`
-        (time.monotonic)."""
+        """Return bound and plans at prices p (H R,) of all rows; prices of the wrong sign count as
+        0.
+
+        slack is the value that the plan of each job may miss. The result is None if not all jobs
+        were priced by `until` (time.monotonic).
+        """
         x = self.x
         low, high = bounds(x)
         p = np.where(np.isfinite(high), p, np.minimum(p, 0.0))

@@ -2,9 +2,9 @@
 installed.
 
 The recursion of formulations/horizon/pricing_compiled.py without its search: the plans are led by
-the table with exact work done, looked up rounded down, so they may be worth a little less than the
-best. Tables are (before: 0 idle, 1 another option, 2 the option held now; job of the block; units
-done).
+the table with exact work done, looked up rounded down, so they may have a little less value than
+the best. Tables are (before: 0 idle, 1 another option, 2 the option held now; job of the block;
+units done).
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def price(
     best: Floats,
     plan: Ints,
 ) -> None:
-    """Fill best (J,) and plan (J, H) of the jobs, see horizon_kernel.price; slack and nodes are
-    not used.
+    """Fill best (J,) and plan (J, H) of the jobs, see `pricing_compiled.price`.
+
+    slack and nodes are not used.
     """
     js, size = jobs, np.diff(start)
     block = _Block(
@@ -157,9 +158,11 @@ class _Block:
         option: SmallInts,
         length: SmallInts,
     ) -> None:
-        """Hold option k (n,), each at a place among its job's own, from interval h after a pause of
-        a (S, n) seconds, for every length; better values go to `into` (S, n, b) and the tables
-        beside it."""
+        """Hold option k for every length from interval h on, after a pause of `a` seconds (S, n).
+
+        k (n,) are places among the options of each job. Better values go to `into` (S, n, b), the
+        choices to the tables `option` and `length`.
+        """
         D, H, b = self.D, self.credit.shape[1], np.arange(into.shape[2])
         rate, held, rent = self.rate[k], self.held[k], self.rent[k]
         V, W = np.zeros(a.shape), np.zeros(a.shape)

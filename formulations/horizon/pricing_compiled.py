@@ -42,9 +42,12 @@ def price(
     best: Any,
     plan: Any,
 ) -> None:
-    """For the given jobs fill best (J,), never less than what the best plan is worth, and plan (J,
-    H), worth at least best - slack unless `nodes` were too few. rent (n, H): price of holding an
-    option; the rest as in Pricing."""
+    """Fill best (J,) and plan (J, H) of the given jobs.
+
+    best is at least the value of the best plan. The plan has at least the value best - slack,
+    unless `nodes` were too few. rent (n, H) is the price of holding an option; the other arguments
+    are those of `Pricing`.
+    """
     H = credit.shape[1]
     for j in jobs:
         own = slice(start[j], start[j + 1])

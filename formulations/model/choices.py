@@ -21,7 +21,7 @@ from formulations.model.ragged import ragged
 
 
 class NotChoices(Exception):
-    """The model lacks the structure; `reason` says what is in the way."""
+    """The model lacks the structure; `reason` says which part of it."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -30,12 +30,22 @@ class NotChoices(Exception):
 
 @dataclass(frozen=True)
 class Choices:
-    """Group j owns the columns start[j] .. start[j+1]; group (n,) is the owner of each column.
+    """The columns of a model in groups. Group j owns the columns start[j] .. start[j+1].
 
-    must (J,): exactly one column is taken. rows (R,): model row of each coupling row. low, high
-    (R,): its bounds, widened by the tolerance of the model, so that every plan the model calls
-    feasible lies inside. matrix (n, R): coupling entries by column. J counts the rows of kind
-    at_most_one, in their order.
+    Attributes
+    ----------
+    group : (n,)
+        The group that owns each column.
+    mandatory : (J,)
+        True where exactly one column of the group must be taken. J counts the rows of kind
+        `at_most_one`, in their order.
+    rows : (R,)
+        Model row of each coupling row.
+    low, high : (R,)
+        Bounds of the coupling rows. They are widened by the tolerance of the model, so that every
+        plan that the model calls feasible lies inside.
+    matrix : (n, R)
+        Coupling entries by column.
     """
 
     model: LinearModel
@@ -64,7 +74,7 @@ class Choices:
 
     @property
     def value(self) -> Floats:
-        """Worth of every column, (n,)."""
+        """Value of every column, (n,)."""
         return self.model.value
 
     @cached_property
@@ -79,8 +89,9 @@ class Choices:
 
     @cached_property
     def unit(self) -> Floats:
-        """Mean absolute entry of each coupling row, (R,), 1 for an empty one: what makes dollars
-        and GPUs alike.
+        """Mean absolute entry of each coupling row, (R,), 1 for an empty one.
+
+        Divided by it, dollars and GPUs are of the same size.
         """
         count = np.bincount(self.matrix.indices, minlength=self.R)
         return np.where(self.total > 0, self.total / np.maximum(1, count), 1.0)
@@ -92,10 +103,10 @@ class Choices:
 
     @cached_property
     def slots(self) -> tuple[Ints, Floats]:
-        """Coupling entries as padded slots: row (n+1, d) and coef (n+1, d); padding has row R and
-        coef 0.
+        """Coupling entries as padded slots: row (n+1, d) and coef (n+1, d).
 
-        The last line belongs to "nothing", so that column -1 finds it.
+        Padding has row R and coef 0. The last line belongs to "nothing", so that column -1 finds
+        it.
         """
         a = self.matrix
         width = np.diff(a.indptr)
@@ -111,7 +122,7 @@ class Choices:
         return ragged(self.start[groups], self.start[groups + 1])[1]
 
     def value_of(self, choice: Ints) -> float:
-        """Worth of a choice, correctly rounded."""
+        """Return the value of a choice, correctly rounded."""
         return math.fsum(self.value[choice[choice >= 0]].tolist())
 
     def use_of(self, choice: Ints) -> Floats:
@@ -137,7 +148,10 @@ class Choices:
         return x
 
     def from_x(self, x: Floats) -> Ints:
-        """The choice that a 0/1 vector means: its largest column per group if above one half."""
+        """Return the choice that a 0/1 vector stands for.
+
+        Each group takes its largest column if that is above one half.
+        """
         on = np.flatnonzero(x > 0.5)
         on = on[np.argsort(x[on], kind="stable")]
         choice = np.full(self.J, -1)
@@ -146,11 +160,16 @@ class Choices:
 
 
 def choices(model: LinearModel) -> Choices:
-    """The view of a model as choices. Raises NotChoices where a column is continuous or general
-    integer, belongs to no at-most-one row, or a group's columns do not lie side by side.
+    """Return the view of a model as choices.
 
-    A column in several at-most-one rows belongs to the first; the other rows then count as coupling
-    rows.
+    A column in several at-most-one rows belongs to the first of them. The others then count as
+    coupling rows.
+
+    Raises
+    ------
+    NotChoices
+        A column is continuous or general integer, a column belongs to no at-most-one row, or the
+        columns of a group are not contiguous.
     """
     _only_binaries(model)
     one = np.zeros(model.m, dtype=bool)

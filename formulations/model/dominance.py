@@ -1,18 +1,20 @@
 """Options that no best plan needs: removing them never changes the optimum.
 
-An option b is dropped when
-  (a) it alone breaks a row (more GPUs or dollars than the pool, the tenant or the budget has), or
-  (b) another option a of the same job in the same pool uses no more of any `at most` row and is
-      worth at least as
-      much: any plan with b stays feasible and loses nothing with a in its place; or "nothing" is
-          such an a.
-Rows of the `at least` kind forbid (b): options of a tenant with a guarantee stay (more GPUs may be
-    needed), `keep`
-stays (it counts for the limit on changes), and so does the option of a job that must run. An option
-    that may have a
-guest stays too: with it, it may be worth more. A guest beats nobody, as its host may be gone; it
-    goes with its host.
-An option with a rival, or that is one, beats nobody either: the rival may be chosen.
+An option b is dropped in two cases.
+
+  (a) It alone breaks a row: it needs more GPUs or dollars than the pool, the tenant or the
+      budget has.
+  (b) Another option a of the same job in the same pool uses no more of any `at most` row and
+      has at least the value of b. Any plan with b stays feasible and loses nothing with a in
+      its place. Here a may also be "nothing".
+
+Some options are exempt from (b), because they count for a row of the `at least` kind: options of a
+tenant with a guarantee (more GPUs may be needed), `keep` options (they count for the limit on
+changes), and options of a job that must run. An option that may get a secondary job is exempt as
+well, because it may have more value with it.
+
+Three kinds of options dominate no other. The option of a secondary job disappears with its primary
+job. An option with a conflicting option, or that is one, is not possible if the other is chosen.
 """
 
 from __future__ import annotations
@@ -24,9 +26,21 @@ from formulations.model.linear import Bools
 
 
 def find_needed_options(instance: Instance, can_be_primary: Bools | None = None) -> Bools:
-    """(n,) True for options that may be part of a best plan; options must be sorted by job, pool,
-    gpus, with those of guests behind the others of their job. may_host (n,): options that may get
-    guests later."""
+    """Find the options that may be part of a best plan.
+
+    Parameters
+    ----------
+    instance : Instance
+        Its options are sorted by job, pool and GPUs; those of secondary jobs come last in their
+        job.
+    can_be_primary : (n,), optional
+        True for options that may get a secondary job later.
+
+    Returns
+    -------
+    needed : (n,)
+        True for options that may be part of a best plan.
+    """
     i, fits = instance, find_feasible_options(instance)
     fixed = i.mandatory[i.job] | i.keep
     open_ = ~fixed & (i.guarantee[i.tenant[i.job]] <= 0)
@@ -44,7 +58,7 @@ def find_needed_options(instance: Instance, can_be_primary: Bools | None = None)
 
 
 def find_feasible_options(instance: Instance) -> Bools:
-    """(n,) True for options that break no `at most` row if nobody else is there."""
+    """Find the options that break no `at most` row in an otherwise empty plan, (n,)."""
     i = instance
     tenant = i.tenant[i.job]
     fits = (
@@ -63,8 +77,9 @@ def find_feasible_options(instance: Instance) -> Bools:
 
 
 def _find_dominated(i: Instance, fits: Bools) -> Bools:
-    """(n,) True where a smaller option of the same job and pool, itself possible, is worth at
-    least as much.
+    """Find the options that a smaller option of the same job and pool dominates, (n,).
+
+    The smaller one is feasible and has at least the same value.
     """
     n = len(i.job)
     beaten = np.zeros(n, dtype=bool)
@@ -73,7 +88,7 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
     new = np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0)) | (i.primary >= 0)
     first = np.maximum.accumulate(np.where(new, np.arange(n), 0))
     position = np.arange(n) - first
-    # what has a rival, or is one, may be out of the question
+    # an option with a conflicting option, or that is one, may not be available
     tied = i.conflicting_option >= 0
     tied[i.conflicting_option[tied]] = True
     best = np.where(fits & ~tied, i.value, -np.inf)

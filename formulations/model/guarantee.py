@@ -1,12 +1,11 @@
-"""What a guarantee amounts to: the most GPUs, not above g, that one tenant's jobs could hold alone
-in the cluster.
+"""The GPUs that a guarantee amounts to: the most, up to g, that one tenant's jobs could hold alone.
 
     u = max sum_j k_j   s.t.  one option (p, k) or none per job,  sum_{j in p} k_j <= capacity_p,
         sum_j k_j <= g
 
-A bounded subset-sum with pools (contract section 1, tenants.csv). A reachable-sums bit set gives an
-upper bound in microseconds; it is exact unless several pools are smaller than g, where a search
-over sums per pool decides.
+A guarantee of g GPUs can hold u GPUs only, because jobs have whole sizes. This is a bounded
+subset-sum problem with pools. A bit set of reachable sums gives an upper bound in microseconds. It
+is exact unless several pools are smaller than g; then a search over sums per pool decides.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ STATES = 200_000  # sums per pool that the search may hold
 
 
 def usable_guarantee(g: int, jobs: Sequence[JobSizes], capacity: Sequence[int]) -> int:
-    """u for a guarantee of g GPUs. Beyond STATES sums per pool the best sum found so far is
-    returned (<= u).
+    """Return u for a guarantee of g GPUs.
+
+    Beyond STATES sums per pool the result is the best sum found so far, which is at most u.
     """
     if g <= 0:
         return 0

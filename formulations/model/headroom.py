@@ -1,19 +1,19 @@
-"""GPUs kept for interactive jobs: how many, and what options take of the others.
+"""GPUs kept for interactive jobs: how many, and how much of the others each option takes.
 
-Sessions that arrive at random and each stay a while, none waiting, are N ~ Poisson(m) at once, m =
-arrivals per second x mean seconds that one is there, whatever the law of these seconds
-(M/G/infinity; Eick, Massey and Whitt, Management Science 39, 1993, section 1). An arrival finds N
-others, so that GPUs for c sessions are too few for it with
+Let sessions arrive at random and each stay a while, with none waiting. The number present at once
+is N ~ Poisson(m), where m = arrivals per second x mean seconds of a session, whatever the
+distribution of these seconds (M/G/infinity; Eick, Massey and Whitt, Management Science 39, 1993,
+section 1). A session that arrives finds N others, so GPUs for c sessions are too few for it with
+probability
 
     P(N >= c) <= late        c = the least number for which this holds
 
-Of n sessions that have been seen the same is a quantile of what they needed, whatever made them
-come: rush hours, classes, sizes. H GPUs were too few for session i where its k_i and those of the
-others that were there when it came are more:
+For n observed sessions the same number is a quantile of what they needed, whatever the cause of
+their arrival (rush hours, classes, sizes). H GPUs were too few for session i if its k_i GPUs and
+those of the sessions present at its arrival are more than H:
 
     n_i = k_i + sum of k_i' with since_i' <= since_i < until_i'
-    #(n_i > H) <= late n                                      H = the least number for which this
-        holds
+    #(n_i > H) <= late n            H = the least number for which this holds
 """
 
 from __future__ import annotations
@@ -25,16 +25,22 @@ import numpy as np
 
 from formulations.model.linear import Floats, Ints
 
-MOST = 10_000_000  # sessions at once; more are typing errors
+MOST = 10_000_000  # sessions at once; larger numbers are typing errors
 
 
 @dataclass(frozen=True)
 class Headroom:
     """Rows of a round that keep GPUs for interactive jobs; n options, P pools.
 
-    batch (n,): GPUs that an option takes of those left to the others, 0 = its job is interactive,
-    or a guest. firm (n,): those of them that it cannot give back at short notice. most_batch,
-    most_firm (P,): most of both in a pool, inf = no limit.
+    Attributes
+    ----------
+    batch : (n,)
+        GPUs that an option takes of those left to batch jobs. 0: its job is interactive or a
+        secondary job.
+    firm : (n,)
+        Those of them that the option cannot give back at short notice.
+    most_batch, most_firm : (P,)
+        Largest sums of both in a pool, inf = no limit.
     """
 
     batch: Ints
@@ -48,8 +54,9 @@ class Headroom:
 
 
 def sessions(mean: float, late: float) -> int:
-    """The least c with P(N >= c) <= late for N ~ Poisson(mean); mean >= 0, 0 < late < 1. Nobody
-    comes: none.
+    """Return the least c with P(N >= c) <= late for N ~ Poisson(mean).
+
+    mean is >= 0 and 0 < late < 1. The result is 0 if nobody arrives.
     """
     if mean == 0:
         return 0
@@ -63,10 +70,20 @@ def sessions(mean: float, late: float) -> int:
 
 
 def observed_headroom(since_s: Floats, until_s: Floats, gpus: Floats, late: float) -> int:
-    """GPUs of which at most a share `late` of these sessions (n,) found too few; none came: none.
+    """Return the GPUs that at most a share `late` of these n sessions found too few, 0 without
+    sessions.
 
-    since_s: when they came, ascending; those that came at once found the ones before them in the
-    list. until_s: when their GPUs were free again, inf = not yet. gpus: of each.
+    Parameters
+    ----------
+    since_s : (n,)
+        Arrival times, seconds, ascending. Of sessions that arrived together, each found those
+        before it in the list.
+    until_s : (n,)
+        Times when the GPUs were free again, seconds, inf = not yet.
+    gpus : (n,)
+        GPUs of each session.
+    late : float
+        Accepted share of sessions that find too few GPUs.
     """
     n = len(since_s)
     if not n:

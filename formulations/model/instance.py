@@ -1,5 +1,6 @@
-"""A round as plain arrays: n options of J jobs, P pools, Q tenants. Knows neither files nor
-models nor time.
+"""A round as plain arrays: n options of J jobs, P pools, Q tenants.
+
+This module knows neither files nor models nor time.
 """
 
 from __future__ import annotations
@@ -16,19 +17,47 @@ from formulations.model.linear import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Instance:
-    """What the row families and the bound need; options lie job by job, options of job j are
-    start[j] .. start[j+1].
+    """The arrays that the row families and the bounds need.
 
-    value (n,) worth of an option; job (n,); pool (n,); gpus (n,); cost (n,) dollars per hour; keep
-    (n,) True where the option is what the running job holds now; host (n,): the option of another
-    job on whose GPUs the job runs as a second one (a guest: it takes no GPUs itself and needs that
-    option), -1 = it takes its own; rival (n,): an option of another job that may not be chosen with
-    it, -1 = none. must (J,): the job may not be left without an option. tenant (J,). capacity (P,)
-    GPUs; budget dollars per hour, inf = none; quota (Q,) GPUs, inf = none; tenant_budget (Q,);
-    guarantee (Q,) least GPUs, 0 = none; zone (P,): number of the region where GPUs may be revoked
-    together, -1 = they are not revoked; exposure (Q,) most GPUs in any one zone, inf = no limit;
-    least_kept: at least so many `keep` options are chosen, 0 = no limit on change. jobs, pools,
-    tenants, zones: names for row labels. headroom: GPUs kept for interactive jobs, None = none.
+    Options lie job by job; the options of job j are start[j] .. start[j+1].
+
+    Attributes
+    ----------
+    value : (n,)
+        Value of each option in the objective.
+    job, pool, gpus : (n,)
+        Job, pool and number of GPUs of each option.
+    cost : (n,)
+        US dollars per hour.
+    keep : (n,)
+        True where the option is what the running job holds now.
+    primary : (n,)
+        For an option of a secondary job, the option of the primary job on whose GPUs it runs; it
+        takes no GPUs itself and needs that option. -1: the option takes its own GPUs.
+    conflicting_option : (n,)
+        An option of another job that may not be chosen together with this one, -1 = none.
+    mandatory : (J,)
+        True where the job may not be left without an option.
+    tenant : (J,)
+        Tenant of each job.
+    capacity : (P,)
+        GPUs of each pool.
+    budget : float
+        US dollars per hour, inf = no limit.
+    quota, tenant_budget : (Q,)
+        GPUs and US dollars per hour of each tenant at most, inf = no limit.
+    guarantee : (Q,)
+        GPUs of each tenant at least, 0 = none.
+    zone : (P,)
+        Number of the region where GPUs may be revoked together, -1 = they are not revoked.
+    exposure : (Q,)
+        GPUs of each tenant in any one zone at most, inf = no limit.
+    least_kept : int
+        At least so many `keep` options are chosen, 0 = no limit on changes.
+    jobs, pools, tenants, zones : sequences of str
+        Names for row labels.
+    headroom : Headroom or None
+        GPUs kept for interactive jobs, None = none.
     """
 
     value: Floats
@@ -65,14 +94,17 @@ class Instance:
 
     @cached_property
     def held(self) -> Ints:
-        """(n,) GPUs that an option takes: what two jobs run on counts once, for the host."""
+        """GPUs that each option takes, (n,). GPUs of two colocated jobs count once, for the primary
+        job.
+        """
         return np.where(self.primary < 0, self.gpus, 0)
 
     def take(self, option: Ints) -> Instance:
-        """The instance with only the given options, which stay in order; those of a guest's host
-        must be among them.
+        """Return the instance with only the given options, in the same order.
+
+        The options of primary jobs that given options of secondary jobs need must be among them.
         """
-        # the last place is that of -1
+        # the last entry stands for -1
         job, place = self.job[option], np.full(len(self.job) + 1, -1)
         place[option] = np.arange(len(option))
         kept = None if self.headroom is None else self.headroom.take(option)

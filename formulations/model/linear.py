@@ -33,14 +33,15 @@ CHURN = "churn"
 EXPOSURE = "exposure"
 HEADROOM = "headroom"
 IDLE = "idle_headroom"
-COLOCATION = "guest"
-TAKEOVER = "heir"
+COLOCATION = "colocation"
+TAKEOVER = "takeover"
 
 
 @dataclass(frozen=True)
 class RowFamily:
-    """Rows `first .. first + len(labels)` of one kind; a label names the job, pool or tenant of
-    its row.
+    """Rows `first .. first + len(labels)` of one kind.
+
+    A label names the job, pool or tenant of its row.
     """
 
     kind: str
@@ -102,10 +103,10 @@ class LinearModel:
         return start, self.entry_column[order], self.coef[order]
 
     def tolerance(self) -> tuple[Floats, Floats]:
-        """How far below `lower` and above `upper` an activity may lie and still count as feasible,
-        shape (m,) each.
+        """Distances below `lower` and above `upper` that still count as feasible, (m,) each.
 
-        1e-9 relative: room for the rounding of sums of dollars, none for a whole GPU.
+        They are 1e-9 relative: enough for the rounding of sums of dollars, far less than a whole
+        GPU.
         """
 
         def slack(bound: Floats) -> Floats:

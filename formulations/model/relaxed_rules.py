@@ -8,7 +8,7 @@ Every row r of the given kinds gets a slack e_r >= 0 in its violated direction a
 
 Few rules (z), and little of each relative to its limit b (e). w: the limit on changes gives way
 most easily, stopping a job that must run (its choice row is a rule too) least. The GPUs of a pool
-are physics and never give way, nor does a guest's need of its host.
+are physics and never relaxed, nor is a secondary job's need of its primary job.
 """
 
 from __future__ import annotations

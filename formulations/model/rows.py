@@ -145,8 +145,9 @@ def exposure_label(tenant: str, zone: str) -> str:
 
 
 def colocation(i: Instance) -> Block:
-    """sum_{guests g of h} x_g - x_h <= 0 for every option h that may have a guest: at most one,
-    and only beside h.
+    """Build sum_{secondary options g of h} x_g - x_h <= 0 for every option h that may have one.
+
+    An option has at most one secondary job, which runs only where the option is chosen.
     """
     colocated = i.primary >= 0
     primaries = np.unique(i.primary[colocated])
@@ -173,8 +174,9 @@ def colocation(i: Instance) -> Block:
 
 
 def takeover(i: Instance) -> Block:
-    """x_o + x_r <= 1 for every option o with a rival r: a guest takes over the GPUs only where
-    its host leaves them.
+    """Build x_o + x_r <= 1 for every option o with a conflicting option r.
+
+    A secondary job takes over the GPUs only where its primary job leaves them.
     """
     own = np.flatnonzero(i.conflicting_option >= 0)
     row = np.full(len(i.job), -1)
@@ -196,7 +198,7 @@ def takeover(i: Instance) -> Block:
 
 
 def colocation_label(job: str, gpus: int, pool: str) -> str:
-    """Name of the row of an option that may have a guest, or of one that takes over GPUs."""
+    """Return the label of the row of an option of a primary job, or of one that takes over GPUs."""
     return f'{job}" on {gpus} GPUs of "{pool}'
 
 

@@ -1,15 +1,16 @@
-"""The single round: one option per job within the coupling rows (multiple-choice multi-dimensional
-knapsack).
+"""The single round: one option per job within the coupling rows.
+
+This is a multiple-choice multi-dimensional knapsack.
 
     max  sum_o v_o x_o
     s.t. sum_{o of j} x_o <= 1 (= 1 if j must run)        for every job j
-         capacity, idle_headroom, headroom,
-         budget, quota, tenant_budget, guarantee, churn, exposure, guest, heir
-             (formulations/model/rows.py)
+         capacity, idle_headroom, headroom, budget, quota, tenant_budget,
+         guarantee, churn, exposure, colocation, takeover (formulations/model/rows.py)
          x_o in {0, 1}
 
-Source: design page systems.md section 2.2 (Hu et al. 2021, reconstructed), with the contract's
-rules.
+The model follows Hu et al. 2021, "Characterization and prediction of deep learning workloads in
+large-scale GPU datacenters" (SC 2021), as far as the paper gives it, with the rules of
+docs/reference/rules.md.
 """
 
 from __future__ import annotations

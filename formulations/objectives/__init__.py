@@ -1,4 +1,4 @@
-"""Objectives: what an option of a job is worth to the plan, one definition in one file each.
+"""Objectives: the value of an option of a job to the plan, one definition in one file each.
 
 A module of this package that is named like an objective defines it as `OBJECTIVE`: its formula, its
 letters, its source, its constants and its arithmetic over arrays. Options, the audit, the horizon

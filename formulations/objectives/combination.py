@@ -11,9 +11,9 @@
     m_o  = GPUs x price_per_gpu_hour, 0 in reserved pools      they are paid for anyway
     B_o  = b_o, at least min_billing_s where the option is not what the job holds
 
-Any plan is worth at most U+ in v (G GPUs in all, k_o of an option), so two plans differ by at most
-U. Hence a plan of the largest ranked value misses the best v^a by at most 0.01 U(v^a), and of two
-plans equal in v^a the one with more v^b is better. The money of the round is deducted once, in
+Any plan has at most the value U+ in v (G GPUs in all, k_o of an option), so two plans differ by at
+most U. Hence a plan of the largest ranked value misses the best v^a by at most 0.01 U(v^a), and of
+two plans equal in v^a the one with more v^b is better. The money of the round is deducted once, in
 units of the sum or of the first objective; at speeds with losses if any objective counts them.
 
 `objective_value`, `bound` and `gap` of a plan are those of the sum, in units of the first
@@ -36,7 +36,7 @@ from formulations.objectives.context import Context
 Sum = Sequence[tuple[Objective, float]]
 """Objectives and their factors."""
 
-# of the most that an objective could be worth is what all after it may cost it
+# share of an objective's largest value that all later objectives together may cost it
 GIVEN_UP = 0.01
 HALVINGS = 200  # of the price of a GPU: more than a float has digits
 EPSILON = 1e-12  # relative error of a term: some thousand units in its last place
@@ -127,7 +127,7 @@ def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> li
 
 
 def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:
-    """Return U+(v): no choice of one option a job, within the GPUs, is worth more.
+    """Return U+(v): no choice of one option a job, within the GPUs, has a larger value.
 
     Convex in the price of a GPU, found by halving. Parameters as of `factors`.
     """

@@ -11,7 +11,7 @@ If the cluster worked on one job after the other, each at its best size, in the 
 rule (Smith, "Various optimizers for single-stage production", 1956: least time per weight first), a
 unit of work of job j would delay by 1 / C_j the job itself and all that are not before it. V_j is
 the slope of that fluid plan. Among few jobs the objective is `response`; in a crowd short jobs come
-first, and no job's share of a round is worth more only because it ends. Sizes have to be known.
+first, and no job's share of a round has more value only because it ends. Sizes have to be known.
 """
 
 from __future__ import annotations

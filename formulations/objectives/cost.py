@@ -17,17 +17,17 @@
     + L_j/1000 x hours of asked speed done, where m_o = 0: GPUs that cost nothing may as well work
 
 sure: options in on-demand pools; of a job that has none there in reserved ones; without these all.
-z_f is work done at option f, lambda what an hour is worth to the job, phi(lambda) what a unit of
-its work is worth. phi is concave and piecewise linear, so the maximum is at one of its breakpoints
+z_f is work done at option f, lambda the value of an hour to the job, phi(lambda) the value of a
+unit of its work. phi is concave and piecewise linear, so the maximum is at one of its breakpoints
 (LP duality), and M is the largest of a few linear functions.
 
 What is done cheaply now need not be bought later, and time that is lost may have to be bought back.
 M is the least cost of a mix of options that ends in time: a job paces itself, narrow and on spot
 while there is time, wider or on demand as time runs out. Spot GPUs count there with the share of
 time they can be had; whether the deadline can still be kept is judged as if they were gone. An hour
-to spare is worth l_j, without which a job would rather wait than work at the least price: measured
-in docs/spot-results.md. For stages of a pipeline the deadline is their share of the time to it
-(formulations/deadlines/pipelines.py).
+to spare has the value l_j, without which a job would rather wait than work at the least price:
+measured in docs/spot-results.md. For stages of a pipeline the deadline is their share of the time
+to it (formulations/deadlines/pipelines.py).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from formulations.objectives.context import (
 )
 from formulations.objectives.interval import HOUR
 
-# an hour late is as bad as ten hours of the job's dearest option: no saving is worth it
+# an hour late costs as much as ten hours of the job's dearest option, more than any saving
 LATE = 10.0
-# of that: what an hour to spare is worth, since spot GPUs may not be there when they are needed
+# of that: value of a spare hour, since spot GPUs may not be available when they are needed
 SPARE = 0.005
-# of that: what an hour of work before its time is worth on GPUs that cost nothing
+# of that: value of an hour of work before its time on GPUs that cost nothing
 EARLY = 1e-3
 
 

@@ -11,8 +11,8 @@ option costs comes off later, as for every objective.
 
 The option that attains V_j is the rental width: it minimises (W + mu c k) / s(k) (Li, Berg,
 Mukhopadhyay and Harchol-Balter, "GPU rental on a budget", EPEW 2024). A job that runs at its rental
-width is worth the waiting that it saves, W_j D; every other width is worth less. `dollar_price` is
-then the price mu of the long-run budget, in weighted hours per dollar.
+width has the value of the waiting that it saves, W_j D; every other width has less. `dollar_price`
+is then the price mu of the long-run budget, in weighted hours per dollar.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Objective `utility`: more speed is worth less and less; it needs no sizes of jobs.
+"""Objective `utility`: more speed adds less and less value; it needs no sizes of jobs.
 
     v_o = W_j log(1 + 9 done_o / (D min_o r_o)) / sqrt(1 + A_j / 600)
     A_j = attained_gpu_s, GPU-seconds held so far
 
-Twice the speed is worth less and less, so GPUs spread. The slowest option is worth log 10 = 2.3,
+Each doubling of the speed adds less, so GPUs spread. The slowest option has the value log 10 = 2.3,
 twice its speed .64 more, four times 1.31 more: between jobs that have had as much, starting one
 more beats making another less than eleven times as fast. A job that has had little GPU time counts
 more: among jobs whose sizes vary a lot it is likely to be done soonest (least attained service:

@@ -2,7 +2,7 @@
 their own.
 
 Moves of single groups and of pairs look at every column again and again, but at good prices only
-near ties are worth looking at (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004,
+near ties need to be looked at (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004,
 section 5.4). All other groups stay where they are, and what they use is taken off the bounds.
 """
 

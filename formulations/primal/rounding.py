@@ -20,7 +20,7 @@ from formulations.primal.moves import Board, Moves
 from formulations.primal.restriction import NearTies, focus_on_near_ties
 
 PAIRS = 1500  # moves of which pairs are tried
-TRIALS = 400  # moves of them that look for a partner in one pass
+TRIALS = 400  # moves that look for a second move to go with them, in one pass
 REPAIRS = 50_000  # moves looked at in one pass of a repair
 SINGLES = 20_000  # single moves looked at in one pass
 CHUNK = 512  # pairs that are checked at once

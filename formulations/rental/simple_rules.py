@@ -79,7 +79,7 @@ def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
     )
     found = at_price(classes, 2.0 ** np.append(dear, np.sort(exponents)[::-1]))
     new = np.append(True, np.diff(found.spend) > TINY * most)
-    # of the least budget: what the first dollar more is worth
+    # of the least budget: the value of the first additional dollar
     mu = np.append(found.mu[1:2], found.mu[1:])
     return BudgetCurve(
         mu[new],

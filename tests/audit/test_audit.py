@@ -139,7 +139,7 @@ BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
         {"jobs": [running(2, preemptible=False)]},
         {"j0": ("p0", 2)},
         {"released": ("j0",)},
-        "has room for its 2",
+        "can hold its 2",
     ),
     "one release too many": (
         {"jobs": [running(k, preemptible=False) for k in (2, 4, 6)], "pools": [{"gpus": 6}]},

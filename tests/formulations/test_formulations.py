@@ -74,8 +74,8 @@ def test_every_rule_is_the_row_it_should_be() -> None:
         ("guarantee", ["y"]),
         ("churn", [""]),
         ("exposure", ['y" in region "west']),
-        ("guest", []),
-        ("heir", []),
+        ("colocation", []),
+        ("takeover", []),
     ]
     assert a.tolist() == [
         [1, 1, 0, 0],
@@ -105,7 +105,10 @@ def test_a_secondary_takes_nothing_but_needs_its_primary() -> None:
     )
     a, model = dense(i)
     assert a[:, 2].tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1] and model.upper[10] == 0
-    assert a[10].tolist() == [0, -1, 1, 0] and model.row_name(10) == 'guest of "a" on 2 GPUs of "p"'
+    assert (
+        a[10].tolist() == [0, -1, 1, 0]
+        and model.row_name(10) == 'colocation of "a" on 2 GPUs of "p"'
+    )
     assert model.feasible(np.array([0.0, 1, 1, 0])) is False and model.feasible(
         np.array([1.0, 0, 0, 1])
     )

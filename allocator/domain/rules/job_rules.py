@@ -205,8 +205,8 @@ def _check_colocated(jobs: ParsedTable, names: Names, found: Findings) -> None:
 
 
 def primary_of_jobs(jobs: ParsedTable, names: Names) -> Ints:
-    """(J,) the job on whose GPUs each guest runs, -1 = none. Of two that name each other the host
-    is the one submitted first, then the first by name."""
+    """(J,) the job on whose GPUs each secondary job runs, -1 = none. Of two that name each other
+    the primary job is the one submitted first, then the first by name."""
     if not jobs.given("shared_with").any():
         return np.full(len(jobs), -1)
     other_job = np.fromiter(

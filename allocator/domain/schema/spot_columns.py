@@ -1,4 +1,4 @@
-"""Columns of the clusters that one job could be trained on (`allocator spot plan`), beside those
+"""Columns of the clusters that one job could be trained on (`allocator spot plan`), next to those
 of a snapshot.
 """
 

@@ -72,8 +72,8 @@ LATEST_S = 30 * 86_400
 class JobContext:
     """A job in a decided round, and what the round tells about its options.
 
-    charge (n,): the price of all that each option of the menu uses. gpus, pool: what it got, -1 =
-    no pool. free (P,): GPUs that are left over. spent: US dollars per hour of the plan;
+    charge (n,): the price of all that each option of the option table uses. gpus, pool: what it
+    got, -1 = no pool. free (P,): GPUs that are left over. spent: US dollars per hour of the plan;
     tenant_gpus, tenant_spent: of its tenant. factor: times its weight would serve it by the best
     plan in which it is served; 0 = there is none, inf = not known.
     """
@@ -103,7 +103,7 @@ class JobContext:
 
     @property
     def options(self) -> slice:
-        """The job's options in the menu."""
+        """The job's options in the option table."""
         return slice(int(self.option_table.start[self.j]), int(self.option_table.start[self.j + 1]))
 
     @property
@@ -173,7 +173,7 @@ def _would_pay(s: JobContext, factor: float) -> bool:
     value = option_table(
         replace(s.problem, jobs=replace(jobs, weight=weight)), RateTable.of(s.problem)
     ).value
-    own = np.flatnonzero(s.option_table.primary < 0)  # guests have no values here
+    own = np.flatnonzero(s.option_table.primary < 0)  # secondary jobs have no values here
     own = own[s.option_table.job[own] == s.j]
     first = np.searchsorted(s.option_table.job[s.option_table.primary < 0], s.j)
     surplus = value[first : first + len(own)] - s.usage_cost[own]

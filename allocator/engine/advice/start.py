@@ -44,7 +44,7 @@ def estimate_start(decision: Decision, usage_cost: Floats, j: int) -> StartEstim
     decided : Decided
         The plan.
     charge : (n,) array
-        The price of what each option of the menu uses.
+        The price of what each option of the option table uses.
     j : int
         The job.
 

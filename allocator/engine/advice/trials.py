@@ -83,7 +83,7 @@ class JobOutcome:
 
     @property
     def place(self) -> tuple[str, int, str | None]:
-        """Where it runs, on how many GPUs, beside whom."""
+        """Where it runs, on how many GPUs, next to whom."""
         return self.pool, self.gpus, self.shared_with
 
 

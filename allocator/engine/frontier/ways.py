@@ -36,7 +36,7 @@ class JobWays:
     name (J,), number (J,) in the snapshot; job: index into them; pool: index; gpus; useful: phi;
     hours, listed, added: to the end of the job, `added` without reserved pools; dollars: the one of
     both that counts; weight (J,); front: nothing is cheaper and faster; hull: corner of the lower
-    convex hull of its job; option: index of the menu.
+    convex hull of its job; option: index of the option table.
     """
 
     name: tuple[str, ...]

@@ -1,28 +1,28 @@
-"""Every pair of jobs that a round's rules let run on the same GPUs, priced without a list of the
-pairs.
+"""All pairs of jobs that the rules of a round allow on the same GPUs, priced without listing them.
 
-Two jobs may share a pool and size that is an option of both if the pool lets them, their slowdowns
-are known and both fit the memory of a GPU (performance/beside.py). One of the two, the host, is
-charged with the GPUs; the other, the guest, may not be bound to GPUs of its own. What a pair is
-worth is a sum of one term of each job, and a term depends on the partner by its kind alone: its
-model, its memory, and its tenant where the pool isolates tenants,
+Two jobs may share a pool and size that is an option of both if the pool allows it, their slowdowns
+are known, and both fit the memory of a GPU (performance/colocated_speed.py). One of the two, the
+primary job, pays for the GPUs. The other, the secondary job, may not be bound to GPUs of its own.
+The value of a pair is a sum of one term for each job. A term depends on the other job only through
+its kind: its model, its memory, and its tenant where the pool isolates tenants.
 
-    value of guest g beside host h = guest_term(g, kind of h) + host_term(h, kind of g)
-    host_term                      = value of h at its speed beside - value of h alone
+    value of secondary job g with primary job h = secondary_term(g, kind of h)
+                                                + primary_term(h, kind of g)
+    primary_term = value of h at its speed next to g - value of h alone
 
-So the best pair of two kinds, at any prices, is the best job of the one with the best job of the
-other, and all pairs are priced with jobs x kinds numbers for each pool and size instead of jobs x
-jobs (`Colocations.price`):
+So the best pair of two kinds, at any prices, consists of the best job of each kind. All pairs are
+priced with jobs x kinds numbers for each pool and size instead of jobs x jobs
+(`Colocations.price`):
 
-    a pair is worth adding where   reduced_h + host_term + guest_term > u_h + u_g
+    add a pair if   reduced_h + primary_term + secondary_term > u_h + u_g
 
-reduced: value of the host's option less the prices of what it uses; u: what each job's place in a
-plan costs, the reduced value of its best option. Raising u where a pair breaks this gives the bound
-over all pairs.
+Here reduced_h is the value of the primary job's option less the prices of what it uses, and u is
+the cost of each job's place in a plan, that is the reduced value of its best option. Raising u
+where a pair breaks the inequality gives the bound over all pairs.
 
-Both jobs may be the host. Where that cannot matter (nobody holds these GPUs now, and neither rules
-of tenants nor headroom nor money can tell the two apart), only one of the two ways round is looked
-at.
+Either job may be the primary one. Only one of the two orders is priced where the order makes no
+difference: neither job holds these GPUs now, and no rule of tenants, headroom or money
+distinguishes the two.
 """
 
 from __future__ import annotations
@@ -47,15 +47,21 @@ from formulations.objectives.context import Offer
 
 # one pricing adds pairs of an option with so many kinds at most, with so many jobs of each
 KINDS, MATCHES = 2, 2
-EPS = 1e-9  # relative to the mean value: a pair that gains less is not worth adding
+EPS = 1e-9  # relative to the mean value: a pair that gains less is not added
 
 
 @dataclass(frozen=True)
 class PairSide:
     """The terms of one side of the pairs of kinds, those of pair k at start[k] .. start[k+1].
 
-    pair (e,): pair of kinds; option (e,): ordinary option; term (e,), -inf where the job may not be
-    on this side.
+    Attributes
+    ----------
+    pair : (e,)
+        Pair of kinds.
+    option : (e,)
+        Option of a job with GPUs of its own.
+    term : (e,)
+        The job's term, -inf where it may not be on this side.
     """
 
     start: Ints
@@ -66,8 +72,14 @@ class PairSide:
 
 @dataclass(frozen=True)
 class PricedPairs:
-    """All pairs at some prices: least (J,) is added to each job's u so that no pair breaks the
-    inequality above; host, guest (n,): options of pairs that break it most, some for each option.
+    """All pairs at some prices.
+
+    Attributes
+    ----------
+    least : (J,)
+        Least increase of each job's u with which no pair breaks the inequality.
+    primary, secondary : (n,)
+        Options of the pairs that break it most, a few for each option.
     """
 
     least: Floats
@@ -77,11 +89,20 @@ class PricedPairs:
 
 @dataclass(frozen=True)
 class Colocations:
-    """Pairs of kinds (K,) at the places of a round, with the terms of their jobs.
+    """Pairs of kinds (K,) at the pools and sizes of a round, with the terms of their jobs.
 
-    host, guest: the two sides. alike (K,): both sides are the same kind. either (K,): both ways
-    round are the same pairs. job (n,): owner of each ordinary option. rank (J,): who is host where
-    it cannot matter, the lowest first.
+    Attributes
+    ----------
+    primary, secondary : PairSide
+        The two sides.
+    alike : (K,)
+        True where both sides are the same kind.
+    either : (K,)
+        True where both orders are the same pairs.
+    job : (n,)
+        Owner of each option.
+    rank : (J,)
+        Where the order makes no difference, the job of lower rank is the primary one.
     """
 
     primary: PairSide
@@ -93,16 +114,16 @@ class Colocations:
 
     @property
     def primaries(self) -> Ints:
-        """Ordinary options that may have a guest."""
+        """Ordinary options that may have a secondary job."""
         return np.unique(self.primary.option)
 
     @property
     def count(self) -> int:
-        """Pairs of options, those of one kind counted both ways round."""
+        """Number of pairs of options; pairs of one kind count in both orders."""
         return int((np.diff(self.primary.start) * np.diff(self.secondary.start)).sum())
 
     def listed(self) -> tuple[Ints, Ints]:
-        """(options of hosts, options of guests) of every pair of positive value."""
+        """List the options (primary, secondary) of every pair of positive value."""
         h, g = self._product(
             np.arange(len(self.alike)),
             self.primary.start[:-1],
@@ -116,8 +137,9 @@ class Colocations:
         return self._without_duplicates(h[fits], g[fits])
 
     def _product(self, k: Ints, h0: Ints, h1: Ints, g0: Ints, g1: Ints) -> tuple[Ints, Ints]:
-        """Every entry h0 .. h1 of hosts with every entry g0 .. g1 of guests, for each of the
-        pairs of kinds k.
+        """Combine entries h0 .. h1 of primary jobs with entries g0 .. g1 of secondary jobs.
+
+        All arguments are arrays (n,), one entry for each of the pairs of kinds k.
         """
         many = (h1 - h0) * (g1 - g0)
         at, i = ragged(np.zeros(len(k), np.int64), many)
@@ -125,8 +147,8 @@ class Colocations:
         return h0[at] + i // np.maximum(wide, 1), g0[at] + i % np.maximum(wide, 1)
 
     def _without_duplicates(self, h: Ints, g: Ints) -> tuple[Ints, Ints]:
-        """Options of the pairs of entries, those that are the same both ways round once: then
-        the first job is host.
+        """Return the options of pairs of entries; pairs that are the same in both orders occur
+        once.
         """
         primary, secondary = self.primary.option[h], self.secondary.option[g]
         twice = self.either[self.primary.pair[h]] & (
@@ -143,9 +165,15 @@ class Colocations:
     def within(
         self, reduced: Floats, u: Floats, loss: float, most: int
     ) -> tuple[Ints, Ints, float]:
-        """(options of hosts, options of guests, loss) of every pair that loses at most so much at
-        prices at which no pair breaks the inequality. Where these are more than `most`, the loss
-        returned is a smaller one."""
+        """List the pairs that lose at most `loss` at prices at which no pair breaks the inequality.
+
+        Returns
+        -------
+        primary, secondary : (k,)
+            Options of the pairs.
+        loss : float
+            The loss that was used: smaller than asked for if there were more than `most` pairs.
+        """
         over_h = self.primary.term + (reduced - u[self.job])[self.primary.option]
         over_g = self.secondary.term - u[self.job[self.secondary.option]]
         top_h, top_g = (
@@ -171,8 +199,17 @@ class Colocations:
             loss *= 0.5
 
     def price(self, reduced: Floats, u: Floats, add: bool = True) -> PricedPairs:
-        """All pairs at prices. reduced (n,): of the ordinary options, -inf where one is out of the
-        question; u (J,). add: whether to name pairs, or only how far u has to rise."""
+        """Price all pairs.
+
+        Parameters
+        ----------
+        reduced : (n,)
+            Value less prices of the options with GPUs of their own, -inf where one is excluded.
+        u : (J,)
+            Cost of each job's place in a plan.
+        add : bool
+            Whether to name pairs, or only how far u has to rise.
+        """
         jobs, least, none = self.job, np.zeros(len(self.rank)), np.zeros(0, np.int64)
         if not len(self.alike):
             return PricedPairs(least, none, none)
@@ -207,8 +244,11 @@ class Colocations:
         return PricedPairs(least, *self._match_entries(wanted_h, wanted_g, over_h, over_g, eps))
 
     def _raise(self, least: Floats, k: int, over_h: Floats, over_g: Floats) -> None:
-        """Raise u by as little as one pair of kinds needs: its hosts pay what lies above a price t
-        of company, its guests what lies above -t."""
+        """Raise u by as little as one pair of kinds needs.
+
+        Primary jobs pay what lies above a price t of the right to a secondary job, secondary jobs
+        what lies above -t.
+        """
         h, g = (
             slice(*self.primary.start[k : k + 2].tolist()),
             slice(*self.secondary.start[k : k + 2].tolist()),
@@ -230,7 +270,7 @@ class Colocations:
     def _best_distinct_pairs(
         self, over_h: Floats, over_g: Floats, top_h: Floats, top_g: Floats
     ) -> Floats:
-        """(K,) the best pair of two different jobs of each pair of kinds."""
+        """Return the value of the best pair of two different jobs for each pair of kinds, (K,)."""
         best: Floats = top_h + top_g
         for k in np.flatnonzero(self.alike & (best > 0)).tolist():
             a = over_h[self.primary.start[k] : self.primary.start[k + 1]]
@@ -247,9 +287,7 @@ class Colocations:
     def _select_violating_entries(
         self, h: Ints, pays_h: Floats, g: Ints, pays_g: Floats
     ) -> tuple[Ints, Ints]:
-        """Of the entries that break the inequality those that do most, at most KINDS for each
-        option.
-        """
+        """Select the entries that break the inequality most, at most KINDS for each option."""
         out = []
         for side, at, pays_for_gpus in ((self.primary, h, pays_h), (self.secondary, g, pays_g)):
             option = side.option[at]
@@ -262,9 +300,12 @@ class Colocations:
     def _match_entries(
         self, h: Ints, g: Ints, over_h: Floats, over_g: Floats, eps: float
     ) -> tuple[Ints, Ints]:
-        """Pairs of the wanted entries with the best of the other side, the first with the first and
-        so on: a set of hosts and a set of guests of two kinds are worth the same, whoever of them
-        is beside whom."""
+        """Match the wanted entries with the best of the other side, the first with the first and so
+        on.
+
+        The sum over a set of primary jobs and a set of secondary jobs of two kinds does not depend
+        on how they are matched.
+        """
         K = len(self.alike)
         start = []
         for side, at, over in ((self.primary, h, over_h), (self.secondary, g, over_g)):
@@ -286,7 +327,7 @@ class Colocations:
 
 
 def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colocations:
-    """The pairs of a round. m: ordinary options only."""
+    """Find the pairs of a round. The table m has options with GPUs of their own only."""
     o, start, place, tenant, holds = _kinds(problem, m)
     first = o[start[:-1]] if len(o) else o
     u, v = ragged(
@@ -296,7 +337,7 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
     u, v = u[same], v[same]
     job, pool, gpus = m.job[first], m.pool[first], m.gpus[first]
     found = colocated_speeds(problem, job[u], job[v], pool[u], gpus[u])
-    # the same two the other way round
+    # the same two in the other order
     back = np.searchsorted(u * len(place) + v, v * len(place) + u)
     mirrored = (found.rate_primary == found.rate_secondary[back]) & (
         found.rate_secondary == found.rate_primary[back]
@@ -347,8 +388,17 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
 
 
 def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bools]:
-    """Options that may be shared, kind by kind: (option (k,), start (C+1,) of each kind, and of the
-    kinds place, tenant, -1 = any, and whether their jobs hold these very GPUs now)."""
+    """Group the options that may be shared by kind.
+
+    Returns
+    -------
+    option : (k,)
+        Options, kind by kind.
+    start : (C+1,)
+        First option of each kind.
+    place, tenant, holds : (C,)
+        Pool and size, tenant (-1 = any), and whether the jobs of the kind hold these GPUs now.
+    """
     jobs, pools = problem.jobs, problem.pools
     use = MeasuredSlowdowns.of(problem).known(len(problem.models))[jobs.model[m.job]] & (m.rate > 0)
     use &= (pools.memory_gb[m.pool] > 0) & (pools.sharing[m.pool] != Isolation.NONE)
@@ -357,8 +407,8 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
     place = pool * SPAN + m.gpus[o]
     memory = np.unique(jobs.memory_gb[job], return_inverse=True)[1].reshape(-1)
     tenant = np.where(pools.sharing[pool] == Isolation.TENANT, jobs.tenant[job], -1)
-    # who runs beside another now has one more way to have these GPUs (guests.py), and is a kind of
-    # its own
+    # a job that holds these GPUs now pauses less there (secondary_jobs.py), so it is a kind of its
+    # own
     holds = m.keep[o].astype(np.int64)
     order = np.lexsort((memory, holds, tenant, jobs.model[job], place))
     kinds = np.stack([place, jobs.model[job], tenant, holds, memory])[:, order]
@@ -376,8 +426,9 @@ def _ranks(problem: Problem) -> Ints:
 
 
 def is_primary_interchangeable(problem: Problem) -> bool:
-    """Whether it makes no difference which of two colocated jobs pays for the GPUs, pauses
-    aside.
+    """Return whether it makes no difference which of two colocated jobs pays for the GPUs.
+
+    Pauses are not compared.
     """
     tenants = problem.tenants
     limited = (
@@ -392,8 +443,9 @@ def is_primary_interchangeable(problem: Problem) -> bool:
 
 
 def _can_be_secondary(problem: Problem, m: OptionTable, o: Ints) -> Bools:
-    """(k,) whether the jobs of these options may be guests there: not if they are bound to what
-    they hold.
+    """Find the options whose jobs may be secondary jobs there, (k,).
+
+    A job that is bound to what it holds may not.
     """
     return ~find_locked_jobs(problem)[m.job[o]] & is_allowed_option(
         problem, m.job[o], m.pool[o], m.gpus[o]
@@ -410,7 +462,7 @@ def _values_at_speed(
     keep: Bools,
     pays_for_gpus: bool,
 ) -> Floats:
-    """(k,) values of the options o at other speeds."""
+    """Return the values of the options o at other speeds, (k,)."""
     order = np.argsort(m.job[o], kind="stable")
     at = o[order]
     start = np.searchsorted(m.job[at], np.arange(len(problem.jobs) + 1))

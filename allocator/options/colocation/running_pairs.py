@@ -1,10 +1,10 @@
-"""Every pair of a job that runs and one that comes: for policies of sharing that follow rules of
-their own.
+"""Pairs of a running job and a waiting job, for colocation policies with rules of their own.
 
-Candidates for the objective are few and good (pairs.py); a policy that shares always, or by its own
-rule, looks at all: waiting jobs at the size they asked for, beside jobs that hold as many GPUs of
-the pool, or that shall start there first because they have less left. At each pool and size the
-NEWCOMERS with least left are looked at.
+A policy that follows the objective considers a few good pairs (pairs.py). A policy that always
+shares, or shares by a rule of its own, considers waiting jobs at the size they asked for, together
+with two kinds of jobs: those that hold as many GPUs of the pool, and those that would start there
+first because they have less work left. At each pool and size the MAX_SECONDARIES waiting jobs with
+the least work left are considered.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import numpy as np
 from allocator.domain.problem import Ints, Isolation, Problem, State
 from allocator.options.option_table import OptionTable
 
-MAX_SECONDARIES = 256  # per pool and size: more will not start in one round
+MAX_SECONDARIES = 256  # per pool and size; no more will start in one round
 
 
 def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints]:
-    """(host, guest, pool, gpus), arrays (n,). m: ordinary options. Whether two fit is for others
-    to say.
+    """List (primary, secondary, pool, gpus) of candidate pairs, arrays (n,).
+
+    The table m has options with GPUs of their own only. The caller has to check that the two jobs
+    fit.
     """
     jobs, running = problem.jobs, problem.jobs.state == State.RUNNING
     distance = 2 * np.abs(m.gpus - jobs.requested_gpus[m.job]) + (

@@ -1,20 +1,20 @@
-"""Options of guests: a job runs as a second one on the GPUs of another, its host
-(performance/beside.py).
+"""Options of secondary jobs: a job runs as the second one on the GPUs of its primary job.
 
-A guest's option takes no GPUs and costs nothing: all that is charged to its host. It needs its
-host's option and is worth what both have of it,
+The option of a secondary job takes no GPUs and costs nothing: its primary job pays for both. It
+requires the primary job's option, and its value covers both jobs:
 
-    value = value of the guest at its rate beside - (value of the host alone - value of the host at
-    its rate beside)
+    value =   value of the secondary job at its speed next to the primary job
+            - (value of the primary job alone - value of the primary job at its speed next to it)
 
-so a plan's options add up to what its jobs are worth, and every rule stays a row
-(formulations/rows.guest).
+So the values of a plan's options add up to the values of its jobs, and every rule stays a row
+(`formulations.model.rows.colocation`).
 
-Which pairs a round offers is for its caller to say (round.py); those that run now are always among
-them. A guest pauses like any job that changes, unless it runs on these very GPUs already: beside
-this host, or as the host of it. Where a host leaves, its guest's own option at that pool and size
-keeps it running: it then holds the GPUs itself; a row sees to it that this is not chosen where the
-host stays. To leave such a host for other GPUs of the pool is a change.
+The caller says which pairs a round offers; pairs that run now are always among them. A secondary
+job pauses like any job that changes, unless it runs on these GPUs already, as secondary or as
+primary job of the same pair. If its primary job leaves, the secondary job's own option at that pool
+and size keeps it running, and it then holds the GPUs itself. A row excludes that option where the
+primary job stays (`formulations.model.rows.takeover`). Leaving such a primary job for other GPUs of
+the pool is a change.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
 PairArrays = tuple[Ints, Ints, Ints, Ints]
-"""(host, guest, pool, gpus) of pairs, arrays (n,)."""
+"""(primary, secondary, pool, gpus) of pairs, arrays (n,)."""
 
 
 class PairOffer(IntEnum):
     """Which pairs of jobs a round offers."""
 
-    RUNNING = 0  # those that run, so that they may stay
-    PROFITABLE = 1  # and all others that a best plan may need (colocation.py)
-    # and those that policies of sharing look at (residents.py), whatever they are worth
+    RUNNING = 0  # those that run, so that they may continue
+    PROFITABLE = 1  # and all others that a best plan may need (pairs.py)
+    # and those that colocation policies consider (running_pairs.py), whatever their value
     ALL = 2
 
 
@@ -54,10 +54,17 @@ def add_colocated_options(
     offered: PairOffer,
     pairs: PairArrays,
 ) -> OptionTable:
-    """The menu with options of guests behind the ordinary ones of their job, by pool, size and
-    host.
+    """Add options of secondary jobs to the option table.
 
-    pairs: offered beside those that run, where they are worth something or all are offered.
+    They follow the other options of their job, by pool, size and primary job.
+
+    Parameters
+    ----------
+    exclusive : OptionTable
+        Options with GPUs of their own.
+    pairs : arrays (n,)
+        Pairs to offer besides those that run: those of positive value, or all if `offered` is
+        `ALL`.
     """
     now = _running_pairs(problem)
     new = ~_already_colocated(problem, *pairs)
@@ -148,10 +155,10 @@ def add_colocated_options(
 def _options_of_moving_secondaries(
     problem: Problem, exclusive: OptionTable, table: RateTable
 ) -> OptionTable:
-    """What guests that may move would have on other GPUs of their pool, as many as they run on.
+    """Build the options of secondary jobs that may move to as many other GPUs of their pool.
 
-    Rows of rates.csv that need more memory than the GPUs have count only for GPUs that are held
-    already. The worth is that of the GPUs held by itself, less what the move costs.
+    Rows of rates.csv that need more memory than the GPUs have count only for GPUs that are already
+    held. The value is that of the held GPUs alone, less the cost of the move.
     """
     jobs, pools = problem.jobs, problem.pools
     now = np.flatnonzero(
@@ -190,7 +197,7 @@ def _options_of_moving_secondaries(
 
 
 def _running_pairs(problem: Problem) -> PairArrays:
-    """The pairs that run, with either of the two as host where that can matter."""
+    """List the pairs that run, in both orders where the order makes a difference."""
     jobs = problem.jobs
     secondary = np.flatnonzero(jobs.primary >= 0)
     primary = jobs.primary[secondary]
@@ -202,7 +209,7 @@ def _running_pairs(problem: Problem) -> PairArrays:
 def _already_colocated(
     problem: Problem, primary: Ints, secondary: Ints, pool: Ints, gpus: Ints
 ) -> Bools:
-    """(n,) whether the two run on these very GPUs now, whoever of them is the host."""
+    """Find the pairs that run on these GPUs now, in either order, (n,)."""
     jobs = problem.jobs
     paired = (jobs.primary[secondary] == primary) | (jobs.primary[primary] == secondary)
     there: Bools = paired & (jobs.pool[secondary] == pool) & (jobs.gpus[secondary] == gpus)
@@ -210,7 +217,9 @@ def _already_colocated(
 
 
 def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
-    """(n,) the ordinary option of each job at that pool and size, -1 where it has none."""
+    """Find the option of each job with its own GPUs at that pool and size, (n,), -1 where it has
+    none.
+    """
     own = np.flatnonzero(m.primary < 0)
     if not len(own):
         return np.full(len(job), -1)

@@ -11,9 +11,9 @@ a. A job with nothing (p = 0) comes before any that has something, the shorter o
 GPU a champion meets all others, from the shortest to the longest job; the last champion gets it.
 Knows speeds and lengths. "Apathetic": nothing is assumed about jobs to come.
 
-Simplified: a step leads to the next size of the job's menu in its pool and both sides are per GPU
-of the step; a job whose next size does not fit, breaks a rule or is no faster gets no more. The
-paper has one kind of GPU; here a running job stays in its pool and a waiting one goes where its
+Simplified: a step leads to the next size of the job's option table in its pool and both sides are
+per GPU of the step; a job whose next size does not fit, breaks a rule or is no faster gets no more.
+The paper has one kind of GPU; here a running job stays in its pool and a waiting one goes where its
 speed times the GPUs per job so far is best, so that slow pools are used too. max_changes: see
 steps.replan.
 """

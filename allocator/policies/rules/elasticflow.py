@@ -12,9 +12,9 @@ order in which deadlines were accepted. The original drops a job whose deadline 
 here it goes on without one (best effort, as jobs without a deadline), and may be accepted later if
 there is room after all. One more GPU is worth what a GPU-second at the new size saves later at the
 share, 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds lost; sizes are those of
-the menu; no growth where the pause eats it up. Where the original has one kind of GPU, a job stays
-in the pool it runs in if it can, else goes where it takes the smallest part. max_changes: see
-steps.replan.
+the option table; no growth where the pause eats it up. Where the original has one kind of GPU, a
+job stays in the pool it runs in if it can, else goes where it takes the smallest part. max_changes:
+see steps.replan.
 """
 
 from __future__ import annotations

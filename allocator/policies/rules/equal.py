@@ -4,10 +4,10 @@ Source: the comparison heuristic of BFTrainer (design page systems.md section 2.
 active jobs, rounded down and clipped to a job's range; the rest goes to the oldest job up to its
 maximum, then to the next. Knows neither speeds nor lengths; speeds only choose among pools.
 
-Simplified: the share is a size of the job's menu, the largest not above it (its smallest size where
-all are above). Several pools: one share for all GPUs together; a job takes it in the pool it runs
-in, else in the fastest with room, smaller where nothing else fits, and what is left over in the
-pool it got. max_changes: see steps.replan.
+Simplified: the share is a size of the job's option table, the largest not above it (its smallest
+size where all are above). Several pools: one share for all GPUs together; a job takes it in the
+pool it runs in, else in the fastest with room, smaller where nothing else fits, and what is left
+over in the pool it got. max_changes: see steps.replan.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from formulations.model.linear import Floats, Ints
 
 
 def bsbf(task: Task) -> Proposal:
-    """Waiting jobs, shortest first, on idle GPUs, else beside the partner that shortens the mean
+    """Waiting jobs, shortest first, on idle GPUs, else next to the partner that shortens the mean
     of both most.
     """
     round_ = task.round
@@ -50,7 +50,7 @@ def bsbf(task: Task) -> Proposal:
 
 
 def ffs(task: Task) -> Proposal:
-    """Waiting jobs, shortest first, on idle GPUs, else beside any job that runs alone, first
+    """Waiting jobs, shortest first, on idle GPUs, else next to any job that runs alone, first
     submitted first.
     """
     round_ = task.round
@@ -76,9 +76,9 @@ def _serve_without_preemption(task: Task, colocated_options: OptionRanking) -> P
 
 
 def _colocation_candidates(round_: CompiledRound) -> tuple[Ints, Floats, Floats, Floats, Floats]:
-    """(columns of guests, seconds that guest and host have left alone, slowdowns of guest and host
-    beside each other), arrays (k,), of guests at the size they asked for. Alone: at the fastest
-    ordinary option of that pool and size."""
+    """(columns of secondary jobs, seconds that secondary job and primary job have left alone,
+    slowdowns of secondary job and primary job next to each other), arrays (k,), of secondary jobs
+    at the size they asked for. Alone: at the fastest ordinary option of that pool and size."""
     i, m, jobs = round_.instance, round_.option_table, round_.problem.jobs
     asked = options_at_requested_size(round_)
     o = asked[i.primary[asked] >= 0]

@@ -19,12 +19,12 @@ that is maximising sum_o (lambda - V_o) x_o, which is done here under all rows o
 capacity alone, so that every hard rule holds; to the original's gap, 1e-4 of its own objective.
 Jobs that may not change keep what they hold.
 
-Simplified: goodput is the speed of the menu (statistical efficiency and batch sizes are not
-modelled), known for every type from the start; sizes are those of the menu, which has no list of
-profiled shapes; plans of equal worth are not chosen as the original's solver would, a plan that
-changes nothing is preferred. Beyond the paper: options that are worse than waiting by more than 1,
-and those above the limit on growth, count as worse by 1; only a guarantee or a job that must run
-makes the plan contain them.
+Simplified: goodput is the speed of the option table (statistical efficiency and batch sizes are not
+modelled), known for every type from the start; sizes are those of the option table, which has no
+list of profiled shapes; plans of equal worth are not chosen as the original's solver would, a plan
+that changes nothing is preferred. Beyond the paper: options that are worse than waiting by more
+than 1, and those above the limit on growth, count as worse by 1; only a guarantee or a job that
+must run makes the plan contain them.
 """
 
 from __future__ import annotations

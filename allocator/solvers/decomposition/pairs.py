@@ -32,7 +32,7 @@ SHARE = 0.8  # of the asked gap is left to the search, the rest to the bound
 def solve(
     view: Choices, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """Solve a round with guests, see base.Backend."""
+    """Solve a round with secondary jobs, see base.Backend."""
     until, gap = time.monotonic() + limits.time_s, max(0.0, limits.gap)
     dual = _dual(view, hint.prices, min(CLOSE, 0.2 * gap) if gap > 0 else 1e-7, until)
     plan = _complete_start(view, hint.values)
@@ -167,7 +167,7 @@ def _select_columns(view: Choices, loss: Floats, field: float, plan: Ints | None
 
 
 def _with_primaries(view: Choices, wanted: Bools, plan: Ints | None) -> Ints:
-    """The wanted columns, those of the plan, and the hosts of guests among them."""
+    """The wanted columns, those of the plan, and the primary jobs of secondary jobs among them."""
     chosen = wanted.copy()
     if plan is not None:
         chosen[plan[plan >= 0]] = True

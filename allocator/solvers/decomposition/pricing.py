@@ -47,7 +47,7 @@ def losses(choices: Choices, dual: Dual) -> Floats:
 def select_doubtful_columns(
     choices: Choices, dual: Dual, loss: Floats, want: int
 ) -> tuple[Ints, Bools]:
-    """About `want` columns of least loss beside the best ones, and the groups (J,) in doubt
+    """About `want` columns of least loss next to the best ones, and the groups (J,) in doubt
     because of them.
     """
     best = np.zeros(choices.n, dtype=bool)

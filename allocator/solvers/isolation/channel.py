@@ -1,4 +1,5 @@
-"""Messages between this process and a worker: pickles with their arrays beside them, over a socket.
+"""Messages between this process and a worker: pickles with their arrays next to them, over a
+socket.
 
 A message is MAGIC, the number of parts, the size of each part, then the parts: the pickle (protocol
 5) and one part per array, sent and received without a copy in between.
